@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telpher_abi::Status;
 use telpher_portal::{Portal, QueueMode};
+use telpher_vhost::layout::Features;
 use telpher_vhost::message::{Header, Reply};
-use telpher_vhost::words::Features;
 use telpher_vhost::{
     Control, CopyPolicy, DmaQueue, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Region,
 };
@@ -135,14 +135,15 @@ impl Scene {
         assert_eq!(rustix::io::pwrite(&file, &bytes, 0).expect("room for the guest"), FILE);
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 1 + u32::from(input.byte() % 16)));
         device.state().manual = true;
-        let lane = Arc::new(DmaQueue::new(Arc::clone(&device) as Arc<dyn Portal>, 32).expect("a queue with entries"));
+        let dma_queue =
+            Arc::new(DmaQueue::new(Arc::clone(&device) as Arc<dyn Portal>, 32).expect("a queue with entries"));
         let hybrid = [CopyPolicy::Cpu, CopyPolicy::Device, CopyPolicy::From(200)][usize::from(input.byte() % 3)];
-        let queue = QueueOptions { hybrid, lanes: vec![lane], in_flight: 16 };
+        let queue = QueueOptions { hybrid, dma_queues: vec![dma_queue], in_flight: 16 };
         let pool = PacketPool::new(PoolOptions { buffers: BUFFERS, longest: 2000 }).expect("memory for packets");
         // Do not wait for late copies.
-        let options = PortOptions { offer: Offer::of_pairs(2), rings: vec![queue], patience: Duration::ZERO };
+        let options = PortOptions { offer: Offer::of_pairs(2), rings: vec![queue], drain_timeout: Duration::ZERO };
         let port = Port::new(&pool, options);
-        let rows = [pool.row(32), pool.row(32)];
+        let rows = [pool.empty(32), pool.empty(32)];
         let packed = if input.byte().is_multiple_of(2) { 0 } else { Features::RING_PACKED.bits() };
         let features = (Features::VERSION_1 | Features::MRG_RXBUF | Features::PROTOCOL_FEATURES).bits() | packed;
         let control = Control::take(&port);
@@ -380,7 +381,7 @@ impl Scene {
         device.state().manual = false;
         let pairs = port.pairs();
         for pair in 0..pairs {
-            let (mut into, mut spare) = (pool.row(0), pool.row(0));
+            let (mut into, mut spare) = (pool.empty(0), pool.empty(0));
             while port.transmit(pair, &mut into, &mut spare, 64) > 0 {}
         }
         drop(port);

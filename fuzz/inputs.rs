@@ -3,17 +3,11 @@
 use std::panic::RefUnwindSafe;
 use std::time::{Duration, Instant};
 
-/// The input of a seed: splitmix64 (Steele et al. 2014), mostly up to `few` words, sometimes up to `many`.
+/// The input of a seed: mostly up to `few` words, sometimes up to `many`.
 fn input(seed: u64, [few, many]: [u64; 2]) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    };
-    let words = 1 + next() % if next() % 4 == 0 { many } else { few };
-    (0..words).flat_map(|_| next().to_le_bytes()).collect()
+    let mut random = telpher_os::Random::new(seed);
+    let words = 1 + random.next() % if random.next() % 4 == 0 { many } else { few };
+    (0..words).flat_map(|_| random.next().to_le_bytes()).collect()
 }
 
 /// Runs one input after another; passes on the first panic, and prints its seed.

@@ -20,8 +20,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use telpher_abi::Status;
 use telpher_portal::{Portal, QueueMode};
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Base, Direction, Ring, RingAddresses, RingSetup};
-use telpher_vhost::words::Features;
 use telpher_vhost::{
     CopyPolicy, DmaQueue, GuestMemory, PacketPool, Packets, PoolOptions, QueueOptions, Region, Virtqueue,
 };
@@ -138,13 +138,14 @@ impl Scene {
 
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 1 + u32::from(input.byte() % 16)));
         device.state().manual = true;
-        let lane = DmaQueue::new(Arc::clone(&device) as Arc<dyn Portal>, 1 + u32::from(input.byte() % 32));
-        let lane = Arc::new(lane.expect("a queue with entries"));
+        let dma_queue = DmaQueue::new(Arc::clone(&device) as Arc<dyn Portal>, 1 + u32::from(input.byte() % 32));
+        let dma_queue = Arc::new(dma_queue.expect("a queue with entries"));
         let hybrid = [CopyPolicy::Cpu, CopyPolicy::Device, CopyPolicy::From(200)][usize::from(input.byte() % 3)];
-        let options = QueueOptions { hybrid, lanes: vec![lane], in_flight: 1 + usize::from(input.byte() % 32) };
+        let options =
+            QueueOptions { hybrid, dma_queues: vec![dma_queue], in_flight: 1 + usize::from(input.byte() % 32) };
 
         let pool = PacketPool::new(PoolOptions { buffers: BUFFERS, longest: LONGEST }).expect("memory for packets");
-        let mut all = pool.lend(at(BUFFERS.into()));
+        let mut all = pool.allocate(at(BUFFERS.into()));
         for index in 0..all.len() {
             all.resize(index, LONGEST);
             all.get_mut(index).expect("the index is in range").fill(SECRET);
@@ -176,7 +177,7 @@ impl Scene {
             let setup = RingSetup { size: SIZES[usize::from(packed)], features, direction, addresses: user, base };
             Side { queue: None, setup, parts: guest, next: 0, turn: true }
         });
-        let spare = pool.row(32);
+        let spare = pool.empty(32);
         let mut scene = Scene { file, memory, device, options, pool, sides, spare, torn: false };
         (0..2).for_each(|side| scene.set_up(side));
         scene
@@ -293,7 +294,7 @@ impl Scene {
 
     fn submit(&mut self, input: &mut Input<'_>) {
         let Some(queue) = &mut self.sides[0].queue else { return };
-        let mut row = self.pool.lend(usize::from(input.byte() % 8));
+        let mut row = self.pool.allocate(usize::from(input.byte() % 8));
         for index in 0..row.len() {
             let longest = if input.byte().is_multiple_of(8) { LONGEST } else { 300 };
             let len = 1 + u32::from(input.word()) % longest;
@@ -306,7 +307,7 @@ impl Scene {
 
     fn poll(&mut self) {
         let Some(queue) = &mut self.sides[0].queue else { return };
-        let mut done = self.pool.row(32);
+        let mut done = self.pool.empty(32);
         queue.poll_enqueue_completed(&mut done);
         hide(&mut done);
     }
@@ -314,7 +315,7 @@ impl Scene {
     fn dequeue(&mut self, input: &mut Input<'_>) {
         let Some(queue) = &mut self.sides[1].queue else { return };
         self.spare.fetch(usize::from(input.byte() % 16));
-        let mut into = self.pool.row(32);
+        let mut into = self.pool.empty(32);
         let most = usize::from(input.byte() % 33);
         let came = queue.try_dequeue_burst(&mut into, &mut self.spare, most);
         assert_eq!((came, came <= most), (into.len(), true));

@@ -3,7 +3,7 @@
 
 use crate::decode::{Instruction, Operation, Pointer, Segment};
 use crate::frame::{Exit, Frame};
-use crate::guarded::{self, Faulted};
+use crate::guarded_access::{self, Faulted};
 use crate::handler::{self, Handler, SubmitInstruction};
 use crate::registers::{ARITHMETIC, CF, Registers, ZF};
 use crate::sites::entered;
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
         Ok(()) => Exit::Back,
         Err(stop) => {
             let fault = match stop {
-                Stop::GeneralProtection => guarded::general_protection(),
+                Stop::GeneralProtection => guarded_access::general_protection(),
                 // SAFETY: a guarded access has just written it.
                 Stop::Access(segment) => unsafe { (*thread.fault.get()).assume_init() }.seen_by(segment),
             };
@@ -81,12 +81,12 @@ fn perform(
     match instruction.operation {
         Operation::Movdir64b { destination, source } => {
             let destination = in_line(destination)?;
-            let data = guarded::load(address(source)).map_err(access(source.segment))?;
+            let data = guarded_access::load(address(source)).map_err(access(source.segment))?;
             if handler.is_portal(destination) {
                 let _posted = handler.enqueue(SubmitInstruction::Movdir64b, destination, &data);
             } else {
                 // SAFETY: aligned; the program itself stores there.
-                unsafe { guarded::store(destination, &data) }.map_err(access(Segment::Flat))?;
+                unsafe { guarded_access::store(destination, &data) }.map_err(access(Segment::Flat))?;
             }
         }
         Operation::Enqcmd { supervisor, destination, source } => {
@@ -95,7 +95,7 @@ fn perform(
                 return Err(Stop::GeneralProtection);
             }
             let destination = in_line(destination)?;
-            let data = guarded::load(address(source)).map_err(access(source.segment))?;
+            let data = guarded_access::load(address(source)).map_err(access(source.segment))?;
             if data[0] & 0xffff_ffff != 0 {
                 return Err(Stop::GeneralProtection);
             }
@@ -103,7 +103,7 @@ fn perform(
                 handler.enqueue(SubmitInstruction::Enqcmd, destination, &data)
             } else {
                 // Memory gives no answer, but the address is translated for a write.
-                guarded::probe_write(destination).map_err(access(Segment::Flat))?;
+                guarded_access::probe_write(destination).map_err(access(Segment::Flat))?;
                 Offer::Retry
             };
             *flags &= !ARITHMETIC;
@@ -117,15 +117,16 @@ fn perform(
             // A device drops stores that are not 64 bytes.
             if !handler.is_portal(destination) {
                 // SAFETY: the program itself stores there.
-                unsafe { guarded::store_word(destination, registers.get(source), bytes) }.map_err(access(segment))?;
+                unsafe { guarded_access::store_word(destination, registers.get(source), bytes) }
+                    .map_err(access(segment))?;
             }
         }
         Operation::Umonitor { address } => {
             let at = registers.pointer(address, segment_base);
-            guarded::probe_read(at).map_err(access(address.segment))?;
+            guarded_access::probe_read(at).map_err(access(address.segment))?;
             let line = at & !63;
             // The line is in the page that was just read.
-            let contents = guarded::load(line).map_err(access(address.segment))?;
+            let contents = guarded_access::load(line).map_err(access(address.segment))?;
             thread.arm(Monitor { address: line, line: contents });
         }
         Operation::Umwait { control } | Operation::Tpause { control } => {

@@ -30,7 +30,7 @@ mod entry;
 pub mod exec;
 mod fault;
 mod frame;
-mod guarded;
+mod guarded_access;
 mod handler;
 mod kernel;
 pub mod preload;
@@ -40,7 +40,7 @@ pub mod signals;
 pub mod sites;
 mod thread;
 mod traps;
-mod vectors;
+mod vector_registers;
 
 pub use handler::{Handler, SubmitInstruction};
 pub use kernel::Errno;

@@ -12,7 +12,7 @@ use crate::kernel::Errno;
 use crate::signals::deliver::{self, is_raised};
 use crate::sites::{self, Inspected};
 use crate::thread::{Thread, Trapped, segment_base};
-use crate::{context, entry, guarded, signals, vectors};
+use crate::{context, entry, guarded_access, signals, vector_registers};
 use libc::{siginfo_t, ucontext_t};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -38,8 +38,8 @@ pub fn install(handler: &'static dyn Handler, options: Options) -> Result<(), Er
         // Only one thread comes here, so no handler is set yet.
         set_handler(handler);
         entry::detect();
-        guarded::detect();
-        vectors::detect();
+        guarded_access::detect();
+        vector_registers::detect();
         sites::set_rewriting(options.rewrite);
         signals::adopt(trap as *const () as usize)
     })
@@ -69,7 +69,7 @@ unsafe extern "C-unwind" fn trap(signal: i32, info: *mut siginfo_t, context: *mu
             }
             illegal(thread, context_seen)
         } else {
-            guarded::fixup(signal, info_seen, context_seen)
+            guarded_access::fixup(signal, info_seen, context_seen)
                 || handler().fixup(context_seen)
                 || refused(thread, info_seen, context_seen)
         };
@@ -156,8 +156,8 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
         }
         Operation::Store64 { destination, source, mask, elements } if handler.is_portal(faulted) => {
             let destination = registers.address(destination, segment_base);
-            let whole = vectors::mask(context, mask, elements);
-            match vectors::zmm(context, source) {
+            let whole = vector_registers::mask(context, mask, elements);
+            match vector_registers::zmm(context, source) {
                 // Any other store reaches a device in pieces, and is dropped.
                 Some(data) if whole && destination.is_multiple_of(64) => {
                     emulate_after_return(thread, context, Trapped { instruction, site, data });

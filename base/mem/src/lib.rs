@@ -35,8 +35,8 @@ mod region;
 mod remote;
 mod shared;
 mod space;
-mod stable;
-mod strict;
+mod stable_buf;
+mod strict_space;
 
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::{FileError, MapError, MemoryFile, Window};
@@ -50,5 +50,5 @@ pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
 pub use shared::{MOST_SHARED, SharedError, SharedMapping, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
-pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
-pub use strict::Strict;
+pub use stable_buf::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
+pub use strict_space::Strict;

@@ -3,7 +3,7 @@
 
 use crate::map::MapError;
 use crate::region::{PageSize, Region};
-use crate::stable::{StableBuf, StableBufMut};
+use crate::stable_buf::{StableBuf, StableBufMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut};

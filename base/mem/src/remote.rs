@@ -16,7 +16,7 @@ use crate::map::SMALL_BYTES;
 use crate::{Fault, PAGE_BYTES, Space, WriteHint};
 use std::io;
 use std::os::fd::OwnedFd;
-use telpher_os::presence::{BATCH_PAGES, ask_pagemap};
+use telpher_os::page_presence::{BATCH_PAGES, ask_pagemap};
 use vm::Process;
 
 /// Bytes moved at once; a multiple of the patterns' 16 bytes. Source: chosen; large enough to hide the cost of a system

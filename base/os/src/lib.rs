@@ -4,40 +4,40 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-os is for x86-64 Linux");
 
-mod chain;
 mod cpus;
 mod distance;
+mod error_chain;
 mod lineage;
 mod memory;
 mod nodes;
 mod output;
+pub mod page_presence;
 mod perf;
-pub mod presence;
 mod random;
 mod scan;
 mod size;
 mod termination;
 mod thread;
 mod ticks;
-mod transparent;
+mod transparent_huge_pages;
 mod userfault;
 
-pub use chain::chain;
 pub use cpus::{allowed_cpus, run_on};
 pub use distance::{Distance, line_round_trip};
+pub use error_chain::chain;
 pub use lineage::{Lineage, on_fork};
 pub use memory::{MemoryError, available_memory, check_memory};
 pub use nodes::Nodes;
 pub use output::{check_writable, create_file, write_file};
+pub use page_presence::Pagemap;
 pub use perf::{Event, Perf, PerfCounts, PerfError, Record, Records, Sample};
-pub use presence::Pagemap;
 pub use random::Random;
 pub use scan::{PageRun, Scan};
 pub use size::size;
 pub use termination::Termination;
 pub use thread::spawn_unsignalled;
 pub use ticks::ticks;
-pub use transparent::{COST_OF_NEVER, TransparentHugePages};
+pub use transparent_huge_pages::{COST_OF_NEVER, TransparentHugePages};
 pub use userfault::{Progress, Userfault, UserfaultError, UserfaultEvent, UserfaultFeatures};
 
 /// Bytes of the smallest page.

@@ -30,7 +30,7 @@ use telpher_capi::{
 };
 use telpher_mem::{Pool, PoolOptions};
 use telpher_mover::Mover;
-use telpher_vhost::words::Features;
+use telpher_vhost::layout::Features;
 use telpher_vhost::{PacketPool, Packets, PoolOptions as PacketOptions, Port, PortOptions, Role, Socket};
 
 /// Bytes of a copy: so few that the call dominates.
@@ -226,7 +226,7 @@ fn burst_duel(size: usize, turns: usize, calls: u32) -> [(f64, f64); 2] {
     let pool = PacketPool::new(options).expect("memory");
     let port = Port::new(&pool, PortOptions::default());
     let _socket = Socket::serve(&port, &rust_path, Role::Server).expect("a socket");
-    let mut rust = RustSwitch { port, spare: pool.row(BURST), burst: pool.row(BURST), done: pool.row(BURST) };
+    let mut rust = RustSwitch { port, spare: pool.empty(BURST), burst: pool.empty(BURST), done: pool.empty(BURST) };
     let (mut c_pool, mut c_port, mut c_socket) = (null_mut::<VhostPool>(), null_mut(), null_mut());
     let c_text = CString::new(c_path.to_str().expect("a path in UTF-8")).expect("no zero");
     // SAFETY: out pointers for the handles, a text.

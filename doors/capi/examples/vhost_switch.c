@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
         check(telpher_switch_queue_stats_of(packet_switch, port, 1, &in));
         printf("port %u: %llu packets from the guest, %llu to it, %llu lost, %llu by the device\n", (unsigned)port,
                (unsigned long long)stats.received, (unsigned long long)stats.sent,
-               (unsigned long long)(stats.no_room + stats.no_receiver), (unsigned long long)(in.by_lane + out.by_lane));
+               (unsigned long long)(stats.no_room + stats.no_receiver), (unsigned long long)(in.by_device + out.by_device));
         for (uint32_t reason = 0; telpher_vhost_drop_text(reason) != NULL; reason++)
             if (in.drops[reason] + out.drops[reason] > 0)
                 printf("port %u: %llu dropped: %s\n", (unsigned)port,

@@ -28,7 +28,7 @@ void run(const char *device, const char *const *paths, const sigset_t &signals) 
                     static_cast<unsigned>(port), static_cast<unsigned long long>(stats.received),
                     static_cast<unsigned long long>(stats.sent),
                     static_cast<unsigned long long>(stats.no_room + stats.no_receiver),
-                    static_cast<unsigned long long>(in.by_lane + out.by_lane));
+                    static_cast<unsigned long long>(in.by_device + out.by_device));
         for (std::uint32_t reason = 0; telpher::vhost::drop_text(reason) != nullptr; reason++)
             if (in.drops[reason] + out.drops[reason] > 0)
                 std::printf("port %u: %llu dropped: %s\n", static_cast<unsigned>(port),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use telpher_device::{OpenOptions, open};
 use telpher_os::Termination;
 use telpher_switch::{End, PortConfig, PortKind, Switch, SwitchConfig};
-use telpher_vhost::{CopyPolicy, DmaQueue, Drop, PortOptions, QueueOptions, Role};
+use telpher_vhost::{CopyPolicy, DmaQueue, DropReason, PortOptions, QueueOptions, Role};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Each virtqueue has one of the device's queues, in turns.
     let mut next = queues.iter().cycle();
     let mut port = |path: &String| {
-        let mut ring = || QueueOptions { lanes: next.next().cloned().into_iter().collect(), ..copies.clone() };
+        let mut ring = || QueueOptions { dma_queues: next.next().cloned().into_iter().collect(), ..copies.clone() };
         let options = PortOptions { rings: vec![ring(), ring()], ..PortOptions::default() };
         PortConfig { kind: PortKind::Socket { path: path.into(), role: Role::Server, options }, capture: None }
     };
@@ -48,9 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             counts.received,
             counts.sent,
             counts.no_room + counts.no_receiver,
-            queues.by_lane
+            queues.by_device
         );
-        for reason in Drop::ALL.into_iter().filter(|reason| queues.drops(*reason) > 0) {
+        for reason in DropReason::ALL.into_iter().filter(|reason| queues.drops(*reason) > 0) {
             println!("port {index}: {} dropped: {reason}", queues.drops(reason));
         }
     }

@@ -119,7 +119,7 @@ typedef struct telpher_tier_manager telpher_tier_manager;
 /* Memory for packets. */
 typedef struct telpher_vhost_pool telpher_vhost_pool;
 /* One queue of a device for packet copies, shared by virtqueues. */
-typedef struct telpher_vhost_lane telpher_vhost_lane;
+typedef struct telpher_vhost_dma_queue telpher_vhost_dma_queue;
 /* The virtqueues of one frontend at a time. */
 typedef struct telpher_vhost_port telpher_vhost_port;
 /* The socket of a port, to which its frontends connect. */
@@ -415,12 +415,12 @@ typedef struct telpher_tier_stats {
     uint64_t not_copied;      /* pages that returned to their old copy, because they were not written since */
     uint64_t exchanges;       /* how often pages were taken out and brought back */
     uint64_t dropped;         /* pages that were discarded or unmapped while being moved */
-    uint64_t returned;        /* pages whose mapping changed meanwhile: the kernel copied them to the home tier */
+    uint64_t copied_back;     /* pages whose mapping changed meanwhile: the kernel copied them to the home tier */
     uint64_t fills;           /* page faults that were answered with empty pages */
     uint64_t forks;           /* forks noticed */
-    uint64_t given;           /* pages being moved that were copied to forked children */
-    uint64_t lies;            /* how often the kernel reported pages as not moved that had moved */
-    uint64_t rescued;         /* pages that the moving thread touched itself; it should touch none */
+    uint64_t copied_to_children; /* pages being moved that were copied to forked children */
+    uint64_t misreported;     /* how often the kernel reported pages as not moved that had moved */
+    uint64_t returned_early;  /* pages that the moving thread touched itself; it should touch none */
     uint64_t lost;            /* pages whose bytes were lost; not 0 is a bug, also reported on standard error */
     uint64_t moving_ns;       /* time spent moving for all callers, without shared arenas */
     uint64_t copying_ns;      /* of that, the copies, which a device could make */
@@ -479,9 +479,9 @@ typedef struct telpher_packet {
 
 /* The options of one virtqueue. Start with zeros: the polling thread makes all copies. */
 typedef struct telpher_vhost_queue {
-    telpher_vhost_lane *const *lanes; /* the lanes for its copies; the first free one is used; NULL for none */
-    uint32_t lane_count;
-    uint32_t device_from;             /* packets of at least this many bytes use a lane: 0 all, UINT32_MAX none */
+    telpher_vhost_dma_queue *const *dma_queues; /* the DMA queues for its copies; the first free one is used; NULL for none */
+    uint32_t dma_queue_count;
+    uint32_t device_from;             /* packets of at least this many bytes use a DMA queue: 0 all, UINT32_MAX none */
     uint32_t in_flight;               /* most packets in flight; 0 means 1024 */
     uint32_t reserved;
     uint64_t reserved2[3];
@@ -533,23 +533,23 @@ typedef struct telpher_vhost_state {
 typedef struct telpher_vhost_stats {
     uint64_t packets;       /* packets that got through */
     uint64_t bytes;         /* their bytes, without net headers */
-    uint64_t by_lane;       /* packets whose copies were handed to a lane */
-    uint64_t bytes_by_lane; /* their bytes */
+    uint64_t by_device;       /* packets whose copies were handed to a DMA queue */
+    uint64_t bytes_by_device; /* their bytes */
     uint64_t calls;         /* how often the driver was called */
     uint64_t drops[16];     /* dropped packets, indexed by enum telpher_vhost_drop */
     uint64_t reserved[3];
 } telpher_vhost_stats;
 
-/* The counters of a lane. */
-typedef struct telpher_vhost_lane_stats {
+/* The counters of a DMA queue. */
+typedef struct telpher_vhost_dma_queue_stats {
     uint64_t copies;    /* copies that the queue made: one per memory region that a packet spans */
     uint64_t bytes;     /* their bytes */
     uint64_t redone;    /* copies that the queue accepted and left undone, and that the CPU redid */
-    uint64_t contended; /* how often a thread found the lane held by another thread */
+    uint64_t contended; /* how often a thread found the DMA queue held by another thread */
     uint64_t in_flight; /* copies in flight */
     uint64_t silent;    /* 1 if the queue has copies and completed none for four seconds: it gets no more */
     uint64_t reserved[2];
-} telpher_vhost_lane_stats;
+} telpher_vhost_dma_queue_stats;
 
 /* The state of a socket. */
 typedef struct telpher_vhost_socket_state {
@@ -1094,7 +1094,7 @@ TELPHER_API size_t telpher_vhost_pool_size(uint32_t buffers, uint32_t longest);
 TELPHER_API int telpher_vhost_pool_new(telpher_vhost_pool **pool, uint32_t buffers, uint32_t longest, void *memory, size_t size);
 
 /* Frees the handle; NULL is allowed.
- * -EBUSY: packets are still with the caller, with a port that was not freed, with a socket of a port, or with a lane
+ * -EBUSY: packets are still with the caller, with a port that was not freed, with a socket of a port, or with a DMA queue
  * whose copies are not complete. The handle then stays valid and can be freed later. */
 TELPHER_API int telpher_vhost_pool_free(telpher_vhost_pool *pool);
 
@@ -1108,17 +1108,18 @@ TELPHER_API int telpher_vhost_alloc_burst(const telpher_vhost_pool *pool, telphe
 /* Returns packets to the pool, from the first of given on; returns how many: all, unless one is refused (see above). */
 TELPHER_API int telpher_vhost_free_burst(const telpher_vhost_pool *pool, const telpher_packet *packets, uint32_t given);
 
-/* Creates a lane to one queue of a device, for up to room copies in flight, from 1 to 2^23. Several ports and
+/* Creates a DMA queue over one queue of a device, for up to room copies in flight, from 1 to 2^23. Several ports and
  * virtqueues may share it.
- * Out: a handle, to be freed with telpher_vhost_lane_free.
+ * Out: a handle, to be freed with telpher_vhost_dma_queue_free.
  * -EINVAL: the room, or no such queue. -EBUSY: as for telpher_mover_new. */
-TELPHER_API int telpher_vhost_lane_new(telpher_vhost_lane **lane, const telpher_device *device, uint32_t queue, uint32_t room);
+TELPHER_API int telpher_vhost_dma_queue_new(telpher_vhost_dma_queue **dma_queue, const telpher_device *device, uint32_t queue,
+                                            uint32_t room);
 
-/* Writes the lane's counters to *stats. */
-TELPHER_API int telpher_vhost_lane_stats_of(const telpher_vhost_lane *lane, telpher_vhost_lane_stats *stats);
+/* Writes the DMA queue's counters to *stats. */
+TELPHER_API int telpher_vhost_dma_queue_stats_of(const telpher_vhost_dma_queue *dma_queue, telpher_vhost_dma_queue_stats *stats);
 
 /* Frees the handle; NULL is allowed. Ports created with it stay valid. */
-TELPHER_API void telpher_vhost_lane_free(telpher_vhost_lane *lane);
+TELPHER_API void telpher_vhost_dma_queue_free(telpher_vhost_dma_queue *dma_queue);
 
 /* Creates a port whose packets are of a pool. queues has the options of each virtqueue, by its number; the last entry
  * applies to all further virtqueues, and queue_count 0 means copies by the CPU. options may be NULL: one pair, and all
@@ -1192,7 +1193,7 @@ TELPHER_API int telpher_vhost_socket_state_of(const telpher_vhost_socket *socket
 TELPHER_API int telpher_vhost_socket_last(const telpher_vhost_socket *socket, char *buffer, size_t size);
 
 /* Ends the session, if there is one, and the thread, and frees the handle; NULL is allowed. Waits for copies in flight,
- * at most for the port's option patience (500 ms). Removes the file of a listening socket. */
+ * at most for the port's option drain-timeout (500 ms). Removes the file of a listening socket. */
 TELPHER_API void telpher_vhost_socket_free(telpher_vhost_socket *socket);
 
 

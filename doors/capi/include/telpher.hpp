@@ -88,7 +88,7 @@ struct closer {
     void operator()(telpher_tier_manager *manager) const noexcept { telpher_tier_manager_free(manager); }
     // Leaked while packets are outstanding, like a mover with abandoned operations.
     void operator()(telpher_vhost_pool *pool) const noexcept { (void)telpher_vhost_pool_free(pool); }
-    void operator()(telpher_vhost_lane *lane) const noexcept { telpher_vhost_lane_free(lane); }
+    void operator()(telpher_vhost_dma_queue *dma_queue) const noexcept { telpher_vhost_dma_queue_free(dma_queue); }
     void operator()(telpher_vhost_port *port) const noexcept { telpher_vhost_port_free(port); }
     void operator()(telpher_vhost_socket *socket) const noexcept { telpher_vhost_socket_free(socket); }
     void operator()(telpher_switch *packet_switch) const noexcept { telpher_switch_free(packet_switch); }
@@ -954,32 +954,32 @@ class burst {
 };
 
 // One queue of a device with a limit of copies in flight, shared by any number of virtqueues.
-class lane {
+class dma_queue {
   public:
-    lane(const device &device, std::uint32_t queue, std::uint32_t room) {
-        telpher_vhost_lane *raw;
-        detail::check(telpher_vhost_lane_new(&raw, device.get(), queue, room));
+    dma_queue(const device &device, std::uint32_t queue, std::uint32_t room) {
+        telpher_vhost_dma_queue *raw;
+        detail::check(telpher_vhost_dma_queue_new(&raw, device.get(), queue, room));
         handle_.reset(raw);
     }
 
-    // The lane's counters.
-    telpher_vhost_lane_stats stats() const {
-        telpher_vhost_lane_stats stats;
-        detail::check(telpher_vhost_lane_stats_of(get(), &stats));
+    // The DMA queue's counters.
+    telpher_vhost_dma_queue_stats stats() const {
+        telpher_vhost_dma_queue_stats stats;
+        detail::check(telpher_vhost_dma_queue_stats_of(get(), &stats));
         return stats;
     }
 
-    telpher_vhost_lane *get() const noexcept { return handle_.get(); }
+    telpher_vhost_dma_queue *get() const noexcept { return handle_.get(); }
 
   private:
-    detail::handle<telpher_vhost_lane> handle_;
+    detail::handle<telpher_vhost_dma_queue> handle_;
 };
 
-// The options of one virtqueue. Without lanes the polling thread makes all copies.
+// The options of one virtqueue. Without DMA queues the polling thread makes all copies.
 struct queue {
-    // The lanes for its copies; a port keeps using them after these objects are destroyed.
-    std::vector<const lane *> lanes{};
-    // Packets of at least this many bytes use a lane.
+    // The DMA queues for its copies; a port keeps using them after these objects are destroyed.
+    std::vector<const dma_queue *> dma_queues{};
+    // Packets of at least this many bytes use a DMA queue.
     std::uint32_t device_from = 0;
     // The most packets in flight; 0 means 1024.
     std::uint32_t in_flight = 0;
@@ -990,15 +990,15 @@ class port {
   public:
     // queues: the options of each virtqueue, by its number; the last entry applies to all further ones.
     explicit port(const pool &pool, std::span<const queue> queues = {}, const std::string &options = "") {
-        std::vector<std::vector<telpher_vhost_lane *>> lanes;
+        std::vector<std::vector<telpher_vhost_dma_queue *>> dma_queues;
         std::vector<telpher_vhost_queue> raw_queues;
         for (const queue &each : queues) {
-            auto &own = lanes.emplace_back();
-            for (const lane *one : each.lanes)
+            auto &own = dma_queues.emplace_back();
+            for (const dma_queue *one : each.dma_queues)
                 own.push_back(one != nullptr ? one->get() : nullptr);
             telpher_vhost_queue raw{};
-            raw.lanes = own.data();
-            raw.lane_count = static_cast<std::uint32_t>(own.size());
+            raw.dma_queues = own.data();
+            raw.dma_queue_count = static_cast<std::uint32_t>(own.size());
             raw.device_from = each.device_from;
             raw.in_flight = each.in_flight;
             raw_queues.push_back(raw);

@@ -1,8 +1,8 @@
 //! Caches over memory lent by C, and handles to their entries.
 
+use crate::c_structs::CacheStats;
 use crate::failure::Failure;
 use crate::raw::{CallerMemory, pointer};
-use crate::words::CacheStats;
 use std::ffi::c_void;
 use std::time::Duration;
 use telpher_cache::{AccessError, Cache as Inner, Handle, Prefetch as Ahead, Priority};

@@ -1,8 +1,8 @@
 //! The poll-mode ring: the mover's channel, and the state that the C side needs.
 
+use crate::c_structs::{Completion, OpResult};
 use crate::failure::Failure;
 use crate::raw::{Raw, Request, dispatch};
-use crate::words::{Completion, OpResult};
 use std::time::{Duration, Instant};
 use telpher_mover::{Channel as MoverChannel, Finished, Rejected, Ticket};
 

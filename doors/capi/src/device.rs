@@ -1,8 +1,8 @@
 //! An opened device: its queues, and the owners of the dedicated ones.
 
+use crate::c_structs::QueueInfo;
 use crate::failure::Failure;
 use crate::options::Options;
-use crate::words::QueueInfo;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_device::{DeviceName, Opened, Skipped, open};
 use telpher_mover::{Channel, ChannelPolicy, Mover, Policy, StableBuf, StableBufMut};
@@ -71,8 +71,8 @@ impl Device {
             return Err(Failure::Told(
                 libc::EBUSY,
                 format!(
-                    "{} is a dedicated queue and another mover, channel or lane of this device has it; free that one \
-                     and its jobs first, or divide the queues with the option queues=LIST",
+                    "{} is a dedicated queue and another mover, channel or DMA queue of this device has it; free that \
+                     one and its jobs first, or divide the queues with the option queues=LIST",
                     portal.info().name
                 ),
             ));

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::words::{OpResult, Tags, error, outcome, via};
+use crate::c_structs::{OpResult, Tags, error, outcome, via};
 use std::cell::RefCell;
 use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int};

@@ -1,8 +1,8 @@
 //! Jobs without their types: one operation, or a batch of operations.
 
+use crate::c_structs::OpResult;
 use crate::failure::{Failure, Refusal};
 use crate::raw::{Request, dispatch};
-use crate::words::OpResult;
 use std::time::Duration;
 use telpher_mover::{BatchJob, Job as MoverJob, JobError, Mover, Outcome, Via};
 

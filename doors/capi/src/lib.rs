@@ -20,6 +20,7 @@
 //! mapped, no code writes the sources, and no code accesses the destinations. `raw` converts this guarantee into types.
 #![deny(unsafe_code)]
 
+mod c_structs;
 mod cache;
 mod channel;
 mod device;
@@ -31,10 +32,9 @@ mod raw;
 mod switch;
 mod tier;
 mod vhost;
-mod words;
 
+pub use c_structs::*;
 pub use exports::*;
-pub use words::*;
 
 /// The README's example, compiled and run.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@ pub(crate) use switch::SwitchWords;
 use telpher_cache::{Eviction, Placement};
 use telpher_device::{OpenOptions, Runner};
 use telpher_mover::{ChannelPolicy, Opcode, Order, Policy, Tuning};
-use telpher_vhost::words::Features;
+use telpher_vhost::layout::Features;
 use telpher_vhost::{MOST_RINGS, Offer, PortOptions};
 pub(crate) use tier::{HeapWords, ManagerWords};
 
@@ -197,12 +197,12 @@ const KEYS: &[Key] = &[
         },
     },
     Key {
-        name: "patience",
+        name: "drain-timeout",
         of: Of::Port,
         takes: "a time such as 500ms",
         about: "how long a frontend's request waits for copies in flight, if virtqueues stop or memory changes",
         set: |o, v| {
-            o.port.patience = time(v)?;
+            o.port.drain_timeout = time(v)?;
             Some(())
         },
     },

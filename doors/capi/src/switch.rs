@@ -1,10 +1,10 @@
 //! Packet switches: the device's queues for a switch, and its counters for C.
 
+use crate::c_structs::{SwitchStats, VhostSocketState, VhostStats};
 use crate::device::Device;
 use crate::failure::{Failure, Refusal};
 use crate::options::SwitchWords;
 use crate::vhost::{socket_state, virtqueue_stats};
-use crate::words::{SwitchStats, VhostSocketState, VhostStats};
 use std::path::PathBuf;
 use std::sync::Arc;
 use telpher_switch::{End, PortConfig, PortKind, Switch, SwitchPort};
@@ -120,7 +120,7 @@ impl PacketSwitch {
 /// The options of virtqueue `ring`, counted over all ports: the DMA queues take turns.
 fn queue_options(dma_queues: &[Arc<DmaQueue>], copies: CopyPolicy, in_flight: usize, ring: usize) -> QueueOptions {
     match dma_queues.len() {
-        0 => QueueOptions { hybrid: CopyPolicy::Cpu, lanes: Vec::new(), in_flight },
-        count => QueueOptions { hybrid: copies, lanes: vec![Arc::clone(&dma_queues[ring % count])], in_flight },
+        0 => QueueOptions { hybrid: CopyPolicy::Cpu, dma_queues: Vec::new(), in_flight },
+        count => QueueOptions { hybrid: copies, dma_queues: vec![Arc::clone(&dma_queues[ring % count])], in_flight },
     }
 }

@@ -1,7 +1,7 @@
 //! Memory on several tiers: heaps and arenas, and their state as numbers for C.
 
+use crate::c_structs::{TierInfo, TierMoved, TierReport, TierStats, tier_advice, tier_mechanism};
 use crate::failure::{Failure, Refusal};
-use crate::words::{TierInfo, TierMoved, TierReport, TierStats, tier_advice, tier_mechanism};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -112,12 +112,12 @@ impl TierHeap {
             not_copied: stats.not_copied,
             exchanges: stats.exchanges,
             dropped: stats.dropped,
-            returned: stats.returned,
+            copied_back: stats.copied_back,
             fills: stats.fills,
             forks: stats.forks,
-            given: stats.given,
-            lies: stats.lies,
-            rescued: stats.rescued,
+            copied_to_children: stats.copied_to_children,
+            misreported: stats.misreported,
+            returned_early: stats.returned_early,
             lost: stats.lost,
             moving_ns: nanos(stats.moving),
             copying_ns: nanos(stats.copying),

@@ -1,14 +1,14 @@
-//! vhost-user backends: pools of packets, lanes, ports and their sockets, and the state that the C side of a port
+//! vhost-user backends: pools of packets, DMA queues, ports and their sockets, and the state that the C side of a port
 //! needs.
 
+use crate::c_structs::{VhostDmaQueueStats, VhostSocketState, VhostState, VhostStats, vhost_broken};
 use crate::failure::{Failure, Refusal};
-use crate::words::{VhostLaneStats, VhostSocketState, VhostState, VhostStats, vhost_broken};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use telpher_vhost::ring::Broken;
 use telpher_vhost::{
-    DetachedPacket, DmaQueue, Drop as Dropped, MAX_DETACHED, PacketPool, Packets, PoolOptions, Port, PortOptions, Role,
+    DetachedPacket, DmaQueue, DropReason, MAX_DETACHED, PacketPool, Packets, PoolOptions, Port, PortOptions, Role,
     Socket,
 };
 
@@ -18,7 +18,7 @@ pub struct VhostPool(PacketPool);
 
 /// One queue of a device, shared by virtqueues. Any number of threads may use it at once.
 #[derive(Debug)]
-pub struct VhostLane(pub(crate) Arc<DmaQueue>);
+pub struct VhostDmaQueue(pub(crate) Arc<DmaQueue>);
 
 /// A port and, for each of its queue pairs, the packet lists through which a burst passes. Any number of threads may
 /// use it at once.
@@ -74,10 +74,10 @@ impl VhostPool {
     }
 }
 
-impl VhostLane {
-    pub(crate) fn stats(&self) -> VhostLaneStats {
+impl VhostDmaQueue {
+    pub(crate) fn stats(&self) -> VhostDmaQueueStats {
         let stats = self.0.stats();
-        VhostLaneStats {
+        VhostDmaQueueStats {
             copies: stats.copies,
             bytes: stats.bytes,
             redone: stats.redone,
@@ -92,7 +92,7 @@ impl VhostLane {
 impl VhostPort {
     pub(crate) fn new(pool: &VhostPool, options: PortOptions) -> VhostPort {
         let in_flight = options.rings.iter().map(|ring| ring.in_flight).max().unwrap_or(BURST);
-        let rows = || Mutex::new(Rows { burst: pool.0.row(BURST), kept: pool.0.row(in_flight.max(BURST)) });
+        let rows = || Mutex::new(Rows { burst: pool.0.empty(BURST), kept: pool.0.empty(in_flight.max(BURST)) });
         let inner = Port::new(&pool.0, options);
         let pairs = (0..inner.pairs()).map(|_| Pair { receive: rows(), transmit: rows() }).collect();
         VhostPort { inner, pairs }
@@ -218,12 +218,12 @@ impl VhostSocket {
 pub(crate) fn virtqueue_stats(port: &Port, ring: usize) -> VhostStats {
     let stats = port.stats(ring);
     let mut drops = [0; 16];
-    drops.iter_mut().zip(Dropped::ALL).for_each(|(count, reason)| *count = stats.drops(reason));
+    drops.iter_mut().zip(DropReason::ALL).for_each(|(count, reason)| *count = stats.drops(reason));
     VhostStats {
         packets: stats.packets,
         bytes: stats.bytes,
-        by_lane: stats.by_lane,
-        bytes_by_lane: stats.bytes_by_lane,
+        by_device: stats.by_device,
+        bytes_by_device: stats.bytes_by_device,
         calls: stats.calls,
         drops,
         reserved: [0; 3],
@@ -262,7 +262,7 @@ fn try_lock(rows: &Mutex<Rows>) -> Option<MutexGuard<'_, Rows>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::vhost_drop;
+    use crate::c_structs::vhost_drop;
     use telpher_vhost::ring::Dropped as Chain;
 
     #[test]
@@ -292,13 +292,13 @@ mod tests {
             (Chain::Table, TELPHER_VHOST_DROP_TABLE),
         ];
         let others = [
-            (Dropped::Runt, TELPHER_VHOST_DROP_RUNT),
-            (Dropped::Long, TELPHER_VHOST_DROP_LONG),
-            (Dropped::Short, TELPHER_VHOST_DROP_SHORT),
-            (Dropped::Silent, TELPHER_VHOST_DROP_SILENT),
+            (DropReason::Runt, TELPHER_VHOST_DROP_RUNT),
+            (DropReason::Long, TELPHER_VHOST_DROP_LONG),
+            (DropReason::Short, TELPHER_VHOST_DROP_SHORT),
+            (DropReason::Silent, TELPHER_VHOST_DROP_SILENT),
         ];
-        let numbers = chains.map(|(chain, number)| (Dropped::Chain(chain), number)).into_iter().chain(others);
-        let expected: Vec<_> = Dropped::ALL.into_iter().zip(0..).collect();
+        let numbers = chains.map(|(chain, number)| (DropReason::Chain(chain), number)).into_iter().chain(others);
+        let expected: Vec<_> = DropReason::ALL.into_iter().zip(0..).collect();
         assert_eq!(numbers.collect::<Vec<_>>(), expected);
         assert!(expected.len() <= VhostStats::default().drops.len());
     }

@@ -10,7 +10,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 use telpher_capi::{CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Tags, Tier};
-use telpher_capi::{Packet, VhostLaneStats, VhostQueue, VhostSocketState, VhostState, VhostStats};
+use telpher_capi::{Packet, VhostDmaQueueStats, VhostQueue, VhostSocketState, VhostState, VhostStats};
 use telpher_capi::{SwitchPort, SwitchStats};
 use telpher_capi::{TierInfo, TierMoved, TierOptions, TierReport, TierStats};
 
@@ -64,13 +64,13 @@ fn rust_type(c: &str) -> String {
         "telpher_tier_stats" => "TierStats",
         "telpher_packet" => "Packet",
         "telpher_vhost_pool" => "VhostPool",
-        "telpher_vhost_lane" => "VhostLane",
+        "telpher_vhost_dma_queue" => "VhostDmaQueue",
         "telpher_vhost_port" => "VhostPort",
         "telpher_vhost_socket" => "VhostSocket",
         "telpher_vhost_queue" => "VhostQueue",
         "telpher_vhost_state" => "VhostState",
         "telpher_vhost_stats" => "VhostStats",
-        "telpher_vhost_lane_stats" => "VhostLaneStats",
+        "telpher_vhost_dma_queue_stats" => "VhostDmaQueueStats",
         "telpher_vhost_socket_state" => "VhostSocketState",
         "telpher_switch" => "PacketSwitch",
         "telpher_switch_port" => "SwitchPort",
@@ -182,7 +182,7 @@ fn every_constant_matches() {
     assert_eq!(
         header,
         numbers(
-            &["words", "words/switch", "words/tier", "words/vhost"]
+            &["c_structs", "c_structs/switch", "c_structs/tier", "c_structs/vhost"]
                 .map(|file| read(&format!("src/{file}.rs")))
                 .concat()
         )
@@ -224,7 +224,7 @@ const SEEN: [Seen; 11] = [
         ("Length", Some("TELPHER_VHOST_DROP_LENGTH")), ("Indirect", Some("TELPHER_VHOST_DROP_INDIRECT")),
         ("Table", Some("TELPHER_VHOST_DROP_TABLE")),
     ]),
-    ("../../uses/vhost/src/stats.rs", "Drop", &[
+    ("../../uses/vhost/src/stats.rs", "DropReason", &[
         // One per reason of a dropped chain.
         ("Chain", None),
         ("Runt", Some("TELPHER_VHOST_DROP_RUNT")), ("Long", Some("TELPHER_VHOST_DROP_LONG")),
@@ -323,14 +323,15 @@ fn every_field_offset_matches_the_header() {
     );
     layout!(c, Packet, "telpher_packet": data, len, id);
     layout!(
-        c, VhostQueue, "telpher_vhost_queue": lanes, lane_count, device_from, in_flight, reserved, reserved2
+        c, VhostQueue, "telpher_vhost_queue": dma_queues, dma_queue_count, device_from, in_flight, reserved, reserved2
     );
     layout!(c, VhostState, "telpher_vhost_state": frontend, running, broken, size, features, in_flight, reserved);
     layout!(
-        c, VhostStats, "telpher_vhost_stats": packets, bytes, by_lane, bytes_by_lane, calls, drops, reserved
+        c, VhostStats, "telpher_vhost_stats": packets, bytes, by_device, bytes_by_device, calls, drops, reserved
     );
     layout!(
-        c, VhostLaneStats, "telpher_vhost_lane_stats": copies, bytes, redone, contended, in_flight, silent, reserved
+        c, VhostDmaQueueStats, "telpher_vhost_dma_queue_stats": copies, bytes, redone, contended, in_flight,
+            silent, reserved
     );
     layout!(
         c, VhostSocketState, "telpher_vhost_socket_state": connected, reserved, sessions, refused, reserved2
@@ -348,8 +349,9 @@ fn every_field_offset_matches_the_header() {
         reserved
     );
     layout!(
-        c, TierStats, "telpher_tier_stats": moved, not_copied, exchanges, dropped, returned, fills, forks, given, lies,
-        rescued, lost, moving_ns, copying_ns, reserved
+        c, TierStats, "telpher_tier_stats": moved, not_copied, exchanges, dropped, copied_back, fills, forks,
+            copied_to_children, misreported,
+        returned_early, lost, moving_ns, copying_ns, reserved
     );
     layout!(
         c, TierReport, "telpher_tier_report": time_ns, promoted, demoted, stayed, waiting, looking_ns, moving_ns, resting,
@@ -364,7 +366,7 @@ fn every_field_offset_matches_the_header() {
         [size_of::<Packet>(), size_of::<VhostQueue>(), size_of::<VhostState>(), size_of::<VhostStats>()],
         [16, 48, 64, 192]
     );
-    assert_eq!([size_of::<VhostLaneStats>(), size_of::<VhostSocketState>()], [64, 56]);
+    assert_eq!([size_of::<VhostDmaQueueStats>(), size_of::<VhostSocketState>()], [64, 56]);
     assert_eq!(
         [size_of::<Tier>(), size_of::<CachePolicy>(), size_of::<Resident>(), size_of::<CacheStats>()],
         [72, 64, 40, 144]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use telpher_os::{Scan, Userfault, UserfaultFeatures};
-use telpher_vhost::words::Features;
+use telpher_vhost::layout::Features;
 
 /// The devices for the programs.
 const DEVICES: [&str; 2] = ["model:spr", "model:full"];

@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::ptr::{null, null_mut};
 use telpher_capi::*;
-use telpher_vhost::words::Features;
+use telpher_vhost::layout::Features;
 
 /// The negative errno for a refused packet.
 const REFUSED: i32 = -libc::EINVAL;
@@ -30,12 +30,12 @@ fn last() -> String {
 }
 
 impl Switch {
-    fn new(name: &str, lanes: &[*mut VhostLane], device_from: u32) -> Switch {
+    fn new(name: &str, dma_queues: &[*mut VhostDmaQueue], device_from: u32) -> Switch {
         let path = std::env::temp_dir().join(format!("telpher-capi-{}-{name}", std::process::id()));
         let (mut pool, mut port, mut socket) = (null_mut(), null_mut(), null_mut());
         let queue = VhostQueue {
-            lanes: lanes.as_ptr().cast(),
-            lane_count: u32::try_from(lanes.len()).unwrap(),
+            dma_queues: dma_queues.as_ptr().cast(),
+            dma_queue_count: u32::try_from(dma_queues.len()).unwrap(),
             device_from,
             in_flight: 0,
             reserved: 0,
@@ -176,7 +176,7 @@ fn a_packet_has_one_owner_with_cpu_copies() {
     let mut guest = Guest::connect(&switch.path, Features::empty());
     packets_go_round(&switch, &mut guest);
     let (received, transmitted) = (switch.stats(0), switch.stats(1));
-    assert_eq!((received.packets, transmitted.packets, received.by_lane), (640, 640, 0));
+    assert_eq!((received.packets, transmitted.packets, received.by_device), (640, 640, 0));
     assert_eq!((received.drops, transmitted.drops), ([0; 16], [0; 16]));
     assert!(received.bytes == transmitted.bytes && received.calls > 0);
     drop(guest);
@@ -184,34 +184,36 @@ fn a_packet_has_one_owner_with_cpu_copies() {
 }
 
 #[test]
-fn a_packet_has_one_owner_with_lanes() {
+fn a_packet_has_one_owner_with_dma_queues() {
     for options in [c"runner=inline", c"runner=threaded"] {
-        let (mut device, mut lanes) = (null_mut(), [null_mut(); 2]);
+        let (mut device, mut dma_queues) = (null_mut(), [null_mut(); 2]);
         // SAFETY: out pointers for the handles, and texts.
         unsafe {
             assert_eq!(telpher_device_open(&raw mut device, c"model:full".as_ptr(), options.as_ptr()), 0);
-            for (lane, queue) in lanes.iter_mut().zip(0..) {
-                assert_eq!(telpher_vhost_lane_new(lane, device, queue, 64), 0, "{}", last());
+            for (dma_queue, queue) in dma_queues.iter_mut().zip(0..) {
+                assert_eq!(telpher_vhost_dma_queue_new(dma_queue, device, queue, 64), 0, "{}", last());
             }
             telpher_device_close(device);
         }
-        let switch = Switch::new("lanes", &lanes, 256);
+        let switch = Switch::new("dma_queues", &dma_queues, 256);
         let mut guest = Guest::connect(&switch.path, Features::RING_PACKED);
         packets_go_round(&switch, &mut guest);
         let stats = [0, 1].map(|queue| switch.stats(queue));
-        assert!(stats.iter().all(|stats| stats.by_lane > 0 && stats.by_lane < stats.packets), "{stats:?}");
-        let copies = lanes.map(|lane| {
-            let mut stats = VhostLaneStats::default();
-            // SAFETY: a lane that is alive, and an out pointer for the statistics; its handle is freed once.
+        assert!(stats.iter().all(|stats| stats.by_device > 0 && stats.by_device < stats.packets), "{stats:?}");
+        let copies = dma_queues.map(|dma_queue| {
+            let mut stats = VhostDmaQueueStats::default();
+            // SAFETY: a DMA queue that is alive, and an out pointer for the statistics; its handle is freed once.
             unsafe {
-                assert_eq!(telpher_vhost_lane_stats_of(lane, &raw mut stats), 0);
-                telpher_vhost_lane_free(lane);
+                assert_eq!(telpher_vhost_dma_queue_stats_of(dma_queue, &raw mut stats), 0);
+                telpher_vhost_dma_queue_free(dma_queue);
             }
             assert_eq!(stats.in_flight, 0);
             stats.copies + stats.redone
         });
-        // The CPU copied packets for which no lane had room.
-        assert!(copies.iter().sum::<u64>() > 0 && copies.iter().sum::<u64>() <= stats.iter().map(|s| s.by_lane).sum());
+        // The CPU copied packets for which no DMA queue had room.
+        assert!(
+            copies.iter().sum::<u64>() > 0 && copies.iter().sum::<u64>() <= stats.iter().map(|s| s.by_device).sum()
+        );
         drop(guest);
         switch.end();
     }

@@ -104,7 +104,7 @@ impl Usage for VhostError {
             VhostError::NoPorts
                 | VhostError::TapName(_)
                 | VhostError::NoPort { .. }
-                | VhostError::NoLane { .. }
+                | VhostError::NoDmaQueue { .. }
                 | VhostError::NoDevice
                 | VhostError::Threads { .. }
                 | VhostError::Size { .. }

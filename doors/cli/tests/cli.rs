@@ -6,11 +6,11 @@ use std::process::{Command, Output};
 
 fn telpher(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
-    command.args(args).current_dir(room()).output().expect("the binary runs")
+    command.args(args).current_dir(test_folder()).output().expect("the binary runs")
 }
 
 /// Returns the folder for files of these tests.
-fn room() -> PathBuf {
+fn test_folder() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
     room
@@ -145,7 +145,7 @@ fn csv_is_a_rectangle() {
 
 #[test]
 fn the_table_and_the_report_are_readable() {
-    let html = room().join("report.html");
+    let html = test_folder().join("report.html");
     let path = html.to_str().expect("a path in UTF-8");
     let text = success(&["bench", "--seconds", "0.2", "--size", "64,4k", "--op", "move", "--html", path]);
     for words in ["throughput, GB/s", "p50 / p99 / p99.9", "4 KiB", "Crossover", "not the speed of DSA hardware"] {
@@ -213,7 +213,7 @@ fn an_experiment_of_the_mover_runs_by_name_in_every_format() {
         assert!(success(&[&small[..], &["--no-html"]].concat()).contains("sharing needs 2 cores"));
         return;
     }
-    let path = room().join("mover.html");
+    let path = test_folder().join("mover.html");
     let text = success(&[&small[..], &["--html", path.to_str().expect("a plain path")]].concat());
     assert!(text.contains("sharing: ") && text.contains("one shared queue"), "{text}");
     assert!(std::fs::read_to_string(&path).expect("the report is there").contains("one shared queue"));
@@ -249,7 +249,7 @@ fn the_cost_of_moving_pages_is_measured_and_bytes_are_checked() {
 #[test]
 fn the_cost_of_the_cache_is_reported_by_experiment_in_every_format() {
     let small = ["bench", "cache", "--only", "memory,hits", "--seconds", "0.2"];
-    let path = room().join("cache.html");
+    let path = test_folder().join("cache.html");
     let text = success(&[&small[..], &["--html", path.to_str().expect("a plain path")]].concat());
     for words in ["hits: What does a hit cost", "≤ 60", "peek (weak access)", "memory: ", "≤ 128"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
@@ -283,7 +283,7 @@ fn without_duckdb_only_the_engine_is_timed() {
 fn without_testpmd_packets_are_forwarded_to_our_own_guest() {
     let small =
         ["bench", "vhost", "--own-guest", "--quick", "--size", "64,1518", "--only", "copies,rings,flat,latency"];
-    let html = room().join("vhost.html");
+    let html = test_folder().join("vhost.html");
     let args = [&small[..], &["--format", "json", "--html", html.to_str().expect("text")]].concat();
     let result: Value = serde_json::from_str(&success(&args)).expect("valid JSON");
     let list = |name: &str| result[name].as_array().unwrap_or_else(|| panic!("{name}")).clone();
@@ -305,7 +305,7 @@ fn the_listing_has_accel_configs_format_and_loads_as_a_device() {
     let groups = listing[0]["groups"].as_array().expect("groups");
     assert_eq!((listing[0]["dev"].as_str(), groups.len()), (Some("dsa0"), 4));
     assert!(groups[0]["grouped_workqueues"][0]["size"].as_u64().expect("a size") > 0);
-    let file = room().join("saved.json");
+    let file = test_folder().join("saved.json");
     std::fs::write(&file, &text).expect("the listing is saved");
     let name = format!("model:{}", file.display());
     assert!(success(&["list", "--device", &name]).contains("wq0.7"));
@@ -365,7 +365,7 @@ fn verbose_commands_report_their_choices_on_standard_error() {
 
 #[test]
 fn results_go_to_the_named_file() {
-    let file = room().join("listing.csv");
+    let file = test_folder().join("listing.csv");
     let name = file.to_str().expect("a path of ours");
     assert_eq!(success(&["list", "--device", "model:spr", "--format", "csv", "--output", name]), "");
     let text = std::fs::read_to_string(&file).expect("the listing");
@@ -377,7 +377,7 @@ fn results_go_to_the_named_file() {
 
 #[test]
 fn tune_replaces_the_file_with_the_printed_values() {
-    let file = room().join("tuned.toml");
+    let file = test_folder().join("tuned.toml");
     let name = file.to_str().expect("a path of ours");
     std::fs::write(&file, "older").expect("our own folder");
     let args = ["tune", "--op", "move,crc", "--size", "256,64k", "--seconds", "0.3", "--tuning", name];
@@ -393,13 +393,13 @@ fn tune_replaces_the_file_with_the_printed_values() {
     assert_eq!(json["operations"].as_array().map(Vec::len), Some(2));
     assert_eq!(json["operations"][0]["points"].as_array().map(Vec::len), Some(2));
     assert!(std::fs::read_to_string(&file).expect("it was replaced").contains("in-flight = 4"));
-    let beside = std::fs::read_dir(room()).expect("our folder").flatten();
+    let beside = std::fs::read_dir(test_folder()).expect("our folder").flatten();
     assert!(beside.map(|entry| entry.file_name()).all(|name| !name.to_string_lossy().starts_with("tuned.toml.")));
 }
 
 #[test]
 fn invalid_devices_and_files_are_errors_before_tuning() {
-    let nowhere = room().join("missing").join("tuned.toml");
+    let nowhere = test_folder().join("missing").join("tuned.toml");
     let nowhere = nowhere.to_str().expect("a path of ours");
     let said = refusal(&["tune", "--tuning", nowhere]);
     assert!(said.contains("cannot write the tuning file") && said.contains("missing/tuned.toml"), "{said}");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Returns the folder for files of these tests.
-fn room() -> PathBuf {
+fn test_folder() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("exit_codes");
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
     room
@@ -13,7 +13,7 @@ fn room() -> PathBuf {
 /// Runs telpher with these arguments; returns the exit code and standard error.
 fn ended(words: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
-    let output = command.args(words).current_dir(room()).output().expect("the binary runs");
+    let output = command.args(words).current_dir(test_folder()).output().expect("the binary runs");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 

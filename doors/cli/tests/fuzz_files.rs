@@ -57,7 +57,7 @@ const PROFILE: &str = "sim;run;--profile;./{};--size;4k;--op;move;--count;64;--n
 const WORK: &str =
     "[[work]]\nname = \"pages\"\nop = \"memory-move\"\nsize = \"1m\"\nin_flight = 1\nthreads = 1\ndst = 0\n";
 
-fn room() -> PathBuf {
+fn test_folder() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz_files");
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
     room
@@ -114,7 +114,7 @@ fn trace(is_json: bool) -> Vec<u8> {
     if !is_json {
         return text.into();
     }
-    let path = room().join("seed.trace");
+    let path = test_folder().join("seed.trace");
     std::fs::write(&path, text).expect("our own folder");
     let path = path.display().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_telpher")).args(["trace", "--format", "json", &path]).output();
@@ -123,7 +123,7 @@ fn trace(is_json: bool) -> Vec<u8> {
 
 /// Returns a tuning file.
 fn tuning() -> Vec<u8> {
-    let path = room().join("seed-tuning.toml");
+    let path = test_folder().join("seed-tuning.toml");
     let words = "tune --op move,crc --size 4k,64k --seconds 0.3 --device model:spr --tuning";
     let output = Command::new(env!("CARGO_BIN_EXE_telpher")).args(words.split(' ')).arg(&path).output();
     let output = output.expect("the binary runs");
@@ -171,7 +171,7 @@ fn run(case: &Case, file: &str) -> Output {
     command
         .arg("-c")
         .arg(format!("ulimit -v {MEMORY} && ulimit -t {seconds} && exec timeout -s KILL {PATIENCE} \"$0\" \"$@\""));
-    command.arg(env!("CARGO_BIN_EXE_telpher")).args(words).current_dir(room());
+    command.arg(env!("CARGO_BIN_EXE_telpher")).args(words).current_dir(test_folder());
     if case.name.starts_with("tuning") {
         command.env("TELPHER_TUNING", file);
     }
@@ -195,18 +195,22 @@ fn wrong(case: &Case, output: &Output) -> Option<String> {
 fn mutants_of(case: &Case, seconds: u64, worker: &str) -> Vec<String> {
     let (begin, mut failures) = (Instant::now(), Vec::new());
     let whole = format!("whole-{}", case.name);
-    std::fs::write(room().join(&whole), &case.whole).expect("our own folder");
+    std::fs::write(test_folder().join(&whole), &case.whole).expect("our own folder");
     let output = run(case, &whole);
     assert!(output.status.success(), "{}: the whole file is refused: {output:?}", case.name);
     let mut seed = 0;
     while seed < MUTANTS || (seconds > 3 && begin.elapsed() < Duration::from_secs(seconds)) {
         let file = format!("{worker}-{}", case.name);
         let bytes = mutant(&case.whole, case.shape, &mut Chance(Random::new(seed ^ 0x7e1f)));
-        std::fs::write(room().join(&file), bytes).expect("our own folder");
+        std::fs::write(test_folder().join(&file), bytes).expect("our own folder");
         if let Some(wrong) = wrong(case, &run(case, &file)) {
             let kept = format!("seed-{seed}-{}", case.name);
-            std::fs::rename(room().join(&file), room().join(&kept)).expect("our own folder");
-            failures.push(format!("{}, seed {seed}, kept as {}: {wrong}", case.name, room().join(kept).display()));
+            std::fs::rename(test_folder().join(&file), test_folder().join(&kept)).expect("our own folder");
+            failures.push(format!(
+                "{}, seed {seed}, kept as {}: {wrong}",
+                case.name,
+                test_folder().join(kept).display()
+            ));
         }
         seed += 1;
     }

@@ -7,9 +7,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use telpher_os::Random;
 
 /// Returns the folder for files of this test process.
-fn room() -> PathBuf {
+fn test_folder() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("qdp-{}", std::process::id()));
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
     room
@@ -17,7 +18,7 @@ fn room() -> PathBuf {
 
 fn telpher(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
-    command.arg("qdp").args(args).current_dir(room()).output().expect("the binary runs")
+    command.arg("qdp").args(args).current_dir(test_folder()).output().expect("the binary runs")
 }
 
 fn success(args: &[&str]) -> String {
@@ -56,7 +57,7 @@ fn table(rows: i32) -> RecordBatch {
 }
 
 fn parquet(name: &str, batch: &RecordBatch) -> String {
-    let file = File::create(room().join(name)).expect("our own folder");
+    let file = File::create(test_folder().join(name)).expect("our own folder");
     let mut writer = ArrowWriter::try_new(file, batch.schema(), None).expect("a writer");
     writer.write(batch).expect("rows");
     writer.close().expect("a file");
@@ -64,7 +65,7 @@ fn parquet(name: &str, batch: &RecordBatch) -> String {
 }
 
 fn arrow(name: &str, batch: &RecordBatch) -> String {
-    let file = File::create(room().join(name)).expect("our own folder");
+    let file = File::create(test_folder().join(name)).expect("our own folder");
     let mut writer = arrow_ipc::writer::FileWriter::try_new(file, &batch.schema()).expect("a writer");
     writer.write(batch).expect("rows");
     writer.finish().expect("a file");
@@ -98,7 +99,7 @@ fn every_configuration_is_executed_and_reported() {
     assert!(table.contains("sum(b)") && table.contains("relaxed") && table.contains("to none"), "{table}");
     // The first line describes the machine.
     assert!(table.lines().skip(1).all(|line| line.chars().count() < 80), "{table}");
-    let page = std::fs::read_to_string(room().join("small.html")).expect("the report");
+    let page = std::fs::read_to_string(test_folder().join("small.html")).expect("the report");
     assert!(page.matches("<svg").count() == 2 && page.contains("What became of the blocks"));
     let csv = success(&[&SMALL[..], &["--format", "csv", "--no-html"]].concat());
     let fields: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
@@ -114,7 +115,7 @@ fn forced_fetches_are_made_and_every_device_gives_the_same_answer() {
         if let Some(forced) = runs.iter().find(|run| run["name"] == "forced") {
             let count = |name: &str| forced["blocks"][name].as_u64().expect("a number");
             // Whether the fetching threads run before the others have read everything depends on timing.
-            assert_eq!(forced["hit_rate"].is_null(), count("asked") == 0, "{forced}");
+            assert_eq!(forced["hit_rate"].is_null(), count("requested") == 0, "{forced}");
             assert!(count("spared") == 0 && count("hits") + count("late") + count("absent") > 0, "{forced}");
         }
         answers.push(result["answer"].clone());
@@ -162,7 +163,7 @@ fn unsupported_data_is_a_one_sentence_error() {
     let words = arrow("words.arrow", &RecordBatch::try_from_iter([("x", words)]).expect("a table"));
     assert!(refusal(&["--query", "select max(x) from t", "--input", &words]).contains("holds the text 'ship'"));
     assert!(refusal(&["--input", "nowhere.parquet"]).contains("cannot read nowhere.parquet; name a Parquet"));
-    std::fs::write(room().join("text.csv"), "a,b\n1,2\n").expect("our own folder");
+    std::fs::write(test_folder().join("text.csv"), "a,b\n1,2\n").expect("our own folder");
     assert!(refusal(&["--input", "text.csv"]).contains("cannot read text.csv as a Parquet or an Arrow file"));
     assert!(refusal(&["--query", "q7"]).contains("--query 'q7'"));
     assert!(refusal(&["--query", "select avg(a) from t"]).contains("at character 11"));
@@ -176,19 +177,18 @@ fn unsupported_data_is_a_one_sentence_error() {
 #[test]
 fn a_damaged_file_is_refused_and_never_a_panic_s_exit() {
     for file in [parquet("damaged.parquet", &table(300)), arrow("damaged.arrow", &table(300))] {
-        let whole = std::fs::read(room().join(&file)).expect("what was written");
+        let whole = std::fs::read(test_folder().join(&file)).expect("what was written");
         let damaged = format!("broken-{file}");
-        let (mut state, mut refused) = (9_u64, 0);
+        let (mut random, mut refused) = (Random::new(9), 0);
         for round in 0..40 {
             let mut bytes = whole.clone();
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let at = usize::try_from(state >> 33).expect("31 bits") % bytes.len();
+            let at = usize::try_from(random.below(bytes.len() as u64)).expect("below a length");
             if round % 4 == 0 {
                 bytes.truncate(at)
             } else {
-                bytes[at] ^= 1 << (state >> 8 & 7)
+                bytes[at] ^= 1 << random.below(8)
             }
-            std::fs::write(room().join(&damaged), bytes).expect("our own folder");
+            std::fs::write(test_folder().join(&damaged), bytes).expect("our own folder");
             let output = telpher(&["--query", QUERY, "--input", &damaged, "--plain", "--repeat", "1", "--no-html"]);
             let code = output.status.code();
             assert!(matches!(code, Some(0 | 1)), "{damaged}, round {round}: {output:?}");
@@ -225,7 +225,7 @@ fn the_thesis_tables_have_deviations_and_simulated_hits() {
     assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
     let (held_out, calibration) = (text.find("Held out: "), text.find("Calibration: "));
     assert!(held_out.is_some() && calibration > held_out, "{text}");
-    let page = std::fs::read_to_string(room().join("thesis.html")).expect("the report");
+    let page = std::fs::read_to_string(test_folder().join("thesis.html")).expect("the report");
     assert!(page.contains("thesis-6.1: ") && page.contains("thesis-6.2: "));
     // Two charts of one figure, three of the other, and one for each question.
     assert_eq!(page.matches("<svg").count(), 5 + questions.len());

@@ -6,11 +6,11 @@ use std::process::{Command, Output};
 
 fn telpher(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
-    command.args(args).current_dir(room()).output().expect("the binary runs")
+    command.args(args).current_dir(test_folder()).output().expect("the binary runs")
 }
 
 /// Returns the folder for files of these tests.
-fn room() -> PathBuf {
+fn test_folder() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim");
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
     room
@@ -34,7 +34,7 @@ fn json(args: &[&str]) -> Value {
 }
 
 fn file(name: &str, text: &str) -> String {
-    std::fs::write(room().join(name), text).expect("our own folder");
+    std::fs::write(test_folder().join(name), text).expect("our own folder");
     format!("./{name}")
 }
 
@@ -83,7 +83,7 @@ fn the_parts_of_the_latency_add_up() {
 
 #[test]
 fn a_sweep_has_every_format_and_includes_the_cores_own_work() {
-    let path = room().join("report.html");
+    let path = test_folder().join("report.html");
     let args = ["sim", "run", "--op", "move,fill", "--size", "1k,64k", "--count", "200"];
     let table = success(&[&args[..], &["--html", path.to_str().expect("a plain path")]].concat());
     for words in ["CPU", "one at a time", "×32", "2×b32", "held up by", "64 KiB"] {
@@ -251,9 +251,9 @@ fn profiles_are_listed_and_shown_and_a_copy_is_valid() {
 
 #[test]
 fn the_recommended_configuration_runs() {
-    let saved = room().join("advised.json");
+    let saved = test_folder().join("advised.json");
     let name = saved.to_str().expect("a plain path");
-    let path = room().join("advice.html");
+    let path = test_folder().join("advice.html");
     let page = path.to_str().expect("a plain path");
     let text = success(&["advise", "--size", "4k", "--threads", "2", "--config", name, "--html", page]);
     let page = std::fs::read_to_string(&path).expect("the report is there");
@@ -301,7 +301,7 @@ fn the_recommended_configuration_runs() {
 
 #[test]
 fn published_and_simulated_numbers_are_compared() {
-    let path = room().join("validation.html");
+    let path = test_folder().join("validation.html");
     let page = path.to_str().expect("a plain path");
     let only = ["sim", "validate", "--only", "K-02,K-044,K-061,K-065,V-10,T-076"];
     let table = success(&[&only[..], &["--html", page]].concat());
@@ -369,7 +369,7 @@ fn raw_series_are_sorted_by_use_and_executor() {
 fn nothing_is_wider_than_a_terminal() {
     let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/workloads/messages-beside-pages.toml");
     let workload = workload.display().to_string();
-    let figures = room().join("narrow").display().to_string();
+    let figures = test_folder().join("narrow").display().to_string();
     for args in [
         &["sim", "profiles"][..],
         &["sim", "run", "--op", "move,compare-pattern", "--size", "64..1m", "--count", "200", "--no-html"],
@@ -405,7 +405,7 @@ fn published_experiments_run_on_any_machine_or_are_reported_as_impossible() {
     let mine = file("mine-too.toml", "name = \"mine, too\"\nbase = \"spr-asplos\"\n");
     let names = list.lines().skip(2).take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
     let names = names.filter_map(|line| line.split_whitespace().next()).chain([mine.as_str()]);
-    let out = room().join("elsewhere").display().to_string();
+    let out = test_folder().join("elsewhere").display().to_string();
     for name in names {
         // A claim for any machine, one that needs CXL, one with the thesis' HBM, and a switch.
         let only = ["--only", "asplos-5,asplos-6,thesis-3.6,vhost", "--folder", &out, "--format", "json"];

@@ -44,7 +44,7 @@ fn lacking(test: &str) -> bool {
     lacks
 }
 
-fn room(name: &str) -> PathBuf {
+fn test_folder(name: &str) -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tier").join(name);
     let _ = std::fs::remove_dir_all(&room);
     std::fs::create_dir_all(&room).unwrap();
@@ -95,7 +95,7 @@ fn invalid_options_are_one_sentence_errors_before_anything_runs() {
     if units.iter().all(|unit| !Path::new("/sys/bus/event_source/devices").join(unit).exists()) {
         refused(&with(&["--source", "perf"]), "no unit that samples addresses");
     }
-    let static_program = room("static").join("static");
+    let static_program = test_folder("static").join("static");
     let source = "void _start(void) { __asm__(\"mov $60,%eax; xor %edi,%edi; syscall\"); }";
     let mut gcc = Command::new("gcc");
     gcc.args(["-static", "-nostdlib", "-x", "c", "-", "-o"]).arg(&static_program).stdin(Stdio::piped());
@@ -156,7 +156,7 @@ fn a_run_can_be_watched_and_a_killed_process_is_reported() {
     if lacking(NAME) || Command::new("python3").arg("--version").output().is_err() {
         return;
     }
-    let room = room("watched");
+    let room = test_folder("watched");
     let (json, html) = (room.join("tiers.json"), room.join("tiers.html"));
     let mut args = vec![
         "run",
@@ -229,7 +229,7 @@ fn the_final_report_has_the_peak_of_memory_freed_before_the_end() {
     if lacking(NAME) || Command::new("python3").arg("--version").output().is_err() {
         return;
     }
-    let json = room("peak").join("tiers.json");
+    let json = test_folder("peak").join("tiers.json");
     let mut args = vec!["run", "--format", "json", "--output", json.to_str().unwrap()];
     args.extend(TIERS);
     args.extend(["--", "python3", "-c", LETS_GO]);

@@ -20,8 +20,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use telpher_os::Random;
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
-use telpher_vhost::words::Features;
 
 const PACKED: u64 = MRG | Features::RING_PACKED.bits();
 /// Number of descriptors in a guest's rings.
@@ -31,16 +31,16 @@ const BUFFER: u64 = 2048;
 const SOON: Duration = Duration::from_secs(60);
 
 /// A folder for the sockets and files of one test.
-struct Room(PathBuf);
+struct TestFolder(PathBuf);
 
-impl Room {
-    fn new(name: &str) -> Room {
+impl TestFolder {
+    fn new(name: &str) -> TestFolder {
         // A number for each, since tests run side by side and may choose the same name.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let room = std::env::temp_dir().join(format!("telpher-cli-vhost-{}-{number}-{name}", std::process::id()));
-        std::fs::create_dir_all(&room).expect("a folder");
-        Room(room)
+        let folder = std::env::temp_dir().join(format!("telpher-cli-vhost-{}-{number}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        TestFolder(folder)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -52,7 +52,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -289,15 +289,15 @@ fn assert_adds_up_but_for(summary: &Value, never_came: impl Fn(&str) -> bool) {
         let came = reasons.filter(|(reason, _)| !never_came(reason));
         came.map(|(_, count)| count.as_u64().expect("a count")).sum::<u64>()
     };
-    let came = all("/received/packets") + all("/made");
-    let went = all("/sent/packets") + all("/sunk") + all("/held") + all("/unsettled");
+    let came = all("/received/packets") + all("/generated");
+    let went = all("/sent/packets") + all("/discarded") + all("/held") + all("/unsettled");
     assert_eq!(came, went + ports.iter().map(dropped).sum::<u64>(), "{summary:#}");
 }
 
 #[test]
 fn two_ports_forward_numbered_packets_in_order_and_the_summary_adds_up() {
     const COUNT: u64 = 1000;
-    let room = Room::new("two");
+    let folder = TestFolder::new("two");
     let all: u64 = (0..COUNT).map(|number| packet(number).len() as u64).sum();
     let large = (0..COUNT).filter(|number| packet(*number).len() >= 512).count() as u64;
     let ways: [(&[&str], u64); 4] = [
@@ -308,7 +308,7 @@ fn two_ports_forward_numbered_packets_in_order_and_the_summary_adds_up() {
     ];
     for (features, (more, by_device)) in [MRG, PACKED].into_iter().flat_map(|features| ways.map(|way| (features, way)))
     {
-        let (a, b) = (room.word("a"), room.word("b"));
+        let (a, b) = (folder.word("a"), folder.word("b"));
         let args = ["--socket", &a, "--socket", &b, "--forward", "mac", "--format", "json", "--quiet"];
         let switch = Switch::start(&[&args, more].concat());
         let mut guests = [&a, &b].map(|path| Guest::connect(path, features));
@@ -333,7 +333,12 @@ fn two_ports_forward_numbered_packets_in_order_and_the_summary_adds_up() {
             assert_eq!((number(port, "/sessions"), number(port, "/refused_requests")), (1, 0));
             assert!(number(port, "/calls") > 0, "the guests' drivers want to be called");
         }
-        let copies: u64 = summary["lanes"].as_array().expect("lanes").iter().map(|lane| number(lane, "/copies")).sum();
+        let copies: u64 = summary["dma_queues"]
+            .as_array()
+            .expect("dma_queues")
+            .iter()
+            .map(|dma_queue| number(dma_queue, "/copies"))
+            .sum();
         assert!(copies >= 2 * by_device, "a copy for each packet at least: {copies}");
         let stages = &summary["stages"];
         for stage in ["/collect", "/take", "/work", "/submit", "/waiting", "/busy_turns", "/idle_turns"] {
@@ -364,9 +369,9 @@ fn captured(path: &Path) -> Vec<(Vec<u8>, usize)> {
 #[test]
 fn a_capture_has_all_packets_of_its_port() {
     const COUNT: u64 = 300;
-    let room = Room::new("capture");
-    let (a, b) = (room.word("a"), room.word("b"));
-    let (whole, short) = (room.path("whole.pcap"), room.path("short.pcap"));
+    let folder = TestFolder::new("capture");
+    let (a, b) = (folder.word("a"), folder.word("b"));
+    let (whole, short) = (folder.path("whole.pcap"), folder.path("short.pcap"));
     let captures = [format!("0:{}", whole.display()), format!("1:{}", short.display())];
     let args = ["--socket", &a, "--socket", &b, "--capture", &captures[0], "--format", "json", "--quiet"];
     let switch = Switch::start(&args);
@@ -400,8 +405,8 @@ fn a_capture_has_all_packets_of_its_port() {
 
 #[test]
 fn packets_for_a_dead_guest_are_counted_and_the_next_guest_is_served() {
-    let room = Room::new("dies");
-    let (a, b) = (room.word("a"), room.word("b"));
+    let folder = TestFolder::new("dies");
+    let (a, b) = (folder.word("a"), folder.word("b"));
     let switch = Switch::start(&["--socket", &a, "--socket", &b, "--format", "json"]);
     let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
     exchange(&mut one, &mut two, 50);
@@ -419,7 +424,7 @@ fn packets_for_a_dead_guest_are_counted_and_the_next_guest_is_served() {
     let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_adds_up(&summary);
     assert_eq!((number(&summary, "/ports/0/sessions"), number(&summary, "/ports/1/sessions")), (1, 2));
-    assert_eq!(number(&summary, "/ports/1/dropped/nobody at the receiver"), 30, "{summary:#}");
+    assert_eq!(number(&summary, "/ports/1/dropped/no receiver"), 30, "{summary:#}");
     let said = String::from_utf8(output.stderr).expect("text");
     assert!(said.starts_with(&format!("port 0: {a}\nport 1: {b}\nio forwarding; ")), "{said}");
 }
@@ -435,8 +440,8 @@ fn announcement(address: [u8; 6]) -> Vec<u8> {
 #[test]
 fn a_moved_guest_is_announced_to_the_peer_port_with_its_own_address() {
     const MOVED: [u8; 6] = [0x52, 0x54, 0, 0xab, 0xcd, 0xef];
-    let room = Room::new("moved");
-    let (a, b) = (room.word("a"), room.word("b"));
+    let folder = TestFolder::new("moved");
+    let (a, b) = (folder.word("a"), folder.word("b"));
     for forward in ["io", "mac"] {
         let args = [
             "--socket",
@@ -476,7 +481,7 @@ fn a_moved_guest_is_announced_to_the_peer_port_with_its_own_address() {
         let summary = switch.summary();
         assert_adds_up(&summary);
         assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/1/announced")), (2, 0));
-        assert_eq!((number(&summary, "/ports/0/made"), number(&summary, "/ports/1/made")), (0, 2));
+        assert_eq!((number(&summary, "/ports/0/generated"), number(&summary, "/ports/1/generated")), (0, 2));
         drop((one, two));
     }
 }
@@ -484,8 +489,8 @@ fn a_moved_guest_is_announced_to_the_peer_port_with_its_own_address() {
 /// What broke: with `--retry`, a guest that took no packets blocked the sending port forever.
 #[test]
 fn a_guest_that_takes_nothing_blocks_its_peer_for_retry_for_at_most() {
-    let room = Room::new("stalled");
-    let (a, b) = (room.word("a"), room.word("b"));
+    let folder = TestFolder::new("stalled");
+    let (a, b) = (folder.word("a"), folder.word("b"));
     let args = ["--socket", &a, "--socket", &b, "--retry", "--retry-for", "0.2", "--format", "json", "--quiet"];
     let switch = Switch::start(&args);
     let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
@@ -552,8 +557,8 @@ fn every_refusal_is_counted_and_its_reason_is_reported() {
             say(wire, 12, &u64s(&[0x101]), &[]);
         }),
     ];
-    let room = Room::new("refused");
-    let path = room.word("a");
+    let folder = TestFolder::new("refused");
+    let path = folder.word("a");
     let switch = || Switch::start(&["--socket", &path, "--format", "json", "--quiet"]);
     let guest = || {
         let mut memory = MockGuest::new(4 << 20);
@@ -748,8 +753,8 @@ fn open_files(switch: &Switch) -> usize {
 #[test]
 fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse::<u64>().expect("whole seconds"));
-    let room = Room::new("hostile");
-    let [h, x, a, b] = ["h", "x", "a", "b"].map(|name| room.word(name));
+    let folder = TestFolder::new("hostile");
+    let [h, x, a, b] = ["h", "x", "a", "b"].map(|name| folder.word(name));
     let args =
         ["--socket", &h, "--socket", &x, "--socket", &a, "--socket", &b, "--device", "model:spr", "--threshold", "512"];
     // Each packet fits into one buffer of a guest.
@@ -769,7 +774,7 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     if rustix::process::geteuid().is_root() {
         // Connecting needs write permission; give it to this user.
         hostile.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
-        std::fs::set_permissions(&room.0, PermissionsExt::from_mode(0o755)).expect("the folder is ours");
+        std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o755)).expect("the folder is ours");
         std::fs::set_permissions(&h, PermissionsExt::from_mode(0o666)).expect("the socket is ours");
     }
     let mut hostile = hostile.spawn().expect("this program starts again");
@@ -820,11 +825,11 @@ fn a_user_without_write_permission_cannot_connect() {
         let test = "a_user_without_write_permission_cannot_connect";
         return skip::skip(test, "becomes another user, which only root can");
     }
-    let room = Room::new("foreign");
-    let path = room.word("a");
+    let folder = TestFolder::new("foreign");
+    let path = folder.word("a");
     let switch = Switch::start(&["--socket", &path, "--format", "json", "--quiet"]);
     drop(dial(path.as_ref()));
-    std::fs::set_permissions(&room.0, PermissionsExt::from_mode(0o755)).expect("the folder is ours");
+    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o755)).expect("the folder is ours");
     let mode = std::fs::metadata(&path).expect("the socket is there").permissions().mode();
     assert_eq!(mode & 0o002, 0, "of this system's umask, {mode:o}");
     let mut foreign = Command::new("/proc/self/exe");
@@ -849,8 +854,8 @@ fn the_foreign_user() {
 
 #[test]
 fn an_announcement_that_waits_for_room_at_the_end_is_held() {
-    let room = Room::new("held");
-    let (a, b) = (room.word("a"), room.word("b"));
+    let folder = TestFolder::new("held");
+    let (a, b) = (folder.word("a"), folder.word("b"));
     let args = [
         "--socket",
         &a,
@@ -874,14 +879,14 @@ fn an_announcement_that_waits_for_room_at_the_end_is_held() {
     std::thread::sleep(Duration::from_millis(100));
     let summary = switch.summary();
     assert_adds_up(&summary);
-    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/1/made")), (1, 1), "{summary:#}");
+    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/1/generated")), (1, 1), "{summary:#}");
     drop((one, two));
 }
 
 #[test]
 fn a_guest_without_a_peer_port_is_not_announced() {
-    let room = Room::new("alone-moved");
-    let path = room.word("a");
+    let folder = TestFolder::new("alone-moved");
+    let path = folder.word("a");
     let switch = Switch::start(&["--socket", &path, "--forward", "io", "--format", "json", "--quiet"]);
     let mut guest = Guest::connect(&path, MRG);
     guest.moves([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
@@ -890,14 +895,14 @@ fn a_guest_without_a_peer_port_is_not_announced() {
     let got = guest.receive_some(1);
     assert!(got.len() == 1 && is_packet(&got[0], 0), "{got:?}");
     let summary = switch.summary();
-    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/0/made")), (0, 0), "{summary:#}");
+    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/0/generated")), (0, 0), "{summary:#}");
     drop(guest);
 }
 
 #[test]
 fn packets_are_generated_and_discarded_without_a_peer_port() {
-    let room = Room::new("alone");
-    let path = room.word("a");
+    let folder = TestFolder::new("alone");
+    let path = folder.word("a");
     // Generated packets are numbered, and there are as many as the guest takes.
     let args = ["--socket", &path, "--forward", "txonly", "--size", "200", "--format", "json", "--quiet"];
     let switch = Switch::start(&args);
@@ -907,7 +912,7 @@ fn packets_are_generated_and_discarded_without_a_peer_port() {
     }
     let summary = switch.summary();
     assert_adds_up(&summary);
-    assert!(number(&summary, "/ports/0/sent/packets") >= 500 && number(&summary, "/ports/0/made") >= 500);
+    assert!(number(&summary, "/ports/0/sent/packets") >= 500 && number(&summary, "/ports/0/generated") >= 500);
     drop(guest);
     // Generated packets have several destinations; received packets are discarded.
     let switch =
@@ -919,7 +924,7 @@ fn packets_are_generated_and_discarded_without_a_peer_port() {
     guest.send_all(0..200);
     let summary = switch.summary();
     assert_adds_up(&summary);
-    assert_eq!(number(&summary, "/ports/0/sunk"), 200);
+    assert_eq!(number(&summary, "/ports/0/discarded"), 200);
     drop(guest);
     // Received packets are discarded, and none is sent.
     let switch = Switch::start(&["--socket", &path, "--forward", "rxonly", "--format", "json", "--quiet"]);
@@ -928,13 +933,13 @@ fn packets_are_generated_and_discarded_without_a_peer_port() {
     assert_eq!(guest.receive().len(), 0);
     let summary = switch.summary();
     assert_adds_up(&summary);
-    assert_eq!((number(&summary, "/ports/0/sunk"), number(&summary, "/ports/0/sent/packets")), (200, 0));
+    assert_eq!((number(&summary, "/ports/0/discarded"), number(&summary, "/ports/0/sent/packets")), (200, 0));
 }
 
 #[test]
 fn a_client_port_connects_to_waiting_frontends() {
-    let room = Room::new("client");
-    let path = room.path("guest");
+    let folder = TestFolder::new("client");
+    let path = folder.path("guest");
     let listener = UnixListener::bind(&path).expect("a socket");
     let port = format!("{},client", path.display());
     let switch = Switch::start(&["--socket", &port, "--format", "json", "--quiet"]);
@@ -968,8 +973,8 @@ fn features_are_shown_with_and_without_a_guest() {
     }
     let bits: Value = serde_json::from_str(&telpher(&["--show-features", "--format", "json"])).expect("JSON");
     assert_eq!(bits["device"][0]["name"], "VIRTIO_NET_F_CSUM");
-    let room = Room::new("features");
-    let path = room.word("a");
+    let folder = TestFolder::new("features");
+    let path = folder.word("a");
     let switch = Switch::start(&["--socket", &path, "--show-features"]);
     let wire = dial(Path::new(&path));
     wire.agree(PACKED).expect("an agreement");
@@ -1008,8 +1013,8 @@ fn tap_tools(test: &str) -> Option<impl Fn(&str)> {
 #[test]
 fn an_interface_of_this_system_is_a_port() {
     let Some(ip) = tap_tools("an_interface_of_this_system_is_a_port") else { return };
-    let room = Room::new("tap");
-    let path = room.word("a");
+    let folder = TestFolder::new("tap");
+    let path = folder.word("a");
     let switch = Switch::start(&["--socket", &path, "--tap", "tlphr%", "--quiet"]);
     let output = switch.wait();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -1032,7 +1037,7 @@ fn an_interface_of_this_system_is_a_port() {
         if let Some(answer) = guest.receive().into_iter().find(is_answer) {
             break answer;
         }
-        assert!(begun.elapsed() < SOON, "nobody answers at {name}");
+        assert!(begun.elapsed() < SOON, "nothing answers at {name}");
         std::thread::sleep(Duration::from_millis(10));
     };
     assert_eq!((&answer[..6], &answer[38..42]), (&[2, 0, 0, 0, 0, 7][..], &[198, 18, 77, 2][..]));
@@ -1044,8 +1049,8 @@ fn an_interface_of_this_system_is_a_port() {
 #[test]
 fn frames_that_an_interface_refuses_or_the_switch_cannot_hold_are_counted() {
     let Some(ip) = tap_tools("frames_that_an_interface_refuses_or_the_switch_cannot_hold_are_counted") else { return };
-    let room = Room::new("tap-odd");
-    let (path, name) = (room.word("a"), format!("tlpho{}", std::process::id()));
+    let folder = TestFolder::new("tap-odd");
+    let (path, name) = (folder.word("a"), format!("tlpho{}", std::process::id()));
     let args = ["--socket", &path, "--tap", &name, "--longest", "1600", "--format", "json", "--quiet"];
     let switch = Switch::start(&args);
     let mut guest = Guest::connect(&path, MRG);
@@ -1078,7 +1083,7 @@ fn frames_that_an_interface_refuses_or_the_switch_cannot_hold_are_counted() {
     assert_eq!(came.iter().map(Vec::len).collect::<Vec<_>>(), [1600]);
     let summary = switch.summary();
     let dropped = |reason: &str| summary["ports"][1]["dropped"][reason].as_u64();
-    assert_eq!(dropped("nobody at the receiver"), Some(10), "{summary:#}");
+    assert_eq!(dropped("no receiver"), Some(10), "{summary:#}");
     assert_eq!(dropped("a frame is shorter than an Ethernet header"), Some(1), "{summary:#}");
     assert_eq!(dropped("a frame is longer than --longest"), Some(1), "{summary:#}");
     assert_eq!((number(&summary, "/ports/1/sent/packets"), number(&summary, "/ports/1/unsettled")), (10, 0));
@@ -1087,8 +1092,8 @@ fn frames_that_an_interface_refuses_or_the_switch_cannot_hold_are_counted() {
 
 #[test]
 fn packets_too_long_for_a_guests_buffers_are_counted_once() {
-    let room = Room::new("short");
-    let path = room.word("a");
+    let folder = TestFolder::new("short");
+    let path = folder.word("a");
     let args = ["--socket", &path, "--forward", "txonly", "--size", "4000", "--longest", "4000", "--format", "json"];
     let switch = Switch::start(&[&args[..], &["--quiet"]].concat());
     let guest = Guest::connect(&path, Features::VERSION_1.bits());
@@ -1105,9 +1110,9 @@ fn packets_too_long_for_a_guests_buffers_are_counted_once() {
 fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
     let Some(ip) = tap_tools("an_interface_has_a_queue_for_each_pair_that_its_guest_uses") else { return };
     const MOVED: [u8; 6] = [0x52, 0x54, 0, 0xab, 0xcd, 0xef];
-    let room = Room::new("queues");
-    let (path, name) = (room.word("a"), format!("tlphq{}", std::process::id()));
-    let (socket, capture) = (format!("{path},queues=2"), format!("1:{}", room.word("tap.pcap")));
+    let folder = TestFolder::new("queues");
+    let (path, name) = (folder.word("a"), format!("tlphq{}", std::process::id()));
+    let (socket, capture) = (format!("{path},queues=2"), format!("1:{}", folder.word("tap.pcap")));
     let args = ["--socket", &socket, "--tap", &name, "--capture", &capture, "--format", "json", "--quiet"];
     let switch = Switch::start(&[&args[..], &["--cpus", "0"]].concat());
     let mut guest = Guest::connect(&path, MRG);
@@ -1149,8 +1154,8 @@ fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
     wait(1);
     let summary = switch.summary();
     assert!(number(&summary, "/ports/1/sent/packets") >= 41, "{summary:#}");
-    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/1/made")), (1, 1));
-    let frames: Vec<_> = captured(&room.path("tap.pcap")).into_iter().map(|(frame, _)| frame).collect();
+    assert_eq!((number(&summary, "/ports/0/announced"), number(&summary, "/ports/1/generated")), (1, 1));
+    let frames: Vec<_> = captured(&folder.path("tap.pcap")).into_iter().map(|(frame, _)| frame).collect();
     assert_eq!(frames.iter().filter(|frame| **frame == announcement(MOVED)).count(), 1);
     for number in 0..40 {
         assert_eq!(frames.iter().filter(|frame| **frame == packet(number)).count(), 1, "packet {number}");
@@ -1171,8 +1176,8 @@ impl<F: Fn(&str)> Drop for Made<'_, F> {
 #[test]
 fn an_existing_interface_keeps_its_settings() {
     let Some(ip) = tap_tools("an_existing_interface_keeps_its_settings") else { return };
-    let room = Room::new("made");
-    let path = room.word("a");
+    let folder = TestFolder::new("made");
+    let path = folder.word("a");
     let name = format!("tlphm{}", std::process::id());
     let several = format!("{path},queues=2");
     let begin = |socket: &str| Switch::start(&["--socket", socket, "--tap", &name, "--format", "json", "--quiet"]);
@@ -1194,10 +1199,10 @@ fn an_existing_interface_keeps_its_settings() {
 
 #[test]
 fn invalid_options_are_refused_in_one_sentence_with_a_remedy() {
-    let room = Room::new("refused");
-    let path = room.word("a");
-    let long = room.word(&"x".repeat(120));
-    let [file, living] = ["file", "living"].map(|name| room.word(name));
+    let folder = TestFolder::new("refused");
+    let path = folder.word("a");
+    let long = folder.word(&"x".repeat(120));
+    let [file, living] = ["file", "living"].map(|name| folder.word(name));
     std::fs::write(&file, "somebody's").expect("a file");
     let _listener = UnixListener::bind(&living).expect("a socket");
     let cases: [(&[&str], &str); 17] = [
@@ -1232,8 +1237,8 @@ fn invalid_options_are_refused_in_one_sentence_with_a_remedy() {
 
 #[test]
 fn a_socket_whose_switch_was_killed_is_replaced() {
-    let room = Room::new("stale");
-    let path = room.word("a");
+    let folder = TestFolder::new("stale");
+    let path = folder.word("a");
     let mut killed = Switch::start(&["--socket", &path, "--quiet"]);
     dial(path.as_ref()).agree(MRG).expect("an agreement");
     let child = killed.child.as_mut().expect("it runs");

@@ -2,7 +2,7 @@
 
 use crate::job::SLICE;
 use crate::mover::Mover;
-use crate::view::{Lent, Source, View};
+use crate::view::{CachedBytes, Source, View};
 use pyo3::exceptions::{PyMemoryError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView};
@@ -225,7 +225,7 @@ impl Block {
     /// The block's bytes as a read-only `memoryview`: of the copy if it is complete, otherwise of the source. It stays
     /// valid even if the block is removed.
     fn location<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
-        let lent = Bound::new(py, Lent::new(self.0.clone()))?;
+        let lent = Bound::new(py, CachedBytes::new(self.0.clone()))?;
         PyMemoryView::from(lent.as_any())
     }
 

@@ -121,17 +121,17 @@ impl<'py> FromPyObject<'_, 'py> for ViewMut {
 pub(crate) type Source = Arc<View>;
 
 /// A cached block's bytes as Python sees them: exports a read-only buffer.
-#[pyclass(frozen, module = "telpher", name = "Lent")]
-pub(crate) struct Lent(Handle<Source>);
+#[pyclass(frozen, module = "telpher", name = "CachedBytes")]
+pub(crate) struct CachedBytes(Handle<Source>);
 
-impl Lent {
+impl CachedBytes {
     pub(crate) fn new(handle: Handle<Source>) -> Self {
-        Lent(handle)
+        CachedBytes(handle)
     }
 }
 
 #[pymethods]
-impl Lent {
+impl CachedBytes {
     /// # Safety
     ///
     /// As for the interpreter: `buffer` is null or writable.

@@ -9,7 +9,7 @@
 use crate::REQUESTS;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
-use telpher_interpose::preload::Next;
+use telpher_interpose::preload::Original;
 
 type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 
@@ -17,7 +17,7 @@ type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 /// As for madvise(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int {
-    static NEXT: Next = Next::new(c"madvise");
+    static NEXT: Original = Original::new(c"madvise");
     // SAFETY: the C library's function of that name, with the caller's arguments. Memory that the kernel may free at
     // any time may be discarded now.
     unsafe {

@@ -11,7 +11,7 @@ use crate::REQUESTS;
 use crate::requests::Request;
 use std::ffi::c_int;
 use std::mem::transmute;
-use telpher_interpose::preload::Next;
+use telpher_interpose::preload::Original;
 
 type Init = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
 
@@ -36,7 +36,7 @@ unsafe extern "C" fn pthread_mutex_init(
     mutex: *mut libc::pthread_mutex_t,
     attributes: *const libc::pthread_mutexattr_t,
 ) -> c_int {
-    static NEXT: Next = Next::new(c"pthread_mutex_init");
+    static NEXT: Original = Original::new(c"pthread_mutex_init");
     let Some(address) = NEXT.find() else { return libc::ENOMEM };
     // SAFETY: the C library's function of that name, with the caller's arguments; attributes only if there are any.
     let (answer, is_the_kernels) = unsafe {

@@ -12,8 +12,8 @@ use crate::descriptors;
 use crate::map_scanner::MapScanner;
 use crate::maps::{Early, Kind, Mapping, parse};
 use crate::requests::Request;
-use crate::shuffle;
 use crate::status::Status;
+use crate::stress_moves;
 use crate::threads;
 use std::ops::Range;
 use std::sync::mpsc::{Sender, channel};
@@ -145,7 +145,7 @@ fn manage(settings: &Settings) -> Result<(Heap, Status), String> {
     let mut status = Status::new(settings);
     status.begin(&heap, settings)?;
     if settings.shuffle {
-        shuffle::start(heap.clone(), settings.limit)
+        stress_moves::start(heap.clone(), settings.limit)
             .map_err(|error| format!("cannot start the thread that moves pages: {error}"))?;
     }
     Ok((heap, status))
@@ -170,9 +170,9 @@ fn options(settings: &Settings) -> Result<HeapOptions, String> {
         options.mover = Mover::new(opened.portals, Policy::default());
     }
     // A program waits for its pages in any case, so the limit is long.
-    options.patience = Duration::from_secs(60);
+    options.retry_timeout = Duration::from_secs(60);
     // This library's own allocator is locked during a fork.
-    options.holds_forks = true;
+    options.delay_forks = true;
     Ok(options)
 }
 

@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
-use telpher_interpose::preload::Next;
+use telpher_interpose::preload::Original;
 use telpher_interpose::sanitizer;
 
 /// Bytes of a thread's table. Source: derived: the C library's `struct pthread` has 2304 (glibc 2.36, x86-64), and
@@ -123,7 +123,7 @@ unsafe extern "C" fn pthread_create(
     start: Start,
     arg: *mut c_void,
 ) -> c_int {
-    static NEXT: Next = Next::new(c"pthread_create");
+    static NEXT: Original = Original::new(c"pthread_create");
     let Some(address) = NEXT.find() else { return libc::EAGAIN };
     // SAFETY: the C library's function of that name.
     let create: Create = unsafe { transmute(address) };
@@ -147,7 +147,7 @@ unsafe extern "C" fn thrd_create(thread: *mut libc::pthread_t, start: Start11, a
     /// `thrd_error` and `thrd_nomem`. Source: threads.h of the C library.
     const ERROR: c_int = 2;
     const NO_MEMORY: c_int = 3;
-    static NEXT: Next = Next::new(c"thrd_create");
+    static NEXT: Original = Original::new(c"thrd_create");
     let Some(address) = NEXT.find() else { return ERROR };
     // SAFETY: the C library's function of that name.
     let create: Create11 = unsafe { transmute(address) };

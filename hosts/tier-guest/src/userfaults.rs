@@ -10,7 +10,7 @@ use crate::requests::Request;
 use crate::threads;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::transmute;
-use telpher_interpose::preload::Next;
+use telpher_interpose::preload::Original;
 
 type Control = unsafe extern "C" fn(c_int, c_ulong, ...) -> c_int;
 
@@ -31,7 +31,7 @@ struct Range {
 /// As for ioctl(2). There is at most one further argument, which is a machine word.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    static NEXT: Next = Next::new(c"ioctl");
+    static NEXT: Original = Original::new(c"ioctl");
     // SAFETY: this thread's `errno`.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: the C library's function of that name.

@@ -9,7 +9,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::{HEAP, guard, node, observe, replica, run, sys};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use telpher_interpose::preload::Next;
+use telpher_interpose::preload::Original;
 use telpher_interpose::signals::{self, Deferral};
 
 /// A handler around a fork.
@@ -30,7 +30,7 @@ static DEFERRED: DeferredSignals = DeferredSignals(UnsafeCell::new(None));
 
 /// Returns the C library's function that registers handlers.
 pub(crate) fn real_register() -> Option<Register> {
-    static NEXT: Next = Next::new(c"__register_atfork");
+    static NEXT: Original = Original::new(c"__register_atfork");
     // SAFETY: the C library has a function of this type since 2.3.2.
     NEXT.find().map(|found| unsafe { std::mem::transmute::<*mut c_void, Register>(found) })
 }

@@ -20,7 +20,6 @@ mod control;
 mod faults;
 mod files;
 mod fork;
-mod gate;
 mod guard;
 mod memory;
 mod node;
@@ -36,6 +35,7 @@ mod sync;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod user_count;
 mod wait;
 
 use telpher_interpose::preload::{Heap, KernelPages};

@@ -11,13 +11,13 @@
 
 use crate::control;
 use crate::files::table;
-use crate::gate::{Gate, Inside};
 use crate::guard;
 use crate::portal::{PORTALS, Portal};
 use crate::replica::Replica;
 use crate::run;
 use crate::sync::{AtomicU16, Ordering};
 use crate::sys::{self, Errno};
+use crate::user_count::{Gate, Inside};
 use std::os::fd::RawFd;
 use telpher_interpose::preload::{Held, Lock};
 use telpher_vdev_wire::name::NodeName;

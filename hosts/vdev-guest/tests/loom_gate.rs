@@ -4,15 +4,15 @@
 #![cfg(loom)]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included unchanged")]
 
-#[path = "../src/gate.rs"]
-mod gate;
 #[path = "../src/sync.rs"]
 mod sync;
+#[path = "../src/user_count.rs"]
+mod user_count;
 
-use gate::Gate;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
+use user_count::Gate;
 
 /// Stands for the object: loom reports a use while another thread changes it.
 type Object = UnsafeCell<u32>;

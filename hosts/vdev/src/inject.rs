@@ -1,6 +1,6 @@
 //! The syntax of `--inject`: which faults, how often, and for which operations.
 
-use crate::trace::words;
+use crate::trace::names;
 use std::fmt;
 use telpher_abi::{Opcode, Status};
 pub use telpher_vdev_wire::message::Inject;
@@ -129,7 +129,7 @@ fn optional_rate(text: &str) -> Result<(&str, u32), InjectError> {
 }
 
 fn nanoseconds(text: &str) -> Result<u64, InjectError> {
-    words::nanoseconds(text).ok_or_else(|| error(text, "a time such as 500ns, 200us, 5ms or 1s"))
+    names::nanoseconds(text).ok_or_else(|| error(text, "a time such as 500ns, 200us, 5ms or 1s"))
 }
 
 /// Parses a range of addresses into page numbers: the first, and one past the last.
@@ -144,7 +144,7 @@ fn pages(text: &str) -> Result<(u64, u64), InjectError> {
 }
 
 fn status(text: &str) -> Result<u32, InjectError> {
-    let named = Status::ALL.iter().find(|known| words::status(**known) == text);
+    let named = Status::ALL.iter().find(|known| names::status(**known) == text);
     let code = named.map(|known| u64::from(known.code())).or_else(|| number(text));
     let code = code.filter(|code| (1..0x40).contains(code)).and_then(|code| u32::try_from(code).ok());
     code.ok_or_else(|| error(text, "a status: a code from 0x01 to 0x3f, or a name such as hardware-read-error"))
@@ -152,7 +152,7 @@ fn status(text: &str) -> Result<u32, InjectError> {
 
 /// The bit of an operation, given its name, short name or code.
 fn operation(text: &str) -> Result<u64, InjectError> {
-    let code = words::opcode(text).map(|known| u64::from(known.code())).filter(|code| *code < 64);
+    let code = names::opcode(text).map(|known| u64::from(known.code())).filter(|code| *code < 64);
     let names = || Opcode::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
     code.map(|code| 1 << code).ok_or_else(|| error(text, format!("an operation: {}", names())))
 }

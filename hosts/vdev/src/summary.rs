@@ -2,7 +2,7 @@
 
 use crate::trace::Line;
 use crate::trace::line::DescriptorLine;
-use crate::trace::words::{self, Value};
+use crate::trace::names::{self, Value};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -74,7 +74,7 @@ impl Summary {
                 operation.sizes.insert(bits, number);
             }
             if operation != Operation::default() {
-                self.operation(&words::operation(Opcode::from_code(code))).merge(&operation);
+                self.operation(&names::operation(Opcode::from_code(code))).merge(&operation);
             }
         }
         let Statistics { retries, dropped, faults, traps, calls, lost, .. } = statistics;
@@ -109,7 +109,7 @@ impl Summary {
             add(&mut self.dropped, 1);
             return;
         }
-        let field = |fields: &words::Fields, name: &str| {
+        let field = |fields: &names::Fields, name: &str| {
             let found = fields.iter().find(|(known, _)| known == name);
             found.map(|(_, Value::Hex(value) | Value::Count(value))| *value)
         };
@@ -206,7 +206,7 @@ impl Operation {
 fn end_of(status: Status) -> String {
     match status {
         Status::None => "no record".into(),
-        status => words::status(status),
+        status => names::status(status),
     }
 }
 

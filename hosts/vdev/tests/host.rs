@@ -382,14 +382,9 @@ fn a_connection_without_a_request_times_out() {
 fn mangled_requests_do_not_end_the_host() {
     let run = running("mangled", Behaviour::default());
     let guest = &run.guest;
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x2545_f491_4f6c_dd1d_u64);
-    let mut state = seed;
-    let mut random = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        usize::try_from(state >> 11).unwrap() % below
-    };
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mut generator = telpher_os::Random::new(seed);
+    let mut random = move |below: usize| usize::try_from(generator.below(below as u64)).unwrap();
     let kinds = [Kind::Show, Kind::Store, Kind::Open, Kind::Attach, Kind::Report];
     let paths = [of_queue(0, "state"), of_queue(0, "priority"), SHARED.into(), "/sys/bus/dsa/drivers/user/bind".into()];
     for round in 0..3000 {

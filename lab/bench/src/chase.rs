@@ -23,13 +23,9 @@ impl Chase {
         let count = u32::try_from(bytes / 64).unwrap_or(u32::MAX).max(2);
         let mut lines: Vec<Line> = (0..count).map(|next| Line { next }).collect();
         // Sattolo's shuffle yields a permutation with a single cycle. The seed is fixed, so that runs are alike.
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut random = telpher_os::Random::new(1);
         for i in (1..count as usize).rev() {
-            // Marsaglia's xorshift64.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let j = usize::try_from(state % i as u64).expect("smaller than an index");
+            let j = usize::try_from(random.below(i as u64)).expect("smaller than an index");
             let next = lines[i].next;
             lines[i].next = lines[j].next;
             lines[j].next = next;

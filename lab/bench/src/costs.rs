@@ -2,9 +2,9 @@
 
 use super::BenchError;
 use super::buffers::{Arena, Temperature, fill_known, first_difference};
+use super::copy_route::PATIENCE;
 use super::devices::{self, Shape};
 use super::distance::{self, PING_PONG, RoundTrip};
-use super::lane::PATIENCE;
 use super::measure::{Implausible, median, window};
 use super::pairwise::duel;
 use super::results::Runner;

@@ -10,6 +10,7 @@
 pub mod buffers;
 pub mod cache;
 mod chase;
+mod copy_route;
 pub mod costs;
 pub mod crossover;
 pub mod devices;
@@ -17,7 +18,8 @@ pub mod distance;
 mod experiments;
 mod ffi;
 mod folder;
-mod lane;
+pub mod goal;
+mod interleaved;
 pub mod measure;
 pub mod mover;
 pub mod ops;
@@ -31,14 +33,12 @@ pub mod query;
 pub mod questions;
 pub mod report;
 pub mod results;
-pub mod row;
 pub mod run;
+mod submitter;
 pub mod sweep;
 pub mod tier;
 pub mod tune;
-mod turns;
 pub mod vhost;
-mod work;
 
 use measure::Implausible;
 use std::io;
@@ -79,7 +79,7 @@ pub enum BenchError {
     },
     /// The device does not answer.
     #[error("no answer to {op} ({route}) within {} seconds; this is a bug in the device or its runner",
-            lane::PATIENCE.as_secs())]
+            copy_route::PATIENCE.as_secs())]
     NoAnswer {
         /// The operation.
         op: String,

@@ -3,13 +3,13 @@
 use super::BenchError;
 use super::buffers::{Arena, Temperature, first_difference};
 use super::chase::Chase;
+use super::copy_route::{CopyRoute, DeviceRoute};
 use super::devices::{self, Running};
 use super::distance::{self, PING_PONG, RoundTrip};
-use super::lane::{DeviceLane, Lane};
 use super::measure::median;
 use super::progress::Budget;
 use super::results::{Route, Runner};
-use super::work::{BufferMemory, OperationSlots};
+use super::submitter::{BufferMemory, OperationSlots};
 use crate::ffi;
 use crate::options::PollutionOptions;
 use serde::Serialize;
@@ -163,7 +163,7 @@ struct Copier {
     core: usize,
     size: usize,
     arena: Arena,
-    lane: Lane,
+    copier: CopyRoute,
     work: OperationSlots,
 }
 
@@ -186,11 +186,11 @@ impl Copier {
         }
         let route = Route { device: device.clone(), runner: Some(runner), depth: DEPTH, batch: 1, threads: 1 };
         // The default of hardware: results go to memory.
-        let mut lane = Lane::Device(Box::new(DeviceLane::new(portals[0].clone(), &route, Hint::Memory)?));
+        let mut copier = CopyRoute::Device(Box::new(DeviceRoute::new(portals[0].clone(), &route, Hint::Memory)?));
         let ground = BufferMemory { pages: PageSize::Small, placement: None };
         let mut work = OperationSlots::new(Opcode::MemoryMove, size, (bytes / size).max(2), ground)?;
-        lane.verify(Opcode::MemoryMove, &mut work, Copies::Device.name())?;
-        Ok(Copier { device, core, size, arena: Arena::new(bytes)?, lane, work })
+        copier.verify(Opcode::MemoryMove, &mut work, Copies::Device.name())?;
+        Ok(Copier { device, core, size, arena: Arena::new(bytes)?, copier, work })
     }
 
     /// Copies at least once and until `stop`; sets `begun` at the beginning. Returns bytes per second.
@@ -218,7 +218,7 @@ impl Copier {
             Copies::NonTemporal => on_cpu(|src, dst| ffi::copy_past_caches(dst, src)),
             Copies::Device => {
                 loop {
-                    count += self.lane.throughput(Opcode::MemoryMove, &mut self.work, Duration::from_millis(10))?.ops;
+                    count += self.copier.throughput(Opcode::MemoryMove, &mut self.work, Duration::from_millis(10))?.ops;
                     if !going() {
                         break;
                     }

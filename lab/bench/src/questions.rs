@@ -10,8 +10,8 @@
 
 use super::BenchError;
 use super::buffers::first_difference;
+use super::goal::Row;
 use super::progress::Budget;
-use super::row::Row;
 use serde::Serialize;
 use std::time::Duration;
 use telpher_mover::{JobError, Outcome};
@@ -120,7 +120,7 @@ fn chosen(table: &[Experiment], names: &[String]) -> Result<Vec<Experiment>, Ben
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::row::Goal;
+    use crate::goal::Goal;
     use crate::{cache, mover, tier};
 
     const TABLES: [&[Experiment]; 3] = [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS];

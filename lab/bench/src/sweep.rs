@@ -1,13 +1,13 @@
 //! `telpher bench`: operation × size × mode, on the CPU path and on devices, modelled or real.
 
 use super::BenchError;
+use super::copy_route::{CopyRoute, DeviceRoute, Timings};
 use super::devices::{self, Running, Shape};
 use super::distance::{self, PING_PONG, RoundTrip};
-use super::lane::{DeviceLane, Lane, Timings};
 use super::measure::{Clock, Window, median, plausible};
 use super::progress::{Budget, weight};
 use super::results::{Point, Route, Runner, SweepResult};
-use super::work::{BufferMemory, OperationSlots, refuses};
+use super::submitter::{BufferMemory, OperationSlots, refuses};
 use crate::ffi;
 use crate::options::Placement;
 use crate::options::{Hint, SweepOptions};
@@ -18,10 +18,10 @@ use telpher_abi::Opcode;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// One route, with a lane for each submitting thread.
+/// One route, with a submitter for each submitting thread.
 struct Contestant {
     route: Route,
-    lanes: Vec<Lane>,
+    copiers: Vec<CopyRoute>,
     engines: u32,
     operations: Option<telpher_abi::registers::OpCap>,
 }
@@ -129,7 +129,7 @@ fn contestants(
     let threads = args.threads;
     let mut all = vec![Contestant {
         route: Route { device: "cpu".into(), runner: None, depth: 1, batch: 1, threads },
-        lanes: (0..threads).map(|_| Lane::Cpu(hint)).collect(),
+        copiers: (0..threads).map(|_| CopyRoute::Cpu(hint)).collect(),
         engines: 0,
         operations: None,
     }];
@@ -154,16 +154,16 @@ fn contestants(
                 continue;
             }
             let route = Route { device: name.clone(), runner: Some(runner), depth, batch, threads };
-            let lanes = portals
+            let copiers = portals
                 .iter()
-                .map(|portal| Ok(Lane::Device(Box::new(DeviceLane::new(portal.clone(), &route, hint)?))))
+                .map(|portal| Ok(CopyRoute::Device(Box::new(DeviceRoute::new(portal.clone(), &route, hint)?))))
                 .collect::<Result<Vec<_>, BenchError>>()?;
             let engines = match runner {
                 Runner::Inline => 0,
                 Runner::Threaded => args.engines.unwrap_or(1),
                 Runner::Hardware => MOST_ENGINES,
             };
-            all.push(Contestant { operations: Some(info.operations), route, lanes, engines });
+            all.push(Contestant { operations: Some(info.operations), route, copiers, engines });
         }
     }
     Ok(all)
@@ -181,11 +181,11 @@ fn at_size(
 ) -> Result<Vec<Point>, BenchError> {
     for contestant in &mut *contestants {
         let label = contestant.route.label();
-        on_threads(&mut contestant.lanes, works, machine, |lane, work| {
-            if let Lane::Device(lane) = lane {
-                lane.reset();
+        on_threads(&mut contestant.copiers, works, machine, |copier, work| {
+            if let CopyRoute::Device(copier) = copier {
+                copier.reset();
             }
-            lane.verify(op, work, &label)
+            copier.verify(op, work, &label)
         })?;
     }
     let rounds = if size >= 16 << 20 { ROUNDS - 1 } else { ROUNDS };
@@ -199,14 +199,14 @@ fn at_size(
     for _ in 0..rounds {
         for (i, contestant) in contestants.iter_mut().enumerate() {
             let seen =
-                on_threads(&mut contestant.lanes, works, machine, |lane, work| lane.throughput(op, work, slice))?;
+                on_threads(&mut contestant.copiers, works, machine, |copier, work| copier.throughput(op, work, slice))?;
             let window = together(&seen);
             plausible(&window, size, contestant.route.threads, contestant.route.threads + contestant.engines)
                 .map_err(|source| implausible(op, size, &contestant.route, source))?;
             let ns = window.ns_per_op() * threads as f64;
             windows[i].push(window);
-            let seen = on_threads(&mut contestant.lanes, works, machine, |lane, work| {
-                lane.latency(op, work, slice, clock, ns)
+            let seen = on_threads(&mut contestant.copiers, works, machine, |copier, work| {
+                copier.latency(op, work, slice, clock, ns)
             })?;
             for timing in seen {
                 match &mut timings[i] {
@@ -261,7 +261,7 @@ fn point(
         op: op.short_name(),
         size,
         route: route.clone(),
-        in_flight: contestant.lanes[0].in_flight(work),
+        in_flight: contestant.copiers[0].in_flight(work),
         bytes_per_s: size as f64 / ns * 1e9,
         ops_per_s: 1e9 / ns,
         p50_ns: timings.total.percentile(clock, 0.5),
@@ -275,30 +275,30 @@ fn point(
     }
 }
 
-/// Runs `body` on each lane with its work at the same time, each on its own thread and core.
+/// Runs `body` on each copier with its work at the same time, each on its own thread and core.
 fn on_threads<T: Send>(
-    lanes: &mut [Lane],
+    copiers: &mut [CopyRoute],
     works: &mut [OperationSlots],
     machine: &Machine,
-    body: impl Fn(&mut Lane, &mut OperationSlots) -> Result<T, BenchError> + Sync,
+    body: impl Fn(&mut CopyRoute, &mut OperationSlots) -> Result<T, BenchError> + Sync,
 ) -> Result<Vec<T>, BenchError> {
-    let start = Barrier::new(lanes.len());
+    let start = Barrier::new(copiers.len());
     thread::scope(|scope| {
         let (body, start) = (&body, &start);
-        let running: Vec<_> = lanes
+        let running: Vec<_> = copiers
             .iter_mut()
             .zip(works)
             .enumerate()
-            .map(|(i, (lane, work))| {
+            .map(|(i, (copier, work))| {
                 scope.spawn(move || {
                     let _ = telpher_os::run_on(&[machine.core(i)]);
                     ffi::wake_exactly();
                     start.wait();
-                    body(lane, work)
+                    body(copier, work)
                 })
             })
             .collect();
-        running.into_iter().map(|thread| thread.join().expect("lanes report their errors")).collect()
+        running.into_iter().map(|thread| thread.join().expect("copiers report their errors")).collect()
     })
 }
 

@@ -194,7 +194,7 @@ pub fn questions() -> Vec<Question> {
             // The devices of nodes 0 and 1, or of node 0.
             let near = u16::from(b > 0);
             if let Some(prefetch) = &mut query.prefetch {
-                prefetch.lanes.retain(|lane| lane.device <= near);
+                prefetch.queues.retain(|queue| queue.device <= near);
                 prefetch.split = split;
             }
             query
@@ -203,7 +203,7 @@ pub fn questions() -> Vec<Question> {
     let question =
         |id, asks, ways: Vec<[QueryVariant; 2]>| Question { id, asks, ways: ways.into_iter().flatten().collect() };
     let mut dedicated = fetched(["dedicated queues", "dedicated queues, columns apart"], |it| {
-        it.lanes.iter_mut().for_each(|lane| lane.shared = false)
+        it.queues.iter_mut().for_each(|queue| queue.shared = false)
     });
     for way in &mut dedicated {
         way.mode = WqMode::Dedicated;

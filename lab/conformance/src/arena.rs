@@ -39,9 +39,9 @@ pub(crate) mod place {
     /// Delta records, seeds, readback targets.
     pub(crate) const AUX: u64 = 0x70_0000;
     /// Four buffers of 4 MiB whose pages cases make inaccessible.
-    pub(crate) const LANES: u64 = 0x80_0000;
+    pub(crate) const AREAS: u64 = 0x80_0000;
     /// Bytes of such a buffer.
-    pub(crate) const LANE: u64 = 0x40_0000;
+    pub(crate) const AREA: u64 = 0x40_0000;
     /// The event log.
     pub(crate) const EVENT_LOG: u64 = 0x180_0000;
     /// Pages that were not touched since [`super::Arena::forget`].

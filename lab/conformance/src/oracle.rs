@@ -102,17 +102,11 @@ pub(crate) fn delta(a: &[u8], b: &[u8], room: usize) -> (Vec<u8>, bool, usize) {
     (record, true, a.len())
 }
 
-/// A reproducible stream of pseudorandom bytes (xorshift64, any non-zero seed).
-pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    (0..bytes)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()[3]
-        })
-        .collect()
+/// Bytes that look random, the same for the same seed.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    telpher_os::Random::new(seed).fill(&mut bytes);
+    bytes
 }
 
 #[cfg(test)]

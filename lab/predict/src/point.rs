@@ -50,7 +50,7 @@ pub(crate) fn point_of(outcome: &Outcome, load: &LoadOutcome, stream: &Stream, t
             .collect(),
         translations: Pages {
             remembered: outcome.translations.remembered,
-            asked: outcome.translations.asked,
+            requested: outcome.translations.requested,
             walked: outcome.translations.walked,
         },
         bottleneck: load.bottleneck.as_ref().map(|bottleneck| Held {

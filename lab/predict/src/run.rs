@@ -11,7 +11,7 @@ use telpher_mover::Policy;
 use telpher_report::simulation::{App, CPU, DEVICE, Point, RunResult};
 use telpher_sim::{
     Arrivals, BufferPlacement, ExecutedBy, Layout, LineLocation, Machine, MoverSettings, NamedValue, Outcome, QueueId,
-    Scenario, ScenarioError, Stream, Workload, WorkloadHeader, lanes,
+    Scenario, ScenarioError, Stream, Workload, WorkloadHeader, queue_ids,
 };
 
 /// Depth and batch of each default mode. The same as in `telpher bench`.
@@ -283,22 +283,22 @@ fn by_device(
     devices: &Devices,
     stream: Stream,
 ) -> Result<(Point, Option<String>), PredictError> {
-    let all = lanes(&devices.configs);
-    let dedicated = all.iter().filter(|lane| !lane.shared).count();
+    let all = queue_ids(&devices.configs);
+    let dedicated = all.iter().filter(|queue| !queue.shared).count();
     if all.is_empty() || dedicated == all.len() && (args.threads as usize) > dedicated {
         let (name, threads) = (&devices.name, args.threads);
         return Err(PredictError::Not(format!(
             "{threads} threads need a queue each, and {name} has {dedicated} dedicated ones and none that is shared"
         )));
     }
-    let (stream, lanes) = match moves(args, stream.op)? {
+    let (stream, queues) = match moves(args, stream.op)? {
         Some(moves) => (Stream { by: ExecutedBy::Mover(moves), ..stream }, all),
         None => (stream, taken(&all, args.threads as usize)),
     };
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
     scenario.capabilities = devices.capabilities;
     scenario.devices.clone_from(&devices.configs);
-    let scenario = scenario.with_lanes(DEVICE, args.threads, stream, lanes);
+    let scenario = scenario.with_lanes(DEVICE, args.threads, stream, queues);
     let (stream, outcome) = lasting(args, scenario, stream, |error| devices.at_line(error))?;
     let refused = told_of_refusals(&outcome);
     let point = point_of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone());
@@ -345,7 +345,7 @@ fn told_of_refusals(outcome: &Outcome) -> Option<String> {
 
 /// Returns a queue for each thread. All queues are assigned in turn, dedicated ones only once.
 fn taken(all: &[QueueId], threads: usize) -> Vec<QueueId> {
-    let shared = all.iter().filter(|lane| lane.shared).copied();
+    let shared = all.iter().filter(|queue| queue.shared).copied();
     let again = shared.collect::<Vec<_>>();
     all.iter().copied().chain(again.into_iter().cycle()).take(threads).collect()
 }

@@ -38,10 +38,10 @@ pub struct SwitchSummary {
     /// The threads' time.
     pub stages: StageSummary,
     /// The device's queues.
-    pub lanes: Vec<QueueSummary>,
+    pub dma_queues: Vec<QueueSummary>,
 }
 
-/// One port. Over all ports, received and generated packets equal those sent, sunk, dropped, held and in flight.
+/// One port. Over all ports, received and generated packets equal those sent, discarded, dropped, held and in flight.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortSummary {
     /// The socket's path, or the interface's name.
@@ -51,9 +51,9 @@ pub struct PortSummary {
     /// Sent to it.
     pub sent: Traffic,
     /// Packets generated for it.
-    pub made: u64,
+    pub generated: u64,
     /// Packets received from it and discarded by the mode.
-    pub sunk: u64,
+    pub discarded: u64,
     /// Dropped packets for it, and dropped chains of its guest, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// Packets for it that waited for room at the end.
@@ -250,8 +250,8 @@ impl SwitchSummary {
                 let _ = writeln!(text, "port {index}: {packets} packets in {file}, {left_out} left out");
             }
         }
-        for lane in &self.lanes {
-            let QueueSummary { name, copies, bytes, redone, contended } = lane;
+        for dma_queue in &self.dma_queues {
+            let QueueSummary { name, copies, bytes, redone, contended } = dma_queue;
             let _ = writeln!(
                 text,
                 "{name}: {copies} copies, {bytes} bytes, {redone} redone by the CPU, {contended} times contended"

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::fs;
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{BufferPlacement, Layout, Machine, Scenario, Stream, lanes};
+use telpher_sim::{BufferPlacement, Layout, Machine, Scenario, Stream, queue_ids};
 
 /// Descriptors of one run, approximately.
 const DESCRIPTORS: u64 = 1_000_000;
@@ -70,8 +70,8 @@ impl Workload {
         };
         scenario.devices = Layout { devices, engines, ..Layout::single(mode) }.configs(&scenario.capabilities);
         let submissions = DESCRIPTORS / u64::from(self.stream.batch) / u64::from(threads);
-        let lanes = lanes(&scenario.devices);
-        let scenario = scenario.with_lanes(self.name, threads, Stream { submissions, ..self.stream }, lanes);
+        let queues = queue_ids(&scenario.devices);
+        let scenario = scenario.with_lanes(self.name, threads, Stream { submissions, ..self.stream }, queues);
         let begun = processor_time()?;
         let outcome = scenario.simulate()?;
         let took = processor_time()? - begun;

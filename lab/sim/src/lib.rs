@@ -11,7 +11,6 @@
 pub mod advise;
 mod apps;
 mod event_queue;
-mod gate;
 mod latencies;
 pub mod machine;
 mod picos;
@@ -20,8 +19,9 @@ mod places;
 mod profile;
 mod rng;
 mod scenario;
-mod vouch;
-mod work;
+mod simulated_portal;
+mod submission;
+mod workload;
 mod world;
 
 pub use apps::{
@@ -36,9 +36,9 @@ pub use places::{BufferPlacement, LineLocation, SimulatedMemory};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use scenario::{
     Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, Workload,
-    WorkloadError, WorkloadHeader, lanes,
+    WorkloadError, WorkloadHeader, queue_ids,
 };
-pub use work::{
+pub use workload::{
     AccessPattern, Arrivals, ExecutedBy, Library, MoverSettings, NamedValue, QueueId, Sizes, Stream, SubmitBy, Wait,
 };
 pub use world::{

@@ -3,7 +3,7 @@
 //! A profile (TOML) becomes a `Machine`; no other module of the simulation reads names or parses numbers of profiles.
 
 use crate::picos::Picos;
-use crate::work::{Library, QueueId, SubmitBy};
+use crate::workload::{Library, QueueId, SubmitBy};
 use telpher_abi::{DESCRIPTOR_BYTES, Opcode};
 
 /// Bytes per second.
@@ -208,9 +208,9 @@ pub struct SubmitCosts {
 impl SubmitCosts {
     /// Returns the time of the system call before the instruction, and the core time of both.
     #[must_use]
-    pub fn instructing(&self, lane: QueueId, through: SubmitBy) -> (Picos, Picos) {
+    pub fn instructing(&self, queue: QueueId, through: SubmitBy) -> (Picos, Picos) {
         let call = if through == SubmitBy::Write { self.system_call } else { Picos::ZERO };
-        (call, call + if lane.shared { self.enqcmd } else { self.movdir })
+        (call, call + if queue.shared { self.enqcmd } else { self.movdir })
     }
 }
 

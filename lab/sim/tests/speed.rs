@@ -3,7 +3,7 @@
 use std::fs;
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{Layout, Machine, Outcome, Scenario, Stream, lanes};
+use telpher_sim::{Layout, Machine, Outcome, Scenario, Stream, queue_ids};
 
 /// Copies of 4 KiB by `threads` threads on four devices with four engines each.
 fn four_devices(threads: u32, submissions: u64) -> Outcome {
@@ -12,8 +12,8 @@ fn four_devices(threads: u32, submissions: u64) -> Outcome {
     let layout = Layout { devices: 4, engines: 4, ..Layout::single(WqMode::Dedicated) };
     scenario.devices = layout.configs(&scenario.capabilities);
     let copies = Stream { depth: 32, submissions, ..Stream::of(Opcode::MemoryMove, 4096) };
-    let lanes = lanes(&scenario.devices);
-    scenario.with_lanes("copies", threads, copies, lanes).simulate().unwrap()
+    let queues = queue_ids(&scenario.devices);
+    scenario.with_lanes("copies", threads, copies, queues).simulate().unwrap()
 }
 
 /// The peak memory of this process.

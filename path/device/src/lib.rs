@@ -33,7 +33,7 @@ mod listing;
 mod model;
 mod name;
 mod open;
-mod own;
+mod own_memory;
 mod portal;
 mod replica;
 mod runner;

@@ -4,7 +4,7 @@ use crate::apply::{ApplyError, Image, OWN_PASID};
 use crate::config::Config;
 use crate::listing::Listing;
 use crate::name::WqName;
-use crate::own::own_memory;
+use crate::own_memory::own_memory;
 use crate::portal::ModelPortal;
 use crate::replica::EventLog;
 use crate::runner::{Core, Inline, Runner, Threaded};

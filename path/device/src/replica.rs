@@ -7,7 +7,7 @@
 use crate::apply::write_table;
 use crate::model::Residency;
 use crate::model::{ModelDevice, ModelOptions, RunnerState, StartError};
-use crate::own::own_memory;
+use crate::own_memory::own_memory;
 use crate::sync::{AtomicU32, Ordering};
 use telpher_abi::registers::{Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, PortalKind, WqCfg, offset};
 use telpher_abi::{Descriptor, EventLogEntry, Status, StatusByte, SwError};

@@ -4,18 +4,18 @@
 #![cfg(loom)]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
 
-#[path = "../src/runner/helped.rs"]
-mod helped;
 #[path = "../src/runner/sleeper.rs"]
 mod sleeper;
 #[path = "../src/sync.rs"]
 mod sync;
+#[path = "../src/runner/waiter_help.rs"]
+mod waiter_help;
 
-use helped::Helped;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use sleeper::Sleeper;
+use waiter_help::Helped;
 
 /// A queue of one descriptor, and an engine that needs two steps for it: to take it, and to complete it.
 struct Device {

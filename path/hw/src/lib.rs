@@ -22,26 +22,26 @@ mod error_events;
 mod files;
 mod health;
 mod instructions;
-mod look;
 mod machine;
 mod node;
 mod open;
+mod openable;
 mod page;
 mod portal;
+mod queue_test;
 #[cfg(test)]
 #[path = "../../../ci/skip.rs"]
 mod skip;
 mod submit;
-mod trial;
 mod wait;
 
 pub use discover::discover;
 pub use error::OpenError;
 pub use files::{Files, Live};
 pub use instructions::{ANNOUNCEMENT, Instructions};
-pub use look::look;
 pub use machine::{Device, DeviceKind, Engine, Group, Machine, Queue, QueueType, State, UnreadableAttribute};
 pub use open::open;
+pub use openable::look;
 pub use portal::rehearsal;
 
 #[cfg(doctest)]

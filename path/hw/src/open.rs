@@ -8,8 +8,8 @@ use crate::machine::{Device, Queue, QueueType, State};
 use crate::node::Node;
 use crate::page::Page;
 use crate::portal::{HwPortal, SubmitMethod};
+use crate::queue_test::{self, Trial};
 use crate::submit::{Enqcmd, Movdir64b};
-use crate::trial::{self, Trial};
 use crate::wait::Waitpkg;
 use std::fs::File;
 use std::io;
@@ -59,11 +59,11 @@ fn open_on(files: &Live, tokens: InstructionTokens, queue: &str) -> Result<Arc<d
     let maps = matches!(submit_method, SubmitMethod::Posted(..) | SubmitMethod::Deferred(..));
     let attributes = HealthAttributes::of(files, &device, &queue);
     let portal = HwPortal::new(info, submit_method, tokens.waitpkg, Some(node), attributes);
-    match trial::nop(|submission| portal.try_offer(submission)) {
+    match queue_test::nop(|submission| portal.try_offer(submission)) {
         Trial::Ended(Status::Success) | Trial::Full => {}
         Trial::Ended(status) => return Err(OpenError::Refused { queue: queue.name, status }),
         Trial::Silent => {
-            return Err(OpenError::Silent { queue: queue.name, waited_ms: trial::TRIAL_TIMEOUT.as_millis() });
+            return Err(OpenError::Silent { queue: queue.name, waited_ms: queue_test::TRIAL_TIMEOUT.as_millis() });
         }
         Trial::Refused(source) => {
             return Err(match (unmapped, portal.info().mode) {
@@ -98,7 +98,7 @@ fn submit_method(node: &File, mode: QueueMode, tokens: InstructionTokens) -> (Su
 /// but the device accepts it from programs that may map its portal (K612 `sysfs.c`, `cdev.c`). So it is tested.
 fn takes_batches(portal: &HwPortal) -> bool {
     portal.info().operations.contains(Opcode::Batch)
-        || matches!(trial::batch(|submission| portal.try_offer(submission)), Trial::Ended(Status::Success))
+        || matches!(queue_test::batch(|submission| portal.try_offer(submission)), Trial::Ended(Status::Success))
 }
 
 /// Finds the queue in the driver's description.

@@ -8,8 +8,8 @@ use crate::capabilities::{
 use crate::command::CommandState;
 use crate::errors::ErrorState;
 use crate::group::Group;
+use crate::in_progress::EngineLane;
 use crate::interrupt::InterruptCounts;
-use crate::lane::EngineLane;
 use crate::perfmon::Perfmon;
 use crate::state::State;
 use crate::sync::{CacheLine, Word, load};

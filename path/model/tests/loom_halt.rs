@@ -12,14 +12,14 @@
     reason = "the files are included as they are; each test uses its part"
 )]
 
-#[path = "../src/lane.rs"]
-mod lane;
+#[path = "../src/in_progress.rs"]
+mod in_progress;
 #[path = "../src/state.rs"]
 mod state;
 #[path = "../src/sync.rs"]
 mod sync;
 
-use lane::EngineLane;
+use in_progress::EngineLane;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;

@@ -41,8 +41,8 @@ mod plan;
 mod reentrancy;
 mod report;
 mod stats;
-mod stripe;
 mod sync;
+mod thread_stripe;
 mod wait;
 
 pub use api::batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};

@@ -21,8 +21,8 @@ mod free_list;
 mod free_lists;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/stripe.rs"]
-mod stripe;
+#[path = "../src/thread_stripe.rs"]
+mod thread_stripe;
 
 use free_lists::FreeLists;
 use loom::cell::UnsafeCell;

@@ -1,6 +1,5 @@
 //! The configuration of a cache: its tiers, and the policies, which are values.
 
-use crate::entry::Resident;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use telpher_mem::{MapError, Pool, PoolOptions};
@@ -85,6 +84,20 @@ impl Debug for Placement {
             Placement::Chosen(_) => f.write_str("Chosen(_)"),
         }
     }
+}
+
+/// What an eviction policy knows of an unused entry ([`Eviction::Worth`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Resident {
+    /// The address of the first byte in its source.
+    pub address: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The number of entries created since its last use or its creation.
+    pub age: u32,
+    /// It was prefetched and has not been used yet.
+    pub unread: bool,
 }
 
 /// The order in which unused entries are evicted when memory is needed. Entries that were prefetched and not used yet

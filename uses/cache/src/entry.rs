@@ -1,5 +1,6 @@
 //! A block and its copy, shared by all its handles.
 
+use crate::config::Resident;
 use crate::index::{Span, Spanning};
 use crate::reads::ActiveRead;
 use crate::schedule::Priority;
@@ -12,20 +13,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use telpher_mem::{PoolBuffer, Slice, Tagged};
 use telpher_mover::{Job, Outcome};
-
-/// What an eviction policy knows of an unused entry ([`Eviction::Worth`](crate::Eviction::Worth)).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Resident {
-    /// The address of the first byte in its source.
-    pub address: u64,
-    /// Its length in bytes.
-    pub len: u64,
-    /// The number of entries created since its last use or its creation.
-    pub age: u32,
-    /// It was prefetched and has not been used yet.
-    pub unread: bool,
-}
 
 /// The outcome of the copy.
 #[derive(Debug)]

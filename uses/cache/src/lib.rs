@@ -32,8 +32,7 @@ mod versioned;
 mod write_back;
 
 pub use cache::Cache;
-pub use config::{Config, Eviction, Placement, PlacementRequest, TierConfig};
-pub use entry::Resident;
+pub use config::{Config, Eviction, Placement, PlacementRequest, Resident, TierConfig};
 pub use error::{AccessError, ConfigError};
 pub use handle::{Arrival, Handle, Location, WaitCopy};
 pub use prefetch::Prefetch;

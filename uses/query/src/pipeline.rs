@@ -266,7 +266,7 @@ mod tests {
                     }
                 }
                 let after = (diary.done.borrow().len(), diary.came.borrow().values().sum::<u32>(), tasks.iter().flatten().count());
-                prop_assert_ne!(before, after, "nobody can go on");
+                prop_assert_ne!(before, after, "no thread can go on");
             }
             let done = diary.done.borrow();
             for role in [Role::Scan, Role::Fetch, Role::Aggregate] {

@@ -46,7 +46,7 @@ use telpher_os::Nodes;
 /// let cache = Cache::new(Mover::cpu(), Config::new([fast]))?;
 /// let report = run(&query, Some(&cache), &Options { ahead: PrefetchWhen::Always, ..Options::new(2) })?;
 /// assert_eq!(report.answer.rows[0].values, [Some(15_000)]);
-/// assert!(report.blocks.asked <= 2); // a block of b for each group, unless it was read before its turn
+/// assert!(report.blocks.requested <= 2); // a block of b for each group, unless it was read before its turn
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -304,7 +304,7 @@ impl Here<'_> {
             let column = &query.table().columns()[column];
             let ahead = cache.prefetch(column.source(), column.range(chunk.rows.clone()), priority);
             let ahead = ahead.expect("the range is inside the column");
-            blocks.asked += 1;
+            blocks.requested += 1;
             let mut fetched = group.fetched();
             if fetched.read > chunk.number {
                 drop(fetched);

@@ -63,7 +63,7 @@ impl Stage {
 #[non_exhaustive]
 pub struct Blocks {
     /// Blocks requested.
-    pub asked: u64,
+    pub requested: u64,
     /// Not requested, because they are on the same node as their copies would be
     /// ([`PrefetchWhen::WhereApart`](super::PrefetchWhen::WhereApart)).
     pub spared: u64,
@@ -89,13 +89,13 @@ impl Blocks {
     pub fn hit_rate(&self) -> Option<f64> {
         let all = self.hits + self.late + self.absent;
         #[allow(clippy::cast_precision_loss, reason = "for people")]
-        (self.asked > 0 && all > 0).then(|| self.hits as f64 / all as f64)
+        (self.requested > 0 && all > 0).then(|| self.hits as f64 / all as f64)
     }
 
     pub(crate) fn add(&mut self, more: &Blocks) {
-        let Blocks { asked, spared, passed, called_off, hits, late, absent, bytes_fast, bytes_source } = more;
+        let Blocks { requested, spared, passed, called_off, hits, late, absent, bytes_fast, bytes_source } = more;
         for (sum, more) in [
-            (&mut self.asked, asked),
+            (&mut self.requested, requested),
             (&mut self.spared, spared),
             (&mut self.passed, passed),
             (&mut self.called_off, called_off),

@@ -109,13 +109,13 @@ fn the_first_run_finds_no_block_and_the_second_finds_all() {
     let first = run(&case.query, Some(&cache), &options).unwrap();
     assert!(case.is_answered_by(&first.answer));
     let blocks = first.blocks;
-    assert_eq!((blocks.asked, blocks.hits, blocks.late, blocks.absent), (BLOCKS, 0, BLOCKS, 0), "{blocks:?}");
+    assert_eq!((blocks.requested, blocks.hits, blocks.late, blocks.absent), (BLOCKS, 0, BLOCKS, 0), "{blocks:?}");
     assert_eq!((blocks.hit_rate(), blocks.bytes_fast, blocks.bytes_source), (Some(0.0), 0, BYTES));
     device.run(usize::MAX);
     let second = run(&case.query, Some(&cache), &options).unwrap();
     assert!(case.is_answered_by(&second.answer));
     let blocks = second.blocks;
-    assert_eq!((blocks.asked, blocks.hits, blocks.late, blocks.absent), (BLOCKS, BLOCKS, 0, 0), "{blocks:?}");
+    assert_eq!((blocks.requested, blocks.hits, blocks.late, blocks.absent), (BLOCKS, BLOCKS, 0, 0), "{blocks:?}");
     assert_eq!((blocks.hit_rate(), blocks.bytes_fast, blocks.bytes_source), (Some(1.0), BYTES, 0));
     assert_eq!(device.state().taken.len() as u64, BLOCKS, "each was copied once");
 }
@@ -133,7 +133,7 @@ fn copies_not_begun_when_their_rows_are_read_are_cancelled() {
     let report = run(&case.query, Some(&cache), &options).unwrap();
     assert!(case.is_answered_by(&report.answer));
     let blocks = report.blocks;
-    assert_eq!((blocks.asked, blocks.called_off, blocks.late), (BLOCKS, BLOCKS - 4, 4), "{blocks:?}");
+    assert_eq!((blocks.requested, blocks.called_off, blocks.late), (BLOCKS, BLOCKS - 4, 4), "{blocks:?}");
     assert_eq!((cache.stats().in_flight, cache.stats().waiting), (4, 0));
     assert_eq!(blocks.hit_rate(), Some(0.0));
     device.run(usize::MAX);
@@ -252,7 +252,7 @@ fn blocks_already_on_the_tier_s_node_are_not_prefetched() {
         // No thread is started that would have nothing to do.
         assert_eq!(report.stage(Role::Fetch).threads, 0);
     }
-    assert_eq!(blocks.spared + blocks.asked + blocks.passed, BLOCKS);
+    assert_eq!(blocks.spared + blocks.requested + blocks.passed, BLOCKS);
 }
 
 #[test]
@@ -345,8 +345,8 @@ proptest! {
             let shape = Shape { rows: rows as u64, ..shape };
             let chunks = (0..shape.groups.max(1)).flat_map(|group| (0..shape.chunks()).map(move |n| shape.chunk(group, n)));
             let chunks = chunks.filter(|chunk| !chunk.rows.is_empty()).count() as u64;
-            prop_assert_eq!(blocks.asked + blocks.spared + blocks.passed, chunks * columns);
-            prop_assert!(blocks.called_off <= blocks.asked);
+            prop_assert_eq!(blocks.requested + blocks.spared + blocks.passed, chunks * columns);
+            prop_assert!(blocks.called_off <= blocks.requested);
         }
         cache.clear();
     }

@@ -178,7 +178,7 @@ mod tests {
         let path = folder.join("a.pcap");
         let capture = Capture::begin(&path, 80).unwrap();
         let pool = PacketPool::new(PoolOptions { buffers: 2, longest: 2048 }).unwrap();
-        let mut row = pool.lend(2);
+        let mut row = pool.allocate(2);
         row.resize(0, 60);
         row.resize(1, 100);
         row.for_each_mut(|packet| packet.fill(7));

@@ -6,7 +6,7 @@
 //! turns the clock is read between the stages, to measure the cycles of each stage.
 
 use crate::capture::{Capture, Pen};
-use crate::end::End;
+use crate::endpoint::End;
 use crate::frames::{ANNOUNCEMENT, Addresses, Source, announcement};
 use crate::stats::{Counts, PortCounts, Stages};
 use std::sync::Arc;
@@ -193,8 +193,8 @@ impl Forwarder {
                 }
                 _ => Work::Nothing,
             };
-            let row = || pool.row(KEPT);
-            let (news, row, spare, done) = (pool.row(1), row(), row(), row());
+            let row = || pool.empty(KEPT);
+            let (news, row, spare, done) = (pool.empty(1), row(), row(), row());
             Stream {
                 route: *route,
                 work,
@@ -264,12 +264,12 @@ impl Forwarder {
     }
 
     /// Collects packets in flight until there are none, or none has completed for a while.
-    pub fn settle(&mut self, patience: Duration) {
-        let mut end = Instant::now() + patience;
+    pub fn settle(&mut self, timeout: Duration) {
+        let mut end = Instant::now() + timeout;
         while self.counts.ports.iter().zip(&self.ends).any(|(port, end)| port.submitted > port.sent + end.refused()) {
             let came: u64 = self.streams.iter_mut().map(|stream| stream.collect(&self.ends, &mut self.counts)).sum();
             if came > 0 {
-                end = Instant::now() + patience;
+                end = Instant::now() + timeout;
             } else if Instant::now() >= end {
                 break;
             }

@@ -151,7 +151,7 @@ mod tests {
         let pool = PacketPool::new(PoolOptions { buffers: 8, longest: 2048 }).unwrap();
         for (len, flows) in [(64, 1), (1518, 1), (200, 3)] {
             let mut source = Source::new(3, len, flows);
-            let mut row = pool.lend(8);
+            let mut row = pool.allocate(8);
             source.make(&mut row, 0);
             let mut destinations = std::collections::BTreeSet::new();
             for (number, packet) in row.iter().enumerate() {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn frames_too_short_for_addresses_stay_unchanged() {
         let pool = PacketPool::new(PoolOptions { buffers: 2, longest: 64 }).unwrap();
-        let mut row = pool.lend(2);
+        let mut row = pool.allocate(2);
         row.resize(0, 11);
         row.resize(1, 12);
         row.for_each_mut(|packet| packet.fill(9));

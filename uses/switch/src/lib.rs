@@ -3,7 +3,7 @@
 
 mod capture;
 mod config;
-mod end;
+mod endpoint;
 mod error;
 mod forward;
 mod frames;
@@ -15,7 +15,7 @@ mod tap;
 
 pub use capture::{Capture, CaptureCounts, Pen};
 pub use config::{PortConfig, PortKind, SwitchConfig};
-pub use end::End;
+pub use endpoint::End;
 pub use error::SwitchError;
 pub use forward::{Forwarder, Full, Mode, RETRY_FOR, Route, Settings, partner, routes, shares};
 pub use frames::SHORTEST;

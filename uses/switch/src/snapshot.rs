@@ -1,14 +1,14 @@
 //! Snapshots of a running switch: its counts, its ports, and the cycles of its threads between two snapshots.
 
 use crate::capture::Capture;
-use crate::end::End;
+use crate::endpoint::End;
 use crate::stats::Counts;
 use std::sync::Arc;
 use std::time::Instant;
 use telpher_os::ticks;
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::Broken;
-use telpher_vhost::words::Features;
-use telpher_vhost::{Drop, SocketState, Stats};
+use telpher_vhost::{DropReason, SocketState, Stats};
 
 /// The state of a switch at one moment.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl PortSnapshot {
         let (drops, rings, broken) = match end {
             End::Guest(port) => {
                 let stats: Stats = (0..2 * port.pairs()).map(|ring| port.stats(ring)).sum();
-                let drops = Drop::ALL.iter().map(|reason| (reason.to_string(), stats.drops(*reason)));
+                let drops = DropReason::ALL.iter().map(|reason| (reason.to_string(), stats.drops(*reason)));
                 let broken = (0..2 * port.pairs()).filter_map(|ring| Some((ring, port.last_broken(ring)?))).collect();
                 (drops.collect(), Some(stats), broken)
             }
@@ -133,15 +133,15 @@ impl Snapshot {
         // CPU and device copies.
         let of = |look: &Snapshot| {
             let rings = look.ports.iter().filter_map(|port| port.rings);
-            rings.fold([0; 5], |[cpu, packets, times, ticks, lanes], stats| {
+            rings.fold([0; 5], |[cpu, packets, times, ticks, dma_queues], stats| {
                 let clocked = stats.clocked;
-                let cpu = cpu + stats.packets.saturating_sub(stats.by_lane);
+                let cpu = cpu + stats.packets.saturating_sub(stats.by_device);
                 [
                     cpu,
                     packets + clocked.packets,
                     times + clocked.times,
                     ticks + clocked.ticks,
-                    lanes + clocked.lane_ticks,
+                    dma_queues + clocked.device_ticks,
                 ]
             })
         };
@@ -170,7 +170,7 @@ impl Snapshot {
         let ours = [
             ("no room at the receiver".to_owned(), counts.no_room),
             ("no room at the receiver for --retry-for".to_owned(), counts.retried),
-            ("nobody at the receiver".to_owned(), counts.no_receiver),
+            ("no receiver".to_owned(), counts.no_receiver),
         ];
         let all = ours.into_iter().chain(self.ports[port].drops.iter().cloned());
         all.filter(|(_, count)| *count > 0).collect()
@@ -200,9 +200,9 @@ mod tests {
             Snapshot { at: Instant::now(), ticks: 0, counts, ports: vec![port] }
         };
         let before = look(Stats::default(), Stages::default());
-        let clocked = CopyTiming { packets: 10, times: 2, ticks: 10 * 1000 + 2 * two_looks(), lane_ticks: 500 };
+        let clocked = CopyTiming { packets: 10, times: 2, ticks: 10 * 1000 + 2 * two_looks(), device_ticks: 500 };
         let mut stats = Stats::default();
-        (stats.packets, stats.by_lane, stats.clocked) = (700, 100, clocked);
+        (stats.packets, stats.by_device, stats.clocked) = (700, 100, clocked);
         let stages = Stages { take: 500_000, submit: 400_000, collect: 1500, work: 7, waiting: 8, ..Stages::default() };
         let cycles = look(stats, stages).cycles(&before);
         // The time of two reads varies a little.

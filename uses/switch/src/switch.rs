@@ -2,7 +2,7 @@
 
 use crate::capture::Capture;
 use crate::config::{PortConfig, PortKind, SwitchConfig};
-use crate::end::End;
+use crate::endpoint::End;
 use crate::error::SwitchError;
 use crate::forward::{Forwarder, Mode, Settings, partner, routes, shares, tap_queues};
 use crate::snapshot::{PortSnapshot, Snapshot};

@@ -54,7 +54,7 @@ impl Tap {
         let refused = |source| SwitchError::Tap { name: name.into(), remedy: remedy(&source, queues), source };
         let queue = |_| {
             let (file, used) = (open(name, queues)?, AtomicBool::new(true));
-            Ok(Queue { file, used, written: Mutex::new(pool.row(0)) })
+            Ok(Queue { file, used, written: Mutex::new(pool.empty(0)) })
         };
         let queues = (0..queues).map(queue).collect::<io::Result<_>>().map_err(refused)?;
         let (refused, long) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -110,11 +110,11 @@ pub struct HeapOptions {
     pub shadow_bytes: u64,
     /// How long to retry when the kernel does not let a page back, before the page is given up. Source: chosen; it has
     /// not been seen to take longer than reading an event.
-    pub patience: Duration,
+    pub retry_timeout: Duration,
     /// Makes forks by the C library wait until no page is in flight, even if the kernel reports forks. Use it in a
     /// process whose allocator is locked while it forks and is used while pages are in flight. Where the kernel does
     /// not report forks, they wait in any case.
-    pub holds_forks: bool,
+    pub delay_forks: bool,
     /// The kind of memory that shared arenas use on each tier; [`TierMemory::Pages`] for tiers that are not in the
     /// list.
     pub shared_memory: Vec<TierMemory>,
@@ -133,8 +133,8 @@ impl HeapOptions {
             batch: 512,
             spare_bytes: 64 << 20,
             shadow_bytes: 0,
-            patience: Duration::from_secs(5),
-            holds_forks: false,
+            retry_timeout: Duration::from_secs(5),
+            delay_forks: false,
             shared_memory: Vec::new(),
         }
     }

@@ -1,14 +1,14 @@
 //! Memory on several tiers, whose pages change their tier while the program runs.
 
 use crate::arena::shared::Units;
-use crate::by_kernel::ByKernel;
 use crate::config::{HeapOptions, MAX_TIERS, Mechanism, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::Advice;
 use crate::heat::hints::Hints;
 use crate::mechanism::Backend;
+use crate::mechanism::move_pages::MovePages;
+use crate::mechanism::userfault_move::UserfaultMove;
 use crate::page_map::RegionPart;
-use crate::pooled::Pooled;
 use crate::stats::{Moved, Stats};
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -293,12 +293,12 @@ impl Moved {
 /// [`TierError`]: the system refuses what it needs.
 fn open_backend(options: &HeapOptions) -> Result<Arc<dyn Backend>, TierError> {
     match options.mechanism {
-        Some(Mechanism::Exchange) => Ok(Arc::new(Pooled::new(options)?)),
+        Some(Mechanism::Exchange) => Ok(Arc::new(UserfaultMove::new(options)?)),
         Some(Mechanism::Remap) => Err(TierError::OnlyShared),
-        Some(Mechanism::MovePages) => Ok(Arc::new(ByKernel::new(options)?)),
-        None => match Pooled::new(options) {
-            Ok(pooled) => Ok(Arc::new(pooled)),
-            Err(error) if is_too_old(&error) => match ByKernel::new(options) {
+        Some(Mechanism::MovePages) => Ok(Arc::new(MovePages::new(options)?)),
+        None => match UserfaultMove::new(options) {
+            Ok(mechanism) => Ok(Arc::new(mechanism)),
+            Err(error) if is_too_old(&error) => match MovePages::new(options) {
                 Ok(by_kernel) => Ok(Arc::new(by_kernel)),
                 // Not every tier is a node, so the error for the newer mechanism is the useful one.
                 Err(TierError::Nodes) => Err(error),

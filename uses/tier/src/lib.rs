@@ -9,9 +9,9 @@
 //! heat          how hot pages are: the sources that sample accesses, and the heat map
 //! policy        which pages move where
 //! mechanism     the mechanisms that move pages, and the choice of one for a heap
-//! pooled        mechanism 1, UFFDIO_MOVE through pools: plans batches and lends slots
-//! by_kernel     mechanism 2, move_pages(2)
-//! exchange      takes pages out to a pool, copies them, brings them back
+//!   userfault_move  UFFDIO_MOVE through pools: plans batches and lends slots
+//!   move_pages      move_pages(2)
+//! exchange      one batch: take_out to a pool, copy, bring_back
 //! page_map      the owner, tier and state of each page
 //! in_flight     the pages being moved
 //! fault_handler the thread that answers page faults and reads events of forks, mremap and discards
@@ -21,21 +21,20 @@
 //! event_order   mapping events that arrive in another order than things happened
 //! traps         pages that are taken out to notice the first touch
 //! tracer        whether another process traces this one
-//! gate          forks that the kernel does not report
+//! fork_gate     forks that the kernel does not report
 //! clock         CPU time of a thread
 //! sync          atomics of the code that loom models
 //! ```
 #![deny(unsafe_code)]
 
 mod arena;
-mod by_kernel;
 mod clock;
 mod config;
 mod error;
 mod event_order;
 mod exchange;
 mod fault_handler;
-mod gate;
+mod fork_gate;
 mod heap;
 pub mod heat;
 mod in_flight;
@@ -44,7 +43,6 @@ mod mechanism;
 mod page_map;
 mod page_set;
 pub mod policy;
-mod pooled;
 mod runs;
 mod shadows;
 mod slots;

@@ -1,4 +1,7 @@
-//! The interface of the mechanisms that move pages.
+//! The interface of the mechanisms that move pages, and the two mechanisms.
+
+pub(crate) mod move_pages;
+pub(crate) mod userfault_move;
 
 use crate::config::{Mechanism, PAGE, TierId};
 use crate::error::TierError;

@@ -109,9 +109,9 @@ mod tests {
     /// Compares with an array of flags.
     #[test]
     fn the_set_equals_an_array_of_flags() {
-        let (mut runs, mut there, mut state) = (Runs::of(0..64), [true; 64], 7_u64);
+        let (mut runs, mut there, mut numbers) = (Runs::of(0..64), [true; 64], telpher_os::Random::new(7));
         for _ in 0..10_000 {
-            let random = crate::stress::next(&mut state);
+            let random = numbers.next();
             if random.is_multiple_of(2) {
                 let most = usize::try_from(random / 2 % 9).unwrap() + 1;
                 let Some(run) = runs.take(most) else { continue };

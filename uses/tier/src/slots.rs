@@ -249,8 +249,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::config::{HUGE, TierId};
     use crate::fault_handler::FaultHandler;
+    use crate::mechanism::userfault_move::userfault::EVENTS;
     use crate::page_map::PageMap;
-    use crate::pooled::userfault::EVENTS;
     use std::sync::Arc;
     use std::time::Duration;
     use telpher_os::{Scan, Userfault};

@@ -69,17 +69,17 @@ metrics! {
         pub dropped: u64 = counter "telpher_tier_dropped_pages_total",
         /// Pages that came back to the home tier as a copy made by the kernel, because their mapping had changed
         /// meanwhile.
-        pub returned: u64 = counter "telpher_tier_returned_pages_total",
+        pub copied_back: u64 = counter "telpher_tier_copied_back_pages_total",
         /// Page faults that were answered with empty pages.
         pub fills: u64 = counter "telpher_tier_fills_total",
         /// Forks that were noticed.
         pub forks: u64 = counter "telpher_tier_forks_total",
         /// Pages in flight that were copied to forked children.
-        pub given: u64 = counter "telpher_tier_given_pages_total",
+        pub copied_to_children: u64 = counter "telpher_tier_copied_to_children_pages_total",
         /// Moves that the kernel reported as failed although it had made them; the module `exchange` has the remedy.
-        pub lies: u64 = counter "telpher_tier_misreported_moves_total",
+        pub misreported: u64 = counter "telpher_tier_misreported_moves_total",
         /// Pages that were returned at once because the moving thread touched them. It should not touch managed pages.
-        pub rescued: u64 = counter "telpher_tier_rescued_pages_total",
+        pub returned_early: u64 = counter "telpher_tier_returned_early_pages_total",
         /// Pages of 4 KiB that were taken out to notice the first touch (`SourceKind::Traps`).
         pub trapped: u64 = counter "telpher_tier_trapped_pages_total",
         /// Trapped pages that were touched and returned at once.

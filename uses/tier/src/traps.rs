@@ -8,7 +8,7 @@
 //! Traps are a part of the [page map](crate::page_map), under its lock: nothing is allocated.
 
 use crate::config::{HUGE, IN_HUGE, PAGE};
-use crate::gate::NoFork;
+use crate::fork_gate::NoFork;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 

@@ -88,5 +88,5 @@ fn forks_under_migration() {
     assert!(is_as_it_was(&arena));
     let stats = heap.stats();
     assert!(forks > 10 && stats.forks == 0, "{forks} forks, {stats:?}");
-    assert_eq!((stats.given, stats.returned, stats.lost), (0, 0, 0), "{stats:?}");
+    assert_eq!((stats.copied_to_children, stats.copied_back, stats.lost), (0, 0, 0), "{stats:?}");
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telpher_mem::PageSize;
-use telpher_os::{Scan, Userfault, UserfaultFeatures};
+use telpher_os::{Random, Scan, Userfault, UserfaultFeatures};
 use telpher_tier::heat::{HeatMap, Source};
 use telpher_tier::{Advice, Arena, Heap, HeapOptions, Manager, ManagerOptions, Report, SourceKind, TierError, TierId};
 
@@ -350,8 +350,8 @@ fn huge_pages_that_are_only_read_are_found_and_promoted() {
     options.policy.most_back = 1.0;
     let manager = Manager::start(&heap, options).unwrap();
     let hot = [3, 17, 18, 31_usize];
-    let mut state = 7;
-    let mut next = |below: usize| usize::try_from(common::stress::next(&mut state) >> 20).unwrap() % below;
+    let mut random = Random::new(7);
+    let mut next = |below: usize| usize::try_from(random.below(below as u64)).unwrap();
     let end = Instant::now() + Duration::from_secs(30);
     let fast = |at: usize| heap.residency(part(&arena, at as u64 * 512..(at as u64 + 1) * 512)).unwrap()[0];
     let mut read = 0_u64;
@@ -422,10 +422,10 @@ fn tracked_memory_may_be_discarded_forked_and_dropped() {
         });
         let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
         let mut says = vec![0_u8; 2048];
-        let (end, mut state, mut forks) = (Instant::now() + common::stress::soak(), 41, 0);
+        let (end, mut random, mut forks) = (Instant::now() + common::stress::soak(), Random::new(41), 0);
         while Instant::now() < end || forks < 5 {
-            let page = usize::try_from(common::stress::next(&mut state) % 2048).unwrap();
-            match common::stress::next(&mut state) % 2048 {
+            let page = usize::try_from(random.below(2048)).unwrap();
+            match random.below(2048) {
                 0 => {
                     let pages = page..(page + 40).min(2048);
                     arena.discard(pages.start * 4096..pages.end * 4096).unwrap();

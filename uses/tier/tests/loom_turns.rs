@@ -10,7 +10,7 @@
 #![cfg(loom)]
 
 #[allow(dead_code, reason = "children are separate processes, which loom does not model")]
-#[path = "../src/gate/turns.rs"]
+#[path = "../src/fork_gate/turns.rs"]
 mod turns;
 
 #[path = "../src/sync.rs"]
@@ -121,7 +121,7 @@ struct Trapping {
 }
 
 impl Trapping {
-    /// Like `Trapping::set` of `Pooled`.
+    /// Like `Trapping::set` of `UserfaultMove`.
     fn set(&self) {
         if self.turns.try_exchange() {
             {

@@ -111,12 +111,12 @@ fn changes(heap: &Heap, places: &Places) {
     // The interesting cases have happened: pages in flight were discarded, and given to a child.
     let is_enough = || {
         let stats = heap.stats();
-        stats.moved.pages > 1000 && stats.given > 0 && stats.dropped > 0
+        stats.moved.pages > 1000 && stats.copied_to_children > 0 && stats.dropped > 0
     };
     let forks = change_mappings(places, &migrate, &adopt, &is_enough);
     let stats = heap.stats();
     // A child does not inherit the pools; if it did, their pages would come back as copies.
-    assert_eq!((stats.lost, stats.returned), (0, 0), "{stats:?}");
+    assert_eq!((stats.lost, stats.copied_back), (0, 0), "{stats:?}");
     assert!(is_enough() && stats.forks == forks, "{forks} forks, {stats:?}");
 }
 

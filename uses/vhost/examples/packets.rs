@@ -6,8 +6,8 @@
 //! of reading the clock between stages is measured and subtracted.
 
 use std::time::Instant;
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest, Ring};
-use telpher_vhost::words::Features;
 use telpher_vhost::{PacketPool, PoolOptions, QueueOptions, Virtqueue};
 
 /// Source: the default of testpmd's virtio-user.
@@ -91,7 +91,7 @@ impl Scene {
 
 fn enqueue(features: Features, len: u32, clock: f64) -> Stages {
     let mut scene = Scene::new(features, Direction::Receive);
-    let (mut row, mut done) = (scene.pool.lend(BURST), scene.pool.row(BURST));
+    let (mut row, mut done) = (scene.pool.allocate(BURST), scene.pool.empty(BURST));
     (0..BURST).for_each(|index| row.resize(index, len));
     scene.offer(usize::from(SIZE) - BURST, 2048);
     measure(clock, || {
@@ -112,7 +112,7 @@ fn enqueue(features: Features, len: u32, clock: f64) -> Stages {
 
 fn dequeue(features: Features, len: u32, clock: f64) -> Stages {
     let mut scene = Scene::new(features, Direction::Transmit);
-    let (mut spare, mut into) = (scene.pool.lend(BURST), scene.pool.row(BURST));
+    let (mut spare, mut into) = (scene.pool.allocate(BURST), scene.pool.empty(BURST));
     measure(clock, || {
         let begun = Instant::now();
         scene.offer(BURST, len + HEADER);

@@ -6,8 +6,8 @@
 //! of a ring share one clock read. The time of an empty interval is subtracted.
 
 use std::time::Instant;
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Burst, Direction, MockDriver, MockGuest, Ring, Used};
-use telpher_vhost::words::Features;
 
 const SIZE: u16 = 1024;
 const BURST: usize = 32;

@@ -6,13 +6,13 @@
 
 use crate::error::{RequestError, SessionError};
 use crate::inflight_fd::{Record, RingRecord};
+use crate::layout::Features;
 use crate::log::{DirtyLog, LogError, RingLog};
 use crate::message::{Header, Reply, parse};
 use crate::port::{Port, signal_eventfd};
 use crate::ring::{Base, Ring, RingError, RingSetup};
 use crate::session::{Change, Outcome, Session};
 use crate::virtqueue::Virtqueue;
-use crate::words::Features;
 use crate::{GuestMemory, RegionError};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -83,7 +83,7 @@ impl Control {
     }
 
     /// Carries out a message and returns the reply, if it has one. If copies in flight block the request, waits for
-    /// them, at most for the port's `patience`.
+    /// them, at most for the port's `drain_timeout`.
     ///
     /// # Errors
     /// [`SessionError`]: the session has ended.
@@ -93,11 +93,11 @@ impl Control {
         payload: &[u8],
         files: Vec<OwnedFd>,
     ) -> Result<Option<Reply>, SessionError> {
-        self.deadline = Instant::now() + self.port.options.patience;
+        self.deadline = Instant::now() + self.port.options.drain_timeout;
         let handled = self.handle_request(header, payload, files);
         match self.unfinished.first() {
             Some(&(ring, _)) => {
-                self.deadline = Instant::now() + self.port.options.patience;
+                self.deadline = Instant::now() + self.port.options.drain_timeout;
                 self.stop_all_rings();
                 Err(SessionError::Late { ring, source: self.revoke_memory().err() })
             }
@@ -296,7 +296,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.deadline = Instant::now() + self.port.options.patience;
+        self.deadline = Instant::now() + self.port.options.drain_timeout;
         self.stop_all_rings();
         // The frontend is gone, so there is no one to send an error to.
         let _ = self.revoke_memory();

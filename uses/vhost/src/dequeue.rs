@@ -6,7 +6,7 @@ use crate::Piece;
 use crate::in_flight::CopyDirection;
 use crate::packets::Packets;
 use crate::ring::{Burst, Chain, Direction, Used};
-use crate::stats::Drop;
+use crate::stats::DropReason;
 use crate::virtqueue::Virtqueue;
 
 impl Virtqueue {
@@ -102,13 +102,13 @@ impl Virtqueue {
 
     /// The length of the packet in a chain, in bytes.
     #[inline]
-    fn length_of(&self, chain: &Chain) -> Result<u32, Drop> {
+    fn length_of(&self, chain: &Chain) -> Result<u32, DropReason> {
         if let Some(reason) = chain.dropped {
-            return Err(Drop::Chain(reason));
+            return Err(DropReason::Chain(reason));
         }
         match chain.len.checked_sub(self.header) {
-            None | Some(0) => Err(Drop::Runt),
-            Some(len) if len > self.in_flight.longest() => Err(Drop::Long),
+            None | Some(0) => Err(DropReason::Runt),
+            Some(len) if len > self.in_flight.longest() => Err(DropReason::Long),
             Some(len) => Ok(len),
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! A [`DmaQueue`] takes copies between packets and guest memory and hands them to its queue as one batch. Any thread
 //! that polls marks completed copies in their virtqueue's [`ReorderArray`]. The CPU redoes here whatever the queue
-//! leaves undone, so every copy that a lane took completes exactly once.
+//! leaves undone, so every copy that a DMA queue took completes exactly once.
 //!
-//! The lane keeps alive what its copies touch. For each virtqueue and each table of guest memory it has a tenant, with
-//! one reference to the memory and one to the packets' pool. A tenant is removed when it is closed and its last copy
-//! has completed. So the copies themselves need no reference counts.
+//! The DMA queue keeps alive what its copies touch. For each virtqueue and each table of guest memory it has a tenant,
+//! with one reference to the memory and one to the packets' pool. A tenant is removed when it is closed and its last
+//! copy has completed. So the copies themselves need no reference counts.
 #![allow(unsafe_code, reason = "copies memory that is known by address only")]
 
 use crate::packets::{OwnedBuffer, PoolMemory};
@@ -24,8 +24,8 @@ use telpher_portal::Portal;
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// How long a queue with copies may complete none before it is abandoned, if its portal can guarantee that it stops
-/// ([`CopiesPolicy::limit`]). After as long again the lane stops using it without that guarantee. Source: assumed: a
-/// thousand times what a device needs for everything it can have in flight, and within what guests tolerate.
+/// ([`CopiesPolicy::limit`]). After as long again the DMA queue stops using it without that guarantee. Source: assumed:
+/// a thousand times what a device needs for everything it can have in flight, and within what guests tolerate.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 /// The most that the time between two polls counts as silence: a suspended process polls nothing.
 const MAX_GAP: Duration = Duration::from_millis(250);
@@ -97,7 +97,7 @@ struct InFlightCopy {
     withdrawn: bool,
 }
 
-/// Identifies a tenant of a lane.
+/// Identifies a tenant of a DMA queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TenantId(usize);
 
@@ -163,7 +163,7 @@ impl InFlightCopy {
 }
 
 impl DmaQueue {
-    /// Creates a lane over a queue, for at most `room` copies in flight.
+    /// Creates a DMA queue over a queue, for at most `room` copies in flight.
     ///
     /// The queue writes its results to the cache: the guest, or the switch, reads them at once (KUPER §6.4, guideline
     /// G3).
@@ -206,7 +206,7 @@ impl DmaQueue {
         &self.name
     }
 
-    /// The lane's counters.
+    /// The DMA queue's counters.
     #[must_use]
     pub fn stats(&self) -> DmaQueueStats {
         // Relaxed: a counter that publishes nothing.
@@ -252,7 +252,7 @@ impl DmaQueue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the lane, unless another thread holds it.
+    /// Locks the DMA queue, unless another thread holds it.
     fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
         match self.inner.try_lock() {
             Ok(inner) => Some(inner),
@@ -292,8 +292,8 @@ impl DmaQueue {
     }
 
     /// Hands copies to the queue, from the first on, as one batch if it supports batches. Returns how many it took: 0
-    /// if another thread holds the lane and `wait` is false. Taken copies are marked when they complete, by the thread
-    /// that polls.
+    /// if another thread holds the DMA queue and `wait` is false. Taken copies are marked when they complete, by the
+    /// thread that polls.
     ///
     /// # Safety
     /// - The tenant was [admitted](DmaQueue::admit) here and is not closed.

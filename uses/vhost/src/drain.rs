@@ -2,11 +2,11 @@
 //! log.
 
 use crate::GuestMemory;
+use crate::layout::{Features, USED_ELEMENT_BYTES};
 use crate::log::RingLog;
 use crate::packets::Packets;
 use crate::ring::{Burst, Chain, Direction, RingError, RingSetup};
 use crate::virtqueue::Virtqueue;
-use crate::words::{Features, USED_ELEMENT_BYTES};
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -6,11 +6,11 @@
 
 use crate::Piece;
 use crate::in_flight::CopyDirection;
+use crate::layout::Features;
 use crate::packets::{OwnedBuffer, Packets};
 use crate::ring::{Broken, Burst, Chain, Direction, Used, prefetch_to_write};
-use crate::stats::Drop;
+use crate::stats::DropReason;
 use crate::virtqueue::Virtqueue;
-use crate::words::Features;
 use std::ops::Range;
 
 /// Bytes of a cache line. Source: every x86-64 processor with CLFLUSH reports 64 in CPUID leaf 1.
@@ -35,7 +35,7 @@ impl Virtqueue {
     /// [`poll_enqueue_completed`](Virtqueue::poll_enqueue_completed) finds their copies complete.
     ///
     /// If the guest does not merge buffers and its buffer is too short for a packet, the packet is dropped, counted
-    /// ([`Drop::Short`]) and returned to the pool. It is included in the returned number.
+    /// ([`DropReason::Short`]) and returned to the pool. It is included in the returned number.
     ///
     /// # Panics
     /// If the guest transmits on this virtqueue, or the packets are of another pool.
@@ -63,7 +63,7 @@ impl Virtqueue {
                 GuestBuffers::Chains(chains) => self.begin_enqueue(packets, len, &burst, chains),
                 GuestBuffers::NotYet => break,
                 GuestBuffers::TooShort => {
-                    self.stats.drop_one(Drop::Short);
+                    self.stats.drop_one(DropReason::Short);
                     packets.drop_first();
                 }
             }
@@ -162,8 +162,8 @@ impl Virtqueue {
             }
             let chain = &burst.chains()[*next];
             *next += 1;
-            let runt = (chain.len < self.header).then_some(Drop::Runt);
-            if let Some(reason) = chain.dropped.map(Drop::Chain).or(runt) {
+            let runt = (chain.len < self.header).then_some(DropReason::Runt);
+            if let Some(reason) = chain.dropped.map(DropReason::Chain).or(runt) {
                 // The chains of one packet must be adjacent, so the ones before this chain are returned with it.
                 // Otherwise it would stay at the head for ever.
                 self.stats.drop_one(reason);

@@ -1,7 +1,7 @@
 //! The names of feature bits in the specifications, and their meanings.
 
+use crate::layout::Features;
 use crate::message::ProtocolFeatures;
-use crate::words::Features;
 
 /// A feature bit with its name and meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

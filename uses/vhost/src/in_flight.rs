@@ -3,11 +3,11 @@
 #![allow(unsafe_code, reason = "makes copies between packets that it owns and guest memory")]
 
 use crate::dma_queue::{Copy, DeferredFree, DmaQueue, LINGER, TenantId, copy_now};
+use crate::layout::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
 use crate::packets::{OwnedBuffer, Packets, PoolMemory};
 use crate::reorder_array::{MOST_COPIES, ReorderArray};
 use crate::ring::{Burst, Chain};
 use crate::stats::CopyTiming;
-use crate::words::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
 use crate::{GuestMemory, Piece};
 use std::arch::asm;
 use std::cell::Cell;
@@ -56,7 +56,7 @@ pub(crate) struct InFlight<T> {
     pool: Arc<PoolMemory>,
     /// Takes over the packets in flight when this is dropped.
     deferred: Arc<DeferredFree>,
-    lanes: Box<[Arc<DmaQueue>]>,
+    dma_queues: Box<[Arc<DmaQueue>]>,
     /// Index of the DMA queue that is tried first.
     preferred: usize,
     /// The memory registered with the DMA queues, and our tenant id at each.
@@ -102,21 +102,21 @@ impl CopyClock {
 
     /// Adds the time for handing copies to DMA queues or polling them.
     #[inline]
-    fn lanes(&self, begun: u64) {
+    fn dma_queues(&self, begun: u64) {
         let mut clocked = self.clocked.get();
-        clocked.lane_ticks += ticks().wrapping_sub(begun);
+        clocked.device_ticks += ticks().wrapping_sub(begun);
         self.clocked.set(clocked);
     }
 }
 
 impl<T> InFlight<T> {
     /// Creates it for at most `packets` packets in flight.
-    pub(crate) fn new(packets: usize, pool: &Arc<PoolMemory>, lanes: &[Arc<DmaQueue>]) -> InFlight<T> {
+    pub(crate) fn new(packets: usize, pool: &Arc<PoolMemory>, dma_queues: &[Arc<DmaQueue>]) -> InFlight<T> {
         let order = Arc::new(ReorderArray::new(packets));
         let slots = (0..order.slots()).map(|_| None).collect();
         // SAFETY: it copies only what `begin` guarantees, between guest memory and packets that are in flight here.
         let local = unsafe { Local::new() };
-        let lanes: Box<[Arc<DmaQueue>]> = lanes.into();
+        let dma_queues: Box<[Arc<DmaQueue>]> = dma_queues.into();
         let (pool, deferred, waiting) =
             (Arc::clone(pool), Arc::new(DeferredFree::new(pool)), Vec::with_capacity(packets));
         InFlight {
@@ -126,7 +126,7 @@ impl<T> InFlight<T> {
             next: 0,
             pool,
             deferred,
-            lanes,
+            dma_queues,
             preferred: 0,
             tenancy: None,
             waiting,
@@ -241,7 +241,7 @@ impl<T> InFlight<T> {
         assert!(self.room() > 0, "callers check for room first");
         let Some(memory) = burst.memory() else { unreachable!("chains come with their memory") };
         let packet = self.next;
-        if copy_by == CopyBy::DmaQueue && !self.lanes.is_empty() {
+        if copy_by == CopyBy::DmaQueue && !self.dma_queues.is_empty() {
             self.ensure_tenant(memory);
             let mut waiting = std::mem::take(&mut self.waiting);
             let before = waiting.len();
@@ -330,17 +330,17 @@ impl<T> InFlight<T> {
         }
         let Some((_, tenants)) = &self.tenancy else { unreachable!("waiting copies have a tenancy") };
         let begun = ticks();
-        let count = self.lanes.len();
+        let count = self.dma_queues.len();
         let mut sent = 0;
         // First tries every queue without waiting for its lock. If none took any copy, waits for the preferred one.
         for attempt in 0..=count {
-            let lane = (self.preferred + attempt) % count;
+            let dma_queue = (self.preferred + attempt) % count;
             let wait = attempt == count && sent == 0;
             // SAFETY: we were admitted with the memory that contains the pieces of the waiting copies
             // (`ensure_tenant`), and keep the packets' `OwnedBuffer` until they are complete.
-            let taken = unsafe { self.lanes[lane].take(tenants[lane], &self.waiting[sent..], wait) };
+            let taken = unsafe { self.dma_queues[dma_queue].take(tenants[dma_queue], &self.waiting[sent..], wait) };
             if sent == 0 && taken > 0 {
-                self.preferred = lane;
+                self.preferred = dma_queue;
             }
             sent += taken;
             if sent == self.waiting.len() {
@@ -352,7 +352,7 @@ impl<T> InFlight<T> {
             unsafe { copy_now(&self.local, copy) };
             self.order.mark(copy.packet, copy.only);
         }
-        self.clock.lanes(begun);
+        self.clock.dma_queues(begun);
     }
 
     /// Where the polling thread's time went.
@@ -363,10 +363,10 @@ impl<T> InFlight<T> {
 
     /// Polls all DMA queues for completed copies.
     pub(crate) fn poll(&mut self) {
-        if self.next > self.first && !self.lanes.is_empty() {
+        if self.next > self.first && !self.dma_queues.is_empty() {
             let begun = ticks();
-            self.lanes.iter().for_each(|lane| lane.poll());
-            self.clock.lanes(begun);
+            self.dma_queues.iter().for_each(|dma_queue| dma_queue.poll());
+            self.clock.dma_queues(begun);
         }
     }
 
@@ -386,7 +386,9 @@ impl<T> InFlight<T> {
     /// Returns whether a DMA queue is stalled and the oldest packet may wait for it.
     #[inline]
     pub(crate) fn may_be_stalled(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.is_silent()) && self.first < self.next && !self.order.is_complete(self.first)
+        self.dma_queues.iter().any(|dma_queue| dma_queue.is_silent())
+            && self.first < self.next
+            && !self.order.is_complete(self.first)
     }
 
     /// Returns whether the oldest packet waits for a DMA queue that is stalled.
@@ -398,17 +400,21 @@ impl<T> InFlight<T> {
     /// The stalled DMA queues, or all of them, with our tenant id at each.
     fn slow_queues(&self, all: bool) -> impl Iterator<Item = (&DmaQueue, TenantId)> {
         let tenants = self.tenancy.iter().flat_map(|(_, tenants)| tenants).copied();
-        self.lanes.iter().map(|lane| &**lane).zip(tenants).filter(move |(lane, _)| all || lane.is_silent())
+        self.dma_queues
+            .iter()
+            .map(|dma_queue| &**dma_queue)
+            .zip(tenants)
+            .filter(move |(dma_queue, _)| all || dma_queue.is_silent())
     }
 
     /// Our copies in flight at these queues.
     fn copies_at(&self, all: bool) -> Vec<Copy> {
-        self.slow_queues(all).flat_map(|(lane, tenant)| lane.copies_of(tenant)).collect()
+        self.slow_queues(all).flat_map(|(dma_queue, tenant)| dma_queue.copies_of(tenant)).collect()
     }
 
     /// Withdraws a packet's copies from these queues; we must mark them from now on.
     fn withdraw(&self, all: bool, packet: u64) -> Vec<Copy> {
-        self.slow_queues(all).flat_map(|(lane, tenant)| lane.withdraw(tenant, packet)).collect()
+        self.slow_queues(all).flat_map(|(dma_queue, tenant)| dma_queue.withdraw(tenant, packet)).collect()
     }
 
     /// Redoes the packets from the guest ([`FromGuest`](CopyDirection::FromGuest)) that stalled queues (or `all`
@@ -423,7 +429,7 @@ impl<T> InFlight<T> {
             if copies == 0 || copies != self.order.copies_left(packet) {
                 continue;
             }
-            let Some(mut held) = self.pool.lend_one() else { return };
+            let Some(mut held) = self.pool.allocate_one() else { return };
             // Copies completed meanwhile are marked and lie in the old buffer; the other marks are ours from here on.
             let copies = self.withdraw(all, packet);
             let slot = self.order.slot(packet);
@@ -460,14 +466,15 @@ impl<T> InFlight<T> {
         // The waiting copies lie in the previous memory.
         self.send();
         self.close_tenancy();
-        let tenants = self.lanes.iter().map(|lane| lane.admit(&self.order, memory, &self.deferred)).collect();
+        let tenants =
+            self.dma_queues.iter().map(|dma_queue| dma_queue.admit(&self.order, memory, &self.deferred)).collect();
         self.tenancy = Some((Arc::clone(memory), tenants));
     }
 
     /// Closes the tenancy. Each DMA queue releases the memory after its last copy.
     pub(crate) fn close_tenancy(&mut self) {
         if let Some((_, tenants)) = self.tenancy.take() {
-            self.lanes.iter().zip(&tenants).for_each(|(lane, tenant)| lane.close(*tenant));
+            self.dma_queues.iter().zip(&tenants).for_each(|(dma_queue, tenant)| dma_queue.close(*tenant));
         }
     }
 }
@@ -529,7 +536,7 @@ impl<T> Drop for InFlight<T> {
         // channel, which then ends its copies. Redone packets already wait there for their original copies.
         let mut end = Instant::now() + LINGER;
         while self.first < self.next || Arc::strong_count(&self.deferred) > 1 {
-            self.lanes.iter().for_each(|lane| lane.poll_now());
+            self.dma_queues.iter().for_each(|dma_queue| dma_queue.poll_now());
             if let Some((held, _)) = self.pop_completed() {
                 self.pool.give_back(std::iter::once(held));
                 end = Instant::now() + LINGER;

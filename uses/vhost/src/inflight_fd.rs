@@ -15,9 +15,9 @@
 //!
 //! Source: vhost-user, "Inflight I/O tracking".
 
+use crate::layout::{DescriptorFlags, Features};
 use crate::message::RecordPlace;
 use crate::ring::{Area, Base, Burst, Ring, Used};
-use crate::words::{DescriptorFlags, Features};
 use crate::{GuestMemory, Region, RegionError};
 use rustix::fs::MemfdFlags;
 use std::collections::VecDeque;

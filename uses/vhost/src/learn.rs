@@ -91,7 +91,7 @@ struct Trial {
 #[derive(Clone, Debug)]
 pub(crate) struct LearnedThreshold {
     cpu: CostLine,
-    lane: CostLine,
+    dma_queue: CostLine,
     /// Packets of at least this many bytes go to a DMA queue.
     from: u32,
     /// The longest packet.
@@ -106,10 +106,10 @@ pub(crate) struct LearnedThreshold {
 impl LearnedThreshold {
     /// Creates it for packets of up to `longest` bytes. The CPU copies all packets until costs are known.
     pub(crate) fn new(longest: u32) -> LearnedThreshold {
-        let (cpu, lane) = (CostLine::default(), CostLine::default());
+        let (cpu, dma_queue) = (CostLine::default(), CostLine::default());
         LearnedThreshold {
             cpu,
-            lane,
+            dma_queue,
             from: u32::MAX,
             longest,
             left: 0,
@@ -180,12 +180,12 @@ impl LearnedThreshold {
     fn add_trial(&mut self, copy_by: CopyBy, packets: u64, bytes: u64, spent: Duration) {
         let (line, other) = match copy_by {
             CopyBy::Cpu => (&mut self.cpu, CopyBy::DmaQueue),
-            CopyBy::DmaQueue => (&mut self.lane, CopyBy::Cpu),
+            CopyBy::DmaQueue => (&mut self.dma_queue, CopyBy::Cpu),
         };
         line.add(packets, bytes, spent);
         self.next = other;
-        if self.cpu.trials.min(self.lane.trials) >= MIN_TRIALS {
-            let from = crossing(self.cpu.slopes(), self.lane.slopes(), self.longest);
+        if self.cpu.trials.min(self.dma_queue.trials) >= MIN_TRIALS {
+            let from = crossing(self.cpu.slopes(), self.dma_queue.slopes(), self.longest);
             // The usual packets would now take the other path: run trials often again.
             #[allow(clippy::cast_possible_truncation, reason = "the mean of lengths that are 32 bits")]
             let usual = (bytes / packets.max(1)) as u32;
@@ -198,9 +198,9 @@ impl LearnedThreshold {
 }
 
 /// The length from which on the DMA queue's line is below the CPU's; beyond all packets if it never is.
-fn crossing(cpu: [f64; 2], lane: [f64; 2], longest: u32) -> u32 {
+fn crossing(cpu: [f64; 2], dma_queue: [f64; 2], longest: u32) -> u32 {
     let at = |[packet, byte]: [f64; 2], len: u32| packet + byte * f64::from(len);
-    let is_less = |len: &u32| at(lane, *len) < at(cpu, *len);
+    let is_less = |len: &u32| at(dma_queue, *len) < at(cpu, *len);
     if !is_less(&longest) {
         return u32::MAX;
     }
@@ -226,7 +226,7 @@ mod tests {
 
     /// Runs bursts of 32 packets, cycling through these lengths; returns how many packets of each length went to the
     /// DMA queue.
-    fn rode(learned: &mut LearnedThreshold, lens: &[u32], cpu: Costs, lane: Costs, bursts: usize) -> Vec<u64> {
+    fn rode(learned: &mut LearnedThreshold, lens: &[u32], cpu: Costs, dma_queue: Costs, bursts: usize) -> Vec<u64> {
         let mut rode = vec![0; lens.len()];
         for burst in 0..bursts {
             let trial = learned.begin();
@@ -235,7 +235,7 @@ mod tests {
             for place in 0..32 {
                 let len = lens[of(place)];
                 let copy_by = learned.copy_by(len);
-                let [packet, byte] = if copy_by == CopyBy::DmaQueue { lane } else { cpu };
+                let [packet, byte] = if copy_by == CopyBy::DmaQueue { dma_queue } else { cpu };
                 rode[of(place)] += u64::from(copy_by == CopyBy::DmaQueue);
                 bytes += u64::from(len);
                 nanos += packet + byte * f64::from(len);
@@ -254,22 +254,22 @@ mod tests {
     #[test]
     fn each_packet_size_takes_the_cheaper_path() {
         // Equal at 500 bytes.
-        let (cpu, lane) = ([10.0, 0.1], [60.0, 0.0]);
+        let (cpu, dma_queue) = ([10.0, 0.1], [60.0, 0.0]);
         let mut learned = LearnedThreshold::new(2048);
-        rode(&mut learned, &[64, 512, 1518], cpu, lane, 2000);
+        rode(&mut learned, &[64, 512, 1518], cpu, dma_queue, 2000);
         assert!((450..=550).contains(&learned.from), "from {}", learned.from);
-        let rode = rode(&mut learned, &[64, 400, 600, 1518], cpu, lane, 1000);
+        let rode = rode(&mut learned, &[64, 400, 600, 1518], cpu, dma_queue, 1000);
         assert!(rode[0] < 400 && rode[1] < 400 && rode[2] > 7600 && rode[3] > 7600, "{rode:?}");
     }
 
     #[test]
     fn packets_of_one_size_take_the_cheaper_path() {
         for len in [64, 1518] {
-            for (lane, rides) in [([200.0, 0.05], 0), ([5.0, 0.001], 1)] {
+            for (dma_queue, rides) in [([200.0, 0.05], 0), ([5.0, 0.001], 1)] {
                 let mut learned = LearnedThreshold::new(2048);
-                rode(&mut learned, &[len], [10.0, 0.02], lane, 1000);
-                let rode = rode(&mut learned, &[len], [10.0, 0.02], lane, 1000)[0];
-                assert!(rode.abs_diff(rides * 32_000) < 1600, "{len} bytes, {lane:?}: {rode}");
+                rode(&mut learned, &[len], [10.0, 0.02], dma_queue, 1000);
+                let rode = rode(&mut learned, &[len], [10.0, 0.02], dma_queue, 1000)[0];
+                assert!(rode.abs_diff(rides * 32_000) < 1600, "{len} bytes, {dma_queue:?}: {rode}");
             }
         }
     }

@@ -29,6 +29,7 @@ mod error;
 pub mod feature_names;
 mod in_flight;
 mod inflight_fd;
+pub mod layout;
 mod learn;
 mod log;
 mod memory;
@@ -44,7 +45,6 @@ mod socket;
 mod stats;
 mod sync;
 mod virtqueue;
-pub mod words;
 
 pub use control::Control;
 pub use dma_queue::DmaQueue;
@@ -56,5 +56,5 @@ pub use packets::{DetachedPacket, HEADROOM, MAX_DETACHED, PacketPool, Packets, P
 pub use port::{Port, PortOptions};
 pub use session::{Change, MOST_RINGS, Offer, Outcome, Refusal, Session, Step};
 pub use socket::{Role, Socket, SocketState};
-pub use stats::{CopyTiming, DmaQueueStats, Drop, Stats};
+pub use stats::{CopyTiming, DmaQueueStats, DropReason, Stats};
 pub use virtqueue::{CopyPolicy, QueueOptions, Virtqueue};

@@ -6,8 +6,8 @@
 //! Source: vhost-user, "Message Specification", "Front-end message types", "Protocol features".
 
 use crate::Region;
+use crate::layout::Features;
 use crate::ring::RingAddresses;
-use crate::words::Features;
 use bitflags::bitflags;
 use std::os::fd::OwnedFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

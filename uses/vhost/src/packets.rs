@@ -5,11 +5,11 @@
 //! buffer is in one list at a time, or held by a virtqueue for copies in flight, or free. Dropped packets become free.
 #![allow(unsafe_code, reason = "makes slices of buffers that devices also write")]
 
-mod loose;
+mod detached;
 
-pub use loose::{DetachedPacket, MAX_DETACHED};
+pub use detached::{DetachedPacket, MAX_DETACHED};
 
-use loose::Generations;
+use detached::Generations;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_mem::{MapError, PageSize, Region, StableBufMut};
@@ -108,8 +108,8 @@ impl PacketPool {
         PacketPool { memory: Arc::new(PoolMemory { base, stride, options, free, generations, _region: region }) }
     }
 
-    /// Returns whether all buffers are free and nothing else refers to the pool: no packet list, no port, no lane, and
-    /// no detached packet.
+    /// Returns whether all buffers are free and nothing else refers to the pool: no packet list, no port, no DMA queue,
+    /// and no detached packet.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         // In this order: the last action of another owner may be to return buffers.
@@ -118,15 +118,15 @@ impl PacketPool {
 
     /// Returns up to `count` empty packets, as many as are free. Takes one lock.
     #[must_use]
-    pub fn lend(&self, count: usize) -> Packets {
-        let mut packets = self.row(count);
+    pub fn allocate(&self, count: usize) -> Packets {
+        let mut packets = self.empty(count);
         packets.fetch(count);
         packets
     }
 
     /// Returns an empty list with capacity for `room` packets.
     #[must_use]
-    pub fn row(&self, room: usize) -> Packets {
+    pub fn empty(&self, room: usize) -> Packets {
         Packets { memory: Arc::clone(&self.memory), held: VecDeque::with_capacity(room) }
     }
 
@@ -161,7 +161,7 @@ impl PoolMemory {
     }
 
     /// Returns an empty packet, if a buffer is free.
-    pub(crate) fn lend_one(&self) -> Option<OwnedBuffer> {
+    pub(crate) fn allocate_one(&self) -> Option<OwnedBuffer> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().map(OwnedBuffer::empty)
     }
 
@@ -359,8 +359,8 @@ mod tests {
     #[test]
     fn dropped_packets_return_to_the_pool() {
         let pool = pool(10, 2048);
-        let mut some = pool.lend(7);
-        let more = pool.lend(7);
+        let mut some = pool.allocate(7);
+        let more = pool.allocate(7);
         assert_eq!((some.len(), more.len(), pool.free()), (7, 3, 0));
         drop(more);
         some.truncate(2);
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn packets_keep_their_bytes_when_they_move() {
         let pool = pool(4, 100);
-        let (mut row, mut other) = (pool.lend(4), pool.row(4));
+        let (mut row, mut other) = (pool.allocate(4), pool.empty(4));
         for index in 0..4 {
             row.resize(index, 100 - u32::try_from(index).unwrap());
             row.get_mut(index).unwrap().fill(u8::try_from(index).unwrap() + 1);
@@ -393,22 +393,22 @@ mod tests {
     #[test]
     #[should_panic(expected = "101 bytes in a buffer of 100")]
     fn a_packet_is_never_longer_than_its_buffer() {
-        pool(1, 100).lend(1).resize(0, 101);
+        pool(1, 100).allocate(1).resize(0, 101);
     }
 
     #[test]
     #[should_panic(expected = "packets stay in their pool")]
     fn packets_stay_in_their_pool() {
         let (one, other) = (pool(1, 100), pool(1, 100));
-        one.lend(1).move_to(1, &mut other.row(1));
+        one.allocate(1).move_to(1, &mut other.empty(1));
     }
 
     #[test]
     fn the_memory_lives_as_long_as_its_packets() {
-        let mut row = pool(1, 4000).lend(1);
+        let mut row = pool(1, 4000).allocate(1);
         row.resize(0, 4000);
         row.get_mut(0).unwrap().fill(1);
         assert_eq!(row.get(0).unwrap(), [1; 4000]);
-        assert_eq!(pool(0, 0).lend(5).len(), 0);
+        assert_eq!(pool(0, 0).allocate(5).len(), 0);
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::log::RingLog;
 use crate::ring::{Base, Broken, Direction, RingSetup};
-use crate::stats::{Drop, Stats};
+use crate::stats::{DropReason, Stats};
 use crate::sync::{AtomicU64, Ordering};
 use crate::virtqueue::{QueueOptions, Virtqueue};
 use crate::{GuestMemory, MOST_RINGS, Offer, PacketPool, Packets};
@@ -29,7 +29,7 @@ pub struct PortOptions {
     /// How long a request of the frontend waits for copies in flight when rings stop or memory changes. If copies into
     /// the guest are still incomplete then, the session ends: the guest's memory is revoked from the DMA queue, which
     /// may still write, and the frontend reconnects.
-    pub patience: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for PortOptions {
@@ -37,7 +37,7 @@ impl Default for PortOptions {
     /// everything it can have in flight.
     fn default() -> Self {
         let rings = vec![QueueOptions::default()];
-        PortOptions { offer: Offer::of_pairs(1), rings, patience: Duration::from_millis(500) }
+        PortOptions { offer: Offer::of_pairs(1), rings, drain_timeout: Duration::from_millis(500) }
     }
 }
 
@@ -94,7 +94,7 @@ impl Port {
             call: None,
             kick: None,
             error: None,
-            kept: pool.row(0),
+            kept: pool.empty(0),
             past: Stats::default(),
             last_broken: None,
             error_sent: false,
@@ -365,7 +365,7 @@ impl Slot {
     pub(crate) fn stop(&mut self, deadline: Instant) -> Option<Stopped> {
         let completed = self.drain(deadline);
         let mut virtqueue = self.virtqueue.take()?;
-        virtqueue.stats.drop_some(Drop::Silent, virtqueue.in_flight() as u64);
+        virtqueue.stats.drop_some(DropReason::Silent, virtqueue.in_flight() as u64);
         self.past += *virtqueue.stats();
         let base = virtqueue.ring().base();
         // Packets from the guest only write our own buffers.

@@ -10,9 +10,9 @@
 //!
 //! Source: vhost-user, "Communication", "Ring states", "Migration", "Front-end message types".
 
+use crate::layout::{Features, MOST_DESCRIPTORS};
 use crate::message::{ProtocolFeatures, RecordPlace, Reply, Request};
 use crate::ring::{Base, Direction, RingAddresses, RingSetup};
-use crate::words::{Features, MOST_DESCRIPTORS};
 use crate::{MOST_REGIONS, Region};
 use std::os::fd::OwnedFd;
 

@@ -7,9 +7,9 @@
 
 use crate::control::Control;
 use crate::error::SessionError;
+use crate::layout::Features;
 use crate::message::{HEADER_BYTES, Header, MOST_FILES, ProtocolFeatures, Reply};
 use crate::port::Port;
-use crate::words::Features;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, lstat};
 use rustix::io::Errno;

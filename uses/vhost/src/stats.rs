@@ -1,4 +1,4 @@
-//! Counters of virtqueues and lanes, and the reasons for dropped packets.
+//! Counters of virtqueues and DMA queues, and the reasons for dropped packets.
 
 use crate::ring::Dropped;
 use std::fmt;
@@ -6,7 +6,7 @@ use telpher_metrics::metrics;
 
 /// Why a packet was dropped. Every drop is counted; no packet is lost silently.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub enum Drop {
+pub enum DropReason {
     /// The guest's chain could not be followed.
     Chain(Dropped),
     /// The guest's chain is shorter than the net header (CVE-2022-2132, CVE-2026-86566).
@@ -19,47 +19,47 @@ pub enum Drop {
     Silent,
 }
 
-impl Drop {
+impl DropReason {
     /// All reasons, in their order.
-    pub const ALL: [Drop; 11] = {
+    pub const ALL: [DropReason; 11] = {
         let chains = Dropped::ALL;
-        let mut all = [Drop::Runt; 11];
+        let mut all = [DropReason::Runt; 11];
         let mut at = 0;
         while at < chains.len() {
-            all[at] = Drop::Chain(chains[at]);
+            all[at] = DropReason::Chain(chains[at]);
             at += 1;
         }
-        all[8] = Drop::Long;
-        all[9] = Drop::Short;
-        all[10] = Drop::Silent;
+        all[8] = DropReason::Long;
+        all[9] = DropReason::Short;
+        all[10] = DropReason::Silent;
         all
     };
 
     fn index(self) -> usize {
         match self {
-            Drop::Chain(reason) => reason as usize,
-            Drop::Runt => 7,
-            Drop::Long => 8,
-            Drop::Short => 9,
-            Drop::Silent => 10,
+            DropReason::Chain(reason) => reason as usize,
+            DropReason::Runt => 7,
+            DropReason::Long => 8,
+            DropReason::Short => 9,
+            DropReason::Silent => 10,
         }
     }
 }
 
-impl fmt::Display for Drop {
+impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Drop::Chain(reason) => reason.fmt(f),
-            Drop::Runt => f.write_str("a chain is shorter than the header"),
-            Drop::Long => f.write_str("a packet is longer than the pool's buffers"),
-            Drop::Short => f.write_str("a packet does not fit the guest's buffer"),
-            Drop::Silent => f.write_str("a packet's DMA queue did not answer"),
+            DropReason::Chain(reason) => reason.fmt(f),
+            DropReason::Runt => f.write_str("a chain is shorter than the header"),
+            DropReason::Long => f.write_str("a packet is longer than the pool's buffers"),
+            DropReason::Short => f.write_str("a packet does not fit the guest's buffer"),
+            DropReason::Silent => f.write_str("a packet's DMA queue did not answer"),
         }
     }
 }
 
 /// The reasons as values of a label, in their order.
-const REASONS: [&str; Drop::ALL.len()] = [
+const REASONS: [&str; DropReason::ALL.len()] = [
     "next beyond table",
     "endless chain",
     "wrong direction",
@@ -81,15 +81,15 @@ metrics! {
         /// Bytes of packets that got through, without headers.
         pub bytes: u64 = counter(Bytes) "telpher_vhost_bytes_total",
         /// Packets whose copies were handed to a DMA queue.
-        pub by_lane: u64 = counter "telpher_vhost_offloaded_packets_total",
+        pub by_device: u64 = counter "telpher_vhost_offloaded_packets_total",
         /// Bytes of packets whose copies were handed to a DMA queue.
-        pub bytes_by_lane: u64 = counter(Bytes) "telpher_vhost_offloaded_bytes_total",
+        pub bytes_by_device: u64 = counter(Bytes) "telpher_vhost_offloaded_bytes_total",
         /// How often the driver was called.
         pub calls: u64 = counter "telpher_vhost_calls_total",
         /// The time that copies cost the polling thread.
         pub clocked: CopyTiming = set,
         /// Packets, or chains, that were dropped, by reason.
-        drops: [u64; Drop::ALL.len()] = counter "telpher_vhost_dropped_packets_total" by reason REASONS,
+        drops: [u64; DropReason::ALL.len()] = counter "telpher_vhost_dropped_packets_total" by reason REASONS,
     }
 }
 
@@ -104,12 +104,12 @@ metrics! {
         pub ticks: u64 = counter(Ticks) "telpher_vhost_timed_copy_ticks_total",
         /// The ticks for handing copies to DMA queues and polling for completed ones. With a modelled device that runs
         /// inline, they include the copies themselves.
-        pub lane_ticks: u64 = counter(Ticks) "telpher_vhost_offload_ticks_total",
+        pub device_ticks: u64 = counter(Ticks) "telpher_vhost_offload_ticks_total",
     }
 }
 
 metrics! {
-    /// Counters of one lane.
+    /// Counters of one DMA queue.
     pub struct DmaQueueStats {
         /// Copies that the DMA queue made.
         pub copies: u64 = counter "telpher_vhost_dma_copies_total",
@@ -117,7 +117,7 @@ metrics! {
         pub bytes: u64 = counter(Bytes) "telpher_vhost_dma_bytes_total",
         /// Copies that the DMA queue accepted and left undone, in part or completely; the CPU redid them.
         pub redone: u64 = counter "telpher_vhost_dma_redone_copies_total",
-        /// How often a thread found the lane held by another thread.
+        /// How often a thread found the DMA queue held by another thread.
         pub contended: u64 = counter "telpher_vhost_dma_contentions_total",
         /// Whether the queue reported that it works, but completed none of its copies for four seconds: it gets no
         /// more.
@@ -128,7 +128,7 @@ metrics! {
 impl Stats {
     /// The number of packets, or chains, dropped for this reason.
     #[must_use]
-    pub fn drops(&self, reason: Drop) -> u64 {
+    pub fn drops(&self, reason: DropReason) -> u64 {
         self.drops[reason.index()]
     }
 
@@ -138,11 +138,11 @@ impl Stats {
         self.drops.iter().sum()
     }
 
-    pub(crate) fn drop_one(&mut self, reason: Drop) {
+    pub(crate) fn drop_one(&mut self, reason: DropReason) {
         self.drop_some(reason, 1);
     }
 
-    pub(crate) fn drop_some(&mut self, reason: Drop, count: u64) {
+    pub(crate) fn drop_some(&mut self, reason: DropReason, count: u64) {
         self.drops[reason.index()] += count;
     }
 }
@@ -154,10 +154,10 @@ mod tests {
     #[test]
     fn every_drop_reason_is_counted_separately() {
         let mut stats = Stats::default();
-        for (count, reason) in Drop::ALL.into_iter().enumerate() {
+        for (count, reason) in DropReason::ALL.into_iter().enumerate() {
             (0..=count).for_each(|_| stats.drop_one(reason));
         }
-        for (count, reason) in Drop::ALL.into_iter().enumerate() {
+        for (count, reason) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!(stats.drops(reason), count as u64 + 1, "{reason}");
         }
         assert_eq!(stats.all_drops(), 66);

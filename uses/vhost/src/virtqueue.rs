@@ -41,14 +41,14 @@ pub struct QueueOptions {
     /// Which packets go to a DMA queue.
     pub hybrid: CopyPolicy,
     /// The DMA queues to use.
-    pub lanes: Vec<Arc<DmaQueue>>,
+    pub dma_queues: Vec<Arc<DmaQueue>>,
     /// The most packets in flight.
     pub in_flight: usize,
 }
 
 impl Default for QueueOptions {
     fn default() -> Self {
-        QueueOptions { hybrid: CopyPolicy::Cpu, lanes: Vec::new(), in_flight: 1024 }
+        QueueOptions { hybrid: CopyPolicy::Cpu, dma_queues: Vec::new(), in_flight: 1024 }
     }
 }
 
@@ -102,15 +102,15 @@ impl Virtqueue {
         let header = ring.setup().features.header_bytes();
         let size = usize::from(ring.setup().size);
         let from = match options.hybrid {
-            _ if options.lanes.is_empty() => u32::MAX,
+            _ if options.dma_queues.is_empty() => u32::MAX,
             CopyPolicy::Cpu | CopyPolicy::Learned => u32::MAX,
             CopyPolicy::From(bytes) => bytes,
             CopyPolicy::Device => 0,
         };
-        let learns = options.hybrid == CopyPolicy::Learned && !options.lanes.is_empty();
+        let learns = options.hybrid == CopyPolicy::Learned && !options.dma_queues.is_empty();
         let learned = learns.then(|| Box::new(LearnedThreshold::new(pool.options().longest)));
         Virtqueue {
-            in_flight: InFlight::new(options.in_flight.max(1), pool.memory(), &options.lanes),
+            in_flight: InFlight::new(options.in_flight.max(1), pool.memory(), &options.dma_queues),
             from,
             learned,
             header,
@@ -118,7 +118,7 @@ impl Virtqueue {
             used_in_order: VecDeque::with_capacity(size),
             dropped_chains: 0,
             guest_was_short: false,
-            completed: pool.row(size),
+            completed: pool.empty(size),
             used_now: Vec::with_capacity(size),
             stats: Stats::default(),
             call: false,
@@ -180,8 +180,8 @@ impl Virtqueue {
         self.stats.packets += 1;
         self.stats.bytes += u64::from(len);
         if copy_by == CopyBy::DmaQueue {
-            self.stats.by_lane += 1;
-            self.stats.bytes_by_lane += u64::from(len);
+            self.stats.by_device += 1;
+            self.stats.bytes_by_device += u64::from(len);
         }
         copy_by
     }

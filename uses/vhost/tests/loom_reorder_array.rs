@@ -81,14 +81,14 @@ fn a_completed_single_copy_packets_bytes_are_visible() {
         let array = Arc::new(ReorderArray::new(1));
         let bytes = Arc::new([Bytes::new(), Bytes::new()]);
         // What is handed over through a DMA queue's lock, and the packet after it.
-        let lane = Arc::new(Mutex::new(vec![7]));
+        let dma_queue = Arc::new(Mutex::new(vec![7]));
         array.open(7, 1);
         let marker = {
-            let (array, bytes, lane) = (Arc::clone(&array), Arc::clone(&bytes), Arc::clone(&lane));
+            let (array, bytes, dma_queue) = (Arc::clone(&array), Arc::clone(&bytes), Arc::clone(&dma_queue));
             thread::spawn(move || {
                 for byte in &*bytes {
-                    let mut lane = lane.lock().unwrap();
-                    if let Some(packet) = lane.pop() {
+                    let mut dma_queue = dma_queue.lock().unwrap();
+                    if let Some(packet) = dma_queue.pop() {
                         byte.write();
                         array.mark(packet, true);
                     }
@@ -98,7 +98,7 @@ fn a_completed_single_copy_packets_bytes_are_visible() {
         if array.is_complete(7) {
             assert_eq!(bytes[0].read() + bytes[1].read(), 1);
             array.open(8, 1);
-            lane.lock().unwrap().push(8);
+            dma_queue.lock().unwrap().push(8);
         }
         marker.join().unwrap();
     });
@@ -109,20 +109,20 @@ fn a_withdrawn_copy_is_not_marked_in_the_next_packet() {
     loom::model(|| {
         let array = Arc::new(ReorderArray::new(1));
         // The packet whose copy the DMA queue has, and whether it was withdrawn.
-        let lane = Arc::new(Mutex::new(Some((7, false))));
+        let dma_queue = Arc::new(Mutex::new(Some((7, false))));
         array.open(7, 1);
         let poller = {
-            let (array, lane) = (Arc::clone(&array), Arc::clone(&lane));
+            let (array, dma_queue) = (Arc::clone(&array), Arc::clone(&dma_queue));
             thread::spawn(move || {
-                let mut lane = lane.lock().unwrap();
-                if let Some((packet, withdrawn)) = lane.take()
+                let mut dma_queue = dma_queue.lock().unwrap();
+                if let Some((packet, withdrawn)) = dma_queue.take()
                     && !withdrawn
                 {
                     array.mark(packet, true);
                 }
             })
         };
-        if let Some((_, withdrawn)) = &mut *lane.lock().unwrap() {
+        if let Some((_, withdrawn)) = &mut *dma_queue.lock().unwrap() {
             *withdrawn = true;
         }
         // Complete, or ours to redo.

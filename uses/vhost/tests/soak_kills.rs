@@ -21,8 +21,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::MockDriver;
-use telpher_vhost::words::Features;
 use telpher_vhost::{
     CopyPolicy, DmaQueue, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Role, Socket,
 };
@@ -199,12 +199,12 @@ impl Echo {
             _ => None,
         };
         let device = runner.map(|it| ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(it)).unwrap());
-        let lane = |device: &ModelDevice| Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
-        let lanes = device.iter().map(lane).collect();
-        let queue = QueueOptions { hybrid: CopyPolicy::From(400), lanes, in_flight: 64 };
+        let dma_queue = |device: &ModelDevice| Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
+        let dma_queues = device.iter().map(dma_queue).collect();
+        let queue = QueueOptions { hybrid: CopyPolicy::From(400), dma_queues, in_flight: 64 };
         let pool = PacketPool::new(PoolOptions { buffers: BUFFERS, longest: 2048 }).unwrap();
         let options = PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], ..PortOptions::default() };
-        let rows = [pool.row(64), pool.row(64)];
+        let rows = [pool.empty(64), pool.empty(64)];
         Echo { port: Port::new(&pool, options), pool, rows, _device: device }
     }
 

@@ -10,7 +10,7 @@ use super::shell::with_command;
 use super::state::kept;
 use super::target::{Program, Strings, environment, restored};
 use crate::kernel::{self, Errno};
-use crate::preload::Next;
+use crate::preload::Original;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
@@ -22,16 +22,16 @@ type Spawn = unsafe extern "C" fn(*mut c_int, *const c_char, *const c_void, *con
 type System = unsafe extern "C" fn(*const c_char) -> c_int;
 type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut libc::FILE;
 
-static EXECVE: Next = Next::new(c"execve");
-static EXECVPE: Next = Next::new(c"execvpe");
-static EXECVEAT: Next = Next::new(c"execveat");
-static FEXECVE: Next = Next::new(c"fexecve");
-static SPAWN: Next = Next::new(c"posix_spawn");
-static SPAWNP: Next = Next::new(c"posix_spawnp");
-static PIDFD_SPAWN: Next = Next::new(c"pidfd_spawn");
-static PIDFD_SPAWNP: Next = Next::new(c"pidfd_spawnp");
-static SYSTEM: Next = Next::new(c"system");
-static POPEN: Next = Next::new(c"popen");
+static EXECVE: Original = Original::new(c"execve");
+static EXECVPE: Original = Original::new(c"execvpe");
+static EXECVEAT: Original = Original::new(c"execveat");
+static FEXECVE: Original = Original::new(c"fexecve");
+static SPAWN: Original = Original::new(c"posix_spawn");
+static SPAWNP: Original = Original::new(c"posix_spawnp");
+static PIDFD_SPAWN: Original = Original::new(c"pidfd_spawn");
+static PIDFD_SPAWNP: Original = Original::new(c"pidfd_spawnp");
+static SYSTEM: Original = Original::new(c"system");
+static POPEN: Original = Original::new(c"popen");
 
 /// Looks all of them up; the dynamic linker takes locks for this.
 pub(super) fn look_up() {
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn exec_list_environment(path: *const c_char, arguments: S
 /// # Safety
 /// As for posix_spawn(3); `next` has its type.
 unsafe fn spawn_by(
-    next: &Next,
+    next: &Original,
     answer: *mut c_int,
     program: Program,
     (actions, attributes): (*const c_void, *const c_void),

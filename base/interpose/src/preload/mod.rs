@@ -7,12 +7,12 @@
 mod environment;
 mod heap;
 mod lock;
-mod next;
+mod original;
 
 pub use environment::variable;
 pub use heap::{Heap, KernelPages, PageSource};
 pub use lock::{Held, Lock};
-pub use next::Next;
+pub use original::Original;
 
 /// Makes the dynamic linker call one function when it loads the library and one when the program ends. Use it once, in
 /// a module that allows unsafe code. Under test neither is called.

@@ -21,7 +21,7 @@ mod patch;
 mod table;
 
 use crate::decode::{Instruction, LONGEST, Operation, decode};
-use crate::{entry, guarded, kernel};
+use crate::{entry, guarded_access, kernel};
 use jump::JUMP;
 use patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -111,7 +111,7 @@ impl Code {
         let mut line = address & !63;
         let mut skip = (address & 63) as usize;
         while code.length < LONGEST {
-            let Ok(words) = guarded::load(line) else { break };
+            let Ok(words) = guarded_access::load(line) else { break };
             for byte in words.iter().flat_map(|word| word.to_le_bytes()).skip(skip) {
                 if code.length < LONGEST {
                     code.bytes[code.length] = byte;

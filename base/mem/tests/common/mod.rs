@@ -100,17 +100,11 @@ pub(crate) fn fixtures() -> Vec<Box<dyn Fixture>> {
     fixtures
 }
 
-/// Returns pseudo-random bytes from a seed; neighbours differ.
+/// Returns bytes that look random, the same for the same seed.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()[3]
-        })
-        .collect()
+    let mut bytes = vec![0; len];
+    telpher_os::Random::new(seed).fill(&mut bytes);
+    bytes
 }
 
 pub(crate) fn fault(address: u64, write: bool, done: u64) -> Fault {

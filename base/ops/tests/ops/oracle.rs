@@ -6,18 +6,10 @@
 use telpher_abi::{DestDifFlags, DifFlags, DifStatus, SourceDifFlags};
 use telpher_ops::dif::{DifConfig, Tags};
 
-/// Returns `len` pseudo-random bytes, the same for the same `seed` (splitmix64).
+/// Returns `len` bytes that look random, the same for the same `seed`.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = state;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bytes.extend((word ^ word >> 31).to_le_bytes());
-    }
-    bytes.truncate(len);
+    let mut bytes = vec![0; len];
+    telpher_os::Random::new(seed).fill(&mut bytes);
     bytes
 }
 

@@ -4,7 +4,7 @@
 //! Documentation/admin-guide/mm/userfaultfd.rst.
 #![allow(unsafe_code, reason = "ioctls on memory that is known by address")]
 
-mod words;
+mod uapi;
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use words::{ARGUMENT, MESSAGE_BYTES};
+use uapi::{ARGUMENT, MESSAGE_BYTES};
 
 /// Features of a kernel's userfaultfd, beyond faults on missing pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -134,9 +134,9 @@ impl Userfault {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => Self::by_device(flags)?,
             Err(error) => return Err(UserfaultError::None(error)),
         };
-        let mut api = words::Api { api: words::API, features: features.0, ioctls: 0 };
+        let mut api = uapi::Api { api: uapi::API, features: features.0, ioctls: 0 };
         // SAFETY: the kernel reads and writes this one argument, which lives for the call.
-        unsafe { ioctl(fd.as_fd(), words::UFFDIO_API, &mut api) }.map_err(|error| match error {
+        unsafe { ioctl(fd.as_fd(), uapi::UFFDIO_API, &mut api) }.map_err(|error| match error {
             // EVENT_FORK is the only feature that needs a capability.
             Errno::PERM => UserfaultError::Forbidden(error.into()),
             _ => UserfaultError::Lacks(error.into()),
@@ -149,7 +149,7 @@ impl Userfault {
         let device = open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| UserfaultError::Forbidden(error.into()))?;
         // SAFETY: takes flags by value, and returns a new descriptor or none.
-        let made = unsafe { libc::ioctl(device.as_raw_fd(), words::NEW, flags) };
+        let made = unsafe { libc::ioctl(device.as_raw_fd(), uapi::NEW, flags) };
         own(made.into()).map_err(UserfaultError::Forbidden)
     }
 
@@ -169,7 +169,7 @@ impl Userfault {
     /// As long as the range is registered, a thread that never touches the range reads [events](Userfault::read) and
     /// handles them. The pages it provides contain what the range's owner expects.
     pub unsafe fn register(&self, range: Range<u64>) -> io::Result<()> {
-        self.register_for(range, words::REGISTER_MISSING)
+        self.register_for(range, uapi::REGISTER_MISSING)
     }
 
     /// Registers a range as [`register`](Userfault::register) does, and also for tracking writes to present pages.
@@ -182,15 +182,15 @@ impl Userfault {
     /// # Safety
     /// As for [`register`](Userfault::register).
     pub unsafe fn register_tracked(&self, range: Range<u64>) -> io::Result<()> {
-        self.register_for(range, words::REGISTER_MISSING | words::REGISTER_WP)
+        self.register_for(range, uapi::REGISTER_MISSING | uapi::REGISTER_WP)
     }
 
     fn register_for(&self, range: Range<u64>, mode: u64) -> io::Result<()> {
-        let range = words::Range { start: range.start, len: range.end - range.start };
-        let mut register = words::Register { range, mode, ioctls: 0 };
+        let range = uapi::Range { start: range.start, len: range.end - range.start };
+        let mut register = uapi::Register { range, mode, ioctls: 0 };
         // SAFETY: the kernel reads and writes this one argument; no page's bytes change. Callers that register missing
         // pages, so that threads may wait for them, are unsafe functions.
-        Ok(unsafe { ioctl(self.fd.as_fd(), words::REGISTER, &mut register) }?)
+        Ok(unsafe { ioctl(self.fd.as_fd(), uapi::REGISTER, &mut register) }?)
     }
 
     /// Registers a range for write protection: a thread that writes to a [protected](Userfault::protect) page of it
@@ -199,7 +199,7 @@ impl Userfault {
     /// # Errors
     /// The system's refusal: the mapping belongs to another userfaultfd, cannot be protected, or does not exist.
     pub fn register_writes(&self, range: Range<u64>) -> io::Result<()> {
-        self.register_for(range, words::REGISTER_WP)
+        self.register_for(range, uapi::REGISTER_WP)
     }
 
     /// Protects the pages of a range from writes, or ends the protection and wakes the waiting threads. In a file the
@@ -208,10 +208,10 @@ impl Userfault {
     /// # Errors
     /// The system's refusal: the range is not registered for write protection.
     pub fn protect(&self, range: Range<u64>, protected: bool) -> io::Result<()> {
-        let range = words::Range { start: range.start, len: range.end - range.start };
-        let mut order = words::WriteProtect { range, mode: protected.into() };
+        let range = uapi::Range { start: range.start, len: range.end - range.start };
+        let mut order = uapi::WriteProtect { range, mode: protected.into() };
         // SAFETY: the kernel reads and writes this one argument; no page's bytes change.
-        Ok(unsafe { ioctl(self.fd.as_fd(), words::WRITEPROTECT, &mut order) }?)
+        Ok(unsafe { ioctl(self.fd.as_fd(), uapi::WRITEPROTECT, &mut order) }?)
     }
 
     /// Unregisters a range: waiting threads continue and find the same as in any memory that was never touched.
@@ -219,17 +219,17 @@ impl Userfault {
     /// # Errors
     /// The system's refusal: the range is not mapped.
     pub fn unregister(&self, range: Range<u64>) -> io::Result<()> {
-        let mut range = words::Range { start: range.start, len: range.end - range.start };
+        let mut range = uapi::Range { start: range.start, len: range.end - range.start };
         // SAFETY: the kernel reads this one argument; no page's bytes change.
-        Ok(unsafe { ioctl(self.fd.as_fd(), words::UNREGISTER, &mut range) }?)
+        Ok(unsafe { ioctl(self.fd.as_fd(), uapi::UNREGISTER, &mut range) }?)
     }
 
     /// Wakes the threads that wait for a page of the range; they retry their access.
     pub fn wake(&self, range: Range<u64>) {
-        let mut range = words::Range { start: range.start, len: range.end - range.start };
+        let mut range = uapi::Range { start: range.start, len: range.end - range.start };
         // SAFETY: the kernel reads this one argument; no page's bytes change. In a range that is not registered no
         // thread waits.
-        let _ = unsafe { ioctl(self.fd.as_fd(), words::WAKE, &mut range) };
+        let _ = unsafe { ioctl(self.fd.as_fd(), uapi::WAKE, &mut range) };
     }
 
     /// Moves pages from `from` to `to`, where pages are missing (`UFFDIO_MOVE`), starting with the first. The kernel
@@ -257,15 +257,15 @@ impl Userfault {
     #[cfg(any(test, feature = "test-util"))]
     pub unsafe fn take_pages_quietly(&self, to: u64, from: u64, len: u64) -> Progress {
         // SAFETY: the caller's promise.
-        unsafe { self.take(to, from, len, words::MOVE_DONT_WAKE) }
+        unsafe { self.take(to, from, len, uapi::MOVE_DONT_WAKE) }
     }
 
     /// # Safety
     /// As for [`take_pages`](Userfault::take_pages).
     unsafe fn take(&self, to: u64, from: u64, len: u64, mode: u64) -> Progress {
-        let mut order = words::Move { dst: to, src: from, len, mode, moved: 0 };
+        let mut order = uapi::Move { dst: to, src: from, len, mode, moved: 0 };
         // SAFETY: the kernel reads and writes this one argument; the caller guarantees the effect on both ranges.
-        let result = unsafe { ioctl(self.fd.as_fd(), words::MOVE, &mut order) };
+        let result = unsafe { ioctl(self.fd.as_fd(), uapi::MOVE, &mut order) };
         progress(result, order.moved, len)
     }
 
@@ -276,9 +276,9 @@ impl Userfault {
     /// - The range at `to` is registered here, and its owner expects exactly these bytes.
     /// - `from` is readable memory of this process, and no thread writes there meanwhile.
     pub unsafe fn put_copies(&self, to: u64, from: u64, len: u64) -> Progress {
-        let mut order = words::Copy { dst: to, src: from, len, mode: 0, copy: 0 };
+        let mut order = uapi::Copy { dst: to, src: from, len, mode: 0, copy: 0 };
         // SAFETY: as above, and the kernel checks `from` as of any system call.
-        let result = unsafe { ioctl(self.fd.as_fd(), words::COPY, &mut order) };
+        let result = unsafe { ioctl(self.fd.as_fd(), uapi::COPY, &mut order) };
         progress(result, order.copy, len)
     }
 
@@ -289,9 +289,9 @@ impl Userfault {
     /// The range is registered here, and its owner expects zeros where pages are missing.
     pub unsafe fn put_zeros(&self, range: Range<u64>) -> Progress {
         let len = range.end - range.start;
-        let mut order = words::Zero { range: words::Range { start: range.start, len }, mode: 0, zeropage: 0 };
+        let mut order = uapi::Zero { range: uapi::Range { start: range.start, len }, mode: 0, zeropage: 0 };
         // SAFETY: the kernel reads and writes this one argument; the caller guarantees the effect on the range.
-        let result = unsafe { ioctl(self.fd.as_fd(), words::ZEROPAGE, &mut order) };
+        let result = unsafe { ioctl(self.fd.as_fd(), uapi::ZEROPAGE, &mut order) };
         progress(result, order.zeropage, len)
     }
 
@@ -300,9 +300,9 @@ impl Userfault {
     #[must_use]
     pub fn is_changing(&self) -> bool {
         // The kernel first checks for changes, and then rejects the empty range.
-        let mut order = words::Zero::default();
+        let mut order = uapi::Zero::default();
         // SAFETY: the kernel reads and writes this one argument, and changes nothing.
-        let refused = unsafe { ioctl(self.fd.as_fd(), words::ZEROPAGE, &mut order) };
+        let refused = unsafe { ioctl(self.fd.as_fd(), uapi::ZEROPAGE, &mut order) };
         refused == Err(Errno::AGAIN)
     }
 
@@ -337,12 +337,12 @@ impl Userfault {
         });
         match message[0] {
             // The first word contains the flags.
-            words::PAGEFAULT => {
+            uapi::PAGEFAULT => {
                 #[allow(clippy::cast_possible_truncation, reason = "a thread's id is the word's first 32 bits")]
                 let thread = self.features.has(UserfaultFeatures::THREAD_ID).then_some((third as u32).cast_signed());
                 Some(UserfaultEvent::Fault { page: second & !(crate::PAGE_BYTES - 1), thread })
             }
-            words::FORK => {
+            uapi::FORK => {
                 #[allow(clippy::cast_possible_truncation, reason = "a descriptor is the argument's first 32 bits")]
                 let number = first as u32;
                 // SAFETY: the kernel has just made this descriptor for the reader of the message, and each message is
@@ -350,9 +350,9 @@ impl Userfault {
                 let fd = unsafe { OwnedFd::from_raw_fd(number.cast_signed()) };
                 Some(UserfaultEvent::Fork { child: Userfault { fd, features: self.features } })
             }
-            words::REMAP => Some(UserfaultEvent::Remap { from: first, to: second, len: third }),
-            words::REMOVE => Some(UserfaultEvent::Remove(first..second)),
-            words::UNMAP => Some(UserfaultEvent::Unmap(first..second)),
+            uapi::REMAP => Some(UserfaultEvent::Remap { from: first, to: second, len: third }),
+            uapi::REMOVE => Some(UserfaultEvent::Remove(first..second)),
+            uapi::UNMAP => Some(UserfaultEvent::Unmap(first..second)),
             // No other event was requested.
             _ => None,
         }

@@ -1,7 +1,7 @@
 //! About the library: version, features, and texts for people.
 
 use super::{answer, copy_text, look, text};
-use crate::words::OpResult;
+use crate::c_structs::OpResult;
 use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
 

@@ -1,11 +1,11 @@
 //! Lists of operations that are submitted together.
 
 use super::{answer, change, count, end, hand_out, look};
+use crate::c_structs::{Op, flag};
 use crate::exports::Mover;
 use crate::failure::{Failure, Refusal};
 use crate::job::Job;
 use crate::raw::{Request, dispatch};
-use crate::words::{Op, flag};
 use std::ffi::c_int;
 use telpher_mover::{Batch as Inner, Key};
 

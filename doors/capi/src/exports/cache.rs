@@ -1,12 +1,12 @@
 //! Caches: blocks of the caller's memory, copied to faster memory ahead of time.
 
 use super::{answer, change, count, end, hand_out, look, timeout};
+use crate::c_structs::{CachePolicy, CacheStats, Tier, tier_flag};
 use crate::cache::{Cache, Entry, Prefetch};
 use crate::exports::Mover;
 use crate::failure::{Failure, Refusal};
 use crate::options::{Of, Options};
 use crate::raw::{Allocator, CallerMemory, policies};
-use crate::words::{CachePolicy, CacheStats, Tier, tier_flag};
 use std::ffi::{c_char, c_int, c_void};
 use telpher_cache::{Cache as Inner, Config, Priority, TierConfig};
 use telpher_mem::{PageSize, Pool, PoolOptions};

@@ -1,12 +1,12 @@
 //! The poll-mode ring.
 
 use super::{answer, change, count, hand_out, look};
+use crate::c_structs::{Completion, Op};
 use crate::channel::Channel;
 use crate::device::Device;
 use crate::failure::{Failure, Refusal};
 use crate::options::{Of, Options};
 use crate::raw::Request;
-use crate::words::{Completion, Op};
 use std::ffi::{c_char, c_int};
 use telpher_abi::Descriptor;
 

@@ -1,10 +1,10 @@
 //! Devices: opened by name; their queues.
 
 use super::{answer, copy_text, count, end, hand_out, look, text};
+use crate::c_structs::QueueInfo;
 use crate::device::Device;
 use crate::failure::Refusal;
 use crate::options::{Of, Options};
-use crate::words::QueueInfo;
 use std::ffi::{c_char, c_int};
 
 /// Opens a device by name.

@@ -1,11 +1,11 @@
 //! Jobs: operations that are started, polled and waited for.
 
 use super::{answer, change, count, hand_out, look, timeout};
+use crate::c_structs::{Op, OpResult};
 use crate::exports::Mover;
 use crate::failure::Failure;
 use crate::job::{Job, for_c};
 use crate::raw::Request;
-use crate::words::{Op, OpResult};
 use std::ffi::c_int;
 
 /// Starts an operation.

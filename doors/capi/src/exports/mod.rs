@@ -35,7 +35,7 @@ pub use crate::device::Device;
 pub use crate::job::Job;
 pub use crate::switch::PacketSwitch;
 pub use crate::tier::{TierArena, TierHeap, TierManager};
-pub use crate::vhost::{VhostLane, VhostPool, VhostPort, VhostSocket};
+pub use crate::vhost::{VhostDmaQueue, VhostPool, VhostPort, VhostSocket};
 
 use crate::failure::{Failure, Refusal};
 use std::ffi::{CStr, c_char, c_int};
@@ -52,7 +52,7 @@ const _: () = {
     any_thread::<Entry>();
     any_thread::<Prefetch>();
     any_thread::<VhostPool>();
-    any_thread::<VhostLane>();
+    any_thread::<VhostDmaQueue>();
     any_thread::<VhostPort>();
     any_thread::<VhostSocket>();
     any_thread::<PacketSwitch>();

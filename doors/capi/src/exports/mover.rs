@@ -1,11 +1,11 @@
 //! Movers, and synchronous operations.
 
 use super::{answer, change, copy_text, count, hand_out, look, text};
+use crate::c_structs::{Op, OpResult, opcode};
 use crate::failure::{Failure, Refusal};
 use crate::job::{Ended, Job, for_c};
 use crate::options::{Of, Options};
 use crate::raw::{Raw, Request};
-use crate::words::{Op, OpResult, opcode};
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Instant;
 use telpher_mover::{Learning, Mover as Inner, Opcode, Outcome};
@@ -185,9 +185,9 @@ const NOTHING: Op = Op {
     dst_len: 0,
     pattern: [0; 2],
     seed: 0,
-    dif: crate::words::Dif { block: 0, flags: 0, source: 0, dest: 0 },
-    tags: crate::words::Tags { ref_tag: 0, app_tag: 0, app_mask: 0 },
-    new_tags: crate::words::Tags { ref_tag: 0, app_tag: 0, app_mask: 0 },
+    dif: crate::c_structs::Dif { block: 0, flags: 0, source: 0, dest: 0 },
+    tags: crate::c_structs::Tags { ref_tag: 0, app_tag: 0, app_mask: 0 },
+    new_tags: crate::c_structs::Tags { ref_tag: 0, app_tag: 0, app_mask: 0 },
     reserved: [0; 3],
 };
 

@@ -1,11 +1,11 @@
 //! Packet switches: ports, threads and counters.
 
 use super::{answer, end, hand_out, look, options, put, text};
+use crate::c_structs::{SwitchPort, SwitchStats, VhostSocketState, VhostStats, switch_kind};
 use crate::device::Device;
 use crate::failure::{Failure, Refusal};
 use crate::options::{Of, Options};
 use crate::switch::{Description, PacketSwitch};
-use crate::words::{SwitchPort, SwitchStats, VhostSocketState, VhostStats, switch_kind};
 use std::ffi::{c_char, c_int};
 use telpher_vhost::Role;
 

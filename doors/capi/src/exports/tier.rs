@@ -1,11 +1,11 @@
 //! Memory on several tiers; pages move between them while the program runs.
 
 use super::{Mover, answer, copy_text, end, hand_out, look, put, text};
+use crate::c_structs::{TierInfo, TierMoved, TierOptions, TierReport, TierStats, tier_arena_flag, tier_flag};
 use crate::failure::{Failure, Refusal};
 use crate::options::{Of, Options};
 use crate::raw::Raw;
 use crate::tier::{TierArena, TierHeap, TierManager, whole_pages};
-use crate::words::{TierInfo, TierMoved, TierOptions, TierReport, TierStats, tier_arena_flag, tier_flag};
 use std::ffi::{c_char, c_int, c_void};
 use std::ops::Range;
 use telpher_mem::PageSize;

@@ -1,16 +1,16 @@
 //! vhost-user backends: packets into and out of guests, copied by a device's queues or by the CPU.
 
 use super::{answer, change, copy_text, count, end, hand_out, look, put, text, timeout};
+use crate::c_structs::{Packet, VhostDmaQueueStats, VhostQueue, VhostSocketState, VhostState, VhostStats, vhost_role};
 use crate::device::Device;
 use crate::failure::{Failure, Refusal};
 use crate::options::{Of, Options};
 use crate::raw::Raw;
-use crate::vhost::{VhostLane, VhostPool, VhostPort, VhostSocket};
-use crate::words::{Packet, VhostLaneStats, VhostQueue, VhostSocketState, VhostState, VhostStats, vhost_role};
+use crate::vhost::{VhostDmaQueue, VhostPool, VhostPort, VhostSocket};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
-use telpher_vhost::{CopyPolicy, DmaQueue, Drop as Dropped, PacketPool, QueueOptions, Role};
+use telpher_vhost::{CopyPolicy, DmaQueue, DropReason, PacketPool, QueueOptions, Role};
 
 /// Converts a burst of packets for reading.
 ///
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn telpher_vhost_pool_free(pool: *mut VhostPool) -> c_int 
     answer(|| {
         // SAFETY: guaranteed by our caller.
         if !unsafe { look("the pool", pool) }?.inner().is_whole() {
-            let why = "packets of the pool are outstanding, or a port or a lane has some; return those first, then \
-                       free the pool";
+            let why = "packets of the pool are outstanding, or a port or a DMA queue has some; return those first, \
+                       then free the pool";
             return Err(Failure::Not(libc::EBUSY, why));
         }
         // SAFETY: came from `telpher_vhost_pool_new` and is not used any more (guaranteed by our caller).
@@ -152,14 +152,14 @@ pub unsafe extern "C" fn telpher_vhost_free_burst(pool: *const VhostPool, packet
     })
 }
 
-/// Creates a lane over one queue of a device.
+/// Creates a DMA queue over one queue of a device.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn telpher_vhost_lane_new(
-    lane: *mut *mut VhostLane,
+pub unsafe extern "C" fn telpher_vhost_dma_queue_new(
+    dma_queue: *mut *mut VhostDmaQueue,
     device: *const Device,
     queue: u32,
     room: u32,
@@ -167,40 +167,43 @@ pub unsafe extern "C" fn telpher_vhost_lane_new(
     let make = || {
         // SAFETY: guaranteed by our caller.
         let portal = unsafe { look("the device", device) }?.claim(queue.into())?;
-        Ok(VhostLane(Arc::new(DmaQueue::new(portal, room)?)))
+        Ok(VhostDmaQueue(Arc::new(DmaQueue::new(portal, room)?)))
     };
     // SAFETY: guaranteed by our caller.
-    answer(|| unsafe { hand_out(lane, make) })
+    answer(|| unsafe { hand_out(dma_queue, make) })
 }
 
-/// Returns a lane's counters.
+/// Returns a DMA queue's counters.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn telpher_vhost_lane_stats_of(lane: *const VhostLane, stats: *mut VhostLaneStats) -> c_int {
+pub unsafe extern "C" fn telpher_vhost_dma_queue_stats_of(
+    dma_queue: *const VhostDmaQueue,
+    stats: *mut VhostDmaQueueStats,
+) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| unsafe { put("the output pointer for the statistics", stats, look("the lane", lane)?.stats()) })
+    answer(|| unsafe { put("the output pointer for the statistics", stats, look("the DMA queue", dma_queue)?.stats()) })
 }
 
-/// Frees a lane's handle. Ports created with it stay valid.
+/// Frees a DMA queue's handle. Ports created with it stay valid.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn telpher_vhost_lane_free(lane: *mut VhostLane) {
+pub unsafe extern "C" fn telpher_vhost_dma_queue_free(dma_queue: *mut VhostDmaQueue) {
     // SAFETY: guaranteed by our caller.
-    unsafe { end(lane) }
+    unsafe { end(dma_queue) }
 }
 
 /// Creates a port with packets of a pool, and the options of its virtqueues.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); `queues` is valid for `queue_count` structures, and the lanes of each for their
-/// number.
+/// See the [module's rules](crate); `queues` is valid for `queue_count` structures, and the DMA queues of each for
+/// their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_port_new(
     port: *mut *mut VhostPort,
@@ -236,14 +239,14 @@ pub unsafe extern "C" fn telpher_vhost_port_new(
 ///
 /// # Safety
 ///
-/// Its list of lanes is NULL or valid for their number, each NULL or a handle.
+/// Its list of DMA queues is NULL or valid for their number, each NULL or a handle.
 unsafe fn queue_of(queue: &VhostQueue) -> Result<QueueOptions, Failure> {
-    let VhostQueue { lanes, lane_count, device_from, in_flight, reserved, reserved2 } = *queue;
+    let VhostQueue { dma_queues, dma_queue_count, device_from, in_flight, reserved, reserved2 } = *queue;
     if reserved != 0 || reserved2 != [0; 3] {
         return Err(Refusal::Reserved("virtqueue").into());
     }
-    if lanes.is_null() && lane_count > 0 {
-        return Err(Refusal::Null("the list of lanes").into());
+    if dma_queues.is_null() && dma_queue_count > 0 {
+        return Err(Refusal::Null("the list of DMA queues").into());
     }
     let hybrid = match device_from {
         0 => CopyPolicy::Device,
@@ -254,10 +257,11 @@ unsafe fn queue_of(queue: &VhostQueue) -> Result<QueueOptions, Failure> {
     if in_flight > 0 {
         options.in_flight = in_flight as usize;
     }
-    for index in 0..lane_count as usize {
-        // SAFETY: `index < lane_count`, and valid for that many as our caller guarantees; each is NULL or a handle.
-        let lane = unsafe { look("the lane", lanes.add(index).read()) }?;
-        options.lanes.push(Arc::clone(&lane.0));
+    for index in 0..dma_queue_count as usize {
+        // SAFETY: `index < dma_queue_count`, and valid for that many as our caller guarantees; each is NULL or a
+        // handle.
+        let dma_queue = unsafe { look("the DMA queue", dma_queues.add(index).read()) }?;
+        options.dma_queues.push(Arc::clone(&dma_queue.0));
     }
     Ok(options)
 }
@@ -391,7 +395,7 @@ pub unsafe extern "C" fn telpher_vhost_stats_of(port: *const VhostPort, queue: u
 pub extern "C" fn telpher_vhost_drop_text(reason: u32) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
-        let texts = Dropped::ALL.into_iter().map(|reason| CString::new(reason.to_string()).unwrap_or_default());
+        let texts = DropReason::ALL.into_iter().map(|reason| CString::new(reason.to_string()).unwrap_or_default());
         texts.collect()
     });
     texts.get(reason as usize).map_or(std::ptr::null(), |text| text.as_ptr())

@@ -77,12 +77,12 @@ fn what_is_wrong_is_told_with_what_is_accepted() {
         (Of::Cache, "placement=interleaved:copy=4k", "takes near"),
         (Of::Cache, "eviction=lru", "takes least-recently-used"),
         (Of::Cache, "in-flight=0", "takes a number from 1 on"),
-        (Of::Port, "in-flight=1", "a port has pairs, without, patience"),
+        (Of::Port, "in-flight=1", "a port has pairs, without, drain-timeout"),
         (Of::Port, "pairs=0", "takes a number from 1 to 128"),
         (Of::Port, "pairs=129", "takes a number from 1 to 128"),
         (Of::Port, "without=mq,colour", "takes a list of VirtIO features"),
-        (Of::Port, "patience=5", "takes a time"),
-        (Of::Heap, "pairs=1", "a heap has home, batch, spare, shadow, mechanism, patience"),
+        (Of::Port, "drain-timeout=5", "takes a time"),
+        (Of::Heap, "pairs=1", "a heap has home, batch, spare, shadow, mechanism, retry-timeout"),
         (Of::Heap, "home=slow", "takes a tier's number"),
         (Of::Heap, "home=256", "takes a tier's number"),
         (Of::Heap, "batch=0", "takes a number from 1 to 65536"),
@@ -90,7 +90,7 @@ fn what_is_wrong_is_told_with_what_is_accepted() {
         (Of::Heap, "spare=some", "takes a size"),
         (Of::Heap, "shadow=", "takes a size"),
         (Of::Heap, "mechanism=remap", "takes exchange or move-pages"),
-        (Of::Heap, "patience=5", "takes a time"),
+        (Of::Heap, "retry-timeout=5", "takes a time"),
         (Of::Manager, "patience=5s", "a manager has source, moves, pass, window, residence, rate"),
         (Of::Manager, "source=perf-ect", "takes auto, damon, traps, windows or perf"),
         (Of::Manager, "moves=yes", "takes on or off"),
@@ -135,8 +135,8 @@ fn words_set_a_caches_policies() {
 
 #[test]
 fn words_set_what_a_port_offers() {
-    let port = parse(Of::Port, "pairs=128 without=ring_packed,event_idx patience=20ms").unwrap().port;
-    assert_eq!((port.offer.rings, port.patience), (256, Duration::from_millis(20)));
+    let port = parse(Of::Port, "pairs=128 without=ring_packed,event_idx drain-timeout=20ms").unwrap().port;
+    assert_eq!((port.offer.rings, port.drain_timeout), (256, Duration::from_millis(20)));
     let offered = PortOptions::default().offer.features;
     assert_eq!(offered - port.offer.features, Features::RING_PACKED | Features::EVENT_IDX);
     assert_eq!(parse(Of::Port, "").unwrap().port.offer.rings, 2);
@@ -149,12 +149,12 @@ fn words_set_what_a_heap_does() {
     let was = heap.clone();
     parse(Of::Heap, "").unwrap().heap.change(&mut heap);
     assert_eq!((heap.home, heap.batch, heap.spare_bytes), (was.home, was.batch, was.spare_bytes));
-    assert_eq!((heap.shadow_bytes, heap.mechanism, heap.patience), (0, None, was.patience));
-    let text = "home=0 batch=65536 spare=0 shadow=16m mechanism=move-pages patience=20ms";
+    assert_eq!((heap.shadow_bytes, heap.mechanism, heap.retry_timeout), (0, None, was.retry_timeout));
+    let text = "home=0 batch=65536 spare=0 shadow=16m mechanism=move-pages retry-timeout=20ms";
     parse(Of::Heap, text).unwrap().heap.change(&mut heap);
     assert_eq!((heap.home, heap.batch, heap.spare_bytes), (TierId(0), 65_536, 0));
     assert_eq!((heap.shadow_bytes, heap.mechanism), (16 << 20, Some(Mechanism::MovePages)));
-    assert_eq!(heap.patience, Duration::from_millis(20));
+    assert_eq!(heap.retry_timeout, Duration::from_millis(20));
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub(crate) struct HeapWords {
     spare_bytes: Option<u64>,
     shadow_bytes: Option<u64>,
     mechanism: Option<Mechanism>,
-    patience: Option<Duration>,
+    retry_timeout: Option<Duration>,
 }
 
 impl HeapWords {
@@ -22,7 +22,7 @@ impl HeapWords {
         options.spare_bytes = self.spare_bytes.unwrap_or(options.spare_bytes);
         options.shadow_bytes = self.shadow_bytes.unwrap_or(options.shadow_bytes);
         options.mechanism = self.mechanism.or(options.mechanism);
-        options.patience = self.patience.unwrap_or(options.patience);
+        options.retry_timeout = self.retry_timeout.unwrap_or(options.retry_timeout);
     }
 }
 
@@ -101,12 +101,12 @@ pub(super) const KEYS: &[Key] = &[
         },
     },
     Key {
-        name: "patience",
+        name: "retry-timeout",
         of: Of::Heap,
         takes: "a time such as 5s",
         about: "how long to retry when the kernel refuses to put a page back at its address",
         set: |o, v| {
-            o.heap.patience = Some(time(v)?);
+            o.heap.retry_timeout = Some(time(v)?);
             Some(())
         },
     },

@@ -1,8 +1,8 @@
 //! A cache's interface to C: the source memory, the memory for copies, and policy functions.
 
 use super::Raw;
+use crate::c_structs::{CachePolicy, Obtain, Place, Release, Resident, Tier, Worth};
 use crate::failure::Refusal;
-use crate::words::{CachePolicy, Obtain, Place, Release, Resident, Tier, Worth};
 use std::ffi::c_void;
 use std::ptr::{NonNull, with_exposed_provenance};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Converts a C operation to a checked one: checks every range and reads every number once, for all interfaces.
 
 use super::Raw;
+use crate::c_structs::{self, Op, flag, opcode};
 use crate::failure::Refusal;
-use crate::words::{self, Op, flag, opcode};
 use std::ops::Range;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
 use telpher_mover::{CrcMode, DifConfig, Tags};
@@ -176,7 +176,7 @@ fn crc_mode(flags: u32) -> CrcMode {
 }
 
 fn dif(op: &Op) -> Result<DifConfig, Refusal> {
-    let words::Dif { block, flags, source, dest } = op.dif;
+    let c_structs::Dif { block, flags, source, dest } = op.dif;
     let config = || {
         Some(DifConfig {
             block: (block < 4).then(|| DifBlock::from_code(block))?,
@@ -188,6 +188,6 @@ fn dif(op: &Op) -> Result<DifConfig, Refusal> {
     config().ok_or(Refusal::Dif { block, flags, source, dest })
 }
 
-fn tags(tags: words::Tags) -> Tags {
+fn tags(tags: c_structs::Tags) -> Tags {
     Tags { ref_tag: tags.ref_tag, app_tag: tags.app_tag, app_mask: tags.app_mask }
 }

@@ -11,8 +11,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use telpher_vhost::layout::{Features, HEADER_BYTES};
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
-use telpher_vhost::words::{Features, HEADER_BYTES};
 
 /// The number of descriptors of a ring, and the size of a buffer in bytes.
 const SIZE: u16 = 256;

@@ -1,4 +1,4 @@
-/* Packets, lanes, ports and sockets as documented, without a guest: ownership of packets, the caller's memory, threads, and
+/* Packets, DMA queues, ports and sockets as documented, without a guest: ownership of packets, the caller's memory, threads, and
  * wrong arguments. tests/vhost.rs tests with a guest. */
 #include "check.h"
 
@@ -118,22 +118,22 @@ static void threads_share_a_pool_and_a_port(void) {
 
 static void handles_are_independent(telpher_device *device) {
     telpher_vhost_pool *pool = pool_of(16);
-    telpher_vhost_lane *lane;
+    telpher_vhost_dma_queue *dma_queue;
     telpher_vhost_port *port;
     telpher_vhost_socket *socket, *other;
     telpher_vhost_socket_state state;
-    telpher_vhost_lane_stats stats;
+    telpher_vhost_dma_queue_stats stats;
     char path[64], text[100];
     snprintf(path, sizeof path, "/tmp/telpher-vhost-%d.sock", (int)getpid());
-    CHECK(telpher_vhost_lane_new(&lane, device, 0, 16) == 0);
-    const telpher_vhost_queue queues[2] = {{.lanes = &lane, .lane_count = 1, .device_from = 64}, {.device_from = UINT32_MAX}};
-    CHECK(telpher_vhost_port_new(&port, pool, queues, 2, "pairs=2 without=ring_packed patience=10ms") == 0);
-    CHECK(telpher_vhost_lane_stats_of(lane, &stats) == 0 && stats.copies == 0 && stats.in_flight == 0);
-    /* The port keeps using its lane. A dedicated queue belongs to the lane until both are freed. */
+    CHECK(telpher_vhost_dma_queue_new(&dma_queue, device, 0, 16) == 0);
+    const telpher_vhost_queue queues[2] = {{.dma_queues = &dma_queue, .dma_queue_count = 1, .device_from = 64}, {.device_from = UINT32_MAX}};
+    CHECK(telpher_vhost_port_new(&port, pool, queues, 2, "pairs=2 without=ring_packed drain-timeout=10ms") == 0);
+    CHECK(telpher_vhost_dma_queue_stats_of(dma_queue, &stats) == 0 && stats.copies == 0 && stats.in_flight == 0);
+    /* The port keeps using its DMA queue. A dedicated queue belongs to the DMA queue until both are freed. */
     telpher_queue_info info;
     telpher_channel *channel;
     CHECK(telpher_device_queue(device, 0, &info) == 0);
-    telpher_vhost_lane_free(lane);
+    telpher_vhost_dma_queue_free(dma_queue);
     const int had = telpher_channel_new(&channel, device, 0, 4, NULL);
     CHECK(had == (info.dedicated ? -EBUSY : 0) && telpher_channel_free(channel) == 0);
     CHECK(telpher_vhost_socket_new(&socket, port, path, TELPHER_VHOST_SERVER) == 0 && access(path, F_OK) == 0);
@@ -158,13 +158,13 @@ static void handles_are_independent(telpher_device *device) {
 
 static void wrong_arguments_return_an_errno(telpher_device *device) {
     telpher_vhost_pool *pool = (telpher_vhost_pool *)1;
-    telpher_vhost_lane *lane = (telpher_vhost_lane *)1;
+    telpher_vhost_dma_queue *dma_queue = (telpher_vhost_dma_queue *)1;
     telpher_vhost_port *port = (telpher_vhost_port *)1;
     telpher_vhost_socket *socket = (telpher_vhost_socket *)1;
     telpher_packet packet = {NULL, 0, 0};
     telpher_vhost_state state;
     telpher_vhost_stats stats;
-    telpher_vhost_lane_stats lane_stats;
+    telpher_vhost_dma_queue_stats dma_queue_stats;
     telpher_vhost_socket_state socket_state;
     unsigned char memory[64], address[6];
     char text[100];
@@ -185,25 +185,25 @@ static void wrong_arguments_return_an_errno(telpher_device *device) {
     CHECK(telpher_vhost_free_burst(NULL, &packet, 1) == -EFAULT && telpher_vhost_free_burst(pool, NULL, 1) == -EFAULT);
     CHECK(telpher_vhost_free_burst(pool, &packet, 1) == -EINVAL && says("id 0x0"));
 
-    CHECK(telpher_vhost_lane_new(NULL, device, 0, 1) == -EFAULT && telpher_vhost_lane_new(&lane, NULL, 0, 1) == -EFAULT);
-    CHECK(lane == NULL && telpher_vhost_lane_new(&lane, device, 999, 1) == -EINVAL && says("no queue 999"));
-    CHECK(telpher_vhost_lane_new(&lane, device, 0, 0) == -EINVAL && says("DMA queue") && lane == NULL);
-    CHECK(telpher_vhost_lane_new(&lane, device, 0, UINT32_MAX) == -EINVAL && lane == NULL);
-    CHECK(telpher_vhost_lane_new(&lane, device, 0, 1) == 0 && telpher_vhost_lane_stats_of(lane, NULL) == -EFAULT);
-    CHECK(telpher_vhost_lane_stats_of(NULL, &lane_stats) == -EFAULT);
+    CHECK(telpher_vhost_dma_queue_new(NULL, device, 0, 1) == -EFAULT && telpher_vhost_dma_queue_new(&dma_queue, NULL, 0, 1) == -EFAULT);
+    CHECK(dma_queue == NULL && telpher_vhost_dma_queue_new(&dma_queue, device, 999, 1) == -EINVAL && says("no queue 999"));
+    CHECK(telpher_vhost_dma_queue_new(&dma_queue, device, 0, 0) == -EINVAL && says("DMA queue") && dma_queue == NULL);
+    CHECK(telpher_vhost_dma_queue_new(&dma_queue, device, 0, UINT32_MAX) == -EINVAL && dma_queue == NULL);
+    CHECK(telpher_vhost_dma_queue_new(&dma_queue, device, 0, 1) == 0 && telpher_vhost_dma_queue_stats_of(dma_queue, NULL) == -EFAULT);
+    CHECK(telpher_vhost_dma_queue_stats_of(NULL, &dma_queue_stats) == -EFAULT);
 
-    telpher_vhost_queue queue = {.lanes = &lane, .lane_count = 1};
-    telpher_vhost_lane *const no_lane = NULL;
+    telpher_vhost_queue queue = {.dma_queues = &dma_queue, .dma_queue_count = 1};
+    telpher_vhost_dma_queue *const no_dma_queue = NULL;
     CHECK(telpher_vhost_port_new(NULL, pool, &queue, 1, NULL) == -EFAULT);
     CHECK(telpher_vhost_port_new(&port, NULL, &queue, 1, NULL) == -EFAULT && port == NULL);
     CHECK(telpher_vhost_port_new(&port, pool, NULL, 1, NULL) == -EFAULT && says("virtqueues"));
     CHECK(telpher_vhost_port_new(&port, pool, &queue, 1, "pairs=0") == -EINVAL && says("from 1 to 128"));
     CHECK(telpher_vhost_port_new(&port, pool, &queue, 1, "threshold=1") == -EINVAL && says("a port has"));
-    queue.lanes = NULL;
-    CHECK(telpher_vhost_port_new(&port, pool, &queue, 1, NULL) == -EFAULT && says("lanes"));
-    queue.lanes = &no_lane;
-    CHECK(telpher_vhost_port_new(&port, pool, &queue, 1, NULL) == -EFAULT && says("the lane"));
-    queue.lanes = &lane;
+    queue.dma_queues = NULL;
+    CHECK(telpher_vhost_port_new(&port, pool, &queue, 1, NULL) == -EFAULT && says("DMA queues"));
+    queue.dma_queues = &no_dma_queue;
+    CHECK(telpher_vhost_port_new(&port, pool, &queue, 1, NULL) == -EFAULT && says("the DMA queue"));
+    queue.dma_queues = &dma_queue;
     queue.reserved = 1;
     CHECK(telpher_vhost_port_new(&port, pool, &queue, 1, NULL) == -EINVAL && says("reserved"));
     queue.reserved = 0;
@@ -242,9 +242,9 @@ static void wrong_arguments_return_an_errno(telpher_device *device) {
     CHECK(telpher_vhost_socket_state_of(NULL, &socket_state) == -EFAULT && telpher_vhost_socket_last(NULL, text, 9) == -EFAULT);
     telpher_vhost_socket_free(NULL);
     telpher_vhost_port_free(NULL);
-    telpher_vhost_lane_free(NULL);
+    telpher_vhost_dma_queue_free(NULL);
     telpher_vhost_port_free(port);
-    telpher_vhost_lane_free(lane);
+    telpher_vhost_dma_queue_free(dma_queue);
     CHECK(telpher_vhost_pool_free(pool) == 0);
     CHECK(telpher_has("vhost") == 1 && strstr(telpher_options_help(), "of a port:") != NULL);
 }

@@ -11,7 +11,7 @@
 
 namespace {
 
-using telpher::vhost::burst, telpher::vhost::lane, telpher::vhost::pool, telpher::vhost::port, telpher::vhost::queue;
+using telpher::vhost::burst, telpher::vhost::dma_queue, telpher::vhost::pool, telpher::vhost::port, telpher::vhost::queue;
 
 void bursts_return_their_remaining_packets() {
     pool packets(64, 1500);
@@ -44,8 +44,8 @@ void bursts_return_their_remaining_packets() {
 
 void a_port_without_a_frontend_moves_nothing(const telpher::device &device) {
     const pool packets(64, 1500);
-    std::optional<lane> line(std::in_place, device, 0, 16);
-    const queue works[] = {{.lanes = {&*line}, .device_from = 256, .in_flight = 16}, {}};
+    std::optional<dma_queue> line(std::in_place, device, 0, 16);
+    const queue works[] = {{.dma_queues = {&*line}, .device_from = 256, .in_flight = 16}, {}};
     const port two(packets, works, "pairs=2 without=event_idx");
     CHECK(line->stats().copies == 0);
     line.reset();
@@ -60,7 +60,7 @@ void a_port_without_a_frontend_moves_nothing(const telpher::device &device) {
     CHECK(throws(EINVAL, [&] { two.try_dequeue_burst(mine, 2); }) && throws(EINVAL, [&] { (void)two.stats(4); }));
     CHECK(two.state(3).running == 0 && two.broken(3).empty() && two.stats(0).packets == 0 && !two.announcement());
     two.wait(1, std::chrono::hours(1)); // it does not run
-    const queue none{.lanes = {nullptr}};
+    const queue none{.dma_queues = {nullptr}};
     CHECK(throws(EFAULT, [&] { port(packets, none); }) && throws(EINVAL, [&] { port(packets, queue{}, "pairs=999"); }));
     const std::string path = "/tmp/telpher-vhost-cpp-" + std::to_string(getpid()) + ".sock";
     const telpher::vhost::socket socket(two, path);

@@ -6,7 +6,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
 use telpher_abi::{Opcode, Status};
-use telpher_vdev::trace::{Filter, ResultFilter, words};
+use telpher_vdev::trace::{Filter, ResultFilter, names};
 
 /// Filter and summarise a trace written by `telpher run --trace`.
 ///
@@ -76,8 +76,8 @@ impl FromStr for OperationName {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let names = || Opcode::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
-        words::opcode(text)
-            .map(|opcode| OperationName(words::operation(opcode)))
+        names::opcode(text)
+            .map(|opcode| OperationName(names::operation(opcode)))
             .ok_or_else(|| ValueError(format!("'{text}' is not an operation; use {}", names())))
     }
 }
@@ -89,7 +89,7 @@ fn result(text: &str) -> Result<ResultFilter, ValueError> {
         "unfinished" => return Ok(ResultFilter::Unfinished),
         _ => {}
     }
-    let named = Status::ALL.iter().find(|known| words::status(**known) == text).map(|known| known.code());
+    let named = Status::ALL.iter().find(|known| names::status(**known) == text).map(|known| known.code());
     let code = || text.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
     named.or_else(code).map(|code| ResultFilter::Code(code & 0x3f)).ok_or_else(|| {
         ValueError(format!(
@@ -112,7 +112,7 @@ impl Trace {
 }
 
 fn time(text: &str) -> Result<u64, ValueError> {
-    words::nanoseconds(text)
+    names::nanoseconds(text)
         .ok_or_else(|| ValueError(format!("'{text}' is not a time; give one such as 500ns, 50us, 2ms or 1s")))
 }
 

@@ -238,7 +238,7 @@ pub(crate) struct MapArg {
     /// The virtqueue; all virtqueues if `None`.
     pub(crate) queue: Option<usize>,
     /// Names of device queues.
-    pub(crate) lanes: Vec<String>,
+    pub(crate) dma_queues: Vec<String>,
 }
 
 impl FromStr for MapArg {
@@ -251,7 +251,7 @@ impl FromStr for MapArg {
                  1:rxq@wq0.0+wq0.1"
             ))
         };
-        let (ring, lanes) = text.split_once('@').ok_or_else(bad)?;
+        let (ring, dma_queues) = text.split_once('@').ok_or_else(bad)?;
         let (port, ring) = match ring.split_once(':') {
             Some((port, ring)) => (Some(port.parse().map_err(|_| bad())?), ring),
             None => (None, ring),
@@ -262,11 +262,11 @@ impl FromStr for MapArg {
             _ => return Err(bad()),
         };
         let queue = if queue.is_empty() { None } else { Some(queue.parse().map_err(|_| bad())?) };
-        let lanes: Vec<String> = lanes.split('+').map(str::to_owned).collect();
-        if lanes.iter().any(String::is_empty) {
+        let dma_queues: Vec<String> = dma_queues.split('+').map(str::to_owned).collect();
+        if dma_queues.iter().any(String::is_empty) {
             return Err(bad());
         }
-        Ok(MapArg { port, rx, queue, lanes })
+        Ok(MapArg { port, rx, queue, dma_queues })
     }
 }
 
@@ -331,9 +331,9 @@ mod tests {
     #[test]
     fn a_map_names_rings_and_queues() {
         let map = |text: &str| text.parse::<MapArg>();
-        let all = MapArg { port: None, rx: false, queue: None, lanes: vec!["wq0.1".into()] };
+        let all = MapArg { port: None, rx: false, queue: None, dma_queues: vec!["wq0.1".into()] };
         assert_eq!(map("txq@wq0.1").unwrap(), all);
-        let one = MapArg { port: Some(1), rx: true, queue: Some(3), lanes: vec!["wq0.1".into(), "wq1.0".into()] };
+        let one = MapArg { port: Some(1), rx: true, queue: Some(3), dma_queues: vec!["wq0.1".into(), "wq1.0".into()] };
         assert_eq!(map("1:rxq3@wq0.1+wq1.0").unwrap(), one);
         for text in ["", "txq0", "q0@wq0.0", "x:rxq0@wq0.0", "rxqx@wq0.0", "rxq0@", "rxq0@wq0.0+"] {
             assert!(map(text).unwrap_err().to_string().contains("such as"), "{text}");

@@ -45,10 +45,10 @@ pub(crate) enum VhostError {
         last: usize,
     },
     /// A device queue does not exist.
-    #[error("--map names {lane}; {device} has {known}")]
-    NoLane {
+    #[error("--map names {dma_queue}; {device} has {known}")]
+    NoDmaQueue {
         /// The queue that was named.
-        lane: String,
+        dma_queue: String,
         /// The device.
         device: String,
         /// Its queues.

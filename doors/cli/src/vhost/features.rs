@@ -6,8 +6,8 @@ use std::fmt::Write;
 use telpher_report::csv;
 use telpher_vhost::Offer;
 use telpher_vhost::feature_names::{DEVICE, FeatureName, PROTOCOL};
+use telpher_vhost::layout::Features;
 use telpher_vhost::message::ProtocolFeatures;
-use telpher_vhost::words::Features;
 
 /// One bit.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -1,26 +1,26 @@
 //! `telpher vhost`: a small software switch between virtual machines, with copies by the CPU or a device.
 //!
 //! ```text
-//! options ──► lanes: device queues ──► SwitchConfig ──► Switch: ports, captures and forwarding threads
+//! options ──► DMA queues: device queues ──► SwitchConfig ──► Switch: ports, captures and forwarding threads
 //! every second: Snapshot ──► live: lines on standard error
 //! at the end:   Snapshot ──► totals ──► telpher-report's switch, on standard output
 //! ```
 
+mod dma_queues;
 mod error;
 mod features;
-mod lanes;
 mod live;
 mod totals;
 
 use crate::args::{Format, Forward, Vhost};
 use crate::{log, version};
+use dma_queues::DmaQueues;
 pub(crate) use error::VhostError;
-use lanes::Lanes;
 use live::Live;
 use std::time::{Duration, Instant};
 use telpher_os::Termination;
 use telpher_switch::{End, Full, Mode, PortConfig, PortKind, Settings, Switch, SwitchConfig, SwitchPort};
-use telpher_vhost::words::Features;
+use telpher_vhost::layout::Features;
 use telpher_vhost::{Offer, PortOptions, Role};
 
 /// Interval of the live statistics.
@@ -37,13 +37,13 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     }
     check(args)?;
     let endings = Termination::listen().map_err(VhostError::Start)?;
-    let lanes = Lanes::open(args, |remark| eprintln!("telpher: {remark}"))?;
+    let dma_queues = DmaQueues::open(args, |remark| eprintln!("telpher: {remark}"))?;
     log::info(|| {
-        let queues: Vec<&str> = lanes.all().iter().map(|lane| lane.name()).collect();
-        format!("--device {}: queues {queues:?}, runner {:?}; {}", args.device, args.runner, lanes.rule())
+        let queues: Vec<&str> = dma_queues.all().iter().map(|dma_queue| dma_queue.name()).collect();
+        format!("--device {}: queues {queues:?}, runner {:?}; {}", args.device, args.runner, dma_queues.rule())
     });
     log::info(|| format!("kernels: {}", version::kernels()));
-    let mut switch = Switch::new(config(args, &lanes))?;
+    let mut switch = Switch::new(config(args, &dma_queues))?;
     if args.show_features {
         return show_agreed(args, &switch.ports()[0], &endings);
     }
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     switch.start()?;
     let mut live = Live::new(!args.quiet);
     let names: Vec<&str> = switch.ports().iter().map(SwitchPort::name).collect();
-    live.begin(&names, settings.mode, &lanes.rule());
+    live.begin(&names, settings.mode, &dma_queues.rule());
     let end = args.seconds.map(|seconds| begun.at + Duration::from_secs_f64(seconds));
     let mut last = begun.clone();
     loop {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
         }
     }
     let stopped = switch.stop();
-    let summary = totals::summary(args, settings, &lanes, &begun, &switch.snapshot());
+    let summary = totals::summary(args, settings, &dma_queues, &begun, &switch.snapshot());
     args.printed.write(match args.printed.format {
         Format::Table => summary.text(),
         Format::Json => serde_json::to_string_pretty(&summary).expect("plain data with string keys"),
@@ -116,13 +116,13 @@ fn settings(args: &Vhost) -> Settings {
 }
 
 /// Returns the configuration of the switch: sockets, then interfaces.
-fn config(args: &Vhost, lanes: &Lanes) -> SwitchConfig {
+fn config(args: &Vhost, dma_queues: &DmaQueues) -> SwitchConfig {
     let (mut kinds, mut rings) = (Vec::new(), 0);
     for (index, socket) in args.socket.iter().enumerate() {
         let pairs = usize::from(socket.queues);
         let options = PortOptions {
             offer: Offer::of_pairs(socket.queues),
-            rings: lanes.rings(index, pairs, rings),
+            rings: dma_queues.rings(index, pairs, rings),
             ..PortOptions::default()
         };
         rings += 2 * pairs;

@@ -1,6 +1,6 @@
 //! The totals of a switch between two snapshots, as the data of its summary.
 
-use super::lanes::Lanes;
+use super::dma_queues::DmaQueues;
 use crate::args::Vhost;
 use clap::ValueEnum as _;
 use telpher_report::switch::{
@@ -12,7 +12,7 @@ use telpher_switch::{Full, PortSnapshot, Settings, Snapshot};
 pub(super) fn summary(
     args: &Vhost,
     settings: Settings,
-    lanes: &Lanes,
+    dma_queues: &DmaQueues,
     begun: &Snapshot,
     end: &Snapshot,
 ) -> SwitchSummary {
@@ -27,12 +27,12 @@ pub(super) fn summary(
             name: port.name.clone(),
             received: traffic(counts.received, counts.received_bytes),
             sent: traffic(counts.sent, counts.sent_bytes),
-            made: counts.generated,
-            sunk: counts.discarded,
+            generated: counts.generated,
+            discarded: counts.discarded,
             dropped: end.drops(index).into_iter().collect(),
             held: counts.held,
             unsettled: counts.submitted.saturating_sub(counts.sent + port.refused),
-            by_device: traffic(rings.by_lane, rings.bytes_by_lane),
+            by_device: traffic(rings.by_device, rings.bytes_by_device),
             announced: counts.announced,
             calls: rings.calls,
             sessions: socket.sessions,
@@ -45,10 +45,10 @@ pub(super) fn summary(
     let of = &end.counts.stages;
     let nanos = (end.at - begun.at).as_nanos() as f64;
     let ticks_per_ns = if nanos > 0.0 { end.ticks.wrapping_sub(begun.ticks) as f64 / nanos } else { 0.0 };
-    let lane = |lane: &std::sync::Arc<telpher_vhost::DmaQueue>| {
-        let stats = lane.stats();
+    let dma_queue = |dma_queue: &std::sync::Arc<telpher_vhost::DmaQueue>| {
+        let stats = dma_queue.stats();
         QueueSummary {
-            name: lane.name().to_owned(),
+            name: dma_queue.name().to_owned(),
             copies: stats.copies,
             bytes: stats.bytes,
             redone: stats.redone,
@@ -63,7 +63,7 @@ pub(super) fn summary(
         retry_for_seconds: (settings.full == Full::Retry).then_some(settings.retry_for.as_secs_f64()),
         burst: settings.burst,
         device: args.device.clone(),
-        rule: lanes.rule(),
+        rule: dma_queues.rule(),
         threads: args.cpus.len().max(1),
         seconds,
         ports: end.ports.iter().enumerate().map(port).collect(),
@@ -77,6 +77,6 @@ pub(super) fn summary(
             busy_turns: of.busy_turns,
             ticks_per_ns,
         },
-        lanes: lanes.all().iter().map(lane).collect(),
+        dma_queues: dma_queues.all().iter().map(dma_queue).collect(),
     }
 }

@@ -25,7 +25,7 @@ const CRATES: &[Rule] = &[
     rule("base", "abi", &[], &[]),
     rule("base", "os", &[], &["mem"]),
     rule("base", "mem", &["os"], &[]),
-    rule("base", "ops", &["abi"], &[]),
+    rule("base", "ops", &["abi"], &["os"]),
     rule("base", "metrics", &[], &[]),
     rule("base", "interpose", &["abi"], &[]),
     // The path of one descriptor. The mover uses neither hw nor model, and device only for `Mover::open`.

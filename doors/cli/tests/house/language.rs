@@ -85,11 +85,11 @@ const LONG: &[(&str, usize)] = &[
     ("doors/python/src/batch.rs", 1),
     ("doors/python/src/mover.rs", 3),
     ("hosts/launch/src/program.rs", 1),
-    ("hosts/vdev-guest/src/symbols/changes.rs", 6),
+    ("hosts/vdev-guest/src/symbols/file_changes.rs", 6),
     ("hosts/vdev-guest/src/symbols/descriptors.rs", 3),
     ("hosts/vdev-guest/src/symbols/directories.rs", 2),
     ("hosts/vdev-guest/src/symbols/files.rs", 1),
-    ("hosts/vdev-guest/src/symbols/next.rs", 1),
+    ("hosts/vdev-guest/src/symbols/originals.rs", 1),
     ("hosts/vdev-guest/src/symbols/polling.rs", 1),
     ("hosts/vdev-guest/src/symbols/signals.rs", 3),
     ("hosts/vdev-guest/src/symbols/status.rs", 7),
@@ -110,7 +110,7 @@ const LONG: &[(&str, usize)] = &[
     ("uses/vhost/src/in_flight.rs", 2),
     ("uses/vhost/src/inflight_fd/tests.rs", 1),
     ("uses/vhost/src/message.rs", 1),
-    ("uses/vhost/src/packets/loose.rs", 2),
+    ("uses/vhost/src/packets/detached.rs", 2),
     ("uses/vhost/tests/peers/linux.rs", 2),
 ];
 

@@ -10,7 +10,7 @@ mod licence;
 mod metadata;
 mod metrics;
 mod order;
-mod unsafe_rooms;
+mod unsafe_modules;
 
 use std::path::{Path, PathBuf};
 

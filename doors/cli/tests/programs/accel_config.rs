@@ -1,6 +1,6 @@
 //! Debian's accel-config: every command, and the settings that it refuses.
 
-use crate::harness::{Done, Run, View, in_both_views, lacking, room, source};
+use crate::harness::{Done, Run, View, in_both_views, lacking, source, test_folder};
 use serde_json::Value;
 
 const CONFIGURATION: &str = "/usr/libexec/accel-config/test/configs/2g2q_user_1.conf";
@@ -108,7 +108,7 @@ in_both_views! {
         if !ready("a_saved_configuration_loads_unchanged") {
             return;
         }
-        let room = room(&format!("save-config-{}", view.name()));
+        let room = test_folder(&format!("save-config-{}", view.name()));
         let first = format!(
             "accel-config load-config -c {CONFIGURATION} -e >&2\naccel-config save-config -s saved.conf >&2\n\
              accel-config disable-device dsa0 >&2\naccel-config load-config -c saved.conf -e >&2\n\

@@ -1,6 +1,6 @@
 //! accel-config loads the output of `telpher advise` and `telpher list` under each kernel.
 
-use crate::harness::{TELPHER, lacking, room};
+use crate::harness::{TELPHER, lacking, test_folder};
 use crate::plans::{FLAVOURS, fits, load, loads, on_two_threads, plans};
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn each_plan_loads_under_one_kernel_and_every_kernel_loads_some() {
     if lacking("each_plan_loads_under_one_kernel_and_every_kernel_loads_some", &[("accel-config", "accel-config")]) {
         return;
     }
-    let (room, plans) = (room("advised"), plans());
+    let (room, plans) = (test_folder("advised"), plans());
     let mut loaded = [0; FLAVOURS.len()];
     // The kernel with the fewest plans so far, of those that can load this one.
     let kernel = |plan| {
@@ -35,7 +35,7 @@ fn accel_config_loads_the_files_of_advise_and_list() {
     if lacking("accel_config_loads_the_files_of_advise_and_list", &[("accel-config", "accel-config")]) {
         return;
     }
-    let room = room("listed");
+    let room = test_folder("listed");
     let file = room.join("adv.json");
     let said = Command::new(TELPHER).args(["advise", "--size", "4k", "--no-html", "--config"]).arg(&file).output();
     let said = said.expect("the binary runs");

@@ -1,13 +1,13 @@
 //! `telpher bench run` measures everything it promises. Its goals are not checked here; that needs a quiet machine.
 
-use crate::harness::{TELPHER, finish, room};
+use crate::harness::{TELPHER, finish, test_folder};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
 fn bench(format: &str) -> String {
     let mut command = Command::new(TELPHER);
-    command.args(["bench", "run", "--seconds", "1", "--no-html", "--format", format]).current_dir(room("bench"));
+    command.args(["bench", "run", "--seconds", "1", "--no-html", "--format", format]).current_dir(test_folder("bench"));
     let done = finish(&mut command, None, Duration::from_secs(120));
     done.expect_success();
     done.stdout

@@ -1,6 +1,6 @@
 //! `telpher list` and `telpher bench` on the virtual device, as on hardware.
 
-use crate::harness::{Run, TELPHER, View, in_both_views, lacking, room};
+use crate::harness::{Run, TELPHER, View, in_both_views, lacking, test_folder};
 use serde_json::Value;
 
 /// Returns the output of `telpher ARGS` on one shared and one dedicated queue.
@@ -74,7 +74,7 @@ in_both_views! {
             return;
         }
         let list = format!("{TELPHER} list --device hw:wq0.0 --format json");
-        let file = room(&format!("listed-{}", view.name())).join("dsa.json");
+        let file = test_folder(&format!("listed-{}", view.name())).join("dsa.json");
         let file = file.display();
         let said = Run::on_two_queues(view).shell(&format!(
             "{list} > {file}; cat {file}; echo ====
@@ -99,7 +99,7 @@ in_both_views! {
         if lacking("a_listing_of_a_model_is_a_configuration", &[("accel-config", "accel-config")]) {
             return;
         }
-        let file = room(&format!("modelled-{}", view.name())).join("dsa.json");
+        let file = test_folder(&format!("modelled-{}", view.name())).join("dsa.json");
         let file = file.display();
         let said = Run::new(view).shell(&format!(
             "{TELPHER} list --device model:spr --format json > {file}; cat {file}; echo ====

@@ -10,26 +10,22 @@ use telpher_mover::{
     Channel, ChannelPolicy, CrcMode, Delta, DifConfig, Job, JobError, Mover, OnFault, Outcome, Policy, Split, Tags,
     Threshold,
 };
+use telpher_os::Random;
 use telpher_portal::Portal;
 
-/// A seeded random generator (xorshift64*).
-struct Chance(u64);
+/// Choices of a seeded generator.
+struct Chance(Random);
 
 impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
     fn within(&mut self, range: Range<usize>) -> usize {
         let span = (range.end - range.start) as u64;
-        range.start + usize::try_from(self.next() % span).expect("below a length")
+        range.start + usize::try_from(self.0.below(span)).expect("below a length")
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next().to_le_bytes()[5]).collect()
+        let mut bytes = vec![0; len];
+        self.0.fill(&mut bytes);
+        bytes
     }
 }
 
@@ -107,7 +103,7 @@ fn deltas(round: &mut Round<'_>, chance: &mut Chance) {
 
 fn plain(round: &mut Round<'_>, chance: &mut Chance, stops: bool) {
     let n = chance.within(1..40_000);
-    let (a, word) = (chance.bytes(n), chance.next());
+    let (a, word) = (chance.bytes(n), chance.0.next());
     let mut b = a.clone();
     b[chance.within(0..n)] ^= 1;
     let (from, to) = (chance.within(0..n), chance.within(0..n));
@@ -142,7 +138,7 @@ fn together(mover: &Mover, chance: &mut Chance) {
     let keys: Vec<_> = source[..40_000]
         .chunks(chance.within(700..9000))
         .map(|chunk| {
-            if chance.next().is_multiple_of(4) {
+            if chance.0.next().is_multiple_of(4) {
                 batch.fence();
             }
             batch.copy(chunk.to_vec(), vec![0; chunk.len()])
@@ -193,7 +189,7 @@ fn every_operation(on_fault: OnFault, stops: bool) {
     let shared = open(SHARED);
     let policy = Policy { threshold, limit, split, on_fault, ..Policy::default() };
     let (disturbed, cpu) = (Mover::new([Arc::clone(&shared), open(DEDICATED)], policy), Mover::cpu());
-    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let mut chance = Chance(Random::new(1));
     for _ in 0..8 {
         let mut round = Round { disturbed: &disturbed, cpu: &cpu, jobs: Vec::new() };
         plain(&mut round, &mut chance, stops);

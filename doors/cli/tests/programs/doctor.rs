@@ -1,6 +1,6 @@
 //! `telpher doctor` under `telpher run`: a device that is configured step by step, and a machine recorded inside.
 
-use crate::harness::{Run, TELPHER, View, in_both_views, lacking, room};
+use crate::harness::{Run, TELPHER, View, in_both_views, lacking, test_folder};
 use serde_json::Value;
 
 /// Stages about the device, not about the machine.
@@ -99,7 +99,7 @@ fn the_doctors_remedies_work() {
     if lacking("the_doctors_remedies_work", &[("accel-config", "accel-config")]) {
         return;
     }
-    let folder = room("doctor-remedies");
+    let folder = test_folder("doctor-remedies");
     let mut wrong = Vec::new();
     for (script, cause) in changed_afterwards() {
         let run = || Run::new(View::Preload).with("--abi").with("6.12").in_folder(&folder);
@@ -129,7 +129,7 @@ fn an_unmappable_portal_and_a_busy_queue_are_found() {
 
 #[test]
 fn a_machine_recorded_inside_is_examined_outside() {
-    let bundle = room("doctor").join("inside.json");
+    let bundle = test_folder("doctor").join("inside.json");
     let run = Run::new(View::Preload).with("--abi").with("6.12");
     let script =
         format!("{}\nexec {TELPHER} doctor --record {}", configured_but("echo >$w/driver_name"), bundle.display());

@@ -1,6 +1,6 @@
 //! DPDK's `dmadev_autotest`, on queues configured by accel-config and by a Python script of ours.
 
-use crate::harness::{Done, Run, View, in_both_views, lacking, room, source};
+use crate::harness::{Done, Run, View, in_both_views, lacking, source, test_folder};
 use crate::skip::skip;
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ fn by_accel_config() -> String {
 }
 
 fn autotest(view: View, name: &str, before: &str, after: &str, options: &[&str]) -> Done {
-    let room = room(&format!("{name}-{}", view.name()));
+    let room = test_folder(&format!("{name}-{}", view.name()));
     let run = options.iter().fold(Run::new(view), |run, option| run.with(option));
     // A folder of its own for DPDK's run-time files.
     let run = run.variable("XDG_RUNTIME_DIR", &room).in_folder(&room).within(150);

@@ -1,7 +1,7 @@
 //! Programs that replace LD_PRELOAD, or start others with another environment, keep the device, and so do programs
 //! built with a sanitizer.
 
-use crate::harness::{Done, Run, TELPHER, View, client, client_with, finish, in_both_views, lacking, room};
+use crate::harness::{Done, Run, TELPHER, View, client, client_with, finish, in_both_views, lacking, test_folder};
 use crate::skip::skip;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ fn a_program_that_gains_rights_is_reported_in_one_line() {
     if !rustix::process::getuid().is_root() {
         return skip(NAME, "only root can make a program that is setuid to another user");
     }
-    let path = room("setuid-in-run").join("program");
+    let path = test_folder("setuid-in-run").join("program");
     std::fs::copy("/bin/true", &path).expect("a copy");
     std::os::unix::fs::chown(&path, Some(65534), None).expect("another owner");
     let mode =
@@ -136,7 +136,7 @@ fn sanitized(test: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     if lacking(test, &[("gcc", "gcc")]) {
         return None;
     }
-    let folder = room(&format!("asan-{test}-{}", flags.len()));
+    let folder = test_folder(&format!("asan-{test}-{}", flags.len()));
     let probe = folder.join("probe.c");
     std::fs::write(&probe, "int main(void) { return 0; }\n").expect("a file");
     let mut gcc = Command::new("gcc");
@@ -193,7 +193,7 @@ fn a_program_built_with_address_sanitizer_has_its_memory_managed() {
         return;
     }
     let Some(program) = sanitized(NAME, "sanitized", &[]) else { return };
-    let json = room(NAME).join("tiers.json");
+    let json = test_folder(NAME).join("tiers.json");
     let path = json.to_str().expect("UTF-8");
     for options in [&["--format", "json", "--output", path][..], &["--format", "json", "--output", path, "--shuffle"]] {
         let done = tier(NAME, options, &[program.to_str().expect("UTF-8")]);

@@ -3,7 +3,7 @@
 //! as on silicon, by the same instructions and system calls.
 #![allow(unsafe_code, reason = "vouches for No-ops that name their own records; forks")]
 
-use crate::harness::{Run, View, in_both_views, in_view, room};
+use crate::harness::{Run, View, in_both_views, in_view, test_folder};
 use crate::{disturbed, endings};
 use std::io::Read;
 use std::path::Path;
@@ -89,7 +89,7 @@ in_both_views! {
     }
 
     fn a_kernel_without_shared_queues_and_write_offers_dedicated_queues(view: View) {
-        let file = room(&format!("hardware-{}", view.name())).join("dedicated.json");
+        let file = test_folder(&format!("hardware-{}", view.name())).join("dedicated.json");
         let queue = r#"{ "dev": "wq0.1", "mode": "dedicated", "size": 16, "group_id": 0, "priority": 10,
             "max_batch_size": 64, "max_transfer_size": 2097152, "type": "user", "name": "a" }"#;
         let engine = r#"{ "dev": "engine0.0", "group_id": 0 }"#;

@@ -74,7 +74,7 @@ pub(crate) fn in_view(view: View, name: &str, test: fn(View)) {
 }
 
 /// Returns an empty folder for a test.
-pub(crate) fn room(name: &str) -> PathBuf {
+pub(crate) fn test_folder(name: &str) -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs").join(name);
     let _ = std::fs::remove_dir_all(&room);
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");

@@ -2,23 +2,18 @@
 //! another.
 
 use crate::harness::{
-    Run, Runtime, TELPHER, View, client, eventually, finish, in_both_views, lacking, room, source, wait,
+    Run, Runtime, TELPHER, View, client, eventually, finish, in_both_views, lacking, source, test_folder, wait,
 };
 use crate::skip::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use telpher_os::Random;
 
 /// Returns a folder for the test.
 fn place(test: &str, view: View) -> PathBuf {
-    room(&format!("{test}-{}", view.name()))
-}
-
-/// Returns the next random number; the sequence is the same in every run of the tests.
-fn chance(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *state >> 33
+    test_folder(&format!("{test}-{}", view.name()))
 }
 
 in_both_views! {
@@ -64,7 +59,7 @@ in_both_views! {
     fn a_killed_host_leaves_nothing_behind_and_no_process_hanging(view: View) {
         let Some(worker) = client("worker") else { return };
         let runtime = Runtime::new(&format!("killed-host-{}", view.name()));
-        let mut state = 7;
+        let mut random = Random::new(7);
         for round in 0..8 {
             let run = Run::on_two_queues(view).variable("TELPHER_RUNTIME_DIR", runtime.path());
             // The pipe ends when all processes of the run have ended.
@@ -74,7 +69,7 @@ in_both_views! {
             let child = command.spawn().expect("telpher starts");
             drop(command);
             // Kill at a random moment, from before the device exists to the middle of its work.
-            std::thread::sleep(Duration::from_millis(chance(&mut state) % (20 + 40 * round)));
+            std::thread::sleep(Duration::from_millis(random.below(20 + 40 * round)));
             kill_process(Pid::from_child(&child), Signal::KILL).expect("telpher can be killed");
             wait(child, Duration::from_secs(60)).expect("killed");
             let (sender, ended) = std::sync::mpsc::channel();
@@ -93,9 +88,9 @@ in_both_views! {
         let Some(worker) = client("worker") else { return };
         let Some(rotating) = client("rotating") else { return };
         let mut script = String::from("set +m\n");
-        let mut state = 11;
+        let mut random = Random::new(11);
         for _ in 0..25 {
-            let pause = chance(&mut state) % 60;
+            let pause = random.below(60);
             script += &format!("{0} & p=$!; sleep 0.{pause:03}; kill -9 $p; wait $p || true\n", worker.display());
             script += "[ $(cat /sys/bus/dsa/devices/dsa0/clients) = 0 ] || exit 9\n";
         }

@@ -1,6 +1,6 @@
 //! `--inject`: faults that only a model can produce on demand.
 
-use crate::harness::{Done, Run, View, client, in_both_views, room};
+use crate::harness::{Done, Run, View, client, in_both_views, test_folder};
 
 /// Runs `injected.c` with an injection.
 fn injected(view: View, what: &str, args: &[&str], more: &[&str]) -> Option<Done> {
@@ -66,7 +66,7 @@ in_both_views! {
     }
 
     fn injected_faults_are_in_the_trace(view: View) {
-        let trace = room(&format!("inject-{}", view.name())).join("trace");
+        let trace = test_folder(&format!("inject-{}", view.name())).join("trace");
         let path = trace.to_str().expect("UTF-8");
         let more = ["--trace", path, "--summary"];
         let Some(done) = injected(view, "fault=10%,seed=7", &["copies"], &more) else { return };

@@ -1,7 +1,7 @@
 //! Programs that cannot be preloaded: linked statically, or written in Go. In the namespace view they see and configure
 //! the device's tree and submit by write(); unsupported uses give a one-sentence error.
 
-use crate::harness::{Run, TELPHER, View, client, client_with, finish, lacking, room, source};
+use crate::harness::{Run, TELPHER, View, client, client_with, finish, lacking, source, test_folder};
 use crate::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -95,7 +95,7 @@ fn a_go_program_configures_and_submits_by_write() {
     if lacking(test, &[("go", "golang-go")]) {
         return;
     }
-    let room = room("go");
+    let room = test_folder("go");
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs-go-cache");
     let program = room.join("client");
     let mut go = Command::new("go");
@@ -120,7 +120,7 @@ fn a_static_program_cannot_be_preloaded_and_is_reported() {
 #[test]
 fn a_32_bit_program_is_refused_with_a_message() {
     // The header of an ELF file for i386 is enough, since nothing of it is executed.
-    let path = room("elf32").join("program");
+    let path = test_folder("elf32").join("program");
     let mut head = vec![0; 84];
     head[..20].copy_from_slice(b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0");
     std::fs::write(&path, head).expect("a file");
@@ -137,7 +137,7 @@ fn a_setuid_program_is_refused_with_a_message() {
         return skip(test, "only root can make a program that is setuid to somebody else");
     }
     let Some(program) = client("rotating") else { return };
-    let path = room("setuid").join("program");
+    let path = test_folder("setuid").join("program");
     std::fs::copy(program, &path).expect("a copy");
     std::os::unix::fs::chown(&path, Some(65534), None).expect("another owner");
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("setuid");

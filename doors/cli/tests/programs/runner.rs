@@ -1,6 +1,6 @@
 //! `dsa_test` and `dsa_user_test_runner.sh` of Debian's accel-config-test.
 
-use crate::harness::{Done, Run, View, in_both_views, lacking, room};
+use crate::harness::{Done, Run, View, in_both_views, lacking, test_folder};
 use std::path::Path;
 
 const FOLDER: &str = "/usr/libexec/accel-config/test";
@@ -15,7 +15,7 @@ fn ready(test: &str) -> bool {
 
 /// Runs the script with stand-ins for the commands that load the driver: the emulated driver needs no module.
 fn run_script(name: &str, view: View, options: &[&str]) -> Done {
-    let room = room(name);
+    let room = test_folder(name);
     let commands = room.join("commands");
     std::fs::create_dir(&commands).expect("a folder");
     for command in ["modprobe", "rmmod", "lsmod"] {

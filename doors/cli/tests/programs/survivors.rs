@@ -1,6 +1,6 @@
 //! Programs that outlive their run, and other users of the machine: neither may change what the other loads or writes.
 
-use crate::harness::{Run, Runtime, TELPHER, View, client, client_with, eventually, finish, room, wait};
+use crate::harness::{Run, Runtime, TELPHER, View, client, client_with, eventually, finish, test_folder, wait};
 use crate::skip::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::CommandExt;
@@ -25,7 +25,7 @@ fn a_process_with_the_pid_of_an_ended_run_cannot_load_anything() {
     if is_not_root(NAME) {
         return;
     }
-    let folder = room("pid-reuse");
+    let folder = test_folder("pid-reuse");
     let marker = folder.join("loaded");
     let define = format!("-DMARKER=\"{}\"", marker.display());
     let (Some(attacker), Some(library)) =
@@ -73,7 +73,7 @@ fn a_process_with_the_pid_of_an_ended_run_cannot_load_anything() {
 /// there.
 #[test]
 fn a_survivor_writes_nothing_into_a_recreated_folder() {
-    let place = room("survivor-writes");
+    let place = test_folder("survivor-writes");
     let victim = place.join("victim");
     std::fs::write(&victim, "precious").expect("a file");
     let runtime = Runtime::new("survivor");

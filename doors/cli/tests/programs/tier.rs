@@ -1,6 +1,6 @@
 //! Unmodified programs under `telpher tier run` with all their memory moving back and forth: they must not notice it.
 
-use crate::harness::{TELPHER, client, finish, lacking, room};
+use crate::harness::{TELPHER, client, finish, lacking, test_folder};
 use crate::skip::skip;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -65,7 +65,7 @@ fn a_program_finds_all_its_bytes_unchanged() {
         return;
     }
     let Some(stress) = client("tier_stress") else { return };
-    let json = room("tier_stress").join("tiers.json");
+    let json = test_folder("tier_stress").join("tiers.json");
     // Losses occurred at the start of a program, so it starts several times.
     let turns = [(1, false), (1, true), (1, false), (1, true), (seconds(), false), (seconds(), true)];
     let by_cpu = turns.map(|(seconds, traps)| (seconds, traps, "cpu"));
@@ -93,7 +93,7 @@ fn a_program_is_not_disturbed_by_the_library() {
         return;
     }
     let Some(manners) = client("tier_manners") else { return };
-    let json = room("tier_manners").join("tiers.json");
+    let json = test_folder("tier_manners").join("tiers.json");
     for mut command in [moving(&json, "cpu"), trapping(&json)] {
         command.arg(&manners).arg((seconds() * 2).to_string());
         let done = finish(&mut command, None, Duration::from_secs(60 + 4 * seconds()));
@@ -192,7 +192,7 @@ fn redis_has_the_same_content_as_unmanaged() {
     {
         return;
     }
-    let (plain, managed) = (room("redis"), room("redis-tier"));
+    let (plain, managed) = (test_folder("redis"), test_folder("redis-tier"));
     let json = managed.join("tiers.json");
     // Short paths: a socket's path has at most 108 bytes.
     let short = |name: &str| {
@@ -222,7 +222,7 @@ fn python_passes_its_own_tests() {
     if !there.is_ok_and(|status| status.success()) {
         return skip(NAME, "Python's tests are not there (Debian package libpython3-testsuite)");
     }
-    let folder = room("python-tier");
+    let folder = test_folder("python-tier");
     let json = folder.join("tiers.json");
     let mut python = moving(&json, "cpu");
     python.args([
@@ -252,7 +252,7 @@ fn a_program_registers_its_own_userfaultfd_on_managed_memory() {
         return;
     }
     let Some(userfault) = client("tier_userfault") else { return };
-    let json = room("tier_userfault").join("tiers.json");
+    let json = test_folder("tier_userfault").join("tiers.json");
     let done = finish(moving(&json, "cpu").arg(&userfault), None, Duration::from_secs(200));
     assert_eq!((done.code(), done.stdout.as_str()), (0, "done\n"), "{done}");
     assert!(moved(&json) > 1000, "{done}");
@@ -296,7 +296,7 @@ fn a_tracer_reads_every_page_and_other_readers_too_while_paused() {
         return;
     }
     let Some(readers) = client("tier_readers") else { return };
-    let json = room("tier_readers").join("tiers.json");
+    let json = test_folder("tier_readers").join("tiers.json");
     let mut run = moving(&json, "cpu");
     run.arg(&readers).arg("hold").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut run = run.spawn().unwrap();

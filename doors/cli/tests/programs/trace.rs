@@ -1,6 +1,6 @@
 //! `--trace`, `--summary` and `telpher trace`: a program's submissions and their results.
 
-use crate::harness::{Run, TELPHER, View, client, finish, in_both_views, room};
+use crate::harness::{Run, TELPHER, View, client, finish, in_both_views, test_folder};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn filtered_trace(words: &[&str], trace: &Path) -> String {
 in_both_views! {
     fn every_descriptor_and_record_is_in_the_json_trace(view: View) {
         let Some(program) = client("rotating") else { return };
-        let trace = room(&format!("trace-json-{}", view.name())).join("trace");
+        let trace = test_folder(&format!("trace-json-{}", view.name())).join("trace");
         let run = Run::on_two_queues(view).with("--trace").with(&trace).with("--trace-format").with("json");
         run.success(&[program]);
         let stories = stories(&trace);
@@ -59,7 +59,7 @@ in_both_views! {
 
     fn a_text_trace_is_filtered_and_summed_up(view: View) {
         let Some(program) = client("batches") else { return };
-        let trace = room(&format!("trace-text-{}", view.name())).join("trace");
+        let trace = test_folder(&format!("trace-text-{}", view.name())).join("trace");
         Run::on_two_queues(view).with("--trace").with(&trace).success(&[program]);
         let all = filtered_trace(&[], &trace);
         assert_eq!(all, std::fs::read_to_string(&trace).expect("the trace was written"));
@@ -96,7 +96,7 @@ in_both_views! {
 
     fn a_trace_contains_killed_processes(view: View) {
         let Some(program) = client("flood") else { return };
-        let trace = room(&format!("trace-killed-{}", view.name())).join("trace");
+        let trace = test_folder(&format!("trace-killed-{}", view.name())).join("trace");
         // Kill the program after it has written many lines of its trace.
         let script = format!(
             "{} dedicated & p=$!; until [ $(wc -l < {}) -gt 200 ]; do sleep 0.05; done; kill -9 $p; wait $p || true",

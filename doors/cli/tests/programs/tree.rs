@@ -1,6 +1,6 @@
 //! Shell, coreutils, find, Python and the PCI tools read and configure the device's tree.
 
-use crate::harness::{Run, View, have, in_both_views, lacking, room};
+use crate::harness::{Run, View, have, in_both_views, lacking, test_folder};
 use std::path::Path;
 
 in_both_views! {
@@ -28,7 +28,7 @@ in_both_views! {
     }
 
     fn coreutils_and_find_treat_attributes_as_files(view: View) {
-        let room = room(&format!("coreutils-{}", view.name()));
+        let room = test_folder(&format!("coreutils-{}", view.name()));
         let said = Run::new(view).in_folder(&room).shell(
             r#"
             head -c 100 /sys/bus/dsa/devices/dsa0/version; tail -n 1 /sys/bus/dsa/devices/dsa0/version

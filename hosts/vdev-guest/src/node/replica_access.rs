@@ -1,8 +1,8 @@
 //! Conversions between the gate's pointer and the replica: the two places that rely on the gate's count.
 #![allow(unsafe_code, reason = "the gate keeps an entered object alive, and returns it once")]
 
-use crate::gate::Inside;
 use crate::replica::Replica;
+use crate::user_count::Inside;
 
 /// The replica that an [`Inside`] keeps alive.
 #[inline]

@@ -1,7 +1,7 @@
 //! Reading, writing, duplicating and closing: calls with a descriptor, which cost one load if it is not ours.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::next::interpose;
+use super::originals::interpose;
 use super::route::refuse;
 use super::served::{self, before_read, is_foreign, is_node, is_ours};
 use super::standard;

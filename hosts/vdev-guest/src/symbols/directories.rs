@@ -4,7 +4,7 @@
 //! take one are interposed here.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::next::interpose;
+use super::originals::interpose;
 use super::route::{Route, find, refuse, refuse_pointer, route};
 use crate::files::listing::{self, Entry};
 use crate::files::path::{LONGEST, Path};

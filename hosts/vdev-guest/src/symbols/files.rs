@@ -1,7 +1,7 @@
 //! Opening by path.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::next::interpose;
+use super::originals::interpose;
 use super::route::{Route, find, refuse, route};
 use super::standard;
 use crate::files::table::Kind;

@@ -1,12 +1,12 @@
 //! The functions that interpose the C library's.
 
-mod changes;
 mod descriptors;
 mod directories;
 mod exec;
+mod file_changes;
 mod files;
 pub(crate) mod map;
-mod next;
+mod originals;
 mod polling;
 mod printing;
 pub(crate) mod process;

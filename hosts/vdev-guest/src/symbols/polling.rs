@@ -3,7 +3,7 @@
 //! Source: K612 drivers/dma/idxd/cdev.c, idxd_cdev_poll.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::next::interpose;
+use super::originals::interpose;
 use super::served::is_node;
 use crate::files::table;
 use crate::node;

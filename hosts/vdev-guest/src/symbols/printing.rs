@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors;
-use super::next::interpose;
+use super::originals::interpose;
 use super::served::is_ours;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;

@@ -9,7 +9,7 @@ use crate::run;
 use crate::start::start;
 use crate::sys::{call, word};
 use std::ffi::{c_int, c_void};
-use telpher_interpose::preload::Next;
+use telpher_interpose::preload::Original;
 
 /// The function that pthread_atfork(3) calls; our handlers are registered before the caller's.
 ///
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn __register_atfork(
 /// As _Fork(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _Fork() -> libc::pid_t {
-    static NEXT: Next = Next::new(c"_Fork");
+    static NEXT: Original = Original::new(c"_Fork");
     // SAFETY: the C library has a function of this type since 2.34, and older ones have no callers.
     let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> libc::pid_t>(NEXT.get()) };
     let ours = run::view().is_some();

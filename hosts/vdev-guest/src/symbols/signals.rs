@@ -1,7 +1,7 @@
 //! Signal actions and masks: the program sees what it has set, and this library's traps stay installed.
 #![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 
-use super::next::interpose;
+use super::originals::interpose;
 use super::polling::{never_writable, poll_by};
 use crate::run;
 use crate::start::start;

@@ -1,7 +1,7 @@
 //! Status, access, links, and resolved paths.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::next::interpose;
+use super::originals::interpose;
 use super::route::{Route, find, refuse, refuse_pointer, route};
 use crate::files::path::{LONGEST, Path};
 use crate::files::walk::FileKind;

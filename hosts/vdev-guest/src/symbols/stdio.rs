@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors;
-use super::next::interpose;
+use super::originals::interpose;
 use super::route::{find, refuse_pointer};
 use super::served::is_ours;
 use super::standard::{Standard, close_cookie, over, settle};

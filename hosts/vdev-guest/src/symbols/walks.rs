@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::directories::{self, closedir, opendir, readdir64};
-use super::next::interpose;
+use super::originals::interpose;
 use super::route::{find, refuse};
 use super::status::{lstat, stat};
 use crate::sys::{self, Errno};

@@ -1,7 +1,7 @@
 //! Assembles a file's entries into lines: a descriptor's submission and its end, a batch and its members.
 
 use super::line::{DescriptorLine, DescriptorNumber, InvolvedLine, Line, MisuseLine, Origin};
-use super::words::{self, Value};
+use super::names::{self, Value};
 use std::collections::BTreeMap;
 use telpher_abi::{CompletionRecord, Descriptor, Offer};
 use telpher_vdev_wire::event::{Finding, Injected, InvolvedDescriptor, ReportedTo, SubmitInstruction};
@@ -152,9 +152,9 @@ impl Assembler {
             origin: self.origin(first),
             which: which(first.submission, first.member),
             how: SubmitInstruction::from_code(first.code).filter(|_| submitted).map(|how| how.name().into()),
-            operation: words::operation(descriptor.opcode()),
-            operands: words::operands(&descriptor),
-            flags: words::flags(descriptor.flags()),
+            operation: names::operation(descriptor.opcode()),
+            operands: names::operands(&descriptor),
+            flags: names::flags(descriptor.flags()),
             end: match Offer::from_code(first.answer) {
                 Some(offer @ (Offer::Retry | Offer::Lost)) if submitted => offer.name().into(),
                 _ => "not completed".into(),
@@ -168,8 +168,8 @@ impl Assembler {
             story.end = ReportedTo::from_code(last.answer).map_or("unknown", ReportedTo::name).into();
             if last.answer != ReportedTo::Abandoned as u32 {
                 story.status = Some(record.status_code());
-                story.status_name = Some(words::status_byte(record.status_byte()));
-                story.results = words::results(descriptor.opcode(), &record);
+                story.status_name = Some(names::status_byte(record.status_byte()));
+                story.results = names::results(descriptor.opcode(), &record);
             }
             story.duration_ns = submitted_or_member(first, last).then(|| last.time_ns.saturating_sub(first.time_ns));
         }
@@ -179,8 +179,8 @@ impl Assembler {
     fn misuse(&self, entry: &TraceEntry, finding: &Finding) -> MisuseLine {
         let involved = |descriptor: &InvolvedDescriptor| InvolvedLine {
             which: which(descriptor.submission, descriptor.member),
-            operand: words::operand(descriptor.operand),
-            descriptor: words::call_of(&Descriptor(descriptor.descriptor)),
+            operand: names::operand(descriptor.operand),
+            descriptor: names::call_of(&Descriptor(descriptor.descriptor)),
         };
         MisuseLine {
             origin: self.origin(entry),

@@ -10,7 +10,7 @@
 //! Members of a batch follow their batch, indented, as `#17[0]`. Lines are in the order of the descriptors' ends; their
 //! times are those of the submissions.
 
-use super::words::{self, Fields, Value};
+use super::names::{self, Fields, Value};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -212,7 +212,7 @@ impl fmt::Display for DescriptorLine {
         if let Some(how) = &self.how {
             write!(f, "{how} ")?;
         }
-        write!(f, "{} =", words::call(&self.operation, &self.operands, &self.flags))?;
+        write!(f, "{} =", names::call(&self.operation, &self.operands, &self.flags))?;
         match (&self.status, &self.status_name) {
             (Some(status), Some(name)) => {
                 write!(f, " {status:#04x} {name}")?;

@@ -100,7 +100,7 @@ fn label(misuse: Misuse, other: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::super::line::{DescriptorNumber, Origin};
-    use super::super::words::Value;
+    use super::super::names::Value;
     use super::*;
 
     #[test]

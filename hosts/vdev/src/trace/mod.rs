@@ -12,9 +12,9 @@ mod background_writer;
 mod filter;
 pub mod line;
 mod misuse_report;
+pub mod names;
 mod parse;
 mod reader;
-pub mod words;
 
 pub use filter::{Filter, ResultFilter};
 pub use line::Line;

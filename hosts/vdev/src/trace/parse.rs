@@ -1,7 +1,7 @@
 //! Parses lines of a trace, in text or JSON.
 
 use super::line::{DescriptorLine, DescriptorNumber, InvolvedLine, Line, LostLine, MisuseLine, Origin, RECORD};
-use super::words::{Fields, Value};
+use super::names::{Fields, Value};
 
 /// Why a line is not a line of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

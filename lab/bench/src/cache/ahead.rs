@@ -3,9 +3,9 @@
 //! Each query runs without a cache, and with a cache whose memory is no faster than the memory of the columns.
 
 use crate::BenchError;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
 use crate::questions::Experiment;
-use crate::row::{Goal, Row};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telpher_cache::{Cache, Config};
@@ -106,7 +106,7 @@ impl Seen {
             "{with:.2} ms against {without:.2} ms without a cache, {} rounds; of the blocks of the last {} \
              were asked for and {} left because they lie where their copies would",
             more.len(),
-            blocks.asked,
+            blocks.requested,
             blocks.spared
         );
         Row::new(what, median(&mut more), "% longer", goal, how)

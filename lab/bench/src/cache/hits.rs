@@ -1,11 +1,11 @@
 //! The cost of an access to a block that is in the cache.
 
+use super::interleaved::{Contestant, rates};
 use super::sample_set::{Reader, SampleSet};
-use super::turns::{Contestant, rates};
 use crate::BenchError;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
 use crate::questions::Experiment;
-use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_report::machine::Machine;
 

@@ -3,8 +3,8 @@
 use super::sample_set::{BLOCK, SampleSet};
 use crate::BenchError;
 use crate::ffi;
+use crate::goal::{Goal, Row};
 use crate::questions::Experiment;
-use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_mover::Mover;
 use telpher_report::machine::Machine;

@@ -2,9 +2,9 @@
 
 use super::sample_set::{BLOCK, SampleSet};
 use crate::BenchError;
+use crate::goal::{Goal, Row};
 use crate::measure::{median, to_ns};
 use crate::questions::Experiment;
-use crate::row::{Goal, Row};
 use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};

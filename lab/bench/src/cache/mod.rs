@@ -10,8 +10,8 @@ mod sample_set;
 mod threads;
 
 use super::BenchError;
+use super::interleaved;
 use super::questions::{self, Answers, Experiment};
-use super::turns;
 use crate::options::ExperimentOptions;
 use telpher_report::machine::Machine;
 

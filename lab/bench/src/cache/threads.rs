@@ -1,11 +1,11 @@
 //! Cache hits on several threads at the same time.
 
+use super::interleaved::{Contestant, Rate, rates_by_both, ratio};
 use super::sample_set::{Reader, SampleSet};
-use super::turns::{Contestant, Rate, rates_by_both, ratio};
 use crate::BenchError;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
 use crate::questions::Experiment;
-use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_report::machine::Machine;
 use telpher_report::units;

@@ -6,11 +6,11 @@
 //! policies pay for that.
 
 use super::Experiment;
-use super::turns::{Contestant, rates, ratio};
+use super::interleaved::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
+use crate::goal::Row;
 use crate::measure::median;
-use crate::row::Row;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,11 +7,11 @@
 //! bulk data.
 
 use super::Experiment;
-use super::turns::{Contestant, rates, ratio};
+use super::interleaved::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
-use crate::row::{Goal, Row};
 use std::collections::VecDeque;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -255,7 +255,7 @@ mod tests {
         let mut sides = HybridCase::halves(2 << 20, 0);
         let mut other = sides.pop().unwrap();
         let mut leads = sides.pop().unwrap();
-        assert_eq!(leads.copy().unwrap(), 2 << 20, "nobody takes the half that is offered");
+        assert_eq!(leads.copy().unwrap(), 2 << 20, "nothing takes the half that is offered");
         let others = |side: &mut HybridCase| match &mut side.way {
             CopyBy::Halves(_, others) => others[0].1.clone(),
             _ => Vec::new(),

@@ -5,12 +5,12 @@
 //! eight operations are in flight on a device with its own thread, which works in parallel with the submitting thread.
 
 use super::Experiment;
-use super::turns::{Contestant, rates, ratio};
+use super::interleaved::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::devices::{self, Shape};
+use crate::goal::{Goal, Row};
 use crate::results::Runner;
-use crate::row::{Goal, Row};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_device::{ModelSource, Preset};
@@ -64,14 +64,8 @@ fn spread(from: f64, to: f64, share: f64) -> f64 {
 /// Returns the sizes of a mix; they are equal in every run.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between two sizes")]
 fn draw(mix: Draw) -> Vec<usize> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    // Xorshift64* (G. Marsaglia; S. Vigna).
-    let mut share = || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64
-    };
+    let mut random = telpher_os::Random::new(1);
+    let mut share = || (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
     (0..DRAWN).map(|_| (mix(share(), share()) as usize).clamp(1, LARGEST)).collect()
 }
 

@@ -11,7 +11,7 @@ mod wait;
 
 use super::questions::{self, Answers, Experiment};
 use super::results::MODEL_REMARK;
-use super::{BenchError, turns};
+use super::{BenchError, interleaved};
 use crate::options::ExperimentOptions;
 use telpher_report::machine::Machine;
 

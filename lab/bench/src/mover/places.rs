@@ -5,11 +5,11 @@
 //! The gain of a near device is not visible, because the memory behind the mock can be on any node.
 
 use super::Experiment;
-use super::turns::{Contestant, rates, ratio};
+use super::interleaved::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
-use crate::row::{Goal, Row};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::thread;

@@ -5,13 +5,13 @@
 //! sides.
 
 use super::Experiment;
-use super::turns::{Contestant, rates, ratio};
+use super::interleaved::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::devices::{self, Shape};
+use crate::goal::Row;
 use crate::measure::median;
 use crate::results::Runner;
-use crate::row::Row;
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_device::{ModelSource, Preset};

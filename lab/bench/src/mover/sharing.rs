@@ -5,10 +5,10 @@
 //! executes, so two cores are enough for two threads.
 
 use super::Experiment;
-use super::turns::{Contestant, rates, ratio};
+use super::interleaved::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::{fill_known, touched};
-use crate::row::{Goal, Row};
+use crate::goal::{Goal, Row};
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, WqMode};

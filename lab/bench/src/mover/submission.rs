@@ -4,11 +4,11 @@
 //! ENQCMD. The numbers include this replacement: 64 bytes stored and a record written.
 
 use super::Experiment;
-use super::turns::{Contestant, rates};
+use super::interleaved::{Contestant, rates};
 use crate::BenchError;
 use crate::ffi;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
-use crate::row::{Goal, Row};
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_mover::{Channel, ChannelPolicy, Finished};

@@ -226,7 +226,7 @@ impl Trial {
         let sum = |of: fn(&Blocks) -> u64| reports().map(|report| of(&report.blocks)).sum::<u64>();
         let stats: Stats = self.done.iter().map(|execution| execution.stats).sum();
         let blocks = BlockCounts {
-            asked: sum(|blocks| blocks.asked),
+            requested: sum(|blocks| blocks.requested),
             spared: sum(|blocks| blocks.spared),
             hits: sum(|blocks| blocks.hits),
             late: sum(|blocks| blocks.late),
@@ -245,7 +245,7 @@ impl Trial {
             bytes_per_s: data.bytes as f64 / median_ns * 1e9,
             speedup: baseline.map(ratios),
             overhead: baseline.map(|base| 1.0 / ratios(base) - 1.0),
-            hit_rate: (blocks.asked > 0 && looked > 0).then(|| blocks.hits as f64 / looked as f64),
+            hit_rate: (blocks.requested > 0 && looked > 0).then(|| blocks.hits as f64 / looked as f64),
             stages,
             blocks,
         }

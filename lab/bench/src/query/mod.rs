@@ -8,9 +8,9 @@
 mod competitor;
 
 use super::BenchError;
+use super::goal::{Goal, Row};
 use super::measure::median;
 use super::progress::Budget;
-use super::row::{Goal, Row};
 use crate::options::QueryOptions;
 use competitor::{Competitor, Missing};
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Rows with goals, in the form shared by all tables.
 
-use crate::row::{Goal, Row, Verdict};
+use crate::goal::{Goal, Row, Verdict};
 use telpher_report::table::{Align, Table, wrapped};
 use telpher_report::units;
 

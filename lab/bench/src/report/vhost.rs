@@ -1,7 +1,7 @@
 //! Rates, costs and verdicts of the vhost bench, as terminal tables, CSV and an HTML page.
 
 use super::questions;
-use crate::row::Verdict;
+use crate::goal::Verdict;
 use crate::vhost::{COPIES, CPU, Cost, DEVICE, Distance, HYBRID, PIPELINE, Rate, RateConditions, Ratio, VhostResult};
 use std::fmt::Write as _;
 use telpher_report::chart::{self, Scale, Series};

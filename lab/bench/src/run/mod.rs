@@ -7,16 +7,17 @@
 //!  └────► starts of `telpher run -- true`
 //! ```
 
+mod measured_program;
 pub mod program;
 mod starts;
-mod turns;
 
 use super::BenchError;
 use super::buffers::fill_known;
+use super::goal::{Goal, Row};
 use super::measure::{median, window};
 use super::progress::Budget;
-use super::row::{Goal, Row};
 use crate::ffi::{self, OwnedCopy};
+use measured_program::MeasuredProgram;
 use program::{COPY, Task};
 use serde::Serialize;
 use std::convert::Infallible;
@@ -25,7 +26,6 @@ use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Residency, WqMode};
 use telpher_portal::{Offer, Portal, RecordCell, Submission};
 use telpher_report::machine::Machine;
-use turns::MeasuredProgram;
 
 /// Everything that `telpher bench run` measured.
 #[derive(Clone, Debug, Serialize)]

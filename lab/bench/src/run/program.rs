@@ -165,13 +165,8 @@ fn once(portal: &MappedPortal, submission: &Submission, record: &RecordCell) -> 
 
 /// Generates numbers, turns them into strings and sorts those: work for the processor and the allocator.
 fn compute() -> u64 {
-    let mut state = 1u64;
-    let mut words: Vec<String> = (0..500)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            format!("{:x}", state >> 20)
-        })
-        .collect();
+    let mut random = telpher_os::Random::new(1);
+    let mut words: Vec<String> = (0..500).map(|_| format!("{:x}", random.next() >> 20)).collect();
     words.sort_unstable();
     black_box(words);
     1

@@ -2,8 +2,8 @@
 
 use super::START_MS;
 use crate::BenchError;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
-use crate::row::{Goal, Row};
 use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

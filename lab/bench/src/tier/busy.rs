@@ -3,14 +3,15 @@
 use super::shuttle::{FAST, HOME, PAGE, heap};
 use crate::BenchError;
 use crate::ffi::{self, Remapped};
+use crate::goal::{Goal, Row};
 use crate::measure::{Clock, median};
 use crate::questions::Experiment;
-use crate::row::{Goal, Row};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use telpher_mem::PageSize;
+use telpher_os::Random;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 use telpher_tier::Heap;
@@ -223,12 +224,11 @@ impl<'a> MechanismCase<'a> {
 /// Adds to random words; returns the number of additions and the writes that waited.
 fn write(words: &[AtomicU64], seed: usize, stop: &AtomicBool, clock: &Clock) -> (u64, Histogram<u64>) {
     let mut waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds and precision");
-    let (mut state, mut added, mut slept) = (seed as u64 * 2 + 1, 0, ffi::voluntary_switches());
+    let (mut random, mut added, mut slept) = (Random::new(seed as u64), 0, ffi::voluntary_switches());
     // Relaxed, as below: the words are only counters and publish nothing.
     while !stop.load(Ordering::Relaxed) {
-        // Knuth's MMIX multiplier; its upper bits are the most random.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let word = &words[(state >> 33) as usize % words.len()];
+        let at = usize::try_from(random.below(words.len() as u64)).expect("less than a length");
+        let word = &words[at];
         let begun = telpher_os::ticks();
         word.fetch_add(1, Ordering::Relaxed);
         let nanos = clock.ns(clock.since(begun));

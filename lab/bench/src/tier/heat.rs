@@ -3,14 +3,14 @@
 use super::shuttle::{HOME, PAGE};
 use crate::BenchError;
 use crate::ffi;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
 use crate::questions::Experiment;
-use crate::row::{Goal, Row};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use telpher_mem::PageSize;
-use telpher_os::TransparentHugePages;
+use telpher_os::{Random, TransparentHugePages};
 use telpher_report::machine::Machine;
 use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, SourceKind, TierOptions};
 
@@ -226,11 +226,12 @@ struct Hot {
     cold: Vec<usize>,
 }
 
-fn hot_pages(pages: usize, mut state: u64) -> Hot {
+fn hot_pages(pages: usize, seed: u64) -> Hot {
+    let mut random = Random::new(seed);
     let mut is_hot = vec![false; pages];
     let mut left = pages / ONE_IN;
     while left > 0 {
-        let (at, len) = (random(&mut state) % pages, 1 + random(&mut state) % LONGEST);
+        let (at, len) = (below(&mut random, pages), 1 + below(&mut random, LONGEST));
         for page in is_hot[at..].iter_mut().take(len).filter(|hot| !**hot).take(left) {
             *page = true;
             left -= 1;
@@ -241,12 +242,13 @@ fn hot_pages(pages: usize, mut state: u64) -> Hot {
 }
 
 /// Chooses random huge pages; all small pages in them are hot.
-fn hot_huge_pages(huge: usize, mut state: u64) -> Hot {
+fn hot_huge_pages(huge: usize, seed: u64) -> Hot {
+    let mut random = Random::new(seed);
     const IN_HUGE: usize = WINDOW / PAGE;
     let mut hot = vec![false; huge];
     let mut left = (huge / ONE_IN).max(1);
     while left > 0 {
-        let at = random(&mut state) % huge;
+        let at = below(&mut random, huge);
         left -= usize::from(!std::mem::replace(&mut hot[at], true));
     }
     let is_hot: Vec<bool> = hot.iter().flat_map(|&hot| [hot; IN_HUGE]).collect();
@@ -254,10 +256,9 @@ fn hot_huge_pages(huge: usize, mut state: u64) -> Hot {
     Hot { is_hot, hot, cold }
 }
 
-/// Knuth's MMIX generator; its upper bits are the most random.
-fn random(state: &mut u64) -> usize {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    usize::try_from(*state >> 33).expect("31 bits")
+/// Returns a random number below `bound`.
+fn below(random: &mut Random, bound: usize) -> usize {
+    usize::try_from(random.below(bound as u64)).expect("less than a length")
 }
 
 /// Returns `words` words of zero.
@@ -271,14 +272,14 @@ fn write(pieces: &[&[AtomicU64]], hot: &Hot, hot_uses: usize, seed: usize, stop:
     const WORDS: usize = PAGE / 8;
     /// Writes between two updates of the counter.
     const TOGETHER: u64 = 256;
-    let mut state = seed as u64 * 2 + 1;
+    let mut random = Random::new(seed as u64);
     // Relaxed, as below: the words are only counters and publish nothing.
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..TOGETHER {
-            let of = if random(&mut state) % 1000 < hot_uses { &hot.hot } else { &hot.cold };
-            let page = of[random(&mut state) % of.len()];
-            let words = pieces[random(&mut state) % pieces.len()];
-            words[page * WORDS + random(&mut state) % WORDS].fetch_add(1, Ordering::Relaxed);
+            let of = if below(&mut random, 1000) < hot_uses { &hot.hot } else { &hot.cold };
+            let page = of[below(&mut random, of.len())];
+            let words = pieces[below(&mut random, pieces.len())];
+            words[page * WORDS + below(&mut random, WORDS)].fetch_add(1, Ordering::Relaxed);
         }
         writes.fetch_add(TOGETHER, Ordering::Relaxed);
     }
@@ -288,12 +289,12 @@ fn write(pieces: &[&[AtomicU64]], hot: &Hot, hot_uses: usize, seed: usize, stop:
 fn read(words: &[AtomicU64], hot: &Hot, hot_uses: usize, seed: usize, stop: &AtomicBool, reads: &AtomicU64) {
     const WORDS: usize = PAGE / 8;
     const TOGETHER: u64 = 256;
-    let (mut state, mut sum) = (seed as u64 * 2 + 1, 0_u64);
+    let (mut random, mut sum) = (Random::new(seed as u64), 0_u64);
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..TOGETHER {
-            let of = if random(&mut state) % 1000 < hot_uses { &hot.hot } else { &hot.cold };
-            let page = of[random(&mut state) % of.len()];
-            sum = sum.wrapping_add(words[page * WORDS + random(&mut state) % WORDS].load(Ordering::Relaxed));
+            let of = if below(&mut random, 1000) < hot_uses { &hot.hot } else { &hot.cold };
+            let page = of[below(&mut random, of.len())];
+            sum = sum.wrapping_add(words[page * WORDS + below(&mut random, WORDS)].load(Ordering::Relaxed));
         }
         reads.fetch_add(TOGETHER, Ordering::Relaxed);
     }
@@ -339,7 +340,7 @@ fn rows(case: &Case, bytes: usize, rates: &[[f64; 2]], found: &Found, share: f64
     let named = |what: &str| format!("{}: {what}", case.name);
     let goal = |goal| case.promised.then_some(goal);
     vec![
-        Row::new(named("nobody looks"), of(0) / 1e6, "million/s", None, how),
+        Row::new(named("nothing samples"), of(0) / 1e6, "million/s", None, how),
         Row::new(named("looked at"), of(1) / 1e6, "million/s", None, turns.clone()),
         Row::new(
             named("looked at by not"),

@@ -10,8 +10,8 @@ mod shuttle;
 mod small;
 
 use super::BenchError;
+use super::interleaved;
 use super::questions::{self, Answers, Experiment};
-use super::turns;
 use crate::options::TierOptions;
 use telpher_os::TransparentHugePages;
 use telpher_report::machine::Machine;

@@ -2,9 +2,9 @@
 
 use crate::BenchError;
 use crate::folder::Folder;
+use crate::goal::Row;
 use crate::measure::median;
 use crate::questions::Answer;
-use crate::row::Row;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};

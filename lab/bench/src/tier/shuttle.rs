@@ -1,7 +1,7 @@
 //! The workloads of the page experiments: pages that move to the other tier and back, the same copies alone, and the
 //! kernel's calls without a heap.
 
-use super::turns::Contestant;
+use super::interleaved::Contestant;
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::ffi::Called;

@@ -1,11 +1,11 @@
 //! The cost of moving a page of 4 KiB, by the number of pages moved together.
 
+use super::interleaved::rates;
 use super::shuttle::Contender;
-use super::turns::rates;
 use crate::BenchError;
+use crate::goal::{Goal, Row};
 use crate::measure::median;
 use crate::questions::Experiment;
-use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_mem::PageSize;
 use telpher_report::machine::Machine;

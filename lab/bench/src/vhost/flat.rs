@@ -7,8 +7,8 @@
 //! software here. A turn longer than any undisturbed one was interrupted; its whole interval is dropped.
 
 use super::super::BenchError;
+use super::super::goal::{Goal, Row};
 use super::super::measure::{Clock, median};
-use super::super::row::{Goal, Row};
 use super::guest::Guest;
 use super::ours::{CopyBy, Ours, Working};
 use super::point::Cores;
@@ -179,7 +179,7 @@ impl Rig {
         // One interval is not measured: it warms caches and buffers.
         self.interval(&mut forwarder, size, clock);
         self.settle(&mut forwarder);
-        let (before, bytes_before) = (self.ours.lane().bytes, self.bytes());
+        let (before, bytes_before) = (self.ours.dma_queue().bytes, self.bytes());
         let (begun, mut count) = (Instant::now(), 0);
         while count < FEWEST || begun.elapsed() < time {
             match self.interval(&mut forwarder, size, clock) {
@@ -189,11 +189,12 @@ impl Rig {
             count += 1;
         }
         self.settle(&mut forwarder);
-        seen.by_device += self.ours.lane().bytes - before;
+        seen.by_device += self.ours.dma_queue().bytes - before;
         seen.bytes += self.bytes() - bytes_before;
     }
 
-    /// Waits for the copies in flight: the port counts a packet when its copies begin, the lane when they are complete.
+    /// Waits for the copies in flight: the port counts a packet when its copies begin, the DMA queue when they are
+    /// complete.
     fn settle(&mut self, forwarder: &mut Forwarder) {
         let begun = Instant::now();
         while begun.elapsed() < LANDED {

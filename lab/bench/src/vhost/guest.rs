@@ -6,9 +6,9 @@
 use super::super::BenchError;
 use crate::options::VhostTraffic;
 use std::sync::Arc;
+use telpher_vhost::layout::Features;
 use telpher_vhost::message::Header;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
-use telpher_vhost::words::Features;
 use telpher_vhost::{Control, Port};
 
 /// Entries of each ring. Source: the value of the peer's guest in this benchmark.
@@ -208,7 +208,7 @@ mod tests {
             let mut guest = Guest::connect(&port, packed).unwrap();
             guest.begin(VhostTraffic::B2f, 0);
             assert!((0..10).all(|stamp| guest.send(60, Some(stamp))));
-            let (mut spare, mut row, mut done) = (pool.lend(32), pool.row(32), pool.row(32));
+            let (mut spare, mut row, mut done) = (pool.allocate(32), pool.empty(32), pool.empty(32));
             assert_eq!(port.transmit(0, &mut row, &mut spare, 32), 10);
             assert_eq!(guest.sent(), 10);
             assert_eq!(port.receive(0, &mut row, &mut done), 10);

@@ -6,8 +6,8 @@
 //! round, so a moment without a core affects one round only.
 
 use super::super::BenchError;
+use super::super::goal::{Goal, Row};
 use super::super::measure::{Clock, Latencies, median};
-use super::super::row::{Goal, Row};
 use super::guest::{Guest, LOOPING, now};
 use super::ours::{CopyBy, Ours, Working};
 use super::point::{Cores, Drops, Seen, Watch, round};
@@ -180,7 +180,7 @@ fn pass(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::row::Verdict;
+    use super::super::super::goal::Verdict;
     use super::*;
 
     #[test]

@@ -19,9 +19,9 @@ mod rings;
 mod scene;
 
 use super::BenchError;
+use super::goal::Row;
 use super::progress::Budget;
 use super::questions::{Answer, Answers};
-use super::row::Row;
 use crate::options::{VhostOptions, VhostPart, VhostRing, VhostTraffic};
 use alone::Alone;
 pub use flat::Cost;

@@ -26,7 +26,7 @@ pub(super) enum CopyBy {
     Thread(CopyPolicy, usize),
 }
 
-/// Capacity of a lane in copies: both rings full of packets. Source: chosen.
+/// Capacity of a DMA queue in copies: both rings full of packets. Source: chosen.
 const ROOM: u32 = 2 * RING as u32;
 /// Entries of the work queue: all that the modelled device has. Fewer batches than this are in flight, so a batch never
 /// waits for an entry. Source: SPEC §3.2, WQCAP of the first firmware.
@@ -36,7 +36,7 @@ const ENTRIES: u32 = 128;
 pub(super) struct Ours {
     pub port: Arc<Port>,
     pool: PacketPool,
-    lane: Option<Arc<DmaQueue>>,
+    dma_queue: Option<Arc<DmaQueue>>,
     /// Dropped after the port.
     _device: Option<ModelDevice>,
     socket: Option<Socket>,
@@ -50,16 +50,16 @@ impl Ours {
             CopyBy::Inline(hybrid) => (Some(start(Runner::Inline, None)?), hybrid),
             CopyBy::Thread(hybrid, core) => (Some(start(Runner::Threaded, Some(core))?), hybrid),
         };
-        let lane = match &device {
+        let dma_queue = match &device {
             None => None,
             Some(device) => {
-                let lane = DmaQueue::new(device.portal("wq0.0")?, ROOM);
-                Some(Arc::new(lane.map_err(|error| BenchError::Channel(error.0))?))
+                let dma_queue = DmaQueue::new(device.portal("wq0.0")?, ROOM);
+                Some(Arc::new(dma_queue.map_err(|error| BenchError::Channel(error.0))?))
             }
         };
-        let ring = QueueOptions { hybrid, lanes: lane.iter().cloned().collect(), ..QueueOptions::default() };
+        let ring = QueueOptions { hybrid, dma_queues: dma_queue.iter().cloned().collect(), ..QueueOptions::default() };
         let port = Port::new(pool, PortOptions { rings: vec![ring], ..PortOptions::default() });
-        Ok(Ours { port, pool: pool.clone(), lane, _device: device, socket: None })
+        Ok(Ours { port, pool: pool.clone(), dma_queue, _device: device, socket: None })
     }
 
     /// Serves the port at a socket.
@@ -69,22 +69,23 @@ impl Ours {
         Ok(())
     }
 
-    /// Returns the counters of the port's lane, or zeros without a lane.
-    pub(super) fn lane(&self) -> DmaQueueStats {
-        self.lane.as_ref().map(|lane| lane.stats()).unwrap_or_default()
+    /// Returns the counters of the port's DMA queue, or zeros without a DMA queue.
+    pub(super) fn dma_queue(&self) -> DmaQueueStats {
+        self.dma_queue.as_ref().map(|dma_queue| dma_queue.stats()).unwrap_or_default()
     }
 
-    /// Returns the bytes of packets whose copies began: those on the lane, and all.
+    /// Returns the bytes of packets whose copies began: those on the DMA queue, and all.
     pub(super) fn copied(&self) -> [u64; 2] {
         let stats = [0, 1].map(|ring| self.port.stats(ring));
-        [stats.iter().map(|stats| stats.bytes_by_lane).sum(), stats.iter().map(|stats| stats.bytes).sum()]
+        [stats.iter().map(|stats| stats.bytes_by_device).sum(), stats.iter().map(|stats| stats.bytes).sum()]
     }
 
-    /// Returns the part of the bytes since `before` that the lane copied; `None` without a lane or without bytes.
+    /// Returns the part of the bytes since `before` that the DMA queue copied; `None` without a DMA queue or without
+    /// bytes.
     pub(super) fn share(&self, before: [u64; 2]) -> Option<f64> {
         let [rode, all] = self.copied();
         let (rode, all) = (rode - before[0], all - before[1]);
-        (self.lane.is_some() && all > 0).then(|| rode as f64 / all as f64)
+        (self.dma_queue.is_some() && all > 0).then(|| rode as f64 / all as f64)
     }
 
     /// Returns the forwarding loop over this port, the same as in `telpher vhost`.

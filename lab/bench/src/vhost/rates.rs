@@ -1,7 +1,7 @@
 //! Rates by ring, traffic, length and distance: observed values, medians, ratios and verdicts.
 
+use super::super::goal::{Goal, Row};
 use super::super::measure::median;
-use super::super::row::{Goal, Row};
 use super::COPIES;
 use super::point::{Kept, serialize_distance};
 use serde::Serialize;
@@ -212,7 +212,7 @@ fn verdict(name: &str, here: &[&Ratio], demand: RequiredRatio, asked: &Requested
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::super::row::Verdict;
+    use super::super::super::goal::Verdict;
     use super::*;
     use Distance::{Far, Near};
 

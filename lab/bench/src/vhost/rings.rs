@@ -4,11 +4,11 @@
 //! The driver fills the whole ring before the clock starts and collects it after the clock has stopped, so that all
 //! chains of a ring share one reading of the clock.
 
+use super::super::goal::{Goal, Row};
 use super::super::measure::{Clock, median};
-use super::super::row::{Goal, Row};
 use std::time::{Duration, Instant};
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Burst, Direction, MockDriver, MockGuest, Ring, Used};
-use telpher_vhost::words::Features;
 
 const SIZE: u16 = 1024;
 const BURST: usize = 32;

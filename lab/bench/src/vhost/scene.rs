@@ -206,7 +206,7 @@ impl Backend {
 /// Returns the polling threads of a testpmd. Without them a point is invalid, because their CPU time is unknown.
 fn workers(pid: u32) -> Result<Vec<Thread>, BenchError> {
     let found = Thread::of(pid, WORKER);
-    let why = || format!("testpmd has no thread {WORKER:?} here, so that nobody knows whether it had its core");
+    let why = || format!("testpmd has no thread {WORKER:?} here, so it is unknown whether it had its core");
     if found.is_empty() { Err(BenchError::NotHere(why())) } else { Ok(found) }
 }
 

@@ -34,7 +34,7 @@ fn gain(lab: &Lab, pages: u32) -> Result<f64> {
         let calls = Migration { together: pages, pages: 64 * u64::from(pages), offload, ..Migration::compacting() };
         of(lab, App::Migration(calls), "copies of a call")
     };
-    Ok(time(None)? / time(Some(MigrationOffload { above: 0, lane: KERNEL }))?)
+    Ok(time(None)? / time(Some(MigrationOffload { above: 0, queue: KERNEL }))?)
 }
 
 fn break_even(lab: &Lab) -> Result {

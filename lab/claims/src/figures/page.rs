@@ -11,7 +11,7 @@ use telpher_report::plot;
 use telpher_report::table::{Align, Table, hanging};
 
 /// Shown instead of a document if no document has such a figure.
-const NOBODYS: &str = "No document has this figure";
+const UNSOURCED: &str = "No document has this figure";
 
 /// Returns the notice on all output: that it is simulated, and on which machine.
 fn simulated(figure: &Figure) -> String {
@@ -198,7 +198,7 @@ pub fn section(page: &mut Page, figure: &Figure) {
     let published = figure.panels.iter().flat_map(|panel| &panel.series).any(|it| it.origin == Origin::Published);
     let own = figure.sheet.source.is_empty();
     let known = if published || own || figure.cannot.is_some() { "" } else { FROM_PROSE };
-    let source = if own { NOBODYS } else { figure.sheet.source };
+    let source = if own { UNSOURCED } else { figure.sheet.source };
     page.small(&format!("{source}; {}. {known}", simulated(figure)));
     if let Some(why) = &figure.cannot {
         page.small(&format!("It cannot be drawn on this machine: {why}."));
@@ -274,8 +274,8 @@ mod tests {
     fn a_figure_without_a_document_has_a_note() {
         let own: Vec<_> = sheets().filter(|it| it.id == "migration-user-devices").collect();
         let page = html(&draw(&own, 1, None).unwrap(), "telpher sim figures");
-        assert!(page.contains(NOBODYS) && !page.contains(FROM_PROSE), "{page}");
-        assert!(!html(&SOME, "telpher sim figures").contains(NOBODYS));
+        assert!(page.contains(UNSOURCED) && !page.contains(FROM_PROSE), "{page}");
+        assert!(!html(&SOME, "telpher sim figures").contains(UNSOURCED));
     }
 
     #[test]

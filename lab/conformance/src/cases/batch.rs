@@ -161,7 +161,7 @@ fn list_faults(list: &mut List, wish: &DeviceWish) {
                 continue;
             }
             for rcr in [true, false] {
-                let boundary = list.arena.at(place::LANES + 0x1_0000);
+                let boundary = list.arena.at(place::AREAS + 0x1_0000);
                 let at = boundary - 64 * u64::from(before);
                 let mut batch = Descriptor::batch(at, before + 4).with_record(list.arena.at(sample::RECORD));
                 if !rcr {
@@ -179,7 +179,7 @@ fn list_faults(list: &mut List, wish: &DeviceWish) {
                         fixture.arena.clear_record(member_record(fixture, i));
                     }
                     fixture.arena.write_list(at, &members);
-                    fixture.arena.protect(place::LANES + 0x1_0000, PAGE, Access::None);
+                    fixture.arena.protect(place::AREAS + 0x1_0000, PAGE, Access::None);
                     let expected_record = ExpectedRecord::fault(0x06, false, boundary).operand(fixture.operand(1));
                     let expected_record = expected_record.bytes_completed(before).result(u8::from(bad && continuation));
                     fixture.expect(&batch, &expected_record)?;

@@ -65,10 +65,10 @@ pub(super) fn add(list: &mut List) {
         let e = entry(fixture, 0);
         same("the entry", (0x11, true, 0x60_8000), (e.error_code(), e.error_information_valid(), e.error_information()))
     });
-    let hole = list.arena.at(place::LANES);
+    let hole = list.arena.at(place::AREAS);
     let fault = Descriptor::memory_move(hole + 8, list.arena.at(place::OUT1), 64);
     list.fresh(section::EVENT_LOG, "an entry tells a page fault", &wish, move |fixture| {
-        fixture.arena.protect(place::LANES, PAGE, Access::None);
+        fixture.arena.protect(place::AREAS, PAGE, Access::None);
         send(fixture, &fault)?;
         let e = entry(fixture, 0);
         same("code, write, page", (0x03, false, hole >> 12), (e.error_code(), e.write(), e.address() >> 12))
@@ -76,7 +76,7 @@ pub(super) fn add(list: &mut List) {
     let record = hole + 64;
     let nop = Descriptor::nop().with_record(record);
     list.fresh(section::EVENT_LOG, "a record that cannot be written is kept in the log", &wish, move |fixture| {
-        fixture.arena.protect(place::LANES, PAGE, Access::Read);
+        fixture.arena.protect(place::AREAS, PAGE, Access::Read);
         send(fixture, &nop)?;
         let e = entry(fixture, 0);
         same("the entry", (0x1a, true, 0, true, 0x00, HERE, false, 0), who(&e))?;
@@ -88,7 +88,7 @@ pub(super) fn add(list: &mut List) {
     let list_at = list.arena.at(place::LISTS + 0x8000);
     let batch_record = list.arena.at(sample::RECORD);
     list.fresh(section::EVENT_LOG, "a batch follows its member into the log", &wish, move |fixture| {
-        fixture.arena.protect(place::LANES, PAGE, Access::Read);
+        fixture.arena.protect(place::AREAS, PAGE, Access::Read);
         fixture.arena.write_list(list_at, &[Descriptor::nop(), nop, Descriptor::nop()]);
         fixture.arena.clear_record(batch_record);
         send(fixture, &Descriptor::batch(list_at, 3).with_record(batch_record))?;
@@ -111,7 +111,7 @@ pub(super) fn add(list: &mut List) {
     let name = "a fence abandons the rest after a member whose record the log has";
     list.fresh(section::EVENT_LOG, name, &wish, move |fixture| {
         let [fenced, last] = [0, 32].map(|offset| batch_record + 64 + offset);
-        fixture.arena.protect(place::LANES, PAGE, Access::Read);
+        fixture.arena.protect(place::AREAS, PAGE, Access::Read);
         let fence = Descriptor::nop().and_flags(Flags::FENCE).with_record(fenced);
         fixture.arena.write_list(list_at, &[Descriptor::nop(), nop, fence, Descriptor::nop().with_record(last)]);
         for record in [batch_record, fenced, last] {
@@ -234,7 +234,7 @@ pub(super) fn add(list: &mut List) {
             "with page requests off a faulting record is logged with its image",
             &quiet,
             move |fixture| {
-                fixture.arena.protect(place::LANES, PAGE, Access::Read);
+                fixture.arena.protect(place::AREAS, PAGE, Access::Read);
                 send(fixture, &nop)?;
                 let e = entry(fixture, 0);
                 same("code, address, image", (0x1a, record, 1), (e.error_code(), e.address(), e.record().status_code()))

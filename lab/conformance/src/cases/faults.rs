@@ -20,7 +20,7 @@ const BLOCKS: u32 = 24;
 /// One buffer of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operand {
-    pub(super) lane: u64,
+    pub(super) area: u64,
     pub(super) bytes: u32,
     pub(super) write: bool,
     /// Number in fault information; 0 if the specification does not define one.
@@ -55,35 +55,35 @@ pub(super) struct Job {
     prefix: Option<Prefix>,
 }
 
-const LANES: [u64; 3] = [place::LANES, place::LANES + place::LANE, place::LANES + 2 * place::LANE];
+const AREAS: [u64; 3] = [place::AREAS, place::AREAS + place::AREA, place::AREAS + 2 * place::AREA];
 
 impl Job {
     /// Address of an operand.
-    pub(super) fn start(lane: u64, k: u32) -> u64 {
-        lane + BOUNDARY - u64::from(k)
+    pub(super) fn start(area: u64, k: u32) -> u64 {
+        area + BOUNDARY - u64::from(k)
     }
 
     /// Writes all inputs and clears all outputs.
     pub(super) fn prepare(&self, fixture: &Fixture, k: u32) {
-        for (lane, bytes) in self.inputs.iter() {
-            fixture.arena.write(fixture.at(Job::start(*lane, k)), bytes);
+        for (area, bytes) in self.inputs.iter() {
+            fixture.arena.write(fixture.at(Job::start(*area, k)), bytes);
         }
-        for (lane, bytes) in self.outputs.iter().filter(|(lane, _)| self.inputs.iter().all(|(l, _)| l != lane)) {
-            fixture.arena.set(fixture.at(Job::start(*lane, k)), bytes.len() as u64, 0xee);
+        for (area, bytes) in self.outputs.iter().filter(|(area, _)| self.inputs.iter().all(|(l, _)| l != area)) {
+            fixture.arena.set(fixture.at(Job::start(*area, k)), bytes.len() as u64, 0xee);
         }
     }
 }
 
 /// The operations of a device, with buffers that begin `k` bytes before the boundary.
 pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
-    let at = |lane: u64| list.arena.at(Job::start(lane, k));
-    let (a, b, c) = (at(LANES[0]), at(LANES[1]), at(LANES[2]));
+    let at = |area: u64| list.arena.at(Job::start(area, k));
+    let (a, b, c) = (at(AREAS[0]), at(AREAS[1]), at(AREAS[2]));
     let size = SIZE as usize;
     let data = oracle::noise(42, size);
     let pattern = 0x0807_0605_0403_0201u64;
     let repeated: Vec<u8> = (1..=8).cycle().take(size).collect();
-    let input = |lane: usize, bytes: &Vec<u8>| (LANES[lane], bytes.clone());
-    let operand = |lane: usize, bytes: u32, write, id| Operand { lane: LANES[lane], bytes, write, id };
+    let input = |area: usize, bytes: &Vec<u8>| (AREAS[area], bytes.clone());
+    let operand = |area: usize, bytes: u32, write, id| Operand { area: AREAS[area], bytes, write, id };
     let plain = |_: Operand, k: u32| Partial { completed: k, result: 0, specific: Some((0, 0)) };
     let exact: Option<Prefix> = Some((|n| n, true));
     let job = |name, descriptor: Descriptor| Job {
@@ -189,7 +189,7 @@ fn delta_jobs([a, b, c]: [u64; 3], data: &[u8], job: impl Fn(&'static str, Descr
     let room = length + 200;
     // Words 0, 3, 6 …: the number of differing words among the first n.
     let differing = |bytes: u32| (bytes / 8).div_ceil(3);
-    let operand = |lane: usize, bytes, write, id| Operand { lane: LANES[lane], bytes, write, id };
+    let operand = |area: usize, bytes, write, id| Operand { area: AREAS[area], bytes, write, id };
     let create = move |operand: Operand, k: u32| {
         // A fault on the record: the first entry that does not fit ends the operation, at its word.
         let (completed, entries) = if operand.write { (k / 10 * 24, k / 10) } else { (k, differing(k)) };
@@ -202,16 +202,16 @@ fn delta_jobs([a, b, c]: [u64; 3], data: &[u8], job: impl Fn(&'static str, Descr
     vec![
         Job {
             operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, false, 2), operand(2, length, true, 3)],
-            inputs: Rc::new(vec![(LANES[0], data.to_vec()), (LANES[1], new.clone())]),
-            outputs: Rc::new(vec![(LANES[2], record.clone())]),
+            inputs: Rc::new(vec![(AREAS[0], data.to_vec()), (AREAS[1], new.clone())]),
+            outputs: Rc::new(vec![(AREAS[2], record.clone())]),
             last: ExpectedRecord::success().result(1).specific(length.into(), 0),
             partial: Rc::new(create),
             ..job("create delta", Descriptor::create_delta(a, b, SIZE, c, room))
         },
         Job {
             operands: vec![operand(0, length, false, 1), operand(1, SIZE, true, 3)],
-            inputs: Rc::new(vec![(LANES[0], record), (LANES[1], data.to_vec())]),
-            outputs: Rc::new(vec![(LANES[1], new)]),
+            inputs: Rc::new(vec![(AREAS[0], record), (AREAS[1], data.to_vec())]),
+            outputs: Rc::new(vec![(AREAS[1], new)]),
             partial: Rc::new(apply),
             ..job("apply delta", Descriptor::apply_delta(a, length, b, SIZE))
         },
@@ -230,7 +230,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
     };
     let source = |d: Descriptor| d.with_source_dif_flags(1 << 4).with_source_ref_tag(5).with_source_app_tag(9);
     let dest = |d: Descriptor| d.with_dest_dif_flags(1 << 4).with_dest_ref_tag(0x1_0000).with_dest_app_tag(3);
-    let operand = |lane: usize, block: u32, write, id| Operand { lane: LANES[lane], bytes: block * BLOCKS, write, id };
+    let operand = |area: usize, block: u32, write, id| Operand { area: AREAS[area], bytes: block * BLOCKS, write, id };
     // Whole blocks before the boundary, by the buffer that faults; bytes completed count the source.
     let partial = move |src: u32, dst: u32, source: bool, dest: bool| {
         Rc::new(move |operand: Operand, k: u32| {
@@ -244,15 +244,15 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
     vec![
         Job {
             operands: vec![operand(0, 520, false, 1)],
-            inputs: Rc::new(vec![(LANES[0], long.clone())]),
+            inputs: Rc::new(vec![(AREAS[0], long.clone())]),
             last: ExpectedRecord::success().specific(word(from, BLOCKS), 0),
             partial: partial(520, 1, true, false),
             ..job("dif check", source(d(Opcode::DifCheck, 0, 520)))
         },
         Job {
             operands: vec![operand(0, 512, false, 1), operand(1, 520, true, 3)],
-            inputs: Rc::new(vec![(LANES[0], plain.clone())]),
-            outputs: Rc::new(vec![(LANES[1], other.clone())]),
+            inputs: Rc::new(vec![(AREAS[0], plain.clone())]),
+            outputs: Rc::new(vec![(AREAS[1], other.clone())]),
             last: ExpectedRecord::success().specific(0, word(to, BLOCKS)),
             partial: partial(512, 520, false, true),
             prefix: Some((|n| n / 512 * 520, false)),
@@ -260,8 +260,8 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
         },
         Job {
             operands: vec![operand(0, 520, false, 1), operand(1, 512, true, 3)],
-            inputs: Rc::new(vec![(LANES[0], long.clone())]),
-            outputs: Rc::new(vec![(LANES[1], plain)]),
+            inputs: Rc::new(vec![(AREAS[0], long.clone())]),
+            outputs: Rc::new(vec![(AREAS[1], plain)]),
             last: ExpectedRecord::success().specific(word(from, BLOCKS), 0),
             partial: partial(520, 512, true, false),
             prefix: Some((|n| n / 520 * 512, false)),
@@ -269,8 +269,8 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
         },
         Job {
             operands: vec![operand(0, 520, false, 1), operand(1, 520, true, 3)],
-            inputs: Rc::new(vec![(LANES[0], long)]),
-            outputs: Rc::new(vec![(LANES[1], other)]),
+            inputs: Rc::new(vec![(AREAS[0], long)]),
+            outputs: Rc::new(vec![(AREAS[1], other)]),
             last: ExpectedRecord::success().specific(word(from, BLOCKS), word(to, BLOCKS)),
             partial: partial(520, 520, true, true),
             prefix: Some((|n| n, false)),
@@ -283,7 +283,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
 fn compare_partial(fixture: &Fixture, job: &Job, operand: Operand, k: u32, code: u8) -> Verdict {
     let got = fixture.run(&*fixture.portal(crate::subject::PortalWish::of(0))?, &job.descriptor)?;
     let partial = (job.partial)(operand, k);
-    let expected_record = ExpectedRecord::fault(code, operand.write, fixture.at(operand.lane + BOUNDARY));
+    let expected_record = ExpectedRecord::fault(code, operand.write, fixture.at(operand.area + BOUNDARY));
     let expected_record = if operand.id == 0 {
         expected_record.open_info()
     } else {
@@ -304,7 +304,7 @@ fn compare_partial(fixture: &Fixture, job: &Job, operand: Operand, k: u32, code:
 
 fn take_away(fixture: &Fixture, operand: Operand, access: Access) {
     let pages = u64::from(operand.bytes).next_multiple_of(PAGE) + PAGE;
-    fixture.arena.protect(operand.lane + BOUNDARY, pages, access);
+    fixture.arena.protect(operand.area + BOUNDARY, pages, access);
 }
 
 fn boundaries(list: &mut List, wish: &DeviceWish) {
@@ -347,9 +347,9 @@ fn boundaries(list: &mut List, wish: &DeviceWish) {
 fn check_prefix(fixture: &Fixture, job: &Job, k: u32) -> Verdict {
     let Some((bytes_out, nothing_more)) = job.prefix else { return Ok(()) };
     let completed = fixture.arena.record(job.descriptor.completion_address()).bytes_completed();
-    for (lane, expected) in job.outputs.iter() {
+    for (area, expected) in job.outputs.iter() {
         let n = (bytes_out(completed) as usize).min(expected.len());
-        let got = fixture.arena.read(fixture.at(Job::start(*lane, k)), expected.len() as u64);
+        let got = fixture.arena.read(fixture.at(Job::start(*area, k)), expected.len() as u64);
         same_bytes("what is completed", &expected[..n], &got[..n])?;
         if nothing_more && fixture.promises.exact_faults {
             same_bytes("what is not", &vec![0xee; expected.len() - n], &got[n..])?;
@@ -403,7 +403,7 @@ fn wild(list: &mut List, wish: &DeviceWish) {
 /// A difference found before the fault is the result.
 fn difference_first(list: &mut List, wish: &DeviceWish) {
     let k = 200u32;
-    let (a, b) = (list.arena.at(Job::start(LANES[0], k)), list.arena.at(Job::start(LANES[1], k)));
+    let (a, b) = (list.arena.at(Job::start(AREAS[0], k)), list.arena.at(Job::start(AREAS[1], k)));
     let record = list.arena.at(sample::RECORD);
     for (what, d) in
         [("compare", Descriptor::compare(a, b, SIZE)), ("compare pattern", Descriptor::compare_pattern(a, 0, SIZE))]
@@ -415,7 +415,7 @@ fn difference_first(list: &mut List, wish: &DeviceWish) {
                 fixture.arena.set(at, SIZE.into(), 0);
             }
             fixture.arena.write(a + 144, &[1]);
-            fixture.arena.protect(LANES[0] + BOUNDARY, 4 * PAGE, Access::None);
+            fixture.arena.protect(AREAS[0] + BOUNDARY, 4 * PAGE, Access::None);
             let expected_record = ExpectedRecord::success().result(1).bytes_completed(144);
             fixture.expect(&d, &if exact { expected_record } else { expected_record.any_bytes_completed() })
         });
@@ -424,7 +424,7 @@ fn difference_first(list: &mut List, wish: &DeviceWish) {
 
 /// A fault at the CRC's seed, before anything else.
 fn seed(list: &mut List, wish: &DeviceWish) {
-    let bad = list.arena.at(LANES[0] + BOUNDARY + 64);
+    let bad = list.arena.at(AREAS[0] + BOUNDARY + 64);
     for opcode in [Opcode::CrcGeneration, Opcode::CopyCrc] {
         let dst = if opcode == Opcode::CopyCrc { list.arena.at(place::OUT1) } else { 0 };
         let d = Descriptor::dif(opcode, list.arena.at(sample::COUNT), dst, 64)
@@ -432,7 +432,7 @@ fn seed(list: &mut List, wish: &DeviceWish) {
             .with_crc_seed_address(bad)
             .with_record(list.arena.at(sample::RECORD));
         list.script(section::FAULTS, format!("{opcode} whose seed is in a hole"), wish, move |fixture| {
-            fixture.arena.protect(LANES[0] + BOUNDARY, PAGE, Access::None);
+            fixture.arena.protect(AREAS[0] + BOUNDARY, PAGE, Access::None);
             let expected_record =
                 ExpectedRecord::fault(0x03, false, bad).operand(fixture.operand(2)).bytes_completed(0).any_specific();
             fixture.expect(&d, &expected_record)
@@ -446,7 +446,7 @@ fn backward(list: &mut List, wish: &DeviceWish) {
         return;
     }
     let record = list.arena.at(sample::RECORD);
-    let lane = LANES[2];
+    let area = AREAS[2];
     // Source [S, S+0x3000), destination 0x800 higher; the page at BOUNDARY is missing.
     for (what, start, write, access, address, completed, result) in [
         // The missing page is the source's first: everything behind it was copied.
@@ -456,13 +456,13 @@ fn backward(list: &mut List, wish: &DeviceWish) {
         // Read-only in the middle: written down to the end of that page.
         ("middle destination page", BOUNDARY - 0x1000, true, Access::Read, BOUNDARY + 0x1000 - 1, 0x1800, 1),
     ] {
-        let (src, dst) = (list.arena.at(lane + start), list.arena.at(lane + start + 0x800));
+        let (src, dst) = (list.arena.at(area + start), list.arena.at(area + start + 0x800));
         let d = Descriptor::memory_move(src, dst, 0x3000).with_record(record);
-        let missing = list.arena.at(lane + address);
+        let missing = list.arena.at(area + address);
         list.script(section::FAULTS, format!("a backward move with its {what} missing"), wish, move |fixture| {
             let data = oracle::noise(77, 0x3000);
             fixture.arena.write(src, &data);
-            fixture.arena.protect(lane + BOUNDARY, PAGE, access);
+            fixture.arena.protect(area + BOUNDARY, PAGE, access);
             let expected_record =
                 ExpectedRecord::fault(0x03, write, missing).operand(fixture.operand(if write { 3 } else { 1 }));
             let expected_record = expected_record.result(result).bytes_completed(completed);

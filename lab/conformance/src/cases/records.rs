@@ -139,14 +139,14 @@ fn software_error(list: &mut List, wish: &DeviceWish) {
             same("error information", 0x60_8000, error.error_information())
         });
         // A page fault without a record: direction, address, operand.
-        let hole = list.arena.at(place::LANES + 0x1000);
+        let hole = list.arena.at(place::AREAS + 0x1000);
         let output = list.arena.at(place::OUT1);
         for (write, d) in
             [(false, Descriptor::memory_move(hole, output, 64)), (true, Descriptor::memory_move(output, hole, 64))]
         {
             let name = format!("SWERROR tells the page fault of a {place}, write: {write}");
             list.script(section::SWERROR, name, wish, move |fixture| {
-                fixture.arena.protect(place::LANES, 0x4000, Access::None);
+                fixture.arena.protect(place::AREAS, 0x4000, Access::None);
                 let error = cleared(fixture, &d, member, true)?;
                 same("code", 0x03, error.error_code())?;
                 same("R/W", write, error.write())?;
@@ -159,7 +159,7 @@ fn software_error(list: &mut List, wish: &DeviceWish) {
 /// A record that cannot be written ends in SWERROR.
 fn bad_addresses(list: &mut List, wish: &DeviceWish) {
     let arena = list.arena;
-    let hole = arena.at(place::LANES);
+    let hole = arena.at(place::AREAS);
     for (what, address, access) in [
         ("in a hole", hole + 64, Access::None),
         ("on a read-only page", hole + 64, Access::Read),
@@ -172,7 +172,7 @@ fn bad_addresses(list: &mut List, wish: &DeviceWish) {
             let d = Descriptor::nop().with_record(address);
             let name = format!("a record address {what} goes to SWERROR, member: {member}");
             list.script(section::RECORDS, name, wish, move |fixture| {
-                fixture.arena.protect(place::LANES, 0x1000, access);
+                fixture.arena.protect(place::AREAS, 0x1000, access);
                 let error = cleared(fixture, &d, member, false)?;
                 same("code", 0x1a, error.error_code())?;
                 same("R/W", true, error.write())?;

@@ -124,17 +124,17 @@ fn check(fixture: &Fixture, job: &Job, k: u32, resumed: &Resumed) -> Verdict {
         return same_bytes("joined delta records", &job.outputs[0].1, &joined(fixture, &resumed.deltas));
     }
     fixture.compare(&job.last, &resumed.last)?;
-    for (lane, expected) in job.outputs.iter() {
-        let got = fixture.arena.read(fixture.at(Job::start(*lane, k)), expected.len() as u64);
+    for (area, expected) in job.outputs.iter() {
+        let got = fixture.arena.read(fixture.at(Job::start(*area, k)), expected.len() as u64);
         same_bytes("destination", expected, &got)?;
     }
     Ok(())
 }
 
 fn restore_page(fixture: &Fixture, page: u64) {
-    let lanes = fixture.at(place::LANES)..fixture.at(place::LANES + 4 * place::LANE);
+    let areas = fixture.at(place::AREAS)..fixture.at(place::AREAS + 4 * place::AREA);
     // No other page is missing: the loop ends at its limit and the case fails.
-    if lanes.contains(&page) {
+    if areas.contains(&page) {
         fixture.arena.protect(page - fixture.at(0), PAGE, Access::All);
     }
 }
@@ -157,7 +157,7 @@ pub(super) fn add(list: &mut List) {
                     for operand in &operands {
                         let end = (u64::from(operand.bytes - k)).next_multiple_of(PAGE);
                         let access = if operand.write && chosen % 2 == 1 { Access::Read } else { Access::None };
-                        fixture.arena.protect(Job::start(operand.lane, 0), end, access);
+                        fixture.arena.protect(Job::start(operand.area, 0), end, access);
                     }
                     let resumed = resume(fixture, &job.descriptor, |page| restore_page(fixture, page))?;
                     fixture.arena.restore();
@@ -179,7 +179,7 @@ fn overlapping(list: &mut List, wish: &DeviceWish) {
         [(1i64, 20_000u32), (100, 20_000), (4096, 30_000), (5000, 9000), (-1, 20_000), (-777, 20_000), (-4096, 30_000)]
     {
         for from in [0u64, 1, 4095] {
-            let src = list.arena.at(place::LANES + 0x2_0000 + from);
+            let src = list.arena.at(place::AREAS + 0x2_0000 + from);
             let dst = src.checked_add_signed(distance).expect("in the arena");
             let d = Descriptor::memory_move(src, dst, size).with_record(list.arena.at(sample::RECORD));
             for access in [Access::None, Access::Read] {
@@ -189,7 +189,7 @@ fn overlapping(list: &mut List, wish: &DeviceWish) {
                 list.script(section::RESUME, name, wish, move |fixture| {
                     let data = oracle::noise(size.into(), size as usize);
                     fixture.arena.write(src, &data);
-                    fixture.arena.protect(place::LANES + 0x1_0000, 0x2_0000, access);
+                    fixture.arena.protect(place::AREAS + 0x1_0000, 0x2_0000, access);
                     let resumed = resume(fixture, &d, |page| restore_page(fixture, page))?;
                     fixture.arena.restore();
                     if resumed.last.status_code() != 0x01 || resumed.faults == 0 {

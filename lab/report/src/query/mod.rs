@@ -108,7 +108,7 @@ pub struct StageTime {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BlockCounts {
     /// Blocks that were requested.
-    pub asked: u64,
+    pub requested: u64,
     /// Blocks that were not requested, because they are already on the node where their copy would be.
     pub spared: u64,
     /// Blocks read from fast memory.

@@ -172,10 +172,10 @@ pub fn html(result: &QdpResult) -> String {
     let how = result.runs.iter().map(|run| vec![run.name.to_owned(), run.how.to_owned()]);
     page.sentences(&["way", "how it works"], how);
     page.section("What became of the blocks", "Over all executions of each way.");
-    let header = ["way", "asked for", "spared", "hits", "late", "absent", "copies", "bytes", "fallbacks", "evictions"];
+    let header = ["way", "requested", "spared", "hits", "late", "absent", "copies", "bytes", "fallbacks", "evictions"];
     let rows = result.runs.iter().filter(|run| !run.stages.is_empty()).map(|run| {
         let blocks = &run.blocks;
-        let counts = [blocks.asked, blocks.spared, blocks.hits, blocks.late, blocks.absent, blocks.copies];
+        let counts = [blocks.requested, blocks.spared, blocks.hits, blocks.late, blocks.absent, blocks.copies];
         let name = std::iter::once(run.name.to_owned());
         let counts = name.chain(counts.map(|count| count.to_string()));
         let rest = [units::size(blocks.bytes_copied), blocks.fallbacks.to_string(), blocks.evictions.to_string()];

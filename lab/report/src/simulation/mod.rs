@@ -90,7 +90,7 @@ pub struct Pages {
     /// Operands in the page of the previous operand, whose translation engines cache.
     pub remembered: u64,
     /// Pages for which engines asked the IOMMU.
-    pub asked: u64,
+    pub requested: u64,
     /// Those of them for which the IOMMU walked the page tables.
     pub walked: u64,
 }

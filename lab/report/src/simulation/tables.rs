@@ -122,8 +122,8 @@ fn detail(point: &Point) -> String {
         let _ = writeln!(out, "    {:3.0} %  {}", used.share * 100.0, used.what);
     }
     let pages = point.translations;
-    if pages.asked > 0 {
-        let (asked, walked, remembered) = (pages.asked, pages.walked, pages.remembered);
+    if pages.requested > 0 {
+        let (asked, walked, remembered) = (pages.requested, pages.walked, pages.remembered);
         let _ =
             writeln!(out, "  pages: {asked} asked for, {walked} of them walked to; {remembered} times the page before");
     }

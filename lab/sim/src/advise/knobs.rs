@@ -2,7 +2,7 @@
 
 use super::{Plan, WorkPlan, WorkRequest};
 use crate::machine::Machine;
-use crate::work::{NamedValue, Wait};
+use crate::workload::{NamedValue, Wait};
 use telpher_device::WqMode;
 
 /// Plans that differ from a plan in one setting; the simpler ones first.

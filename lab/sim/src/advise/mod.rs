@@ -17,7 +17,7 @@ mod tests;
 
 use crate::machine::Machine;
 use crate::scenario::{LoadOutcome, Outcome, Scenario, ScenarioError};
-use crate::work::NamedValue;
+use crate::workload::NamedValue;
 pub use demand::WorkRequest;
 use knobs::KNOBS;
 pub use plan::{Plan, WorkPlan};

@@ -3,8 +3,8 @@
 use super::WorkRequest;
 use crate::machine::Machine;
 use crate::places::BufferPlacement;
-use crate::scenario::{Layout, Load, Scenario, Workload, lanes};
-use crate::work::{AccessPattern, Arrivals, ExecutedBy, QueueId, Stream, Wait};
+use crate::scenario::{Layout, Load, Scenario, Workload, queue_ids};
+use crate::workload::{AccessPattern, Arrivals, ExecutedBy, QueueId, Stream, Wait};
 use telpher_device::{Capabilities, Config, WqMode};
 
 /// How one piece of work is done.
@@ -147,25 +147,25 @@ impl Plan {
             devices: self.configs(&capabilities, demands)?,
             loads: Vec::new(),
         };
-        let all = lanes(&scenario.devices);
+        let all = queue_ids(&scenario.devices);
         let mut next = 0;
         for (number, (demand, way)) in demands.iter().zip(&self.ways).enumerate() {
             let group = if self.apart { number } else { 0 };
             let mine: Vec<QueueId> =
-                all.iter().filter(|lane| self.group_of(lane.wq, demands) == group).copied().collect();
-            let mut lanes = Vec::new();
+                all.iter().filter(|queue| self.group_of(queue.wq, demands) == group).copied().collect();
+            let mut queues = Vec::new();
             if way.device {
                 let threads = usize::try_from(demand.threads).ok()?;
                 let first = if self.apart { 0 } else { next };
                 if self.mode == WqMode::Dedicated {
-                    lanes = mine.get(first..first + threads)?.to_vec();
+                    queues = mine.get(first..first + threads)?.to_vec();
                     next += threads;
                 } else {
-                    lanes = mine.into_iter().cycle().take(threads).collect();
+                    queues = mine.into_iter().cycle().take(threads).collect();
                 }
-                lanes.first()?;
+                queues.first()?;
             }
-            scenario.loads.push(load(demand, *way, lanes));
+            scenario.loads.push(load(demand, *way, queues));
         }
         Some(scenario)
     }
@@ -255,8 +255,8 @@ impl Plan {
 }
 
 /// The load of a piece of work.
-fn load(demand: &WorkRequest, way: WorkPlan, lanes: Vec<QueueId>) -> Load {
-    let by = lanes.first().map_or(ExecutedBy::Cpu, |lane| ExecutedBy::Device(*lane));
+fn load(demand: &WorkRequest, way: WorkPlan, queues: Vec<QueueId>) -> Load {
+    let by = queues.first().map_or(ExecutedBy::Cpu, |queue| ExecutedBy::Device(*queue));
     let threads = u64::from(demand.threads.max(1));
     // All threads together run enough operations for a percentile, and each thread several times the number that it has
     // at once.
@@ -279,5 +279,5 @@ fn load(demand: &WorkRequest, way: WorkPlan, lanes: Vec<QueueId>) -> Load {
         wait: way.wait,
         ..Stream::of(demand.op, demand.size)
     };
-    Load { name: demand.name.clone(), threads: demand.threads, what: Workload::Stream(stream), lanes, expect: None }
+    Load { name: demand.name.clone(), threads: demand.threads, what: Workload::Stream(stream), queues, expect: None }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rng::Rng;
-use crate::work::Wait;
+use crate::workload::Wait;
 use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
 

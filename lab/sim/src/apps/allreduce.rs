@@ -14,7 +14,7 @@ use super::segments::{Copier, Segments};
 use super::{Report, measure};
 use crate::picos::Picos;
 use crate::places::{BufferPlacement, LineLocation};
-use crate::work::AccessPattern;
+use crate::workload::AccessPattern;
 use crate::world::{Core, Semaphore, World};
 use std::cell::RefCell;
 use std::rc::Rc;

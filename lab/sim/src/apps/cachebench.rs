@@ -9,7 +9,7 @@ use super::{Report, measure};
 use crate::picos::Picos;
 use crate::places::{BufferPlacement, LineLocation};
 use crate::rng::Rng;
-use crate::work::{QueueId, Wait};
+use crate::workload::{QueueId, Wait};
 use crate::world::{Core, Semaphore, World};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -145,16 +145,16 @@ impl Thread {
     }
 
     async fn copy(&self, core: &Core, Job { bytes, queue }: Job) {
-        let Some(lane) = queue else {
+        let Some(queue) = queue else {
             core.software(Opcode::MemoryMove, bytes, self.src.0, self.dst.0).await;
             return;
         };
         let copy: Descriptor =
             World::descriptor(Opcode::MemoryMove, self.src.1, self.dst.1, u32::try_from(bytes).unwrap_or(u32::MAX));
-        let mut given = core.try_submit(lane, copy).await;
+        let mut given = core.try_submit(queue, copy).await;
         for _ in 0..self.app.retries {
             if given.is_none() {
-                given = core.try_submit(lane, copy).await;
+                given = core.try_submit(queue, copy).await;
             }
         }
         let Some(ticket) = given else {

@@ -35,7 +35,7 @@ impl CoreCache {
 
     /// The core reads or writes a line. Returns whether it was cached; it is cached afterwards.
     pub(super) fn touch(&mut self, line: u64) -> bool {
-        // xorshift64.
+        // xorshift64, not `telpher_os::Random`: the predictions in `lab/claims` were made with this sequence.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

@@ -11,13 +11,13 @@
 
 mod memory;
 
-use super::exchange::Exchange;
+use super::page_exchange::Exchange;
 use super::{Report, measure};
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
 use crate::rng::Rng;
 use crate::scenario::Measure;
-use crate::work::QueueId;
+use crate::workload::QueueId;
 use crate::world::{Core, World};
 use memory::Memory;
 use std::cell::RefCell;
@@ -110,7 +110,7 @@ pub struct Gups {
     /// Memory node of the slow tier.
     pub slow: usize,
     /// Queues that copy pages; if empty, the manager's core copies.
-    pub lanes: Vec<QueueId>,
+    pub queues: Vec<QueueId>,
     /// Seed of the random choices.
     pub seed: u64,
 }
@@ -135,7 +135,7 @@ impl Default for Gups {
             lasts: Picos::from_nanos(60_000_000_000),
             fast: 0,
             slow: 1,
-            lanes: Vec::new(),
+            queues: Vec::new(),
             seed: 1,
         }
     }
@@ -382,7 +382,7 @@ impl Manager {
             from: node(what.from),
             to: node(what.to),
             core: self.app.fast,
-            lanes: if number > ABOVE { self.app.lanes.clone() } else { Vec::new() },
+            queues: if number > ABOVE { self.app.queues.clone() } else { Vec::new() },
             // One call, so the parameter `together` has no effect.
             ..Exchange::promoting(1)
         };

@@ -6,7 +6,7 @@ use super::{Report, measure};
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
 use crate::scenario::Measure;
-use crate::work::{AccessPattern, Library, QueueId, Wait};
+use crate::workload::{AccessPattern, Library, QueueId, Wait};
 use crate::world::{Core, World};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -39,7 +39,7 @@ pub struct MigrationOffload {
     /// Calls with more pages than this use the device.
     pub above: u32,
     /// The kernel's queue.
-    pub lane: QueueId,
+    pub queue: QueueId,
 }
 
 /// Most descriptors of a batch: what Linux configures for a queue on request (`max_batch_size`).
@@ -67,8 +67,8 @@ impl Migration {
 
     /// By a device, for calls of more than 32 pages (Baik et al.).
     #[must_use]
-    pub const fn by(self, lane: QueueId) -> Self {
-        Migration { offload: Some(MigrationOffload { above: 32, lane }), ..self }
+    pub const fn by(self, queue: QueueId) -> Self {
+        Migration { offload: Some(MigrationOffload { above: 32, queue }), ..self }
     }
 
     pub(super) fn start(&self, world: &mut World) -> Report {
@@ -90,7 +90,7 @@ impl Migration {
                 let begin = core.now();
                 match self.offload {
                     Some(offload) if pages > offload.above.into() => {
-                        let (given, written) = self.offload(&core, offload.lane, pages, from, to).await;
+                        let (given, written) = self.offload(&core, offload.queue, pages, from, to).await;
                         add(&progress.giving, given.since(begin));
                         add(&progress.device, written.since(given));
                         add(&progress.after, core.now().since(written));
@@ -119,7 +119,7 @@ impl Migration {
 
     /// A device copies: scatter lists and their mapping once a call, independent of the number of batches. Returns when
     /// the device had all of it, and when its last record was written.
-    async fn offload(self, core: &Core, lane: QueueId, pages: u64, from: u64, to: u64) -> (Picos, Picos) {
+    async fn offload(self, core: &Core, queue: QueueId, pages: u64, from: u64, to: u64) -> (Picos, Picos) {
         let copy = |page: u64| {
             let at = page * u64::from(self.page);
             World::descriptor(Opcode::MemoryMove, from + at, to + at, self.page)
@@ -128,7 +128,7 @@ impl Migration {
         let (first, more) = (core.with_library(Library::Kernel), core.with_library(Library::Raw));
         let mut tickets = Vec::new();
         for (number, part) in copies.chunks(MOST_TOGETHER).enumerate() {
-            tickets.push(if number == 0 { &first } else { &more }.submit_batch(lane, part).await);
+            tickets.push(if number == 0 { &first } else { &more }.submit_batch(queue, part).await);
         }
         let (given, mut written) = (core.now(), Picos::ZERO);
         for (number, ticket) in tickets.iter().enumerate() {

@@ -17,7 +17,7 @@ use super::{Report, measure};
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
 use crate::scenario::Measure;
-use crate::work::{Library, NamedValue, QueueId};
+use crate::workload::{Library, NamedValue, QueueId};
 use crate::world::{Barrier, Core, PendingWork, Semaphore, World};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -72,7 +72,7 @@ pub struct Prefetch {
     /// Total number of threads that submit copies; each group has the same number, at least one.
     pub threads: u32,
     /// Queues; each thread uses them in turn, beginning with the first.
-    pub lanes: Vec<QueueId>,
+    pub queues: Vec<QueueId>,
     /// The library of the submissions.
     pub library: Library,
     /// The cache's pages are present. Otherwise devices request them (Block On Fault).
@@ -140,11 +140,11 @@ impl Query {
     /// (§6.1). They cannot be larger, because five runs over fewer chunks do not give the shares of hits in Table 6.2.
     #[must_use]
     pub fn prefetching(b: usize) -> Self {
-        let lanes = (0..4).map(|device| QueueId { device, wq: 0, shared: true }).collect();
+        let queues = (0..4).map(|device| QueueId { device, wq: 0, shared: true }).collect();
         let prefetch = Prefetch {
             to: 8,
             threads: 32,
-            lanes,
+            queues,
             library: Library::Dml,
             mapped: true,
             split: false,
@@ -473,14 +473,14 @@ impl Thread {
     async fn ask(&self, prefetch: &Prefetch, at: u64, bytes: u64) -> Option<PendingWork> {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
-        let lane = *prefetch.lanes.get(number.checked_rem(prefetch.lanes.len())?)?;
+        let queue = *prefetch.queues.get(number.checked_rem(prefetch.queues.len())?)?;
         // Cannot fail: the chunk size is limited where it is chosen.
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
         let copy = World::descriptor(Opcode::MemoryMove, self.run.column + at, self.run.cache + at, size);
         let flags = if prefetch.mapped { Flags::empty() } else { Flags::BLOCK_ON_FAULT };
         let copy = copy.with_flags(copy.flags() | flags);
         loop {
-            if let Some(ticket) = self.core.try_submit(lane, copy).await {
+            if let Some(ticket) = self.core.try_submit(queue, copy).await {
                 return Some(ticket);
             }
             self.run.seen.borrow_mut().refused += 1;
@@ -502,7 +502,7 @@ impl Environment for Thread {
     async fn fetch(&self, chunk: Chunk) {
         let Some(prefetch) = &self.run.query.prefetch else { return };
         self.work().await;
-        let parts = if prefetch.split { prefetch.lanes.len().max(1) as u64 } else { 1 };
+        let parts = if prefetch.split { prefetch.queues.len().max(1) as u64 } else { 1 };
         let (start, len) = (chunk.rows.start * VALUE, (chunk.rows.end - chunk.rows.start) * VALUE);
         let mut tickets = Vec::new();
         for part in 0..parts {

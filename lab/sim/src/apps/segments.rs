@@ -1,7 +1,7 @@
 //! Long copies in segments, by a core or by devices.
 
 use crate::places::BufferPlacement;
-use crate::work::{AccessPattern, Library, QueueId, Wait};
+use crate::workload::{AccessPattern, Library, QueueId, Wait};
 use crate::world::{Core, PendingWork, World};
 use std::cell::Cell;
 use telpher_abi::{Descriptor, Flags, Opcode};
@@ -24,10 +24,10 @@ impl Copier {
 
     /// The same for a process at a node: only devices of its socket, if there are any.
     pub(super) fn near(&self, world: &World, node: usize) -> Copier {
-        let Copier::Devices(lanes) = self else { return Copier::Core };
-        let near = |lane: &&QueueId| world.is_near(lane.device, node);
-        let own: Vec<QueueId> = lanes.iter().filter(near).copied().collect();
-        Copier::Devices(if own.is_empty() { lanes.clone() } else { own })
+        let Copier::Devices(queues) = self else { return Copier::Core };
+        let near = |queue: &&QueueId| world.is_near(queue.device, node);
+        let own: Vec<QueueId> = queues.iter().filter(near).copied().collect();
+        Copier::Devices(if own.is_empty() { queues.clone() } else { own })
     }
 }
 
@@ -69,10 +69,10 @@ impl Segments {
             let piece = left.min(self.piece);
             left -= piece;
             match &self.copier {
-                Copier::Devices(lanes) if !lanes.is_empty() => {
+                Copier::Devices(queues) if !queues.is_empty() => {
                     let turn = self.next.get();
-                    self.next.set((turn + 1) % lanes.len());
-                    tickets.push(walker.submit(lanes[turn], self.descriptor(piece)).await);
+                    self.next.set((turn + 1) % queues.len());
+                    tickets.push(walker.submit(queues[turn], self.descriptor(piece)).await);
                 }
                 _ => walker.software(Opcode::MemoryMove, piece, self.src.0, self.dst.0).await,
             }

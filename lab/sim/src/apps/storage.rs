@@ -11,7 +11,7 @@
 use super::{Report, measure};
 use crate::picos::Picos;
 use crate::places::{BufferPlacement, LineLocation};
-use crate::work::QueueId;
+use crate::workload::QueueId;
 use crate::world::{Core, PendingWork, World};
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -124,7 +124,7 @@ struct Shared {
     disks: Vec<Picos>,
     link: Picos,
     next_disk: usize,
-    next_lane: usize,
+    next_queue: usize,
     done: u64,
     since: Picos,
     until: Picos,
@@ -188,7 +188,7 @@ impl Target {
         let there = BufferPlacement { lines: LineLocation::Memory, ..BufferPlacement::on(core.node()) };
         let app = self.app.clone();
         match &app.digest {
-            DigestBy::Devices(lanes) if !lanes.is_empty() => {
+            DigestBy::Devices(queues) if !queues.is_empty() => {
                 // All other data that has arrived is submitted with it.
                 let mut reads = vec![read];
                 while reads.len() < MOST_TOGETHER
@@ -199,13 +199,13 @@ impl Target {
                     reads.push(other);
                 }
                 self.works(core, self.times.offload * reads.len() as u64).await;
-                let lane = {
-                    let next = &mut self.shared.borrow_mut().next_lane;
-                    *next = (*next + 1) % lanes.len();
-                    lanes[*next]
+                let queue = {
+                    let next = &mut self.shared.borrow_mut().next_queue;
+                    *next = (*next + 1) % queues.len();
+                    queues[*next]
                 };
                 let begun = core.now();
-                let ticket = core.submit_batch(lane, &vec![self.digest; reads.len()]).await;
+                let ticket = core.submit_batch(queue, &vec![self.digest; reads.len()]).await;
                 self.shared.borrow_mut().busy += core.now().since(begun);
                 self.digests.push_back((reads, ticket));
                 return;
@@ -299,7 +299,7 @@ impl Storage {
             disks: vec![Picos::ZERO; app.costs.disks.clamp(1, 1024) as usize],
             link: Picos::ZERO,
             next_disk: 0,
-            next_lane: 0,
+            next_queue: 0,
             done: 0,
             since: Picos::ZERO,
             until: Picos::ZERO,

@@ -8,45 +8,45 @@ use crate::machine::Machine;
 use crate::picos::Picos;
 use crate::profile::{ProfileError, Section};
 use crate::scenario::workload::{named, node};
-use crate::work::QueueId;
+use crate::workload::QueueId;
 
 /// The names of the applications.
 const NAMES: &str = "allreduce, cachebench, exchange, gups, messages, migration, promotion, query, storage and vhost";
 
-/// Reads the application `name` from a section; `lanes` are the queues that it may use.
+/// Reads the application `name` from a section; `queues` are the queues that it may use.
 pub(crate) fn parse(
     section: &Section<'_>,
     name: &str,
-    lanes: &[QueueId],
+    queues: &[QueueId],
     machine: &Machine,
 ) -> Result<App, ProfileError> {
-    let lanes = if by_core(section, lanes)? { &[] } else { lanes };
+    let queues = if by_core(section, queues)? { &[] } else { queues };
     match name {
-        "allreduce" => allreduce(section, lanes).map(App::AllReduce),
-        "cachebench" => cachebench(section, lanes).map(App::CacheBench),
-        "exchange" => exchange(section, lanes, machine).map(App::Exchange),
-        "gups" => gups(section, lanes, machine).map(App::Gups),
-        "messages" => messages(section, lanes).map(App::Messages),
-        "migration" => migration(section, lanes, machine).map(App::Migration),
-        "promotion" => promotion(section, lanes, machine).map(App::Promotion),
-        "query" => query(section, lanes, machine).map(App::Query),
-        "storage" => storage(section, lanes).map(App::Storage),
-        "vhost" => vhost(section, lanes).map(App::Vhost),
+        "allreduce" => allreduce(section, queues).map(App::AllReduce),
+        "cachebench" => cachebench(section, queues).map(App::CacheBench),
+        "exchange" => exchange(section, queues, machine).map(App::Exchange),
+        "gups" => gups(section, queues, machine).map(App::Gups),
+        "messages" => messages(section, queues).map(App::Messages),
+        "migration" => migration(section, queues, machine).map(App::Migration),
+        "promotion" => promotion(section, queues, machine).map(App::Promotion),
+        "query" => query(section, queues, machine).map(App::Query),
+        "storage" => storage(section, queues).map(App::Storage),
+        "vhost" => vhost(section, queues).map(App::Vhost),
         _ => Err(section.wrong("app", format!("is {name}; there are {NAMES}"))),
     }
 }
 
 /// Reads `by`: true if the core does the work that a device could do.
-fn by_core(section: &Section<'_>, lanes: &[QueueId]) -> Result<bool, ProfileError> {
+fn by_core(section: &Section<'_>, queues: &[QueueId]) -> Result<bool, ProfileError> {
     match section.text_if_there("by")? {
         Some("cpu") => Ok(true),
-        None | Some("device") if !lanes.is_empty() => Ok(false),
+        None | Some("device") if !queues.is_empty() => Ok(false),
         _ => Err(section.wrong("by", "is neither cpu, nor device with a queue")),
     }
 }
 
-fn copier(lanes: &[QueueId]) -> Copier {
-    if lanes.is_empty() { Copier::Core } else { Copier::Devices(lanes.to_vec()) }
+fn copier(queues: &[QueueId]) -> Copier {
+    if queues.is_empty() { Copier::Core } else { Copier::Devices(queues.to_vec()) }
 }
 
 /// Reads the table `costs` into `known`; missing keys keep their values.
@@ -62,7 +62,7 @@ fn costs(section: &Section<'_>, known: &mut [(&str, &str, &mut f64)]) -> Result<
     section.end()
 }
 
-fn vhost(section: &Section<'_>, lanes: &[QueueId]) -> Result<Vhost, ProfileError> {
+fn vhost(section: &Section<'_>, queues: &[QueueId]) -> Result<Vhost, ProfileError> {
     let of = Vhost::default();
     let mut costs_read = of.costs;
     let cycles = "cycles";
@@ -80,7 +80,7 @@ fn vhost(section: &Section<'_>, lanes: &[QueueId]) -> Result<Vhost, ProfileError
         ],
     )?;
     let from = section.count_if_there("threshold", 0..=65535, "bytes")?;
-    let copies = match (lanes, from) {
+    let copies = match (queues, from) {
         ([], _) => CopyBy::Core,
         ([first, rest @ ..], from) => {
             let (enqueue, dequeue) = (*first, *rest.first().unwrap_or(first));
@@ -121,7 +121,7 @@ fn shared(section: &Section<'_>) -> Result<SharedMemory, ProfileError> {
     })
 }
 
-fn messages(section: &Section<'_>, lanes: &[QueueId]) -> Result<Messages, ProfileError> {
+fn messages(section: &Section<'_>, queues: &[QueueId]) -> Result<Messages, ProfileError> {
     let of = Messages::default();
     let talk = match section.text_if_there("talk")? {
         None => of.talk,
@@ -133,12 +133,12 @@ fn messages(section: &Section<'_>, lanes: &[QueueId]) -> Result<Messages, Profil
         talk,
         bytes: section.bytes_if_there("size", 1..=1 << 40)?.unwrap_or(of.bytes),
         count: section.count_if_there("count", 1..=1_000_000, "messages")?.map_or(of.count, u64::from),
-        copier: copier(lanes),
+        copier: copier(queues),
         shared: shared(section)?,
     })
 }
 
-fn allreduce(section: &Section<'_>, lanes: &[QueueId]) -> Result<AllReduce, ProfileError> {
+fn allreduce(section: &Section<'_>, queues: &[QueueId]) -> Result<AllReduce, ProfileError> {
     let of = AllReduce::default();
     let compute = if section.has("compute") { section.number("compute", 0.0..=1e6, "ms")? } else { of.compute_ms };
     Ok(AllReduce {
@@ -146,12 +146,12 @@ fn allreduce(section: &Section<'_>, lanes: &[QueueId]) -> Result<AllReduce, Prof
         bytes: section.bytes_if_there("size", 1..=1 << 40)?.unwrap_or(of.bytes),
         count: section.count_if_there("count", 1..=1_000_000, "sums")?.map_or(of.count, u64::from),
         compute_ms: compute,
-        copier: copier(lanes),
+        copier: copier(queues),
         shared: shared(section)?,
     })
 }
 
-fn cachebench(section: &Section<'_>, lanes: &[QueueId]) -> Result<CacheBench, ProfileError> {
+fn cachebench(section: &Section<'_>, queues: &[QueueId]) -> Result<CacheBench, ProfileError> {
     let of = CacheBench::default();
     let cores = section.count_if_there("cores", 1..=1024, "cores")?.unwrap_or(of.cores);
     let (mut work_ns, mut switch) = (of.work_ns, f64::NAN);
@@ -164,20 +164,20 @@ fn cachebench(section: &Section<'_>, lanes: &[QueueId]) -> Result<CacheBench, Pr
         cores,
         threads: section.count_if_there("threads", 1..=4096, "threads")?.unwrap_or(2 * cores),
         copies: section.count_if_there("count", 1..=10_000_000, "copies")?.map_or(of.copies, u64::from),
-        queues: lanes.to_vec(),
+        queues: queues.to_vec(),
         threshold: section.bytes_if_there("threshold", 0..=1 << 31)?.unwrap_or(of.threshold),
         seed: section.count_if_there("seed", 0..=u32::MAX, "")?.map_or(of.seed, u64::from),
         ..of
     })
 }
 
-fn storage(section: &Section<'_>, lanes: &[QueueId]) -> Result<Storage, ProfileError> {
+fn storage(section: &Section<'_>, queues: &[QueueId]) -> Result<Storage, ProfileError> {
     let of = Storage::default();
     let digests = section.flag_if_there("digest")?.unwrap_or(true);
-    let digest = match lanes {
+    let digest = match queues {
         _ if !digests => DigestBy::None,
         [] => DigestBy::Core,
-        lanes => DigestBy::Devices(lanes.to_vec()),
+        queues => DigestBy::Devices(queues.to_vec()),
     };
     let mut costs_read = of.costs;
     costs(
@@ -206,7 +206,7 @@ fn storage(section: &Section<'_>, lanes: &[QueueId]) -> Result<Storage, ProfileE
     })
 }
 
-fn migration(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Migration, ProfileError> {
+fn migration(section: &Section<'_>, queues: &[QueueId], machine: &Machine) -> Result<Migration, ProfileError> {
     let of = Migration::compacting();
     let page = section.bytes_if_there("page", 4096..=2 << 20)?.and_then(|bytes| u32::try_from(bytes).ok());
     let above = section.count_if_there("above", 0..=u32::MAX, "pages")?.unwrap_or(32);
@@ -217,21 +217,21 @@ fn migration(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Res
         core: node(section, "core", machine)?.unwrap_or(of.core),
         from: node(section, "from", machine)?.unwrap_or(of.from),
         to: node(section, "to", machine)?.unwrap_or(of.to),
-        offload: lanes.first().map(|lane| MigrationOffload { above, lane: *lane }),
+        offload: queues.first().map(|queue| MigrationOffload { above, queue: *queue }),
         ..of
     })
 }
 
-fn promotion(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Promotion, ProfileError> {
+fn promotion(section: &Section<'_>, queues: &[QueueId], machine: &Machine) -> Result<Promotion, ProfileError> {
     Ok(Promotion {
         work: Picos::from_nanos(section.count("work", 1..=1_000_000, "ms")? * 1_000_000),
         // Cannot fail: up to 10000.
         slow_percent: u32::try_from(section.count("slow_percent", 100..=10_000, "% of that")?).unwrap_or(100),
-        migration: migration(section, lanes, machine)?,
+        migration: migration(section, queues, machine)?,
     })
 }
 
-fn exchange(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Exchange, ProfileError> {
+fn exchange(section: &Section<'_>, queues: &[QueueId], machine: &Machine) -> Result<Exchange, ProfileError> {
     let page = section.bytes_if_there("page", 4096..=2 << 20)?.unwrap_or(4096);
     if ![4096, 2 << 20].contains(&page) {
         return Err(section.wrong("page", format!("has {page} bytes, not 4k or 2m")));
@@ -244,21 +244,21 @@ fn exchange(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Resu
         core: node(section, "core", machine)?.unwrap_or(of.core),
         from: node(section, "from", machine)?.unwrap_or(of.from),
         to: node(section, "to", machine)?.unwrap_or(of.to),
-        lanes: lanes.to_vec(),
+        queues: queues.to_vec(),
         ..of
     })
 }
 
-fn gups(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Gups, ProfileError> {
+fn gups(section: &Section<'_>, queues: &[QueueId], machine: &Machine) -> Result<Gups, ProfileError> {
     let of = Gups::default();
     let placing = match section.text_if_there("placing")? {
         None => of.placing,
         Some("policy") => PagePlacement::Policy,
         Some("chance") => PagePlacement::Chance { runs: 32 },
-        Some("nobody") => PagePlacement::NotPlaced,
+        Some("none") => PagePlacement::NotPlaced,
         Some("knowing") => PagePlacement::Knowing,
         Some(other) => {
-            return Err(section.wrong("placing", format!("is {other}, not policy, chance, nobody or knowing")));
+            return Err(section.wrong("placing", format!("is {other}, not policy, chance, none or knowing")));
         }
     };
     let percent = |key: &str, of: u32| Ok(section.count_if_there(key, 0..=100, "%")?.unwrap_or(of));
@@ -275,15 +275,15 @@ fn gups(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<G
         lasts: section.count_if_there("seconds", 1..=3600, "s")?.map_or(of.lasts, seconds),
         fast: node(section, "fast", machine)?.unwrap_or(of.fast),
         slow: node(section, "slow", machine)?.unwrap_or(of.slow),
-        lanes: lanes.to_vec(),
+        queues: queues.to_vec(),
         seed: section.count_if_there("seed", 0..=u32::MAX, "")?.map_or(of.seed, u64::from),
         ..of
     })
 }
 
 /// Reads the threads of the published query, with or without prefetching; each group needs at least one of every kind.
-fn query(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Query, ProfileError> {
-    let of = if lanes.is_empty() { Query::of_two_columns() } else { Query::prefetching(0) };
+fn query(section: &Section<'_>, queues: &[QueueId], machine: &Machine) -> Result<Query, ProfileError> {
+    let of = if queues.is_empty() { Query::of_two_columns() } else { Query::prefetching(0) };
     let groups = section.count_if_there("groups", 1..=1024, "groups")?.unwrap_or(of.groups);
     let threads = |key: &str, of: u32| {
         let threads = section.count_if_there(key, 1..=65536, "threads")?.unwrap_or(of);
@@ -302,7 +302,7 @@ fn query(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<
         Some(of) => Some(Prefetch {
             to: there("to", of.to)?,
             threads: threads("fetchers", of.threads)?,
-            lanes: lanes.to_vec(),
+            queues: queues.to_vec(),
             library: named(section, "library", of.library)?,
             mapped: section.flag_if_there("mapped")?.unwrap_or(of.mapped),
             split: section.flag_if_there("split")?.unwrap_or(of.split),
@@ -348,9 +348,9 @@ mod tests {
 
     #[test]
     fn every_field_is_read_from_the_file() {
-        let lane = |wq| QueueId { device: 0, wq, shared: true };
-        let queues = "queues = [\"wq0.1\", \"wq0.3\"]";
-        let two = vec![lane(1), lane(3)];
+        let queue = |wq| QueueId { device: 0, wq, shared: true };
+        let key = "queues = [\"wq0.1\", \"wq0.3\"]";
+        let two = vec![queue(1), queue(3)];
         let messages = Messages {
             talk: MessagePattern::Stream,
             bytes: 65536,
@@ -358,29 +358,27 @@ mod tests {
             copier: Copier::Devices(two.clone()),
             ..Messages::default()
         };
-        let read = app(&format!("app = \"messages\"\ntalk = \"stream\"\nsize = \"64k\"\ncount = 7\n{queues}"));
+        let read = app(&format!("app = \"messages\"\ntalk = \"stream\"\nsize = \"64k\"\ncount = 7\n{key}"));
         assert_eq!(read, Ok(App::Messages(messages)));
         let sum = AllReduce { ranks: 8, compute_ms: 1.5, ..AllReduce::default() };
         assert_eq!(app("app = \"allreduce\"\nby = \"cpu\"\nranks = 8\ncompute = 1.5"), Ok(App::AllReduce(sum)));
         let cache = CacheBench { cores: 3, threads: 6, threshold: 4096, queues: two.clone(), ..CacheBench::default() };
-        let read = app(&format!("app = \"cachebench\"\ncores = 3\nthreshold = 4096\n{queues}"));
+        let read = app(&format!("app = \"cachebench\"\ncores = 3\nthreshold = 4096\n{key}"));
         assert_eq!(read, Ok(App::CacheBench(cache)));
         let storage = Storage { bytes: 131_072, digest: DigestBy::Devices(two), ..Storage::default() };
-        assert_eq!(app(&format!("app = \"storage\"\nsize = \"128k\"\n{queues}")), Ok(App::Storage(storage)));
-        let lane = |wq| QueueId { device: 0, wq, shared: true };
+        assert_eq!(app(&format!("app = \"storage\"\nsize = \"128k\"\n{key}")), Ok(App::Storage(storage)));
         let pages = Migration { pages: 64, to: 1, together: 16, ..Migration::compacting() };
         let read = app("app = \"migration\"\nby = \"cpu\"\npages = 64\nto = 1\ntogether = 16");
         assert_eq!(read, Ok(App::Migration(pages)));
         let pages =
-            Migration { offload: Some(MigrationOffload { above: 8, lane: lane(1) }), ..Migration::compacting() };
+            Migration { offload: Some(MigrationOffload { above: 8, queue: queue(1) }), ..Migration::compacting() };
         let promotion = Promotion { work: Picos::from_nanos(5_000_000), slow_percent: 150, migration: pages };
-        let read = app(&format!("app = \"promotion\"\nwork = 5\nslow_percent = 150\nabove = 8\n{queues}"));
+        let read = app(&format!("app = \"promotion\"\nwork = 5\nslow_percent = 150\nabove = 8\n{key}"));
         assert_eq!(read, Ok(App::Promotion(promotion)));
         let way = Exchange { pages: 9, neighbours: false, to: 1, from: 0, ..Exchange::promoting(3) };
-        let read = app(&format!(
-            "app = \"exchange\"\npages = 9\ntogether = 3\nneighbours = false\nfrom = 0\nto = 1\n{queues}"
-        ));
-        assert_eq!(read, Ok(App::Exchange(way.by(vec![lane(1), lane(3)]))));
+        let read =
+            app(&format!("app = \"exchange\"\npages = 9\ntogether = 3\nneighbours = false\nfrom = 0\nto = 1\n{key}"));
+        assert_eq!(read, Ok(App::Exchange(way.by(vec![queue(1), queue(3)]))));
         let read = app("app = \"exchange\"\nby = \"cpu\"\npage = \"2m\"");
         assert_eq!(read, Ok(App::Exchange(Exchange::promoting_huge(1))));
         let placing = PagePlacement::Knowing;
@@ -398,24 +396,22 @@ mod tests {
         assert_eq!(app(&format!("app = \"query\"\nby = \"cpu\"\n{keys}")), Ok(App::Query(plain)));
         let read = app(&format!(
             "app = \"query\"\nto = 2\nmapped = false\nfetchers = 64\nsplit = true\nspread = true\n\
-             relaxed = false\nlate = \"poll\"\n{queues}"
+             relaxed = false\nlate = \"poll\"\n{key}"
         ));
         let Ok(App::Query(Query { prefetch: Some(prefetch), .. })) = read else { panic!("{read:?}") };
-        let library = crate::work::Library::Dml;
-        let lanes = vec![lane(1), lane(3)];
+        let library = crate::workload::Library::Dml;
+        let queues = vec![queue(1), queue(3)];
         let late = LateCopy::Poll;
         let (mapped, relaxed, split, spread) = (false, false, true, true);
-        assert_eq!(prefetch, Prefetch { to: 2, threads: 64, lanes, library, mapped, split, spread, relaxed, late });
+        assert_eq!(prefetch, Prefetch { to: 2, threads: 64, queues, library, mapped, split, spread, relaxed, late });
         let none = Storage { digest: DigestBy::None, ..Storage::default() };
         assert_eq!(app("app = \"storage\"\ndigest = false"), Ok(App::Storage(none)));
-        let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\npacket = 64\n{queues}")) else {
+        let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\npacket = 64\n{key}")) else { panic!("a switch") };
+        assert_eq!(switch.copies, CopyBy::Device { enqueue: queue(1), dequeue: queue(3) });
+        let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\nthreshold = 300\n{key}")) else {
             panic!("a switch")
         };
-        assert_eq!(switch.copies, CopyBy::Device { enqueue: lane(1), dequeue: lane(3) });
-        let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\nthreshold = 300\n{queues}")) else {
-            panic!("a switch")
-        };
-        assert_eq!(switch.copies, CopyBy::Hybrid { from: 300, enqueue: lane(1), dequeue: lane(3) });
+        assert_eq!(switch.copies, CopyBy::Hybrid { from: 300, enqueue: queue(1), dequeue: queue(3) });
     }
 
     #[test]

@@ -307,7 +307,7 @@ mod tests {
         let known = |table: &str| {
             // The last table of the profile is a node.
             let (text, change) = match table {
-                "[node]" => (format!("{text}\nnobody = 1\n"), String::new()),
+                "[node]" => (format!("{text}\nunknown = 1\n"), String::new()),
                 "" => (text.to_owned(), "unknown_key = 1".to_owned()),
                 table => (text.to_owned(), format!("{table}.unknown_key = 1")),
             };
@@ -393,8 +393,8 @@ mod tests {
         assert!(wrong.starts_with("mine.toml, line 5: submit.enqcmd_ns is -1"), "{wrong}");
         let unknown = of(&format!("{head}[submit]\nenqcmd_us = 1\n"));
         assert!(unknown.starts_with("mine.toml, line 4: submit.enqcmd_us is not a parameter"), "{unknown}");
-        let no_base = of("name = \"mine\"\nbase = \"nobody\"\n");
-        assert!(no_base.starts_with("mine.toml, line 2: base is nobody, which is no built-in profile"), "{no_base}");
+        let no_base = of("name = \"mine\"\nbase = \"missing\"\n");
+        assert!(no_base.starts_with("mine.toml, line 2: base is missing, which is no built-in profile"), "{no_base}");
         let node = of(&format!("{head}[[node]]\nsocket = 0\n"));
         assert!(node.starts_with("mine.toml, line 3: node[0].read_gb_s is missing"), "{node}");
     }

@@ -4,11 +4,11 @@
 //! wait for a full pipe is busy too. If nothing is busy, the load waits: each operation has its latency, and too few
 //! are in flight.
 
-use super::legal::{number, queue};
+use super::legal::{configured_queue, number};
 use super::{LoadOutcome, Outcome, Scenario};
 use crate::machine::Machine;
 use crate::picos::Picos;
-use crate::work::{Arrivals, ExecutedBy, NamedValue, QueueId, Stream};
+use crate::workload::{Arrivals, ExecutedBy, NamedValue, QueueId, Stream};
 use crate::world::{Resource, TimeBreakdown};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -99,12 +99,12 @@ impl fmt::Display for Bottleneck {
 type Engine = (usize, usize);
 
 /// The groups of some queues, each as its engines.
-fn groups(scenario: &Scenario, lanes: &[QueueId]) -> BTreeSet<Vec<Engine>> {
+fn groups(scenario: &Scenario, queues: &[QueueId]) -> BTreeSet<Vec<Engine>> {
     let mut behind = BTreeSet::new();
-    for lane in lanes {
-        let device = usize::from(lane.device);
+    for queue in queues {
+        let device = usize::from(queue.device);
         for group in scenario.devices.get(device).into_iter().flat_map(|config| &config.groups) {
-            if group.grouped_workqueues.iter().any(|wq| number(&wq.dev) == Some(lane.wq)) {
+            if group.grouped_workqueues.iter().any(|wq| number(&wq.dev) == Some(queue.wq)) {
                 let engines = group.grouped_engines.iter();
                 behind.insert(engines.filter_map(|engine| Some((device, number(&engine.dev)?))).collect());
             }
@@ -115,19 +115,19 @@ fn groups(scenario: &Scenario, lanes: &[QueueId]) -> BTreeSet<Vec<Engine>> {
 
 /// The bottleneck of a load of a scenario.
 pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Bottleneck {
-    let mut lanes = scenario.queues_of(&scenario.loads[number]);
+    let mut queues = scenario.queues_of(&scenario.loads[number]);
     let idle =
         |(device, engine): &Engine| outcome.share(Resource::FrontEnd { device: *device, engine: *engine }) == 0.0;
-    if matches!(stream.by, ExecutedBy::Mover(_)) && groups(scenario, &lanes).iter().flatten().all(idle) {
+    if matches!(stream.by, ExecutedBy::Mover(_)) && groups(scenario, &queues).iter().flatten().all(idle) {
         // All operations stayed on the core.
-        lanes.clear();
+        queues.clear();
     }
     let mut busiest = Bottleneck { limit: Limit::Latency, what: String::new(), share: 0.0, help: String::new() };
     let load = &outcome.loads[number];
     // Loads end at different times; shares are relative to this load's time.
     let longer = outcome.took.as_secs_f64() / load.elapsed.as_secs_f64().max(1e-15);
-    let there = lanes.is_empty() || scenario.loads.len() == 1 || spent_at_devices(&load.timeline) >= THERE;
-    for mut found in candidates(scenario, outcome, number, stream, &lanes) {
+    let there = queues.is_empty() || scenario.loads.len() == 1 || spent_at_devices(&load.timeline) >= THERE;
+    for mut found in candidates(scenario, outcome, number, stream, &queues) {
         let share = busiest.share;
         let before = match found.limit {
             // A core that executes operations is busy while its bytes wait, however narrow the pipe. It is the only
@@ -150,7 +150,7 @@ pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: 
     if busiest.share >= BUSY || busiest.limit == Limit::Cpu {
         return busiest;
     }
-    waiting(scenario, load, stream, &lanes)
+    waiting(scenario, load, stream, &queues)
 }
 
 /// The share of its time that a load's work waits for devices. If it is small, the load is not affected by a device
@@ -178,7 +178,7 @@ fn candidates(
     outcome: &Outcome,
     number: usize,
     stream: &Stream,
-    lanes: &[QueueId],
+    queues: &[QueueId],
 ) -> Vec<Bottleneck> {
     let machine = &scenario.machine;
     let pipe = |limit: Limit, what: Resource, help: &str| Bottleneck {
@@ -193,24 +193,24 @@ fn candidates(
         pipe(Limit::Memory, Resource::Node(stream.dst.node), nearer),
     ];
     for socket in 0..=machine.nodes.iter().map(|node| node.socket).max().unwrap_or(0) {
-        if crosses(machine, stream, lanes, socket) {
+        if crosses(machine, stream, queues, socket) {
             let help = "buffers on the device's socket, or a device on theirs, would help";
             found.push(pipe(Limit::Link, Resource::Link(socket), help));
         }
     }
     let timeline = &outcome.loads[number].timeline;
     let cores = outcome.share(Resource::Cores(number));
-    if lanes.is_empty() {
+    if queues.is_empty() {
         let help = "more threads would help, or a device".to_owned();
         found.push(Bottleneck { limit: Limit::Cpu, what: "the core that does the work".into(), share: cores, help });
         return found;
     }
-    let devices: BTreeSet<usize> = lanes.iter().map(|lane| usize::from(lane.device)).collect();
+    let devices: BTreeSet<usize> = queues.iter().map(|queue| usize::from(queue.device)).collect();
     for of in [Resource::DeviceThrough, Resource::DeviceReads, Resource::DeviceWrites] {
         found.push(device(machine, outcome, &devices, of));
     }
-    found.extend(engines_behind(scenario, outcome, lanes));
-    found.push(submitting(timeline, lanes, stream, cores));
+    found.extend(engines_behind(scenario, outcome, queues));
+    found.push(submitting(timeline, queues, stream, cores));
     found
 }
 
@@ -240,8 +240,8 @@ fn mean(shares: impl ExactSizeIterator<Item = f64>) -> f64 {
 }
 
 /// The engines of the busiest group together: where one of them is idle, another is no limit.
-fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[QueueId]) -> Vec<Bottleneck> {
-    let behind = groups(scenario, lanes);
+fn engines_behind(scenario: &Scenario, outcome: &Outcome, queues: &[QueueId]) -> Vec<Bottleneck> {
+    let behind = groups(scenario, queues);
     let all = usize::from(scenario.capabilities.eng_cap.engines());
     let of = |limit: Limit, part: &str, resource: fn(usize, usize) -> Resource, other: &str| {
         let shares =
@@ -268,8 +268,8 @@ fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[QueueId]) -> 
     front.into_iter().chain(data).collect()
 }
 
-fn submitting(timeline: &TimeBreakdown, lanes: &[QueueId], stream: &Stream, share: f64) -> Bottleneck {
-    let enqcmd = lanes.iter().any(|lane| lane.shared) && timeline.submitting > timeline.prepare;
+fn submitting(timeline: &TimeBreakdown, queues: &[QueueId], stream: &Stream, share: f64) -> Bottleneck {
+    let enqcmd = queues.iter().any(|queue| queue.shared) && timeline.submitting > timeline.prepare;
     let batches = if stream.batch > 1 { "larger batches" } else { "batches" };
     let (limit, what, help) = if enqcmd {
         let help = format!("a dedicated queue, {batches} or more threads would help");
@@ -284,16 +284,16 @@ fn submitting(timeline: &TimeBreakdown, lanes: &[QueueId], stream: &Stream, shar
 }
 
 /// True if bytes of the load leave this socket.
-fn crosses(machine: &Machine, stream: &Stream, lanes: &[QueueId], socket: usize) -> bool {
+fn crosses(machine: &Machine, stream: &Stream, queues: &[QueueId], socket: usize) -> bool {
     let at = |node: usize| machine.nodes.get(node).map(|node| node.socket);
-    let device = lanes.first().and_then(|lane| machine.devices.get(usize::from(lane.device)));
+    let device = queues.first().and_then(|queue| machine.devices.get(usize::from(queue.device)));
     let own = at(*device.unwrap_or(&stream.core));
     let here = Some(socket);
     at(stream.src.node) != own && at(stream.src.node) == here || at(stream.dst.node) != own && own == here
 }
 
 /// Nothing is busy: what the load waits for.
-fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, lanes: &[QueueId]) -> Bottleneck {
+fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, queues: &[QueueId]) -> Bottleneck {
     let timeline = &load.timeline;
     if stream.arrivals != Arrivals::Closed {
         return Bottleneck {
@@ -303,12 +303,12 @@ fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, lanes: &[Qu
             help: "the device or core could do more".into(),
         };
     }
-    let size = lanes.first().and_then(|lane| {
-        let config = scenario.devices.get(usize::from(lane.device))?;
-        Some(queue(config, lane.wq)?.size)
+    let size = queues.first().and_then(|queue| {
+        let config = scenario.devices.get(usize::from(queue.device))?;
+        Some(configured_queue(config, queue.wq)?.size)
     });
     // A descriptor that an engine has taken is no longer in a shared queue.
-    let shared = lanes.iter().any(|lane| lane.shared);
+    let shared = queues.iter().any(|queue| queue.shared);
     let full = if shared { is_refused_often(load) } else { matches!(stream.by, ExecutedBy::Device(_)) };
     if let Some(size) = size.filter(|size| full && *size < stream.depth) {
         let full = if timeline.retries > 0 { ", which refuses further submissions" } else { "" };

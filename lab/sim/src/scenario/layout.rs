@@ -1,6 +1,6 @@
 //! Device layouts: numbers of groups, queues and engines, from which configurations are made.
 
-use crate::work::QueueId;
+use crate::workload::QueueId;
 use telpher_device::{Capabilities, Config, EngineConfig, GroupConfig, WqConfig, WqMode};
 
 /// Devices with identical groups.
@@ -51,19 +51,19 @@ impl Layout {
 /// All queues of some devices, ordered by their position within the device, so that consecutive queues are on different
 /// devices.
 #[must_use]
-pub fn lanes(devices: &[Config]) -> Vec<QueueId> {
-    let mut lanes = Vec::new();
+pub fn queue_ids(devices: &[Config]) -> Vec<QueueId> {
+    let mut queues = Vec::new();
     for (device, config) in (0..).zip(devices) {
         let groups = config.groups.iter().flat_map(|group| &group.grouped_workqueues);
         let mut of: Vec<QueueId> = groups
             .filter_map(|wq| Some((wq.dev.rsplit('.').next()?.parse().ok()?, wq.mode == WqMode::Shared)))
             .map(|(wq, shared)| QueueId { device, wq, shared })
             .collect();
-        of.sort_by_key(|lane| lane.wq);
-        lanes.extend(of.into_iter().enumerate());
+        of.sort_by_key(|queue| queue.wq);
+        queues.extend(of.into_iter().enumerate());
     }
-    lanes.sort_by_key(|(turn, lane)| (*turn, lane.device));
-    lanes.into_iter().map(|(_, lane)| lane).collect()
+    queues.sort_by_key(|(turn, queue)| (*turn, queue.device));
+    queues.into_iter().map(|(_, queue)| queue).collect()
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
         let configs = layout.configs(&Preset::Spr.capabilities());
         let sizes = configs.iter().flat_map(|config| &config.groups).flat_map(|group| &group.grouped_workqueues);
         assert_eq!(sizes.map(|wq| wq.size).collect::<Vec<_>>(), [32; 8]);
-        let order: Vec<_> = lanes(&configs).iter().map(|lane| (lane.device, lane.wq)).collect();
+        let order: Vec<_> = queue_ids(&configs).iter().map(|queue| (queue.device, queue.wq)).collect();
         assert_eq!(order[..4], [(0, 0), (1, 0), (0, 1), (1, 1)]);
     }
 }

@@ -1,7 +1,7 @@
 //! Checks before the simulation: what the machine lacks and what a device would refuse.
 
 use super::{Load, Scenario, ScenarioError, Workload};
-use crate::work::{ExecutedBy, QueueId, Stream};
+use crate::workload::{ExecutedBy, QueueId, Stream};
 use telpher_abi::{Opcode, Status};
 use telpher_device::{Config, WqConfig, WqMode};
 
@@ -84,22 +84,22 @@ impl Scenario {
         if matches!(stream.by, ExecutedBy::Mover(_)) && stream.batch > 1 {
             return Err(format!("batch is {}, but a mover's simulated threads submit single operations", stream.batch));
         }
-        for lane in self.queues_of(load) {
-            self.lane(lane, stream)?;
+        for queue in self.queues_of(load) {
+            self.queue(queue, stream)?;
         }
         Ok(())
     }
 
     /// Checks a stream against the configuration of a queue, and names the device's answer.
-    fn lane(&self, lane: QueueId, stream: &Stream) -> Result<(), String> {
-        let QueueId { device, wq, shared } = lane;
+    fn queue(&self, queue: QueueId, stream: &Stream) -> Result<(), String> {
+        let QueueId { device, wq, shared } = queue;
         let Some(config) = self.devices.get(usize::from(device)) else {
             return Err(format!(
                 "wq{device}.{wq} is a queue of dsa{device}, and {} are configured",
                 self.devices.len()
             ));
         };
-        let Some(queue) = queue(config, wq) else {
+        let Some(queue) = configured_queue(config, wq) else {
             let there: Vec<String> = queues(config).map(|(wq, _)| format!("wq{device}.{wq}")).collect();
             return Err(format!("wq{device}.{wq} is not configured; there are {}", there.join(", ")));
         };
@@ -133,7 +133,7 @@ pub(super) fn queues(config: &Config) -> impl Iterator<Item = (usize, &WqConfig)
 }
 
 /// The queue with this number.
-pub(super) fn queue(config: &Config, wq: usize) -> Option<&WqConfig> {
+pub(super) fn configured_queue(config: &Config, wq: usize) -> Option<&WqConfig> {
     queues(config).find(|(number, _)| *number == wq).map(|(_, queue)| queue)
 }
 

@@ -13,10 +13,10 @@ pub(crate) mod workload;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;
-use crate::work::{ExecutedBy, QueueId, Stream};
+use crate::workload::{ExecutedBy, QueueId, Stream};
 use crate::world::{Chase, World};
 pub use bottleneck::{Bottleneck, Limit};
-pub use layout::{Layout, lanes};
+pub use layout::{Layout, queue_ids};
 pub use outcome::{LoadOutcome, Measure, Outcome, ResourceUse};
 use telpher_device::{Capabilities, Config, Preset, StartError};
 pub use workload::{WorkloadError, WorkloadHeader};
@@ -44,7 +44,7 @@ pub struct Load {
     /// The workload of each thread.
     pub what: Workload,
     /// Queues that its threads use in turn; the stream's queue if empty. A mover uses all queues, a core none.
-    pub lanes: Vec<QueueId>,
+    pub queues: Vec<QueueId>,
     /// The expected bottleneck, if any.
     pub expect: Option<Limit>,
 }
@@ -110,14 +110,14 @@ impl Scenario {
     /// Adds a load.
     #[must_use]
     pub fn with(mut self, name: &str, threads: u32, what: Workload) -> Self {
-        self.loads.push(Load { name: name.to_owned(), threads, what, lanes: Vec::new(), expect: None });
+        self.loads.push(Load { name: name.to_owned(), threads, what, queues: Vec::new(), expect: None });
         self
     }
 
     /// Adds a load whose threads use these queues in turn.
     #[must_use]
-    pub fn with_lanes(mut self, name: &str, threads: u32, stream: Stream, lanes: Vec<QueueId>) -> Self {
-        self.loads.push(Load { name: name.to_owned(), threads, what: Workload::Stream(stream), lanes, expect: None });
+    pub fn with_lanes(mut self, name: &str, threads: u32, stream: Stream, queues: Vec<QueueId>) -> Self {
+        self.loads.push(Load { name: name.to_owned(), threads, what: Workload::Stream(stream), queues, expect: None });
         self
     }
 
@@ -125,10 +125,10 @@ impl Scenario {
     #[must_use]
     pub fn queues_of(&self, load: &Load) -> Vec<QueueId> {
         match &load.what {
-            Workload::Stream(Stream { by: ExecutedBy::Mover(_), .. }) => lanes(&self.devices),
-            Workload::Stream(Stream { by: ExecutedBy::Device(lane), .. }) if load.lanes.is_empty() => vec![*lane],
+            Workload::Stream(Stream { by: ExecutedBy::Mover(_), .. }) => queue_ids(&self.devices),
+            Workload::Stream(Stream { by: ExecutedBy::Device(queue), .. }) if load.queues.is_empty() => vec![*queue],
             Workload::Stream(Stream { by: ExecutedBy::Device(_), .. }) => {
-                load.lanes.iter().take(load.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
+                load.queues.iter().take(load.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
             }
             _ => Vec::new(),
         }
@@ -156,9 +156,11 @@ impl Scenario {
             world.begin_load();
             running.push(match &load.what {
                 Workload::Stream(stream) => {
-                    let mut lanes = load.lanes.iter().cycle().map(|lane| ExecutedBy::Device(*lane));
+                    let mut queues = load.queues.iter().cycle().map(|queue| ExecutedBy::Device(*queue));
                     let mut thread = |_| match stream.by {
-                        ExecutedBy::Device(_) => world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream }),
+                        ExecutedBy::Device(_) => {
+                            world.add(Stream { by: queues.next().unwrap_or(stream.by), ..*stream })
+                        }
                         ExecutedBy::Cpu | ExecutedBy::Mover(_) => world.add(*stream),
                     };
                     Running::Threads((0..load.threads).map(&mut thread).collect())

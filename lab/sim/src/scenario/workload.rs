@@ -5,7 +5,7 @@ use crate::apps;
 use crate::machine::Machine;
 use crate::places::{BufferPlacement, LineLocation};
 use crate::profile::{Layer, ProfileError, Section, Source};
-use crate::work::{Arrivals, ExecutedBy, MoverSettings, NamedValue, QueueId, Sizes, Stream};
+use crate::workload::{Arrivals, ExecutedBy, MoverSettings, NamedValue, QueueId, Sizes, Stream};
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, WqMode};
 use telpher_mover::Policy;
@@ -114,15 +114,15 @@ fn layout(root: &Section<'_>) -> Result<Layout, ProfileError> {
 
 fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError> {
     let name = section.text("name")?.to_owned();
-    let lanes = lanes(section, scenario)?;
+    let queues = queues(section, scenario)?;
     if let Some(app) = section.text_if_there("app")? {
-        let app = apps::parse(section, app, &lanes, &scenario.machine)?;
-        return Ok(Load { name, threads: 1, what: Workload::App(app), lanes: Vec::new(), expect: None });
+        let app = apps::parse(section, app, &queues, &scenario.machine)?;
+        return Ok(Load { name, threads: 1, what: Workload::App(app), queues: Vec::new(), expect: None });
     }
     let threads = section.count_if_there("threads", 1..=65536, "threads")?.unwrap_or(1);
-    let stream = stream(section, scenario, &lanes)?;
-    let lanes = match stream.by {
-        ExecutedBy::Device(_) => lanes,
+    let stream = stream(section, scenario, &queues)?;
+    let queues = match stream.by {
+        ExecutedBy::Device(_) => queues,
         ExecutedBy::Mover(_) if section.has("queues") => {
             return Err(section.wrong("queues", "is set, but a mover uses all configured queues"));
         }
@@ -132,24 +132,24 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
         None => None,
         Some(_) => Some(named(section, "expect", Limit::Latency)?),
     };
-    Ok(Load { name, threads, what: Workload::Stream(stream), lanes, expect })
+    Ok(Load { name, threads, what: Workload::Stream(stream), queues, expect })
 }
 
 /// The queues in `queues`, or the first configured queue.
-fn lanes(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<QueueId>, ProfileError> {
-    let there = super::lanes(&scenario.devices);
+fn queues(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<QueueId>, ProfileError> {
+    let there = super::queue_ids(&scenario.devices);
     let Some(names) = section.texts_if_there("queues")? else { return Ok(there.into_iter().take(1).collect()) };
-    let lane = |name: &&str| {
-        let of = |lane: &&QueueId| format!("wq{}.{}", lane.device, lane.wq) == *name;
+    let queue = |name: &&str| {
+        let of = |queue: &&QueueId| format!("wq{}.{}", queue.device, queue.wq) == *name;
         there.iter().find(of).copied().ok_or_else(|| {
-            let known: Vec<String> = there.iter().map(|lane| format!("wq{}.{}", lane.device, lane.wq)).collect();
+            let known: Vec<String> = there.iter().map(|queue| format!("wq{}.{}", queue.device, queue.wq)).collect();
             section.wrong("queues", format!("has {name}, which is not configured; there are {}", known.join(", ")))
         })
     };
-    names.iter().map(lane).collect()
+    names.iter().map(queue).collect()
 }
 
-fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[QueueId]) -> Result<Stream, ProfileError> {
+fn stream(section: &Section<'_>, scenario: &Scenario, queues: &[QueueId]) -> Result<Stream, ProfileError> {
     let op = op(section)?;
     // Cannot fail: up to 2 GiB.
     let size = u32::try_from(section.bytes_if_there("size", 1..=1 << 31)?.unwrap_or(4096)).unwrap_or(u32::MAX);
@@ -157,7 +157,7 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[QueueId]) -> Resu
         section.bytes("size", 1..=1 << 31)?;
     }
     let of = Stream::of(op, size);
-    let first = lanes.first().map_or(ExecutedBy::DEDICATED, |lane| ExecutedBy::Device(*lane));
+    let first = queues.first().map_or(ExecutedBy::DEDICATED, |queue| ExecutedBy::Device(*queue));
     let by = match section.text_if_there("by")? {
         None | Some("device") => first,
         Some("cpu") => ExecutedBy::Cpu,
@@ -288,7 +288,7 @@ fn place(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::SubmitBy;
+    use crate::workload::SubmitBy;
     use telpher_device::Preset;
     use telpher_mover::{Route, Split};
 
@@ -341,13 +341,13 @@ policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = 
         assert_eq!((scenario.devices.len(), scenario.loads.len()), (2, 3));
         assert_eq!(scenario.devices[1].groups[0].grouped_workqueues[1].size, 16);
         let [copies, beside, either] = &scenario.loads[..] else { panic!("three loads") };
-        let lane = |device, wq| QueueId { device, wq, shared: true };
-        assert_eq!((copies.threads, &copies.lanes), (3, &vec![lane(1, 1), lane(0, 0)]));
+        let queue = |device, wq| QueueId { device, wq, shared: true };
+        assert_eq!((copies.threads, &copies.queues), (3, &vec![queue(1, 1), queue(0, 0)]));
         let Workload::Stream(stream) = &copies.what else { panic!("a stream") };
         assert_eq!((stream.size, stream.depth, stream.batch, stream.submissions), (65536, 4, 2, 50));
         assert_eq!(
             (stream.wait, stream.src.page, stream.src.lines),
-            (crate::work::Wait::Umwait, 2 << 20, LineLocation::Llc)
+            (crate::workload::Wait::Umwait, 2 << 20, LineLocation::Llc)
         );
         assert_eq!((stream.dst.skew, stream.core), (16, 0));
         assert!(matches!(&beside.what, Workload::Stream(Stream { by: ExecutedBy::Cpu, .. })));

@@ -2,7 +2,7 @@
 
 use super::{Event, World};
 use crate::picos::Picos;
-use crate::work::QueueId;
+use crate::workload::QueueId;
 use std::collections::VecDeque;
 
 /// A dedicated queue as its client sees it.

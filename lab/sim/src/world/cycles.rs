@@ -2,7 +2,7 @@
 
 use crate::machine::WaitCosts;
 use crate::picos::Picos;
-use crate::work::Wait;
+use crate::workload::Wait;
 
 /// The time of cores by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

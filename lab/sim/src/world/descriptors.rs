@@ -1,7 +1,7 @@
 //! Descriptors of operations on regions of simulated memory.
 
 use crate::places::BufferPlacement;
-use crate::work::Stream;
+use crate::workload::Stream;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
 /// Offset of a second destination from the first: far behind it, and at the same offset in its page.

@@ -408,7 +408,7 @@ impl World {
             whole = whole.max(range.len);
             let (pages, unknown) = self.places.enter(range.address, range.len, known);
             self.translations.remembered += u64::from(pages == 0);
-            self.translations.asked += pages;
+            self.translations.requested += pages;
             if unknown {
                 self.translations.walked += pages;
                 walked += if range.write { 0 } else { pages };

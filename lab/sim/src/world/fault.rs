@@ -4,7 +4,7 @@ use super::descriptors::rest_of;
 use super::{EngineId, Event, World};
 use crate::picos::Picos;
 use crate::places::{BufferPlacement, SimulatedMemory};
-use crate::work::QueueId;
+use crate::workload::QueueId;
 use std::collections::BTreeMap;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Status, StatusByte};
 use telpher_model::{Action, Outcome};
@@ -79,7 +79,7 @@ impl World {
         let begin = self.repairs.busy.get(&thread).copied().unwrap_or_default().max(now + self.machine.wait.poll);
         let over = begin + time;
         self.repairs.busy.insert(thread, over);
-        let Some(lane) = self.touches(record, time) else { return };
+        let Some(queue) = self.touches(record, time) else { return };
         let rest: Vec<Descriptor> = unfinished.iter().map(|it| rest_of(&it.work, it.done)).collect();
         let work = match rest[..] {
             [one] => one.with_record(record).with_flags(one.with_record(record).flags().difference(Flags::FENCE)),
@@ -91,8 +91,8 @@ impl World {
         let again = &mut self.repairs.again;
         let number = again.iter().position(Option::is_none).unwrap_or(again.len());
         match again.get_mut(number) {
-            Some(free) => *free = Some((lane, work)),
-            None => again.push(Some((lane, work))),
+            Some(free) => *free = Some((queue, work)),
+            None => again.push(Some((queue, work))),
         }
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.events.at(over + self.machine.submit.transit, Event::Again(number));
@@ -100,13 +100,13 @@ impl World {
 
     /// A repaired descriptor reaches its queue again.
     pub(super) fn submit_again(&mut self, number: u32) {
-        let Some((lane, work)) = self.repairs.again[number as usize] else { return };
-        if self.offer(lane, work) == Offer::Retry {
+        let Some((queue, work)) = self.repairs.again[number as usize] else { return };
+        if self.offer(queue, work) == Offer::Retry {
             self.events.after(self.machine.submit.enqcmd, Event::Again(number));
             return;
         }
         self.repairs.again[number as usize] = None;
         self.lost(work.completion_address(), true, Picos::ZERO);
-        self.wake(lane.device, lane.wq);
+        self.wake(queue.device, queue.wq);
     }
 }

@@ -4,7 +4,7 @@ use super::World;
 use super::cycles::Cycles;
 use crate::machine::WaitCosts;
 use crate::picos::Picos;
-use crate::work::{MoverSettings, QueueId};
+use crate::workload::{MoverSettings, QueueId};
 use std::time::Duration;
 use telpher_abi::{Descriptor, Opcode};
 use telpher_mover::{DryRun, Expected, Moment, Route, Split};
@@ -37,9 +37,9 @@ pub(super) struct Forecast {
 
 impl World {
     /// A forecast for a thread with `slots` slots before one queue.
-    pub(super) fn forecast(&self, lane: QueueId, slots: u32) -> Forecast {
+    pub(super) fn forecast(&self, queue: QueueId, slots: u32) -> Forecast {
         let moves = MoverSettings { threshold: 0, route: Route::First, split: Split::NONE };
-        let mover = self.mover_of(&moves, &[lane]);
+        let mover = self.mover_of(&moves, &[queue]);
         Forecast { counsel: mover.counsel, expected: vec![None; slots as usize] }
     }
 }
@@ -63,7 +63,7 @@ impl Forecast {
         written: Picos,
     ) -> Picos {
         let Some(expected) = self.expected[slot as usize] else {
-            return cycles.wait(costs, crate::work::Wait::Poll, since, written);
+            return cycles.wait(costs, crate::workload::Wait::Poll, since, written);
         };
         let (mut now, mut waiting) = (since, self.counsel.wait());
         while now < written {

@@ -9,6 +9,7 @@
 //! Queues, the arbiter, checks and batches are `telpher-model`'s code. The simulator steps an engine and charges time
 //! for each operation that the engine returns, instead of executing it.
 
+mod arrivals;
 mod cache;
 mod credits;
 mod cycles;
@@ -20,7 +21,6 @@ mod forecast;
 mod memory;
 mod merge;
 mod mover;
-mod pace;
 mod program;
 mod rejected;
 mod software;
@@ -113,7 +113,7 @@ pub struct World {
     latencies: Vec<Latencies>,
     shared: program::Shared,
     /// The movers, by the policy settings that determine their decisions.
-    movers: Vec<(crate::work::MoverSettings, std::rc::Rc<mover::MoverState>)>,
+    movers: Vec<(crate::workload::MoverSettings, std::rc::Rc<mover::MoverState>)>,
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
     /// Threads and programs that retry a full queue.

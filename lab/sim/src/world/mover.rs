@@ -2,12 +2,12 @@
 //!
 //! `telpher_mover::DryRun`, the mover's own code, decides; a program carries the decisions out.
 
+use super::arrivals::Pace;
 use super::forecast::{SLICE, duration, moment, stretch};
-use super::pace::Pace;
 use super::program::{Core, Done, PendingWork};
 use super::{World, descriptors};
 use crate::machine::WaitCosts;
-use crate::work::{MoverSettings, QueueId, Stream, Wait};
+use crate::workload::{MoverSettings, QueueId, Stream, Wait};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,7 +62,7 @@ impl Topology for NodeMap {
 #[derive(Debug)]
 pub(super) struct MoverState {
     pub(super) counsel: DryRun,
-    lanes: Vec<QueueId>,
+    queues: Vec<QueueId>,
     map: Arc<NodeMap>,
     retry: Retry,
     wait: WaitCosts,
@@ -71,7 +71,7 @@ pub(super) struct MoverState {
 /// One descriptor in flight.
 struct InFlight {
     ticket: PendingWork,
-    lane: usize,
+    queue: usize,
     room: QueueEntry,
     expected: Option<Expected>,
     /// The slot of a split operation that it belongs to.
@@ -92,7 +92,7 @@ impl World {
         let mover = match self.movers.iter().find(|(known, _)| *known == moves) {
             Some((_, mover)) => Rc::clone(mover),
             None => {
-                let mover = Rc::new(self.mover_of(&moves, &self.lanes()));
+                let mover = Rc::new(self.mover_of(&moves, &self.queues()));
                 self.movers.push((moves, Rc::clone(&mover)));
                 mover
             }
@@ -108,7 +108,7 @@ impl World {
     }
 
     /// All queues of all devices.
-    fn lanes(&self) -> Vec<QueueId> {
+    fn queues(&self) -> Vec<QueueId> {
         let of = |(device, dsa): (usize, &super::device::Dsa)| -> Vec<QueueId> {
             let queue = |wq: usize| {
                 let config = dsa.model.wq_cfg(wq);
@@ -121,26 +121,26 @@ impl World {
     }
 
     /// The description of a queue for its clients.
-    pub(crate) fn queue_info(&self, lane: QueueId) -> QueueInfo {
-        let dsa = &self.devices[usize::from(lane.device)];
-        let (config, capabilities) = (dsa.model.wq_cfg(lane.wq), dsa.model.capabilities());
+    pub(crate) fn queue_info(&self, queue: QueueId) -> QueueInfo {
+        let dsa = &self.devices[usize::from(queue.device)];
+        let (config, capabilities) = (dsa.model.wq_cfg(queue.wq), dsa.model.capabilities());
         QueueInfo {
-            name: format!("wq{}.{}", lane.device, lane.wq),
-            mode: if lane.shared { QueueMode::Shared } else { QueueMode::Dedicated },
+            name: format!("wq{}.{}", queue.device, queue.wq),
+            mode: if queue.shared { QueueMode::Shared } else { QueueMode::Dedicated },
             size: config.size().into(),
             max_transfer: 1 << config.max_transfer_shift(),
             max_batch: 1 << config.max_batch_shift(),
             block_on_fault: config.block_on_fault(),
             gen_cap: capabilities.gen_cap,
-            operations: dsa.model.operations_of(lane.wq),
+            operations: dsa.model.operations_of(queue.wq),
             numa_node: u32::try_from(dsa.node).ok(),
         }
     }
 
     /// A mover over these queues.
-    pub(super) fn mover_of(&self, moves: &MoverSettings, lanes: &[QueueId]) -> MoverState {
-        let there = |lane: &&QueueId| usize::from(lane.device) < self.devices.len();
-        let lanes: Vec<QueueId> = lanes.iter().filter(there).copied().collect();
+    pub(super) fn mover_of(&self, moves: &MoverSettings, queues: &[QueueId]) -> MoverState {
+        let there = |queue: &&QueueId| usize::from(queue.device) < self.devices.len();
+        let queues: Vec<QueueId> = queues.iter().filter(there).copied().collect();
         let map = Arc::new(NodeMap {
             sockets: self.machine.nodes.iter().map(|node| node.socket).collect(),
             here: AtomicU32::new(0),
@@ -148,8 +148,8 @@ impl World {
         });
         let policy = moves.policy();
         let topology = Arc::clone(&map) as Arc<dyn Topology>;
-        let counsel = DryRun::new(lanes.iter().map(|lane| self.queue_info(*lane)), policy, topology);
-        MoverState { counsel, lanes, map, retry: policy.retry, wait: self.machine.wait }
+        let counsel = DryRun::new(queues.iter().map(|queue| self.queue_info(*queue)), policy, topology);
+        MoverState { counsel, queues, map, retry: policy.retry, wait: self.machine.wait }
     }
 }
 
@@ -204,7 +204,7 @@ impl MoverThread {
 
     /// Begins an operation; returns the work to wait for.
     async fn begin(&self, done: Done) -> Option<Job> {
-        let MoverState { counsel, lanes, map, .. } = &*self.mover;
+        let MoverState { counsel, queues, map, .. } = &*self.mover;
         let Stream { op, .. } = self.stream;
         // Relaxed: the simulation runs on one thread.
         map.here.store(u32::try_from(self.core.node()).unwrap_or(u32::MAX), Ordering::Relaxed);
@@ -223,10 +223,10 @@ impl MoverThread {
             return Some(job);
         }
         let first = counsel.first(&whole, self.thread);
-        for turn in 0..lanes.len() {
-            let lane = (first + turn) % lanes.len();
+        for turn in 0..queues.len() {
+            let queue = (first + turn) % queues.len();
             for _ in 0..=self.mover.retry.attempts {
-                if let Some(one) = self.send(lane, 0, done.bytes, 0).await {
+                if let Some(one) = self.send(queue, 0, done.bytes, 0).await {
                     job.in_flight.push(one);
                     return Some(job);
                 }
@@ -240,18 +240,18 @@ impl MoverThread {
     }
 
     /// Sends one descriptor to a queue, if it has room.
-    async fn send(&self, lane: usize, start: u64, bytes: u64, place: usize) -> Option<InFlight> {
+    async fn send(&self, queue: usize, start: u64, bytes: u64, place: usize) -> Option<InFlight> {
         let counsel = &self.mover.counsel;
-        let room = counsel.enter(lane)?;
+        let room = counsel.enter(queue)?;
         let at = self.core.now();
-        let Some(ticket) = self.core.try_submit(self.mover.lanes[lane], self.descriptor(start, bytes)).await else {
-            counsel.leave(lane, room);
+        let Some(ticket) = self.core.try_submit(self.mover.queues[queue], self.descriptor(start, bytes)).await else {
+            counsel.leave(queue, room);
             return None;
         };
         let expected = (self.stream.wait == Wait::Sleep)
-            .then(|| counsel.expect(lane, self.stream.op, bytes, moment(at)))
+            .then(|| counsel.expect(queue, self.stream.op, bytes, moment(at)))
             .flatten();
-        Some(InFlight { ticket, lane, room, expected, place })
+        Some(InFlight { ticket, queue, room, expected, place })
     }
 
     /// Sends the next part to the queue of a slot; returns false if there is no part or no room.
@@ -272,7 +272,7 @@ impl MoverThread {
         loop {
             let completed: Vec<InFlight> = job.in_flight.extract_if(.., |one| one.ticket.is_done()).collect();
             for one in completed {
-                self.mover.counsel.leave(one.lane, one.room);
+                self.mover.counsel.leave(one.queue, one.room);
                 if let Some(parts) = &mut job.parts {
                     self.send_part(parts, one.place, &mut job.in_flight).await;
                 }

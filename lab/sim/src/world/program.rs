@@ -12,7 +12,7 @@ use super::{Event, FlowOwner, World};
 use crate::machine::Rate;
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
-use crate::work::{AccessPattern, Library, QueueId, SubmitBy, Wait};
+use crate::workload::{AccessPattern, Library, QueueId, SubmitBy, Wait};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -84,7 +84,7 @@ struct TicketState {
     members: Vec<Descriptor>,
     /// Address of the batch list that this number's earlier tickets used.
     list: Option<u64>,
-    lane: QueueId,
+    queue: QueueId,
     library: Library,
     through: SubmitBy,
     /// The queue has taken it.
@@ -239,42 +239,42 @@ impl Core {
 
     /// Submits an operation on two regions (see [`World::places`]) to a queue; returns when the core may continue.
     /// Retries a full queue until it has room.
-    pub async fn submit(&self, lane: QueueId, descriptor: Descriptor) -> PendingWork {
-        self.send(lane, descriptor, Vec::new(), true).await.0
+    pub async fn submit(&self, queue: QueueId, descriptor: Descriptor) -> PendingWork {
+        self.send(queue, descriptor, Vec::new(), true).await.0
     }
 
     /// Like `submit`, for several operations as one batch; a single one is submitted alone.
-    pub async fn submit_batch(&self, lane: QueueId, members: &[Descriptor]) -> PendingWork {
-        self.send_batch(lane, members, true).await.0
+    pub async fn submit_batch(&self, queue: QueueId, members: &[Descriptor]) -> PendingWork {
+        self.send_batch(queue, members, true).await.0
     }
 
     /// Submits an operation to a queue if it has room.
-    pub async fn try_submit(&self, lane: QueueId, descriptor: Descriptor) -> Option<PendingWork> {
-        let (ticket, taken) = self.send(lane, descriptor, Vec::new(), false).await;
+    pub async fn try_submit(&self, queue: QueueId, descriptor: Descriptor) -> Option<PendingWork> {
+        let (ticket, taken) = self.send(queue, descriptor, Vec::new(), false).await;
         taken.then_some(ticket)
     }
 
     /// The same for a batch.
-    pub async fn try_submit_batch(&self, lane: QueueId, members: &[Descriptor]) -> Option<PendingWork> {
-        let (ticket, taken) = self.send_batch(lane, members, false).await;
+    pub async fn try_submit_batch(&self, queue: QueueId, members: &[Descriptor]) -> Option<PendingWork> {
+        let (ticket, taken) = self.send_batch(queue, members, false).await;
         taken.then_some(ticket)
     }
 
-    async fn send_batch(&self, lane: QueueId, members: &[Descriptor], patient: bool) -> (PendingWork, bool) {
+    async fn send_batch(&self, queue: QueueId, members: &[Descriptor], patient: bool) -> (PendingWork, bool) {
         match *members {
-            [one] => self.send(lane, one, Vec::new(), patient).await,
-            _ => self.send(lane, Descriptor::nop(), members.to_vec(), patient).await,
+            [one] => self.send(queue, one, Vec::new(), patient).await,
+            _ => self.send(queue, Descriptor::nop(), members.to_vec(), patient).await,
         }
     }
 
     async fn send(
         &self,
-        lane: QueueId,
+        queue: QueueId,
         descriptor: Descriptor,
         members: Vec<Descriptor>,
         patient: bool,
     ) -> (PendingWork, bool) {
-        let number = self.issue(lane, descriptor, members);
+        let number = self.issue(queue, descriptor, members);
         self.run(Act::Submit { ticket: number, patient }).await;
         let ticket = PendingWork { number, shared: self.shared.clone() };
         let mut state = self.shared.0.borrow_mut();
@@ -361,14 +361,14 @@ impl Core {
         self.run(Act::Meet(barrier.0)).await;
     }
 
-    fn issue(&self, lane: QueueId, descriptor: Descriptor, members: Vec<Descriptor>) -> u32 {
+    fn issue(&self, queue: QueueId, descriptor: Descriptor, members: Vec<Descriptor>) -> u32 {
         let mut state = self.shared.0.borrow_mut();
         let number = state.free.pop().unwrap_or_else(|| u32::try_from(state.tickets.len()).unwrap_or(u32::MAX));
         let mut entry = TicketState {
             descriptor: descriptor.with_record(record_of(number)),
             members,
             list: None,
-            lane,
+            queue,
             library: self.library,
             through: self.through,
             taken: true,
@@ -568,7 +568,7 @@ impl World {
         let now = self.events.now();
         let mut state = self.shared.0.borrow_mut();
         let entry = &mut state.tickets[ticket as usize];
-        let (lane, library) = (entry.lane, entry.library);
+        let (queue, library) = (entry.queue, entry.library);
         let mut members = std::mem::take(&mut entry.members);
         for member in members.iter_mut().filter(|member| needs_record(member.opcode())) {
             *member = member.with_record(record_of(ticket));
@@ -586,7 +586,7 @@ impl World {
         self.programs[number as usize].blocked = Some(now + prepare);
         if patient {
             self.events.after(prepare, Event::Enter { program: number, ticket });
-        } else if self.try_enter(lane) {
+        } else if self.try_enter(queue) {
             self.sent(number, ticket, prepare, false);
         } else {
             // The client's own count of entries is zero.
@@ -598,8 +598,8 @@ impl World {
 
     /// A program's prepared descriptor gets an entry of its queue, or waits for one.
     pub(super) fn enter_of_program(&mut self, number: u32, ticket: u32) {
-        let lane = self.shared.0.borrow().tickets[ticket as usize].lane;
-        if self.enter(lane, Event::Enter { program: number, ticket }) {
+        let queue = self.shared.0.borrow().tickets[ticket as usize].queue;
+        if self.enter(queue, Event::Enter { program: number, ticket }) {
             self.sent(number, ticket, Picos::ZERO, true);
         }
     }
@@ -607,37 +607,37 @@ impl World {
     /// The instruction of a ticket begins after a delay.
     fn sent(&mut self, number: u32, ticket: u32, after: Picos, patient: bool) {
         let now = self.events.now();
-        let TicketState { lane, through, .. } = self.shared.0.borrow().tickets[ticket as usize];
+        let TicketState { queue, through, .. } = self.shared.0.borrow().tickets[ticket as usize];
         if let Some(since) = self.programs[number as usize].blocked.take() {
             self.did(number, |cycles| cycles.polling += now.since(since));
         }
-        let (call, instruct) = self.machine.submit.instructing(lane, through);
+        let (call, instruct) = self.machine.submit.instructing(queue, through);
         self.did(number, |cycles| cycles.busy += instruct);
         let at = after + call + self.machine.submit.transit;
         self.events.after(at, Event::Offer { program: number, ticket, patient });
-        if !lane.shared {
+        if !queue.shared {
             self.events.after(after + instruct, Event::Program(number));
         }
     }
 
     /// A program's descriptor reaches a portal.
     pub(super) fn offer_of_program(&mut self, program: u32, ticket: u32, patient: bool) {
-        let TicketState { descriptor, lane, through, .. } = self.shared.0.borrow().tickets[ticket as usize];
+        let TicketState { descriptor, queue, through, .. } = self.shared.0.borrow().tickets[ticket as usize];
         let submit = self.machine.submit;
-        let (call, instruct) = submit.instructing(lane, through);
+        let (call, instruct) = submit.instructing(queue, through);
         let back = instruct.since(call + submit.transit);
-        let offer = self.offer(lane, descriptor);
+        let offer = self.offer(queue, descriptor);
         if offer == Offer::Taken {
-            self.wake(lane.device, lane.wq);
+            self.wake(queue.device, queue.wq);
         }
         match offer {
             Offer::Retry if patient => {
                 self.did(program, |cycles| cycles.busy += instruct);
                 let again = Event::Offer { program, ticket, patient };
                 let period = back + call + submit.transit;
-                self.reject(lane.device, FlowOwner::Program(program), again, instruct, period);
+                self.reject(queue.device, FlowOwner::Program(program), again, instruct, period);
             }
-            _ if lane.shared => {
+            _ if queue.shared => {
                 self.shared.0.borrow_mut().tickets[ticket as usize].taken = offer == Offer::Taken;
                 self.events.after(back, Event::Program(program));
             }
@@ -707,14 +707,14 @@ impl World {
     /// A program touches pages for `time`, during which it does not wait. Returns the queue of the record's work.
     pub(super) fn program_touches(&mut self, record: u64, time: Picos) -> Option<QueueId> {
         let number = usize::try_from(record >> 6 & u64::from(u32::MAX)).ok()?;
-        let (lane, waiter) = self.shared.0.borrow().tickets.get(number).map(|entry| (entry.lane, entry.waiter))?;
+        let (queue, waiter) = self.shared.0.borrow().tickets.get(number).map(|entry| (entry.queue, entry.waiter))?;
         if let Some(waiter) = waiter
             && let Some((since, _)) = &mut self.programs[waiter as usize].waits
         {
             *since += time;
             self.did(waiter, |cycles| cycles.busy += time);
         }
-        Some(lane)
+        Some(queue)
     }
 
     /// A completion record of a program was written.
@@ -725,7 +725,7 @@ impl World {
         let number = u32::try_from(record >> 6 & u64::from(u32::MAX)).unwrap_or(0);
         let entry = &mut state.tickets[number as usize];
         entry.done = Some(now);
-        let (lane, waiter, dropped) = (entry.lane, entry.waiter, entry.dropped);
+        let (queue, waiter, dropped) = (entry.queue, entry.waiter, entry.dropped);
         if dropped {
             state.free.push(number);
         }
@@ -740,6 +740,6 @@ impl World {
         if let (Some(waiter), Some((since, how))) = (waiter, waits) {
             self.see_record(waiter, number, how, since);
         }
-        self.leave(lane);
+        self.leave(queue);
     }
 }

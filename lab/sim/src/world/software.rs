@@ -10,7 +10,7 @@ use crate::machine::{Machine, SoftwareOp};
 use crate::picos::Picos;
 use crate::pipes::Class;
 use crate::places::{BufferPlacement, LineLocation};
-use crate::work::AccessPattern;
+use crate::workload::AccessPattern;
 use telpher_abi::Opcode;
 
 /// Bytes of a line.

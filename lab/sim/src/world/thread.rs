@@ -1,18 +1,18 @@
 //! A thread of the workload: it prepares, submits and waits. It is a task in simulated time, so thousands of them are
 //! cheap.
 
+use super::arrivals::Pace;
 use super::cycles::Cycles;
 use super::descriptors;
 use super::forecast::Forecast;
-use super::pace::Pace;
 use super::program::Done;
 use super::software::Task;
 use super::timeline::TimeBreakdown;
 use super::{Event, FlowOwner, World, program};
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
-use crate::vouch;
-use crate::work::{ExecutedBy, QueueId, Sizes, Stream, Wait};
+use crate::submission;
+use crate::workload::{ExecutedBy, QueueId, Sizes, Stream, Wait};
 use telpher_abi::registers::PortalKind;
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
 use telpher_model::{Identity, Write};
@@ -73,7 +73,7 @@ struct Work {
 pub(super) struct Thread {
     stream: Stream,
     /// The queue of its operations; `None` if the core executes them.
-    lane: Option<QueueId>,
+    queue: Option<QueueId>,
     costs: Costs,
     descriptors: Vec<Descriptor>,
     stamps: Vec<Stamps>,
@@ -118,7 +118,7 @@ impl Thread {
         let none = Picos::ZERO;
         Thread {
             stream,
-            lane: None,
+            queue: None,
             costs: Costs { complete: none, prepare: none, fence: none, call: none, instruct: none },
             descriptors: Vec::new(),
             stamps: Vec::new(),
@@ -145,15 +145,15 @@ impl World {
         let number = self.threads.len();
         let thread = u32::try_from(number).unwrap_or(u32::MAX);
         let mut pace = Pace::new(&stream, number);
-        let lane = match stream.by {
-            ExecutedBy::Device(lane) => Some(lane),
+        let queue = match stream.by {
+            ExecutedBy::Device(queue) => Some(queue),
             ExecutedBy::Cpu => None,
             ExecutedBy::Mover(moves) => return self.add_mover_thread(stream, moves),
         };
         let (mut works, mut bytes) = (Vec::new(), Vec::new());
         let mut fresh = None;
-        let slots = if lane.is_some() { stream.depth } else { 0 };
-        if lane.is_some() {
+        let slots = if queue.is_some() { stream.depth } else { 0 };
+        if queue.is_some() {
             let ring = u64::from(stream.depth) * u64::from(stream.batch.max(1));
             let ring = ring.saturating_mul(stream.size.into());
             let used = |place: BufferPlacement| if place.footprint == 0 { ring } else { place.footprint };
@@ -183,16 +183,16 @@ impl World {
             }
         }
         let library = self.machine.library.of(stream.library);
-        let instructing = |lane| self.machine.submit.instructing(lane, stream.through);
-        let (call, instruct) = lane.map(instructing).unwrap_or_default();
+        let instructing = |queue| self.machine.submit.instructing(queue, stream.through);
+        let (call, instruct) = queue.map(instructing).unwrap_or_default();
         let fence = if stream.cold_descriptors { self.machine.owning(stream.core, stream.batch) } else { Picos::ZERO };
         let prepare = self.machine.preparing(stream.library, stream.batch, slots);
         let costs = Costs { complete: library.complete, prepare, fence, call, instruct };
         let load = self.load();
-        let forecast = lane.filter(|_| stream.wait == Wait::Sleep).map(|lane| Box::new(self.forecast(lane, slots)));
+        let forecast = queue.filter(|_| stream.wait == Wait::Sleep).map(|queue| Box::new(self.forecast(queue, slots)));
         self.threads.push(Thread {
             forecast,
-            lane,
+            queue,
             costs,
             descriptors: works,
             stamps: vec![Stamps::default(); slots as usize],
@@ -231,7 +231,7 @@ impl World {
 
     /// A thread continues with its work.
     pub(super) fn go_on(&mut self, number: u32) {
-        if self.threads[number as usize].lane.is_some() {
+        if self.threads[number as usize].queue.is_some() {
             self.go_on_submitting(number);
         } else {
             self.go_on_working(number);
@@ -242,7 +242,7 @@ impl World {
     fn go_on_submitting(&mut self, number: u32) {
         let now = self.events.now();
         let thread = &mut self.threads[number as usize];
-        let Some(lane) = thread.lane else { return };
+        let Some(queue) = thread.queue else { return };
         if let Some(since) = thread.blocked.take() {
             thread.timeline.cycles.polling += now.since(since);
             thread.timeline.waiting += now.since(since);
@@ -272,7 +272,7 @@ impl World {
             thread.waits = Some(now);
             return;
         }
-        if !self.enter(lane, Event::Thread(number)) {
+        if !self.enter(queue, Event::Thread(number)) {
             self.threads[number as usize].blocked = Some(now);
             return;
         }
@@ -304,7 +304,7 @@ impl World {
         let fenced = stamps.sent + costs.fence;
         timeline.cycles.busy += fenced.since(now);
         let at = fenced + costs.call + self.machine.submit.transit;
-        if !lane.shared {
+        if !queue.shared {
             timeline.submitting += costs.instruct;
             timeline.cycles.busy += costs.instruct;
             self.events.at(fenced + costs.instruct, Event::Thread(number));
@@ -315,10 +315,10 @@ impl World {
     /// A descriptor reaches a portal.
     pub(super) fn portal(&mut self, number: u32, slot: u32) {
         let thread = &self.threads[number as usize];
-        let Some(lane) = thread.lane else { return };
+        let Some(queue) = thread.queue else { return };
         let descriptor = thread.descriptors[slot as usize];
-        let offer = self.offer(lane, descriptor);
-        if lane.shared {
+        let offer = self.offer(queue, descriptor);
+        if queue.shared {
             let thread = &mut self.threads[number as usize];
             let Costs { call, instruct, .. } = thread.costs;
             let transit = self.machine.submit.transit;
@@ -328,7 +328,7 @@ impl World {
             if offer == Offer::Retry {
                 thread.timeline.retries += 1;
                 let again = Event::Portal { thread: number, slot };
-                self.reject(lane.device, FlowOwner::Thread(number), again, instruct, back + call + transit);
+                self.reject(queue.device, FlowOwner::Thread(number), again, instruct, back + call + transit);
             } else {
                 self.events.after(back, Event::Thread(number));
             }
@@ -339,7 +339,7 @@ impl World {
             if let Some(forecast) = &mut thread.forecast {
                 forecast.sent(slot, &descriptor, thread.stamps[slot as usize].sent);
             }
-            self.wake(lane.device, lane.wq);
+            self.wake(queue.device, queue.wq);
         }
     }
 
@@ -393,11 +393,11 @@ impl World {
     }
 
     /// Offers a descriptor to a queue; returns the queue's answer.
-    pub(super) fn offer(&mut self, lane: QueueId, descriptor: Descriptor) -> Offer {
+    pub(super) fn offer(&mut self, queue: QueueId, descriptor: Descriptor) -> Offer {
         let write =
-            if lane.shared { Write::Deferrable(Identity { pasid: 1, privileged: false }) } else { Write::Posted };
-        let model = &self.devices[usize::from(lane.device)].model;
-        model.submit(lane.wq, PortalKind::LimitedMsix, write, &vouch::submission(descriptor))
+            if queue.shared { Write::Deferrable(Identity { pasid: 1, privileged: false }) } else { Write::Posted };
+        let model = &self.devices[usize::from(queue.device)].model;
+        model.submit(queue.wq, PortalKind::LimitedMsix, write, &submission::submission(descriptor))
     }
 
     /// An engine took the descriptor with this record.
@@ -494,7 +494,7 @@ impl World {
             }
             None => thread.touching += time,
         }
-        thread.lane
+        thread.queue
     }
 
     /// A completion record was written.
@@ -537,9 +537,9 @@ impl World {
         timeline.complete += now.since(flowed).since(asked);
         timeline.notice += seen.since(now);
         timeline.until = timeline.until.max(seen);
-        if let Some(lane) = thread.lane {
-            self.waited_in(lane, taken.since(queued));
-            self.leave(lane);
+        if let Some(queue) = thread.queue {
+            self.waited_in(queue, taken.since(queued));
+            self.leave(queue);
         }
     }
 }

@@ -25,7 +25,7 @@ pub struct Translations {
     /// Operands in the page of the previous operand, which engines cache.
     pub remembered: u64,
     /// Pages requested from the IOMMU.
-    pub asked: u64,
+    pub requested: u64,
     /// Requests for which the IOMMU walked the page tables.
     pub walked: u64,
 }

@@ -107,12 +107,12 @@ fn cores_share_their_memory() {
 
 #[test]
 fn queues_of_a_core_or_mover_load_are_not_used_directly() {
-    let ExecutedBy::Device(lane) = ExecutedBy::DEDICATED else { return };
+    let ExecutedBy::Device(queue) = ExecutedBy::DEDICATED else { return };
     for by in [ExecutedBy::Cpu, moves(1 << 20, Route::Local, Split::NONE)] {
         let machine = Machine::built_in("spr-asplos").unwrap();
         let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 32, 4));
         let small = Stream { by, submissions: 10, ..Stream::of(COPY, 4096) };
-        let outcome = scenario.with_lanes("load", 2, small, vec![lane]).simulate().unwrap();
+        let outcome = scenario.with_lanes("load", 2, small, vec![queue]).simulate().unwrap();
         assert_eq!((outcome.loads[0].operations, outcome.descriptors), (20, 0), "{by:?}");
     }
 }
@@ -334,11 +334,11 @@ fn a_program_can_try_poll_batch_and_wait_for_any() {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let tell = seen.clone();
     let program = world.spawn(0, move |core| async move {
-        let ExecutedBy::Device(lane) = ExecutedBy::DEDICATED else { return };
+        let ExecutedBy::Device(queue) = ExecutedBy::DEDICATED else { return };
         let copy = |size| World::descriptor(COPY, src, dst, size);
-        let long = core.try_submit(lane, copy(1 << 20)).await;
-        let batch = core.try_submit_batch(lane, &[copy(65536); 4]).await;
-        let full = core.try_submit(lane, copy(64)).await;
+        let long = core.try_submit(queue, copy(1 << 20)).await;
+        let batch = core.try_submit_batch(queue, &[copy(65536); 4]).await;
+        let full = core.try_submit(queue, copy(64)).await;
         tell.borrow_mut().push(full.is_none());
         let (Some(long), Some(batch)) = (long, batch) else { return };
         let before = core.now();
@@ -349,7 +349,7 @@ fn a_program_can_try_poll_batch_and_wait_for_any() {
         core.wait(&batch, Wait::Umwait).await;
         // Both entries are free again; a patient submission waits for its own.
         for _ in 0..10 {
-            drop(core.submit(lane, copy(4096)).await);
+            drop(core.submit(queue, copy(4096)).await);
         }
         tell.borrow_mut().push(core.cycles().polling > Picos::ZERO);
     });

@@ -221,9 +221,9 @@ fn present_pages_cost_nothing() {
 #[test]
 fn retries_at_a_full_queue_are_counted_and_not_simulated() {
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[Config::single(WqMode::Shared, 8, 1)]).unwrap();
-    let lane = QueueId { shared: true, ..LANE };
+    let queue = QueueId { shared: true, ..LANE };
     let stream =
-        Stream { by: ExecutedBy::Device(lane), depth: 4, submissions: 8, ..Stream::of(Opcode::MemoryMove, 1 << 30) };
+        Stream { by: ExecutedBy::Device(queue), depth: 4, submissions: 8, ..Stream::of(Opcode::MemoryMove, 1 << 30) };
     let threads: Vec<usize> = (0..16).map(|_| world.add(stream)).collect();
     let took = world.run();
     assert_eq!(world.descriptors(), 16 * 8);
@@ -335,7 +335,7 @@ fn translations_are_counted_by_kind() {
         world.add(Stream { src: place, dst: place, submissions: 640, ..Stream::of(op, size) });
         world.run();
         let seen = world.translations();
-        (seen.remembered, seen.asked, seen.walked)
+        (seen.remembered, seen.requested, seen.walked)
     };
     // Each page holds 64 of the 640 lines; each of the 3 pages is entered once.
     assert_eq!(of(Opcode::MemoryMove, 64, 0), (2 * 630, 20, 0));

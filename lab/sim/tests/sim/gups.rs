@@ -6,7 +6,7 @@ use telpher_sim::{App, Gups, Machine, Measure, PagePlacement, Picos, QueueId, Sc
 
 /// A memory for which half a minute is enough; its page tables are still assumed to be cached.
 fn small() -> Gups {
-    Gups { bytes: 512 << 20, lasts: Picos::from_nanos(20_000_000_000), lanes: vec![LANE], ..Gups::default() }
+    Gups { bytes: 512 << 20, lasts: Picos::from_nanos(20_000_000_000), queues: vec![LANE], ..Gups::default() }
 }
 
 const LANE: QueueId = QueueId { device: 0, wq: 0, shared: false };
@@ -29,7 +29,7 @@ fn reached(app: Gups) -> f64 {
 
 #[test]
 fn a_fifth_of_fast_memory_gives_nine_tenths_of_the_updates() {
-    let app = Gups { lanes: vec![LANE], ..Gups::default() };
+    let app = Gups { queues: vec![LANE], ..Gups::default() };
     let seen = measures(app);
     let share = of(&seen, "of all in fast memory");
     assert!(share >= 90.0 && of(&seen, "hot pages in fast memory") > 99.0, "{share:.2} %");
@@ -94,7 +94,7 @@ fn with_equally_hot_pages_moves_end_and_cost_little() {
 
 #[test]
 fn copies_by_the_core_take_longer() {
-    let [device, core] = [vec![LANE], Vec::new()].map(|lanes| measures(Gups { lanes, ..small() }));
+    let [device, core] = [vec![LANE], Vec::new()].map(|queues| measures(Gups { queues, ..small() }));
     let moving = |seen: &[Measure]| of(seen, "moving") / (of(seen, "promoted") + of(seen, "demoted"));
     assert!(moving(&core) > moving(&device), "{} and {}", moving(&core), moving(&device));
     assert!(of(&core, "of all in fast memory") > 90.0);

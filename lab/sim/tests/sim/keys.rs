@@ -7,7 +7,7 @@ use telpher_mover::{Route, Split};
 use telpher_sim::{
     AccessPattern, AllReduce, App, Arrivals, BUILT_IN, BufferPlacement, CacheBench, Chase, Copier, Exchange,
     ExecutedBy, Gups, Layout, Library, LineLocation, Machine, Messages, Migration, MigrationOffload, MoverSettings,
-    Picos, QueueId, Scenario, Storage, Stream, SubmitBy, Vhost, Wait, Workload, lanes,
+    Picos, QueueId, Scenario, Storage, Stream, SubmitBy, Vhost, Wait, Workload, queue_ids,
 };
 
 /// A number of a profile: its line and its name.
@@ -137,7 +137,7 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
         probe(format!("chase of {footprint}"), Workload::Chase(chase));
     }
     let copier = || Copier::Devices(vec![SHARED]);
-    let offload = Some(MigrationOffload { above: 1, lane: QueueId { device: 0, wq: 0, shared: false } });
+    let offload = Some(MigrationOffload { above: 1, queue: QueueId { device: 0, wq: 0, shared: false } });
     for app in [
         App::Messages(Messages { count: 1, bytes: 64 << 10, copier: copier(), ..Messages::default() }),
         App::AllReduce(AllReduce { count: 1, bytes: 64 << 10, ranks: 2, copier: copier(), ..AllReduce::default() }),
@@ -163,8 +163,8 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     beside.loads.clear();
     let mut together = Scenario { devices: shared_devices(machine, &capabilities), ..beside.clone() };
     let within = Stream { dst: BufferPlacement::on(machine.nodes.len() / 2), ..many(65536) };
-    for lane in lanes(&together.devices) {
-        together = together.with("copies", 1, Workload::Stream(Stream { by: ExecutedBy::Device(lane), ..within }));
+    for queue in queue_ids(&together.devices) {
+        together = together.with("copies", 1, Workload::Stream(Stream { by: ExecutedBy::Device(queue), ..within }));
     }
     probes.push(("together".into(), together));
     let chase = Chase { loads: 20_000, ..Chase::of(64 << 20) };

@@ -19,7 +19,7 @@ fn measured(app: App) -> impl Fn(&str) -> f64 {
 
 /// Microseconds for the copies of one call with `pages` pages.
 fn copies_us(pages: u32, device: bool) -> f64 {
-    let offload = device.then_some(MigrationOffload { above: 0, lane: KERNEL });
+    let offload = device.then_some(MigrationOffload { above: 0, queue: KERNEL });
     let migration = Migration { together: pages, pages: 64 * u64::from(pages), offload, ..Migration::compacting() };
     measured(App::Migration(migration))("copies of a call")
 }

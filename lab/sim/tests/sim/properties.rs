@@ -1,31 +1,26 @@
 //! Properties of all scenarios: a simulation ends, nothing is lost, no resource is used beyond its capacity.
 
-use std::num::NonZeroU64;
 use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
 use telpher_mover::{Route, Split};
+use telpher_os::Random;
 use telpher_sim::{
     AccessPattern, AllReduce, App, Arrivals, BUILT_IN, BufferPlacement, CacheBench, Chase, Copier, CopyBy, DigestBy,
     Exchange, ExecutedBy, Gups, Layout, Library, Limit, LineLocation, Load, Machine, Messages, Migration,
     MigrationOffload, MoverSettings, Outcome, Picos, QueueId, Scenario, Sizes, Storage, Stream, SubmitBy, Vhost, Wait,
-    Workload, lanes,
+    Workload, queue_ids,
 };
 
-/// A seeded pseudorandom generator: xorshift.
-struct Chance(NonZeroU64);
+/// Choices of a seeded generator.
+struct Chance(Random);
 
 impl Chance {
     fn of(seed: u64) -> Self {
-        Chance(NonZeroU64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).unwrap())
+        Chance(Random::new(seed))
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        let mut x = self.0.get();
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        self.0 = NonZeroU64::new(x).unwrap();
-        (x >> 16) % end
+        self.0.below(end)
     }
 
     fn one<T: Copy>(&mut self, of: &[T]) -> T {
@@ -49,7 +44,7 @@ fn place(chance: &mut Chance, machine: &Machine, faults: bool) -> BufferPlacemen
     }
 }
 
-fn stream(chance: &mut Chance, machine: &Machine, lane: ExecutedBy) -> Stream {
+fn stream(chance: &mut Chance, machine: &Machine, queue: ExecutedBy) -> Stream {
     let ops = [
         Opcode::MemoryMove,
         Opcode::MemoryMove,
@@ -75,7 +70,7 @@ fn stream(chance: &mut Chance, machine: &Machine, lane: ExecutedBy) -> Stream {
             route: chance.one(&[Route::First, Route::RoundRobin, Route::LeastLoaded]),
             split: Split::NONE,
         }),
-        _ => lane,
+        _ => queue,
     };
     let size = chance.one(&[8, 64, 512, 520, 4096, 65536, 1 << 20]);
     Stream {
@@ -129,14 +124,14 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
     let capabilities = Preset::Spr.capabilities();
     let configs = layout.configs(&capabilities);
     // A dedicated queue has one client.
-    let mut queues = lanes(&configs);
+    let mut queues = queue_ids(&configs);
     let mut scenario = Scenario { machine, capabilities, devices: configs, loads: Vec::new() };
     for number in 0..=chance.below(3) {
         let threads = u32::try_from(chance.below(4) + 1).unwrap();
         let take = if mode == WqMode::Shared { queues.len() } else { queues.len().min(threads as usize) };
         let own = if mode == WqMode::Shared { queues.clone() } else { queues.drain(..take).collect() };
         let mut stream = match own.first() {
-            Some(lane) => stream(&mut chance, &scenario.machine, ExecutedBy::Device(*lane)),
+            Some(queue) => stream(&mut chance, &scenario.machine, ExecutedBy::Device(*queue)),
             None => stream(&mut chance, &scenario.machine, ExecutedBy::Cpu),
         };
         if matches!(stream.by, ExecutedBy::Mover(_)) {
@@ -148,12 +143,12 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
         let device = matches!(stream.by, ExecutedBy::Device(_));
         let threads =
             if device && mode == WqMode::Dedicated { threads.min(u32::try_from(own.len()).unwrap()) } else { threads };
-        let lanes = if device { own } else { Vec::new() };
+        let queues = if device { own } else { Vec::new() };
         scenario.loads.push(Load {
             name: format!("load {number}"),
             threads,
             what: Workload::Stream(stream),
-            lanes,
+            queues,
             expect: None,
         });
         if chance.once_in(6) {
@@ -163,7 +158,7 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
     // A generator of its own, so that the loads before are the same with and without.
     let mut chance = Chance::of(!seed);
     if chance.once_in(4) {
-        let shared = if mode == WqMode::Shared { lanes(&scenario.devices) } else { Vec::new() };
+        let shared = if mode == WqMode::Shared { queue_ids(&scenario.devices) } else { Vec::new() };
         let app = app(&mut chance, &scenario.machine, &shared);
         scenario = scenario.with("app", 1, Workload::App(app));
     }
@@ -205,7 +200,7 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[QueueId]) -> App {
             page: if chance.once_in(4) { 2 << 20 } else { 4096 },
             from: 0,
             to: node,
-            lanes: queues,
+            queues,
             neighbours: chance.once_in(2),
             ..Exchange::promoting(few * 8)
         }),
@@ -215,13 +210,13 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[QueueId]) -> App {
             fast_percent: few * 10,
             lasts: Picos::from_nanos(some * 50_000_000),
             slow: node,
-            lanes: queues,
+            queues,
             ..Gups::default()
         }),
         _ => App::Migration(Migration {
             pages: some * 10,
             to: node,
-            offload: first.map(|lane| MigrationOffload { above: few, lane }),
+            offload: first.map(|queue| MigrationOffload { above: few, queue }),
             ..Migration::compacting()
         }),
     }

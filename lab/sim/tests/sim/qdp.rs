@@ -96,7 +96,7 @@ fn copies_done_in_time_are_hits_and_late_copies_are_not_awaited() {
         assert!((70.0..95.0).contains(&of("cache hits")) && of("sent back") == 0.0, "{} %", of("cache hits"));
         assert!(of("SCAN_b") < 0.01 * of("query"), "submitting threads do not wait: {} ms", of("SCAN_b"));
     }
-    let late = measured(fetched(1, |it| it.lanes.truncate(1)));
+    let late = measured(fetched(1, |it| it.queues.truncate(1)));
     assert!(late("cache hits") < far("cache hits") - 10.0, "{} %", late("cache hits"));
 }
 
@@ -157,7 +157,7 @@ fn sequential_stages_read_as_much_and_idle_more() {
 fn split_copies_use_all_queues_equally() {
     let pair = |split| {
         fetched(1, move |it| {
-            it.lanes = [1, 0].map(|device| QueueId { device, wq: 0, shared: true }).to_vec();
+            it.queues = [1, 0].map(|device| QueueId { device, wq: 0, shared: true }).to_vec();
             it.split = split;
         })
     };
@@ -191,7 +191,7 @@ fn unusual_queries_end() {
         Query { column: 0, ..small.clone() },
         Query { column: 12_345, groups: 1000, ..small.clone() },
         Query { chunk: u64::MAX, ..small.clone() },
-        Query { prefetch: fetched(1, |it| it.lanes.clear()).prefetch, ..small.clone() },
+        Query { prefetch: fetched(1, |it| it.queues.clear()).prefetch, ..small.clone() },
         Query { prefetch: fetched(1, |it| (it.threads, it.relaxed) = (0, false)).prefetch, ..small },
     ];
     for query in odd {

@@ -115,8 +115,8 @@ fn a_program_behaves_like_a_thread() {
             core.busy(Picos::from_nanos(late)).await;
             core.meet(&barrier).await;
             seen.borrow_mut().push(core.now());
-            let ExecutedBy::Device(lane) = ExecutedBy::SHARED else { return };
-            let copy = core.submit(lane, World::descriptor(Opcode::MemoryMove, src, dst, 4096)).await;
+            let ExecutedBy::Device(queue) = ExecutedBy::SHARED else { return };
+            let copy = core.submit(queue, World::descriptor(Opcode::MemoryMove, src, dst, 4096)).await;
             assert!(!copy.is_done());
             core.wait(&copy, Wait::Poll).await;
             assert!(copy.is_done());

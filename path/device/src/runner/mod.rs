@@ -1,11 +1,11 @@
 //! Runners: the threads that step the model's engines.
 
 mod combiner;
-mod helped;
 mod inline;
 mod signal_mask;
 mod sleeper;
 mod threaded;
+mod waiter_help;
 
 pub(crate) use inline::Inline;
 pub(crate) use threaded::Threaded;

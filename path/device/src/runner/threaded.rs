@@ -11,9 +11,9 @@
 //! Its workers do not poll the queues: that would move the queue's cache lines between the cores, which takes several
 //! times as long as a short copy. They poll a count of the descriptors that are left to them.
 
-use super::helped::Helped;
 use super::signal_mask::with_signals_blocked;
 use super::sleeper::Sleeper;
+use super::waiter_help::Helped;
 use super::{Core, EngineSet, Runner, StepResult};
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::learn::tuning::Tuning;
 use crate::plan::threshold::Threshold;
 use crate::plan::topology::{SystemTopology, Topology};
 use crate::stats::Stats;
-use crate::stripe;
+use crate::thread_stripe;
 use crate::wait::time::{Clock, SystemClock};
 use std::sync::Arc;
 use std::task::Poll;
@@ -118,7 +118,7 @@ impl Mover {
     /// The calling thread's handle to the shared core.
     #[inline]
     fn shared(&self) -> &Arc<Shared> {
-        &self.stripes[stripe::of_this_thread() % self.stripes.len()]
+        &self.stripes[thread_stripe::of_this_thread() % self.stripes.len()]
     }
 
     /// The shared core, for callers that only read.

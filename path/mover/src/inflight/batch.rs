@@ -155,8 +155,9 @@ impl BatchOp {
         // The first member with buffers decides the route for all.
         let requests = || members.iter().map(|member| &member.request);
         let typical = requests().find(|request| request.transfer() > 0).or(requests().next());
-        let queue = typical
-            .map_or(0, |request| shared.queues.first(shared.policy.route, request, crate::stripe::of_this_thread));
+        let queue = typical.map_or(0, |request| {
+            shared.queues.first(shared.policy.route, request, crate::thread_stripe::of_this_thread)
+        });
         BatchOp {
             members,
             list: vec![Descriptor::nop(); n],

@@ -5,7 +5,7 @@
 //! caches.
 
 use super::free_list::FreeList;
-use crate::stripe::{Padded, STRIPES};
+use crate::thread_stripe::{Padded, STRIPES};
 
 /// The smallest number of entries that justifies a list. Source: chosen; with fewer, threads would go from list to
 /// list. One for loom, where more would take too long.

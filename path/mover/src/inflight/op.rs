@@ -70,7 +70,7 @@ impl Op {
     /// them.
     #[inline]
     pub(super) unsafe fn new(shared: &Shared, request: Request) -> Self {
-        match shared.split_plan(&request, crate::stripe::of_this_thread) {
+        match shared.split_plan(&request, crate::thread_stripe::of_this_thread) {
             Some((queues, longest)) => {
                 let split = SplitOp::new(&request, queues, longest, shared.policy.split.hybrid);
                 Self::at(request, Stage::Split(Box::new(split)), 0, 0)
@@ -87,7 +87,7 @@ impl Op {
     /// As for [`Op::new`].
     #[inline]
     pub(super) unsafe fn whole(shared: &Shared, request: Request) -> Self {
-        let queue = shared.queues.first(shared.policy.route, &request, crate::stripe::of_this_thread);
+        let queue = shared.queues.first(shared.policy.route, &request, crate::thread_stripe::of_this_thread);
         Self::at(request, Stage::Ready, queue, 0)
     }
 
@@ -126,7 +126,7 @@ impl Op {
         on_cpu: bool,
         record: Option<CompletionRecord>,
     ) -> Self {
-        let queue = shared.queues.first(shared.policy.route, &request, crate::stripe::of_this_thread);
+        let queue = shared.queues.first(shared.policy.route, &request, crate::thread_stripe::of_this_thread);
         let stage = record.map_or(Stage::Ready, Stage::Recorded);
         let queues_tried = if on_cpu { usize::MAX } else { 0 };
         Self::at(request, stage, queue, queues_tried)

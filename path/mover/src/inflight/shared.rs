@@ -8,7 +8,7 @@ use crate::learn::{self, Choice, DeviceChooser, Learning};
 use crate::plan::request::Request;
 use crate::plan::route::{PortalQueue, PortalQueues};
 use crate::plan::topology::Topology;
-use crate::stripe::STRIPES;
+use crate::thread_stripe::STRIPES;
 use crate::wait::forecast::{self, Awaited, Slept, WakeUp};
 use crate::wait::stall_timer::StallTimer;
 use crate::wait::time::{Clock, Moment, Rest};

@@ -3,8 +3,8 @@
 use crate::inflight::free_lists::FreeLists;
 use crate::inflight::slot::SlotState;
 use crate::plan::route::{Entry, PortalQueue, PortalQueues};
-use crate::stripe;
 use crate::sync::{AtomicU32, Ordering};
+use crate::thread_stripe;
 use crate::wait::forecast::Awaited;
 use crate::wait::stall_timer::StallAction;
 use crate::wait::time::Moment;
@@ -96,7 +96,7 @@ impl Table {
 
     /// Takes a slot for a descriptor to a queue; its record is empty.
     pub(super) fn acquire(&self, queues: &PortalQueues, queue: usize) -> Option<Slot> {
-        let index = self.free.pop(stripe::of_this_thread())?;
+        let index = self.free.pop(thread_stripe::of_this_thread())?;
         let Some(entry) = queues.all()[queue].enter() else {
             self.free.push(index);
             return None;

@@ -7,8 +7,8 @@ use crate::plan::request::Request;
 use crate::plan::topology::{NodeMap, Topology};
 use crate::reentrancy::InPortal;
 use crate::report::AbortOnUnwind;
-use crate::stripe::Padded;
 use crate::sync::{AtomicU32, Ordering};
+use crate::thread_stripe::Padded;
 use crate::wait::forecast::BusyUntil;
 use crate::wait::stall_timer::StallAction;
 use std::sync::Arc;
@@ -338,7 +338,7 @@ fn device_of(name: &str) -> &str {
 mod tests {
     use super::*;
     use crate::plan::topology::SystemTopology;
-    use crate::stripe;
+    use crate::thread_stripe;
     use telpher_abi::Descriptor;
     use telpher_portal::mock::MockPortal;
 
@@ -387,10 +387,13 @@ mod tests {
     fn round_robin_takes_turns_and_least_loaded_the_emptiest() {
         let queues = queues(&[QueueMode::Shared, QueueMode::Shared, QueueMode::Shared]);
         let request = Request::new(Descriptor::nop(), 0);
-        assert_eq!([0; 4].map(|_| queues.first(Route::RoundRobin, &request, stripe::of_this_thread)), [0, 1, 2, 0]);
+        assert_eq!(
+            [0; 4].map(|_| queues.first(Route::RoundRobin, &request, thread_stripe::of_this_thread)),
+            [0, 1, 2, 0]
+        );
         let held = [queues.all()[0].enter().unwrap(), queues.all()[2].enter().unwrap()];
-        assert_eq!(queues.first(Route::LeastLoaded, &request, stripe::of_this_thread), 1);
-        assert_eq!(queues.first(Route::First, &request, stripe::of_this_thread), 0);
+        assert_eq!(queues.first(Route::LeastLoaded, &request, thread_stripe::of_this_thread), 1);
+        assert_eq!(queues.first(Route::First, &request, thread_stripe::of_this_thread), 0);
         let [a, b] = held;
         queues.all()[0].leave(a);
         queues.all()[2].leave(b);

@@ -41,13 +41,8 @@ fn run(runner: Runner, eviction: &Eviction, seed: u64) {
         for thread in 0..4_u64 {
             let (cache, column, fast) = (&cache, &column, &fast);
             scope.spawn(move || {
-                let mut state = seed.wrapping_mul(31).wrapping_add(thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-                let mut dice = move |n: usize| {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    usize::try_from(state >> 11).unwrap() % n
-                };
+                let mut random = telpher_os::Random::new(seed.wrapping_mul(31).wrapping_add(thread));
+                let mut dice = move |n: usize| usize::try_from(random.below(n as u64)).unwrap();
                 let mut kept = Vec::new();
                 for _ in 0..2000 {
                     let first = dice(GRAINS);

@@ -7,7 +7,7 @@ mod tests;
 
 use crate::config::{HUGE, HeapOptions, IN_HUGE, PAGE, TierId, TierMemory};
 use crate::error::TierError;
-use crate::gate::{NoFork, hold_forks};
+use crate::fork_gate::{NoFork, hold_forks};
 use crate::heap::Inner;
 use crate::heat::WHOLE;
 use crate::stats::Moved;
@@ -106,7 +106,7 @@ impl SharedArena {
             free.push(if home { Vec::new() } else { (0..most).rev().collect() });
         }
         let hides = made_of.iter().any(TierMemory::is_hidden);
-        let hider = if hides { Some(Hider::new(options.patience)?) } else { None };
+        let hider = if hides { Some(Hider::new(options.retry_timeout)?) } else { None };
         // SAFETY: there is no reference to the window yet, and the file belongs to this arena.
         unsafe { window.show(window.range(), &files[options.home.index()], 0)? };
         let home_slot = |number| FileSlot { tier: options.home, number };

@@ -33,7 +33,7 @@ impl Exchange {
             let out = self.what_went(live, slot, len);
             let [went, blocked] =
                 [&out.went, &out.blocked].map(|page_set| usize::try_from(page_set.count()).expect("a row"));
-            map.stats.lies += u64::from(went == run && error != Errno::AGAIN);
+            map.stats.misreported += u64::from(went == run && error != Errno::AGAIN);
             if huge && went > 0 {
                 map.trapped(live, slot, run, true);
                 for at in (0..run).filter(|&at| !out.went.has(at)) {
@@ -95,7 +95,7 @@ impl Exchange {
         if self.page_map().traps.are_empty() {
             return;
         }
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.retry_timeout;
         self.after_events(|exchange, map| {
             map.traps.end(range, fate);
             let (mut again, last) = (false, Instant::now() >= end);
@@ -137,7 +137,7 @@ impl Exchange {
                 map.returned_from_trap(&(page..page + PAGE), false);
                 moved += 1;
             }
-            map.stats.lies += u64::from(moved == pages && error != Errno::AGAIN);
+            map.stats.misreported += u64::from(moved == pages && error != Errno::AGAIN);
             // The error has left threads waiting; they fault again.
             self.userfault.wake(run.live..run.live + len);
             if moved > 0 {
@@ -175,7 +175,7 @@ impl Exchange {
         let Progress { error, .. } = unsafe { self.userfault.put_copies(live, slot.start, PAGE) };
         match error {
             None => {
-                map.stats.returned += 1;
+                map.stats.copied_back += 1;
                 map.returned_from_trap(slot, true);
             }
             Some(Errno::AGAIN) => return true,

@@ -201,36 +201,27 @@ impl Source for Sampled {
 mod tests {
     use super::*;
     use crate::heat::NO_TIER;
+    use telpher_os::Random;
 
     const BASE: u64 = 0x4000_0000;
 
     /// Generates samples: one page in ten has nine in ten of them.
     #[derive(Debug)]
     struct Fake {
-        state: u64,
+        random: Random,
         period: u64,
         /// Accesses between two reads.
         accesses: u64,
         pages: u64,
     }
 
-    impl Fake {
-        fn next(&mut self) -> u64 {
-            // Xorshift, Marsaglia 2003.
-            self.state ^= self.state << 13;
-            self.state ^= self.state >> 7;
-            self.state ^= self.state << 17;
-            self.state >> 16
-        }
-    }
-
     impl Sampler for Fake {
         fn read(&mut self, each: &mut dyn FnMut(u64)) {
             for _ in 0..self.accesses / self.period {
-                let is_hot = self.next() % 10 < 9;
-                let page = self.next() % self.pages;
+                let is_hot = self.random.below(10) < 9;
+                let page = self.random.below(self.pages);
                 let page = if is_hot { page / 10 * 10 } else { page };
-                each(BASE + page * PAGE + self.next() % PAGE);
+                each(BASE + page * PAGE + self.random.below(PAGE));
                 // Addresses outside of the heap.
                 each(BASE + self.pages * PAGE + 77);
                 each(0);
@@ -256,7 +247,7 @@ mod tests {
 
     fn fake() -> Result<Box<dyn Sampler>, PerfError> {
         // Ten million accesses a second.
-        Ok(Box::new(Fake { state: 77, period: PERIOD, accesses: 2_000_000, pages: SMALL }))
+        Ok(Box::new(Fake { random: Random::new(77), period: PERIOD, accesses: 2_000_000, pages: SMALL }))
     }
 
     fn map(pages: u64, huge: bool) -> HeatMap {

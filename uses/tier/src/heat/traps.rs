@@ -21,6 +21,7 @@ use crate::mechanism::{TrapCandidate, Trapping};
 use crate::traps::{Fate, TrapCost};
 use std::io;
 use std::time::Duration;
+use telpher_os::Random;
 
 /// Pages drawn for a round, and contiguous pages trapped with each. Source: chosen: contiguous pages are taken out in
 /// one step, and together they reach the limit ([`MOST_SMALL`](crate::traps::MOST_SMALL)).
@@ -57,8 +58,7 @@ pub(crate) struct Traps {
     /// The inverse of the fraction of a core that rounds may take, and of the time of the program's threads together.
     of_core: u32,
     of_threads: u32,
-    /// The state of the random generator.
-    random: u64,
+    random: Random,
     round: Option<Round>,
     /// The time of a touch, and when it is to be measured again.
     touch: Duration,
@@ -90,7 +90,7 @@ impl Traps {
         Ok(Traps {
             heap: heap.clone(),
             time,
-            random: seed | 1,
+            random: Random::new(seed),
             round: None,
             touch: Duration::ZERO,
             measure: Duration::ZERO,
@@ -106,14 +106,6 @@ impl Traps {
         self.heap.inner.backend.traps().expect("checked in `new`")
     }
 
-    /// Marsaglia, Xorshift RNGs (2003), 64 bits.
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
-    }
-
     /// Draws some pages with the pages that follow them, except those that windows know to be hot.
     fn draw(&mut self, heat: &HeatMap) -> Vec<TrapCandidate> {
         let (mut candidates, pages) = (Vec::new(), heat.covers() / PAGE);
@@ -121,8 +113,7 @@ impl Traps {
             return candidates;
         }
         for _ in 0..DRAWN {
-            // The bias is less than 2⁻³² for fewer than 2³² pages.
-            let number = u64::try_from((u128::from(self.random()) * u128::from(pages)) >> 64).expect("less than pages");
+            let number = self.random.below(pages);
             let mut first = true;
             for range in heat.neighbours(number, TOGETHER.min(pages)) {
                 let mut start = range.start;

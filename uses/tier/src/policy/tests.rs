@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::heat::PageHeat;
+use telpher_os::Random;
 
 const FAST: u8 = 0;
 const SLOW: u8 = 1;
@@ -70,18 +71,6 @@ impl World {
     }
 }
 
-/// A small generator: xorshift, Marsaglia 2003.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-}
-
 #[test]
 fn hot_pages_go_to_the_fast_tier_and_stay() {
     let mut world = world(10_000, 2000, |_| ());
@@ -125,11 +114,11 @@ fn warm_pages_stay_where_they_are() {
     world.heat(0..2000, 185);
     world.ticks(20);
     assert!(world.fast() >= 950);
-    let (total, mut chance) = (world.total, Chance(1));
+    let (total, mut random) = (world.total, Random::new(1));
     for _ in 0..400 {
         // Twice as many pages are hot as there is room for, and the heat of each varies by less than the margin.
         for page in 0..2000 {
-            let heat = u8::try_from(165 + chance.below(40)).unwrap();
+            let heat = u8::try_from(165 + random.below(40)).unwrap();
             world.heat(page..page + 1, heat);
         }
         world.tick();
@@ -157,11 +146,11 @@ fn a_tier_that_is_too_full_is_emptied_of_the_coldest() {
 fn moves_never_exceed_the_rate() {
     let (rate, burst) = (4 << 20, 1 << 20);
     let mut world = world(100_000, 50_000, |options| (options.bytes_per_second, options.burst) = (rate, burst));
-    let mut chance = Chance(7);
+    let mut random = Random::new(7);
     let mut history = vec![(world.now, 0)];
     for _ in 0..400 {
-        let at = usize::try_from(chance.below(99_000)).unwrap();
-        let heat = u8::try_from(chance.below(256)).unwrap();
+        let at = usize::try_from(random.below(99_000)).unwrap();
+        let heat = u8::try_from(random.below(256)).unwrap();
         world.heat(at..at + 1000, heat);
         world.tick();
         history.push((world.now, world.total * PAGE));
@@ -185,11 +174,11 @@ fn pinned_pages_go_to_their_tier_and_stay() {
     pin(&mut world, 300..900, SLOW);
     world.heat(0..1000, 250);
     world.heat(100..300, 0);
-    let mut chance = Chance(3);
+    let mut random = Random::new(3);
     for _ in 0..200 {
         world.tick();
-        let at = usize::try_from(chance.below(9900)).unwrap();
-        let heat = u8::try_from(chance.below(256)).unwrap();
+        let at = usize::try_from(random.below(9900)).unwrap();
+        let heat = u8::try_from(random.below(256)).unwrap();
         world.heat(at..at + 100, heat);
     }
     assert!(world.are_fast(100..300) && world.pages[300..900].iter().all(|page| page.tier == SLOW));
@@ -264,14 +253,14 @@ fn a_scan_over_all_memory_moves_little() {
 
 #[test]
 fn moves_end_whatever_pages_are_hot() {
-    let mut chance = Chance(11);
+    let mut random = Random::new(11);
     for case in 0..60 {
-        let room = 100 + chance.below(3000);
+        let room = 100 + random.below(3000);
         let mut world = world(6000, room, |_| ());
-        for _ in 0..chance.below(40) {
-            let at = usize::try_from(chance.below(5990)).unwrap();
-            let len = usize::try_from(1 + chance.below(300)).unwrap();
-            let heat = u8::try_from(chance.below(256)).unwrap();
+        for _ in 0..random.below(40) {
+            let at = usize::try_from(random.below(5990)).unwrap();
+            let len = usize::try_from(1 + random.below(300)).unwrap();
+            let heat = u8::try_from(random.below(256)).unwrap();
             world.heat(at..(at + len).min(6000), heat);
         }
         world.ticks(100);

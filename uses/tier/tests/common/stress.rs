@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use telpher_os::Random;
 
 const PAGE: u64 = 4096;
 
@@ -96,14 +97,6 @@ impl Limit {
     }
 }
 
-/// A small generator: xorshift, Marsaglia 2003.
-pub(crate) fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 /// Words in a page.
 const WORDS: u64 = PAGE / 8;
 
@@ -132,9 +125,9 @@ pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migr
             let (words, over, lost, added) = (&words, &over, &lost, &added);
             scope.spawn(move || {
                 let mut own = vec![0_u64; usize::try_from(pages).unwrap()];
-                let (mut state, mut number) = (writer + 1, 0);
+                let (mut random, mut number) = (Random::new(writer), 0);
                 while !over.load(Ordering::Relaxed) {
-                    let page = next(&mut state) % pages;
+                    let page = random.below(pages);
                     let place = usize::try_from(page).unwrap();
                     // The writer's own word of the page; then one that all add to.
                     let word = words.at(page * WORDS + 1 + writer);
@@ -176,13 +169,13 @@ pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migr
             }
         });
         let _over = Over(&over);
-        let (end, mut state) = (Instant::now() + soak(), 99);
+        let (end, mut random) = (Instant::now() + soak(), Random::new(99));
         let mut calls = 0;
         while Instant::now() < end || calls < least {
             calls += 1;
-            let (first, len) = (next(&mut state) % pages, 1 + next(&mut state) % 64);
+            let (first, len) = (random.below(pages), 1 + random.below(64));
             let range = start + first * PAGE..start + (first + len).min(pages) * PAGE;
-            migrate(range, u8::try_from(next(&mut state) % 2).unwrap());
+            migrate(range, u8::try_from(random.below(2)).unwrap());
         }
     });
     // A lost page may leave any values there.
@@ -221,9 +214,9 @@ impl Places {
     }
 
     /// Returns a random range and one of its pages.
-    fn any(&self, state: &mut u64) -> (usize, u64) {
-        let range = usize::try_from(next(state)).unwrap() % self.ranges.len();
-        (range, next(state) % self.pages(range))
+    fn any(&self, random: &mut Random) -> (usize, u64) {
+        let range = usize::try_from(random.below(self.ranges.len() as u64)).unwrap();
+        (range, random.below(self.pages(range)))
     }
 
     fn address(&self, (range, page): (usize, u64)) -> u64 {
@@ -277,23 +270,23 @@ pub(crate) fn change_mappings(
     let (over, forks) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut state = 5;
+            let mut random = Random::new(5);
             while !over.load(Ordering::Relaxed) {
-                let first = places.any(&mut state);
+                let first = places.any(&mut random);
                 let (start, end) = (places.address(first), places.ranges[first.0].end);
-                let some = start..(start + (1 + next(&mut state) % 64) * PAGE).min(end);
+                let some = start..(start + (1 + random.below(64)) * PAGE).min(end);
                 let block = places.address(places.block_of(first));
                 // Whole huge pages most of the time, so that there are some.
-                let is_whole = places.block == IN_HUGE && !next(&mut state).is_multiple_of(4);
+                let is_whole = places.block == IN_HUGE && random.below(4) != 0;
                 let range = if is_whole { block..block + places.block * PAGE } else { some };
-                migrate(range, u8::from(!next(&mut state).is_multiple_of(2)));
+                migrate(range, u8::from(random.below(2) != 0));
             }
         });
         let _over = Over(&over);
         // The expected number in each page; 0 where it is empty.
         let mut says: Vec<Vec<u64>> =
             (0..places.ranges.len()).map(|range| vec![0; usize::try_from(places.pages(range)).unwrap()]).collect();
-        let (mut state, mut number) = (77, 0);
+        let (mut random, mut number) = (Random::new(77), 0);
         let (end, limit) = (Instant::now() + soak(), Instant::now() + soak() + LIMIT);
         // The number is in the first and in the last word of a page.
         let words = |range: usize, page: u64| {
@@ -311,13 +304,13 @@ pub(crate) fn change_mappings(
         };
         let is_enough = || is_enough() && forks.load(Ordering::Relaxed) > 0;
         while Instant::now() < end || !is_enough() && Instant::now() < limit {
-            let (range, page) = places.any(&mut state);
+            let (range, page) = places.any(&mut random);
             let place = usize::try_from(page).unwrap();
-            match next(&mut state) % 64 {
+            match random.below(64) {
                 0 => {
                     let mut first = (range, page);
-                    let mut len = (1 + next(&mut state) % 32).min(places.pages(range) - page);
-                    if places.block == IN_HUGE && next(&mut state).is_multiple_of(2) {
+                    let mut len = (1 + random.below(32)).min(places.pages(range) - page);
+                    if places.block == IN_HUGE && random.below(2) == 0 {
                         (first, len) = (places.block_of(first), places.block);
                     }
                     let bytes = usize::try_from(len * PAGE).unwrap();
@@ -327,7 +320,7 @@ pub(crate) fn change_mappings(
                     says[range][usize::try_from(first.1).unwrap()..][..bytes / 4096].fill(0);
                 }
                 1 => {
-                    let [from, to] = [(range, page), places.any(&mut state)].map(|page| places.block_of(page));
+                    let [from, to] = [(range, page), places.any(&mut random)].map(|page| places.block_of(page));
                     if from == to {
                         continue;
                     }

@@ -5,7 +5,7 @@ mod adopted;
 #[path = "../damon.rs"]
 mod damon;
 #[path = "../gate.rs"]
-mod gate;
+mod fork_gate;
 #[path = "../heat.rs"]
 mod heat;
 #[path = "../moves.rs"]

@@ -2,7 +2,7 @@
 
 use super::area::Area;
 use super::{Direction, Pieces};
-use crate::words::{DESCRIPTOR_BYTES, DescriptorFlags, Features};
+use crate::layout::{DESCRIPTOR_BYTES, DescriptorFlags, Features};
 use crate::{GuestMemory, Piece};
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -4,7 +4,7 @@
 use super::area::Area;
 use super::packed::{Cursor, Tail, WORDS};
 use super::{Base, Direction, RingAddresses, RingSetup};
-use crate::words::{DESCRIPTOR_BYTES, DescriptorFlags, Features, SplitDescriptor};
+use crate::layout::{DESCRIPTOR_BYTES, DescriptorFlags, Features, SplitDescriptor};
 use crate::{GuestMemory, Region};
 use rustix::fs::MemfdFlags;
 use std::os::fd::{AsFd, OwnedFd};

@@ -28,7 +28,7 @@ pub use chain::Dropped;
 #[cfg(any(test, feature = "test-util"))]
 pub use mock::{MockDriver, MockGuest};
 
-use crate::words::{Features, MOST_DESCRIPTORS};
+use crate::layout::{Features, MOST_DESCRIPTORS};
 use crate::{GuestMemory, Piece};
 use packed::PackedRing;
 use split::SplitRing;

@@ -6,10 +6,10 @@ use super::burst::{Burst, Chain, Step, Steps};
 use super::chain::{Dropped, Gather, Link, PLAIN, Rules};
 use super::split::need_event;
 use super::{Base, Broken, RingError, RingSetup, Used};
-use crate::memory::Window;
-use crate::words::{
+use crate::layout::{
     DESCRIPTOR_BYTES, DescriptorFlags, EVENT_DESCRIPTOR, EVENT_DISABLE, EVENT_ENABLE, Features, PackedDescriptor,
 };
+use crate::memory::Window;
 use crate::{GuestMemory, Piece};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

@@ -1,7 +1,7 @@
 //! Rings against a driver that follows the rules, and against memory that does not.
 
 use super::*;
-use crate::words::DescriptorFlags;
+use crate::layout::DescriptorFlags;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 

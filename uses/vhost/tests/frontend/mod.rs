@@ -6,9 +6,9 @@ pub(crate) mod wire;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use telpher_vhost::layout::Features;
 use telpher_vhost::message::{Header, Reply};
 use telpher_vhost::ring::{Base, Direction, MockDriver, MockGuest};
-use telpher_vhost::words::Features;
 use telpher_vhost::{Control, Offer, PacketPool, PoolOptions, Port, PortOptions, SessionError};
 
 pub(crate) const MRG: u64 = Features::MRG_RXBUF.union(Features::PROTOCOL_FEATURES).union(Features::VERSION_1).bits();
@@ -140,16 +140,16 @@ impl Switch {
 
     /// Gives packets to the guest; returns how many it takes.
     pub(crate) fn send(&self, packets: &[&[u8]]) -> usize {
-        let mut row = self.pool.lend(packets.len());
+        let mut row = self.pool.allocate(packets.len());
         for (index, packet) in packets.iter().enumerate() {
             row.resize(index, u32::try_from(packet.len()).unwrap());
             row.get_mut(index).unwrap().copy_from_slice(packet);
         }
-        self.port.receive(0, &mut row, &mut self.pool.row(0))
+        self.port.receive(0, &mut row, &mut self.pool.empty(0))
     }
 
     pub(crate) fn packets(&self) -> Vec<Vec<u8>> {
-        let (mut into, mut spare) = (self.pool.row(0), self.pool.lend(32));
+        let (mut into, mut spare) = (self.pool.empty(0), self.pool.allocate(32));
         self.port.transmit(0, &mut into, &mut spare, 32);
         into.iter().map(<[u8]>::to_vec).collect()
     }

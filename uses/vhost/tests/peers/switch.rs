@@ -103,11 +103,11 @@ fn options(copies: Copies) -> QueueOptions {
     };
     // On the polling thread: there is no core to spare.
     let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Inline)).expect("a device");
-    let lane = |queue| {
+    let dma_queue = |queue| {
         let portal = device.portal(queue).expect("a queue of the preset");
-        Arc::new(DmaQueue::new(portal, 256).expect("a lane"))
+        Arc::new(DmaQueue::new(portal, 256).expect("a DMA queue"))
     };
-    QueueOptions { hybrid, lanes: ["wq0.0", "wq0.1"].map(lane).into(), in_flight: 256 }
+    QueueOptions { hybrid, dma_queues: ["wq0.0", "wq0.1"].map(dma_queue).into(), in_flight: 256 }
 }
 
 /// A queue pair and its packets in flight.
@@ -370,7 +370,7 @@ impl Poller {
                     Copies::Device => stats.packets..=stats.packets,
                     Copies::CopyPolicy => 0..=stats.packets,
                 };
-                assert!(expected.contains(&stats.by_lane), "{:?}: {stats:?}", self.copies);
+                assert!(expected.contains(&stats.by_device), "{:?}: {stats:?}", self.copies);
                 assert_eq!(stats.all_drops(), 0, "{stats:?}");
             }
         }

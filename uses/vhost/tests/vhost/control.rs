@@ -5,9 +5,9 @@ use crate::frontend::{
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use telpher_vhost::layout::Features;
 use telpher_vhost::message::Reply;
 use telpher_vhost::ring::{Broken, Direction, MockDriver, MockGuest};
-use telpher_vhost::words::Features;
 use telpher_vhost::{Control, Packets};
 
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
@@ -138,7 +138,7 @@ fn a_disabled_rings_packets_are_discarded_and_it_receives_none() {
     guest.listen();
     assert!(switch.packets().is_empty());
     assert!(!switch.port.is_running(0) && !switch.port.is_running(1));
-    assert_eq!(switch.port.submit_enqueue_burst(0, &mut switch.pool.lend(1)), 0);
+    assert_eq!(switch.port.submit_enqueue_burst(0, &mut switch.pool.allocate(1)), 0);
     assert_eq!((guest.transmit.collect().len(), switch.send(&[b"x"]), guest.receive.collect().len()), (1, 0, 0));
     frontend.tell(18, &u32s(&[1, 1]), Vec::new());
     guest.say(b"heard");
@@ -568,7 +568,7 @@ fn a_waiting_thread_is_woken_by_a_kick_or_by_available_chains() {
     assert_eq!((count(&kick), guest.transmit.kicks_are_wanted()), (0, false));
     // Waiting for a ring that does not run returns at once.
     switch.port.wait(2, hour);
-    let rows: Packets = switch.pool.row(0);
+    let rows: Packets = switch.pool.empty(0);
     assert!(rows.is_empty());
 }
 

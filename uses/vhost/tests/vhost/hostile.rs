@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use telpher_vhost::layout::{DescriptorFlags, Features};
 use telpher_vhost::ring::{Broken, Burst, Direction, Dropped, MockDriver, MockGuest, Ring};
-use telpher_vhost::words::{DescriptorFlags, Features};
-use telpher_vhost::{Drop, Role, Socket};
+use telpher_vhost::{DropReason, Role, Socket};
 
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
 
@@ -88,7 +88,7 @@ fn runts_at_the_end_of_memory_are_returned_untouched() {
             switch.send(&[]);
             assert_eq!(guest.receive.collect().iter().map(|(_, len)| *len).collect::<Vec<_>>(), [0], "{buffers:?}");
         }
-        assert_eq!(switch.port.stats(0).drops(Drop::Runt), 4);
+        assert_eq!(switch.port.stats(0).drops(DropReason::Runt), 4);
         assert_eq!(guest.memory.read(end - 64, 64 + 4096), [0xc5; 64 + 4096]);
         // Room for the header and one byte, and for the rest in another buffer.
         guest.receive.offer(&[(end - 13, 13)]).unwrap();
@@ -111,7 +111,7 @@ fn receive_buffers_without_the_write_flag_are_not_written() {
         assert_eq!(guest.receive.collect().iter().map(|(_, len)| *len).collect::<Vec<_>>(), [0, 23]);
         assert_eq!(guest.memory.read(good + HEADER as u64, 11), b"to the next");
         assert_eq!(guest.memory.read(at, 2048), [0xc5; 2048]);
-        assert_eq!(switch.port.stats(0).drops(Drop::Chain(Dropped::Direction)), 1);
+        assert_eq!(switch.port.stats(0).drops(DropReason::Chain(Dropped::Direction)), 1);
     }
 }
 
@@ -128,7 +128,7 @@ fn empty_buffers_may_have_any_address() {
             assert_eq!(switch.packets().len(), 1);
             assert_eq!(guest.transmit.collect().len(), 2);
         }
-        assert_eq!(switch.port.stats(1).drops(Drop::Runt), 3);
+        assert_eq!(switch.port.stats(1).drops(DropReason::Runt), 3);
     }
 }
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use telpher_abi::Status;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_portal::{Portal, QueueMode};
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest, Ring};
-use telpher_vhost::words::Features;
-use telpher_vhost::{CopyPolicy, DmaQueue, Drop, PacketPool, Packets, PoolOptions, QueueOptions, Virtqueue};
+use telpher_vhost::{CopyPolicy, DmaQueue, DropReason, PacketPool, Packets, PoolOptions, QueueOptions, Virtqueue};
 
 const HEADER: usize = 12;
 
@@ -124,13 +124,13 @@ fn ways() -> Vec<(&'static str, QueueOptions)> {
     let mut ways = vec![("cpu", QueueOptions::default())];
     for (name, runner) in [("inline", Runner::Inline), ("threaded", Runner::Threaded)] {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(runner)).unwrap();
-        let lanes: Vec<_> = ["wq0.0", "wq0.1"]
+        let dma_queues: Vec<_> = ["wq0.0", "wq0.1"]
             .into_iter()
             .filter_map(|name| Some(Arc::new(DmaQueue::new(device.portal(name).ok()?, 64).unwrap())))
             .collect();
-        assert!(!lanes.is_empty());
+        assert!(!dma_queues.is_empty());
         for hybrid in [CopyPolicy::Device, CopyPolicy::From(256), CopyPolicy::Learned] {
-            ways.push((name, QueueOptions { hybrid, lanes: lanes.clone(), in_flight: 64 }));
+            ways.push((name, QueueOptions { hybrid, dma_queues: dma_queues.clone(), in_flight: 64 }));
         }
     }
     ways
@@ -144,7 +144,7 @@ fn the_guest_receives_packets_in_order() {
             let (mut guest, ring) = Guest::new(64, features, Direction::Receive);
             let pool = pool();
             let mut queue = Virtqueue::new(ring, &pool, &options);
-            let (mut row, mut done) = (pool.row(32), pool.row(64));
+            let (mut row, mut done) = (pool.empty(32), pool.empty(64));
             let (mut expected, mut received) = (VecDeque::new(), 0);
             while received < 600 {
                 while guest.offer(&[HEADER as u32, 2000]) {}
@@ -162,8 +162,8 @@ fn the_guest_receives_packets_in_order() {
                     received += 1;
                 }
             }
-            let by_lane = queue.stats().by_lane;
-            assert_eq!(by_lane > 0, way != "cpu", "{way}");
+            let by_device = queue.stats().by_device;
+            assert_eq!(by_device > 0, way != "cpu", "{way}");
             assert_eq!(queue.stats().all_drops(), 0);
             drop((queue, row, done));
             assert_eq!(pool.free(), 512, "{way}: every buffer comes back");
@@ -179,7 +179,7 @@ fn packets_from_the_guest_come_out_in_order() {
             let (mut guest, ring) = Guest::new(64, features, Direction::Transmit);
             let pool = pool();
             let mut queue = Virtqueue::new(ring, &pool, &options);
-            let (mut into, mut spare) = (pool.row(64), pool.lend(100));
+            let (mut into, mut spare) = (pool.empty(64), pool.allocate(100));
             let (mut expected, mut received) = (VecDeque::new(), 0);
             while received < 600 {
                 loop {
@@ -218,7 +218,7 @@ fn a_packet_spans_several_chains_with_mergeable_buffers() {
             let (mut guest, ring) = Guest::new(64, features | Features::MRG_RXBUF, Direction::Receive);
             let pool = pool();
             let mut queue = Virtqueue::new(ring, &pool, &options);
-            let (mut row, mut done) = (pool.row(4), pool.row(4));
+            let (mut row, mut done) = (pool.empty(4), pool.empty(4));
             let mut chance = Chance::new(5);
             for len in [1, 87, 88, 89, 188, 189, 1000, 1188] {
                 let bytes = chance.bytes(len);
@@ -246,7 +246,7 @@ fn invalid_chains_never_block_a_queue() {
             let (mut guest, ring) = Guest::new(32, features | merge, Direction::Receive);
             let pool = pool();
             let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
-            let (mut row, mut done) = (pool.row(4), pool.row(4));
+            let (mut row, mut done) = (pool.empty(4), pool.empty(4));
             // Runts, invalid addresses, and between them chains that are too short alone.
             assert!(guest.offer(&[1, 1]));
             let id = guest.driver.offer(&[(0, 2000)]).unwrap();
@@ -263,7 +263,7 @@ fn invalid_chains_never_block_a_queue() {
             assert_eq!(queue.submit_enqueue_burst(&mut row), 2, "{features:?}");
             assert_eq!(queue.poll_enqueue_completed(&mut done), 2);
             assert_eq!(guest.receive(), [one, two]);
-            assert_eq!((queue.stats().drops(Drop::Runt), queue.stats().all_drops()), (2, 3));
+            assert_eq!((queue.stats().drops(DropReason::Runt), queue.stats().all_drops()), (2, 3));
             assert_eq!(guest.driver.lent(), 0, "every chain is back");
             // Also when no packet follows them.
             assert!(guest.offer(&[5]));
@@ -280,13 +280,13 @@ fn a_packet_too_long_for_its_buffer_is_dropped_and_the_next_uses_it() {
     let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
     let pool = pool();
     let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
-    let (mut row, mut done) = (pool.row(4), pool.row(4));
+    let (mut row, mut done) = (pool.empty(4), pool.empty(4));
     assert!(guest.offer(&[1512]));
     put(&mut row, &[1; 1501]);
     put(&mut row, &[2; 1500]);
     assert_eq!(queue.submit_enqueue_burst(&mut row), 2);
     assert_eq!(queue.poll_enqueue_completed(&mut done), 1);
-    assert_eq!((guest.receive(), queue.stats().drops(Drop::Short)), (vec![vec![2; 1500]], 1));
+    assert_eq!((guest.receive(), queue.stats().drops(DropReason::Short)), (vec![vec![2; 1500]], 1));
     assert_eq!(pool.free(), 511);
 }
 
@@ -296,7 +296,7 @@ fn packets_longer_than_pool_buffers_are_dropped_and_counted() {
         let (mut guest, ring) = Guest::new(16, features, Direction::Transmit);
         let pool = PacketPool::new(PoolOptions { buffers: 8, longest: 1000 }).unwrap();
         let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
-        let (mut into, mut spare) = (pool.row(8), pool.lend(8));
+        let (mut into, mut spare) = (pool.empty(8), pool.allocate(8));
         assert!(guest.offer(&[11]) && guest.offer(&[12]) && guest.offer(&[12, 1001]));
         let id = guest.driver.offer(&[(u64::MAX - 5, 100)]).unwrap();
         guest.lent.insert(id, Vec::new());
@@ -304,7 +304,7 @@ fn packets_longer_than_pool_buffers_are_dropped_and_counted() {
         assert_eq!(queue.try_dequeue_burst(&mut into, &mut spare, 32), 1);
         assert_eq!(into.get(0), Some(&[7; 1000][..]));
         let stats = queue.stats();
-        assert_eq!((stats.drops(Drop::Runt), stats.drops(Drop::Long), stats.all_drops()), (2, 1, 4));
+        assert_eq!((stats.drops(DropReason::Runt), stats.drops(DropReason::Long), stats.all_drops()), (2, 1, 4));
         assert_eq!((guest.driver.collect().len(), guest.driver.lent(), spare.len()), (5, 0, 7));
     }
 }
@@ -315,12 +315,13 @@ struct Adversary {
     options: QueueOptions,
 }
 
-fn adversary(lanes: usize, hybrid: CopyPolicy) -> Adversary {
-    let devices: Vec<_> = (0..lanes).map(|_| Arc::new(TestDevice::new(QueueMode::Shared, 16))).collect();
+fn adversary(dma_queues: usize, hybrid: CopyPolicy) -> Adversary {
+    let devices: Vec<_> = (0..dma_queues).map(|_| Arc::new(TestDevice::new(QueueMode::Shared, 16))).collect();
     devices.iter().for_each(|device| device.state().manual = true);
-    let lane = |device: &Arc<TestDevice>| Arc::new(DmaQueue::new(Arc::clone(device) as Arc<dyn Portal>, 32).unwrap());
-    let lanes = devices.iter().map(lane).collect();
-    Adversary { devices, options: QueueOptions { hybrid, lanes, in_flight: 32 } }
+    let dma_queue =
+        |device: &Arc<TestDevice>| Arc::new(DmaQueue::new(Arc::clone(device) as Arc<dyn Portal>, 32).unwrap());
+    let dma_queues = devices.iter().map(dma_queue).collect();
+    Adversary { devices, options: QueueOptions { hybrid, dma_queues, in_flight: 32 } }
 }
 
 proptest! {
@@ -331,17 +332,17 @@ proptest! {
     fn the_order_of_completions_is_not_visible(
         layout in 0_usize..4,
         merge: bool,
-        lanes in 1_usize..4,
+        dma_queues in 1_usize..4,
         threshold in 0_u32..700,
         seed: u64,
         steps in prop::collection::vec((0_u8..7, any::<u16>()), 1..120),
     ) {
         let features = layouts()[layout] | if merge { Features::MRG_RXBUF } else { Features::empty() };
-        let adversary = adversary(lanes, CopyPolicy::From(threshold));
+        let adversary = adversary(dma_queues, CopyPolicy::From(threshold));
         let (mut guest, ring) = Guest::new(32, features, Direction::Receive);
         let pool = pool();
         let mut queue = Virtqueue::new(ring, &pool, &adversary.options);
-        let (mut row, mut done) = (pool.row(32), pool.row(32));
+        let (mut row, mut done) = (pool.empty(32), pool.empty(32));
         let mut chance = Chance::new(seed);
         let mut expected = VecDeque::new();
         let check = |guest: &mut Guest, expected: &mut VecDeque<Vec<u8>>| {
@@ -351,7 +352,7 @@ proptest! {
             Ok(())
         };
         for (step, number) in steps {
-            let device = &adversary.devices[usize::from(number) % lanes];
+            let device = &adversary.devices[usize::from(number) % dma_queues];
             match step {
                 0 => while guest.offer(if merge { &[300, 200] } else { &[800, 400] }) {},
                 1 | 2 => {
@@ -400,7 +401,7 @@ fn four_in_flight(pool: &PacketPool) -> (Adversary, Guest, Virtqueue) {
     let adversary = adversary(1, CopyPolicy::Device);
     let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
     let mut queue = Virtqueue::new(ring, pool, &adversary.options);
-    let mut row = pool.row(4);
+    let mut row = pool.empty(4);
     for byte in 0..4 {
         assert!(guest.offer(&[1000]));
         put(&mut row, &[byte; 900]);
@@ -417,9 +418,9 @@ fn packets_return_to_the_pool_when_a_late_device_completes() {
     assert_eq!(pool.free(), 508, "buffers that the device may still read are not reused");
     let counts = Arc::strong_count(guest.memory.memory());
     adversary.devices.iter().for_each(|device| device.state().manual = false);
-    adversary.options.lanes.clear();
+    adversary.options.dma_queues.clear();
     assert_eq!(pool.free(), 512);
-    assert!(Arc::strong_count(guest.memory.memory()) < counts, "a lane let the memory go");
+    assert!(Arc::strong_count(guest.memory.memory()) < counts, "a DMA queue let the memory go");
 }
 
 #[test]
@@ -429,6 +430,6 @@ fn memory_of_a_device_that_never_completes_is_kept() {
     let base = guest.memory.memory().host(guest.memory.region().guest, 1).unwrap();
     let memory = Arc::downgrade(guest.memory.memory());
     drop((queue, guest));
-    adversary.options.lanes.clear();
+    adversary.options.dma_queues.clear();
     assert_eq!((pool.free(), memory.upgrade().and_then(|memory| memory.host(0x10_0000, 1))), (508, Some(base)));
 }

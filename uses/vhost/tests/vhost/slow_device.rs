@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_mover::ManualClock;
 use telpher_portal::{Portal, QueueMode};
+use telpher_vhost::layout::Features;
 use telpher_vhost::message::Reply;
 use telpher_vhost::ring::{Broken, MockGuest};
-use telpher_vhost::words::Features;
-use telpher_vhost::{CopyPolicy, DmaQueue, Drop, Offer, PortOptions, QueueOptions, SessionError};
+use telpher_vhost::{CopyPolicy, DmaQueue, DropReason, Offer, PortOptions, QueueOptions, SessionError};
 
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
 /// Longer than any request takes on any machine: the time limit is 20 ms, and twice that if it is exceeded.
@@ -24,20 +24,20 @@ const BOUND: Duration = Duration::from_secs(20);
 /// A switch whose copies all go to a queue that does nothing until the test lets it.
 struct SlowDevice {
     device: Arc<TestDevice>,
-    lane: Arc<DmaQueue>,
+    dma_queue: Arc<DmaQueue>,
     clock: Arc<ManualClock>,
     switch: Switch,
 }
 
-fn held(patience: Duration) -> SlowDevice {
+fn held(drain_timeout: Duration) -> SlowDevice {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().manual = true;
     let clock = Arc::new(ManualClock::new(Duration::ZERO));
     let portal = Arc::clone(&device) as Arc<dyn Portal>;
-    let lane = Arc::new(DmaQueue::with_clock(portal, 64, Arc::clone(&clock) as _).unwrap());
-    let queue = QueueOptions { hybrid: CopyPolicy::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
-    let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], patience });
-    SlowDevice { device, lane, clock, switch }
+    let dma_queue = Arc::new(DmaQueue::with_clock(portal, 64, Arc::clone(&clock) as _).unwrap());
+    let queue = QueueOptions { hybrid: CopyPolicy::Device, dma_queues: vec![Arc::clone(&dma_queue)], in_flight: 64 };
+    let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], drain_timeout });
+    SlowDevice { device, dma_queue, clock, switch }
 }
 
 /// A second region of guest memory, which is added and removed.
@@ -87,7 +87,7 @@ fn start_copies(held: &SlowDevice, features: u64) -> (Guest, MockGuest, Frontend
     let near = guest.listen();
     guest.receive.offer(&[(FAR + 4096, 2048)]).unwrap();
     assert_eq!(held.switch.send(&[&[1; 1000], &[2; 1000]]), 2);
-    assert_eq!((held.lane.in_flight(), held.switch.port.in_flight(0)), (2, 2));
+    assert_eq!((held.dma_queue.in_flight(), held.switch.port.in_flight(0)), (2, 2));
     (guest, more, frontend, [near, FAR + 4096])
 }
 
@@ -125,7 +125,7 @@ fn outstanding_copies_complete_before_a_request_does() {
         assert_eq!(more.read(more.region().guest + far - FAR + HEADER as u64, 1000), [2; 1000]);
         assert!(after == (all(&guest.memory), all(&more)));
         drop(session);
-        assert_eq!(held.switch.port.stats(0).drops(Drop::Silent), 0);
+        assert_eq!(held.switch.port.stats(0).drops(DropReason::Silent), 0);
         assert_eq!(held.switch.pool.free(), 256, "{deed:?}: every buffer comes back");
     }
 }
@@ -148,10 +148,10 @@ fn a_copy_that_never_completes_ends_the_session_in_time_and_its_writes_go_nowher
         }
         // Now that the memory belongs to the guest alone, the queue completes its copies.
         let before = (all(&guest.memory), all(&more));
-        assert_eq!(held.lane.in_flight(), 2);
+        assert_eq!(held.dma_queue.in_flight(), 2);
         held.device.run(usize::MAX);
         assert!((all(&guest.memory), all(&more)) == before, "{deed:?}: it wrote to memory that was taken away");
-        assert_eq!((guest.receive.collect().len(), held.switch.port.stats(0).drops(Drop::Silent)), (0, 2));
+        assert_eq!((guest.receive.collect().len(), held.switch.port.stats(0).drops(DropReason::Silent)), (0, 2));
         assert!(!held.switch.port.is_running(0) && !held.switch.port.is_running(1));
         // The next frontend gets the same buffers, and the packets that were in flight are lost, not duplicated.
         held.device.state().manual = false;
@@ -238,7 +238,7 @@ fn packets_completed_between_polls_come_first_up_to_the_limit() {
         (4..=7).for_each(|byte| {
             guest.say(&[byte; 700]);
         });
-        let (mut into, mut spare) = (held.switch.pool.row(0), held.switch.pool.lend(32));
+        let (mut into, mut spare) = (held.switch.pool.empty(0), held.switch.pool.allocate(32));
         let begun = Instant::now();
         while into.len() < 7 {
             let before = into.len();
@@ -267,15 +267,16 @@ fn no_thread_waits_for_kicks_while_copies_are_in_flight() {
 #[test]
 fn each_ring_has_its_own_copy_policy() {
     let one = held(Duration::from_secs(600));
-    let device = QueueOptions { hybrid: CopyPolicy::Device, lanes: vec![Arc::clone(&one.lane)], in_flight: 64 };
+    let device =
+        QueueOptions { hybrid: CopyPolicy::Device, dma_queues: vec![Arc::clone(&one.dma_queue)], in_flight: 64 };
     let rings = vec![device, QueueOptions::default()];
     let switch = Switch::with(PortOptions { offer: Offer::of_pairs(2), rings, ..PortOptions::default() });
     let mut guest = Guest::new(MRG);
     let _frontend = guest.connect(&switch.port);
     guest.say(&[1; 700]);
-    assert_eq!((switch.packets().len(), one.lane.in_flight()), (1, 0));
+    assert_eq!((switch.packets().len(), one.dma_queue.in_flight()), (1, 0));
     guest.listen();
-    assert_eq!((switch.send(&[&[2; 700]]), one.lane.in_flight()), (1, 1));
+    assert_eq!((switch.send(&[&[2; 700]]), one.dma_queue.in_flight()), (1, 1));
     one.device.run(usize::MAX);
 }
 
@@ -310,7 +311,7 @@ fn a_disabled_ring_is_drained_in_time_and_keeps_completing() {
         assert_eq!(guest.receive.collect().len(), 0);
         held.device.run(usize::MAX);
         assert_eq!(held.switch.send(&[b"not now"]), 0);
-        assert_eq!((guest.receive.collect().len(), held.lane.in_flight()), (2, 0));
+        assert_eq!((guest.receive.collect().len(), held.dma_queue.in_flight()), (2, 0));
         drop(frontend);
     }
 }
@@ -325,7 +326,7 @@ fn packets_from_the_guest_are_recopied_when_their_queue_is_late() {
         frontend.tell(37, &far(), vec![same(more.file())]);
         let at: Vec<u64> = (1..=3).map(|byte| guest.say(&[byte; 1500])).collect();
         assert!(held.switch.packets().is_empty());
-        assert_eq!(held.lane.in_flight(), 3);
+        assert_eq!(held.dma_queue.in_flight(), 3);
         let begun = Instant::now();
         let frontend = does(if deed == Deed::Disable { Deed::Stop } else { deed }, frontend, &guest, &more).unwrap();
         assert!(begun.elapsed() < BOUND, "{deed:?}");
@@ -353,7 +354,7 @@ fn packets_from_the_guest_are_recopied_when_their_queue_is_late() {
         assert_eq!(held.switch.port.stats(1).all_drops(), 0);
         drop(frontend);
         if matches!(deed, Deed::RemoveMemory | Deed::NewTable) {
-            // The ring ran until now; the queue has completed, and no thread polls the lane any more.
+            // The ring ran until now; the queue has completed, and no thread polls the DMA queue any more.
             let since = Instant::now();
             while held.switch.pool.free() < 256 {
                 assert!(since.elapsed() < BOUND, "{deed:?}: {} of 256 buffers are back", held.switch.pool.free());
@@ -410,8 +411,8 @@ fn a_page_is_marked_before_its_buffer_is_shown_as_used() {
         LAYOUTS.into_iter().flat_map(|it| [CopyPolicy::Cpu, CopyPolicy::Device].map(|way| (it, way)))
     {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Inline)).unwrap();
-        let lane = Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
-        let queue = QueueOptions { hybrid, lanes: vec![lane], in_flight: 64 };
+        let dma_queue = Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
+        let queue = QueueOptions { hybrid, dma_queues: vec![dma_queue], in_flight: 64 };
         let options = PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], ..PortOptions::default() };
         let (switch, mut guest) = (Switch::with(options), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -461,10 +462,11 @@ impl std::ops::Drop for End<'_> {
 fn frequent_memory_table_changes_lose_no_packet() {
     for features in LAYOUTS {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();
-        let lane = Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
-        let queue = QueueOptions { hybrid: CopyPolicy::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
-        let patience = Duration::from_secs(600);
-        let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], patience });
+        let dma_queue = Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
+        let queue =
+            QueueOptions { hybrid: CopyPolicy::Device, dma_queues: vec![Arc::clone(&dma_queue)], in_flight: 64 };
+        let drain_timeout = Duration::from_secs(600);
+        let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], drain_timeout });
         let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
         let mut frontend = guest.connect(&switch.port);
         let mut free: Vec<u64> = (0..48).map(|_| guest.memory.lend(1012)).collect();
@@ -510,12 +512,12 @@ fn frequent_memory_table_changes_lose_no_packet() {
         while hear(&mut guest, &mut free, &mut lent) < sent {
             switch.send(&[]);
         }
-        assert!(lane.stats().copies > 0);
+        assert!(dma_queue.stats().copies > 0);
         assert_eq!(switch.port.stats(0).all_drops(), 0);
     }
 }
 
-/// Polls until the lane's clock says that the queue was silent for too long.
+/// Polls until the DMA queue's clock says that the queue was silent for too long.
 fn poll_until_silent(held: &SlowDevice, mut look: impl FnMut()) {
     for _ in 0..64 * 20 {
         held.clock.advance(Duration::from_millis(5));
@@ -529,14 +531,14 @@ fn a_queue_that_never_completes_breaks_the_waiting_ring() {
         let held = held(Duration::from_millis(20));
         let (mut guest, _more, _frontend, _) = start_copies(&held, features);
         poll_until_silent(&held, || assert_eq!(held.switch.send(&[]), 0));
-        assert_eq!((held.switch.port.broken(0), held.lane.stats().silent), (Some(Broken::Silent), true));
+        assert_eq!((held.switch.port.broken(0), held.dma_queue.stats().silent), (Some(Broken::Silent), true));
         guest.listen();
         assert_eq!(held.switch.send(&[b"not taken"]), 0);
         assert_eq!(guest.receive.collect().len(), 0);
         // The other ring of the port keeps running, with copies by the CPU.
         guest.say(b"alive");
         assert_eq!(held.switch.packets(), [b"alive"]);
-        assert_eq!(held.lane.in_flight(), 2);
+        assert_eq!(held.dma_queue.in_flight(), 2);
     }
 }
 
@@ -556,7 +558,7 @@ fn a_queue_that_completes_occasionally_is_waited_for() {
     }
     held.device.run(usize::MAX);
     held.switch.send(&[]);
-    assert_eq!((held.switch.port.broken(0), held.lane.stats().silent), (None, false));
+    assert_eq!((held.switch.port.broken(0), held.dma_queue.stats().silent), (None, false));
     assert_eq!(guest.receive.collect().len(), 22);
 }
 
@@ -567,7 +569,10 @@ fn an_abandonable_queue_is_abandoned_and_the_cpu_redoes_its_copies() {
         held.device.state().retirable = true;
         let (mut guest, _more, _frontend, [near, _]) = start_copies(&held, features);
         poll_until_silent(&held, || assert_eq!(held.switch.send(&[]), 0));
-        assert_eq!((held.switch.port.broken(0), held.lane.stats().silent, held.lane.stats().redone), (None, false, 2));
+        assert_eq!(
+            (held.switch.port.broken(0), held.dma_queue.stats().silent, held.dma_queue.stats().redone),
+            (None, false, 2)
+        );
         assert_eq!(guest.receive.collect().len(), 2);
         assert_eq!(guest.memory.read(near + HEADER as u64, 1000), [1; 1000]);
     }
@@ -581,14 +586,14 @@ fn packets_from_the_guest_do_not_wait_for_a_stalled_queue() {
         let _frontend = guest.connect(&held.switch.port);
         let at: Vec<u64> = (1..=3).map(|byte| guest.say(&[byte; 700])).collect();
         // All buffers of the pool are in use: nothing can be redone yet.
-        let most = held.switch.pool.lend(256);
+        let most = held.switch.pool.allocate(256);
         let mut packets = Vec::new();
-        let mut spare = held.switch.pool.row(0);
+        let mut spare = held.switch.pool.empty(0);
         drop(most);
         spare.fetch(256);
-        let mut into = held.switch.pool.row(0);
+        let mut into = held.switch.pool.empty(0);
         poll_until_silent(&held, || assert_eq!(held.switch.port.transmit(0, &mut into, &mut spare, 32), 0));
-        assert!(held.lane.stats().silent);
+        assert!(held.dma_queue.stats().silent);
         // Now there are free buffers, and all packets arrive in order; the CPU copies the later ones.
         drop(spare);
         guest.say(&[4; 700]);
@@ -600,7 +605,7 @@ fn packets_from_the_guest_do_not_wait_for_a_stalled_queue() {
         at.iter().for_each(|at| guest.memory.write(*at, &[9; 712]));
         // Buffers that the queue may still write are not reused.
         assert_eq!(held.switch.pool.free(), 253);
-        let lent = held.switch.pool.lend(253);
+        let lent = held.switch.pool.allocate(253);
         held.device.run(usize::MAX);
         guest.say(&[5; 700]);
         drop(lent);

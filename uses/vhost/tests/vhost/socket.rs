@@ -6,8 +6,8 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
-use telpher_vhost::words::Features;
 use telpher_vhost::{PacketPool, PoolOptions, Port, PortOptions, Role, Socket};
 
 fn until(mut it: impl FnMut() -> bool) {
@@ -49,7 +49,7 @@ fn one_packet(stream: &UnixStream, port: &Port, pool: &PacketPool) {
     let at = guest.lend(2048);
     guest.write(at + 12, b"hello");
     driver.offer(&[(at, 17)]).unwrap();
-    let (mut into, mut spare) = (pool.row(0), pool.lend(4));
+    let (mut into, mut spare) = (pool.empty(0), pool.allocate(4));
     until(|| port.transmit(0, &mut into, &mut spare, 4) > 0);
     assert_eq!(into.get(0).unwrap(), b"hello");
 }

@@ -2,21 +2,15 @@
 
 use super::*;
 use crate::tree::Entry;
+use telpher_os::Random;
 use telpher_vdev_wire::message::Report;
 
-/// xorshift64: the same seed gives the same run.
-struct Chance(u64);
+/// Choices of a seeded generator: the same seed gives the same run.
+struct Chance(Random);
 
 impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
     fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).unwrap()
+        usize::try_from(self.0.below(limit as u64)).unwrap()
     }
 
     fn of<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
@@ -111,7 +105,7 @@ fn no_order_of_writes_breaks_the_driver() {
     for (seed, abi) in (1..=8_u64).zip(Abi::ALL.into_iter().cycle()) {
         let preset = if seed > 4 { Preset::Full } else { Preset::Spr };
         let mut kernel = brought(preset, abi, if abi == Abi::V5_15 { Stage::Found } else { Stage::Enabled });
-        let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ seed);
+        let mut chance = Chance(Random::new(seed));
         let mut opens: Vec<u64> = Vec::new();
         let mut paths = files(&kernel);
         for step in 0..1000 {
@@ -174,7 +168,7 @@ fn no_order_of_writes_breaks_the_driver() {
                     let report = Report {
                         kind: u32::try_from(chance.below(6)).unwrap(),
                         reserved: 0,
-                        words: [chance.next(); 8],
+                        words: [chance.0.next(); 8],
                     };
                     let halts = report.kind == 4 && chance.below(8) > 0;
                     let reported = if halts { Ok(()) } else { kernel.report(open, &report) };
@@ -190,7 +184,7 @@ fn no_order_of_writes_breaks_the_driver() {
                 }
                 11 if chance.below(6) == 0 => {
                     let at = OFFSETS[chance.below(OFFSETS.len())];
-                    let bytes = chance.next().to_le_bytes();
+                    let bytes = chance.0.next().to_le_bytes();
                     let config = "/sys/bus/pci/devices/0000:6a:01.0/config";
                     format!("setpci {at:#x}: {:?}", kernel.write_at(config, at, &bytes[..2]))
                 }

@@ -85,7 +85,7 @@ fn names(of: impl IntoIterator<Item = String>) -> Scale {
 
 /// Enough of the kernel's calls with `together` pages each.
 fn calls(together: u32, by: impl Into<Option<QueueId>>) -> Migration {
-    let offload = by.into().map(|lane| MigrationOffload { above: 0, lane });
+    let offload = by.into().map(|queue| MigrationOffload { above: 0, queue });
     Migration { pages: u64::from(together) * 4, together, offload, ..Migration::compacting() }
 }
 
@@ -150,7 +150,7 @@ fn promotion(lab: &Lab) -> Result<Vec<Panel>> {
     let small = Migration { pages: 1 << 13, from: 1, to: 0, ..Migration::compacting() };
     let huge = Migration { pages: 64, page: 2 << 20, together: 1, ..small };
     let panel = |title: &str, migration: Migration| {
-        let device = Migration { offload: Some(MigrationOffload { above: 0, lane: KERNEL }), ..migration };
+        let device = Migration { offload: Some(MigrationOffload { above: 0, queue: KERNEL }), ..migration };
         let moving = of(lab, App::Migration(migration), "migration")?;
         let mut series = Vec::new();
         for slow_percent in [150, 200, 300, 400] {
@@ -175,7 +175,7 @@ fn page_size(lab: &Lab) -> Result<Vec<Panel>> {
     let small = |together: u32| Migration { pages: 1 << 12, together, to: 1, ..Migration::compacting() };
     let huge = |together: u32| Migration { pages: 32, page: 2 << 20, together, to: 1, ..Migration::compacting() };
     let by = |migration, device: bool| Migration {
-        offload: device.then_some(MigrationOffload { above: 0, lane: KERNEL }),
+        offload: device.then_some(MigrationOffload { above: 0, queue: KERNEL }),
         ..migration
     };
     let cases = [(small(512), false), (small(512), true), (huge(1), false), (huge(1), true)];

@@ -56,7 +56,7 @@ fn pages_together() -> Axis {
 }
 
 /// One queue of each of `devices` devices.
-fn lanes(devices: u16) -> Vec<QueueId> {
+fn queues(devices: u16) -> Vec<QueueId> {
     (0..devices).map(|device| QueueId { device, ..KERNEL }).collect()
 }
 
@@ -78,7 +78,7 @@ fn by_the_program(lab: &Lab) -> Result<Vec<Panel>> {
         };
         let program = |together: u32, devices: u16| {
             let pages = u64::from(together) * 4;
-            let app = Exchange { pages, page, neighbours, ..Exchange::promoting(together) }.by(lanes(devices));
+            let app = Exchange { pages, page, neighbours, ..Exchange::promoting(together) }.by(queues(devices));
             of_a_page(lab, "gold-6430", devices, App::Exchange(app))
         };
         let sizes = || sizes.iter().copied();
@@ -112,7 +112,7 @@ fn by_devices(lab: &Lab) -> Result<Vec<Panel>> {
     for (name, app) in cases {
         let page = f64::from(app.page);
         let rate = |devices: u16| {
-            let app = App::Exchange(app.clone().by(lanes(devices)));
+            let app = App::Exchange(app.clone().by(queues(devices)));
             Ok(page / of_a_page(lab, "spr-asplos", devices, app)? / 1e3)
         };
         let of = devices.iter().map(|count| rate(*count)).collect::<Result<Vec<_>>>()?;
@@ -143,7 +143,7 @@ const PLACING: [(&str, PagePlacement); 4] = [
 
 /// Updates in per cent of those with all memory fast: over time in seconds, and after the warm-up.
 fn of_all_fast(lab: &Lab, app: Gups) -> Result<(Vec<(f64, f64)>, f64)> {
-    let app = App::Gups(Gups { lanes: lanes(1), ..app });
+    let app = App::Gups(Gups { queues: queues(1), ..app });
     let scenario = on("gold-6430", 1, WqMode::Dedicated, 1).with("gups", 1, Workload::App(app));
     let outcome = lab.run(&scenario)?;
     let point = |measure: &Measure| Some((measure.name.strip_suffix(" ms")?.parse::<f64>().ok()? / 1e3, measure.value));

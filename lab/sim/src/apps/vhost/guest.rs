@@ -8,8 +8,8 @@ use crate::world::{Core, Semaphore};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest, Ring};
-use telpher_vhost::words::Features;
 
 /// The negotiated features. Source: white paper Tables 6 and 7: split virtqueues, mergeable buffers.
 const FEATURES: Features = Features::VERSION_1.union(Features::MRG_RXBUF);

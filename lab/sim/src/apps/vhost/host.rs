@@ -2,9 +2,9 @@
 
 use super::lines::Host as BufferPlacement;
 use super::{Shared, Times, Vhost};
-use crate::gate::{Gate, Offered};
 use crate::picos::Picos;
-use crate::work::QueueId;
+use crate::simulated_portal::{Gate, Offered};
+use crate::workload::QueueId;
 use crate::world::{Core, PendingWork, Semaphore};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use telpher_vhost::{PacketPool, Packets, Stats, Virtqueue};
 
 /// A device's queue behind one of the switch's DMA queues: its descriptors go to the simulated device.
 pub(super) struct DeviceQueue {
-    pub(super) lane: QueueId,
+    pub(super) dma_queue: QueueId,
     pub(super) gate: Arc<Gate>,
     /// A copy; its size does not matter.
     pub(super) copy: Descriptor,
@@ -28,7 +28,7 @@ impl DeviceQueue {
     async fn submit(&mut self, core: &Core) {
         for Offered { number, sizes } in self.gate.offered() {
             let members: Vec<Descriptor> = sizes.iter().map(|size| self.copy.with_size(*size)).collect();
-            let ticket = core.submit_batch(self.lane, &members).await;
+            let ticket = core.submit_batch(self.dma_queue, &members).await;
             self.under_way.push((number, ticket));
         }
     }
@@ -54,14 +54,14 @@ impl DeviceQueue {
 struct Begun {
     packets: u64,
     /// Copies that a DMA queue has.
-    by_lane: u64,
+    by_device: u64,
     /// Lines that the core copied.
     lines: u64,
 }
 
 impl Begun {
     fn between(before: Stats, after: &Stats) -> Begun {
-        Begun { packets: after.packets - before.packets, by_lane: after.by_lane - before.by_lane, lines: 0 }
+        Begun { packets: after.packets - before.packets, by_device: after.by_device - before.by_device, lines: 0 }
     }
 }
 
@@ -92,24 +92,24 @@ impl Host {
         bell: Semaphore,
         pool: &PacketPool,
     ) -> Host {
-        let row = || pool.row(app.burst as usize);
+        let row = || pool.empty(app.burst as usize);
         let (row, done, spare, into) = (row(), row(), row(), row());
         Host { app, times, shared, queues, ways, bell, row, done, spare, into }
     }
 
     /// Charges the time of the work that began, and of half a round.
     async fn work(&mut self, core: &Core, begun: Begun) {
-        let Begun { packets, by_lane, lines } = begun;
+        let Begun { packets, by_device, lines } = begun;
         let (copying, offloading, all) = {
             let Shared { lines: cache, tally, .. } = &mut *self.shared.borrow_mut();
             let (payload, others) = cache.missed();
             tally.payload_misses += payload;
             tally.other_misses += others;
-            let copies = packets - by_lane;
+            let copies = packets - by_device;
             let copying =
                 self.times.payload_miss * payload + self.times.copy * copies + Picos(self.times.line.0 * lines / 2);
             let rest = Picos(self.times.round.0 / 2) + Picos(self.times.packet.0 * packets / 2);
-            let offloading = self.times.offload * by_lane;
+            let offloading = self.times.offload * by_device;
             (copying, offloading, copying + rest + self.times.header_miss * others + offloading)
         };
         core.busy(all).await;
@@ -125,7 +125,7 @@ impl Host {
         tally.copying += copying;
         tally.offloading += offloading + submitting;
         tally.working += all + submitting;
-        tally.by_lane += by_lane;
+        tally.by_device += by_device;
         tally.begun += packets;
     }
 
@@ -143,7 +143,7 @@ impl Host {
             let mut begun = Begun::between(before, queue.stats());
             for host in &places[..places.len() - self.row.len()] {
                 let to = guest.receive.take(lines);
-                if begun.by_lane == 0 {
+                if begun.by_device == 0 {
                     begun.lines += lines.copy_in(*host, to, self.app.bytes());
                 }
             }
@@ -176,14 +176,14 @@ impl Host {
             let places: Vec<BufferPlacement> = self.into.iter().map(|packet| port.place(packet)).collect();
             for host in &places {
                 lines.note(*host);
-                if begun.by_lane > 0 || begun.packets == 0 {
+                if begun.by_device > 0 || begun.packets == 0 {
                     // A device wrote it.
                     lines.written(*host, self.app.bytes());
                 }
             }
             for index in 0..usize::try_from(begun.packets).unwrap_or(0) {
                 let from = guest.transmit.take(lines);
-                if begun.by_lane == 0
+                if begun.by_device == 0
                     && let Some(host) = places.get(index)
                 {
                     begun.lines += lines.copy_out(from, *host, self.app.bytes());

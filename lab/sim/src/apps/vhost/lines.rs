@@ -13,7 +13,7 @@ const PORT: u64 = 2 << 40;
 const PORT_ENTRIES: u64 = 4;
 
 /// Bytes in front of a packet that are copied with it. Source: VirtIO 1.2 §5.1.6, the header with `num_buffers`.
-pub(super) const HEADER: u32 = telpher_vhost::words::HEADER_BYTES;
+pub(super) const HEADER: u32 = telpher_vhost::layout::HEADER_BYTES;
 
 /// A host's packet, by its offset in the pool.
 pub(super) type Host = u64;

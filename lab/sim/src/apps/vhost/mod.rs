@@ -18,11 +18,11 @@ mod port;
 
 use super::core_cache::CoreCache;
 use super::{Report, measure};
-use crate::gate::Gate;
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
 use crate::scenario::Measure;
-use crate::work::QueueId;
+use crate::simulated_portal::Gate;
+use crate::workload::QueueId;
 use crate::world::World;
 use guest::Guest;
 use host::{DeviceQueue, Host};
@@ -186,7 +186,7 @@ struct Tally {
     working: Picos,
     /// Copies that began, and those that DMA queues took.
     begun: u64,
-    by_lane: u64,
+    by_device: u64,
     payload_misses: u64,
     other_misses: u64,
     /// From the first packet on.
@@ -217,19 +217,19 @@ impl Vhost {
 
     /// The DMA queues of the switch for each of the device's queues, and how they are used.
     fn ways(&self, world: &mut World) -> (CopyPolicy, Vec<DeviceQueue>) {
-        let (hybrid, lanes) = match self.copies {
+        let (hybrid, dma_queues) = match self.copies {
             CopyBy::Core => (CopyPolicy::Cpu, vec![]),
             CopyBy::Device { enqueue, dequeue } => (CopyPolicy::Device, vec![enqueue, dequeue]),
             CopyBy::Hybrid { from, enqueue, dequeue } => (CopyPolicy::From(from), vec![enqueue, dequeue]),
         };
-        let way = |lane: QueueId| {
+        let way = |dma_queue: QueueId| {
             let (src, dst) = (world.places.add(BufferPlacement::on(0)), world.places.add(BufferPlacement::on(0)));
             // A DMA queue's copies go to the cache.
             let copy = World::descriptor(Opcode::MemoryMove, src, dst, 1).and_flags(Flags::CACHE_CONTROL_1);
-            let gate = Arc::new(Gate::new(world.queue_info(lane)));
-            DeviceQueue { lane, gate, copy, under_way: Vec::new(), overtaking: 0 }
+            let gate = Arc::new(Gate::new(world.queue_info(dma_queue)));
+            DeviceQueue { dma_queue, gate, copy, under_way: Vec::new(), overtaking: 0 }
         };
-        (hybrid, lanes.into_iter().map(way).collect())
+        (hybrid, dma_queues.into_iter().map(way).collect())
     }
 
     pub(super) fn start(&self, world: &mut World) -> Report {
@@ -249,12 +249,13 @@ impl Vhost {
         let queues = guest.rings().map(|ring| {
             // A clock that does not advance: a slow simulation makes no queue late.
             let clock = Arc::new(ManualClock::new(Duration::ZERO));
-            let lane = ways.get(number).map(|way: &DeviceQueue| {
+            let dma_queue = ways.get(number).map(|way: &DeviceQueue| {
                 let portal = Arc::clone(&way.gate) as Arc<dyn Portal>;
                 Arc::new(telpher_vhost::DmaQueue::with_clock(portal, app.virtqueue, clock).expect("rings have entries"))
             });
             number += 1;
-            let options = QueueOptions { hybrid, lanes: lane.into_iter().collect(), in_flight: app.virtqueue as usize };
+            let options =
+                QueueOptions { hybrid, dma_queues: dma_queue.into_iter().collect(), in_flight: app.virtqueue as usize };
             Virtqueue::new(ring, &pool, &options)
         });
         let lines = CacheLines::new(CoreCache::new(app.l2_bytes, app.l2_ways));
@@ -292,7 +293,7 @@ impl Shared {
             measure("core cycles in offloading", share(offloading), "%"),
             measure(
                 "copies by the device",
-                self.tally.by_lane as f64 / (self.tally.begun as f64).max(1.0) * 100.0,
+                self.tally.by_device as f64 / (self.tally.begun as f64).max(1.0) * 100.0,
                 "%",
             ),
             measure("payload lines not in the core's cache", each(self.tally.payload_misses), "per packet"),

@@ -83,11 +83,11 @@ impl Port {
         let buffers = 2 * ring + besides;
         let pool = PacketPool::new(PoolOptions { buffers, longest: bytes.max(PoolOptions::default().longest) });
         let pool = pool.expect("memory for the switch's packets");
-        let all = pool.lend(buffers as usize);
+        let all = pool.allocate(buffers as usize);
         let first = all.iter().map(address_of).min().unwrap_or(0);
         drop(all);
         let ring = ring as usize;
-        let (receive, send, gone) = (pool.lend(ring), pool.row(ring), pool.row(ring));
+        let (receive, send, gone) = (pool.allocate(ring), pool.empty(ring), pool.empty(ring));
         let wire_bits = u128::from(wire_bytes + AROUND) * 8;
         let base = first.saturating_sub(HEADROOM.into());
         let seen = Seen::default();

@@ -47,17 +47,17 @@ pub(super) struct Hider {
     thread: Option<JoinHandle<()>>,
     lineage: Lineage,
     /// How long to retry to map a unit's original file again.
-    patience: Duration,
+    retry_timeout: Duration,
 }
 
 impl Hider {
-    pub(super) fn new(patience: Duration) -> Result<Hider, TierError> {
+    pub(super) fn new(retry_timeout: Duration) -> Result<Hider, TierError> {
         let userfault = Arc::new(Userfault::open(UserfaultFeatures::EVENT_REMAP)?);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| TierError::Keeper(error.into()))?);
         let (reads, stopped) = (Arc::clone(&userfault), Arc::clone(&stop));
         let thread = spawn_unsignalled("telpher-hide", move || listen(&reads, &stopped));
         let thread = Some(thread.map_err(TierError::Keeper)?);
-        Ok(Hider { userfault, stop, thread, lineage: Lineage::current(), patience })
+        Ok(Hider { userfault, stop, thread, lineage: Lineage::current(), retry_timeout })
     }
 
     /// Makes threads that touch the unit wait, until the result is dropped.
@@ -130,7 +130,7 @@ impl Hidden<'_> {
 impl Drop for Hidden<'_> {
     fn drop(&mut self) {
         if let Some((file, offset)) = self.was {
-            let end = Instant::now() + self.hider.patience;
+            let end = Instant::now() + self.hider.retry_timeout;
             // SAFETY: the same file and offset as before, not written since.
             while let Err(error) = unsafe { self.window.show(self.unit.clone(), file, offset) } {
                 if Instant::now() >= end {
