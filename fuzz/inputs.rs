@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// The input of a seed: mostly up to `few` words, sometimes up to `many`.
 fn input(seed: u64, [few, many]: [u64; 2]) -> Vec<u8> {
     let mut random = telpher_os::Random::new(seed);
-    let words = 1 + random.next() % if random.next() % 4 == 0 { many } else { few };
+    let words = 1 + random.next() % if random.next().is_multiple_of(4) { many } else { few };
     (0..words).flat_map(|_| random.next().to_le_bytes()).collect()
 }
 

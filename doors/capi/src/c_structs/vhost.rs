@@ -1,5 +1,5 @@
 //! The C structures of a vhost-user backend. `VhostQueue` is `telpher_vhost_queue` in the header, and so on. A packet
-//! is the library's own [`DetachedPacket`](telpher_vhost::Loose), so a burst needs no conversion.
+//! is the library's own [`DetachedPacket`](telpher_vhost::DetachedPacket), so a burst needs no conversion.
 
 use crate::vhost::VhostDmaQueue;
 pub use telpher_vhost::DetachedPacket as Packet;
