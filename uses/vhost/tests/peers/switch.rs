@@ -135,7 +135,7 @@ struct Queues {
 
 impl Queues {
     fn new(port: &Arc<Port>, pair: usize) -> Queues {
-        let [spare, sent, going, got] = std::array::from_fn(|_| port.pool().row(2 * BURST));
+        let [spare, sent, going, got] = std::array::from_fn(|_| port.pool().empty(2 * BURST));
         let port = Arc::clone(port);
         Queues { port, pair, spare, sent, going, got, flying: 0, next: 0, expected: 0, last: 0, flow: None }
     }
@@ -208,7 +208,7 @@ impl Queues {
         // No packet of a previous switch comes after one of this switch: they were sent first.
         if again > 0 {
             let old = usize::try_from(earlier).expect("of a burst").min(again);
-            let mut dropped = self.port.pool().row(BURST);
+            let mut dropped = self.port.pool().empty(BURST);
             self.sent.move_to(old, &mut dropped);
             self.sent.move_to(usize::MAX, &mut self.going);
         }
