@@ -27,6 +27,7 @@ const CRATES: &[Rule] = &[
     rule("base", "mem", &["os"], &[]),
     rule("base", "ops", &["abi"], &["os"]),
     rule("base", "metrics", &[], &[]),
+    rule("base", "recording", &[], &["os"]),
     rule("base", "interpose", &["abi"], &[]),
     // The path of one descriptor. The mover uses neither hw nor model, and device only for `Mover::open`.
     rule("path", "portal", &["abi"], &[]),
@@ -116,6 +117,7 @@ const BELOW_DOORS: &[&str] = &[
     "portal",
     "interpose",
     "metrics",
+    "recording",
     "ops",
     "mem",
     "os",

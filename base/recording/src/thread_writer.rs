@@ -1,0 +1,261 @@
+//! What one thread records about its calls.
+
+use crate::calibration::{judge, logarithm};
+use crate::event::{NO_SITE, RawEvent};
+use crate::layout::{SAMPLE_PERIOD, SiteCounters, ThreadTable};
+use crate::operation::{Alignment, Call, Distance, Operation, Temperature, size_class};
+use crate::own_counter;
+use crate::sampling::slot_of;
+use crate::site_directory::find_or_claim;
+use crate::sync::{AtomicU64, Ordering};
+use crate::writer::Writer;
+use std::cell::Cell;
+
+/// The number of long calls begins at this bit of its word; below it is the number of those in flight.
+pub(crate) const NUMBER_SHIFT: u32 = 16;
+
+/// What a thread needs to record a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Attached<'m> {
+    pub(crate) writer: &'m Writer<'m>,
+    pub(crate) table: &'m ThreadTable<AtomicU64>,
+    pub(crate) sites: &'m [SiteCounters<AtomicU64>],
+    /// The table's index.
+    pub(crate) thread: u16,
+    /// Other threads use the same table.
+    pub(crate) shared: bool,
+}
+
+impl Attached<'_> {
+    #[inline]
+    fn add(&self, word: &AtomicU64, more: u64) {
+        if self.shared {
+            word.fetch_add(more, Ordering::Relaxed);
+        } else {
+            own_counter::add(word, more);
+        }
+    }
+}
+
+/// One thread's part of a recording. A program keeps it in thread-local memory. Signal handlers of the thread may use it at
+/// any time, also in the middle of a method: no count is lost.
+///
+/// A call below [`Start::sites_from`](crate::Start::sites_from) is recorded by [`count`](ThreadWriter::count), and by
+/// [`time`](ThreadWriter::time) if `count` asks for it. A longer call is recorded by [`begin`](ThreadWriter::begin) and
+/// [`end`](ThreadWriter::end).
+pub struct ThreadWriter<'m> {
+    /// The thread's table, if it has one of its own: all that a short call needs.
+    own: Cell<Option<&'m ThreadTable<AtomicU64>>>,
+    attached: Cell<Option<Attached<'m>>>,
+}
+
+impl std::fmt::Debug for ThreadWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let thread = self.attached.get().map(|attached| attached.thread);
+        f.debug_struct("ThreadWriter").field("thread", &thread).finish_non_exhaustive()
+    }
+}
+
+/// A call between [`ThreadWriter::begin`] and [`ThreadWriter::end`].
+#[must_use = "a long call stays in flight until it ends"]
+#[derive(Clone, Copy, Debug)]
+pub struct CallInProgress {
+    recorded: bool,
+    /// When it began, if it is timed.
+    start: Option<u64>,
+    /// Of a long call: its number, and how many were in flight with it.
+    long: Option<(u64, u64)>,
+}
+
+impl<'m> ThreadWriter<'m> {
+    pub(crate) fn attached(attached: Attached<'m>) -> Self {
+        let own = (!attached.shared).then_some(attached.table);
+        ThreadWriter { own: Cell::new(own), attached: Cell::new(Some(attached)) }
+    }
+
+    /// A thread that records nothing, as the first value of thread-local memory.
+    #[must_use]
+    pub const fn detached() -> Self {
+        ThreadWriter { own: Cell::new(None), attached: Cell::new(None) }
+    }
+
+    /// Returns false if nothing is recorded.
+    #[inline]
+    pub fn is_attached(&self) -> bool {
+        self.attached.get().is_some()
+    }
+
+    /// Stops recording in this thread, for the only thread of a forked child. No mapped memory is touched.
+    pub fn detach(&self) {
+        self.own.set(None);
+        self.attached.set(None);
+    }
+
+    /// Counts a call. Returns true if the caller should measure its time and pass it to [`ThreadWriter::time`]: one call in
+    /// 64 of each operation and size class.
+    #[inline]
+    #[must_use]
+    pub fn count(&self, operation: Operation, len: usize) -> bool {
+        let Some(table) = self.own.get() else { return self.count_shared(operation, len) };
+        let cell = &table.sizes[operation as usize][size_class(len)];
+        let before = cell.calls.load(Ordering::Relaxed);
+        own_counter::add(&cell.calls, 1);
+        own_counter::add(&cell.bytes, len as u64);
+        before.is_multiple_of(SAMPLE_PERIOD)
+    }
+
+    /// Counts a call of a thread that shares its table, or that is detached.
+    #[cold]
+    fn count_shared(&self, operation: Operation, len: usize) -> bool {
+        let Some(attached) = self.attached.get() else { return false };
+        let cell = &attached.table.sizes[operation as usize][size_class(len)];
+        attached.add(&cell.bytes, len as u64);
+        cell.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLE_PERIOD)
+    }
+
+    /// Adds the time of a call that was counted, in ticks of the time stamp counter.
+    pub fn time(&self, operation: Operation, len: usize, ticks: u64) {
+        let Some(attached) = self.attached.get() else { return };
+        let cell = &attached.table.sizes[operation as usize][size_class(len)];
+        attached.add(&cell.timed_calls, 1);
+        attached.add(&cell.timed_ticks, ticks);
+    }
+
+    /// Records that a call begins. `clock` reads the time stamp counter, if the call is timed; it is the last step.
+    ///
+    /// A call that never ends, because a signal handler jumps out of it, stays in flight for the rest of the recording.
+    #[inline]
+    pub fn begin(&self, call: &Call, clock: impl FnOnce() -> u64) -> CallInProgress {
+        let Some(attached) = self.attached.get() else {
+            return CallInProgress { recorded: false, start: None, long: None };
+        };
+        let sampled = self.count(call.operation, call.len);
+        let is_long = call.len >= attached.writer.long_from();
+        let long = is_long.then(|| {
+            // Relaxed: the numbers order the calls; no other data depends on them.
+            let before = attached.writer.progress().long_calls.fetch_add((1 << NUMBER_SHIFT) + 1, Ordering::Relaxed);
+            (before >> NUMBER_SHIFT, before % (1 << NUMBER_SHIFT) + 1)
+        });
+        CallInProgress { recorded: true, start: (sampled || is_long).then(clock), long }
+    }
+
+    /// Records that the call has ended. `clock` reads the time stamp counter, if the call is timed; it is the first step.
+    /// `faults` is the number of page faults during the call, if the caller counted them.
+    #[inline]
+    pub fn end(&self, call: &Call, begun: CallInProgress, clock: impl FnOnce() -> u64, faults: Option<u64>) {
+        let interval = begun.start.map(|start| [start, clock()]);
+        let Some(attached) = self.attached.get().filter(|_| begun.recorded) else { return };
+        attached.end(call, begun, interval, faults);
+    }
+}
+
+impl Attached<'_> {
+    fn end(&self, call: &Call, begun: CallInProgress, interval: Option<[u64; 2]>, faults: Option<u64>) {
+        let ticks = interval.map(|[start, end]| end.saturating_sub(start));
+        let temperature = ticks.and_then(|ticks| self.temperature(call, ticks, faults));
+        if let Some(ticks) = ticks {
+            let cell = &self.table.sizes[call.operation as usize][size_class(call.len)];
+            self.add(&cell.timed_calls, 1);
+            self.add(&cell.timed_ticks, ticks);
+        }
+        let site = find_or_claim(
+            self.writer.directory(),
+            &self.writer.progress().sites_claimed,
+            self.sites.len(),
+            call.return_address as u64,
+        );
+        match site {
+            Some(site) => {
+                self.count_site(&self.sites[usize::from(site)], call, ticks.zip(temperature), faults);
+            }
+            None => self.add(&self.table.calls_without_site, 1),
+        }
+        if let (Some((number, in_flight)), Some([start, end])) = (begun.long, interval) {
+            // Relaxed: see `begin`.
+            self.writer.progress().long_calls.fetch_sub(1, Ordering::Relaxed);
+            self.end_long(start, end, in_flight);
+            self.trace(
+                number,
+                RawEvent {
+                    start_ticks: start.saturating_sub(self.writer.start_ticks()),
+                    duration_ticks: u32::try_from(end.saturating_sub(start)).unwrap_or(u32::MAX),
+                    site: site.unwrap_or(NO_SITE),
+                    thread: self.thread,
+                    len: call.len as u64,
+                    operation: call.operation,
+                    overlap: call.overlap().map(|(direction, distance)| (direction, logarithm_of(distance))),
+                    destination_aligned: call.destination.is_multiple_of(64),
+                    source_aligned: call.source.is_multiple_of(64),
+                    temperature,
+                    in_flight: u8::try_from(in_flight).unwrap_or(u8::MAX),
+                },
+            );
+        }
+    }
+
+    fn temperature(&self, call: &Call, ticks: u64, faults: Option<u64>) -> Option<Temperature> {
+        if faults.is_some_and(|faults| faults > 0) {
+            return Some(Temperature::Fresh);
+        }
+        let boundary = self.writer.boundary(call.operation.access(), logarithm(call.len as u64));
+        judge(boundary, call.len as u64, ticks.saturating_sub(self.writer.timer_ticks()))
+    }
+
+    fn count_site(
+        &self,
+        site: &SiteCounters<AtomicU64>,
+        call: &Call,
+        timed: Option<(u64, Temperature)>,
+        faults: Option<u64>,
+    ) {
+        let len = call.len as u64;
+        self.add(&site.calls, 1);
+        self.add(&site.bytes, len);
+        self.add(&site.operations[call.operation as usize], 1);
+        self.add(&site.destinations[Alignment::of(call.destination) as usize], 1);
+        if call.operation != Operation::Memset {
+            self.add(&site.sources[Alignment::of(call.source) as usize], 1);
+        }
+        if let Some((direction, distance)) = call.overlap() {
+            self.add(&site.overlaps[direction as usize][Distance::of(distance) as usize], 1);
+            self.add(&site.overlap_bytes[direction as usize], len);
+        }
+        if let Some((ticks, temperature)) = timed {
+            let cells = &site.timed[temperature as usize];
+            self.add(&cells.calls, 1);
+            self.add(&cells.bytes, len);
+            self.add(&cells.ticks, ticks);
+        }
+        if let Some(faults) = faults {
+            self.add(&site.fault_checks, 1);
+            self.add(&site.faults, faults);
+        }
+    }
+
+    fn end_long(&self, start: u64, end: u64, in_flight: u64) {
+        let table = self.table;
+        self.add(&table.long_calls, 1);
+        let before = table.last_long_end.load(Ordering::Relaxed);
+        if before != 0 {
+            self.add(&table.gaps[logarithm(start.saturating_sub(before))], 1);
+        }
+        // A signal handler between these two lines may lose its own maximum or end, but never a count.
+        table.last_long_end.store(end.max(1), Ordering::Relaxed);
+        if in_flight > table.most_in_flight.load(Ordering::Relaxed) {
+            table.most_in_flight.store(in_flight, Ordering::Relaxed);
+        }
+    }
+
+    fn trace(&self, number: u64, event: RawEvent) {
+        let slot = slot_of(number, self.writer.limits().trace_blocks.into());
+        let slot = slot.and_then(|slot| self.writer.trace().get(usize::try_from(slot).ok()?));
+        if let Some(slot) = slot {
+            // The reader counts entries that are missing, so a refusal needs no counter.
+            slot.publish(number, event.pack());
+        }
+    }
+}
+
+fn logarithm_of(distance: u64) -> u8 {
+    u8::try_from((distance | 1).ilog2()).expect("a logarithm is below 64")
+}
