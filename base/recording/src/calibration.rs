@@ -20,7 +20,7 @@ pub struct CurvePoint {
 /// The calibration curves, each by increasing size. The first 24 points of each are kept.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Curves<'a> {
-    /// Of memcpy and its kin.
+    /// Of memcpy, memmove, mempcpy and string copies.
     pub copy: &'a [CurvePoint],
     /// Of memset.
     pub fill: &'a [CurvePoint],

@@ -47,7 +47,7 @@ pub struct Machine {
 /// The calibration curves, measured before the program started.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Calibration {
-    /// Of memcpy and its kin.
+    /// Of memcpy, memmove, mempcpy and string copies.
     pub copy: Vec<CurvePoint>,
     /// Of memset.
     pub fill: Vec<CurvePoint>,

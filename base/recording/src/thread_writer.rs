@@ -79,6 +79,14 @@ impl<'m> ThreadWriter<'m> {
         ThreadWriter { own: Cell::new(None), attached: Cell::new(None) }
     }
 
+    /// Claims a table for this thread, as [`Writer::thread`] does. For thread-local memory that began
+    /// [detached](ThreadWriter::detached). A signal handler may do the same in between; the thread then has two tables.
+    pub fn attach(&self, writer: &'m Writer<'_>, thread_id: u32) {
+        let claimed = writer.thread(thread_id);
+        self.attached.set(claimed.attached.get());
+        self.own.set(claimed.own.get());
+    }
+
     /// Returns false if nothing is recorded.
     #[inline]
     pub fn is_attached(&self) -> bool {

@@ -3,8 +3,8 @@
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-recording --test loom_claims`.
 //!
 //! **Seen to fail**: a load and a store in place of the addition in `claim`, or of the exchange in `find_or_claim`; a
-//! loser of that exchange that does not look at the winner's address; `publish` without the exchange, without the look at
-//! the mark or the number, with a relaxed exchange, or with a relaxed last store.
+//! failed exchange there, after which the thread does not look at the address that it found; `publish` without the
+//! exchange, without a look at the mark or at the number, with a relaxed exchange, or with a relaxed last store.
 #![cfg(loom)]
 
 #[allow(dead_code, reason = "the test uses only a part")]

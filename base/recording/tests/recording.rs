@@ -8,7 +8,7 @@ use common::{DOWN, POINTS, bytes_of, call, memory, record, start};
 use proptest::prelude::*;
 use telpher_recording::{
     BLOCK, Call, CreateError, Direction, Limits, MergeError, ModuleMapping, NotRecorded, Operation, ReadError,
-    Recording, SAMPLE_PERIOD, Start, Temperature, Writer, bytes_needed,
+    Recording, SAMPLE_PERIOD, Start, Temperature, ThreadWriter, Writer, bytes_needed,
 };
 
 const SMALL: Limits = Limits { threads: 3, sites: 8, modules: 2, trace_blocks: 1 };
@@ -266,6 +266,18 @@ fn sites_beyond_the_table_are_counted() {
     assert_eq!((recording.not_recorded.calls_without_site, recording.not_recorded.calls_lost), (14, 1));
     assert_eq!(recording.events.iter().filter(|event| event.site.is_none()).count(), 12);
     assert_eq!(recording.summary().calls, 22);
+}
+
+#[test]
+fn a_thread_that_began_detached_records_once_it_is_attached() {
+    let words = memory(SMALL);
+    let writer = Writer::over(&words, &start(SMALL)).unwrap();
+    let thread = ThreadWriter::detached();
+    assert!(!thread.count(Operation::Memcpy, 8));
+    thread.attach(&writer, 77);
+    assert!(thread.is_attached() && thread.count(Operation::Memcpy, 8), "the first call is timed");
+    let recording = read(&words);
+    assert_eq!((recording.threads[0].id, recording.threads[0].calls), (Some(77), 1));
 }
 
 #[test]
