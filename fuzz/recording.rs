@@ -1,9 +1,10 @@
 //! One input for the reader of recordings: a small recording with changed bytes, or any bytes. The reader answers or
-//! refuses; what it returns is not larger than the file allows, and can be summed up, merged and written as JSON.
+//! refuses. What it returns is not larger than the file allows, its indices are valid, and it can be summed up and
+//! merged.
 //!
-//! The first byte of an input chooses the base: a recording with all tables in use, or nothing. The rest is a list of
-//! changes, each of four bytes: an offset (three bytes, scaled to the file) and a value. Used by the libFuzzer target and
-//! by the bounded test `base/recording/tests/fuzz_recording.rs`.
+//! The first byte of an input chooses the base, a recording with all tables in use or nothing, and whether the file is
+//! cut. The rest is a list of changes of four bytes each: an offset, modulo the length of the file or of its header,
+//! and a value. Used by the libFuzzer target and by the bounded test `base/recording/tests/fuzz_recording.rs`.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

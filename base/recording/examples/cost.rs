@@ -47,7 +47,8 @@ fn count(thread: &ThreadWriter<'_>, len: usize) {
     }
 }
 
-/// Eight sizes in turns. Calls of one size wait for each other: the processor adds to a word in memory once in five cycles.
+/// Eight sizes in turns. Calls of one size wait for each other: the processor adds to a word in memory once in five
+/// cycles.
 fn short_len(number: usize) -> usize {
     8 << (number % 8)
 }

@@ -43,9 +43,9 @@ pub(crate) fn logarithm(number: u64) -> usize {
     ((number | 1).ilog2() as usize).min(LOGARITHMS - 1)
 }
 
-/// Returns the times, in ticks per MiB, from which on a call of 2^`log` bytes is cold, and fresh. They are the geometric
-/// means of the curve's values at the largest measured size up to this one, or else at the smallest. `[0, 0]` without a
-/// curve.
+/// Returns the times, in ticks per MiB, from which on a call of 2^`log` bytes is cold, and fresh. They are the
+/// geometric means of the curve's values at the largest measured size up to this one, or else at the smallest. `[0, 0]`
+/// without a curve.
 pub(crate) fn boundaries(curve: &[CurvePoint], log: usize, tsc_hz: u64) -> [u64; 2] {
     let up_to = curve.iter().rev().find(|point| point.len >> log <= 1);
     let Some(point) = up_to.or(curve.first()).filter(|point| point.cold_ps > 0) else { return [0, 0] };

@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
-// Loom checks three files, which tests/loom_claims.rs includes. Its atomics have another layout than the words of a file.
+// Loom checks three files, which tests/loom_claims.rs includes. Its atomics have another layout than the words of a
+// file.
 #![cfg(not(loom))]
 
 mod calibration;
 mod claim;
 mod event;
 mod layout;
+mod mapped;
 mod merge;
 mod operation;
 mod overlay;
@@ -25,9 +27,7 @@ mod writer;
 pub use calibration::{CurvePoint, Curves};
 pub use layout::{Limits, MAGIC, SAMPLE_PERIOD, VERSION};
 pub use merge::MergeError;
-pub use operation::{
-    Access, Alignment, Call, Direction, Distance, Operation, SIZE_CLASSES, Temperature, size_class, sizes_of_class,
-};
+pub use operation::{Access, Call, Direction, Operation, SIZE_CLASSES, Temperature, size_class, sizes_of_class};
 pub use read::ReadError;
 pub use recording::{
     Alignments, Calibration, Event, Gap, Machine, Module, NotRecorded, OperationCalls, Overlaps, Process, Recording,

@@ -20,8 +20,8 @@ pub enum MergeError {
     },
 }
 
-/// The largest difference between two ways to learn the time between two starts. Source: chosen; the clock may have been
-/// adjusted by less, and the time stamp counter of another boot differs by more.
+/// The largest difference between two ways to learn the time between two starts. Source: chosen; the clock may have
+/// been adjusted by less, and the time stamp counter of another boot differs by more.
 const MOST_DIFFERENCE_NS: u64 = 1_000_000_000;
 
 impl Recording {
@@ -97,8 +97,8 @@ fn check_machine(first: &Recording, other: &Recording) -> Result<(), MergeError>
     Err(MergeError::OtherMachine { first: describe(first), other: describe(other) })
 }
 
-/// Nanoseconds between the starts of two processes. The time stamp counter is precise enough to order their calls; if it
-/// contradicts the clock (another boot), the clock is right.
+/// Nanoseconds between the starts of two processes. The time stamp counter is precise enough to order their calls; if
+/// it contradicts the clock (another boot), the clock is right.
 fn time_between(first: &Process, later: &Process, tsc_hz: u64) -> u64 {
     let by_clock = later.start_realtime_ns.saturating_sub(first.start_realtime_ns);
     let ticks = later.start_ticks.checked_sub(first.start_ticks);

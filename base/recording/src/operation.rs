@@ -133,10 +133,9 @@ impl Direction {
 }
 
 /// The distances of overlapping ranges that are counted apart.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Distance {
+pub(crate) enum Distance {
     /// Less than a cache line of 64 bytes.
     BelowLine = 0,
     /// Less than a page of 4 KiB.
@@ -147,7 +146,7 @@ pub enum Distance {
 
 impl Distance {
     /// All classes, in the order of their numbers.
-    pub const ALL: [Distance; 3] = [Distance::BelowLine, Distance::BelowPage, Distance::PageOrMore];
+    pub(crate) const ALL: [Distance; 3] = [Distance::BelowLine, Distance::BelowPage, Distance::PageOrMore];
 
     pub(crate) const fn of(bytes: u64) -> Distance {
         match bytes {
@@ -159,10 +158,9 @@ impl Distance {
 }
 
 /// The alignments of an address that are counted apart.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Alignment {
+pub(crate) enum Alignment {
     /// A multiple of 4 KiB.
     Page = 0,
     /// A multiple of 64, but not of 4 KiB.
@@ -173,7 +171,7 @@ pub enum Alignment {
 
 impl Alignment {
     /// All classes, in the order of their numbers.
-    pub const ALL: [Alignment; 3] = [Alignment::Page, Alignment::Line, Alignment::Other];
+    pub(crate) const ALL: [Alignment; 3] = [Alignment::Page, Alignment::Line, Alignment::Other];
 
     pub(crate) const fn of(address: usize) -> Alignment {
         if address.is_multiple_of(4096) {

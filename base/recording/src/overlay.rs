@@ -29,8 +29,8 @@ unsafe impl Words for TraceSlot {}
 /// Returns the words as a table; words after the last whole entry are left out.
 pub(crate) fn table<T: Words>(words: &[AtomicU64]) -> &[T] {
     let entries = size_of_val(words) / size_of::<T>();
-    // SAFETY: `T` consists of `AtomicU64` only, so it has their alignment, and every content is valid. `entries` of them
-    // are inside the slice, whose lifetime and shared access the result keeps.
+    // SAFETY: `T` consists of `AtomicU64` only, so it has their alignment, and every content is valid. `entries` of
+    // them are inside the slice, whose lifetime and shared access the result keeps.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), entries) }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn table<T: Words>(words: &[AtomicU64]) -> &[T] {
 /// - `start` is a multiple of 8.
 /// - During `'m`, this process accesses the range only through atomics.
 pub(crate) unsafe fn words<'m>(start: *mut u8, bytes: usize) -> &'m [AtomicU64] {
-    // SAFETY: the caller vouches for the range, its alignment and its lifetime. `AtomicU64` has the layout of `u64`, may
-    // have any content, and may be changed by other processes.
+    // SAFETY: the caller vouches for the range, its alignment and its lifetime. `AtomicU64` has the layout of `u64`,
+    // may have any content, and may be changed by other processes.
     unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>().cast_const(), bytes / 8) }
 }

@@ -284,7 +284,8 @@ impl<'a> File<'a> {
                 }
             }
             let counters = thread_of.iter().map(|thread| &self.sites[thread * of_thread + usize::from(index)]);
-            // The return address may be the first one after the module's last function, hence the last byte of the call.
+            // The return address may be the first one after the module's last function, hence the last byte of the
+            // call.
             let inside = |[start, end, _]: &&[u64; 3]| (*start..*end).contains(&(address - 1));
             let (module, offset) = match ranges.iter().rev().find(inside) {
                 Some([start, _, module]) => (usize::try_from(*module).ok(), address - start),

@@ -1,10 +1,10 @@
 //! Which long calls the trace keeps: whole blocks of consecutive calls, all equally likely.
 //!
-//! Long calls are numbered in the order in which they begin, over all threads. A block is [`BLOCK`] consecutive numbers,
-//! so the order and the overlap of its calls are complete. The first blocks fill the trace. After that, block `i`
-//! (counted from 0) replaces a random one with probability `blocks / (i + 1)`, and is left out otherwise (Vitter, "Random
-//! Sampling with a Reservoir", 1985, algorithm R). The random number is a function of `i`: every thread comes to the
-//! same decision without asking the others.
+//! Long calls are numbered in the order in which they begin, over all threads. A block is [`BLOCK`] consecutive
+//! numbers, so the order and the overlap of its calls are complete. The first blocks fill the trace. After that, block
+//! `i` (counted from 0) replaces a random one with probability `blocks / (i + 1)`, and is left out otherwise (Vitter,
+//! "Random Sampling with a Reservoir", 1985, algorithm R). The random number is a function of `i`: every thread comes
+//! to the same decision without asking the others.
 
 /// Calls of a block. Source: chosen; 256 calls of 16 KiB take at least 0.1 ms, long enough to see several threads.
 pub const BLOCK: u64 = 256;

@@ -18,8 +18,8 @@ pub struct Summary {
     pub by_size: Vec<SizeShare>,
     /// Overlapping copies, of calls whose site is recorded.
     pub overlapping: Overlapping,
-    /// Where the data of timed calls was. `None` if no call was judged, because there is no calibration or no call is long
-    /// enough.
+    /// Where the data of timed calls was. `None` if no call was judged, because there is no calibration or no call is
+    /// long enough.
     pub temperature: Option<TemperatureShares>,
     /// The most long calls of one process in flight at once.
     pub most_in_flight: u64,
@@ -72,8 +72,8 @@ pub struct Overlapping {
     pub share_of_bytes: Option<f64>,
 }
 
-/// Shares of the bytes of timed calls. A call was judged by its time for each byte, compared with the calibration curve.
-/// Long calls weigh more, because each of them was timed.
+/// Shares of the bytes of timed calls. A call was judged by its time for each byte, compared with the calibration
+/// curve. Long calls weigh more, because each of them was timed.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct TemperatureShares {
     /// The data was in the caches.

@@ -3,12 +3,12 @@
 use crate::calibration::{judge, logarithm};
 use crate::event::{NO_SITE, RawEvent};
 use crate::layout::{SAMPLE_PERIOD, SiteCounters, ThreadTable};
+use crate::mapped::{Mapped, ThreadTables};
 use crate::operation::{Alignment, Call, Distance, Operation, Temperature, size_class};
 use crate::own_counter;
 use crate::sampling::slot_of;
 use crate::site_directory::find_or_claim;
 use crate::sync::{AtomicU64, Ordering};
-use crate::writer::Writer;
 use std::cell::Cell;
 
 /// The number of long calls begins at this bit of its word; below it is the number of those in flight.
@@ -16,20 +16,15 @@ pub(crate) const NUMBER_SHIFT: u32 = 16;
 
 /// What a thread needs to record a call.
 #[derive(Clone, Copy)]
-pub(crate) struct Attached<'m> {
-    pub(crate) writer: &'m Writer<'m>,
-    pub(crate) table: &'m ThreadTable<AtomicU64>,
-    pub(crate) sites: &'m [SiteCounters<AtomicU64>],
-    /// The table's index.
-    pub(crate) thread: u16,
-    /// Other threads use the same table.
-    pub(crate) shared: bool,
+struct Attached<'m> {
+    mapped: &'m Mapped<'m>,
+    tables: ThreadTables<'m>,
 }
 
 impl Attached<'_> {
     #[inline]
     fn add(&self, word: &AtomicU64, more: u64) {
-        if self.shared {
+        if self.tables.shared {
             word.fetch_add(more, Ordering::Relaxed);
         } else {
             own_counter::add(word, more);
@@ -37,8 +32,8 @@ impl Attached<'_> {
     }
 }
 
-/// One thread's part of a recording. A program keeps it in thread-local memory. Signal handlers of the thread may use it at
-/// any time, also in the middle of a method: no count is lost.
+/// One thread's part of a recording. A program keeps it in thread-local memory. Signal handlers of the thread may use
+/// it at any time, also in the middle of a method: no count is lost.
 ///
 /// A call below [`Start::sites_from`](crate::Start::sites_from) is recorded by [`count`](ThreadWriter::count), and by
 /// [`time`](ThreadWriter::time) if `count` asks for it. A longer call is recorded by [`begin`](ThreadWriter::begin) and
@@ -51,7 +46,7 @@ pub struct ThreadWriter<'m> {
 
 impl std::fmt::Debug for ThreadWriter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let thread = self.attached.get().map(|attached| attached.thread);
+        let thread = self.attached.get().map(|attached| attached.tables.index);
         f.debug_struct("ThreadWriter").field("thread", &thread).finish_non_exhaustive()
     }
 }
@@ -68,23 +63,16 @@ pub struct CallInProgress {
 }
 
 impl<'m> ThreadWriter<'m> {
-    pub(crate) fn attached(attached: Attached<'m>) -> Self {
-        let own = (!attached.shared).then_some(attached.table);
-        ThreadWriter { own: Cell::new(own), attached: Cell::new(Some(attached)) }
-    }
-
     /// A thread that records nothing, as the first value of thread-local memory.
     #[must_use]
     pub const fn detached() -> Self {
         ThreadWriter { own: Cell::new(None), attached: Cell::new(None) }
     }
 
-    /// Claims a table for this thread, as [`Writer::thread`] does. For thread-local memory that began
-    /// [detached](ThreadWriter::detached). A signal handler may do the same in between; the thread then has two tables.
-    pub fn attach(&self, writer: &'m Writer<'_>, thread_id: u32) {
-        let claimed = writer.thread(thread_id);
-        self.attached.set(claimed.attached.get());
-        self.own.set(claimed.own.get());
+    /// Begins to record. `attached` is set first: `own` alone would not be enough for a long call of a signal handler.
+    pub(crate) fn set(&self, mapped: &'m Mapped<'_>, tables: ThreadTables<'m>) {
+        self.attached.set(Some(Attached { mapped, tables }));
+        self.own.set((!tables.shared).then_some(tables.calls));
     }
 
     /// Returns false if nothing is recorded.
@@ -99,8 +87,8 @@ impl<'m> ThreadWriter<'m> {
         self.attached.set(None);
     }
 
-    /// Counts a call. Returns true if the caller should measure its time and pass it to [`ThreadWriter::time`]: one call in
-    /// 64 of each operation and size class.
+    /// Counts a call. Returns true if the caller should measure its time and pass it to [`ThreadWriter::time`]: one
+    /// call in 64 of each operation and size class.
     #[inline]
     #[must_use]
     pub fn count(&self, operation: Operation, len: usize) -> bool {
@@ -116,7 +104,7 @@ impl<'m> ThreadWriter<'m> {
     #[cold]
     fn count_shared(&self, operation: Operation, len: usize) -> bool {
         let Some(attached) = self.attached.get() else { return false };
-        let cell = &attached.table.sizes[operation as usize][size_class(len)];
+        let cell = &attached.tables.calls.sizes[operation as usize][size_class(len)];
         attached.add(&cell.bytes, len as u64);
         cell.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLE_PERIOD)
     }
@@ -124,7 +112,7 @@ impl<'m> ThreadWriter<'m> {
     /// Adds the time of a call that was counted, in ticks of the time stamp counter.
     pub fn time(&self, operation: Operation, len: usize, ticks: u64) {
         let Some(attached) = self.attached.get() else { return };
-        let cell = &attached.table.sizes[operation as usize][size_class(len)];
+        let cell = &attached.tables.calls.sizes[operation as usize][size_class(len)];
         attached.add(&cell.timed_calls, 1);
         attached.add(&cell.timed_ticks, ticks);
     }
@@ -138,17 +126,17 @@ impl<'m> ThreadWriter<'m> {
             return CallInProgress { recorded: false, start: None, long: None };
         };
         let sampled = self.count(call.operation, call.len);
-        let is_long = call.len >= attached.writer.long_from();
+        let is_long = call.len >= attached.mapped.long_from;
         let long = is_long.then(|| {
             // Relaxed: the numbers order the calls; no other data depends on them.
-            let before = attached.writer.progress().long_calls.fetch_add((1 << NUMBER_SHIFT) + 1, Ordering::Relaxed);
+            let before = attached.mapped.progress.long_calls.fetch_add((1 << NUMBER_SHIFT) + 1, Ordering::Relaxed);
             (before >> NUMBER_SHIFT, before % (1 << NUMBER_SHIFT) + 1)
         });
         CallInProgress { recorded: true, start: (sampled || is_long).then(clock), long }
     }
 
-    /// Records that the call has ended. `clock` reads the time stamp counter, if the call is timed; it is the first step.
-    /// `faults` is the number of page faults during the call, if the caller counted them.
+    /// Records that the call has ended. `clock` reads the time stamp counter, if the call is timed; it is the first
+    /// step. `faults` is the number of page faults during the call, if the caller counted them.
     #[inline]
     pub fn end(&self, call: &Call, begun: CallInProgress, clock: impl FnOnce() -> u64, faults: Option<u64>) {
         let interval = begun.start.map(|start| [start, clock()]);
@@ -162,33 +150,32 @@ impl Attached<'_> {
         let ticks = interval.map(|[start, end]| end.saturating_sub(start));
         let temperature = ticks.and_then(|ticks| self.temperature(call, ticks, faults));
         if let Some(ticks) = ticks {
-            let cell = &self.table.sizes[call.operation as usize][size_class(call.len)];
+            let cell = &self.tables.calls.sizes[call.operation as usize][size_class(call.len)];
             self.add(&cell.timed_calls, 1);
             self.add(&cell.timed_ticks, ticks);
         }
         let site = find_or_claim(
-            self.writer.directory(),
-            &self.writer.progress().sites_claimed,
-            self.sites.len(),
+            self.mapped.directory,
+            &self.mapped.progress.sites_claimed,
+            self.tables.sites.len(),
             call.return_address as u64,
         );
-        match site {
-            Some(site) => {
-                self.count_site(&self.sites[usize::from(site)], call, ticks.zip(temperature), faults);
-            }
-            None => self.add(&self.table.calls_without_site, 1),
+        // Another process may have written any index into the file.
+        match site.and_then(|site| self.tables.sites.get(usize::from(site))) {
+            Some(counters) => self.count_site(counters, call, ticks.zip(temperature), faults),
+            None => self.add(&self.tables.calls.calls_without_site, 1),
         }
         if let (Some((number, in_flight)), Some([start, end])) = (begun.long, interval) {
             // Relaxed: see `begin`.
-            self.writer.progress().long_calls.fetch_sub(1, Ordering::Relaxed);
+            self.mapped.progress.long_calls.fetch_sub(1, Ordering::Relaxed);
             self.end_long(start, end, in_flight);
             self.trace(
                 number,
                 RawEvent {
-                    start_ticks: start.saturating_sub(self.writer.start_ticks()),
+                    start_ticks: start.saturating_sub(self.mapped.start_ticks),
                     duration_ticks: u32::try_from(end.saturating_sub(start)).unwrap_or(u32::MAX),
                     site: site.unwrap_or(NO_SITE),
-                    thread: self.thread,
+                    thread: self.tables.index,
                     len: call.len as u64,
                     operation: call.operation,
                     overlap: call.overlap().map(|(direction, distance)| (direction, logarithm_of(distance))),
@@ -205,8 +192,8 @@ impl Attached<'_> {
         if faults.is_some_and(|faults| faults > 0) {
             return Some(Temperature::Fresh);
         }
-        let boundary = self.writer.boundary(call.operation.access(), logarithm(call.len as u64));
-        judge(boundary, call.len as u64, ticks.saturating_sub(self.writer.timer_ticks()))
+        let boundary = self.mapped.boundary(call.operation.access(), logarithm(call.len as u64));
+        judge(boundary, call.len as u64, ticks.saturating_sub(self.mapped.timer_ticks))
     }
 
     fn count_site(
@@ -241,7 +228,7 @@ impl Attached<'_> {
     }
 
     fn end_long(&self, start: u64, end: u64, in_flight: u64) {
-        let table = self.table;
+        let table = self.tables.calls;
         self.add(&table.long_calls, 1);
         let before = table.last_long_end.load(Ordering::Relaxed);
         if before != 0 {
@@ -255,8 +242,8 @@ impl Attached<'_> {
     }
 
     fn trace(&self, number: u64, event: RawEvent) {
-        let slot = slot_of(number, self.writer.limits().trace_blocks.into());
-        let slot = slot.and_then(|slot| self.writer.trace().get(usize::try_from(slot).ok()?));
+        let slot = slot_of(number, self.mapped.limits.trace_blocks.into());
+        let slot = slot.and_then(|slot| self.mapped.trace.get(usize::try_from(slot).ok()?));
         if let Some(slot) = slot {
             // The reader counts entries that are missing, so a refusal needs no counter.
             slot.publish(number, event.pack());

@@ -61,8 +61,8 @@ impl TraceSlot {
         TraceSlot { stamp: AtomicU64::new(0), words: [(); 3].map(|()| AtomicU64::new(0)) }
     }
 
-    /// Writes an entry. Returns false, and writes nothing, if another thread is writing the slot's entry, or has written
-    /// one with a higher number.
+    /// Writes an entry. Returns false, and writes nothing, if another thread is writing the slot's entry, or has
+    /// written one with a higher number.
     pub(crate) fn publish(&self, number: u64, words: [u64; 3]) -> bool {
         let done = stamp(number, words);
         // Relaxed: the exchange checks that it is still true.

@@ -1,15 +1,12 @@
 //! The side that records.
 
-use crate::calibration::boundaries;
 use crate::claim::claim;
-use crate::layout::{Boundaries, Boundary, Extent, Limits, MAGIC, ModuleEntry, Progress, SiteCounters, Tables};
-use crate::layout::{PATH_BYTES, ThreadTable};
-use crate::operation::Access;
-use crate::overlay;
-use crate::start::{CreateError, Start, words};
+use crate::layout::{Limits, PATH_BYTES, Tables};
+use crate::mapped::Mapped;
+use crate::overlay::words;
+use crate::start::{CreateError, Start};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::thread_writer::{Attached, ThreadWriter};
-use crate::trace_slot::TraceSlot;
+use crate::thread_writer::ThreadWriter;
 use std::ops::Range;
 
 /// A mapped file, or another part of the program's code, as `/proc/self/maps` lists it.
@@ -26,24 +23,14 @@ pub struct ModuleMapping<'a> {
 /// A recording that is being written. All its methods may be called by any thread and in signal handlers, and use no
 /// memory, no lock and no function of the C library.
 pub struct Writer<'m> {
-    progress: &'m Progress<AtomicU64>,
-    boundaries: &'m Boundaries<AtomicU64>,
-    directory: &'m [AtomicU64],
-    modules: &'m [ModuleEntry<AtomicU64>],
-    threads: &'m [ThreadTable<AtomicU64>],
-    sites: &'m [SiteCounters<AtomicU64>],
-    trace: &'m [TraceSlot],
-    limits: Limits,
-    start_ticks: u64,
-    timer_ticks: u64,
-    long_from: usize,
+    mapped: Mapped<'m>,
     /// In the memory of this process only, so that a forked child can stop for itself.
     detached: AtomicBool,
 }
 
 impl std::fmt::Debug for Writer<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Writer").field("limits", &self.mapped.limits).finish_non_exhaustive()
     }
 }
 
@@ -71,7 +58,7 @@ impl<'m> Writer<'m> {
             return Err(CreateError::Misaligned);
         }
         // SAFETY: the caller vouches for the memory, and the alignment was checked.
-        Writer::over(unsafe { overlay::words(memory, bytes) }, start)
+        Writer::over(unsafe { words(memory, bytes) }, start)
     }
 
     /// Creates a recording in words that are zero.
@@ -79,80 +66,36 @@ impl<'m> Writer<'m> {
     /// # Errors
     /// If there are too few words, or if a value of `start` makes no sense.
     pub fn over(memory: &'m [AtomicU64], start: &Start<'_>) -> Result<Self, CreateError> {
-        let (header, tables) = start.header()?;
-        let short = CreateError::Short { have: size_of_val(memory) as u64, needed: tables.bytes };
-        if short_of(memory, tables.bytes) {
-            return Err(short);
-        }
-        let part = |extent: Extent| extent.part(memory).ok_or(short);
-        let only = "a table with one entry";
-        let writer = Writer {
-            progress: overlay::table(part(tables.progress)?).first().expect(only),
-            boundaries: overlay::table(part(tables.boundaries)?).first().expect(only),
-            directory: part(tables.directory)?,
-            modules: overlay::table(part(tables.modules)?),
-            threads: overlay::table(part(tables.threads)?),
-            sites: overlay::table(part(tables.sites)?),
-            trace: overlay::table(part(tables.trace)?),
-            limits: start.limits,
-            start_ticks: start.start_ticks,
-            timer_ticks: start.timer_ticks,
-            long_from: start.long_from,
-            detached: AtomicBool::new(false),
-        };
-        writer.write_boundaries(start);
-        for (word, value) in memory.iter().zip(words(&header)) {
-            // Relaxed: published by the magic number.
-            word.store(value, Ordering::Relaxed);
-        }
-        // Release: a reader that sees it sees the whole header.
-        memory[0].store(u64::from_ne_bytes(MAGIC), Ordering::Release);
-        Ok(writer)
-    }
-
-    fn write_boundaries(&self, start: &Start<'_>) {
-        for (access, of_access) in [Access::Copy, Access::Fill, Access::Compare].into_iter().zip(&self.boundaries.of) {
-            for (log, of_size) in of_access.iter().enumerate() {
-                let [cold_from, fresh_from] = boundaries(start.curves.of(access), log, start.tsc_hz);
-                of_size.cold_from.store(cold_from, Ordering::Relaxed);
-                of_size.fresh_from.store(fresh_from, Ordering::Relaxed);
-            }
-        }
+        Ok(Writer { mapped: Mapped::create(memory, start)?, detached: AtomicBool::new(false) })
     }
 
     /// Claims a table for a thread; `thread_id` is the kernel's number of it. If all tables are claimed, the thread
     /// shares the last one, where counting takes longer. After [`Writer::detach`], the result records nothing.
     pub fn thread(&self, thread_id: u32) -> ThreadWriter<'_> {
-        if self.detached.load(Ordering::Relaxed) {
-            return ThreadWriter::detached();
-        }
-        let own = self.threads.len() - 1;
-        let claimed = claim(&self.progress.threads_claimed, own);
-        let index = claimed.unwrap_or(own);
-        let table = &self.threads[index];
-        match claimed {
-            // Relaxed: a reader takes 0 for a thread without a number.
-            Some(_) => table.thread_id.store(thread_id.into(), Ordering::Relaxed),
-            None => _ = self.progress.threads_beyond.fetch_add(1, Ordering::Relaxed),
-        }
-        let sites = self.limits.sites as usize;
-        let sites = &self.sites[index * sites..(index + 1) * sites];
-        // Cannot truncate: the limits keep the number of threads below 2^14.
-        let thread = u16::try_from(index).expect("a number of 14 bits");
-        ThreadWriter::attached(Attached { writer: self, table, sites, thread, shared: claimed.is_none() })
+        let thread = ThreadWriter::detached();
+        self.attach(&thread, thread_id);
+        thread
     }
 
-    /// Adds a module. Without room for it, the recording counts it only. Nothing is removed: if another module is mapped
-    /// at the same addresses later, sites there belong to the module that was added last.
+    /// Claims a table for a thread that began [detached](ThreadWriter::detached), as [`Writer::thread`] does. A signal
+    /// handler of the thread may do the same in between; the thread then has two tables.
+    pub fn attach<'w>(&'w self, thread: &ThreadWriter<'w>, thread_id: u32) {
+        if !self.detached.load(Ordering::Relaxed) {
+            thread.set(&self.mapped, self.mapped.claim_thread(thread_id));
+        }
+    }
+
+    /// Adds a module. Without room for it, the recording counts it only. Nothing is removed: if another module is
+    /// mapped at the same addresses later, sites there belong to the module that was added last.
     pub fn add_module(&self, module: &ModuleMapping<'_>) {
         if self.detached.load(Ordering::Relaxed) {
             return;
         }
-        let Some(index) = claim(&self.progress.modules_claimed, self.modules.len()) else {
-            self.progress.modules_beyond.fetch_add(1, Ordering::Relaxed);
+        let Some(index) = claim(&self.mapped.progress.modules_claimed, self.mapped.modules.len()) else {
+            self.mapped.progress.modules_beyond.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let entry = &self.modules[index];
+        let entry = &self.mapped.modules[index];
         // Relaxed: published by `complete`.
         let store = |word: &AtomicU64, value: usize| word.store(value as u64, Ordering::Relaxed);
         store(&entry.start, module.addresses.start);
@@ -169,7 +112,7 @@ impl<'m> Writer<'m> {
     /// Counts a call that the thread could not record, for example because it has no thread-local memory yet.
     pub fn lose_call(&self) {
         if !self.detached.load(Ordering::Relaxed) {
-            self.progress.calls_lost.fetch_add(1, Ordering::Relaxed);
+            self.mapped.progress.calls_lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -178,44 +121,6 @@ impl<'m> Writer<'m> {
     pub fn detach(&self) {
         self.detached.store(true, Ordering::Relaxed);
     }
-
-    pub(crate) fn progress(&self) -> &Progress<AtomicU64> {
-        self.progress
-    }
-
-    pub(crate) fn directory(&self) -> &[AtomicU64] {
-        self.directory
-    }
-
-    pub(crate) fn trace(&self) -> &[TraceSlot] {
-        self.trace
-    }
-
-    pub(crate) fn boundary(&self, access: Access, log: usize) -> [u64; 2] {
-        let Boundary { cold_from, fresh_from } = &self.boundaries.of[access as usize][log];
-        [cold_from.load(Ordering::Relaxed), fresh_from.load(Ordering::Relaxed)]
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    pub(crate) fn start_ticks(&self) -> u64 {
-        self.start_ticks
-    }
-
-    pub(crate) fn timer_ticks(&self) -> u64 {
-        self.timer_ticks
-    }
-
-    #[inline]
-    pub(crate) fn long_from(&self) -> usize {
-        self.long_from
-    }
-}
-
-fn short_of(memory: &[AtomicU64], bytes: u64) -> bool {
-    (size_of_val(memory) as u64) < bytes
 }
 
 /// Writes bytes into words, as far as there is room.

@@ -274,7 +274,7 @@ fn a_thread_that_began_detached_records_once_it_is_attached() {
     let writer = Writer::over(&words, &start(SMALL)).unwrap();
     let thread = ThreadWriter::detached();
     assert!(!thread.count(Operation::Memcpy, 8));
-    thread.attach(&writer, 77);
+    writer.attach(&thread, 77);
     assert!(thread.is_attached() && thread.count(Operation::Memcpy, 8), "the first call is timed");
     let recording = read(&words);
     assert_eq!((recording.threads[0].id, recording.threads[0].calls), (Some(77), 1));
