@@ -161,8 +161,12 @@ impl Attached<'_> {
             call.return_address as u64,
         );
         // Another process may have written any index into the file.
-        match site.and_then(|site| self.tables.sites.get(usize::from(site))) {
-            Some(counters) => self.count_site(counters, call, ticks.zip(temperature), faults),
+        let site = site.filter(|site| usize::from(*site) < self.tables.sites.len());
+        match site {
+            Some(site) => {
+                let counters = &self.tables.sites[usize::from(site)];
+                self.count_site(counters, call, ticks.zip(temperature), faults);
+            }
             None => self.add(&self.tables.calls.calls_without_site, 1),
         }
         if let (Some((number, in_flight)), Some([start, end])) = (begun.long, interval) {

@@ -6,6 +6,7 @@ mod common;
 
 use common::{DOWN, POINTS, bytes_of, call, memory, record, start};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_recording::{
     BLOCK, Call, CreateError, Direction, Limits, MergeError, ModuleMapping, NotRecorded, Operation, ReadError,
     Recording, SAMPLE_PERIOD, Start, Temperature, ThreadWriter, Writer, bytes_needed,
@@ -13,7 +14,7 @@ use telpher_recording::{
 
 const SMALL: Limits = Limits { threads: 3, sites: 8, modules: 2, trace_blocks: 1 };
 
-fn read(words: &[std::sync::atomic::AtomicU64]) -> Recording {
+fn read(words: &[AtomicU64]) -> Recording {
     Recording::read(&bytes_of(words)).unwrap()
 }
 
@@ -266,6 +267,24 @@ fn sites_beyond_the_table_are_counted() {
     assert_eq!((recording.not_recorded.calls_without_site, recording.not_recorded.calls_lost), (14, 1));
     assert_eq!(recording.events.iter().filter(|event| event.site.is_none()).count(), 12);
     assert_eq!(recording.summary().calls, 22);
+}
+
+#[test]
+fn an_index_that_another_process_wrote_is_not_used() {
+    let words = memory(SMALL);
+    let writer = Writer::over(&words, &start(SMALL)).unwrap();
+    let thread = writer.thread(1);
+    let long = call(Operation::Memcpy, 1 << 16, 0x40_1234);
+    record(&thread, &long, [0, 1]);
+    // The directory's word has the address and, in its high bits, the index.
+    let word = words.iter().find(|word| word.load(Ordering::Relaxed) == 0x40_1234).expect("the site with the index 0");
+    word.store(0x40_1234 | 999 << 48, Ordering::Relaxed);
+    record(&thread, &long, [2, 3]);
+    let recording = read(&words);
+    let missing = recording.not_recorded;
+    // The directory's word, and the first call, whose site it was.
+    assert_eq!((missing.calls_without_site, missing.entries_damaged), (1, 2));
+    assert_eq!((recording.events.len(), recording.events[0].site, recording.summary().calls), (1, None, 2));
 }
 
 #[test]
