@@ -95,8 +95,7 @@ impl<'m> ThreadWriter<'m> {
         let Some(table) = self.own.get() else { return self.count_shared(operation, len) };
         let cell = &table.sizes[operation as usize][size_class(len)];
         let before = cell.calls.load(Ordering::Relaxed);
-        own_counter::add(&cell.calls, 1);
-        own_counter::add(&cell.bytes, len as u64);
+        own_counter::add_call(cell, len as u64);
         before.is_multiple_of(SAMPLE_PERIOD)
     }
 
