@@ -87,11 +87,13 @@ fn a_read_page_is_hot_and_an_unused_one_cold() {
     let (mut read, mut tiers) = (Vec::new(), HeatMap::new());
     tiers.follow(&heap);
     tiers.refresh(&heap).unwrap();
+    let (begun, mut took) = (Instant::now(), Duration::MAX);
     let pages = trap_round(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
         read = pages.iter().copied().step_by(3).collect();
         for &page in &read {
             assert_eq!(arena[page * 4096], u8::try_from((page + 1) % 256).unwrap(), "the same page");
         }
+        took = begun.elapsed();
         assert!(read.iter().all(|page| !out(arena).contains(page)), "each touched page is back at once");
         assert_eq!(out(arena).len(), pages.len() - read.len(), "no other page is back");
         // While it is out it counts as on its tier and as known.
@@ -101,7 +103,10 @@ fn a_read_page_is_hot_and_an_unused_one_cold() {
     });
     assert!((32..=64).contains(&pages.len()), "{pages:?}");
     for (page, (heat, seen)) in pages.iter().zip(heats(&heat, &arena, pages.clone())) {
-        assert!(seen == 1 && (heat > 0) == read.contains(page), "{page}: {heat}");
+        assert_eq!(seen, 1, "{page}");
+        // A page that is touched late counts as cold, and this thread may lose its core before it touches the page.
+        let is_late = read.contains(page) && took >= TIME / 2;
+        assert!(is_late || (heat > 0) == read.contains(page), "{page}: {heat}, touched after {took:?}");
     }
     assert_eq!(out(&arena), [0_usize; 0]);
     assert!(is_numbered(&arena));
