@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | [`Channel`] | poll-mode programs | one thread, one queue; [`Ticket`]s; never blocks, never allocates |
 //! | [`Copies`] | callers that keep the memory alive (a switch) | one thread, one queue; a few nanoseconds a copy |
+//! | [`MemoryCalls`] | code that stands in for memmove, memset and memcmp | synchronous; works in signal handlers |
 //! | [`Mover`] | all other programs | thread-safe; [`Job`]s are futures; [`Scope`]s borrow; [`Batch`]es have fences |
 //!
 //! **Nouns.** A *request* is an operation on raw addresses, of any length, and how far it has come. An *owned request*
@@ -58,7 +59,7 @@ pub use api::outcome::{Delta, Outcome, Tags, Via};
 pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
 pub use api::scope::{Scope, ScopedJob};
 pub use api::setting::{Setting, SettingError};
-pub use inflight::{Buffers, Copies, CopiesPolicy, CopyResult};
+pub use inflight::{Buffers, CallResult, Copies, CopiesPolicy, CopyResult, CpuCalls, MemoryCalls, MemoryCallsPolicy};
 pub use learn::Learning;
 pub use learn::tuning::{Measured, TunedMachine, Tuning, TuningError};
 pub use plan::route::Route;

@@ -4,11 +4,12 @@
 
 mod common;
 
+use common::cpu_calls::CPU_CALLS;
 use common::device::TestDevice;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
-use telpher_mover::{Channel, ChannelPolicy, Mover, OnFault, Order, Outcome, Policy};
+use telpher_mover::{Channel, ChannelPolicy, MemoryCalls, MemoryCallsPolicy, Mover, OnFault, Order, Outcome, Policy};
 use telpher_portal::Portal;
 
 thread_local! {
@@ -93,5 +94,31 @@ fn a_channel_allocates_nothing_after_construction() {
             assert!(round == 0 || count == 0, "{order:?}: {count} allocations");
             assert!(out.iter().all(|finished| finished.result == Ok(Outcome::Done)));
         }
+    }
+}
+
+#[test]
+fn memory_calls_allocate_nothing_in_pieces_faults_and_refusals() {
+    let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let calls = MemoryCalls::new([portal], CPU_CALLS, MemoryCallsPolicy::default(), 8).unwrap();
+    let (src, mut dst) = (vec![7_u8; 100_000], vec![0_u8; 100_000]);
+    for round in 0..2 {
+        // The test device's own queue and list have reached their capacity after the first round.
+        dst.fill(0);
+        device.fault(dst.as_ptr() as u64 + 50_000, 1);
+        device.state().retries = 3;
+        device.state().taken = Vec::with_capacity(1000);
+        let (count, ()) = allocations(|| {
+            // SAFETY: all ranges lie in the two vectors, which nothing else uses.
+            unsafe {
+                assert_eq!(calls.copy(dst.as_mut_ptr(), src.as_ptr(), 100_000).faults, 1);
+                assert_eq!(calls.compare(dst.as_ptr(), src.as_ptr(), 100_000).0, None);
+                assert_eq!(calls.fill(dst.as_mut_ptr().add(1), 7, 99_999).cpu_bytes, 0);
+                assert_eq!(calls.copy(dst.as_mut_ptr().add(1), dst.as_ptr(), 99_999).cpu_bytes, 0);
+            }
+        });
+        assert!(round == 0 || count == 0, "{count} allocations");
+        assert!(dst == src);
     }
 }

@@ -6,6 +6,7 @@ mod common;
 #[path = "common/handler.rs"]
 mod handler;
 
+use common::cpu_calls::CPU_CALLS;
 use common::device::TestDevice;
 use common::{Chance, Watched, mover, policy};
 use handler::{interrupted, with_handler};
@@ -15,7 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
-use telpher_mover::{Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, JobError, Mover, Outcome, Policy, Via};
+use telpher_mover::{
+    Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, JobError, MemoryCalls, MemoryCallsPolicy, Mover, Outcome,
+    Policy, Via,
+};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
 /// Forks and signal handlers affect the whole process: one test at a time.
@@ -454,4 +458,23 @@ fn a_silent_device_does_not_keep_a_process_from_exiting() {
 fn different_lengths_are_an_error_before_anything_is_done() {
     let mover = Mover::new([manual() as Arc<dyn Portal>], policy());
     assert_eq!(mover.copy_slices(&[1; 9000], &mut [0; 8999]), Err(JobError::Lengths { first: 9000, second: 8999 }));
+}
+
+#[test]
+fn memory_calls_of_a_forked_child_use_the_cpu_only() {
+    let _turn = one_at_a_time();
+    let device = Arc::new(TestDevice::with(|_| {}));
+    let portal = Arc::clone(&device) as Arc<dyn Portal>;
+    let calls = MemoryCalls::new([portal], CPU_CALLS, MemoryCallsPolicy::default(), 4).unwrap();
+    let copy = || {
+        let mut bytes = Chance::new(3).bytes(10_000);
+        let start = bytes.as_mut_ptr();
+        // SAFETY: both ranges lie in the vector.
+        let result = unsafe { calls.copy(start.add(1), start, 9999) };
+        assert!(bytes[1..] == Chance::new(3).bytes(9999));
+        result
+    };
+    let (child, result) = fork(|| copy().cpu_bytes == 9999 && device.state().taken.is_empty(), copy);
+    assert!(child);
+    assert_eq!((result.device_bytes, result.cpu_bytes), (9999, 0));
 }

@@ -2,7 +2,7 @@
 //!
 //! A device reads and writes buffers behind the compiler's back, from the offer until the completion record is seen.
 //! The proof that no other code has them meanwhile rests on five private facts, all within this folder. For raw
-//! descriptors and [`Copies`], the caller guarantees all of them except the fifth.
+//! descriptors, [`Copies`] and [`MemoryCalls`], the caller guarantees all of them except the fifth.
 //!
 //! 1. An [`OwnedRequest`] is built only from buffers it owns ([`owned_request`]). So every address in its request lies
 //!    in its payload, and a [`StableBuf`](telpher_mem::StableBuf)'s bytes stay put while the value moves.
@@ -12,12 +12,13 @@
 //!    ([`table`]), or into the slots of all parts of its op. A sweeper frees it there after the last record is seen; if
 //!    the record never comes, it is never freed. An `InFlight` that is forgotten leaks its payload.
 //! 4. Memory that is lent to a scope outlives the scope, and a scope does not return while one of its ops is in flight.
-//! 5. Records and batch lists live in the table, the `InFlight`, the ring or the [`Copies`], and are leaked rather than
-//!    freed while they are in flight.
+//! 5. Records and batch lists live in the table, the `InFlight`, the ring, the [`Copies`] or the [`MemoryCalls`], and are
+//!    leaked rather than freed while they are in flight.
 #![allow(unsafe_code, reason = "vouches for addresses and makes slices of them; the proof is the ownership above")]
 
 mod batch;
 mod borrowed;
+mod calls;
 mod copies;
 mod cpu;
 mod free_list;
@@ -37,6 +38,7 @@ mod table;
 
 pub(crate) use batch::{BatchInFlight, Member};
 pub(crate) use borrowed::{BorrowedInFlight, copy_whole, extend_lifetime, extend_lifetime_mut};
+pub use calls::{CallResult, CpuCalls, MemoryCalls, MemoryCallsPolicy};
 pub use copies::{Copies, CopiesPolicy, CopyResult};
 pub(crate) use meter::Meter;
 pub use owned_request::Buffers;

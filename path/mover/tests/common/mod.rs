@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
+pub(crate) mod cpu_calls;
 pub(crate) mod device;
 pub(crate) mod naive;
 

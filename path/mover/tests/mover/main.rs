@@ -5,6 +5,7 @@
 mod common;
 
 mod batches;
+mod calls;
 mod channels;
 mod coalesce;
 mod copies;
