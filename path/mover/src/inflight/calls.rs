@@ -29,7 +29,7 @@ use telpher_portal::Portal;
 /// Any number of threads may call at once, and a signal handler may call whatever it has interrupted. A call allocates
 /// nothing and takes no lock outside the portals. If a handler interrupts a portal, or this is a forked child, or
 /// queues and slots are full, the CPU does the work. A queue that is late is asked whether it works; a hardware queue's
-/// portal reads files and allocates for that.
+/// portal reads files and allocates for that. Such a portal, and one that submits by write(2), may change errno.
 ///
 /// **Pieces.** A long call is cut into pieces of the queues' largest transfer. A copy between overlapping ranges goes
 /// piece by piece in the direction of memmove, one at a time. It takes a queue whose device handles overlap. Otherwise

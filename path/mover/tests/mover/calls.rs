@@ -394,6 +394,51 @@ fn the_cpu_works_only_while_no_descriptor_of_the_call_is_in_flight() {
     assert_eq!(portal.device.state().taken.len(), 1);
 }
 
+thread_local! {
+    static COPIED_BY_CPU: RefCell<Vec<(u64, u64, usize)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Only notes its arguments: the destination must not be touched.
+unsafe fn note_copy(dst: *mut u8, src: *const u8, len: usize) {
+    COPIED_BY_CPU.with_borrow_mut(|copied| copied.push((dst as u64, src as u64, len)));
+}
+
+#[test]
+fn a_bad_address_ends_in_the_cpu_s_function_exactly_where_the_device_stopped() {
+    let device = ModelDevice::start(ModelOptions::default().with_runner(Runner::Inline)).unwrap();
+    let policy = MemoryCallsPolicy { threshold: 1, ..policy() };
+    let cpu = CpuCalls { copy: note_copy, ..CPU_CALLS };
+    let calls = MemoryCalls::new([device.portal("wq0.0").unwrap()], cpu, policy, 8).unwrap();
+    let (page, len) = (PAGE as usize, 4 * PAGE as usize);
+    let src = Chance::new(8).bytes(len);
+    for accepts in [Populate::Refuse, Populate::Accept] {
+        POPULATE.set(accepts);
+        COPIED_BY_CPU.take();
+        // SAFETY: a new mapping, whose third page becomes inaccessible. Only the first two pages are read.
+        let result = unsafe {
+            let dst = libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+            .cast::<u8>();
+            std::ptr::write_bytes(dst, 0, len);
+            assert_eq!(libc::mprotect(dst.add(2 * page).cast(), page, libc::PROT_NONE), 0);
+            let result = calls.copy(dst, src.as_ptr(), len);
+            assert_eq!(std::slice::from_raw_parts(dst, 2 * page), &src[..2 * page]);
+            let rest = (dst.add(2 * page) as u64, src[2 * page..].as_ptr() as u64, 2 * page);
+            assert_eq!(COPIED_BY_CPU.take(), [rest]);
+            assert_eq!(libc::munmap(dst.cast(), len), 0);
+            result
+        };
+        let faults = if accepts == Populate::Accept { 4 } else { 1 };
+        assert_eq!((result.device_bytes, result.faults), (2 * PAGE, faults));
+    }
+}
+
 #[test]
 fn a_refused_piece_is_offered_once_more_and_then_done_by_the_cpu() {
     let portal = ScriptedPortal::new(ALL_ON, |_| {});

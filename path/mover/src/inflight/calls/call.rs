@@ -87,6 +87,11 @@ pub(super) struct Call<'a> {
     counts: CallResult,
 }
 
+// A handler may leave the CPU's part by `siglongjmp`, and must not skip a drop.
+const _: () = assert!(!std::mem::needs_drop::<Call<'static>>());
+// Signal handlers have small stacks. Source: chosen; a third of the smallest alternate stack, 2048 bytes.
+const _: () = assert!(size_of::<Call<'static>>() <= 680);
+
 impl<'a> Call<'a> {
     /// A call that has not begun. `descriptor` has the operation and the addresses.
     pub(super) fn new(devices: &'a Devices, cpu: &'a CpuCalls, descriptor: Descriptor, len: u64) -> Call<'a> {
