@@ -133,8 +133,17 @@ fn populate(address: *mut u8, len: usize, _write: bool) -> bool {
 static GAVE_UP: (Mutex<Vec<(ThreadId, String)>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
 static LATE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps the thread for ever, as the contract demands.
+thread_local! {
+    /// The call of this thread must give up.
+    static MUST_GIVE_UP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps the thread for ever, as the contract demands. Aborts if the thread must not give up.
 fn give_up(message: Arguments<'_>) -> ! {
+    if !MUST_GIVE_UP.get() {
+        eprintln!("a call gave up: {message}");
+        std::process::abort();
+    }
     let mut given_up = GAVE_UP.0.lock().unwrap();
     given_up.push((std::thread::current().id(), message.to_string()));
     GAVE_UP.1.notify_all();
@@ -533,6 +542,20 @@ fn the_first_difference_is_found_at_every_position() {
 }
 
 #[test]
+fn a_comparison_that_ends_early_leaves_no_descriptor_in_flight() {
+    let [one, other] = ["test0.0", "test1.0"].map(|name| ScriptedPortal::new(ALL_ON, |info| info.name = name.into()));
+    let calls = calls(&[&one, &other], 8);
+    let (a, mut b) = (vec![1_u8; 2 * LIMIT], vec![1_u8; 2 * LIMIT]);
+    b[5] = 2;
+    // SAFETY: the ranges are two vectors of this length.
+    let (found, _) = unsafe { calls.compare(a.as_ptr(), b.as_ptr(), 2 * LIMIT) };
+    // The other queue has the second piece, and executes it only when that is waited for.
+    assert_eq!(found, Some(5));
+    assert_eq!(other.device.state().taken.len(), 1);
+    assert_eq!(other.device.run(1), 0, "the second piece is in flight");
+}
+
+#[test]
 fn the_cpu_does_what_a_stopped_queue_left_undone() {
     for piece in 0..3 {
         for (op, dst, src) in [(Op::Copy, 0, 4 * LIMIT), (Op::Copy, LIMIT, 0), (Op::Fill, 0, 0)] {
@@ -557,6 +580,7 @@ fn gives_up(calls: MemoryCalls, dst: usize, src: usize, len: usize) -> (&'static
     let calls: &'static MemoryCalls = Box::leak(Box::new(calls));
     let memory: &'static mut [u8] = Vec::leak(vec![7; MEMORY]);
     let thread = std::thread::spawn(move || {
+        MUST_GIVE_UP.set(true);
         let start = memory.as_mut_ptr();
         // SAFETY: both ranges lie in the leaked memory.
         unsafe { calls.copy(start.add(dst), start.add(src), len) };
