@@ -140,7 +140,8 @@ impl Devices {
         let record = &self.slots[slot as usize].0;
         let mut offers = 0;
         let mut answer = Submitted::NoQueue;
-        // Threads have different slots, so they begin at different queues. Two rounds, so that one queue is asked twice.
+        // Threads have different slots, so they begin at different queues. Two rounds, so that a single queue is asked
+        // twice.
         for turn in 0..2 * self.queues.len() {
             let index = (slot as usize + turn) % self.queues.len();
             let queue = &self.queues[index].queue;
