@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each library's folder in `hosts/`, and the variable in which `src/libraries.rs` finds its path.
-const LIBRARIES: [(&str, &str); 2] = [("vdev-guest", "TELPHER_VDEV_LIBRARY"), ("tier-guest", "TELPHER_TIER_LIBRARY")];
+const LIBRARIES: [(&str, &str); 3] = [
+    ("vdev-guest", "TELPHER_VDEV_LIBRARY"),
+    ("tier-guest", "TELPHER_TIER_LIBRARY"),
+    ("offload-guest", "TELPHER_OFFLOAD_LIBRARY"),
+];
 
 const PROFILE: &str = "preloaded";
 

@@ -36,19 +36,26 @@ fn race(code: [u8; 5], rounds: u64, offset: usize) -> i32 {
                 executed.fetch_add(1, Ordering::Relaxed);
             }
         });
+        // On a busy machine the runner may not run for thousands of rounds.
+        let let_it_run = || {
+            let seen = executed.load(Ordering::Relaxed);
+            while executed.load(Ordering::Relaxed) < seen + 2 && !runner.is_finished() {
+                std::thread::yield_now();
+            }
+        };
         for round in 0..rounds {
             // The runner's own trap may hold the lock.
             while sites::rewrite(thunk.site) == Err(Refusal::Busy) {}
-            if round % 512 == 0 {
-                // Let the rewritten site run, too.
-                let seen = executed.load(Ordering::Relaxed);
-                while executed.load(Ordering::Relaxed) < seen + 2 && !runner.is_finished() {
-                    std::thread::yield_now();
-                }
+            if round % 64 == 0 {
+                let_it_run();
             }
             sites::undo_all();
             assert_eq!(thunk.code(), code, "round {round}");
             sites::set_rewriting(true);
+            if round % 64 == 32 {
+                // The original site traps.
+                let_it_run();
+            }
         }
         done.store(true, Ordering::Relaxed);
         runner.join().unwrap();

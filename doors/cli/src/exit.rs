@@ -2,7 +2,7 @@
 //!
 //! | command | invalid command line | failure | otherwise |
 //! |---|---|---|---|
-//! | `run`, `tier run` | 125 | 125 if telpher fails; 126 if the program cannot be executed, 127 if it does not exist | the program's own |
+//! | `run`, `tier run`, `offload` | 125 | 125 if telpher fails; 126 if the program cannot be executed, 127 if it does not exist | the program's own |
 //! | `doctor` | 1 | 1 | 0 no findings or only notes, 2 warnings, 3 errors |
 //! | all others | 2 | 1 | 0 |
 
@@ -26,8 +26,9 @@ pub(crate) struct Codes {
 /// Commands with other codes, by their first words. As with env(1) and timeout(1), a program's own codes stay below
 /// 125. The
 /// doctor's 2 means warnings.
-const COMMANDS: [(&[&str], Codes); 3] = [
+const COMMANDS: [(&[&str], Codes); 4] = [
     (&["run"], Codes { usage: 125, failure: 125 }),
+    (&["offload"], Codes { usage: 125, failure: 125 }),
     (&["tier", "run"], Codes { usage: 125, failure: 125 }),
     (&["doctor"], Codes { usage: 1, failure: 1 }),
 ];

@@ -25,6 +25,7 @@ mod doctor;
 mod exit;
 mod list;
 mod log;
+mod offload;
 mod qdp;
 mod run;
 mod sim;
@@ -61,6 +62,9 @@ fn main() -> ExitCode {
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
         args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
         args::Command::List(list) => ended(list::run(&list), codes),
+        args::Command::Offload(args) => {
+            offload::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error)))
+        }
         args::Command::Qdp(args) => ended(qdp::run(&args), codes),
         args::Command::Sim(args) => ended(sim::run(&args), codes),
         args::Command::Tier(args) => match args.kind {

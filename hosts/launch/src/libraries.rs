@@ -7,3 +7,7 @@ pub const VDEV: Image<'static> = Image { name: "telpher-run", bytes: include_byt
 
 /// The manager of a program's memory: `telpher-tier-guest`.
 pub const TIER: Image<'static> = Image { name: "telpher-tier", bytes: include_bytes!(env!("TELPHER_TIER_LIBRARY")) };
+
+/// The memory functions in front of the C library's: `telpher-offload-guest`.
+pub const OFFLOAD: Image<'static> =
+    Image { name: "telpher-offload", bytes: include_bytes!(env!("TELPHER_OFFLOAD_LIBRARY")) };

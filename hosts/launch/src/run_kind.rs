@@ -20,17 +20,20 @@ pub enum RunKind {
     Device,
     /// `telpher tier run`.
     Tier,
+    /// `telpher offload`.
+    Offload,
 }
 
 impl RunKind {
     /// All kinds.
-    pub(super) const ALL: [RunKind; 2] = [RunKind::Device, RunKind::Tier];
+    pub(super) const ALL: [RunKind; 3] = [RunKind::Device, RunKind::Tier, RunKind::Offload];
 
     /// The prefix of the names of such directories.
     pub(super) const fn prefix(self) -> &'static str {
         match self {
             RunKind::Device => "run-",
             RunKind::Tier => "tier-",
+            RunKind::Offload => "off-",
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod deliver;
 pub mod devices;
 pub mod html;
 pub mod machine;
+pub mod offload;
 pub mod panel;
 pub mod plot;
 pub mod query;

@@ -8,11 +8,13 @@ mod environment;
 mod heap;
 mod lock;
 mod original;
+mod own_memory;
 
 pub use environment::variable;
 pub use heap::{Heap, KernelPages, PageSource};
 pub use lock::{Held, Lock};
 pub use original::Original;
+pub use own_memory::{own_compare, own_fill, own_length, own_move};
 
 /// Makes the dynamic linker call one function when it loads the library and one when the program ends. Use it once, in
 /// a module that allows unsafe code. Under test neither is called.

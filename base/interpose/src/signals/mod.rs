@@ -9,7 +9,9 @@
 mod action;
 mod deferral;
 pub(crate) mod deliver;
+pub mod functions;
 mod set;
+mod symbols;
 mod table;
 
 use crate::kernel::{self, ALL, Errno, KernelAction};
@@ -77,6 +79,18 @@ pub unsafe fn action(signal: i32, new: Option<Action>) -> Result<Action, Errno> 
     if !(1..=SIGNALS).contains(&signal) || bit(signal) & INTERNAL != 0 || (fixed && new.is_some()) {
         return Err(libc::EINVAL);
     }
+    if !is_adopted() {
+        let restorer = restorer as *const () as usize;
+        let new = new.map(|Action { handler, flags, mask }| KernelAction {
+            handler,
+            flags: flags & FLAGS | SA_RESTORER,
+            restorer,
+            mask,
+        });
+        // SAFETY: the promise of our caller.
+        let found = unsafe { kernel::action(signal, new.as_ref()) }?;
+        return Ok(Action { handler: found.handler, flags: found.flags, mask: found.mask });
+    }
     let Some(new) = new else {
         return Ok(if is_owner() { TABLE.read(signal).0 } else { action_in_vfork_child(signal)? });
     };
@@ -101,6 +115,12 @@ pub unsafe fn action(signal: i32, new: Option<Action>) -> Result<Action, Errno> 
     }
     drop(lock);
     Ok(old)
+}
+
+/// False before [`adopt`]: then the program's actions and masks are those of the kernel.
+fn is_adopted() -> bool {
+    // Relaxed: changes once, before other threads run.
+    OWNER.load(Ordering::Relaxed) != 0
 }
 
 /// False in the child of a `vfork`: it has its own actions, but shares our memory, which contains its parent's actions.
@@ -168,6 +188,9 @@ pub fn mask(change: Option<(Change, u64)>) -> u64 {
         Change::Unblock => (how, set),
         Change::Block | Change::Set => (how, set & !(INTERNAL | bit(libc::SIGKILL) | bit(libc::SIGSTOP))),
     });
+    if !is_adopted() {
+        return kernel::mask(change);
+    }
     if thread.is_inside() && thread.deferred.load(Ordering::Relaxed) != 0 {
         // All signals are blocked now; this mask will be restored.
         let before = thread.mask.load(Ordering::Relaxed);

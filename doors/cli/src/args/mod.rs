@@ -7,6 +7,7 @@ mod bench;
 mod device;
 mod doctor;
 mod error;
+mod offload;
 pub(crate) mod operation;
 mod output;
 mod qdp;
@@ -24,6 +25,7 @@ pub(crate) use advise::Advise;
 pub(crate) use bench::{Bench, BenchKind, Contests};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
+pub(crate) use offload::Offload;
 pub(crate) use output::{Format, Output, Printed};
 pub(crate) use qdp::Qdp;
 pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};
@@ -113,6 +115,7 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     Doctor(Doctor),
     List(List),
+    Offload(Box<Offload>),
     Qdp(Box<Qdp>),
     Run(Box<Run>),
     Sim(Sim),

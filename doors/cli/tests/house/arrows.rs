@@ -80,6 +80,14 @@ const CRATES: &[Rule] = &[
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "tier-wire", &[], &[]),
+    rule("hosts", "offload", &["launch", "offload-wire", "metrics", "device"], &[]),
+    rule(
+        "hosts",
+        "offload-guest",
+        &["offload-wire", "mover", "device", "interpose", "metrics", "mem", "ops", "os"],
+        &[],
+    ),
+    rule("hosts", "offload-wire", &["metrics"], &[]),
     // Commands and libraries for users. They may use all layers below, but not each other.
     rule("doors", "cli", BELOW_DOORS, &[]),
     rule("doors", "capi", LIBRARIES, &[]),
@@ -96,6 +104,8 @@ const BELOW_DOORS: &[&str] = &[
     "vdev",
     "tier-run",
     "tier-wire",
+    "offload",
+    "offload-wire",
     "conformance",
     "sim",
     "claims",

@@ -26,6 +26,7 @@ mod hygiene;
 mod inject;
 mod libtelpher;
 mod mounted;
+mod offload;
 #[path = "../plans/mod.rs"]
 mod plans;
 mod refusals;

@@ -1,7 +1,6 @@
 //! Reading, writing, duplicating and closing: calls with a descriptor, which cost one load if it is not ours.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::originals::interpose;
 use super::route::refuse;
 use super::served::{self, before_read, is_foreign, is_node, is_ours};
 use super::standard;
@@ -11,6 +10,7 @@ use crate::sys::{self, Errno, answer};
 use crate::{guard, node, submit};
 use libc::{iovec, off_t, ssize_t};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
+use telpher_interpose::interpose;
 
 /// Most segments of a vector. Source: UAPI limits.h, UIO_MAXIOV.
 const MAX_SEGMENTS: usize = 1024;

@@ -4,7 +4,6 @@
 //! take one are interposed here.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::originals::interpose;
 use super::route::{Route, find, refuse, refuse_pointer, route};
 use crate::files::listing::{self, Entry};
 use crate::files::path::{LONGEST, Path};
@@ -17,6 +16,7 @@ use libc::{AT_FDCWD, c_long, dirent64};
 use rustix::fs::FileType;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
+use telpher_interpose::interpose;
 
 /// First word of our streams. The C library's streams begin with their descriptor, an int that is never negative, as
 /// the lower half of this mark is.

@@ -4,13 +4,13 @@
 //! times and extended attributes are those of the placeholder in the shadow tree.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::originals::interpose;
 use super::route::{Route, refuse, route};
 use crate::files;
 use crate::files::walk::{FileKind, Found};
 use crate::sys::{self, Errno};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, dev_t, gid_t, mode_t, size_t, ssize_t, timespec, timeval, uid_t};
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use telpher_interpose::interpose;
 
 /// Creating a file: it exists already, or the file system does not support it.
 unsafe fn make_at(directory: c_int, path: *const c_char, next: impl FnOnce(c_int, *const c_char) -> c_int) -> c_int {

@@ -1,7 +1,6 @@
 //! Opening by path.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::originals::interpose;
 use super::route::{Route, find, refuse, route};
 use super::standard;
 use crate::files::table::Kind;
@@ -10,6 +9,7 @@ use crate::start::start;
 use crate::sys::{Errno, answer_int};
 use libc::{AT_FDCWD, mode_t, off_t};
 use std::ffi::{c_char, c_int, c_void};
+use telpher_interpose::interpose;
 
 /// Opens a path. `mode` is undefined if the flags create no file: the C library's functions are variadic, and on x86-64
 /// the argument is in the same register whether it was passed or not.

@@ -6,7 +6,6 @@ mod exec;
 mod file_changes;
 mod files;
 pub(crate) mod map;
-mod originals;
 mod polling;
 mod printing;
 pub(crate) mod process;

@@ -3,12 +3,12 @@
 //! Source: K612 drivers/dma/idxd/cdev.c, idxd_cdev_poll.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::originals::interpose;
 use super::served::is_node;
 use crate::files::table;
 use crate::node;
 use libc::{c_short, epoll_event, fd_set, nfds_t, pollfd, timeval};
 use std::ffi::c_int;
+use telpher_interpose::interpose;
 
 /// The events of a node.
 const READABLE: c_short = libc::POLLIN | libc::POLLRDNORM;

@@ -2,10 +2,10 @@
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors;
-use super::originals::interpose;
 use super::served::is_ours;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
+use telpher_interpose::interpose;
 
 unsafe extern "C" {
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;

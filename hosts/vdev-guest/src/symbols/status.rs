@@ -1,7 +1,6 @@
 //! Status, access, links, and resolved paths.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::originals::interpose;
 use super::route::{Route, find, refuse, refuse_pointer, route};
 use crate::files::path::{LONGEST, Path};
 use crate::files::walk::FileKind;
@@ -12,6 +11,7 @@ use crate::sys::{self, Errno, answer};
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_long, size_t, ssize_t};
 use rustix::fs::Stat;
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use telpher_interpose::interpose;
 use telpher_vdev_wire::settings::View;
 
 /// Writes a status to the program's structure.

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors;
-use super::originals::interpose;
 use super::route::{find, refuse_pointer};
 use super::served::is_ours;
 use super::standard::{Standard, close_cookie, over, settle};
@@ -11,6 +10,7 @@ use crate::start::start;
 use crate::sys::Errno;
 use libc::{AT_FDCWD, FILE};
 use std::ffi::{CStr, c_char, c_int};
+use telpher_interpose::interpose;
 
 /// open(2)'s flags for fopen's mode.
 fn flags_of(mode: &[u8]) -> Option<c_int> {

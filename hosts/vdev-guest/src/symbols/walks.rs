@@ -3,7 +3,6 @@
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::directories::{self, closedir, opendir, readdir64};
-use super::originals::interpose;
 use super::route::{find, refuse};
 use super::status::{lstat, stat};
 use crate::sys::{self, Errno};
@@ -11,6 +10,7 @@ use libc::AT_FDCWD;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::MaybeUninit;
+use telpher_interpose::interpose;
 
 // Source, here and below: glibc ftw.h.
 const FTW_PHYS: c_int = 1;

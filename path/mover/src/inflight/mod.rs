@@ -12,8 +12,8 @@
 //!    ([`table`]), or into the slots of all parts of its op. A sweeper frees it there after the last record is seen; if
 //!    the record never comes, it is never freed. An `InFlight` that is forgotten leaks its payload.
 //! 4. Memory that is lent to a scope outlives the scope, and a scope does not return while one of its ops is in flight.
-//! 5. Records and batch lists live in the table, the `InFlight`, the ring, the [`Copies`] or the [`MemoryCalls`], and are
-//!    leaked rather than freed while they are in flight.
+//! 5. Records and batch lists live in the table, the `InFlight`, the ring, the [`Copies`] or the [`MemoryCalls`], and
+//!    are leaked rather than freed while they are in flight.
 #![allow(unsafe_code, reason = "vouches for addresses and makes slices of them; the proof is the ownership above")]
 
 mod batch;

@@ -1,0 +1,120 @@
+//! Unmodified programs under `telpher offload`: their memory functions have the same effect, and the device executes
+//! the long calls.
+
+use crate::harness::{Done, TELPHER, client, finish, lacking, test_folder};
+use crate::skip::skip;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Offloads every call of 4 KiB and more to a modelled device.
+const ALWAYS: [&str; 7] = ["--device", "model:spr", "--threshold", "4k", "--always", "--function", "copy,fill,compare"];
+
+/// Runs a program with these options. Returns its result, and the counters of its processes.
+fn offload(name: &str, options: &[&str], program: &[&str]) -> (Done, Vec<Value>) {
+    let json = test_folder(name).join("offload.json");
+    let mut command = Command::new(TELPHER);
+    command.args(["offload", "--format", "json", "--output"]).arg(&json).args(options).arg("--").args(program);
+    let done = finish(&mut command, None, Duration::from_secs(120));
+    let counters = std::fs::read(&json).ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+    (done, counters)
+}
+
+/// Returns the sum of a counter over all processes.
+fn sum(processes: &[Value], counter: &str) -> u64 {
+    processes.iter().map(|process| process[counter].as_u64().expect(counter)).sum()
+}
+
+fn word(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+/// The program compares every result with a loop over bytes: sizes around all limits, overlapping ranges, faults,
+/// signal handlers that copy or leave, threads, children, constructors and destructors.
+#[test]
+fn every_call_has_its_effect_whatever_executes_it() {
+    let Some(calls) = client("offload_calls") else { return };
+    for device in ["model:spr", "model:full", "cpu"] {
+        let options = [&ALWAYS[..], &["--device", device]].concat();
+        // The last of two `--device` is an error, so the first is left out.
+        let (done, processes) = offload("offload_calls", &options[2..], &[word(&calls)]);
+        assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{device}: {done}");
+        let (by_device, bytes) = (sum(&processes, "device_calls"), sum(&processes, "device_bytes"));
+        assert_eq!(by_device > 5000 && bytes > 1 << 30, device != "cpu", "{device}: {processes:?}");
+        // Calls in handlers and in forked children.
+        assert_eq!(sum(&processes, "other_calls") > 0, device != "cpu", "{device}: {processes:?}");
+    }
+}
+
+#[test]
+fn hot_copies_stay_with_the_cpu_and_the_effect_is_the_same() {
+    let Some(calls) = client("offload_calls") else { return };
+    let (done, processes) = offload("offload_learns", &["--device", "model:spr"], &[word(&calls)]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+    assert!(sum(&processes, "timed_calls") > 0 && sum(&processes, "cpu_bytes") > 0, "{processes:?}");
+    // Without --function, memset and memcmp stay with the C library.
+    assert!(sum(&processes, "device_calls") < 5000, "{processes:?}");
+}
+
+/// Python's own tests of the types that copy most.
+#[test]
+fn python_passes_its_own_tests() {
+    const NAME: &str = "python_passes_its_own_tests";
+    if lacking(NAME, &[("python3", "python3")]) {
+        return;
+    }
+    let tests = Command::new("python3").args(["-c", "import test.test_memoryview"]).output();
+    if !tests.is_ok_and(|output| output.status.success()) {
+        return skip(NAME, "Python's tests are not there (Debian package libpython3-testsuite)");
+    }
+    let program = ["python3", "-m", "unittest", "-q", "test.test_memoryview", "test.test_mmap"];
+    let (done, processes) = offload("offload_python", &ALWAYS, &program);
+    assert_eq!(done.code(), 0, "{done}");
+    assert!(sum(&processes, "device_calls") > 0, "{processes:?}");
+}
+
+/// A file is compressed and unpacked by programs that an unprepared shell starts with an empty environment.
+#[test]
+fn executed_programs_are_offloaded_too_and_their_data_survives() {
+    const NAME: &str = "executed_programs_are_offloaded_too_and_their_data_survives";
+    if lacking(NAME, &[("xz", "xz-utils"), ("gzip", "gzip"), ("sha256sum", "coreutils")]) {
+        return;
+    }
+    let folder = test_folder("offload_archive");
+    let plain: Vec<u8> =
+        (0..3_000_000_u32).flat_map(|at| ((at / 7).wrapping_mul(2_654_435_761) >> 5).to_le_bytes()).collect();
+    std::fs::write(folder.join("plain"), &plain).unwrap();
+    let script = format!(
+        "cd {} && env -i /usr/bin/xz -1 -k plain && /usr/bin/xz -dc plain.xz > again && cmp plain again && \
+         gzip -c plain > plain.gz && gzip -dc plain.gz | cmp - plain && x=$(sha256sum < plain) && \
+         test \"$x\" = \"$(sha256sum < again)\" && echo same",
+        word(&folder)
+    );
+    let (done, processes) = offload("offload_exec", &ALWAYS, &["sh", "-c", &script]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "same"), "{done}");
+    // Two of xz at least: shells and helpers are left alone.
+    assert!(
+        processes.iter().filter(|process| process["device_calls"].as_u64() > Some(0)).count() >= 2,
+        "{processes:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_offloaded_is_refused_with_the_shells_codes() {
+    let code = |options: &[&str], program: &str| {
+        let (done, _) = offload("offload_refused", options, &[program]);
+        (done.code(), done.stderr)
+    };
+    let folder = test_folder("offload_static");
+    let script: PathBuf = folder.join("not-executable");
+    std::fs::write(&script, "x").unwrap();
+    assert_eq!(code(&[], "no-such-program").0, 127);
+    assert_eq!(code(&[], word(&script)).0, 126);
+    let (missing, why) = code(&["--device", "hw:wq99.9"], "true");
+    assert_eq!(missing, 125, "{why}");
+    assert!(why.contains("cannot offload to hw:wq99.9"), "{why}");
+    let (fine, why) = code(&[], "true");
+    assert_eq!(fine, 0, "{why}");
+    assert!(why.contains("no hardware queue") || Path::new("/dev/dsa").exists(), "{why}");
+}

@@ -1,0 +1,50 @@
+//! What this process counts, in a file that `telpher offload` and `telpher offload top` read.
+#![allow(unsafe_code, reason = "maps the memory of the counters")]
+
+use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use std::io;
+use std::path::Path;
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+use telpher_metrics::{Position, Region, RegionSet};
+use telpher_offload_wire::Counters;
+
+/// The counters of a process. A forked child shares those of its parent.
+#[derive(Debug)]
+pub(crate) struct ProcessCounters(RegionSet<'static, Counters>);
+
+impl ProcessCounters {
+    /// Creates them, in the file `PID.counters` of a folder if there is one. They stay mapped for ever.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn new(folder: Option<&Path>) -> io::Result<ProcessCounters> {
+        let words = Region::<Counters>::words(1);
+        let bytes = words * size_of::<AtomicU64>();
+        let (shared, access) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start = unsafe {
+            match folder {
+                None => mmap_anonymous(ptr::null_mut(), bytes, access, shared)?,
+                Some(folder) => {
+                    let name = folder.join(format!("{}.counters", std::process::id()));
+                    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    let file = openat(CWD, name, flags, Mode::RUSR | Mode::WUSR)?;
+                    ftruncate(&file, bytes as u64)?;
+                    mmap(ptr::null_mut(), bytes, access, shared, &file, 0)?
+                }
+            }
+        };
+        // SAFETY: the mapping has these words, is zero, is never unmapped, and is used as atomics only.
+        let words: &'static [AtomicU64] = unsafe { std::slice::from_raw_parts(start.cast(), words) };
+        let set = Region::create(words, 1).and_then(|region| region.claim(&format!("pid=\"{}\"", std::process::id())));
+        set.map(ProcessCounters).map_err(io::Error::other)
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub(crate) fn add(&self, position: Position<Counters>, more: u64) {
+        self.0.add(position, more);
+    }
+}

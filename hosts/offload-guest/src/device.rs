@@ -1,0 +1,199 @@
+//! The device of this process, and what is known about when it pays.
+#![allow(unsafe_code, reason = "passes the program's addresses on to the device, and keeps the device for ever")]
+
+use crate::calibration::Calibration;
+use crate::counters::ProcessCounters;
+use crate::gates::{cpu_compare, cpu_fill, cpu_move};
+use crate::sites::{Site, Sites, Verdict};
+use crate::traps;
+use std::ffi::{c_int, c_void};
+use std::fmt::{self, Debug};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use telpher_device::{DeviceName, OpenOptions, Runner, open};
+use telpher_interpose::signals::defer;
+use telpher_metrics::Position;
+use telpher_mover::{CallResult, CpuCalls, MemoryCalls, MemoryCallsPolicy};
+use telpher_offload_wire::{Counters, Settings};
+use telpher_os::Lineage;
+
+/// The device; null until it is open. It is never freed, because a thread of the program may use it at any time.
+static DEVICE: AtomicPtr<Device> = AtomicPtr::new(ptr::null_mut());
+
+/// Returns the device, once it is open.
+#[inline]
+pub(crate) fn get() -> Option<&'static Device> {
+    // Acquire: pairs with the Release in `publish`.
+    let device = DEVICE.load(Ordering::Acquire);
+    // SAFETY: null, or a leaked box.
+    unsafe { device.as_ref() }
+}
+
+/// Makes the device available to all calls.
+pub(crate) fn publish(device: Device) {
+    // Release: pairs with the Acquire in `get`.
+    DEVICE.store(Box::into_raw(Box::new(device)), Ordering::Release);
+}
+
+/// Descriptors in flight at a time, over all threads. Source: chosen; a waiting thread has one.
+const SLOTS: u32 = 256;
+
+/// What executes long calls.
+pub(crate) struct Device {
+    calls: MemoryCalls,
+    lineage: Lineage,
+    /// The sites; none if every call goes to the device.
+    sites: Option<Box<Sites>>,
+    calibration: Calibration,
+    counters: ProcessCounters,
+}
+
+impl Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("calibration", &self.calibration).finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Opens the device of these settings; none if it has no queues, so that the CPU executes everything.
+    ///
+    /// # Errors
+    /// Why the device cannot be opened, as a sentence.
+    pub(crate) fn open(settings: &Settings) -> Result<Option<Device>, String> {
+        let name: DeviceName = settings.device.parse().map_err(|error| telpher_os::chain(&error))?;
+        // The program must not get further threads, which its own forks would lose.
+        let opened = open(&name, OpenOptions { runner: Runner::Inline }).map_err(|error| telpher_os::chain(&error))?;
+        if opened.portals.is_empty() {
+            return Ok(None);
+        }
+        traps::take_over()?;
+        let counters = ProcessCounters::new(settings.folder.as_deref())
+            .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
+        let cpu = CpuCalls { copy: cpu_copy, fill: cpu_set, compare: cpu_difference };
+        let policy = MemoryCallsPolicy { threshold: settings.threshold, populate, ..MemoryCallsPolicy::default() };
+        let calls = MemoryCalls::new(opened.portals, cpu, policy, SLOTS).map_err(|error| telpher_os::chain(&error))?;
+        Ok(Some(Device {
+            calls,
+            lineage: Lineage::current(),
+            sites: settings.learns.then(|| Box::new(Sites::new())),
+            calibration: Calibration::measure(),
+            counters,
+        }))
+    }
+
+    /// Returns whether this process opened the device: a forked child has not.
+    #[inline]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.lineage.is_current()
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub(crate) fn count(&self, position: Position<Counters>, more: u64) {
+        self.counters.add(position, more);
+    }
+
+    /// Returns what to do with a call, and its site.
+    #[inline]
+    pub(crate) fn verdict(&self, caller: usize) -> (Verdict, Option<&Site>) {
+        let Some(sites) = &self.sites else { return (Verdict::Device, None) };
+        // Sites beyond the table stay with the CPU.
+        sites.site(caller).map_or((Verdict::Cpu, None), |site| (site.verdict(), Some(site)))
+    }
+
+    /// Returns whether a copy by the CPU that took so many ticks found its data outside the caches.
+    #[inline]
+    pub(crate) fn is_cold(&self, len: usize, ticks: u64) -> bool {
+        self.calibration.is_cold(len, ticks)
+    }
+
+    /// `memmove`.
+    ///
+    /// # Safety
+    /// As for the C library's function.
+    pub(crate) unsafe fn copy(&self, to: *mut c_void, from: *const c_void, len: usize) {
+        let _deferred = defer();
+        // SAFETY: the program's promise to `memmove`.
+        self.note(unsafe { self.calls.copy(to.cast(), from.cast(), len) });
+    }
+
+    /// `memset`.
+    ///
+    /// # Safety
+    /// As for the C library's function.
+    pub(crate) unsafe fn fill(&self, to: *mut c_void, byte: c_int, len: usize) {
+        let _deferred = defer();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "memset uses the lowest byte")]
+        let byte = byte as u8;
+        // SAFETY: the program's promise to `memset`.
+        self.note(unsafe { self.calls.fill(to.cast(), byte, len) });
+    }
+
+    /// `memcmp`.
+    ///
+    /// # Safety
+    /// As for the C library's function.
+    pub(crate) unsafe fn compare(&self, a: *const c_void, b: *const c_void, len: usize) -> c_int {
+        let _deferred = defer();
+        // SAFETY: the program's promise to `memcmp`.
+        let (difference, result) = unsafe { self.calls.compare(a.cast(), b.cast(), len) };
+        self.note(result);
+        // SAFETY: the difference lies in both ranges.
+        difference.map_or(0, |at| unsafe {
+            let [a, b] = [a, b].map(|range| c_int::from(range.cast::<u8>().add(at).read()));
+            a - b
+        })
+    }
+
+    fn note(&self, CallResult { device_bytes, cpu_bytes, retries, faults, .. }: CallResult) {
+        self.count(Counters::AT.device_bytes, device_bytes);
+        self.count(Counters::AT.cpu_bytes, cpu_bytes);
+        if retries > 0 {
+            self.count(Counters::AT.retries, retries.into());
+        }
+        if faults > 0 {
+            self.count(Counters::AT.faults, faults.into());
+        }
+    }
+}
+
+/// The C library's `memmove`.
+unsafe fn cpu_copy(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { cpu_move(to.cast(), from.cast(), len) };
+}
+
+/// The C library's `memset`.
+unsafe fn cpu_set(to: *mut u8, byte: u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { cpu_fill(to.cast(), byte.into(), len) };
+}
+
+/// Finds the first difference with the C library's `memcmp`, which returns its sign only.
+unsafe fn cpu_difference(a: *const u8, b: *const u8, len: usize) -> Option<usize> {
+    // SAFETY: the caller's promise, for every part of the ranges.
+    let differ = |start: usize, len: usize| unsafe { cpu_compare(a.add(start).cast(), b.add(start).cast(), len) != 0 };
+    if !differ(0, len) {
+        return None;
+    }
+    // The first difference lies in the first `len` bytes from `start` on; the part is halved.
+    let (mut start, mut len) = (0, len);
+    while len > 1 {
+        let half = len / 2;
+        if differ(start, half) {
+            len = half;
+        } else {
+            (start, len) = (start + half, len - half);
+        }
+    }
+    Some(start)
+}
+
+/// Makes pages present as the program's own access would, with the memory policy of their mapping.
+fn populate(address: *mut u8, len: usize, write: bool) -> bool {
+    const PAGE: usize = 4096;
+    let (start, end) = (address.addr() / PAGE * PAGE, (address.addr() + len).next_multiple_of(PAGE));
+    let advice = if write { rustix::mm::Advice::LinuxPopulateWrite } else { rustix::mm::Advice::LinuxPopulateRead };
+    // SAFETY: changes no byte. The kernel refuses ranges that are not mapped so.
+    unsafe { rustix::mm::madvise(address.with_addr(start).cast(), end - start, advice) }.is_ok()
+}

@@ -1,0 +1,19 @@
+//! Programs that the program executes: they are loaded with this library as well.
+#![allow(unsafe_code, reason = "interposes the C library's functions of these names")]
+
+use telpher_interpose::exec::Words;
+use telpher_offload_wire::VARIABLE;
+
+telpher_interpose::exec_symbols!();
+
+/// Restores this library and its settings in the environments of executed programs.
+pub(crate) fn follow(settings: &str) {
+    /// An address in this library.
+    static INSIDE: u8 = 1;
+    let words = Words {
+        prefix: "telpher: ",
+        consequence: "its copies stay with the CPU",
+        otherwise: "link it dynamically against glibc",
+    };
+    telpher_interpose::exec::start((&raw const INSIDE).cast(), &[(VARIABLE, settings.as_bytes())], Some(words));
+}

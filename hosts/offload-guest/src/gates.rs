@@ -1,0 +1,97 @@
+//! Where the calls of each function go, and the C library's functions behind them.
+//!
+//! With its threshold at the highest value, a gate lets no call reach this library: so it is before the start, after
+//! the end, and for functions that are not offloaded.
+#![allow(unsafe_code, reason = "calls the C library's functions by address")]
+
+use std::ffi::{c_int, c_void};
+use std::mem::transmute;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use telpher_interpose::preload::{own_compare, own_fill, own_move};
+
+/// Where the calls of one function go.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// Calls of at least this many bytes go to [`calls`](crate::calls).
+    threshold: AtomicUsize,
+    /// The function for all other calls.
+    original: AtomicPtr<c_void>,
+}
+
+/// The threshold that no call reaches: a length above `isize::MAX` is not legal.
+pub(crate) const NEVER: usize = usize::MAX;
+
+impl Gate {
+    const fn new(original: *mut c_void) -> Gate {
+        Gate { threshold: AtomicUsize::new(NEVER), original: AtomicPtr::new(original) }
+    }
+
+    /// Returns the function for calls that stay with the CPU.
+    #[inline]
+    pub(crate) fn original(&self) -> *mut c_void {
+        // Relaxed: the address of code, which publishes nothing.
+        self.original.load(Ordering::Relaxed)
+    }
+
+    /// Sets the function for calls that stay with the CPU.
+    pub(crate) fn set_original(&self, original: *mut c_void) {
+        self.original.store(original, Ordering::Relaxed);
+    }
+
+    /// Sets the length from which calls go to [`calls`](crate::calls).
+    pub(crate) fn set_threshold(&self, bytes: usize) {
+        // Release: a thread that sees the threshold also sees what `calls` needs.
+        self.threshold.store(bytes, Ordering::Release);
+    }
+}
+
+/// `memcpy`, `memmove`, `bcopy`. Overlapping ranges are legal in all of them: old programs overlap in `memcpy`, and
+/// glibc executes it as `memmove` on today's processors.
+pub(crate) static MOVE: Gate = Gate::new(own_move as *mut c_void);
+/// `mempcpy`.
+pub(crate) static MOVE_TO_END: Gate = Gate::new(own_move_to_end as *mut c_void);
+/// `memset`.
+pub(crate) static FILL: Gate = Gate::new(own_fill as *mut c_void);
+/// `memcmp`, `bcmp`, `__memcmpeq`.
+pub(crate) static COMPARE: Gate = Gate::new(own_compare as *mut c_void);
+
+/// `mempcpy`, for calls before the C library's is known.
+unsafe extern "C" fn own_move_to_end(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { own_move(to, from, len) }.wrapping_byte_add(len)
+}
+
+/// `memmove`.
+type Move = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+/// `memset`.
+type Fill = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
+/// `memcmp`.
+type Compare = unsafe extern "C" fn(*const c_void, *const c_void, usize) -> c_int;
+
+/// The C library's `memmove`.
+///
+/// # Safety
+/// As for the C library's function.
+pub(crate) unsafe fn cpu_move(to: *mut c_void, from: *const c_void, len: usize) {
+    // SAFETY: the gate holds a function of this type; the caller's promise for the ranges.
+    unsafe { transmute::<*mut c_void, Move>(MOVE.original())(to, from, len) };
+}
+
+/// The C library's `memset`.
+///
+/// # Safety
+/// As for the C library's function.
+pub(crate) unsafe fn cpu_fill(to: *mut c_void, byte: c_int, len: usize) {
+    // SAFETY: as in `cpu_move`.
+    unsafe { transmute::<*mut c_void, Fill>(FILL.original())(to, byte, len) };
+}
+
+/// The C library's `memcmp`.
+///
+/// # Safety
+/// As for the C library's function.
+pub(crate) unsafe fn cpu_compare(a: *const c_void, b: *const c_void, len: usize) -> c_int {
+    // SAFETY: as in `cpu_move`.
+    unsafe { transmute::<*mut c_void, Compare>(COMPARE.original())(a, b, len) }
+}

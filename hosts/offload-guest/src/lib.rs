@@ -1,0 +1,41 @@
+//! The library that `telpher offload` preloads into programs: it stands in front of the C library's memory functions
+//! and lets a device execute their long calls.
+//!
+//! ```text
+//! program ──memcpy, memset, memcmp…──► entries ──► the C library       short calls: a comparison and a jump
+//!                                         └─────► calls ──► device    long calls of cold data
+//!                                                     └──► the C library
+//! gates     where the calls of each function go
+//! start     opens the device before main, and closes the gates at the end
+//! device    the device of this process
+//! calibration  how long the CPU takes for cached data and for data in memory
+//! sites     which call sites copy cold data
+//! thread    whether this thread is inside a long call
+//! traps     faults of a modelled device; the program's signal handlers wait while a device works
+//! symbols   the C library's functions for signals
+//! counters  what the process counts, in a file that others read
+//! refusal   processes whose calls stay with the CPU
+//! exec      loads this library into executed programs as well
+//! ```
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(dead_code, reason = "the start-up code does not run under test"))]
+
+mod calibration;
+mod calls;
+mod counters;
+mod device;
+mod entries;
+mod exec;
+mod gates;
+mod refusal;
+mod sites;
+mod start;
+mod symbols;
+mod thread;
+mod traps;
+
+use telpher_interpose::preload::{Heap, KernelPages};
+
+/// The allocator of this library.
+#[cfg_attr(not(test), global_allocator)]
+static HEAP: Heap<KernelPages> = Heap::new(KernelPages);

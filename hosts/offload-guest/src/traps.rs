@@ -1,0 +1,43 @@
+//! Faults of a modelled device, which accesses the program's memory in this process.
+#![allow(unsafe_code, reason = "edits the context of a fault, and takes over fault handling from `mem`")]
+
+use telpher_interpose::{Handler, Monitor, Offer, Options, SubmitInstruction, install};
+use telpher_mem::hook;
+
+/// Takes over the process' signals: a modelled device's faults continue at their landings, all others are the
+/// program's. Its handlers can be deferred from now on.
+///
+/// # Errors
+/// As a sentence, if a sandbox forbids it.
+pub(crate) fn take_over() -> Result<(), String> {
+    // SAFETY: `fixup` continues every such fault at its landing, and no code of this library blocks the two signals.
+    unsafe { hook::adopt() };
+    install(&ModelFaults, Options { rewrite: false })
+        .map_err(|errno| format!("cannot handle signals: {}", std::io::Error::from_raw_os_error(errno)))
+}
+
+/// Handles the faults; the process has no emulated portals.
+#[derive(Debug)]
+struct ModelFaults;
+
+impl Handler for ModelFaults {
+    fn is_portal(&self, _address: u64) -> bool {
+        false
+    }
+
+    fn enqueue(&self, _how: SubmitInstruction, _destination: u64, _descriptor: &[u64; 8]) -> Offer {
+        Offer::Retry
+    }
+
+    fn wait(&self, _monitor: Option<&Monitor>, _control: u32, _deadline: u64) -> bool {
+        false
+    }
+
+    fn fixup(&self, context: &mut libc::ucontext_t) -> bool {
+        let registers = &mut context.uc_mcontext.gregs;
+        let Some(landing) = hook::landing(registers[libc::REG_RIP as usize].cast_unsigned()) else { return false };
+        registers[libc::REG_RIP as usize] = landing.instruction.cast_signed();
+        registers[libc::REG_R11 as usize] = landing.r11.cast_signed();
+        true
+    }
+}

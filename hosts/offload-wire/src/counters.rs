@@ -1,0 +1,32 @@
+//! What a process counts.
+
+use telpher_metrics::metrics;
+
+/// The help of calls by what became of them.
+const CALLS: &str = "Calls of at least the threshold, by what became of them.";
+/// The help of bytes by what copied them.
+const BYTES: &str = "Bytes of calls of at least the threshold, by what copied, filled or compared them.";
+
+metrics! {
+    /// Long calls of one process.
+    pub struct Counters {
+        /// Calls that the device executed, at least in part.
+        pub by_device: u64 = counter "telpher_offload_calls_total" by outcome ["device"] => CALLS,
+        /// Calls that stayed with the CPU because their call site's data was in the cache.
+        pub hot: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: data in the cache"] => CALLS,
+        /// Calls that the CPU executed and timed, to learn whether their data was in the cache.
+        pub timed: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: timed"] => CALLS,
+        /// Calls that the CPU executed because a long call was under way in the same thread.
+        pub nested: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: inside another call"] => CALLS,
+        /// Calls in a process that was forked from the one that opened the device.
+        pub forked: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: forked child"] => CALLS,
+        /// Bytes that the device copied, filled or compared.
+        pub device_bytes: u64 = counter(Bytes) "telpher_offload_bytes_total" by executor ["device"] => BYTES,
+        /// Bytes that the CPU copied, filled or compared.
+        pub cpu_bytes: u64 = counter(Bytes) "telpher_offload_bytes_total" by executor ["cpu"] => BYTES,
+        /// Descriptors that ended at a page that was not present.
+        pub faults: u64 = counter "telpher_offload_page_faults_total",
+        /// Descriptors that a full queue refused.
+        pub retries: u64 = counter "telpher_offload_retries_total",
+    }
+}

@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! settings   what a process reads from its environment
+//! counters   what it counts, in a file that other processes read
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod counters;
+pub mod settings;
+
+pub use counters::Counters;
+pub use settings::{Functions, Settings, SettingsError, VARIABLE};
+
+/// The version of the settings; it changes with every change. Settings of another version are refused.
+pub const VERSION: u32 = 1;

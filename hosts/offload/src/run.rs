@@ -1,0 +1,83 @@
+//! Runs one program to its end.
+
+use crate::processes::{Process, processes};
+use std::ffi::OsString;
+use std::io;
+use std::time::Duration;
+use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, open};
+use telpher_launch::{LaunchError, PreloadedProgram, RunDirectory, RunKind, UserDirectory, libraries};
+use telpher_offload_wire::{Settings, VARIABLE};
+
+/// Why a program cannot be run, or its counters cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OffloadError {
+    /// The device's name is unknown.
+    #[error(transparent)]
+    Device(#[from] NameError),
+    /// The device offers no queues.
+    #[error("cannot offload to {name}")]
+    Open {
+        /// The device's name.
+        name: String,
+        /// Why the device cannot be opened.
+        #[source]
+        source: Box<OpenError>,
+    },
+    /// The counters of the processes cannot be read.
+    #[error("cannot read what the processes of this run have counted")]
+    Counters(#[source] io::Error),
+    /// The program cannot be run.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+impl OffloadError {
+    /// As of a shell where the program is meant; 125 for all else.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            OffloadError::Launch(error) => error.exit_code(),
+            _ => 125,
+        }
+    }
+}
+
+/// What to run, and which calls go to the device.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The program, searched in PATH, and its arguments.
+    pub program: Vec<OsString>,
+    /// The device, the functions and the threshold. The folder is set by [`run`].
+    pub settings: Settings,
+    /// How long to wait after the first SIGTERM.
+    pub grace: Duration,
+}
+
+/// Runs the program to its end, with a remark before if no device will be used. Returns its exit code (128 + N if
+/// signal N ended it) and what each process has counted.
+///
+/// # Errors
+/// If it cannot be run so, or the counters cannot be read.
+pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<(u8, Vec<Process>), OffloadError> {
+    let device: DeviceName = run.settings.device.parse()?;
+    // Opened here to tell now why it cannot be, and closed again: each process opens it for itself.
+    let opened = open(&device, OpenOptions::default())
+        .map_err(|source| OffloadError::Open { name: device.to_string(), source: Box::new(source) })?;
+    if opened.portals.is_empty() && device != DeviceName::Cpu {
+        remark("this user can use no hardware queue, so the CPU executes everything; `telpher list` says why");
+    }
+    drop(opened);
+    let user = UserDirectory::open()?;
+    let folder = RunDirectory::create(&user, RunKind::Offload)?;
+    let settings = Settings { folder: Some(folder.path().into()), ..run.settings.clone() };
+    let (program, rest) = run.program.split_first().expect("the caller names a program");
+    let preloaded = PreloadedProgram {
+        program: program.clone(),
+        args: rest.to_vec(),
+        image: libraries::OFFLOAD,
+        variable: (VARIABLE, settings.to_value().into()),
+        grace: run.grace,
+    };
+    let code = preloaded.run(&user)?;
+    Ok((code, processes(folder.path()).map_err(OffloadError::Counters)?))
+}
