@@ -26,6 +26,12 @@ pub unsafe fn adopt() {
     trap::adopt();
 }
 
+/// Continues the thread of a fault at the landing of its instruction. Returns false if it has none: the fault is not
+/// one of a guarded kernel.
+pub fn resume(context: &mut libc::ucontext_t) -> bool {
+    trap::resume(context)
+}
+
 /// Returns the landing of an instruction of a guarded kernel, `None` for all other instructions. Async-signal-safe:
 /// reads constant data only.
 #[must_use]

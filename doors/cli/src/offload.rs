@@ -1,11 +1,9 @@
 //! `telpher offload`: runs unmodified programs whose long memory copies a device executes.
 
-use crate::args::{Format, Offload};
+use crate::args::Offload;
+use crate::args::program::WriteError;
 use crate::log;
-use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 use telpher_offload::{OffloadError, Process, RunOptions};
 use telpher_offload_wire::Settings;
 use telpher_report::offload::{self as report, OffloadedProcess};
@@ -18,14 +16,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Run(#[from] OffloadError),
     /// The summary cannot be written.
-    #[error("cannot write {}; name another file", path.display())]
-    Summary {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Summary(#[from] WriteError),
 }
 
 impl RunError {
@@ -33,7 +25,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             RunError::Run(error) => error.exit_code(),
-            RunError::Summary { .. } => 125,
+            RunError::Summary(_) => 125,
         }
     }
 }
@@ -43,10 +35,7 @@ impl RunError {
 /// # Errors
 /// If the program cannot be run, or the summary cannot be written.
 pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
-    // Checked before the program runs.
-    if let Some(path) = &args.output {
-        telpher_os::check_writable(path).map_err(|source| RunError::Summary { path: path.into(), source })?;
-    }
+    args.run.check()?;
     let settings = Settings {
         threshold: args.threshold,
         functions: args.function,
@@ -55,22 +44,11 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
         ..Settings::new(&*args.device)
     };
     log::info(|| format!("calls from {} bytes on go to {}", settings.threshold, settings.device));
-    let grace = Duration::from_secs_f64(args.grace);
     let remark = |text: &str| eprintln!("telpher: {text}");
-    let (code, processes) =
-        telpher_offload::run(&RunOptions { program: args.program.clone(), settings, grace }, remark)?;
+    let options = RunOptions { program: args.run.program.clone(), settings, grace: args.run.grace() };
+    let (code, processes) = telpher_offload::run(&options, remark)?;
     let processes: Vec<OffloadedProcess> = processes.iter().map(row).collect();
-    let summary = match args.format {
-        Format::Table => report::text(&processes),
-        Format::Json => serde_json::to_string_pretty(&processes).expect("counters are plain data") + "\n",
-        Format::Csv => report::csv(&processes),
-    };
-    match &args.output {
-        Some(path) => telpher_os::write_file(path, summary.as_bytes())
-            .map_err(|source| RunError::Summary { path: path.into(), source })?,
-        None if args.quiet => {}
-        None => eprint!("{summary}"),
-    }
+    args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
     Ok(ExitCode::from(code))
 }
 

@@ -49,7 +49,7 @@ fn execute<T>(caller: usize, len: usize, by_cpu: impl FnOnce() -> T, by_device: 
             let begun = ticks();
             let result = by_cpu();
             if let Some(site) = site {
-                site.learn(device.is_cold(len, ticks().wrapping_sub(begun)));
+                device.learn(site, len, ticks().wrapping_sub(begun));
             }
             result
         }

@@ -1,4 +1,4 @@
-//! What this process counts, in a file that `telpher offload` and `telpher offload top` read.
+//! What this process counts, in a file that `telpher offload` reads.
 #![allow(unsafe_code, reason = "maps the memory of the counters")]
 
 use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat};

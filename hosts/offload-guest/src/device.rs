@@ -7,7 +7,6 @@ use crate::gates::{cpu_compare, cpu_fill, cpu_move};
 use crate::sites::{Site, Sites, Verdict};
 use crate::traps;
 use std::ffi::{c_int, c_void};
-use std::fmt::{self, Debug};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use telpher_device::{DeviceName, OpenOptions, Runner, open};
@@ -42,16 +41,15 @@ const SLOTS: u32 = 256;
 pub(crate) struct Device {
     calls: MemoryCalls,
     lineage: Lineage,
-    /// The sites; none if every call goes to the device.
-    sites: Option<Box<Sites>>,
-    calibration: Calibration,
+    /// What is learned about call sites; none if every call goes to the device.
+    learned: Option<Learned>,
     counters: ProcessCounters,
 }
 
-impl Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("calibration", &self.calibration).finish_non_exhaustive()
-    }
+/// The call sites, and what separates cached data from data in memory.
+struct Learned {
+    sites: Box<Sites>,
+    calibration: Calibration,
 }
 
 impl Device {
@@ -75,8 +73,9 @@ impl Device {
         Ok(Some(Device {
             calls,
             lineage: Lineage::current(),
-            sites: settings.learns.then(|| Box::new(Sites::new())),
-            calibration: Calibration::measure(),
+            learned: settings
+                .learns
+                .then(|| Learned { sites: Box::new(Sites::new()), calibration: Calibration::measure() }),
             counters,
         }))
     }
@@ -96,15 +95,17 @@ impl Device {
     /// Returns what to do with a call, and its site.
     #[inline]
     pub(crate) fn verdict(&self, caller: usize) -> (Verdict, Option<&Site>) {
-        let Some(sites) = &self.sites else { return (Verdict::Device, None) };
+        let Some(learned) = &self.learned else { return (Verdict::Device, None) };
         // Sites beyond the table stay with the CPU.
-        sites.site(caller).map_or((Verdict::Cpu, None), |site| (site.verdict(), Some(site)))
+        learned.sites.site(caller).map_or((Verdict::Cpu, None), |site| (site.verdict(), Some(site)))
     }
 
-    /// Returns whether a copy by the CPU that took so many ticks found its data outside the caches.
+    /// Lets a site learn from a call that the CPU executed in so many ticks.
     #[inline]
-    pub(crate) fn is_cold(&self, len: usize, ticks: u64) -> bool {
-        self.calibration.is_cold(len, ticks)
+    pub(crate) fn learn(&self, site: &Site, len: usize, ticks: u64) {
+        if let Some(learned) = &self.learned {
+            site.learn(learned.calibration.is_cold(len, ticks));
+        }
     }
 
     /// `memmove`.

@@ -8,12 +8,10 @@ telpher_interpose::exec_symbols!();
 
 /// Restores this library and its settings in the environments of executed programs.
 pub(crate) fn follow(settings: &str) {
-    /// An address in this library.
-    static INSIDE: u8 = 1;
     let words = Words {
         prefix: "telpher: ",
         consequence: "its copies stay with the CPU",
         otherwise: "link it dynamically against glibc",
     };
-    telpher_interpose::exec::start((&raw const INSIDE).cast(), &[(VARIABLE, settings.as_bytes())], Some(words));
+    telpher_interpose::exec::start(&[(VARIABLE, settings.as_bytes())], Some(words));
 }

@@ -3,28 +3,13 @@
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec};
 use std::ffi::c_int;
-use telpher_interpose::{interpose, signals};
+use telpher_interpose::interpose;
+use telpher_interpose::signals::functions::{pointer, real_set};
 
 /// The signals are taken over at the start, or never.
 const fn nothing() {}
 
 telpher_interpose::signal_symbols!(nothing);
-
-/// The set to pass to the kernel for the program's set; `None` for a null pointer.
-///
-/// # Safety
-/// The set is null or readable.
-unsafe fn real_set(set: *const sigset_t) -> Option<sigset_t> {
-    // SAFETY: the caller's set.
-    let set = unsafe { set.as_ref() }.copied()?;
-    let real = signals::from_bits(signals::real_mask(signals::to_bits(&set)));
-    Some(if crate::device::get().is_some() { real } else { set })
-}
-
-/// A pointer to the copy, or null.
-fn pointer<T>(copy: Option<&T>) -> *const T {
-    copy.map_or(std::ptr::null(), std::ptr::from_ref)
-}
 
 // Functions that wait call the C library's, because a thread can be cancelled in them.
 interpose! {

@@ -21,19 +21,11 @@ global_asm!(
     ".text",
 );
 
-/// The word of a thread, zero at its start.
-#[repr(C)]
-#[derive(Debug)]
-struct ThreadWords {
-    /// The stack address of the long call that runs; 0 if none does.
-    frame: Cell<usize>,
-}
-
-/// Returns the words of this thread.
+/// Returns the word of this thread: the stack address of the long call that runs, or 0 if none does.
 #[inline]
-fn words() -> &'static ThreadWords {
-    let address: *const ThreadWords;
-    // SAFETY: reads the thread pointer and the offset of the words, which the dynamic linker has written.
+fn frame() -> &'static Cell<usize> {
+    let address: *const Cell<usize>;
+    // SAFETY: reads the thread pointer and the offset of the word, which the dynamic linker has written.
     unsafe {
         asm!(
             "mov {address}, qword ptr [rip + telpher_offload_thread@GOTTPOFF]",
@@ -42,14 +34,14 @@ fn words() -> &'static ThreadWords {
             options(pure, readonly, nostack),
         );
     }
-    // SAFETY: the words live as long as the thread, and no caller passes the reference to another thread.
+    // SAFETY: the word lives as long as the thread, and a reference to a cell stays on its thread.
     unsafe { &*address }
 }
 
 /// While this value lives, this thread is inside a long call.
 #[derive(Debug)]
 pub(crate) struct LongCall {
-    words: &'static ThreadWords,
+    frame: &'static Cell<usize>,
 }
 
 impl LongCall {
@@ -63,14 +55,14 @@ impl LongCall {
     pub(crate) fn enter() -> Option<LongCall> {
         let mark = 0_u8;
         let here = (&raw const mark).addr();
-        let words = words();
-        if words.frame.get() > here {
+        let frame = frame();
+        if frame.get() > here {
             return None;
         }
-        words.frame.set(here);
+        frame.set(here);
         // A signal handler of this thread must see the mark before anything else of the call.
         compiler_fence(Ordering::SeqCst);
-        Some(LongCall { words })
+        Some(LongCall { frame })
     }
 }
 
@@ -78,7 +70,7 @@ impl Drop for LongCall {
     #[inline]
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
-        self.words.frame.set(0);
+        self.frame.set(0);
     }
 }
 

@@ -34,10 +34,6 @@ impl Handler for ModelFaults {
     }
 
     fn fixup(&self, context: &mut libc::ucontext_t) -> bool {
-        let registers = &mut context.uc_mcontext.gregs;
-        let Some(landing) = hook::landing(registers[libc::REG_RIP as usize].cast_unsigned()) else { return false };
-        registers[libc::REG_RIP as usize] = landing.instruction.cast_signed();
-        registers[libc::REG_R11 as usize] = landing.r11.cast_signed();
-        true
+        hook::resume(context)
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn follow() {
     };
     // In the namespace view such programs see the device too.
     let words = (view == View::Preload).then_some(words);
-    telpher_interpose::exec::start((&raw const STATE).cast(), &variables, words);
+    telpher_interpose::exec::start(&variables, words);
 }
 
 /// The run directory, absolute; empty outside a run.

@@ -33,10 +33,10 @@ pub use program::{Form, HEAD_BYTES, Name, Obstacle, Read, examine, is_runtime};
 pub use state::{Kept, Words};
 
 /// From now on, restores these variables and the library's entry of `LD_PRELOAD` in the environments of executed
-/// programs. `inside` is an address in the library. The first variable identifies the run: an environment with another
+/// programs. The first variable identifies the run: an environment with another
 /// value of it is left alone. Call it once, before `main`. Without memory, or for a library without a path, nothing is
 /// restored.
-pub fn start(inside: *const std::ffi::c_void, variables: &[(&str, &[u8])], words: Option<Words>) {
+pub fn start(variables: &[(&str, &[u8])], words: Option<Words>) {
     functions::look_up();
-    state::keep(inside, variables, words);
+    state::keep(variables, words);
 }

@@ -50,8 +50,9 @@ pub(super) fn kept() -> Option<&'static Kept> {
 }
 
 /// Keeps the values; see [`start`](super::start).
-pub(super) fn keep(inside: *const c_void, variables: &[(&str, &[u8])], words: Option<Words>) {
-    let Some(image) = path_of(inside) else { return };
+pub(super) fn keep(variables: &[(&str, &[u8])], words: Option<Words>) {
+    // The static is in the library of which this crate is a part.
+    let Some(image) = path_of((&raw const KEPT).cast()) else { return };
     let text = |(name, value): &(&str, &[u8])| name.len() + 1 + value.len() + 1;
     let bytes = size_of::<Kept>() + image.len() + variables.iter().map(text).sum::<usize>();
     let Ok(start) = kernel::map(None, bytes, libc::PROT_READ | libc::PROT_WRITE) else { return };

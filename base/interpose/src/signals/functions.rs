@@ -36,9 +36,6 @@ pub unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut li
     answer(unsafe { super::sigaction(signal, new, old) })
 }
 
-/// The same under the C library's internal name, which older programs use.
-///
-/// # Safety
 /// Sets a handler, with flags; returns the former one.
 ///
 /// # Safety
@@ -69,12 +66,6 @@ pub unsafe fn signal(number: c_int, handler: usize) -> usize {
     unsafe { set_handler(number, handler, libc::SA_RESTART) }
 }
 
-/// signal(2) under another name.
-///
-/// # Safety
-/// signal(2) under another name.
-///
-/// # Safety
 /// System V's signal: the action is used once, and its signal is not blocked meanwhile.
 ///
 /// # Safety
@@ -84,9 +75,6 @@ pub unsafe fn sysv_signal(number: c_int, handler: usize) -> usize {
     unsafe { set_handler(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER) }
 }
 
-/// System V's signal under the name that strict standard modes use.
-///
-/// # Safety
 /// sigset(3).
 ///
 /// # Safety
@@ -196,4 +184,20 @@ pub unsafe fn sigpending(set: *mut libc::sigset_t) -> c_int {
         None => return answer(Err(libc::EFAULT)),
     }
     0
+}
+
+/// Returns the set to pass to the kernel for the program's set; `None` for a null pointer.
+///
+/// # Safety
+/// The set is null or readable.
+pub unsafe fn real_set(set: *const libc::sigset_t) -> Option<libc::sigset_t> {
+    // SAFETY: the caller's set.
+    let set = unsafe { set.as_ref() }.copied()?;
+    Some(if super::is_adopted() { super::from_bits(super::real_mask(super::to_bits(&set))) } else { set })
+}
+
+/// Returns a pointer to the set, or null.
+#[must_use]
+pub fn pointer(set: Option<&libc::sigset_t>) -> *const libc::sigset_t {
+    set.map_or(std::ptr::null(), std::ptr::from_ref)
 }

@@ -79,25 +79,13 @@ pub unsafe fn action(signal: i32, new: Option<Action>) -> Result<Action, Errno> 
     if !(1..=SIGNALS).contains(&signal) || bit(signal) & INTERNAL != 0 || (fixed && new.is_some()) {
         return Err(libc::EINVAL);
     }
-    if !is_adopted() {
-        let restorer = restorer as *const () as usize;
-        let new = new.map(|Action { handler, flags, mask }| KernelAction {
-            handler,
-            flags: flags & FLAGS | SA_RESTORER,
-            restorer,
-            mask,
-        });
-        // SAFETY: the promise of our caller.
-        let found = unsafe { kernel::action(signal, new.as_ref()) }?;
-        return Ok(Action { handler: found.handler, flags: found.flags, mask: found.mask });
-    }
     let Some(new) = new else {
-        return Ok(if is_owner() { TABLE.read(signal).0 } else { action_in_vfork_child(signal)? });
+        return Ok(if is_owner() { TABLE.read(signal).0 } else { action_in_kernel(signal)? });
     };
     let mask = new.mask & !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
     let new = Action { handler: new.handler, flags: new.flags & FLAGS | SA_RESTORER, mask };
     if !is_owner() {
-        return change_in_vfork_child(signal, new);
+        return change_in_kernel(signal, new);
     }
     let lock = TABLE.lock();
     let (old, _) = TABLE.read(signal);
@@ -129,8 +117,8 @@ fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == kernel::process()
 }
 
-/// Returns the action in a `vfork` child.
-fn action_in_vfork_child(signal: i32) -> Result<Action, Errno> {
+/// Returns the action that the kernel has, in a `vfork` child or before [`adopt`].
+fn action_in_kernel(signal: i32) -> Result<Action, Errno> {
     // SAFETY: queries only.
     let found = unsafe { kernel::action(signal, None) }?;
     if deliver::is_ours(found.handler) {
@@ -139,15 +127,17 @@ fn action_in_vfork_child(signal: i32) -> Result<Action, Errno> {
     Ok(Action { handler: found.handler, flags: found.flags, mask: found.mask })
 }
 
-/// Changes an action in a `vfork` child: only in the kernel. A handler there is not deferred, but such a child runs
-/// only briefly.
-fn change_in_vfork_child(signal: i32, new: Action) -> Result<Action, Errno> {
-    let old = action_in_vfork_child(signal)?;
-    if handles(&new) && bit(signal) & PROTECTED != 0 {
+/// Changes an action in the kernel only. Before [`adopt`] that is all there is. In a `vfork` child a handler is not
+/// deferred, but such a child runs only briefly; its traps stay.
+fn change_in_kernel(signal: i32, new: Action) -> Result<Action, Errno> {
+    let old = action_in_kernel(signal)?;
+    let adopted = is_adopted();
+    if adopted && handles(&new) && bit(signal) & PROTECTED != 0 {
         return Ok(old);
     }
     let restorer = restorer as *const () as usize;
-    let new = KernelAction { handler: new.handler, flags: new.flags, restorer, mask: new.mask & ALL };
+    let mask = if adopted { new.mask & ALL } else { new.mask };
+    let new = KernelAction { handler: new.handler, flags: new.flags, restorer, mask };
     // SAFETY: the promise of `action`'s caller.
     unsafe { kernel::action(signal, Some(&new)) }?;
     Ok(old)

@@ -46,6 +46,17 @@ fn target(field: *const i32, offset: i32) -> usize {
     field.addr().wrapping_add_signed(offset as isize)
 }
 
+/// Continues the thread of a fault at the landing of its instruction; see [`hook::resume`](crate::hook::resume).
+pub(crate) fn resume(context: &mut ucontext_t) -> bool {
+    let registers = &mut context.uc_mcontext.gregs;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a register's bits, 64 on x86-64")]
+    let instruction = registers[libc::REG_RIP as usize] as usize;
+    let Some((landing, value)) = lookup(instruction) else { return false };
+    registers[libc::REG_RIP as usize] = landing.cast_signed() as i64;
+    registers[libc::REG_R11 as usize] = i64::from(value);
+    true
+}
+
 /// Returns landing and value for a faulting instruction of ours. Safe at any time: reads constant data only.
 pub(crate) fn lookup(instruction: usize) -> Option<(usize, i32)> {
     let ours = (&raw const telpher_mem_text_begin).addr()..(&raw const telpher_mem_text_end).addr();
@@ -158,12 +169,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     }
     if raised_here {
         // SAFETY: the kernel passes a valid ucontext, which we may edit until we return.
-        let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a register's bits, 64 on x86-64")]
-        let instruction = registers[libc::REG_RIP as usize] as usize;
-        if let Some((landing, value)) = lookup(instruction) {
-            registers[libc::REG_RIP as usize] = landing.cast_signed() as i64;
-            registers[libc::REG_R11 as usize] = i64::from(value);
+        if resume(unsafe { &mut *context.cast::<ucontext_t>() }) {
             return;
         }
     }

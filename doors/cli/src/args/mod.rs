@@ -10,6 +10,7 @@ mod error;
 mod offload;
 pub(crate) mod operation;
 mod output;
+pub(crate) mod program;
 mod qdp;
 mod run;
 mod sim;

@@ -1,10 +1,8 @@
 //! Options of `telpher offload`.
 
-use super::output::Format;
-use super::values::{ValueError, parse_data, parse_grace};
+use super::program::ProgramArgs;
+use super::values::{ValueError, parse_data};
 use clap::Args;
-use std::ffi::OsString;
-use std::path::PathBuf;
 use telpher_offload_wire::Functions;
 
 /// Let a device execute the long memory copies of an unmodified program.
@@ -48,21 +46,8 @@ pub(crate) struct Offload {
     /// Do not offload programs that are started with another LD_PRELOAD or an empty environment.
     #[arg(long, help_heading = "Program")]
     pub(crate) no_follow: bool,
-    /// Print no summary at the end.
-    #[arg(short, long, help_heading = "Output")]
-    pub(crate) quiet: bool,
-    /// Format of the summary.
-    #[arg(short, long, help_heading = "Output", value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-    /// Write the summary to this file instead of standard error.
-    #[arg(short, long, help_heading = "Output", value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Seconds to wait for the program and its children after the first SIGTERM.
-    #[arg(long, help_heading = "Program", value_name = "S", default_value = "5", value_parser = parse_grace)]
-    pub(crate) grace: f64,
-    /// The program and its arguments.
-    #[arg(help_heading = "Program", required = true, trailing_var_arg = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) run: ProgramArgs,
 }
 
 /// Reads a list of functions.

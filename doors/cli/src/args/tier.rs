@@ -1,9 +1,9 @@
 //! Options of `telpher tier`.
 
-use super::output::{Format, Printed};
-use super::values::{ValueError, parse_data, parse_grace, parse_seconds};
+use super::output::Printed;
+use super::program::ProgramArgs;
+use super::values::{ValueError, parse_data, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
-use std::ffi::OsString;
 use std::path::PathBuf;
 use telpher_tier_run::TierChoice;
 
@@ -107,21 +107,8 @@ pub(crate) struct TierRun {
     /// Write a report with charts to this file when the program has ended.
     #[arg(long, help_heading = "Output", value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Print no summary at the end.
-    #[arg(short, long, help_heading = "Output")]
-    pub(crate) quiet: bool,
-    /// Format of the summary.
-    #[arg(short, long, help_heading = "Output", value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-    /// Write the summary to this file instead of standard error.
-    #[arg(short, long, help_heading = "Output", value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Seconds to wait for the program and its children after the first SIGTERM.
-    #[arg(long, help_heading = "Program", value_name = "S", default_value = "5", value_parser = parse_grace)]
-    pub(crate) grace: f64,
-    /// The program, searched in PATH, and its arguments.
-    #[arg(help_heading = "Program", required = true, trailing_var_arg = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) run: ProgramArgs,
 }
 
 /// Show the tiers of programs under `telpher tier run`.

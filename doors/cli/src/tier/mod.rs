@@ -2,10 +2,11 @@
 
 mod state;
 
+use crate::args::program::{WriteError, check_writable, write};
 use crate::args::{Format, MechanismArg, SourceArg, TierRun, TierTop};
 use crate::log;
-use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use telpher_launch::{RunDirectory, RunKind};
@@ -25,14 +26,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Run(#[from] TierError),
     /// A file cannot be written.
-    #[error("cannot write {}; name another file", path.display())]
-    Report {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Report(#[from] WriteError),
 }
 
 impl RunError {
@@ -40,7 +35,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             RunError::Run(error) => error.exit_code(),
-            RunError::Report { .. } => 125,
+            RunError::Report(_) => 125,
         }
     }
 }
@@ -51,11 +46,10 @@ impl RunError {
 /// If the program cannot be run, or a report cannot be written.
 pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
     // Checked before the program runs.
-    for path in [&args.html, &args.output].into_iter().flatten() {
-        telpher_os::check_writable(path).map_err(|source| RunError::Report { path: path.into(), source })?;
-    }
+    args.html.as_deref().map_or(Ok(()), check_writable)?;
+    args.run.check()?;
     let options = RunOptions {
-        program: args.program.clone(),
+        program: args.run.program.clone(),
         tiers: args.tier.clone(),
         home: args.home.clone(),
         device: args.device.clone(),
@@ -74,7 +68,7 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
         shuffle: args.shuffle,
         follow: !args.no_follow,
         least: args.least,
-        grace: Duration::from_secs_f64(args.grace),
+        grace: args.run.grace(),
     };
     log::info(|| {
         let tiers: Vec<&str> = options.tiers.iter().map(|tier| tier.name.as_str()).collect();
@@ -90,24 +84,12 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
         let source = &state.tracking.source;
         log::debug(|| format!("process {}: pages moved by {}, hot pages by {source}", state.pid, state.mechanism));
     }
-    let summary = match args.format {
-        Format::Table => report::text(&state::for_tables(&states)),
-        Format::Json => serde_json::to_string_pretty(&states).expect("states are plain data") + "\n",
-        Format::Csv => report::csv(&state::for_tables(&states)),
-    };
-    match &args.output {
-        Some(path) => write(path, &summary)?,
-        None if args.quiet => {}
-        None => eprint!("{summary}"),
-    }
+    let rows = || state::for_tables(&states);
+    args.run.summarise(&states, || report::text(&rows()), || report::csv(&rows()))?;
     if let Some(path) = &args.html {
-        write(path, &report::html(&state::for_tables(&states)))?;
+        write(path, &report::html(&rows()))?;
     }
     Ok(ExitCode::from(code))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), RunError> {
-    telpher_os::write_file(path, text.as_bytes()).map_err(|source| RunError::Report { path: path.into(), source })
 }
 
 /// Why nothing can be shown.

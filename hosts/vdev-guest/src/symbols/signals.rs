@@ -2,36 +2,26 @@
 #![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 
 use super::polling::{never_writable, poll_by};
-use crate::run;
 use crate::start::start;
 use crate::sys::{self, Errno};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec};
 use std::ffi::c_int;
 use telpher_interpose::interpose;
-use telpher_interpose::signals;
+use telpher_interpose::signals::functions::{self, pointer};
 
 /// A zero timeout.
 static AT_ONCE: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
 telpher_interpose::signal_symbols!(start);
 
-/// The set to pass to the kernel for the program's set, within a run; `None` for a null pointer.
+/// The set to pass to the kernel for the program's set; `None` for a null pointer.
 ///
 /// # Safety
 /// The set is null or readable.
 unsafe fn real_set(set: *const sigset_t) -> Option<sigset_t> {
     start();
-    // SAFETY: the caller's set.
-    let mut real = unsafe { set.as_ref() }.copied()?;
-    if run::view().is_some() {
-        real = signals::from_bits(signals::real_mask(signals::to_bits(&real)));
-    }
-    Some(real)
-}
-
-/// A pointer to the copy, or null.
-fn pointer<T>(copy: Option<&T>) -> *const T {
-    copy.map_or(std::ptr::null(), std::ptr::from_ref)
+    // SAFETY: forwarded.
+    unsafe { functions::real_set(set) }
 }
 
 // Functions that wait call the C library's, because a thread can be cancelled in them.
@@ -74,6 +64,7 @@ mod tests {
     use super::*;
     use std::ffi::c_void;
     use std::ptr::null_mut;
+    use telpher_interpose::signals;
 
     type Body = extern "C" fn(*mut c_void) -> *mut c_void;
 
