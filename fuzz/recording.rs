@@ -60,6 +60,8 @@ pub(crate) fn play(input: &[u8]) {
         }
     }
     let Ok(recording) = Recording::read(&file) else { return };
+    let compacted = telpher_recording::compact(&file).expect("the reader accepts it");
+    assert!(compacted.len() <= file.len() && Recording::read(&compacted).is_ok());
     assert!(recording.events.len() * 32 <= file.len(), "more events than the file has room for");
     assert!(recording.events.iter().all(|event| event.thread < recording.threads.len()));
     assert!(recording.events.iter().filter_map(|event| event.site).all(|site| site < recording.sites.len()));

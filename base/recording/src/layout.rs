@@ -155,7 +155,10 @@ pub(crate) struct Progress<W> {
     pub(crate) modules_beyond: W,
     /// Calls that a thread made without being able to reach a table.
     pub(crate) calls_lost: W,
-    pub(crate) unused: [W; 10],
+    /// Ticks from the start to the last note of the process' time, and its processor time then, in nanoseconds.
+    pub(crate) noted_ticks: W,
+    pub(crate) cpu_ns: W,
+    pub(crate) unused: [W; 8],
 }
 
 /// The times that separate temperatures, for sizes from a power of two to the next one; 0 if there is no calibration.

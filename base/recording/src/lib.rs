@@ -6,6 +6,7 @@
 
 mod calibration;
 mod claim;
+mod compact;
 mod event;
 mod layout;
 mod mapped;
@@ -25,6 +26,7 @@ mod trace_slot;
 mod writer;
 
 pub use calibration::{CurvePoint, Curves};
+pub use compact::{compact, lengths};
 pub use layout::{Limits, MAGIC, SAMPLE_PERIOD, VERSION};
 pub use merge::MergeError;
 pub use operation::{Access, Call, Direction, Operation, SIZE_CLASSES, Temperature, size_class, sizes_of_class};

@@ -88,6 +88,46 @@ struct File<'a> {
     trace: &'a [SlotWords<U64>],
 }
 
+/// Checks the header of a recording: its tables are where their sizes place them, and inside the bytes.
+pub(crate) fn check_header(bytes: &[u8]) -> Result<(&Header, Limits, Tables), ReadError> {
+    let short = |needed: u64| ReadError::Short { have: bytes.len() as u64, needed };
+    match bytes.first_chunk::<8>() {
+        Some(&MAGIC) => {}
+        Some(&[0, 0, 0, 0, 0, 0, 0, 0]) => return Err(ReadError::NotBegun),
+        Some(_) => return Err(ReadError::Magic),
+        None if bytes.is_empty() => return Err(short(size_of::<Header>() as u64)),
+        None => return Err(ReadError::Magic),
+    }
+    let version = bytes[8..].first_chunk::<4>().map(|version| u32::from_le_bytes(*version));
+    match version {
+        Some(VERSION) => {}
+        Some(version) => return Err(ReadError::Version(version)),
+        None => return Err(short(size_of::<Header>() as u64)),
+    }
+    let (header, _) = Header::ref_from_prefix(bytes).map_err(|_| short(size_of::<Header>() as u64))?;
+    let expected = [Operation::ALL.len() as u64, SIZE_CLASSES as u64, BLOCK];
+    if [header.operations, header.size_classes, header.block].map(|number| u64::from(number.get())) != expected {
+        return Err(ReadError::Damaged("it has other operations, size classes or blocks than its version"));
+    }
+    let limits = Limits {
+        threads: header.threads.get(),
+        sites: header.sites.get(),
+        modules: header.modules.get(),
+        trace_blocks: header.trace_blocks.get(),
+    };
+    let tables = Tables::of(limits).map_err(ReadError::Damaged)?;
+    if header.tables != tables.all() || header.bytes.get() != tables.bytes {
+        return Err(ReadError::Damaged("its tables are not where their sizes place them"));
+    }
+    if header.tsc_hz.get() == 0 {
+        return Err(ReadError::Damaged("the frequency of the time stamp counter is 0"));
+    }
+    if (bytes.len() as u64) < tables.bytes {
+        return Err(short(tables.bytes));
+    }
+    Ok((header, limits, tables))
+}
+
 /// The part of the bytes that is this table.
 fn table<T: FromBytes + Immutable + KnownLayout + Unaligned>(bytes: &[u8], extent: Extent) -> Result<&[T], ReadError> {
     let part = extent.part(bytes).and_then(|part| <[T]>::ref_from_bytes(part).ok());
@@ -96,41 +136,7 @@ fn table<T: FromBytes + Immutable + KnownLayout + Unaligned>(bytes: &[u8], exten
 
 impl<'a> File<'a> {
     fn check(bytes: &'a [u8]) -> Result<File<'a>, ReadError> {
-        let short = |needed: u64| ReadError::Short { have: bytes.len() as u64, needed };
-        match bytes.first_chunk::<8>() {
-            Some(&MAGIC) => {}
-            Some(&[0, 0, 0, 0, 0, 0, 0, 0]) => return Err(ReadError::NotBegun),
-            Some(_) => return Err(ReadError::Magic),
-            None if bytes.is_empty() => return Err(short(size_of::<Header>() as u64)),
-            None => return Err(ReadError::Magic),
-        }
-        let version = bytes[8..].first_chunk::<4>().map(|version| u32::from_le_bytes(*version));
-        match version {
-            Some(VERSION) => {}
-            Some(version) => return Err(ReadError::Version(version)),
-            None => return Err(short(size_of::<Header>() as u64)),
-        }
-        let (header, _) = Header::ref_from_prefix(bytes).map_err(|_| short(size_of::<Header>() as u64))?;
-        let expected = [Operation::ALL.len() as u64, SIZE_CLASSES as u64, BLOCK];
-        if [header.operations, header.size_classes, header.block].map(|number| u64::from(number.get())) != expected {
-            return Err(ReadError::Damaged("it has other operations, size classes or blocks than its version"));
-        }
-        let limits = Limits {
-            threads: header.threads.get(),
-            sites: header.sites.get(),
-            modules: header.modules.get(),
-            trace_blocks: header.trace_blocks.get(),
-        };
-        let tables = Tables::of(limits).map_err(ReadError::Damaged)?;
-        if header.tables != tables.all() || header.bytes.get() != tables.bytes {
-            return Err(ReadError::Damaged("its tables are not where their sizes place them"));
-        }
-        if header.tsc_hz.get() == 0 {
-            return Err(ReadError::Damaged("the frequency of the time stamp counter is 0"));
-        }
-        if (bytes.len() as u64) < tables.bytes {
-            return Err(short(tables.bytes));
-        }
+        let (header, limits, tables) = check_header(bytes)?;
         let only = ReadError::Damaged("a table is not inside the file");
         Ok(File {
             header,
@@ -197,6 +203,8 @@ impl<'a> File<'a> {
             start_ticks: header.start_ticks.get(),
             start_ns: 0,
             last_long_end_ns,
+            noted_ns: self.ns(self.progress.noted_ticks.get()),
+            cpu_ns: self.progress.cpu_ns.get(),
             sites_from: header.sites_from.get(),
             long_from: header.long_from.get(),
             sample_period: header.sample_period.get(),

@@ -80,6 +80,10 @@ pub struct Process {
     pub start_ns: u64,
     /// Nanoseconds from its start to the end of its last long call. It may have lived longer.
     pub last_long_end_ns: u64,
+    /// Nanoseconds from its start to the last note of its time: its end, if it was not killed. 0 without any note.
+    pub noted_ns: u64,
+    /// Its processor time at that note, in nanoseconds.
+    pub cpu_ns: u64,
     /// Bytes from which on sites are recorded.
     pub sites_from: u64,
     /// Bytes from which on a call is long: timed, and traced.

@@ -136,16 +136,19 @@ impl<'m> ThreadWriter<'m> {
 
     /// Records that the call has ended. `clock` reads the time stamp counter, if the call is timed; it is the first
     /// step. `faults` is the number of page faults during the call, if the caller counted them.
+    ///
+    /// Returns true for the first call of a site by this thread: the caller may then
+    /// [add the module](crate::Writer::add_module) to which the site belongs.
     #[inline]
-    pub fn end(&self, call: &Call, begun: CallInProgress, clock: impl FnOnce() -> u64, faults: Option<u64>) {
+    pub fn end(&self, call: &Call, begun: CallInProgress, clock: impl FnOnce() -> u64, faults: Option<u64>) -> bool {
         let interval = begun.start.map(|start| [start, clock()]);
-        let Some(attached) = self.attached.get().filter(|_| begun.recorded) else { return };
-        attached.end(call, begun, interval, faults);
+        let Some(attached) = self.attached.get().filter(|_| begun.recorded) else { return false };
+        attached.end(call, begun, interval, faults)
     }
 }
 
 impl Attached<'_> {
-    fn end(&self, call: &Call, begun: CallInProgress, interval: Option<[u64; 2]>, faults: Option<u64>) {
+    fn end(&self, call: &Call, begun: CallInProgress, interval: Option<[u64; 2]>, faults: Option<u64>) -> bool {
         let ticks = interval.map(|[start, end]| end.saturating_sub(start));
         let temperature = ticks.and_then(|ticks| self.temperature(call, ticks, faults));
         if let Some(ticks) = ticks {
@@ -161,9 +164,11 @@ impl Attached<'_> {
         );
         // Another process may have written any index into the file.
         let site = site.filter(|site| usize::from(*site) < self.tables.sites.len());
+        let mut is_first = false;
         match site {
             Some(site) => {
                 let counters = &self.tables.sites[usize::from(site)];
+                is_first = counters.calls.load(Ordering::Relaxed) == 0;
                 self.count_site(counters, call, ticks.zip(temperature), faults);
             }
             None => self.add(&self.tables.calls.calls_without_site, 1),
@@ -189,6 +194,7 @@ impl Attached<'_> {
                 },
             );
         }
+        is_first
     }
 
     fn temperature(&self, call: &Call, ticks: u64, faults: Option<u64>) -> Option<Temperature> {

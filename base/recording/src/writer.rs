@@ -109,10 +109,21 @@ impl<'m> Writer<'m> {
         entry.complete.store(1, Ordering::Release);
     }
 
-    /// Counts a call that the thread could not record, for example because it has no thread-local memory yet.
-    pub fn lose_call(&self) {
+    /// Counts calls that could not be recorded, for example because the recording did not exist yet.
+    pub fn lose_calls(&self, calls: u64) {
         if !self.detached.load(Ordering::Relaxed) {
-            self.mapped.progress.calls_lost.fetch_add(1, Ordering::Relaxed);
+            self.mapped.progress.calls_lost.fetch_add(calls, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes how long the process has lived and how much processor time it has taken. The last note counts, so the
+    /// caller notes it at the end, and now and then before, because a process may be killed.
+    pub fn note_time(&self, ticks: u64, cpu_ns: u64) {
+        if !self.detached.load(Ordering::Relaxed) {
+            // Relaxed: notes of two threads at once may mix, and differ by little then.
+            let progress = self.mapped.progress;
+            progress.noted_ticks.store(ticks.saturating_sub(self.mapped.start_ticks), Ordering::Relaxed);
+            progress.cpu_ns.store(cpu_ns, Ordering::Relaxed);
         }
     }
 

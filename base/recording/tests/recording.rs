@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_recording::{
     BLOCK, Call, CreateError, Direction, Limits, MergeError, ModuleMapping, NotRecorded, Operation, ReadError,
-    Recording, SAMPLE_PERIOD, Start, Temperature, ThreadWriter, Writer, bytes_needed,
+    Recording, SAMPLE_PERIOD, Start, Temperature, ThreadWriter, Writer, bytes_needed, compact, lengths,
 };
 
 const SMALL: Limits = Limits { threads: 3, sites: 8, modules: 2, trace_blocks: 1 };
@@ -206,6 +206,79 @@ fn a_call_that_has_not_ended_is_counted_but_not_in_the_trace() {
 }
 
 #[test]
+fn the_first_call_of_a_site_by_a_thread_is_reported() {
+    let words = memory(SMALL);
+    let writer = Writer::over(&words, &start(SMALL)).unwrap();
+    let is_first = |thread: &ThreadWriter<'_>, return_address| {
+        let call = call(Operation::Memcpy, 4096, return_address);
+        let begun = thread.begin(&call, || 1);
+        thread.end(&call, begun, || 2, None)
+    };
+    let (one, other) = (writer.thread(1), writer.thread(2));
+    assert_eq!([1, 1, 2, 1].map(|address| is_first(&one, address)), [true, false, true, false]);
+    assert_eq!([1, 1].map(|address| is_first(&other, address)), [true, false]);
+    assert!(!is_first(&one, 0), "without an address there is no site");
+}
+
+#[test]
+fn the_last_note_of_the_time_counts() {
+    let words = memory(SMALL);
+    let writer = Writer::over(&words, &Start { start_ticks: 1000, ..start(SMALL) }).unwrap();
+    let times = || {
+        let process = &read(&words).processes[0];
+        (process.noted_ns, process.cpu_ns)
+    };
+    assert_eq!(times(), (0, 0));
+    writer.note_time(1500, 7);
+    writer.note_time(3000, 40);
+    assert_eq!(times(), (2000, 40));
+    writer.detach();
+    writer.note_time(9000, 50);
+    assert_eq!(times(), (2000, 40));
+}
+
+#[test]
+fn a_compact_recording_is_smaller_and_says_the_same() {
+    let limits = Limits { threads: 8, sites: 8, modules: 8, trace_blocks: 8 };
+    // Idle, with one of two threads in the second block of the trace, and with everything full.
+    for (threads, calls) in [(0, 0), (2, BLOCK + 5), (10, 3 * BLOCK)] {
+        let words = memory(limits);
+        let writer = Writer::over(&words, &start(limits)).unwrap();
+        writer.add_module(&ModuleMapping { path: b"/bin/program", build_id: &[1, 2], addresses: 0x1000..0x9000 });
+        for thread in 0..threads {
+            let thread = writer.thread(thread + 1);
+            for number in 0..calls {
+                let long = call(Operation::Memcpy, 20_000, 0x2000 + usize::try_from(number % 7).unwrap());
+                record(&thread, &long, [number, number + 3]);
+            }
+        }
+        let (file, is_full) = (bytes_of(&words), threads > 8);
+        let compacted = compact(&file).unwrap();
+        assert_eq!(Recording::read(&compacted), Recording::read(&file));
+        assert_eq!(compacted.len() < file.len() * 2 / 3, !is_full, "{} of {} bytes", compacted.len(), file.len());
+        assert_eq!(compact(&compacted).unwrap(), compacted);
+    }
+}
+
+#[test]
+fn a_file_may_have_several_recordings() {
+    let of = |pid| {
+        let words = memory(SMALL);
+        let writer = Writer::over(&words, &Start { pid, ..start(SMALL) }).unwrap();
+        record(&writer.thread(1), &DOWN, [1, 2]);
+        compact(&bytes_of(&words)).unwrap()
+    };
+    let files = [of(11), of(12), of(13)];
+    let joined = files.concat();
+    assert_eq!(lengths(&joined).unwrap(), files.each_ref().map(Vec::len));
+    let pids = |recordings: &[Recording]| recordings.iter().map(|one| one.processes[0].pid).collect::<Vec<_>>();
+    assert_eq!(pids(&Recording::read_all(&joined).unwrap()), [11, 12, 13]);
+    assert!(matches!(Recording::read_all(&joined[..joined.len() - 1]), Err(ReadError::Short { .. })));
+    assert_eq!(Recording::read_all(&[&joined, &b"something else"[..]].concat()), Err(ReadError::Magic));
+    assert!(Recording::read_all(&[]).is_err());
+}
+
+#[test]
 fn a_full_trace_keeps_whole_blocks_and_counts_the_rest() {
     const BLOCKS: u64 = 20;
     let limits = Limits { trace_blocks: 4, ..SMALL };
@@ -261,7 +334,7 @@ fn sites_beyond_the_table_are_counted() {
     // An address of 48 bits or more, and none.
     record(&thread, &call(Operation::Memcpy, 4096, 1 << 50), [0, 1]);
     record(&thread, &call(Operation::Memcpy, 4096, 0), [0, 1]);
-    writer.lose_call();
+    writer.lose_calls(1);
     let recording = read(&words);
     assert_eq!(recording.sites.len(), 8);
     assert_eq!((recording.not_recorded.calls_without_site, recording.not_recorded.calls_lost), (14, 1));
@@ -314,7 +387,7 @@ fn a_detached_child_writes_nothing() {
     assert!(!thread.count(Operation::Memcpy, 8) && !thread.is_attached());
     thread.time(Operation::Memcpy, 8, 3);
     writer.add_module(&ModuleMapping { path: b"/bin/child", build_id: &[], addresses: 1..2 });
-    writer.lose_call();
+    writer.lose_calls(1);
     record(&writer.thread(2), &long, [8, 9]);
     assert_eq!(bytes_of(&words), before);
 }

@@ -2,11 +2,12 @@
 //!
 //! | command | invalid command line | failure | otherwise |
 //! |---|---|---|---|
-//! | `run`, `tier run`, `offload` | 125 | 125 if telpher fails; 126 if the program cannot be executed, 127 if it does not exist | the program's own |
+//! | `run`, `tier run`, `offload`, `record` | 125 | 125 if telpher fails; 126 if the program cannot be executed, 127 if it does not exist | the program's own |
 //! | `doctor` | 1 | 1 | 0 no findings or only notes, 2 warnings, 3 errors |
 //! | all others | 2 | 1 | 0 |
 
 use crate::qdp::QdpError;
+use crate::record::ReadingError;
 use crate::sim::SimError;
 use crate::tier::TopError;
 use crate::trace::TraceError;
@@ -23,12 +24,18 @@ pub(crate) struct Codes {
     pub(crate) failure: u8,
 }
 
+/// The codes of most commands.
+const OTHERS: Codes = Codes { usage: 2, failure: 1 };
+
 /// Commands with other codes, by their first words. As with env(1) and timeout(1), a program's own codes stay below
-/// 125. The
-/// doctor's 2 means warnings.
-const COMMANDS: [(&[&str], Codes); 4] = [
+/// 125.
+/// The doctor's 2 means warnings. The first row that fits counts.
+const COMMANDS: [(&[&str], Codes); 7] = [
     (&["run"], Codes { usage: 125, failure: 125 }),
     (&["offload"], Codes { usage: 125, failure: 125 }),
+    (&["record", "show"], OTHERS),
+    (&["record", "merge"], OTHERS),
+    (&["record"], Codes { usage: 125, failure: 125 }),
     (&["tier", "run"], Codes { usage: 125, failure: 125 }),
     (&["doctor"], Codes { usage: 1, failure: 1 }),
 ];
@@ -46,13 +53,19 @@ pub(crate) fn codes(words: &[String]) -> Codes {
         let names = words.iter().map(String::as_str).filter(|word| !is_verbose(word));
         names.take(command.0.len()).eq(command.0.iter().copied())
     };
-    COMMANDS.iter().find(is_it).map_or(Codes { usage: 2, failure: 1 }, |command| command.1)
+    COMMANDS.iter().find(is_it).map_or(OTHERS, |command| command.1)
 }
 
 /// An error that may be about the command line.
 pub(crate) trait Usage: std::error::Error {
     /// Returns true if the command line is wrong on every machine.
     fn is_usage(&self) -> bool;
+}
+
+impl Usage for ReadingError {
+    fn is_usage(&self) -> bool {
+        false
+    }
 }
 
 impl Usage for BenchError {

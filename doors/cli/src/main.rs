@@ -11,6 +11,7 @@
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-switch
 //!      ──► tier ──► telpher-tier-run
+//!      ──► offload ──► telpher-offload        record ──► telpher-record
 //! log: what a command chooses, with -v      version: commit, target, kernels
 //! ```
 //!
@@ -27,6 +28,7 @@ mod list;
 mod log;
 mod offload;
 mod qdp;
+mod record;
 mod run;
 mod sim;
 mod tier;
@@ -66,6 +68,11 @@ fn main() -> ExitCode {
             offload::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error)))
         }
         args::Command::Qdp(args) => ended(qdp::run(&args), codes),
+        args::Command::Record(args) => match &args.kind {
+            None => record::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error))),
+            Some(args::RecordKind::Show(args)) => ended(record::show(args), codes),
+            Some(args::RecordKind::Merge(args)) => ended(record::merge(args), codes),
+        },
         args::Command::Sim(args) => ended(sim::run(&args), codes),
         args::Command::Tier(args) => match args.kind {
             args::TierKind::Run(args) => {

@@ -1,17 +1,16 @@
 //! The exported functions: one comparison and one indirect jump in front of the C library's.
 //!
 //! Each function has a gate: calls shorter than its threshold continue in the C library at once, all others in
-//! [`calls`](crate::calls).
+//! [`calls`](crate::calls) or [`record`](crate::record).
 #![allow(unsafe_code, reason = "exports functions with the C library's names, written in assembly")]
 
-use crate::calls;
-use crate::gates::{COMPARE, FILL, MOVE, MOVE_TO_END};
+use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END};
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
 /// Defines an exported function whose third argument is the length.
 macro_rules! entry {
-    ($(#[$doc:meta])* $name:ident, $second:ty, $result:ty, $gate:path, $long:path) => {
+    ($(#[$doc:meta])* $name:ident, $second:ty, $result:ty, $gate:path) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -27,9 +26,8 @@ macro_rules! entry {
                 "2:",
                 // The fourth argument: where the call came from.
                 "mov rcx, qword ptr [rsp]",
-                "jmp {long}",
+                "jmp qword ptr [rip + {gate} + 16]",
                 gate = sym $gate,
-                long = sym $long,
             )
         }
     };
@@ -37,35 +35,35 @@ macro_rules! entry {
 
 entry!(
     /// Copies; the ranges may overlap.
-    memcpy, *const c_void, *mut c_void, MOVE, calls::move_long
+    memcpy, *const c_void, *mut c_void, COPY
 );
 entry!(
     /// Copies; the ranges may overlap.
-    memmove, *const c_void, *mut c_void, MOVE, calls::move_long
+    memmove, *const c_void, *mut c_void, MOVE
 );
 entry!(
     /// Copies, and returns the end of the destination.
-    mempcpy, *const c_void, *mut c_void, MOVE_TO_END, calls::move_to_end_long
+    mempcpy, *const c_void, *mut c_void, MOVE_TO_END
 );
 entry!(
     /// Copies, and returns the end of the destination.
-    __mempcpy, *const c_void, *mut c_void, MOVE_TO_END, calls::move_to_end_long
+    __mempcpy, *const c_void, *mut c_void, MOVE_TO_END
 );
 entry!(
     /// Fills with one byte.
-    memset, c_int, *mut c_void, FILL, calls::fill_long
+    memset, c_int, *mut c_void, FILL
 );
 entry!(
     /// Compares; the result's sign is that of the first difference.
-    memcmp, *const c_void, c_int, COMPARE, calls::compare_long
+    memcmp, *const c_void, c_int, COMPARE
 );
 entry!(
     /// Compares; the result is 0 if the ranges are equal.
-    bcmp, *const c_void, c_int, COMPARE, calls::compare_long
+    bcmp, *const c_void, c_int, COMPARE
 );
 entry!(
     /// Compares; the result is 0 if the ranges are equal.
-    __memcmpeq, *const c_void, c_int, COMPARE, calls::compare_long
+    __memcmpeq, *const c_void, c_int, COMPARE
 );
 
 /// Copies; the ranges may overlap. The source comes first.

@@ -2,16 +2,12 @@
 #![allow(unsafe_code, reason = "interposes the C library's functions of these names")]
 
 use telpher_interpose::exec::Words;
-use telpher_offload_wire::VARIABLE;
 
 telpher_interpose::exec_symbols!();
 
-/// Restores this library and its settings in the environments of executed programs.
-pub(crate) fn follow(settings: &str) {
-    let words = Words {
-        prefix: "telpher: ",
-        consequence: "its copies stay with the CPU",
-        otherwise: "link it dynamically against glibc",
-    };
-    telpher_interpose::exec::start(&[(VARIABLE, settings.as_bytes())], Some(words));
+/// Restores this library and a variable with its settings in the environments of executed programs. `consequence` says
+/// what follows for programs that cannot load the library.
+pub(crate) fn follow(variable: &str, settings: &str, consequence: &'static str) {
+    let words = Words { prefix: "telpher: ", consequence, otherwise: "link it dynamically against glibc" };
+    telpher_interpose::exec::start(&[(variable, settings.as_bytes())], Some(words));
 }

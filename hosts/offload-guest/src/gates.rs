@@ -1,7 +1,8 @@
 //! Where the calls of each function go, and the C library's functions behind them.
 //!
-//! With its threshold at the highest value, a gate lets no call reach this library: so it is before the start, after
-//! the end, and for functions that are not offloaded.
+//! A gate is closed before the start, after the end, and for functions that are not offloaded: no call is as long as
+//! its threshold, and shorter calls go to the C library. `telpher record` also counts short calls, with a function of
+//! its own in front of the C library's.
 #![allow(unsafe_code, reason = "calls the C library's functions by address")]
 
 use std::ffi::{c_int, c_void};
@@ -13,9 +14,13 @@ use telpher_interpose::preload::{own_compare, own_fill, own_move};
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Calls of at least this many bytes go to [`calls`](crate::calls).
+    /// Calls of at least this many bytes are long.
     threshold: AtomicUsize,
-    /// The function for all other calls.
+    /// The function for shorter calls: the C library's, or one that counts them.
+    short: AtomicPtr<c_void>,
+    /// The function for long calls. Its fourth argument is the return address.
+    long: AtomicPtr<c_void>,
+    /// The C library's function.
     original: AtomicPtr<c_void>,
 }
 
@@ -24,30 +29,51 @@ pub(crate) const NEVER: usize = usize::MAX;
 
 impl Gate {
     const fn new(original: *mut c_void) -> Gate {
-        Gate { threshold: AtomicUsize::new(NEVER), original: AtomicPtr::new(original) }
+        Gate {
+            threshold: AtomicUsize::new(NEVER),
+            short: AtomicPtr::new(original),
+            // Reached only after `divert`.
+            long: AtomicPtr::new(original),
+            original: AtomicPtr::new(original),
+        }
     }
 
-    /// Returns the function for calls that stay with the CPU.
+    /// Returns the C library's function.
     #[inline]
     pub(crate) fn original(&self) -> *mut c_void {
         // Relaxed: the address of code, which publishes nothing.
         self.original.load(Ordering::Relaxed)
     }
 
-    /// Sets the function for calls that stay with the CPU.
+    /// Sets the C library's function, for all calls.
     pub(crate) fn set_original(&self, original: *mut c_void) {
         self.original.store(original, Ordering::Relaxed);
+        self.short.store(original, Ordering::Relaxed);
     }
 
-    /// Sets the length from which calls go to [`calls`](crate::calls).
-    pub(crate) fn set_threshold(&self, bytes: usize) {
-        // Release: a thread that sees the threshold also sees what `calls` needs.
-        self.threshold.store(bytes, Ordering::Release);
+    /// Sets another function for calls of at least this many bytes.
+    pub(crate) fn divert_long(&self, threshold: usize, long: *mut c_void) {
+        // Release, and in this order: a thread that sees the threshold also sees the function, and what it needs.
+        self.long.store(long, Ordering::Release);
+        self.threshold.store(threshold, Ordering::Release);
+    }
+
+    /// Sets another function for shorter calls.
+    pub(crate) fn divert_short(&self, short: *mut c_void) {
+        // Release: a thread that sees the function also sees what it needs.
+        self.short.store(short, Ordering::Release);
+    }
+
+    /// Lets the C library execute all further calls.
+    pub(crate) fn close(&self) {
+        self.threshold.store(NEVER, Ordering::Relaxed);
+        self.short.store(self.original(), Ordering::Relaxed);
     }
 }
 
-/// `memcpy`, `memmove`, `bcopy`. Overlapping ranges are legal in all of them: old programs overlap in `memcpy`, and
-/// glibc executes it as `memmove` on today's processors.
+/// `memcpy`. Its ranges may overlap: old programs do that, and glibc executes it as `memmove` on today's processors.
+pub(crate) static COPY: Gate = Gate::new(own_move as *mut c_void);
+/// `memmove`, `bcopy`.
 pub(crate) static MOVE: Gate = Gate::new(own_move as *mut c_void);
 /// `mempcpy`.
 pub(crate) static MOVE_TO_END: Gate = Gate::new(own_move_to_end as *mut c_void);
@@ -63,11 +89,11 @@ unsafe extern "C" fn own_move_to_end(to: *mut c_void, from: *const c_void, len: 
 }
 
 /// `memmove`.
-type Move = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+pub(crate) type Move = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 /// `memset`.
-type Fill = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
+pub(crate) type Fill = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
 /// `memcmp`.
-type Compare = unsafe extern "C" fn(*const c_void, *const c_void, usize) -> c_int;
+pub(crate) type Compare = unsafe extern "C" fn(*const c_void, *const c_void, usize) -> c_int;
 
 /// The C library's `memmove`.
 ///

@@ -1,10 +1,11 @@
 //! The library that `telpher offload` preloads into programs: it stands in front of the C library's memory functions
-//! and lets a device execute their long calls.
+//! and lets a device execute their long calls. Under `telpher record` it records all calls instead.
 //!
 //! ```text
 //! program ──memcpy, memset, memcmp…──► entries ──► the C library       short calls: a comparison and a jump
-//!                                         └─────► calls ──► device    long calls of cold data
-//!                                                     └──► the C library
+//!                                         ├─────► calls ──► device    long calls of cold data
+//!                                         │           └──► the C library
+//!                                         └─────► record ──► the C library, with the call recorded in a file
 //! gates     where the calls of each function go
 //! start     opens the device before main, and closes the gates at the end
 //! device    the device of this process
@@ -14,6 +15,7 @@
 //! traps     faults of a modelled device; the program's signal handlers wait while a device works
 //! symbols   the C library's functions for signals
 //! counters  what the process counts, in a file that others read
+//! record    recording instead of offloading
 //! refusal   processes whose calls stay with the CPU
 //! exec      loads this library into executed programs as well
 //! ```
@@ -27,6 +29,7 @@ mod device;
 mod entries;
 mod exec;
 mod gates;
+mod record;
 mod refusal;
 mod sites;
 mod start;

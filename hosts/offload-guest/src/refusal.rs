@@ -29,25 +29,32 @@ const EMULATORS: [&str; 2] = ["qemu-system-", "cloud-hypervisor"];
 
 /// Returns why the calls of this process stay with the CPU, if they do.
 pub(crate) fn of_this_process() -> Option<Refusal> {
+    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    of_program(&program).or_else(|| of_checkers().map(Refusal::Told))
+}
+
+/// Returns which tool of this process checks the arguments of memory functions, and so replaces them itself.
+pub(crate) fn of_checkers() -> Option<String> {
     for (function, name) in SANITIZERS {
         // SAFETY: the name is a string.
         if !unsafe { libc::dlsym(libc::RTLD_DEFAULT, function.as_ptr()) }.is_null() {
-            let why = format!("it is built with {name}, which checks the arguments of these functions itself");
-            return Some(Refusal::Told(why));
+            return Some(format!("it is built with {name}, which checks the arguments of these functions itself"));
         }
     }
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    of(&maps, &std::fs::read_link("/proc/self/exe").unwrap_or_default())
+    is_valgrind(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default())
+        .then(|| "valgrind replaces these functions itself".into())
 }
 
-/// Returns why the calls of a process with these mappings, which runs this file, stay with the CPU.
-fn of(maps: &str, program: &Path) -> Option<Refusal> {
+/// Returns whether a process with these mappings runs under valgrind.
+fn is_valgrind(maps: &str) -> bool {
+    maps.contains("/vgpreload_")
+}
+
+/// Returns why the calls of a process that runs this file stay with the CPU.
+fn of_program(program: &Path) -> Option<Refusal> {
     let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if HELPERS.contains(&name) {
         return Some(Refusal::Helper);
-    }
-    if maps.contains("/vgpreload_") {
-        return Some(Refusal::Told("valgrind replaces these functions itself".into()));
     }
     if EMULATORS.iter().any(|emulator| name.starts_with(emulator)) {
         let why = format!("{name} maps memory of devices, which a device of its own must not copy");
@@ -62,11 +69,10 @@ mod tests {
 
     #[test]
     fn shells_valgrind_and_emulators_stay_with_the_cpu() {
-        let why = |maps: &str, program: &str| of(maps, Path::new(program));
-        assert_eq!(why("", "/usr/bin/dash"), Some(Refusal::Helper));
-        assert_eq!(why("", "/usr/bin/redis-server"), None);
-        let valgrind = why("4a000-4b000 r-xp 0 0 0 /usr/libexec/valgrind/vgpreload_core-amd64-linux.so\n", "/bin/ls");
-        assert!(matches!(valgrind, Some(Refusal::Told(why)) if why.contains("valgrind")));
-        assert!(matches!(why("", "/usr/bin/qemu-system-x86_64"), Some(Refusal::Told(why)) if why.contains("qemu")));
+        let why = |program: &str| of_program(Path::new(program));
+        assert_eq!(why("/usr/bin/dash"), Some(Refusal::Helper));
+        assert_eq!(why("/usr/bin/redis-server"), None);
+        assert!(matches!(why("/usr/bin/qemu-system-x86_64"), Some(Refusal::Told(why)) if why.contains("qemu")));
+        assert!(is_valgrind("4a000-4b000 r-xp 0 0 0 /usr/libexec/valgrind/vgpreload_core-amd64-linux.so\n"));
     }
 }

@@ -4,24 +4,33 @@
     reason = "places functions in the sections the dynamic linker calls, and reads the environment before main"
 )]
 
+use crate::calls;
 use crate::device::{self, Device};
-use crate::gates::{COMPARE, FILL, Gate, MOVE, MOVE_TO_END, NEVER};
+use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END, NEVER};
+use crate::record;
 use crate::refusal::{self, Refusal};
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use telpher_interpose::preload::{Original, variable};
-use telpher_offload_wire::{Functions, Settings, VARIABLE};
+use telpher_offload_wire::{Functions, RECORD_VARIABLE, Settings, VARIABLE};
 
 telpher_interpose::start_and_end!(begin, end);
 
 /// The gates, and the C library's function behind each.
-static GATES: [(&Gate, &CStr); 4] =
-    [(&MOVE, c"memmove"), (&MOVE_TO_END, c"mempcpy"), (&FILL, c"memset"), (&COMPARE, c"memcmp")];
+static GATES: [(&Gate, &CStr); 5] =
+    [(&COPY, c"memmove"), (&MOVE, c"memmove"), (&MOVE_TO_END, c"mempcpy"), (&FILL, c"memset"), (&COMPARE, c"memcmp")];
 
 extern "C" fn begin() {
     for (gate, name) in GATES {
         if let Some(found) = Original::new(name).find() {
             gate.set_original(found);
         }
+    }
+    // SAFETY: before main, when no code changes the environment.
+    if let Some(value) = unsafe { variable(RECORD_VARIABLE) } {
+        if let Err(why) = record::begin(value) {
+            eprintln!("telpher: process {} is not recorded: {why}", std::process::id());
+        }
+        return;
     }
     // A program without the variable is not part of the run, for example one that was executed with another
     // environment.
@@ -34,7 +43,7 @@ extern "C" fn begin() {
         Err(error) => return say(&error.to_string()),
     };
     if settings.follow {
-        crate::exec::follow(value);
+        crate::exec::follow(VARIABLE, value, "its copies stay with the CPU");
     }
     match refusal::of_this_process() {
         None => {}
@@ -56,9 +65,15 @@ extern "C" fn begin() {
 fn open_gates(settings: &Settings) {
     let threshold = usize::try_from(settings.threshold).unwrap_or(NEVER);
     let Functions { copy, fill, compare } = settings.functions;
-    for (gate, wanted) in [(&MOVE, copy), (&MOVE_TO_END, copy), (&FILL, fill), (&COMPARE, compare)] {
+    for (gate, wanted, long) in [
+        (&COPY, copy, calls::move_long as *mut c_void),
+        (&MOVE, copy, calls::move_long as *mut c_void),
+        (&MOVE_TO_END, copy, calls::move_to_end_long as *mut c_void),
+        (&FILL, fill, calls::fill_long as *mut c_void),
+        (&COMPARE, compare, calls::compare_long as *mut c_void),
+    ] {
         if wanted {
-            gate.set_threshold(threshold);
+            gate.divert_long(threshold, long);
         }
     }
 }
@@ -68,7 +83,8 @@ fn say(why: &str) {
     eprintln!("telpher: process {} runs without offload: {why}", std::process::id());
 }
 
-/// Called when the program ends: calls of later destructors stay with the CPU.
+/// Called when the program ends: the C library executes the calls of later destructors.
 extern "C" fn end() {
-    GATES.iter().for_each(|(gate, _)| gate.set_threshold(NEVER));
+    record::end();
+    GATES.iter().for_each(|(gate, _)| gate.close());
 }

@@ -1,42 +1,52 @@
-//! What this library keeps for each thread: one word in the thread's static storage.
+//! What this library keeps for each thread: words in the thread's static storage.
 //!
-//! It exists in every thread of the program from its first instruction, and reading it calls nothing. Rust's
+//! They exist in every thread of the program from its first instruction, and reading them calls nothing. Rust's
 //! `thread_local!` would call the dynamic linker, which may allocate.
 #![allow(unsafe_code, reason = "defines and reads thread-local storage in assembly")]
 
-use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-// Initial-exec: the offset from the thread pointer is known when the library is loaded with the program.
-global_asm!(
-    ".section .tbss.telpher_offload, \"awT\", @nobits",
-    ".p2align 3",
-    ".globl telpher_offload_thread",
-    ".hidden telpher_offload_thread",
-    ".type telpher_offload_thread, @tls_object",
-    "telpher_offload_thread:",
-    ".zero 8",
-    ".size telpher_offload_thread, 8",
-    ".text",
-);
-
-/// Returns the word of this thread: the stack address of the long call that runs, or 0 if none does.
-#[inline]
-fn frame() -> &'static Cell<usize> {
-    let address: *const Cell<usize>;
-    // SAFETY: reads the thread pointer and the offset of the word, which the dynamic linker has written.
-    unsafe {
-        asm!(
-            "mov {address}, qword ptr [rip + telpher_offload_thread@GOTTPOFF]",
-            "add {address}, qword ptr fs:[0]",
-            address = out(reg) address,
-            options(pure, readonly, nostack),
+/// Defines a word of each thread, zero in a new thread, and the function that returns it.
+macro_rules! thread_word {
+    ($(#[$doc:meta])* $name:ident) => {
+        // Initial-exec: the offset from the thread pointer is known when the library is loaded with the program.
+        std::arch::global_asm!(
+            concat!(".section .tbss.", stringify!($name), ", \"awT\", @nobits"),
+            ".p2align 3",
+            concat!(".globl ", stringify!($name)),
+            concat!(".hidden ", stringify!($name)),
+            concat!(".type ", stringify!($name), ", @tls_object"),
+            concat!(stringify!($name), ":"),
+            ".zero 8",
+            concat!(".size ", stringify!($name), ", 8"),
+            ".text",
         );
-    }
-    // SAFETY: the word lives as long as the thread, and a reference to a cell stays on its thread.
-    unsafe { &*address }
+
+        $(#[$doc])*
+        #[inline]
+        fn $name() -> &'static std::cell::Cell<usize> {
+            let address: *const std::cell::Cell<usize>;
+            // SAFETY: reads the thread pointer and the offset of the word, which the dynamic linker has written.
+            unsafe {
+                std::arch::asm!(
+                    concat!("mov {address}, qword ptr [rip + ", stringify!($name), "@GOTTPOFF]"),
+                    "add {address}, qword ptr fs:[0]",
+                    address = out(reg) address,
+                    options(pure, readonly, nostack),
+                );
+            }
+            // SAFETY: the word lives as long as the thread, and a reference to a cell stays on its thread.
+            unsafe { &*address }
+        }
+    };
 }
+pub(crate) use thread_word;
+
+thread_word!(
+    /// Returns the word of this thread: the stack address of the long call that runs, or 0 if none does.
+    telpher_offload_frame
+);
 
 /// While this value lives, this thread is inside a long call.
 #[derive(Debug)]
@@ -55,7 +65,7 @@ impl LongCall {
     pub(crate) fn enter() -> Option<LongCall> {
         let mark = 0_u8;
         let here = (&raw const mark).addr();
-        let frame = frame();
+        let frame = telpher_offload_frame();
         if frame.get() > here {
             return None;
         }

@@ -3,15 +3,18 @@
 //! # Map
 //!
 //! ```text
-//! settings   what a process reads from its environment
+//! settings   what a process reads from its environment, to offload its calls
+//! record     the same, to record them
 //! counters   what it counts, in a file that other processes read
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod counters;
+pub mod record;
 pub mod settings;
 
 pub use counters::Counters;
+pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves, RecordedMachine};
 pub use settings::{Functions, Settings, SettingsError, VARIABLE};
 
 /// The version of the settings; it changes with every change. Settings of another version are refused.

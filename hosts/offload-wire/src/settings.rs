@@ -1,6 +1,7 @@
 //! The settings that a process reads from its environment.
 
 use crate::VERSION;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -68,39 +69,42 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`]: not valid settings, or of another version.
     pub fn from_value(value: &str) -> Result<Settings, SettingsError> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
-        }
-        let words = |error: serde_json::Error| SettingsError::Words(error.to_string());
-        let Version { version } = serde_json::from_str(value).map_err(words)?;
-        if version != VERSION {
-            return Err(SettingsError::Version(version));
-        }
-        serde_json::from_str(value).map_err(words)
+        parse(VARIABLE, value)
     }
 }
 
-/// Why a value is not valid settings.
+/// Reads the value of a variable.
+pub(crate) fn parse<T: DeserializeOwned>(variable: &'static str, value: &str) -> Result<T, SettingsError> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let words = |error: serde_json::Error| SettingsError::Words(variable, error.to_string());
+    let Version { version } = serde_json::from_str(value).map_err(words)?;
+    if version != VERSION {
+        return Err(SettingsError::Version(variable, version));
+    }
+    serde_json::from_str(value).map_err(words)
+}
+
+/// Why a variable's value is not valid settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SettingsError {
-    /// Another version.
-    Version(u32),
-    /// Not settings at all.
-    Words(String),
+    /// The variable has settings of another version.
+    Version(&'static str, u32),
+    /// The variable has no settings at all.
+    Words(&'static str, String),
 }
 
 impl std::fmt::Display for SettingsError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            SettingsError::Version(version) => write!(
+            SettingsError::Version(variable, version) => write!(
                 out,
-                "{VARIABLE} is of version {version}, this is version {VERSION}: use `telpher offload` and its library \
-                 from the same build"
+                "{variable} is of version {version}, this is version {VERSION}: use `telpher` and its library from the \
+                 same build"
             ),
-            SettingsError::Words(words) => {
-                write!(out, "{VARIABLE} does not contain settings of `telpher offload`: {words}")
-            }
+            SettingsError::Words(variable, words) => write!(out, "{variable} does not contain settings: {words}"),
         }
     }
 }
@@ -113,12 +117,12 @@ mod tests {
 
     #[test]
     fn invalid_settings_are_refused_with_a_reason() {
-        assert!(matches!(Settings::from_value(""), Err(SettingsError::Words(_))));
+        assert!(matches!(Settings::from_value(""), Err(SettingsError::Words(..))));
         let mut settings = Settings::new("cpu");
         assert_eq!(Settings::from_value(&settings.to_value()), Ok(settings.clone()));
         settings.version = 7;
         let refused = Settings::from_value(&settings.to_value()).unwrap_err();
-        assert_eq!(refused, SettingsError::Version(7));
+        assert_eq!(refused, SettingsError::Version(VARIABLE, 7));
         let unknown = format!("{{\"version\":{VERSION},\"colour\":1}}");
         assert!(Settings::from_value(&unknown).unwrap_err().to_string().contains("colour"));
     }

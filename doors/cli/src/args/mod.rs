@@ -12,6 +12,7 @@ pub(crate) mod operation;
 mod output;
 pub(crate) mod program;
 mod qdp;
+mod record;
 mod run;
 mod sim;
 mod tier;
@@ -29,6 +30,7 @@ pub(crate) use error::sentence;
 pub(crate) use offload::Offload;
 pub(crate) use output::{Format, Output, Printed};
 pub(crate) use qdp::Qdp;
+pub(crate) use record::{Record, RecordKind, RecordMerge, RecordShow};
 pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
@@ -61,6 +63,7 @@ Examples:
   telpher vhost --socket /tmp/vm.sock      a switch for virtual machines
   telpher qdp                              a query with prefetched columns
   telpher tier run -- PROGRAM              hot pages in fast memory
+  telpher record -- PROGRAM                what it copies, and from where
   telpher run --hardware spr-1 -- PROGRAM  any DSA program, on the model
 
 Flags and exit codes: docs/commands.md; environment: docs/environment.md"
@@ -118,6 +121,7 @@ pub(crate) enum Command {
     List(List),
     Offload(Box<Offload>),
     Qdp(Box<Qdp>),
+    Record(Box<Record>),
     Run(Box<Run>),
     Sim(Sim),
     Tier(Tier),

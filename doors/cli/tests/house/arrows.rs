@@ -59,8 +59,8 @@ const CRATES: &[Rule] = &[
     rule("lab", "claims", &["report", "sim", "device", "abi"], &[]),
     // What devices would give for some work, by simulation.
     rule("lab", "predict", &["report", "sim", "mover", "device", "os", "abi"], &[]),
-    // Tables, charts and pages. It uses none of the crates whose results it shows.
-    rule("lab", "report", &["os"], &[]),
+    // Tables, charts and pages. It uses none of the crates whose results it shows; a recording is a file format.
+    rule("lab", "report", &["recording", "os"], &[]),
     rule(
         "lab",
         "bench",
@@ -84,10 +84,11 @@ const CRATES: &[Rule] = &[
     rule(
         "hosts",
         "offload-guest",
-        &["offload-wire", "mover", "device", "interpose", "metrics", "mem", "ops", "os"],
+        &["offload-wire", "mover", "device", "interpose", "metrics", "recording", "mem", "ops", "os"],
         &[],
     ),
-    rule("hosts", "offload-wire", &["metrics"], &[]),
+    rule("hosts", "offload-wire", &["metrics", "recording"], &[]),
+    rule("hosts", "record", &["launch", "offload-wire", "recording", "ops", "os"], &[]),
     // Commands and libraries for users. They may use all layers below, but not each other.
     rule("doors", "cli", BELOW_DOORS, &[]),
     rule("doors", "capi", LIBRARIES, &[]),
@@ -106,6 +107,7 @@ const BELOW_DOORS: &[&str] = &[
     "tier-wire",
     "offload",
     "offload-wire",
+    "record",
     "conformance",
     "sim",
     "claims",

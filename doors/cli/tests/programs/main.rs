@@ -29,6 +29,7 @@ mod mounted;
 mod offload;
 #[path = "../plans/mod.rs"]
 mod plans;
+mod record;
 mod refusals;
 mod runner;
 #[path = "../../../../ci/skip.rs"]

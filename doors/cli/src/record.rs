@@ -1,0 +1,101 @@
+//! `telpher record`: records what unmodified programs copy, and shows it.
+
+use crate::args::program::{WriteError, check_writable, write};
+use crate::args::{Format, Record, RecordMerge, RecordShow};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use telpher_record::{FileError, RecordError, RunOptions};
+use telpher_report::deliver::DeliverError;
+use telpher_report::recording::{self as report, CopyProfile};
+use telpher_report::units;
+
+/// Why a recording cannot be shown or joined.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ReadingError {
+    /// The recording cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The result cannot be written.
+    #[error(transparent)]
+    Deliver(#[from] DeliverError),
+    /// The page cannot be written.
+    #[error(transparent)]
+    Page(#[from] WriteError),
+}
+
+/// Files that are read for the summary at the end of a run. Source: chosen; reading one takes up to 10 ms.
+const MOST_READ: usize = 100;
+
+/// Runs the program to its end, and says where its recordings are. Returns the program's exit code.
+///
+/// # Errors
+/// If the program cannot be run, or not be recorded.
+pub(crate) fn run(args: &Record) -> Result<ExitCode, RecordError> {
+    let options = RunOptions {
+        program: args.program.clone(),
+        folder: args.folder.clone(),
+        follow: !args.no_follow,
+        grace: Duration::from_secs_f64(args.grace),
+    };
+    let code = telpher_record::run(&options)?;
+    if !args.quiet {
+        eprintln!("telpher: {}", summary(&args.folder));
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Returns what was recorded, as a sentence.
+fn summary(folder: &Path) -> String {
+    let place = folder.display();
+    let paths = [folder];
+    let files = match telpher_record::count(&paths) {
+        Ok(files) => files,
+        Err(error) => return format!("nothing was recorded: {}", telpher_os::chain(&error)),
+    };
+    let next = format!("telpher record show {place}");
+    if files > MOST_READ {
+        return format!("{files} processes were recorded in {place}; next: {next}");
+    }
+    match telpher_record::read(&paths) {
+        Ok(recording) => {
+            let summary = recording.summary();
+            let (calls, bytes) = (summary.calls, units::size(summary.bytes));
+            let processes = if files == 1 { "1 process".into() } else { format!("{files} processes") };
+            format!("{calls} calls with {bytes} by {processes} were recorded in {place}; next: {next}")
+        }
+        Err(error) => telpher_os::chain(&error),
+    }
+}
+
+/// Shows recordings.
+///
+/// # Errors
+/// If they cannot be read, or the result cannot be written.
+pub(crate) fn show(args: &RecordShow) -> Result<(), ReadingError> {
+    args.printed.check()?;
+    args.html.as_deref().map_or(Ok(()), check_writable)?;
+    let recording = telpher_record::read(&args.paths)?;
+    let profile = CopyProfile::new(&recording, telpher_record::site_names(&recording));
+    if let Some(path) = &args.html {
+        write(path, &report::html(&profile))?;
+    }
+    args.printed.write(match args.printed.format {
+        Format::Table => report::text(&profile),
+        Format::Json => serde_json::to_string_pretty(&profile).expect("profiles are plain data") + "\n",
+        Format::Csv => report::csv(&profile),
+    })?;
+    Ok(())
+}
+
+/// Joins recordings in one file.
+///
+/// # Errors
+/// If they cannot be read, or the file cannot be written.
+pub(crate) fn merge(args: &RecordMerge) -> Result<(), ReadingError> {
+    check_writable(&args.into)?;
+    let count = telpher_record::merge(&args.paths, &args.into)?;
+    eprintln!("telpher: {count} recordings are in {}", args.into.display());
+    Ok(())
+}

@@ -1,0 +1,172 @@
+/* Makes calls whose numbers and sizes are known, for the test of `telpher record`. The first argument says which. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MANY = 1000, THREADS = 4, MEMORY = 1 << 20 };
+
+/* Through pointers, so that the compiler replaces no call. */
+static void *(*volatile copy)(void *, const void *, size_t) = memcpy;
+static void *(*volatile move)(void *, const void *, size_t) = memmove;
+static void *(*volatile copy_to_end)(void *, const void *, size_t) = mempcpy;
+static void *(*volatile fill)(void *, int, size_t) = memset;
+static int (*volatile compare)(const void *, const void *, size_t) = memcmp;
+extern void *__memcpy_chk(void *, const void *, size_t, size_t);
+
+static unsigned char *from, *to;
+
+static void check(int holds, const char *what) {
+    if (!holds) {
+        printf("wrong: %s\n", what);
+        exit(1);
+    }
+}
+
+/* Every function, with a size of its own that nothing else in the process has. */
+static __attribute__((noinline)) void all_functions(void) {
+    for (int i = 0; i < MANY; i++) {
+        copy(to, from, 3001);
+        move(to, from, 5003);
+        check(copy_to_end(to, from, 6007) == to + 6007, "mempcpy");
+        fill(to, 1, 9001);
+        check(compare(to, to + 1, 9000) == 0, "memcmp");
+        __memcpy_chk(to, from, 13001, MEMORY);
+        bcopy(from, to, 20011);
+    }
+    /* Downwards over itself, by 44 bytes. */
+    for (int i = 0; i < MANY; i++)
+        move(to, to + 44, 65537);
+    for (int i = 0; i < 100 * MANY; i++)
+        copy(to, from, 123);
+}
+
+static void *copies_in_thread(void *unused) {
+    (void)unused;
+    unsigned char *mine = malloc(MEMORY);
+    for (int i = 0; i < MANY; i++)
+        copy(mine, from, 17011);
+    free(mine);
+    return NULL;
+}
+
+static void threads(void) {
+    pthread_t thread[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        check(pthread_create(&thread[i], NULL, copies_in_thread, NULL) == 0, "pthread_create");
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+}
+
+/* Every use has a call site of its own. */
+static inline __attribute__((always_inline)) void many_copies(size_t len) {
+    for (int i = 0; i < MANY; i++)
+        copy(to, from, len);
+}
+
+static void wait_for(pid_t child, const char *what) {
+    int status;
+    check(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, what);
+}
+
+/* Children of all kinds, each with a size of its own. The parent copies before and after. */
+static void children(const char *self) {
+    many_copies(10007);
+    pid_t child = fork();
+    if (child == 0) {
+        many_copies(30011);
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            many_copies(30013);
+            _exit(0);
+        }
+        wait_for(grandchild, "the child of a child");
+        _exit(0);
+    }
+    wait_for(child, "fork");
+    /* Without the C library, so that no fork handler runs. */
+    child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        many_copies(30017);
+        _exit(0);
+    }
+    wait_for(child, "clone");
+    child = vfork();
+    if (child == 0) {
+        char *arguments[] = {(char *)self, "small", NULL};
+        char *environment[] = {NULL};
+        copy(to, from, 30029);
+        execve(self, arguments, environment);
+        _exit(1);
+    }
+    wait_for(child, "vfork");
+    many_copies(10007);
+}
+
+static volatile int handled;
+
+static void on_signal(int number) {
+    (void)number;
+    static unsigned char mine[40000], other[40000];
+    copy(mine, other, 33013);
+    copy(mine, other, 77);
+    handled++;
+}
+
+/* Handlers copy in the middle of copies. */
+static void signals(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    ualarm(500, 500);
+    while (handled < 100) {
+        copy(to, from, 40009);
+        copy(to, from, 79);
+        check(to[40008] == from[40008] && to[78] == from[78], "a copy that was interrupted");
+    }
+    ualarm(0, 0);
+    printf("%d\n", handled);
+}
+
+/* A library that is loaded when the recording has long begun. */
+static void loaded_library(const char *path) {
+    many_copies(10007);
+    void *library = dlopen(path, RTLD_NOW);
+    check(library != NULL, "dlopen");
+    int (*copy_there)(void *, const void *, size_t) = (int (*)(void *, const void *, size_t))dlsym(library, "copy_there");
+    check(copy_there != NULL, "dlsym");
+    for (int i = 0; i < MANY; i++)
+        copy_there(to, from, 50021);
+}
+
+int main(int count, char **arguments) {
+    from = malloc(MEMORY);
+    to = malloc(MEMORY);
+    for (int i = 0; i < MEMORY; i++)
+        from[i] = (unsigned char)(i * 7);
+    const char *what = count > 1 ? arguments[1] : "";
+    if (strcmp(what, "all") == 0)
+        all_functions();
+    else if (strcmp(what, "threads") == 0)
+        threads();
+    else if (strcmp(what, "children") == 0)
+        children(arguments[0]);
+    else if (strcmp(what, "signals") == 0)
+        signals();
+    else if (strcmp(what, "library") == 0)
+        loaded_library(arguments[2]);
+    else if (strcmp(what, "small") == 0)
+        many_copies(30031);
+    else if (strcmp(what, "until-killed") == 0)
+        for (;;)
+            many_copies(30047);
+    puts("ok");
+    return 0;
+}

@@ -1,0 +1,122 @@
+//! The functions in front of the C library's: each counts its call, and has the C library execute it.
+//!
+//! A short call ends with a jump to the C library's function. One in 64 is timed instead. A long call is recorded with
+//! its site, its ranges and its time.
+#![allow(unsafe_code, reason = "calls the C library's functions by address")]
+
+use super::process::{self, Slot};
+use crate::gates;
+use std::ffi::{c_int, c_void};
+use std::mem::transmute;
+use telpher_os::ticks;
+use telpher_recording::{Call, Operation};
+
+/// The address of a function that stands in front of the C library's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded(*mut c_void);
+
+impl Recorded {
+    /// Returns the address.
+    pub(super) const fn address(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Counts a short call; returns true if it is to be timed.
+#[inline]
+fn counted(operation: Operation, len: usize) -> bool {
+    process::slot(false).and_then(Slot::writer).is_some_and(|writer| writer.count(operation, len))
+}
+
+/// Executes a short call and records its time.
+#[cold]
+#[inline(never)]
+fn timed<T>(operation: Operation, len: usize, execute: impl FnOnce() -> T) -> T {
+    let begun = ticks();
+    let result = execute();
+    let time = ticks().wrapping_sub(begun);
+    if let Some(writer) = process::slot(false).and_then(Slot::writer) {
+        writer.time(operation, len, time);
+    }
+    result
+}
+
+/// Executes a long call and records it.
+#[inline]
+fn recorded<T>(call: &Call, execute: impl FnOnce() -> T) -> T {
+    let Some(slot) = process::slot(true) else { return execute() };
+    let Some(writer) = slot.writer() else { return execute() };
+    let is_sampled = slot.samples();
+    let faults_before = is_sampled.then(page_faults);
+    let begun = writer.begin(call, ticks);
+    let result = execute();
+    // A signal handler may have forked meanwhile; then this is the child, and the recording its parent's.
+    if let (Some(writer), Some(recorder)) = (slot.writer(), process::recorder()) {
+        // The end is the first step after the call.
+        let is_first = writer.end(call, begun, ticks, faults_before.map(|before| page_faults() - before));
+        if is_first {
+            recorder.note_site(call.return_address);
+        }
+        if is_sampled {
+            recorder.note_time();
+        }
+    }
+    result
+}
+
+/// Returns how many page faults without input this thread has had.
+fn page_faults() -> u64 {
+    // SAFETY: the structure is valid when all of its bytes are zero.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: writes into a local variable; the call cannot fail, so it leaves errno alone.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_minflt.cast_unsigned()
+}
+
+/// Defines the functions of one operation, for short and for long calls.
+macro_rules! in_front_of {
+    ($name:ident, $type:ty, $operation:ident, |$first:ident: $first_type:ty, $second:ident: $second_type:ty|
+        -> $result:ty, [$destination:expr, $source:expr]) => {
+        #[doc = concat!("In front of `", stringify!($operation), "`: the functions for short and for long calls.")]
+        pub(super) const $name: [Recorded; 2] = {
+            unsafe extern "C" fn short($first: $first_type, $second: $second_type, len: usize) -> $result {
+                // SAFETY: the gate holds a function of this type.
+                let original = unsafe { transmute::<*mut c_void, $type>(gates::$name.original()) };
+                if counted(Operation::$operation, len) {
+                    // SAFETY: the program's own call.
+                    return timed(Operation::$operation, len, || unsafe { original($first, $second, len) });
+                }
+                // SAFETY: the program's own call.
+                unsafe { original($first, $second, len) }
+            }
+            unsafe extern "C" fn long(
+                $first: $first_type,
+                $second: $second_type,
+                len: usize,
+                return_address: usize,
+            ) -> $result {
+                // SAFETY: the gate holds a function of this type.
+                let original = unsafe { transmute::<*mut c_void, $type>(gates::$name.original()) };
+                let call = Call {
+                    operation: Operation::$operation,
+                    destination: $destination,
+                    source: $source,
+                    len,
+                    return_address,
+                };
+                // SAFETY: the program's own call.
+                recorded(&call, || unsafe { original($first, $second, len) })
+            }
+            [Recorded(short as *mut c_void), Recorded(long as *mut c_void)]
+        };
+    };
+}
+
+type Pointer = *mut c_void;
+type Readable = *const c_void;
+
+in_front_of!(COPY, gates::Move, Memcpy, |to: Pointer, from: Readable| -> Pointer, [to.addr(), from.addr()]);
+in_front_of!(MOVE, gates::Move, Memmove, |to: Pointer, from: Readable| -> Pointer, [to.addr(), from.addr()]);
+in_front_of!(MOVE_TO_END, gates::Move, Mempcpy, |to: Pointer, from: Readable| -> Pointer, [to.addr(), from.addr()]);
+in_front_of!(FILL, gates::Fill, Memset, |to: Pointer, byte: c_int| -> Pointer, [to.addr(), 0]);
+in_front_of!(COMPARE, gates::Compare, Memcmp, |a: Readable, b: Readable| -> c_int, [a.addr(), b.addr()]);

@@ -1,0 +1,119 @@
+//! Names of call sites: functions in the symbol tables of the files that the process had mapped.
+
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+use std::collections::BTreeMap;
+use std::path::Path;
+use telpher_recording::{Module, Recording, Site};
+
+/// The longest file that is searched for symbols. Source: chosen; a browser with all symbols has one gigabyte.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// Returns a name for each site: `function+0x1c`, or `file+0x1234` where no symbol is known.
+///
+/// The symbols are those of the files as they are now. A file with another build-id is not used.
+#[must_use]
+pub fn site_names(recording: &Recording) -> Vec<String> {
+    let tables: Vec<Option<Symbols>> = recording.modules.iter().map(Symbols::read).collect();
+    let name = |site: &Site| {
+        let Some(at) = site.module else { return format!("{:#x}", site.offset) };
+        let module = &recording.modules[at];
+        let found = tables[at].as_ref().and_then(|symbols| symbols.name(site.offset));
+        found.unwrap_or_else(|| format!("{}+{:#x}", file_name(&module.path), site.offset))
+    };
+    recording.sites.iter().map(name).collect()
+}
+
+/// Returns the name of a module's file, without its folders.
+#[must_use]
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The functions of a file.
+struct Symbols {
+    /// Name and length by address.
+    functions: BTreeMap<u64, (String, u64)>,
+    /// The address in the file of the first byte that is mapped.
+    first: u64,
+}
+
+impl Symbols {
+    /// Reads the symbols of a module; `None` if its file is not the one that was mapped, or has none.
+    fn read(module: &Module) -> Option<Symbols> {
+        let path = Path::new(&module.path);
+        // A device or a pipe with that name must not be read.
+        let attributes = std::fs::metadata(path).ok()?;
+        if !attributes.is_file() || attributes.len() > MOST_BYTES {
+            return None;
+        }
+        let symbols = Symbols::parse(&std::fs::read(path).ok()?, &module.build_id)?;
+        (!symbols.functions.is_empty()).then_some(symbols)
+    }
+
+    fn parse(bytes: &[u8], build_id: &str) -> Option<Symbols> {
+        let file = object::File::parse(bytes).ok()?;
+        let hexadecimal = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let of_file = file.build_id().ok().flatten().map(hexadecimal).unwrap_or_default();
+        if !of_file.starts_with(build_id) {
+            return None;
+        }
+        let mut functions = BTreeMap::new();
+        // The second table is a part of the first, except in stripped files.
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            if symbol.kind() == SymbolKind::Text
+                && symbol.is_definition()
+                && let Ok(name) = symbol.name()
+            {
+                functions.entry(symbol.address()).or_insert_with(|| (name.to_owned(), symbol.size()));
+            }
+        }
+        let first = file.segments().map(|segment| segment.address()).min()? & !0xfff;
+        Some(Symbols { functions, first })
+    }
+
+    /// Returns the function of a return address, and the distance from its begin.
+    fn name(&self, offset: u64) -> Option<String> {
+        let address = self.first.checked_add(offset)?;
+        // The call is before its return address, which may be the begin of the next function.
+        let (start, (name, len)) = self.functions.range(..address).next_back()?;
+        let within = address - start;
+        (within <= *len).then(|| format!("{}+{within:#x}", demangled(name)))
+    }
+}
+
+/// Returns the name as the source has it.
+fn demangled(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    let cpp = cpp_demangle::Symbol::new(name).ok().and_then(|symbol| symbol.demangle().ok());
+    cpp.unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_of_this_program_has_its_name() {
+        let path = std::env::current_exe().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let symbols = Symbols::parse(&bytes, "").unwrap();
+        let (start, (_, len)) =
+            symbols.functions.iter().find(|(_, (name, len))| name.contains("demangled") && *len > 8).unwrap();
+        let offset = |address: u64| address - symbols.first;
+        let name = symbols.name(offset(start + 4)).unwrap();
+        assert!(name.contains("symbols::demangled") && name.ends_with("+0x4"), "{name}");
+        assert!(symbols.name(offset(start + len)).unwrap().contains("demangled"), "the last call of a function");
+        assert!(Symbols::parse(&bytes, "another build").is_none());
+        assert!(Symbols::parse(b"no program", "").is_none());
+    }
+
+    #[test]
+    fn names_are_demangled_or_kept() {
+        assert_eq!(demangled("_ZN3foo3barEv"), "foo::bar");
+        assert_eq!(demangled("_ZN4llvm5StringRef6substrEmm"), demangled("_ZN4llvm5StringRef6substrEmm"));
+        assert_eq!(demangled("sdsrange"), "sdsrange");
+        assert_eq!(file_name("/usr/bin/redis-server"), "redis-server");
+    }
+}

@@ -1,0 +1,462 @@
+//! What a program copied, as `telpher record` has recorded it: as text, CSV and a page.
+
+use crate::chart::{self, Bar};
+use crate::csv;
+use crate::html::{Figure, Page};
+use crate::table::{Align, Table, wrapped};
+use crate::units;
+use serde::Serialize;
+use std::fmt::Write as _;
+use telpher_recording::{Machine, NotRecorded, Operation, Process, Recording, Site, Summary, Timed};
+
+/// A recording without its trace, with names for its sites.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyProfile {
+    /// The machine.
+    pub machine: Machine,
+    /// The processes, by bytes.
+    pub processes: Vec<ProfiledProcess>,
+    /// The number of threads that made calls.
+    pub threads: usize,
+    /// What follows from the tables.
+    pub summary: Summary,
+    /// The time in calls as a share of the processor time; `None` if the processor time is unknown.
+    pub share_of_cpu_time: Option<f64>,
+    /// The sites, by bytes.
+    pub sites: Vec<NamedSite>,
+    /// What is missing.
+    pub not_recorded: NotRecorded,
+}
+
+/// A process with the sums of its calls.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProfiledProcess {
+    /// The process.
+    #[serde(flatten)]
+    pub process: Process,
+    /// Its calls.
+    pub calls: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A call site with its name.
+#[derive(Clone, Debug, Serialize)]
+pub struct NamedSite {
+    /// The function, or the file, and the distance from its begin.
+    pub name: String,
+    /// The file.
+    pub file: String,
+    /// Its calls.
+    #[serde(flatten)]
+    pub site: Site,
+}
+
+/// Sites of a table. Source: chosen; two to eight sites have nearly all bytes of the programs that were looked at.
+const MOST_SITES: usize = 12;
+/// Processes that are listed one by one.
+const MOST_PROCESSES: usize = 5;
+/// The longest name of a site in the table of a terminal.
+const NAME: usize = 34;
+
+impl CopyProfile {
+    /// Returns the profile of a recording. `names` has a name for each site.
+    #[must_use]
+    pub fn new(recording: &Recording, names: Vec<String>) -> CopyProfile {
+        let summary = recording.summary();
+        let named = names.into_iter().zip(&recording.sites).map(|(name, site)| NamedSite {
+            name: printable(&name),
+            file: site.module.map(|at| printable(&recording.modules[at].path)).unwrap_or_default(),
+            site: site.clone(),
+        });
+        let mut sites: Vec<NamedSite> = named.collect();
+        sites.sort_by(|a, b| (b.site.bytes, &a.name).cmp(&(a.site.bytes, &b.name)));
+        let mut processes: Vec<ProfiledProcess> = recording.processes.iter().map(ProfiledProcess::idle).collect();
+        for thread in &recording.threads {
+            if let Some(process) = processes.get_mut(thread.process) {
+                process.calls = process.calls.saturating_add(thread.calls);
+                process.bytes = process.bytes.saturating_add(thread.bytes);
+            }
+        }
+        processes.sort_by_key(|process| std::cmp::Reverse(process.bytes));
+        let cpu_ns = recording.processes.iter().fold(0_u64, |sum, process| sum.saturating_add(process.cpu_ns));
+        CopyProfile {
+            machine: recording.machine.clone(),
+            processes,
+            threads: recording.threads.iter().filter(|thread| thread.calls > 0).count(),
+            share_of_cpu_time: (cpu_ns > 0).then(|| summary.time.ns as f64 / cpu_ns as f64),
+            summary,
+            sites,
+            not_recorded: recording.not_recorded,
+        }
+    }
+
+    /// Returns one line for each process, up to a few.
+    fn process_lines(&self) -> Vec<String> {
+        let line = |ProfiledProcess { process, bytes, .. }: &ProfiledProcess| {
+            let command: Vec<&str> = process.arguments.iter().map(String::as_str).collect();
+            let command = if command.is_empty() { process.program.clone() } else { command.join(" ") };
+            let time = if process.noted_ns > 0 {
+                let [lived, used] = [process.noted_ns, process.cpu_ns].map(|ns| units::time(ns as f64));
+                format!(", in {lived}, {used} of processor time")
+            } else {
+                String::new()
+            };
+            let command = shortened(&printable(&command), 60);
+            format!("{command} (process {}): {}{time}", process.pid, units::size(*bytes))
+        };
+        let mut lines: Vec<String> = self.processes.iter().take(MOST_PROCESSES).map(line).collect();
+        let others = self.processes.len().saturating_sub(MOST_PROCESSES);
+        if others > 0 {
+            lines.push(format!("and {others} processes with fewer bytes"));
+        }
+        lines
+    }
+
+    /// Returns what the figures mean, as sentences.
+    fn remarks(&self) -> Vec<String> {
+        let summary = &self.summary;
+        let mut remarks = Vec::new();
+        let time = units::time(summary.time.ns as f64);
+        remarks.push(match self.share_of_cpu_time {
+            Some(share) => format!("Time in these calls: {time}, {} of the processor time.", percent(share)),
+            None => format!("Time in these calls: {time}."),
+        });
+        if let Some(shares) = summary.temperature {
+            remarks.push(format!(
+                "Data of timed calls of 2 KiB and more: {} hot (in the caches), {} cold (in memory), {} fresh (pages \
+                 that the kernel had to provide).",
+                percent(shares.hot),
+                percent(shares.cold),
+                percent(shares.fresh)
+            ));
+        }
+        if let Some(share) = summary.overlapping.share_of_bytes.filter(|share| *share > 0.0) {
+            remarks.push(format!("Source and destination overlap in {} of these bytes.", percent(share)));
+        }
+        if summary.most_in_flight > 1 {
+            remarks.push(format!("At most {} calls of 16 KiB and more ran at once.", summary.most_in_flight));
+        }
+        remarks.extend(missing(&self.not_recorded));
+        remarks
+    }
+}
+
+impl ProfiledProcess {
+    /// A process without calls.
+    fn idle(process: &Process) -> ProfiledProcess {
+        ProfiledProcess { process: process.clone(), calls: 0, bytes: 0 }
+    }
+}
+
+/// Returns what a recording lacks, as sentences.
+fn missing(not: &NotRecorded) -> Vec<String> {
+    [
+        (not.events_left_out, "calls of 16 KiB and more are counted, but not in the trace"),
+        (not.events_torn, "calls were being written to the trace when the process ended"),
+        (not.threads_without_table, "threads share a table, because the others were used up"),
+        (not.calls_without_site, "calls of 2 KiB and more have no site, because the table was full"),
+        (not.modules_without_entry, "libraries have no entry, because the table was full"),
+        (not.calls_lost, "calls are not counted: forked children begin to record late"),
+        (not.entries_damaged, "entries make no sense: the file is damaged"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}."))
+    .collect()
+}
+
+/// Returns a text without control characters, which another program may have written.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Returns the text, or its begin with dots.
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent > 0.0 && percent < 0.1 { "< 0.1 %".into() } else { format!("{percent:.1} %") }
+}
+
+fn percent_of(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".into(), percent)
+}
+
+/// Returns the shares of hot, cold and fresh bytes of a site.
+fn temperatures(site: &Site) -> [String; 3] {
+    let of = [site.hot, site.cold, site.fresh].map(|Timed { bytes, .. }| bytes as f64);
+    let all: f64 = of.iter().sum();
+    of.map(|bytes| if all > 0.0 { format!("{:.0} %", 100.0 * bytes / all) } else { "–".into() })
+}
+
+/// Returns the recording as text of at most 80 columns.
+#[must_use]
+pub fn text(profile: &CopyProfile) -> String {
+    let mut out = String::new();
+    for line in profile.process_lines() {
+        out.extend(wrapped(&line, 79).iter().map(|line| format!("{line}\n")));
+    }
+    let machine = &profile.machine;
+    let _ = writeln!(out, "{}, Linux {}\n", shortened(&printable(&machine.cpu), 50), printable(&machine.kernel));
+    if profile.summary.calls == 0 {
+        out.push_str(
+            "No calls of memcpy, memmove, mempcpy, memset or memcmp were seen.\nStatic programs, Go, and Java's own \
+             copies do not call these functions.\n",
+        );
+        return out;
+    }
+    let _ = writeln!(out, "{}\n{}\n{}", operations(profile), sizes(profile), sites(profile));
+    for remark in profile.remarks() {
+        out.extend(wrapped(&remark, 79).iter().map(|line| format!("{line}\n")));
+    }
+    out
+}
+
+fn operations(profile: &CopyProfile) -> Table {
+    let mut table = Table::new(&[
+        ("function", Align::Left),
+        ("calls", Align::Right),
+        ("of calls", Align::Right),
+        ("bytes", Align::Right),
+        ("of bytes", Align::Right),
+    ]);
+    for row in &profile.summary.by_operation {
+        table.row([
+            row.operation.name().to_owned(),
+            row.calls.to_string(),
+            percent_of(row.share_of_calls),
+            units::size(row.bytes),
+            percent_of(row.share_of_bytes),
+        ]);
+    }
+    table
+}
+
+fn sizes(profile: &CopyProfile) -> Table {
+    let mut table = Table::new(&[
+        ("size from", Align::Right),
+        ("calls", Align::Right),
+        ("of calls", Align::Right),
+        ("bytes", Align::Right),
+        ("of bytes", Align::Right),
+    ]);
+    for row in &profile.summary.by_size {
+        table.row([
+            units::size(row.from),
+            row.calls.to_string(),
+            percent_of(row.share_of_calls),
+            units::size(row.bytes),
+            percent_of(row.share_of_bytes),
+        ]);
+    }
+    table
+}
+
+fn sites(profile: &CopyProfile) -> Table {
+    let mut table = Table::new(&[
+        ("call site, 2 KiB and more", Align::Left),
+        ("calls", Align::Right),
+        ("bytes", Align::Right),
+        ("hot", Align::Right),
+        ("cold", Align::Right),
+        ("fresh", Align::Right),
+    ]);
+    for NamedSite { name, site, .. } in profile.sites.iter().take(MOST_SITES) {
+        let [hot, cold, fresh] = temperatures(site);
+        table.row([shortened(name, NAME), site.calls.to_string(), units::size(site.bytes), hot, cold, fresh]);
+    }
+    let others = profile.sites.get(MOST_SITES..).unwrap_or_default();
+    if !others.is_empty() {
+        let sum =
+            |field: fn(&Site) -> u64| others.iter().fold(0_u64, |sum, other| sum.saturating_add(field(&other.site)));
+        table.row([
+            format!("{} other sites", others.len()),
+            sum(|site| site.calls).to_string(),
+            units::size(sum(|site| site.bytes)),
+        ]);
+    }
+    table
+}
+
+/// Returns one line for each site.
+#[must_use]
+pub fn csv(profile: &CopyProfile) -> String {
+    csv::rows(&profile.sites)
+}
+
+/// Returns a page.
+#[must_use]
+pub fn html(profile: &CopyProfile) -> String {
+    let machine = &profile.machine;
+    let facts = [
+        ("processor", printable(&machine.cpu)),
+        ("logical processors", machine.logical_cpus.to_string()),
+        ("Linux", printable(&machine.kernel)),
+        ("processes", profile.processes.len().to_string()),
+        ("threads", profile.threads.to_string()),
+        ("calls", profile.summary.calls.to_string()),
+        ("bytes", units::size(profile.summary.bytes)),
+    ];
+    let opening = "What a program copied, filled and compared with the C library's functions.";
+    let mut page = Page::with_facts("telpher record", opening, &facts, &[]);
+    for line in profile.process_lines() {
+        page.small(&line);
+    }
+    page.section("Calls by function and size", &profile.remarks().join(" "));
+    let bars = |value: fn(&telpher_recording::SizeShare) -> f64| -> Vec<Bar> {
+        profile.summary.by_size.iter().filter(|row| row.from > 0).map(|row| (row.from, vec![(0, value(row))])).collect()
+    };
+    page.charts([
+        Figure {
+            caption: "Calls by size".into(),
+            svg: chart::bars(&bars(|row| 100.0 * row.share_of_calls.unwrap_or(0.0)), "% of calls", units::trimmed),
+            legend: Vec::new(),
+        },
+        Figure {
+            caption: "Bytes by size".into(),
+            svg: chart::bars(&bars(|row| 100.0 * row.share_of_bytes.unwrap_or(0.0)), "% of bytes", units::trimmed),
+            legend: Vec::new(),
+        },
+    ]);
+    page.table(
+        &["function", "calls", "of calls", "bytes", "of bytes"].map(String::from),
+        profile.summary.by_operation.iter().map(|row| {
+            vec![
+                row.operation.name().to_owned(),
+                row.calls.to_string(),
+                percent_of(row.share_of_calls),
+                units::size(row.bytes),
+                percent_of(row.share_of_bytes),
+            ]
+        }),
+    );
+    page.section(
+        "Call sites",
+        "Places from which calls of 2 KiB and more came. Hot, cold and fresh are shares of the bytes of timed calls: \
+         data in the caches, in memory, and in pages that the kernel had to provide.",
+    );
+    page.table(
+        &["site", "file", "functions", "calls", "bytes", "overlapping", "hot", "cold", "fresh"].map(String::from),
+        profile.sites.iter().take(200).map(|NamedSite { name, file, site }| {
+            let functions: Vec<&str> = site.operations.iter().map(|of| Operation::name(of.operation)).collect();
+            let overlapping = site.overlaps_down.bytes.saturating_add(site.overlaps_up.bytes);
+            let [hot, cold, fresh] = temperatures(site);
+            vec![
+                name.clone(),
+                file.rsplit('/').next().unwrap_or_default().to_owned(),
+                functions.join(", "),
+                site.calls.to_string(),
+                units::size(site.bytes),
+                if overlapping > 0 { units::size(overlapping) } else { "–".into() },
+                hot,
+                cold,
+                fresh,
+            ]
+        }),
+    );
+    page.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use telpher_recording::{Call, CurvePoint, Curves, Limits, ModuleMapping, Start, Writer, bytes_needed};
+
+    /// A program with many sites; the first has cold data and most bytes.
+    fn recording(sites: usize) -> Recording {
+        let limits = Limits { threads: 2, sites: 64, modules: 2, trace_blocks: 1 };
+        let words: Vec<AtomicU64> = (0..bytes_needed(limits).unwrap() / 8).map(|_| AtomicU64::new(0)).collect();
+        let copy = &[CurvePoint { len: 4096, hot_ps: 10, cold_ps: 100, fresh_ps: 1000 }];
+        let curves = Curves { copy, ..Curves::default() };
+        let start = Start {
+            limits,
+            pid: 4711,
+            program: b"/usr/bin/program",
+            arguments: b"program\0\x1b[31mred\0",
+            cpu: "A processor",
+            kernel: "6.1.0",
+            tsc_hz: 1_000_000_000,
+            curves,
+            ..Start::default()
+        };
+        let writer = Writer::over(&words, &start).unwrap();
+        writer.add_module(&ModuleMapping {
+            path: b"/usr/lib/a-library-with-a-long-name.so.1",
+            build_id: &[1],
+            addresses: 0x1000..0x9000,
+        });
+        let thread = writer.thread(1);
+        for site in 0..sites {
+            let _ = thread.count(Operation::Memset, 7 * site);
+            let call = Call {
+                operation: Operation::Memmove,
+                destination: 0x10_0000,
+                source: 0x10_0040,
+                len: if site == 0 { 1 << 20 } else { 20_000 },
+                return_address: 0x2000 + site,
+            };
+            let begun = thread.begin(&call, || 0);
+            // 200 ps per byte: cold.
+            thread.end(&call, begun, || call.len as u64 / 5, None);
+        }
+        writer.note_time(1_000_000_000, 500_000_000);
+        let file: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        Recording::read(&file).unwrap()
+    }
+
+    fn profile(sites: usize) -> CopyProfile {
+        let recording = recording(sites);
+        let names = (0..recording.sites.len()).map(|at| format!("a_function_of_some_length_{at}+0x1c")).collect();
+        CopyProfile::new(&recording, names)
+    }
+
+    #[test]
+    fn a_terminal_shows_functions_sizes_and_the_largest_sites() {
+        let text = text(&profile(20));
+        for expected in [
+            "memmove",
+            "1 MiB",
+            "a_function_of_some_length_0+0x1c",
+            "8 other sites",
+            "100.0 % cold",
+            "overlap in 100.0 %",
+        ] {
+            assert!(text.contains(expected), "no {expected:?} in {text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(!text.contains('\x1b'), "control characters of the program are not printed");
+    }
+
+    #[test]
+    fn a_recording_without_calls_says_why_there_may_be_none() {
+        assert!(text(&profile(0)).contains("Static programs, Go"));
+        assert!(html(&profile(0)).contains("</html>"));
+    }
+
+    #[test]
+    fn csv_and_json_have_the_names_and_the_figures() {
+        let profile = profile(3);
+        let csv = csv(&profile);
+        assert_eq!(csv.lines().count(), 4);
+        assert!(csv.starts_with("name,file,module,offset,calls,bytes,"), "{csv}");
+        let json = serde_json::to_value(&profile).unwrap();
+        assert_eq!(json["sites"][0]["bytes"], 1 << 20);
+        assert_eq!(json["processes"][0]["cpu_ns"], 500_000_000);
+        assert!(json["share_of_cpu_time"].as_f64().unwrap() > 0.0);
+    }
+
+    #[test]
+    fn the_page_lists_sites_and_fetches_nothing() {
+        let html = html(&profile(3));
+        assert!(html.contains("a_function_of_some_length_2+0x1c") && html.contains("a-library-with-a-long-name.so.1"));
+        assert!(!html.contains("http://") || html.contains("http://www.w3.org"));
+        assert!(!html.contains("<script"));
+    }
+}
