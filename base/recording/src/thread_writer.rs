@@ -92,11 +92,20 @@ impl<'m> ThreadWriter<'m> {
     #[inline]
     #[must_use]
     pub fn count(&self, operation: Operation, len: usize) -> bool {
-        let Some(table) = self.own.get() else { return self.count_shared(operation, len) };
+        self.count_own(operation, len).unwrap_or_else(|| self.count_shared(operation, len))
+    }
+
+    /// Does the same, if the thread has a table of its own; otherwise returns `None` and counts nothing. This is the
+    /// shortest way of a short call.
+    #[inline]
+    #[must_use]
+    pub fn count_own(&self, operation: Operation, len: usize) -> Option<bool> {
+        let table = self.own.get()?;
         let cell = &table.sizes[operation as usize][size_class(len)];
+        // A signal handler between these two lines may make two calls a sample, or none.
         let before = cell.calls.load(Ordering::Relaxed);
         own_counter::add_call(cell, len as u64);
-        before.is_multiple_of(SAMPLE_PERIOD)
+        Some(before.is_multiple_of(SAMPLE_PERIOD))
     }
 
     /// Counts a call of a thread that shares its table, or that is detached.

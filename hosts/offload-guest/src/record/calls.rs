@@ -22,15 +22,19 @@ impl Recorded {
     }
 }
 
-/// Counts a short call; returns true if it is to be timed.
+/// Counts a short call, if this thread has a table of its own. Returns true if the call is to be timed.
 #[inline]
-fn counted(operation: Operation, len: usize) -> bool {
+fn counted(operation: Operation, len: usize) -> Option<bool> {
+    process::ready_writer()?.count_own(operation, len)
+}
+
+/// Counts a short call of a thread that has no table of its own yet, or never. Returns true if it is to be timed.
+fn counted_first(operation: Operation, len: usize) -> bool {
     process::slot(false).and_then(Slot::writer).is_some_and(|writer| writer.count(operation, len))
 }
 
 /// Executes a short call and records its time.
-#[cold]
-#[inline(never)]
+#[inline]
 fn timed<T>(operation: Operation, len: usize, execute: impl FnOnce() -> T) -> T {
     let begun = ticks();
     let result = execute();
@@ -79,14 +83,36 @@ macro_rules! in_front_of {
         -> $result:ty, [$destination:expr, $source:expr]) => {
         #[doc = concat!("In front of `", stringify!($operation), "`: the functions for short and for long calls.")]
         pub(super) const $name: [Recorded; 2] = {
+            #[inline]
+            unsafe fn original($first: $first_type, $second: $second_type, len: usize) -> $result {
+                // SAFETY: the gate holds a function of this type; the program's own call.
+                unsafe { transmute::<*mut c_void, $type>(gates::$name.original())($first, $second, len) }
+            }
+            /// Needs no stack, and ends with a jump, in nearly all calls.
             unsafe extern "C" fn short($first: $first_type, $second: $second_type, len: usize) -> $result {
-                // SAFETY: the gate holds a function of this type.
-                let original = unsafe { transmute::<*mut c_void, $type>(gates::$name.original()) };
-                if counted(Operation::$operation, len) {
-                    // SAFETY: the program's own call.
-                    return timed(Operation::$operation, len, || unsafe { original($first, $second, len) });
+                match counted(Operation::$operation, len) {
+                    // SAFETY: the program's own call, here and in the other functions.
+                    Some(false) => unsafe { original($first, $second, len) },
+                    // SAFETY: as above.
+                    Some(true) => unsafe { short_timed($first, $second, len) },
+                    // SAFETY: as above.
+                    None => unsafe { short_first($first, $second, len) },
                 }
-                // SAFETY: the program's own call.
+            }
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn short_timed($first: $first_type, $second: $second_type, len: usize) -> $result {
+                // SAFETY: as in `short`.
+                timed(Operation::$operation, len, || unsafe { original($first, $second, len) })
+            }
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn short_first($first: $first_type, $second: $second_type, len: usize) -> $result {
+                if counted_first(Operation::$operation, len) {
+                    // SAFETY: as in `short`.
+                    return unsafe { short_timed($first, $second, len) };
+                }
+                // SAFETY: as in `short`.
                 unsafe { original($first, $second, len) }
             }
             unsafe extern "C" fn long(
@@ -95,16 +121,9 @@ macro_rules! in_front_of {
                 len: usize,
                 return_address: usize,
             ) -> $result {
-                // SAFETY: the gate holds a function of this type.
-                let original = unsafe { transmute::<*mut c_void, $type>(gates::$name.original()) };
-                let call = Call {
-                    operation: Operation::$operation,
-                    destination: $destination,
-                    source: $source,
-                    len,
-                    return_address,
-                };
-                // SAFETY: the program's own call.
+                let (destination, source) = ($destination, $source);
+                let call = Call { operation: Operation::$operation, destination, source, len, return_address };
+                // SAFETY: as in `short`.
                 recorded(&call, || unsafe { original($first, $second, len) })
             }
             [Recorded(short as *mut c_void), Recorded(long as *mut c_void)]

@@ -125,16 +125,25 @@ pub(super) fn recorder() -> Option<&'static Recorder> {
     unsafe { process()?.recorder.load(Ordering::Acquire).as_ref() }
 }
 
+/// Returns the slot of this thread, if it has one in this process.
+#[inline]
+pub(super) fn ready_slot() -> Option<&'static Slot> {
+    let word = telpher_record_slot().get();
+    // SAFETY: 0, or the address of a slot.
+    unsafe { ptr::with_exposed_provenance::<Slot>(word).as_ref() }.filter(|slot| slot.is_ready())
+}
+
+/// Returns the writer of this thread, if it has one in this process.
+#[inline]
+pub(super) fn ready_writer() -> Option<&'static ThreadWriter<'static>> {
+    // SAFETY: the slot is ready, so the writer was written.
+    ready_slot().map(|slot| unsafe { (*slot.writer.get()).assume_init_ref() })
+}
+
 /// Returns the slot of this thread; `None` if the call cannot be recorded. `is_long` is true for calls with a site.
 #[inline]
 pub(super) fn slot(is_long: bool) -> Option<&'static Slot> {
-    let word = telpher_record_slot().get();
-    // SAFETY: 0, or the address of a slot.
-    let slot = unsafe { ptr::with_exposed_provenance::<Slot>(word).as_ref() };
-    match slot {
-        Some(slot) if slot.is_ready() => Some(slot),
-        _ => attach(is_long),
-    }
+    ready_slot().or_else(|| attach(is_long))
 }
 
 /// Gives this thread a slot.
