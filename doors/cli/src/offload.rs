@@ -36,20 +36,46 @@ impl RunError {
 /// If the program cannot be run, or the summary cannot be written.
 pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
     args.run.check()?;
-    let settings = Settings {
-        threshold: args.threshold,
-        functions: args.function,
-        learns: !args.always,
-        follow: !args.no_follow,
-        ..Settings::new(&*args.device)
-    };
-    log::info(|| format!("calls from {} bytes on go to {}", settings.threshold, settings.device));
-    let remark = |text: &str| eprintln!("telpher: {text}");
+    let settings = settings(args);
+    log::info(|| format!("calls from {} bytes on go to {}", settings.threshold, settings.devices.join(", ")));
     let options = RunOptions { program: args.run.program.clone(), settings, grace: args.run.grace() };
-    let (code, processes) = telpher_offload::run(&options, remark)?;
+    let (code, processes) = telpher_offload::run(&options, say)?;
     let processes: Vec<OffloadedProcess> = processes.iter().map(row).collect();
     args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
     Ok(ExitCode::from(code))
+}
+
+/// Tells the user something on standard error.
+fn say(text: &str) {
+    eprintln!("telpher: {text}");
+}
+
+/// Returns the settings: those of DTO's variables, and over them those of the options. Warns of variables that mean
+/// something else to DTO.
+fn settings(args: &Offload) -> Settings {
+    let mut settings = Settings { follow: !args.no_follow, ..Settings::new("all") };
+    let is_overridden = |name: &str| match name {
+        "DTO_MIN_BYTES" => args.threshold.is_some(),
+        "DTO_DSA_MEMCPY" | "DTO_DSA_MEMMOVE" | "DTO_DSA_MEMSET" | "DTO_DSA_MEMCMP" => args.function.is_some(),
+        "DTO_AUTO_ADJUST_KNOBS" => args.always,
+        "DTO_WQ_LIST" | "DTO_USESTDC_CALLS" => !args.device.is_empty(),
+        _ => false,
+    };
+    // Names and values of DTO are ASCII, so a value that is damaged here is invalid anyway.
+    let environment = std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .filter(|(name, _)| !is_overridden(name));
+    let remarks = telpher_offload::read_dto_variables(environment, &mut settings);
+    if !remarks.is_empty() {
+        say(&format!("variables of DTO: {}", remarks.join("; ")));
+    }
+    if !args.device.is_empty() {
+        settings.devices.clone_from(&args.device);
+    }
+    settings.threshold = args.threshold.unwrap_or(settings.threshold);
+    settings.functions = args.function.unwrap_or(settings.functions);
+    settings.learns &= !args.always;
+    settings
 }
 
 /// Returns a process as the tables show it.
@@ -61,7 +87,7 @@ fn row(process: &Process) -> OffloadedProcess {
         device_bytes: counters.device_bytes,
         cached_calls: counters.hot,
         timed_calls: counters.timed,
-        other_calls: counters.nested + counters.forked,
+        other_calls: counters.nested + counters.overlapping + counters.forked,
         cpu_bytes: counters.cpu_bytes,
         faults: counters.faults,
         retries: counters.retries,

@@ -67,7 +67,17 @@ pub(crate) unsafe extern "C" fn move_long(
     caller: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise, passed on to one of the two.
-    execute(caller, len, || unsafe { cpu_move(to, from, len) }, |device| unsafe { device.copy(to, from, len) });
+    let by_cpu = || unsafe { cpu_move(to, from, len) };
+    if let Some(device) = device::get()
+        && !device.may_copy(to, from, len)
+    {
+        device.count(Counters::AT.overlapping, 1);
+        device.count(Counters::AT.cpu_bytes, len as u64);
+        by_cpu();
+    } else {
+        // SAFETY: as above.
+        execute(caller, len, by_cpu, |device| unsafe { device.copy(to, from, len) });
+    }
     to
 }
 

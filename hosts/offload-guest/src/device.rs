@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use telpher_device::{DeviceName, OpenOptions, Runner, open};
 use telpher_interpose::signals::defer;
 use telpher_metrics::Position;
-use telpher_mover::{CallResult, CpuCalls, MemoryCalls, MemoryCallsPolicy};
-use telpher_offload_wire::{Counters, Settings};
+use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCalls, MemoryCallsPolicy, Wait};
+use telpher_offload_wire::{Counters, Settings, WaitMethod};
 use telpher_os::Lineage;
 
 /// The device; null until it is open. It is never freed, because a thread of the program may use it at any time.
@@ -43,6 +43,8 @@ pub(crate) struct Device {
     lineage: Lineage,
     /// What is learned about call sites; none if every call goes to the device.
     learned: Option<Learned>,
+    /// Whether copies between overlapping ranges go to the device.
+    copies_overlapping: bool,
     counters: ProcessCounters,
 }
 
@@ -58,26 +60,37 @@ impl Device {
     /// # Errors
     /// Why the device cannot be opened, as a sentence.
     pub(crate) fn open(settings: &Settings) -> Result<Option<Device>, String> {
-        let name: DeviceName = settings.device.parse().map_err(|error| telpher_os::chain(&error))?;
-        // The program must not get further threads, which its own forks would lose.
-        let opened = open(&name, OpenOptions { runner: Runner::Inline }).map_err(|error| telpher_os::chain(&error))?;
-        if opened.portals.is_empty() {
+        let mut portals = Vec::new();
+        for name in &settings.devices {
+            let name: DeviceName = name.parse().map_err(|error| telpher_os::chain(&error))?;
+            // The program must not get further threads, which its own forks would lose.
+            let options = OpenOptions { runner: Runner::Inline };
+            portals.extend(open(&name, options).map_err(|error| telpher_os::chain(&error))?.portals);
+        }
+        if portals.is_empty() {
             return Ok(None);
         }
         traps::take_over()?;
         let counters = ProcessCounters::new(settings.folder.as_deref())
             .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
         let cpu = CpuCalls { copy: cpu_copy, fill: cpu_set, compare: cpu_difference };
-        let policy = MemoryCallsPolicy { threshold: settings.threshold, populate, ..MemoryCallsPolicy::default() };
-        let calls = MemoryCalls::new(opened.portals, cpu, policy, SLOTS).map_err(|error| telpher_os::chain(&error))?;
+        let calls =
+            MemoryCalls::new(portals, cpu, policy(settings), SLOTS).map_err(|error| telpher_os::chain(&error))?;
         Ok(Some(Device {
             calls,
             lineage: Lineage::current(),
             learned: settings
                 .learns
                 .then(|| Learned { sites: Box::new(Sites::new()), calibration: Calibration::measure() }),
+            copies_overlapping: settings.overlapping,
             counters,
         }))
+    }
+
+    /// Returns whether a copy from `from` to `to` may go to the device.
+    #[inline]
+    pub(crate) fn may_copy(&self, to: *const c_void, from: *const c_void, len: usize) -> bool {
+        self.copies_overlapping || to.addr().abs_diff(from.addr()) >= len
     }
 
     /// Returns whether this process opened the device: a forked child has not.
@@ -155,6 +168,23 @@ impl Device {
         if faults > 0 {
             self.count(Counters::AT.faults, faults.into());
         }
+    }
+}
+
+/// Returns the mover's policy for these settings.
+fn policy(settings: &Settings) -> MemoryCallsPolicy {
+    let wait = settings.wait.map_or_else(Wait::default, |method| match method {
+        WaitMethod::Poll => Wait::Pause,
+        WaitMethod::Yield => Wait::Yield { pauses: 0 },
+        WaitMethod::Timed(interval) => Wait::Timed { interval },
+        WaitMethod::Monitor(at_most) => Wait::Monitor { at_most },
+    });
+    MemoryCallsPolicy {
+        hint: if settings.results_in_cache { Hint::Cache } else { Hint::Memory },
+        wait,
+        threshold: settings.threshold,
+        populate,
+        ..MemoryCallsPolicy::default()
     }
 }
 

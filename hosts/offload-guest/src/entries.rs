@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "exports functions with the C library's names, written in assembly")]
 
 use crate::calls;
-use crate::gates::{COMPARE, FILL, MOVE, MOVE_TO_END};
+use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END};
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
@@ -37,7 +37,7 @@ macro_rules! entry {
 
 entry!(
     /// Copies; the ranges may overlap.
-    memcpy, *const c_void, *mut c_void, MOVE, calls::move_long
+    memcpy, *const c_void, *mut c_void, COPY, calls::move_long
 );
 entry!(
     /// Copies; the ranges may overlap.

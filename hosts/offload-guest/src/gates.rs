@@ -46,8 +46,10 @@ impl Gate {
     }
 }
 
-/// `memcpy`, `memmove`, `bcopy`. Overlapping ranges are legal in all of them: old programs overlap in `memcpy`, and
-/// glibc executes it as `memmove` on today's processors.
+/// `memcpy`. Its ranges may overlap as those of `memmove`: old programs rely on it, and glibc executes both by the same
+/// code on today's processors.
+pub(crate) static COPY: Gate = Gate::new(own_move as *mut c_void);
+/// `memmove`, `bcopy`.
 pub(crate) static MOVE: Gate = Gate::new(own_move as *mut c_void);
 /// `mempcpy`.
 pub(crate) static MOVE_TO_END: Gate = Gate::new(own_move_to_end as *mut c_void);

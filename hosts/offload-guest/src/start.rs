@@ -5,7 +5,7 @@
 )]
 
 use crate::device::{self, Device};
-use crate::gates::{COMPARE, FILL, Gate, MOVE, MOVE_TO_END, NEVER};
+use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END, NEVER};
 use crate::refusal::{self, Refusal};
 use std::ffi::CStr;
 use telpher_interpose::preload::{Original, variable};
@@ -14,8 +14,8 @@ use telpher_offload_wire::{Functions, Settings, VARIABLE};
 telpher_interpose::start_and_end!(begin, end);
 
 /// The gates, and the C library's function behind each.
-static GATES: [(&Gate, &CStr); 4] =
-    [(&MOVE, c"memmove"), (&MOVE_TO_END, c"mempcpy"), (&FILL, c"memset"), (&COMPARE, c"memcmp")];
+static GATES: [(&Gate, &CStr); 5] =
+    [(&COPY, c"memmove"), (&MOVE, c"memmove"), (&MOVE_TO_END, c"mempcpy"), (&FILL, c"memset"), (&COMPARE, c"memcmp")];
 
 extern "C" fn begin() {
     for (gate, name) in GATES {
@@ -55,8 +55,9 @@ extern "C" fn begin() {
 /// Lets long calls reach the device.
 fn open_gates(settings: &Settings) {
     let threshold = usize::try_from(settings.threshold).unwrap_or(NEVER);
-    let Functions { copy, fill, compare } = settings.functions;
-    for (gate, wanted) in [(&MOVE, copy), (&MOVE_TO_END, copy), (&FILL, fill), (&COMPARE, compare)] {
+    let Functions { memcpy, memmove, memset, memcmp } = settings.functions;
+    let gates = [(&COPY, memcpy), (&MOVE_TO_END, memcpy), (&MOVE, memmove), (&FILL, memset), (&COMPARE, memcmp)];
+    for (gate, wanted) in gates {
         if wanted {
             gate.set_threshold(threshold);
         }

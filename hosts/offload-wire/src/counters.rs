@@ -18,6 +18,8 @@ metrics! {
         pub timed: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: timed"] => CALLS,
         /// Calls that the CPU executed because a long call was under way in the same thread.
         pub nested: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: inside another call"] => CALLS,
+        /// Copies between overlapping ranges that stayed with the CPU because the user wants it so.
+        pub overlapping: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: overlapping ranges"] => CALLS,
         /// Calls in a process that was forked from the one that opened the device.
         pub forked: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: forked child"] => CALLS,
         /// Bytes that the device copied, filled or compared.

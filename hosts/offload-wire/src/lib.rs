@@ -12,7 +12,7 @@ pub mod counters;
 pub mod settings;
 
 pub use counters::Counters;
-pub use settings::{Functions, Settings, SettingsError, VARIABLE};
+pub use settings::{Functions, Settings, SettingsError, VARIABLE, WaitMethod};
 
 /// The version of the settings; it changes with every change. Settings of another version are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;

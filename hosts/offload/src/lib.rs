@@ -3,13 +3,16 @@
 //! # Map
 //!
 //! ```text
+//! dto       the variables of Intel's DTO, read as settings
 //! run ──► telpher-launch: the program, with telpher-offload-guest preloaded
 //!          telpher-offload-guest ──► folder/PID.counters ──► processes, while the program runs and when it has ended
 //! ```
 #![forbid(unsafe_code)]
 
+mod dto;
 mod processes;
 mod run;
 
+pub use dto::read_dto_variables;
 pub use processes::{Process, processes};
 pub use run::{OffloadError, RunOptions, run};

@@ -59,14 +59,9 @@ pub struct RunOptions {
 /// # Errors
 /// If it cannot be run so, or the counters cannot be read.
 pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<(u8, Vec<Process>), OffloadError> {
-    let device: DeviceName = run.settings.device.parse()?;
-    // Opened here to tell now why it cannot be, and closed again: each process opens it for itself.
-    let opened = open(&device, OpenOptions::default())
-        .map_err(|source| OffloadError::Open { name: device.to_string(), source: Box::new(source) })?;
-    if opened.portals.is_empty() && device != DeviceName::Cpu {
+    if !check_devices(&run.settings)? {
         remark("this user can use no hardware queue, so the CPU executes everything; `telpher list` says why");
     }
-    drop(opened);
     let user = UserDirectory::open()?;
     let folder = RunDirectory::create(&user, RunKind::Offload)?;
     let settings = Settings { folder: Some(folder.path().into()), ..run.settings.clone() };
@@ -80,4 +75,18 @@ pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<(u8, Vec<Proce
     };
     let code = preloaded.run(&user)?;
     Ok((code, processes(folder.path()).map_err(OffloadError::Counters)?))
+}
+
+/// Opens the devices to learn now why they cannot be opened, and closes them again: each process opens them for itself.
+/// Returns false if they have no queue, although the user wants one.
+fn check_devices(settings: &Settings) -> Result<bool, OffloadError> {
+    let (mut queues, mut is_wanted) = (0, false);
+    for name in &settings.devices {
+        let device: DeviceName = name.parse()?;
+        let opened = open(&device, OpenOptions::default())
+            .map_err(|source| OffloadError::Open { name: device.to_string(), source: Box::new(source) })?;
+        queues += opened.portals.len();
+        is_wanted |= device != DeviceName::Cpu;
+    }
+    Ok(queues > 0 || !is_wanted)
 }

@@ -18,7 +18,7 @@ pub struct OffloadedProcess {
     pub cached_calls: u64,
     /// Calls that the CPU executed and timed, to learn whether their data was in the caches.
     pub timed_calls: u64,
-    /// Calls that the CPU executed inside another call, or in a forked child.
+    /// Calls that the CPU executed inside another call, between overlapping ranges, or in a forked child.
     pub other_calls: u64,
     /// Bytes that the CPU executed.
     pub cpu_bytes: u64,

@@ -15,31 +15,34 @@ use telpher_offload_wire::Functions;
 /// The exit code is the program's own; 128 + N if signal N ended it, 127 if the program does not exist, 126 if it
 /// cannot be run here (static and setuid programs load no library), 125 if the device cannot be opened. A summary is
 /// printed to standard error at the end. Go programs and Java's own copies do not call these functions.
+///
+/// The variables of Intel's DTO (DTO_MIN_BYTES, DTO_WQ_LIST and so on) are read as well. An option of this command wins
+/// over the variable. A warning lists those that DTO reads otherwise than it documents, and those without counterpart.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher offload -- PROGRAM                        hardware queues of this user
   telpher offload --device model:spr -- PROGRAM     a modelled device
   telpher offload --threshold 4k --always -- PROGRAM
-  telpher offload --function copy,fill -- PROGRAM
+  telpher offload --function copy,memset -- PROGRAM
   telpher offload -f json -o offload.json -- PROGRAM")]
 pub(crate) struct Offload {
-    /// Device that executes long calls: model:spr, model:FILE, hw:wqM.N, all hardware queues, or cpu.
+    /// Device that executes long calls: model:spr, model:FILE, hw:wqM.N, all hardware queues, or cpu; may be repeated
+    /// [default: all].
     #[arg(
         short,
         long,
         help_heading = "Device",
         value_name = "DEV",
-        default_value = "all",
         value_parser = super::values::parse_device
     )]
-    pub(crate) device: String,
-    /// Shorter calls stay with the CPU.
-    #[arg(long, help_heading = "Calls", value_name = "BYTES", default_value = "16k", value_parser = parse_data)]
-    pub(crate) threshold: u64,
-    /// Functions that are offloaded: copy, fill, compare.
-    #[arg(long, help_heading = "Calls", value_name = "LIST", default_value = "copy", value_parser = parse_functions)]
-    pub(crate) function: Functions,
+    pub(crate) device: Vec<String>,
+    /// Shorter calls stay with the CPU [default: 16k].
+    #[arg(long, help_heading = "Calls", value_name = "BYTES", value_parser = parse_data)]
+    pub(crate) threshold: Option<u64>,
+    /// Functions that are offloaded: memcpy, memmove, memset, memcmp; copy is the first two [default: copy].
+    #[arg(long, help_heading = "Calls", value_name = "LIST", value_parser = parse_functions)]
+    pub(crate) function: Option<Functions>,
     /// Offload every call from the threshold on, whether its data is in the caches or not.
     #[arg(long, help_heading = "Calls")]
     pub(crate) always: bool,
@@ -52,14 +55,35 @@ pub(crate) struct Offload {
 
 /// Reads a list of functions.
 fn parse_functions(text: &str) -> Result<Functions, ValueError> {
-    let mut functions = Functions { copy: false, fill: false, compare: false };
+    let mut functions = Functions::NONE;
     for name in text.split(',') {
-        match name {
-            "copy" => functions.copy = true,
-            "fill" => functions.fill = true,
-            "compare" => functions.compare = true,
-            _ => return Err(ValueError(format!("'{name}' is not a function; use copy, fill, compare"))),
+        let is_known = match name {
+            "copy" => functions.select("memcpy") && functions.select("memmove"),
+            "fill" => functions.select("memset"),
+            "compare" => functions.select("memcmp"),
+            _ => functions.select(name),
+        };
+        if !is_known {
+            let known = "copy (memcpy and memmove), memcpy, memmove, memset (or fill), memcmp (or compare)";
+            return Err(ValueError(format!("'{name}' is not a function; use {known}")));
         }
     }
     Ok(functions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_have_the_names_of_c_and_of_operations() {
+        let of = |text: &str| {
+            parse_functions(text).map(|Functions { memcpy, memmove, memset, memcmp }| [memcpy, memmove, memset, memcmp])
+        };
+        assert_eq!(of("copy"), Ok([true, true, false, false]));
+        assert_eq!(of("memcpy,memset"), Ok([true, false, true, false]));
+        assert_eq!((of("fill"), of("compare")), (of("memset"), of("memcmp")));
+        assert_eq!(of("memmove,memcmp"), Ok([false, true, false, true]));
+        assert!(of("strcpy").is_err() && of("").is_err() && of("copy,").is_err());
+    }
 }

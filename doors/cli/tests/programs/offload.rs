@@ -37,7 +37,7 @@ fn every_call_has_its_effect_whatever_executes_it() {
     let Some(calls) = client("offload_calls") else { return };
     for device in ["model:spr", "model:full", "cpu"] {
         let options = [&ALWAYS[..], &["--device", device]].concat();
-        // The last of two `--device` is an error, so the first is left out.
+        // Two `--device` are two devices, so the first is left out.
         let (done, processes) = offload("offload_calls", &options[2..], &[word(&calls)]);
         assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{device}: {done}");
         let (by_device, bytes) = (sum(&processes, "device_calls"), sum(&processes, "device_bytes"));
@@ -98,6 +98,54 @@ fn executed_programs_are_offloaded_too_and_their_data_survives() {
         processes.iter().filter(|process| process["device_calls"].as_u64() > Some(0)).count() >= 2,
         "{processes:?}"
     );
+}
+
+/// Runs a program with variables of DTO, and returns its result, its counters and the line about the variables.
+fn with_variables(
+    name: &str,
+    variables: &[(&str, &str)],
+    options: &[&str],
+    program: &[&str],
+) -> (Done, Vec<Value>, String) {
+    let json = test_folder(name).join("offload.json");
+    let mut command = Command::new(TELPHER);
+    command.args(["offload", "--format", "json", "--output"]).arg(&json).args(options).arg("--").args(program);
+    command.envs(variables.iter().copied());
+    let done = finish(&mut command, None, Duration::from_secs(120));
+    let counters = serde_json::from_slice(&std::fs::read(&json).unwrap_or_default()).unwrap_or_default();
+    let said = done.stderr.lines().filter(|line| line.contains("variables of DTO")).collect::<Vec<_>>().join("\n");
+    (done, counters, said)
+}
+
+/// `offload_counts` makes copies of 100 kB that do not overlap, and moves of 200 kB that do.
+#[test]
+fn variables_of_dto_are_honoured_and_options_win_over_them() {
+    let Some(counts) = client("offload_counts") else { return };
+    let run = |variables: &[(&str, &str)], options: &[&str]| {
+        let options = [&["--device", "model:spr"], options].concat();
+        let (done, processes, said) = with_variables("offload_dto", variables, &options, &[word(&counts), "20", "30"]);
+        assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+        ((sum(&processes, "device_calls"), sum(&processes, "other_calls")), said)
+    };
+    let fixed = ("DTO_AUTO_ADJUST_KNOBS", "0");
+    assert_eq!(run(&[fixed], &[]), ((50, 0), String::new()));
+    assert_eq!(run(&[fixed, ("DTO_DSA_MEMCPY", "0")], &[]).0, (30, 0));
+    assert_eq!(run(&[fixed, ("DTO_DSA_MEMMOVE", "0")], &[]).0, (20, 0));
+    assert_eq!(run(&[fixed, ("DTO_DSA_MEMMOVE", "0")], &["--function", "memmove"]).0, (30, 0));
+    assert_eq!(run(&[fixed, ("DTO_OVERLAPPING_MEMMOVE_ACTION", "0")], &[]).0, (20, 30));
+    assert_eq!(run(&[fixed, ("DTO_MIN_BYTES", "150000")], &[]).0, (30, 0));
+    assert_eq!(run(&[fixed, ("DTO_MIN_BYTES", "150000")], &["--threshold", "4k"]).0, (50, 0));
+    let (by_device, said) = run(&[fixed, ("DTO_MIN_BYTES", "150K"), ("DTO_WAIT_METHOD", "yield")], &[]);
+    assert_eq!(by_device, (30, 0));
+    assert!(said.contains("DTO_MIN_BYTES=150K is read as 153600 bytes (DTO reads 150)"), "{said}");
+    assert!(said.contains("DTO_WAIT_METHOD=yield") && said.lines().count() == 1, "{said}");
+    // The option names the model, so neither of the two variables counts.
+    assert_eq!(run(&[fixed, ("DTO_USESTDC_CALLS", "1"), ("DTO_WQ_LIST", "wq7.7")], &[]).0, (50, 0));
+    let (done, _, _) = with_variables("offload_dto", &[("DTO_WQ_LIST", "wq99.9")], &[], &[word(&counts), "1", "1"]);
+    assert!(done.code() == 125 && done.stderr.contains("cannot offload to hw:wq99.9"), "{done}");
+    let none = [("DTO_USESTDC_CALLS", "1"), ("DTO_WQ_LIST", "wq99.9")];
+    let (done, processes, _) = with_variables("offload_dto", &none, &[], &[word(&counts), "1", "1"]);
+    assert_eq!((done.code(), processes.len()), (0, 0), "{done}");
 }
 
 #[test]
