@@ -20,24 +20,7 @@ impl ProcessCounters {
     /// # Errors
     /// The system's error.
     pub(crate) fn new(folder: Option<&Path>) -> io::Result<ProcessCounters> {
-        let words = Region::<Counters>::words(1);
-        let bytes = words * size_of::<AtomicU64>();
-        let (shared, access) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let start = unsafe {
-            match folder {
-                None => mmap_anonymous(ptr::null_mut(), bytes, access, shared)?,
-                Some(folder) => {
-                    let name = folder.join(format!("{}.counters", std::process::id()));
-                    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    let file = openat(CWD, name, flags, Mode::RUSR | Mode::WUSR)?;
-                    ftruncate(&file, bytes as u64)?;
-                    mmap(ptr::null_mut(), bytes, access, shared, &file, 0)?
-                }
-            }
-        };
-        // SAFETY: the mapping has these words, is zero, is never unmapped, and is used as atomics only.
-        let words: &'static [AtomicU64] = unsafe { std::slice::from_raw_parts(start.cast(), words) };
+        let words = shared_words(folder, "counters", Region::<Counters>::words(1))?;
         let set = Region::create(words, 1).and_then(|region| region.claim(&format!("pid=\"{}\"", std::process::id())));
         set.map(ProcessCounters).map_err(io::Error::other)
     }
@@ -47,4 +30,29 @@ impl ProcessCounters {
     pub(crate) fn add(&self, position: Position<Counters>, more: u64) {
         self.0.add(position, more);
     }
+}
+
+/// Maps this many words, in the new file `PID.kind` of a folder if there is one. They are zero, and stay mapped for
+/// ever.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn shared_words(folder: Option<&Path>, kind: &str, words: usize) -> io::Result<&'static [AtomicU64]> {
+    let bytes = words * size_of::<AtomicU64>();
+    let (shared, access) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let start = unsafe {
+        match folder {
+            None => mmap_anonymous(ptr::null_mut(), bytes, access, shared)?,
+            Some(folder) => {
+                let name = folder.join(format!("{}.{kind}", std::process::id()));
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = openat(CWD, name, flags, Mode::RUSR | Mode::WUSR)?;
+                ftruncate(&file, bytes as u64)?;
+                mmap(ptr::null_mut(), bytes, access, shared, &file, 0)?
+            }
+        }
+    };
+    // SAFETY: the mapping has these words, is zero, is never unmapped, and is used as atomics only.
+    Ok(unsafe { std::slice::from_raw_parts(start.cast(), words) })
 }

@@ -37,7 +37,7 @@ macro_rules! entry {
 
 entry!(
     /// Copies; the ranges may overlap.
-    memcpy, *const c_void, *mut c_void, COPY, calls::move_long
+    memcpy, *const c_void, *mut c_void, COPY, calls::copy_long
 );
 entry!(
     /// Copies; the ranges may overlap.
@@ -45,11 +45,11 @@ entry!(
 );
 entry!(
     /// Copies, and returns the end of the destination.
-    mempcpy, *const c_void, *mut c_void, MOVE_TO_END, calls::move_to_end_long
+    mempcpy, *const c_void, *mut c_void, MOVE_TO_END, calls::copy_to_end_long
 );
 entry!(
     /// Copies, and returns the end of the destination.
-    __mempcpy, *const c_void, *mut c_void, MOVE_TO_END, calls::move_to_end_long
+    __mempcpy, *const c_void, *mut c_void, MOVE_TO_END, calls::copy_to_end_long
 );
 entry!(
     /// Fills with one byte.

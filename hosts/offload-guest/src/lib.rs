@@ -14,6 +14,7 @@
 //! traps     faults of a modelled device; the program's signal handlers wait while a device works
 //! symbols   the C library's functions for signals
 //! counters  what the process counts, in a file that others read
+//! statistics  calls by their size, in another file, if the user asks for them
 //! refusal   processes whose calls stay with the CPU
 //! exec      loads this library into executed programs as well
 //! ```
@@ -30,6 +31,7 @@ mod gates;
 mod refusal;
 mod sites;
 mod start;
+mod statistics;
 mod symbols;
 mod thread;
 mod traps;

@@ -9,7 +9,8 @@ use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END, NEVER};
 use crate::refusal::{self, Refusal};
 use std::ffi::CStr;
 use telpher_interpose::preload::{Original, variable};
-use telpher_offload_wire::{Functions, Settings, VARIABLE};
+use telpher_offload_wire::statistics::Operation;
+use telpher_offload_wire::{Settings, VARIABLE};
 
 telpher_interpose::start_and_end!(begin, end);
 
@@ -42,25 +43,24 @@ extern "C" fn begin() {
         Some(Refusal::Told(why)) => return say(&why),
     }
     match Device::open(&settings) {
-        Ok(Some(device)) => {
-            device::publish(device);
-            open_gates(&settings);
-        }
+        Ok(Some(device)) => open_gates(device::publish(device)),
         // The CPU executes everything.
         Ok(None) => {}
         Err(why) => say(&why),
     }
 }
 
-/// Lets long calls reach the device.
-fn open_gates(settings: &Settings) {
-    let threshold = usize::try_from(settings.threshold).unwrap_or(NEVER);
-    let Functions { memcpy, memmove, memset, memcmp } = settings.functions;
-    let gates = [(&COPY, memcpy), (&MOVE_TO_END, memcpy), (&MOVE, memmove), (&FILL, memset), (&COMPARE, memcmp)];
-    for (gate, wanted) in gates {
-        if wanted {
-            gate.set_threshold(threshold);
-        }
+/// Lets long calls reach the device, and all calls the statistics if the user asks for them.
+fn open_gates(device: &Device) {
+    let gates = [
+        (&COPY, Operation::Copy),
+        (&MOVE_TO_END, Operation::Copy),
+        (&MOVE, Operation::Move),
+        (&FILL, Operation::Set),
+        (&COMPARE, Operation::Compare),
+    ];
+    for (gate, operation) in gates {
+        gate.set_threshold(if device.statistics().is_some() { 0 } else { device.threshold(operation) });
     }
 }
 
@@ -72,4 +72,9 @@ fn say(why: &str) {
 /// Called when the program ends: calls of later destructors stay with the CPU.
 extern "C" fn end() {
     GATES.iter().for_each(|(gate, _)| gate.set_threshold(NEVER));
+    if let Some(device) = device::get().filter(|device| device.is_of_this_process())
+        && let Some(statistics) = device.statistics()
+    {
+        statistics.end();
+    }
 }

@@ -1,6 +1,6 @@
-//! What this library keeps for each thread: one word in the thread's static storage.
+//! What this library keeps for each thread: two words in the thread's static storage.
 //!
-//! It exists in every thread of the program from its first instruction, and reading it calls nothing. Rust's
+//! They exist in every thread of the program from its first instruction, and reading them calls nothing. Rust's
 //! `thread_local!` would call the dynamic linker, which may allocate.
 #![allow(unsafe_code, reason = "defines and reads thread-local storage in assembly")]
 
@@ -16,16 +16,25 @@ global_asm!(
     ".hidden telpher_offload_thread",
     ".type telpher_offload_thread, @tls_object",
     "telpher_offload_thread:",
-    ".zero 8",
-    ".size telpher_offload_thread, 8",
+    ".zero 16",
+    ".size telpher_offload_thread, 16",
     ".text",
 );
 
-/// Returns the word of this thread: the stack address of the long call that runs, or 0 if none does.
+/// The words of a thread.
+#[repr(C)]
+struct Words {
+    /// The stack address of the long call that runs, or 0 if none does.
+    frame: Cell<usize>,
+    /// Ticks that the CPU worked on the current call, if calls are counted by size.
+    cpu_ticks: Cell<u64>,
+}
+
+/// Returns the words of this thread.
 #[inline]
-fn frame() -> &'static Cell<usize> {
-    let address: *const Cell<usize>;
-    // SAFETY: reads the thread pointer and the offset of the word, which the dynamic linker has written.
+fn words() -> &'static Words {
+    let address: *const Words;
+    // SAFETY: reads the thread pointer and the offset of the words, which the dynamic linker has written.
     unsafe {
         asm!(
             "mov {address}, qword ptr [rip + telpher_offload_thread@GOTTPOFF]",
@@ -34,8 +43,14 @@ fn frame() -> &'static Cell<usize> {
             options(pure, readonly, nostack),
         );
     }
-    // SAFETY: the word lives as long as the thread, and a reference to a cell stays on its thread.
+    // SAFETY: the words live as long as the thread, and a reference to cells stays on its thread.
     unsafe { &*address }
+}
+
+/// Ticks that the CPU worked on the current call of this thread.
+#[inline]
+pub(crate) fn cpu_ticks() -> &'static Cell<u64> {
+    &words().cpu_ticks
 }
 
 /// While this value lives, this thread is inside a long call.
@@ -55,7 +70,7 @@ impl LongCall {
     pub(crate) fn enter() -> Option<LongCall> {
         let mark = 0_u8;
         let here = (&raw const mark).addr();
-        let frame = frame();
+        let frame = &words().frame;
         if frame.get() > here {
             return None;
         }

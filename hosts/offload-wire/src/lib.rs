@@ -5,11 +5,13 @@
 //! ```text
 //! settings   what a process reads from its environment
 //! counters   what it counts, in a file that other processes read
+//! statistics its calls by size, in another file, if the user asks for them
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod counters;
 pub mod settings;
+pub mod statistics;
 
 pub use counters::Counters;
 pub use settings::{Functions, Settings, SettingsError, VARIABLE, WaitMethod};

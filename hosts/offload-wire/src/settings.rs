@@ -88,6 +88,8 @@ pub struct Settings {
     pub wait: Option<WaitMethod>,
     /// Whether calls of sites whose data is in the cache stay with the CPU.
     pub learns: bool,
+    /// Whether every call is counted by its size, as Intel's DTO does.
+    pub statistics: bool,
     /// Whether programs that the program executes are offloaded as well, whatever environment they get.
     pub follow: bool,
 }
@@ -109,6 +111,7 @@ impl Settings {
             results_in_cache: true,
             wait: None,
             learns: true,
+            statistics: false,
             follow: true,
         }
     }
@@ -126,6 +129,7 @@ impl Settings {
             ("overlapping", flag(self.overlapping)),
             ("cache", flag(self.results_in_cache)),
             ("learn", flag(self.learns)),
+            ("statistics", flag(self.statistics)),
             ("follow", flag(self.follow)),
         ];
         settings.extend(self.wait.map(|wait| ("wait", wait.to_word())));
@@ -179,6 +183,7 @@ impl Settings {
             "overlapping" => self.overlapping = flag(value)?,
             "cache" => self.results_in_cache = flag(value)?,
             "learn" => self.learns = flag(value)?,
+            "statistics" => self.statistics = flag(value)?,
             "follow" => self.follow = flag(value)?,
             "wait" => self.wait = Some(WaitMethod::from_word(value)?),
             "folder" => self.folder = Some(unescaped(value)?.into()),
@@ -276,6 +281,7 @@ mod tests {
             results_in_cache: false,
             wait: Some(WaitMethod::Monitor(Duration::from_nanos(1234))),
             learns: false,
+            statistics: true,
             follow: false,
             ..plain.clone()
         };

@@ -28,8 +28,8 @@ const VARIABLES: &[(&str, Reader)] = &[
     ("DTO_IS_NUMA_AWARE", is_numa_aware),
     ("DTO_WQ_LIST", wq_list),
     ("DTO_USESTDC_CALLS", use_c_library),
-    ("DTO_COLLECT_STATS", |_, _| Some("has no counterpart".into())),
-    ("DTO_LOG_FILE", |_, _| Some("has no counterpart: messages go to standard error".into())),
+    ("DTO_COLLECT_STATS", |value, reading| switch(value, &mut reading.settings.statistics)),
+    ("DTO_LOG_FILE", log_file),
     ("DTO_LOG_LEVEL", log_level),
     ("DTO_ENQCMD_MAX_RETRIES", |_, _| Some("has no effect, as in DTO since June 2024".into())),
 ];
@@ -37,19 +37,26 @@ const VARIABLES: &[(&str, Reader)] = &[
 /// What a [`Reader`] sees and changes.
 struct Reading<'a> {
     settings: &'a mut Settings,
-    /// All variables of DTO that are set.
-    variables: &'a BTreeMap<String, String>,
+    log_file: Option<String>,
 }
 
-/// Changes the settings as the variables of DTO in an environment ask for; all others are skipped. Returns a remark for
-/// each variable whose value DTO reads otherwise than this function, or that has no counterpart.
+/// What DTO's variables say besides the settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DtoVariables {
+    /// A remark for each variable whose value DTO reads otherwise, or that has no counterpart.
+    pub remarks: Vec<String>,
+    /// The file for the statistics of each process, to which `.PROGRAM.PID` is added.
+    pub log_file: Option<String>,
+}
+
+/// Changes the settings as the variables of DTO in an environment ask for; all others are skipped.
 pub fn read_dto_variables(
     environment: impl IntoIterator<Item = (String, String)>,
     settings: &mut Settings,
-) -> Vec<String> {
+) -> DtoVariables {
     let variables: BTreeMap<String, String> =
         environment.into_iter().filter(|(name, _)| name.starts_with("DTO_")).collect();
-    let mut reading = Reading { settings, variables: &variables };
+    let mut reading = Reading { settings, log_file: None };
     let mut remarks = Vec::new();
     for (name, read) in VARIABLES {
         if let Some(value) = variables.get(*name) {
@@ -58,7 +65,7 @@ pub fn read_dto_variables(
     }
     let is_unknown = |name: &&String| VARIABLES.iter().all(|(known, _)| known != name);
     remarks.extend(variables.keys().filter(is_unknown).map(|name| format!("{name} is no variable of DTO")));
-    remarks
+    DtoVariables { remarks, log_file: reading.log_file }
 }
 
 /// Returns the number that DTO reads in a text, as `strtoul` does; `None` if it is too large, where DTO takes its
@@ -212,9 +219,17 @@ fn use_c_library(value: &str, reading: &mut Reading<'_>) -> Option<String> {
     remark
 }
 
+fn log_file(value: &str, reading: &mut Reading<'_>) -> Option<String> {
+    if !reading.settings.statistics {
+        return Some("has no effect without DTO_COLLECT_STATS=1: messages go to standard error".into());
+    }
+    reading.log_file = Some(value.into());
+    None
+}
+
 fn log_level(value: &str, reading: &mut Reading<'_>) -> Option<String> {
     // With statistics, DTO sets the level itself.
-    if value == "0" || reading.variables.get("DTO_COLLECT_STATS").is_some_and(|value| value == "1") {
+    if value == "0" || reading.settings.statistics {
         return None;
     }
     Some("has no counterpart: the library writes no messages inside calls; -v reports what is chosen".into())
@@ -229,7 +244,7 @@ mod tests {
     fn read(variables: &[(&str, &str)]) -> (Settings, Vec<String>) {
         let mut settings = Settings::new("all");
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let remarks = read_dto_variables(variables, &mut settings);
+        let remarks = read_dto_variables(variables, &mut settings).remarks;
         (settings, remarks)
     }
 
@@ -322,8 +337,17 @@ mod tests {
             check(name, remarked, |_| {}, Some(""));
         }
         check("DTO_ENQCMD_MAX_RETRIES", "3", |_| {}, Some("no effect"));
+        check("DTO_LOG_FILE", "/tmp/log", |_| {}, Some("without DTO_COLLECT_STATS"));
         let (settings, remarks) = read(&[("DTO_MIN_BYTE", "9"), ("HOME", "/root"), ("DTO_MIN_BYTES", "9")]);
         assert_eq!((settings.threshold, remarks), (9, vec!["DTO_MIN_BYTE is no variable of DTO".to_owned()]));
         assert_eq!(settings.functions, Functions { memcpy: true, memmove: true, ..Functions::NONE });
+    }
+    #[test]
+    fn statistics_go_to_the_log_file() {
+        let mut settings = Settings::new("all");
+        let variables = [("DTO_COLLECT_STATS", "1"), ("DTO_LOG_FILE", "/tmp/log"), ("DTO_LOG_LEVEL", "2")];
+        let found = read_dto_variables(variables.map(|(name, value)| (name.into(), value.into())), &mut settings);
+        assert_eq!(found, DtoVariables { remarks: vec![], log_file: Some("/tmp/log".into()) });
+        assert!(settings.statistics);
     }
 }

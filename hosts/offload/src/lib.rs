@@ -5,7 +5,8 @@
 //! ```text
 //! dto       the variables of Intel's DTO, read as settings
 //! run ──► telpher-launch: the program, with telpher-offload-guest preloaded
-//!          telpher-offload-guest ──► folder/PID.counters ──► processes, while the program runs and when it has ended
+//!          telpher-offload-guest ──► folder/PID.counters, PID.statistics
+//!                                           └──► processes, while the program runs and when it has ended
 //! ```
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,6 @@ mod dto;
 mod processes;
 mod run;
 
-pub use dto::read_dto_variables;
-pub use processes::{Process, processes};
-pub use run::{OffloadError, RunOptions, run};
+pub use dto::{DtoVariables, read_dto_variables};
+pub use processes::{Process, ProcessStatistics, processes, statistics};
+pub use run::{Finished, OffloadError, RunOptions, run};

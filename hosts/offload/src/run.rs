@@ -1,6 +1,6 @@
 //! Runs one program to its end.
 
-use crate::processes::{Process, processes};
+use crate::processes::{Process, ProcessStatistics, processes, statistics};
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
@@ -53,12 +53,22 @@ pub struct RunOptions {
     pub grace: Duration,
 }
 
-/// Runs the program to its end, with a remark before if no device will be used. Returns its exit code (128 + N if
-/// signal N ended it) and what each process has counted.
+/// A run that has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finished {
+    /// The program's exit code; 128 + N if signal N ended it.
+    pub code: u8,
+    /// What each process has counted.
+    pub processes: Vec<Process>,
+    /// The calls of each process by their size, if the settings ask for them.
+    pub statistics: Vec<ProcessStatistics>,
+}
+
+/// Runs the program to its end, with a remark before if no device will be used.
 ///
 /// # Errors
 /// If it cannot be run so, or the counters cannot be read.
-pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<(u8, Vec<Process>), OffloadError> {
+pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<Finished, OffloadError> {
     if !check_devices(&run.settings)? {
         remark("this user can use no hardware queue, so the CPU executes everything; `telpher list` says why");
     }
@@ -74,7 +84,9 @@ pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<(u8, Vec<Proce
         grace: run.grace,
     };
     let code = preloaded.run(&user)?;
-    Ok((code, processes(folder.path()).map_err(OffloadError::Counters)?))
+    let counted = || Ok((processes(folder.path())?, statistics(folder.path())?));
+    let (processes, statistics) = counted().map_err(OffloadError::Counters)?;
+    Ok(Finished { code, processes, statistics })
 }
 
 /// Opens the devices to learn now why they cannot be opened, and closes them again: each process opens them for itself.

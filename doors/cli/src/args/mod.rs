@@ -26,7 +26,7 @@ pub(crate) use advise::Advise;
 pub(crate) use bench::{Bench, BenchKind, Contests};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
-pub(crate) use offload::Offload;
+pub(crate) use offload::{Offload, StatsArg};
 pub(crate) use output::{Format, Output, Printed};
 pub(crate) use qdp::Qdp;
 pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};

@@ -2,7 +2,7 @@
 
 use super::program::ProgramArgs;
 use super::values::{ValueError, parse_data};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use telpher_offload_wire::Functions;
 
 /// Let a device execute the long memory copies of an unmodified program.
@@ -25,6 +25,7 @@ Examples:
   telpher offload --device model:spr -- PROGRAM     a modelled device
   telpher offload --threshold 4k --always -- PROGRAM
   telpher offload --function copy,memset -- PROGRAM
+  telpher offload --stats dto -o calls.txt -- PROGRAM
   telpher offload -f json -o offload.json -- PROGRAM")]
 pub(crate) struct Offload {
     /// Device that executes long calls: model:spr, model:FILE, hw:wqM.N, all hardware queues, or cpu; may be repeated
@@ -49,8 +50,20 @@ pub(crate) struct Offload {
     /// Do not offload programs that are started with another LD_PRELOAD or an empty environment.
     #[arg(long, help_heading = "Program")]
     pub(crate) no_follow: bool,
+    /// Statistics at the end: a summary, or the table of Intel's DTO, which counts every call [default: summary].
+    #[arg(long, help_heading = "Output", value_enum)]
+    pub(crate) stats: Option<StatsArg>,
     #[command(flatten)]
     pub(crate) run: ProgramArgs,
+}
+
+/// Statistics at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum StatsArg {
+    /// One line for each process.
+    Summary,
+    /// DTO's table of calls by size, for each process.
+    Dto,
 }
 
 /// Reads a list of functions.

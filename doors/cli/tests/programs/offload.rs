@@ -4,6 +4,7 @@
 use crate::harness::{Done, TELPHER, client, finish, lacking, test_folder};
 use crate::skip::skip;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -146,6 +147,91 @@ fn variables_of_dto_are_honoured_and_options_win_over_them() {
     let none = [("DTO_USESTDC_CALLS", "1"), ("DTO_WQ_LIST", "wq99.9")];
     let (done, processes, _) = with_variables("offload_dto", &none, &[], &[word(&counts), "1", "1"]);
     assert_eq!((done.code(), processes.len()), (0, 0), "{done}");
+}
+
+/// The rows of DTO's table of counts: the lower bound of their sizes, and the numbers after it.
+fn rows_of_dto(text: &str) -> HashMap<u64, Vec<u64>> {
+    let (_, counts) = text.split_once("******** Number of Memory Operations ********\n").expect("a table of counts");
+    let (counts, latencies) = counts.split_once("\n******** Average Memory").expect("a table of latencies");
+    let row = |line: &str| {
+        let (sizes, numbers) = line.split_once(" -- ")?;
+        let first = sizes.trim_start().trim_start_matches(">=").split(['-', ' ']).next()?.parse().ok()?;
+        Some((first, numbers.split_whitespace().map(|number| number.parse().expect("a number")).collect()))
+    };
+    let rows: HashMap<u64, Vec<u64>> = counts.lines().filter_map(row).collect();
+    assert_eq!(latencies.matches("\n").count(), rows.len() + 3, "{text}");
+    rows
+}
+
+/// Every number of the table follows from the program's calls: sets, copies, moves and comparisons of the C library,
+/// of the device, and of the device with the rest left; bytes of each, and the reasons.
+#[test]
+fn the_table_of_dto_counts_every_call_of_the_program() {
+    let Some(counts) = client("offload_counts") else { return };
+    let table = |variables: &[(&str, &str)], options: &[&str], calls: &[&str]| {
+        let mut command = Command::new(TELPHER);
+        let device = if options.contains(&"--device") { &[][..] } else { &["--device", "model:spr"] };
+        command.args(["offload", "--always"]).args(device).args(options).arg("--").arg(&counts).args(calls);
+        command.envs(variables.iter().copied());
+        let done = finish(&mut command, None, Duration::from_secs(120));
+        assert_eq!((done.code(), done.stdout.as_str()), (0, "ok\n"), "{done}");
+        (rows_of_dto(&done.stderr), done.stderr)
+    };
+    let all = ["--stats", "dto", "--threshold", "4k", "--function", "copy,fill,compare"];
+    let (rows, text) = table(&[], &all, &["20", "30", "10", "5", "7"]);
+    assert!(text.starts_with("DTO Run Time: "), "{text}");
+    let none = [0; 5];
+    let row = |stdc: [u64; 5], device: [u64; 5], failed: [u64; 5], reasons: [u64; 3]| {
+        [&stdc[..], &device, &failed, &reasons].concat()
+    };
+    assert_eq!(rows[&98_304], row(none, [0, 20, 0, 0, 2_000_000], none, [0; 3]), "{text}");
+    assert_eq!(rows[&196_608], row(none, [0, 0, 30, 0, 6_000_000], none, [0; 3]), "{text}");
+    assert_eq!(rows[&299_008], row(none, [10, 0, 0, 0, 3_000_000], none, [0; 3]), "{text}");
+    // The ranges differ in their first byte.
+    assert_eq!(rows[&49_152], row(none, [0, 0, 0, 5, 0], none, [0; 3]), "{text}");
+    // Short calls count too. Other parts of the program make some, the same in each run.
+    let (more, _) = table(&[], &all, &["20", "30", "10", "5", "1007"]);
+    assert_eq!((more[&0][1] - rows[&0][1], more[&0][4] - rows[&0][4]), (1000, 1_000_000), "{text}");
+
+    // The device ends at a page without access, and the CPU does the rest: such a call counts twice, as in DTO.
+    let (rows, text) = table(&[("DTO_COLLECT_STATS", "1")], &[], &["0", "0", "3", "0", "0", "4"]);
+    let (by_device, by_cpu) = (4 * 49 * 4096, 4 * (400_000 - 49 * 4096));
+    let expected = row([0, 4, 0, 0, by_cpu], none, [0, 4, 0, 0, by_device], [0, 4, 0]);
+    assert_eq!(rows[&397_312], expected, "{text}");
+    // memset stays with the C library unless it is selected.
+    assert_eq!(rows[&299_008], row([3, 0, 0, 0, 900_000], none, none, [0; 3]), "{text}");
+
+    // Without any device, all calls count as the C library's.
+    let (rows, text) = table(&[], &["--stats", "dto", "--device", "cpu"], &["2"]);
+    assert_eq!(rows[&98_304], row([0, 2, 0, 0, 200_000], none, none, [0; 3]), "{text}");
+}
+
+#[test]
+fn the_table_of_dto_goes_where_the_user_wants_it() {
+    let Some(counts) = client("offload_counts") else { return };
+    let folder = test_folder("offload_dto_files");
+    let run = |variables: &[(&str, &str)], options: &[&str]| {
+        let mut command = Command::new(TELPHER);
+        command.args(["offload", "--device", "model:spr"]).args(options).arg("--").arg(&counts).args(["1", "1"]);
+        finish(command.envs(variables.iter().copied()), None, Duration::from_secs(120))
+    };
+    let (log, output) = (folder.join("log"), folder.join("output"));
+    let statistics = [("DTO_COLLECT_STATS", "1"), ("DTO_LOG_FILE", word(&log))];
+    let done = run(&statistics, &[]);
+    assert_eq!((done.code(), done.stderr.as_str()), (0, ""), "{done}");
+    let files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    // DTO appends the program's name and its number.
+    assert!(word(file).starts_with(&format!("{}.offload_counts.", word(&log))), "{file:?}");
+    assert_eq!(rows_of_dto(&std::fs::read_to_string(file).unwrap())[&98_304][1], 1);
+    let done = run(&statistics, &["--output", word(&output)]);
+    assert_eq!((done.code(), done.stderr.as_str(), std::fs::read_dir(&folder).unwrap().count()), (0, "", 2), "{done}");
+    assert_eq!(rows_of_dto(&std::fs::read_to_string(&output).unwrap())[&98_304][1], 1);
+    // An option wins over the variable.
+    let done = run(&statistics[..1], &["--stats", "summary"]);
+    assert!(done.code() == 0 && !done.stderr.contains("DTO Run Time"), "{done}");
+    let done = run(&[], &["--stats", "dto", "--format", "json"]);
+    assert!(done.code() == 125 && done.stderr.contains("leave out --format"), "{done}");
 }
 
 #[test]

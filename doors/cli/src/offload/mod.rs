@@ -1,11 +1,13 @@
 //! `telpher offload`: runs unmodified programs whose long memory copies a device executes.
 
-use crate::args::Offload;
+mod settings;
+mod statistics;
+
 use crate::args::program::WriteError;
+use crate::args::{Format, Offload, StatsArg};
 use crate::log;
 use std::process::ExitCode;
-use telpher_offload::{OffloadError, Process, RunOptions};
-use telpher_offload_wire::Settings;
+use telpher_offload::{Finished, OffloadError, Process, RunOptions};
 use telpher_report::offload::{self as report, OffloadedProcess};
 
 /// Why a program was not run, or its summary not written.
@@ -18,6 +20,9 @@ pub(crate) enum RunError {
     /// The summary cannot be written.
     #[error(transparent)]
     Summary(#[from] WriteError),
+    /// The options contradict each other.
+    #[error("--stats dto is a table of its own; leave out --format")]
+    Format,
 }
 
 impl RunError {
@@ -25,7 +30,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             RunError::Run(error) => error.exit_code(),
-            RunError::Summary(_) => 125,
+            RunError::Summary(_) | RunError::Format => 125,
         }
     }
 }
@@ -36,46 +41,26 @@ impl RunError {
 /// If the program cannot be run, or the summary cannot be written.
 pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
     args.run.check()?;
-    let settings = settings(args);
+    if args.stats == Some(StatsArg::Dto) && args.run.format != Format::Table {
+        return Err(RunError::Format);
+    }
+    let (settings, log_file) = settings::settings(args, say);
+    let as_dto = settings.statistics;
     log::info(|| format!("calls from {} bytes on go to {}", settings.threshold, settings.devices.join(", ")));
     let options = RunOptions { program: args.run.program.clone(), settings, grace: args.run.grace() };
-    let (code, processes) = telpher_offload::run(&options, say)?;
-    let processes: Vec<OffloadedProcess> = processes.iter().map(row).collect();
-    args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
+    let Finished { code, processes, statistics } = telpher_offload::run(&options, say)?;
+    if as_dto {
+        statistics::deliver(&statistics, &args.run, log_file.as_deref())?;
+    } else {
+        let processes: Vec<OffloadedProcess> = processes.iter().map(row).collect();
+        args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
+    }
     Ok(ExitCode::from(code))
 }
 
 /// Tells the user something on standard error.
 fn say(text: &str) {
     eprintln!("telpher: {text}");
-}
-
-/// Returns the settings: those of DTO's variables, and over them those of the options. Warns of variables that mean
-/// something else to DTO.
-fn settings(args: &Offload) -> Settings {
-    let mut settings = Settings { follow: !args.no_follow, ..Settings::new("all") };
-    let is_overridden = |name: &str| match name {
-        "DTO_MIN_BYTES" => args.threshold.is_some(),
-        "DTO_DSA_MEMCPY" | "DTO_DSA_MEMMOVE" | "DTO_DSA_MEMSET" | "DTO_DSA_MEMCMP" => args.function.is_some(),
-        "DTO_AUTO_ADJUST_KNOBS" => args.always,
-        "DTO_WQ_LIST" | "DTO_USESTDC_CALLS" => !args.device.is_empty(),
-        _ => false,
-    };
-    // Names and values of DTO are ASCII, so a value that is damaged here is invalid anyway.
-    let environment = std::env::vars_os()
-        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
-        .filter(|(name, _)| !is_overridden(name));
-    let remarks = telpher_offload::read_dto_variables(environment, &mut settings);
-    if !remarks.is_empty() {
-        say(&format!("variables of DTO: {}", remarks.join("; ")));
-    }
-    if !args.device.is_empty() {
-        settings.devices.clone_from(&args.device);
-    }
-    settings.threshold = args.threshold.unwrap_or(settings.threshold);
-    settings.functions = args.function.unwrap_or(settings.functions);
-    settings.learns &= !args.always;
-    settings
 }
 
 /// Returns a process as the tables show it.

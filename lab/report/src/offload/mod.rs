@@ -1,5 +1,9 @@
 //! What the processes under `telpher offload` did with their long calls: as text and CSV.
 
+mod dto;
+
+pub use dto::{DtoRow, DtoStatistics, dto_text};
+
 use crate::csv;
 use crate::table::{Align, Table};
 use crate::units;
