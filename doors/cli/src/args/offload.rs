@@ -3,6 +3,7 @@
 use super::program::ProgramArgs;
 use super::values::{ValueError, parse_data};
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 use telpher_offload_wire::Functions;
 
 /// Let a device execute the long memory copies of an unmodified program.
@@ -19,14 +20,18 @@ use telpher_offload_wire::Functions;
 /// The variables of Intel's DTO (DTO_MIN_BYTES, DTO_WQ_LIST and so on) are read as well. An option of this command wins
 /// over the variable. A warning lists those that DTO reads otherwise than it documents, and those without counterpart.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    mut_arg("program", |program| program.required(false).required_unless_present("print_env")),
+    after_help = "\
 Examples:
   telpher offload -- PROGRAM                        hardware queues of this user
   telpher offload --device model:spr -- PROGRAM     a modelled device
   telpher offload --threshold 4k --always -- PROGRAM
   telpher offload --function copy,memset -- PROGRAM
   telpher offload --stats dto -o calls.txt -- PROGRAM
-  telpher offload -f json -o offload.json -- PROGRAM")]
+  telpher offload -f json -o offload.json -- PROGRAM
+  telpher offload --print-env --device all          for systemd and containers"
+)]
 pub(crate) struct Offload {
     /// Device that executes long calls: model:spr, model:FILE, hw:wqM.N, all hardware queues, or cpu; may be repeated
     /// [default: all].
@@ -53,6 +58,12 @@ pub(crate) struct Offload {
     /// Statistics at the end: a summary, or the table of Intel's DTO, which counts every call [default: summary].
     #[arg(long, help_heading = "Output", value_enum)]
     pub(crate) stats: Option<StatsArg>,
+    /// Print the variables with which a program is offloaded wherever it is started, and run nothing.
+    #[arg(long, help_heading = "Program", conflicts_with = "program")]
+    pub(crate) print_env: bool,
+    /// Write the library to this file for the printed variables [default: a file in the user's cache directory].
+    #[arg(long, help_heading = "Program", value_name = "FILE", requires = "print_env")]
+    pub(crate) library_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: ProgramArgs,
 }

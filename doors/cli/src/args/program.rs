@@ -105,8 +105,8 @@ impl ProgramArgs {
         Ok(())
     }
 
-    /// Returns whether the user names a file for what is printed at the end.
-    pub(crate) fn names_a_file(&self) -> bool {
-        self.output.is_some()
+    /// Returns the file that the user names for what is printed.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.output.as_deref()
     }
 }

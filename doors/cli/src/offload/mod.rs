@@ -8,6 +8,8 @@ use crate::args::{Format, Offload, StatsArg};
 use crate::log;
 use std::process::ExitCode;
 use telpher_offload::{Finished, OffloadError, Process, RunOptions};
+use telpher_offload_wire::Settings;
+use telpher_report::deliver::{DeliverError, write_result};
 use telpher_report::offload::{self as report, OffloadedProcess};
 
 /// Why a program was not run, or its summary not written.
@@ -20,6 +22,15 @@ pub(crate) enum RunError {
     /// The summary cannot be written.
     #[error(transparent)]
     Summary(#[from] WriteError),
+    /// The variables cannot be printed.
+    #[error(transparent)]
+    Variables(#[from] DeliverError),
+    /// Statistics need a command that prints them.
+    #[error(
+        "statistics are printed by `telpher offload -- PROGRAM` at its end; leave out --stats dto and \
+         DTO_COLLECT_STATS"
+    )]
+    StatisticsOfVariables,
     /// The options contradict each other.
     #[error("--stats dto is a table of its own; leave out --format")]
     Format,
@@ -30,7 +41,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             RunError::Run(error) => error.exit_code(),
-            RunError::Summary(_) | RunError::Format => 125,
+            RunError::Summary(_) | RunError::Variables(_) | RunError::StatisticsOfVariables | RunError::Format => 125,
         }
     }
 }
@@ -45,6 +56,9 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
         return Err(RunError::Format);
     }
     let (settings, log_file) = settings::settings(args, say);
+    if args.print_env {
+        return print_variables(args, settings);
+    }
     let as_dto = settings.statistics;
     log::info(|| format!("calls from {} bytes on go to {}", settings.threshold, settings.devices.join(", ")));
     let options = RunOptions { program: args.run.program.clone(), settings, grace: args.run.grace() };
@@ -56,6 +70,17 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
         args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
     }
     Ok(ExitCode::from(code))
+}
+
+/// Prints the variables for programs that are started without this command.
+fn print_variables(args: &Offload, settings: Settings) -> Result<ExitCode, RunError> {
+    if settings.statistics {
+        return Err(RunError::StatisticsOfVariables);
+    }
+    let variables = telpher_offload::variables(settings, args.library_file.as_deref())?;
+    let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    write_result(args.run.file(), lines)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Tells the user something on standard error.

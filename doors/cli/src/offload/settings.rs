@@ -15,7 +15,7 @@ pub(super) fn settings(args: &Offload, warn: impl FnOnce(&str)) -> (Settings, Op
         "DTO_AUTO_ADJUST_KNOBS" => args.always,
         "DTO_WQ_LIST" | "DTO_USESTDC_CALLS" => !args.device.is_empty(),
         "DTO_COLLECT_STATS" => args.stats.is_some() || args.run.format != Format::Table,
-        "DTO_LOG_FILE" => args.run.names_a_file(),
+        "DTO_LOG_FILE" => args.run.file().is_some(),
         _ => false,
     };
     // Names and values of DTO are ASCII, so a value that is damaged here is invalid anyway.

@@ -1,7 +1,7 @@
 //! Unmodified programs under `telpher offload`: their memory functions have the same effect, and the device executes
 //! the long calls.
 
-use crate::harness::{Done, TELPHER, client, finish, lacking, test_folder};
+use crate::harness::{Done, Runtime, TELPHER, client, finish, lacking, test_folder};
 use crate::skip::skip;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -251,4 +251,55 @@ fn what_cannot_be_offloaded_is_refused_with_the_shells_codes() {
     let (fine, why) = code(&[], "true");
     assert_eq!(fine, 0, "{why}");
     assert!(why.contains("no hardware queue") || Path::new("/dev/dsa").exists(), "{why}");
+}
+
+/// Runs a program by `env` with the printed variables only, as a systemd unit or a container does.
+fn run_with(variables: &str, program: &[&str]) -> Done {
+    // No character of the values has a meaning for a shell, for systemd or in a list of variables.
+    assert!(variables.lines().all(|line| line.bytes().all(|b| b.is_ascii_alphanumeric() || b"=/.:_-,+@".contains(&b))));
+    let mut command = Command::new("env");
+    command.arg("-i").args(variables.lines()).args(program);
+    finish(&mut command, None, Duration::from_secs(120))
+}
+
+#[test]
+fn printed_variables_offload_a_program_that_another_one_starts() {
+    let Some(calls) = client("offload_calls") else { return };
+    let runtime = Runtime::new("offload-env");
+    let print = |options: &[&str]| {
+        let mut command = Command::new(TELPHER);
+        command.args(["offload", "--print-env"]).args(options).env("XDG_CACHE_HOME", runtime.path());
+        finish(&mut command, None, Duration::from_secs(120))
+    };
+    let device = ["--device", "model:spr", "--always", "--threshold", "4k"];
+    let done = print(&device);
+    assert_eq!((done.code(), done.stderr.as_str(), done.stdout.lines().count()), (0, "", 2), "{done}");
+    let (library, settings) = done.stdout.trim().split_once('\n').expect("two lines");
+    let library = library.strip_prefix("LD_PRELOAD=").expect("the library");
+    assert!(library.starts_with(word(&runtime.path().join("telpher"))) && Path::new(library).is_file(), "{done}");
+    assert!(settings.starts_with("TELPHER_OFFLOAD=version=") && settings.contains("device=model:spr"), "{done}");
+    let ran = run_with(&done.stdout, &[word(&calls)]);
+    assert_eq!((ran.code(), ran.stdout.trim(), ran.stderr.as_str()), (0, "ok", ""), "{ran}");
+    // The program has the library, and reads its settings: it reports a device that does not exist.
+    let done = print(&["--device", "hw:wq99.9"]);
+    let ran = run_with(&done.stdout, &[word(&calls)]);
+    assert!(ran.code() == 0 && ran.stderr.contains("runs without offload: cannot open wq99.9"), "{ran}");
+    // The same build writes the same file; a user may name another one, also for the variables.
+    let (named, list) = (runtime.path().join("libtelpher-offload.so"), runtime.path().join("list"));
+    let done = print(&[&device[..], &["--library-file", word(&named), "--output", word(&list)]].concat());
+    assert_eq!((done.code(), done.stdout.as_str()), (0, ""), "{done}");
+    let list = std::fs::read_to_string(&list).unwrap();
+    assert!(list.starts_with(&format!("LD_PRELOAD={}\n", word(&named))), "{list}");
+    assert_eq!(std::fs::read(&named).unwrap(), std::fs::read(library).unwrap());
+    let ran = run_with(&list, &["grep", "-c", "libtelpher-offload.so", "/proc/self/maps"]);
+    assert!(ran.code() == 0 && ran.stdout.trim() != "0", "{ran}");
+    for (wrong, why) in [
+        (&["--library-file", "/dev/shm/a b.so"][..], "LD_PRELOAD cannot contain"),
+        (&["--library-file", "/no/such/folder/a.so"], "cannot write the library to"),
+        (&["--stats", "dto"], "leave out --stats dto"),
+        (&["--device", "hw:wq0"], "queues are named like"),
+    ] {
+        let done = print(wrong);
+        assert!(done.code() == 125 && done.stderr.contains(why) && done.stdout.is_empty(), "{wrong:?}: {done}");
+    }
 }
