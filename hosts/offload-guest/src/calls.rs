@@ -56,6 +56,11 @@ fn choose<T>(
     if len < device.threshold(operation) {
         return (by_cpu(), None);
     }
+    if device.is_switched_off() {
+        device.count(Counters::AT.switched_off, 1);
+        device.count(Counters::AT.cpu_bytes, len as u64);
+        return (by_cpu(), None);
+    }
     if overlaps && !device.copies_overlapping() {
         device.count(Counters::AT.overlapping, 1);
         device.count(Counters::AT.cpu_bytes, len as u64);

@@ -131,6 +131,12 @@ impl Device {
         self.lineage.is_current()
     }
 
+    /// Returns whether the user has switched this process to the CPU.
+    #[inline]
+    pub(crate) fn is_switched_off(&self) -> bool {
+        self.counters.is_switched_off()
+    }
+
     /// Adds to a counter.
     #[inline]
     pub(crate) fn count(&self, position: Position<Counters>, more: u64) {

@@ -8,15 +8,18 @@
 //! run ──► telpher-launch: the program, with telpher-offload-guest preloaded
 //!          telpher-offload-guest ──► folder/PID.counters, PID.statistics
 //!                                           └──► processes, while the program runs and when it has ended
+//! switch ──► folder/PID.counters: its calls go to the device or stay with the CPU
 //! ```
 #![forbid(unsafe_code)]
 
 mod dto;
 mod processes;
 mod run;
+mod switch;
 mod variables;
 
 pub use dto::{DtoVariables, read_dto_variables};
-pub use processes::{Process, ProcessStatistics, processes, statistics};
+pub use processes::{Process, ProcessStatistics, processes, running, statistics};
 pub use run::{Finished, OffloadError, RunOptions, run};
+pub use switch::{SwitchError, switch};
 pub use variables::variables;

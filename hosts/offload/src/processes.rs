@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use telpher_launch::{RunDirectory, RunKind};
 use telpher_metrics::{Record as _, RegionReader};
-use telpher_offload_wire::Counters;
+use telpher_offload_wire::counters::{Counters, switch_word};
 use telpher_offload_wire::statistics::StatisticsSnapshot;
 
 /// The most bytes of a process' file that are read. Source: chosen; the files have 131 KiB at most.
@@ -19,6 +20,8 @@ pub struct Process {
     pub pid: u32,
     /// Its counters.
     pub counters: Counters,
+    /// Whether its calls may go to the device; false after `switch`.
+    pub is_on: bool,
 }
 
 /// The calls of one process by their size.
@@ -41,7 +44,25 @@ pub struct ProcessStatistics {
 /// If the folder cannot be read.
 pub fn processes(folder: &Path) -> io::Result<Vec<Process>> {
     let found = files(folder, "counters")?;
-    Ok(found.into_iter().filter_map(|(pid, path)| Some(Process { pid, counters: read(&path)? })).collect())
+    Ok(found.into_iter().filter_map(|(pid, path)| read(pid, &path)).collect())
+}
+
+/// Returns the processes of all runs of this user that are alive, each with its folder.
+#[must_use]
+pub fn running() -> Vec<(PathBuf, Process)> {
+    let of_run = |folder: PathBuf| {
+        // A run may end, and its folder disappear, while it is read.
+        let found = processes(&folder).unwrap_or_default();
+        found.into_iter().filter(|process| lives(process.pid)).map(move |process| (folder.clone(), process))
+    };
+    RunDirectory::running(RunKind::Offload).into_iter().flat_map(of_run).collect()
+}
+
+/// Returns whether a process exists and has not ended.
+fn lives(pid: u32) -> bool {
+    // The state follows the name, which is in parentheses and may contain any character.
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Returns the calls by size of the processes that write into a folder, sorted by process. Files that are no statistics
@@ -78,11 +99,13 @@ fn words(path: &Path) -> Option<Vec<u64>> {
 }
 
 /// Reads the counters in a file.
-fn read(path: &Path) -> Option<Counters> {
+fn read(pid: u32, path: &Path) -> Option<Process> {
     let words: Vec<AtomicU64> = words(path)?.into_iter().map(AtomicU64::new).collect();
+    // The file is shorter while the process creates it, or if another version wrote it.
+    let is_on = words.get(switch_word())?.load(Ordering::Relaxed) == 0;
     let found = RegionReader::open(&words).ok()?.snapshot();
     let mut values = found.sets.first()?.values.iter();
-    Some(Counters::build(&mut || values.next().copied().unwrap_or_default()))
+    Some(Process { pid, counters: Counters::build(&mut || values.next().copied().unwrap_or_default()), is_on })
 }
 
 /// Reads the statistics in a file.
@@ -119,8 +142,7 @@ mod tests {
         let started = Statistics::begin(&words, b"sort", ticks.saturating_sub(1_000_000_000), began).unwrap();
         started.count(Operation::Move, 8192, Group::Device, 8192, 3);
         started.end(began + 5_000_000);
-        let bytes: Vec<u8> =
-            words.iter().flat_map(|word| word.load(std::sync::atomic::Ordering::Relaxed).to_ne_bytes()).collect();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
         std::fs::write(folder.join("17.statistics"), &bytes).unwrap();
         std::fs::write(folder.join("18.statistics"), &bytes[..bytes.len() - 8]).unwrap();
         std::fs::write(folder.join("x.statistics"), &bytes).unwrap();
