@@ -23,11 +23,16 @@ pub(crate) struct Codes {
     pub(crate) failure: u8,
 }
 
-/// Commands with other codes, by their first words. As with env(1) and timeout(1), a program's own codes stay below
-/// 125. The
-/// doctor's 2 means warnings.
-const COMMANDS: [(&[&str], Codes); 4] = [
+/// The codes of all other commands.
+const OTHERS: Codes = Codes { usage: 2, failure: 1 };
+
+/// Commands with other codes, by their first words; the first entry that fits counts. As with env(1) and timeout(1), a
+/// program's own codes stay below 125. The doctor's 2 means warnings.
+const COMMANDS: [(&[&str], Codes); 7] = [
     (&["run"], Codes { usage: 125, failure: 125 }),
+    (&["offload", "top"], OTHERS),
+    (&["offload", "off"], OTHERS),
+    (&["offload", "on"], OTHERS),
     (&["offload"], Codes { usage: 125, failure: 125 }),
     (&["tier", "run"], Codes { usage: 125, failure: 125 }),
     (&["doctor"], Codes { usage: 1, failure: 1 }),
@@ -46,7 +51,7 @@ pub(crate) fn codes(words: &[String]) -> Codes {
         let names = words.iter().map(String::as_str).filter(|word| !is_verbose(word));
         names.take(command.0.len()).eq(command.0.iter().copied())
     };
-    COMMANDS.iter().find(is_it).map_or(Codes { usage: 2, failure: 1 }, |command| command.1)
+    COMMANDS.iter().find(is_it).map_or(OTHERS, |command| command.1)
 }
 
 /// An error that may be about the command line.
@@ -121,6 +126,18 @@ impl Usage for TraceError {
 }
 
 impl Usage for telpher_tier_run::PauseError {
+    fn is_usage(&self) -> bool {
+        false
+    }
+}
+
+impl Usage for telpher_offload::SwitchError {
+    fn is_usage(&self) -> bool {
+        false
+    }
+}
+
+impl Usage for crate::offload::TopError {
     fn is_usage(&self) -> bool {
         false
     }

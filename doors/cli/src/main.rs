@@ -11,7 +11,8 @@
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-switch
 //!      ──► tier ──► telpher-tier-run
-//! log: what a command chooses, with -v      version: commit, target, kernels
+//!      ──► offload ──► telpher-offload
+//! log: what a command chooses, with -v      live: views that are updated      version: commit, target, kernels
 //! ```
 //!
 //! Results go to standard output, progress and remarks to standard error. The exit code is not 0 if anything failed
@@ -24,6 +25,7 @@ mod bench;
 mod doctor;
 mod exit;
 mod list;
+mod live;
 mod log;
 mod offload;
 mod qdp;
@@ -62,9 +64,12 @@ fn main() -> ExitCode {
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
         args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
         args::Command::List(list) => ended(list::run(&list), codes),
-        args::Command::Offload(args) => {
-            offload::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error)))
-        }
+        args::Command::Offload(args) => match &args.kind {
+            None => offload::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error))),
+            Some(args::OffloadKind::Top(top)) => ended(offload::top(top), codes),
+            Some(args::OffloadKind::Off(process)) => ended(offload::switch(process.pid, false), codes),
+            Some(args::OffloadKind::On(process)) => ended(offload::switch(process.pid, true), codes),
+        },
         args::Command::Qdp(args) => ended(qdp::run(&args), codes),
         args::Command::Sim(args) => ended(sim::run(&args), codes),
         args::Command::Tier(args) => match args.kind {

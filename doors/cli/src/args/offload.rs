@@ -1,8 +1,9 @@
 //! Options of `telpher offload`.
 
+use super::output::Updates;
 use super::program::ProgramArgs;
 use super::values::{ValueError, parse_data};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use telpher_offload_wire::Functions;
 
@@ -21,6 +22,8 @@ use telpher_offload_wire::Functions;
 /// over the variable. A warning lists those that DTO reads otherwise than it documents, and those without counterpart.
 #[derive(Debug, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     mut_arg("program", |program| program.required(false).required_unless_present("print_env")),
     after_help = "\
 Examples:
@@ -30,9 +33,13 @@ Examples:
   telpher offload --function copy,memset -- PROGRAM
   telpher offload --stats dto -o calls.txt -- PROGRAM
   telpher offload -f json -o offload.json -- PROGRAM
-  telpher offload --print-env --device all          for systemd and containers"
+  telpher offload --print-env --device all          for systemd and containers
+  telpher offload top                               what runs now
+  telpher offload off 4711                          the CPU executes its calls"
 )]
 pub(crate) struct Offload {
+    #[command(subcommand)]
+    pub(crate) kind: Option<OffloadKind>,
     /// Device that executes long calls: model:spr, model:FILE, hw:wqM.N, all hardware queues, or cpu; may be repeated
     /// [default: all].
     #[arg(
@@ -66,6 +73,44 @@ pub(crate) struct Offload {
     pub(crate) library_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: ProgramArgs,
+}
+
+// Without a subcommand, a program is run. No doc comment: the help text is at the subcommand.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OffloadKind {
+    Top(OffloadTop),
+    /// Keep the long calls of a running process on the CPU, until `telpher offload on PID`.
+    ///
+    /// It applies to calls that begin after this command has returned. Calls that the device executes then end there.
+    Off(OffloadPid),
+    /// Let the long calls of a process go to the device again.
+    On(OffloadPid),
+}
+
+/// A process.
+#[derive(Debug, Args)]
+pub(crate) struct OffloadPid {
+    /// The process, as `telpher offload top` shows it.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+}
+
+/// Show the processes under `telpher offload`.
+///
+/// For every process: its long calls and their bytes by device and CPU, page faults of the device, refusals of full
+/// queues, and whether it is switched to the CPU. Shows this user's processes, and updates every second until Ctrl-C.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher offload top
+  telpher offload top 4711 4712 --every 0.2 --count 50
+  telpher offload top --once --format json")]
+pub(crate) struct OffloadTop {
+    /// Show only these processes.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Vec<u32>,
+    #[command(flatten)]
+    pub(crate) updates: Updates,
 }
 
 /// Statistics at the end.

@@ -1,13 +1,18 @@
 //! `telpher offload`: runs unmodified programs whose long memory copies a device executes.
 
+mod process;
 mod settings;
 mod statistics;
+mod top;
+
+pub(crate) use telpher_offload::switch;
+pub(crate) use top::{TopError, top};
 
 use crate::args::program::WriteError;
 use crate::args::{Format, Offload, StatsArg};
 use crate::log;
 use std::process::ExitCode;
-use telpher_offload::{Finished, OffloadError, Process, RunOptions};
+use telpher_offload::{Finished, OffloadError, RunOptions};
 use telpher_offload_wire::Settings;
 use telpher_report::deliver::{DeliverError, write_result};
 use telpher_report::offload::{self as report, OffloadedProcess};
@@ -66,7 +71,7 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
     if as_dto {
         statistics::deliver(&statistics, &args.run, log_file.as_deref())?;
     } else {
-        let processes: Vec<OffloadedProcess> = processes.iter().map(row).collect();
+        let processes: Vec<OffloadedProcess> = processes.iter().map(process::row).collect();
         args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
     }
     Ok(ExitCode::from(code))
@@ -86,20 +91,4 @@ fn print_variables(args: &Offload, settings: Settings) -> Result<ExitCode, RunEr
 /// Tells the user something on standard error.
 fn say(text: &str) {
     eprintln!("telpher: {text}");
-}
-
-/// Returns a process as the tables show it.
-fn row(process: &Process) -> OffloadedProcess {
-    let counters = &process.counters;
-    OffloadedProcess {
-        pid: process.pid,
-        device_calls: counters.by_device,
-        device_bytes: counters.device_bytes,
-        cached_calls: counters.hot,
-        timed_calls: counters.timed,
-        other_calls: counters.nested + counters.overlapping + counters.forked,
-        cpu_bytes: counters.cpu_bytes,
-        faults: counters.faults,
-        retries: counters.retries,
-    }
 }

@@ -5,8 +5,9 @@ use crate::harness::{Done, Runtime, TELPHER, client, finish, lacking, test_folde
 use crate::skip::skip;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// Offloads every call of 4 KiB and more to a modelled device.
@@ -302,4 +303,125 @@ fn printed_variables_offload_a_program_that_another_one_starts() {
         let done = print(wrong);
         assert!(done.code() == 125 && done.stderr.contains(why) && done.stdout.is_empty(), "{wrong:?}: {done}");
     }
+}
+
+/// A program under `telpher offload` that copies when it is asked to.
+struct Served {
+    run: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    pid: String,
+}
+
+impl Served {
+    fn start(runtime: &Runtime, json: &Path, program: &Path) -> Served {
+        let mut command = Command::new(TELPHER);
+        command.args(["offload", "--device", "model:spr", "--always", "--format", "json", "--output"]).arg(json);
+        command.arg("--").arg(program).env("TELPHER_RUNTIME_DIR", runtime.path());
+        let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("telpher runs");
+        let (input, output) = (run.stdin.take().unwrap(), run.stdout.take().unwrap());
+        let mut served = Served { run, input, output: BufReader::new(output), pid: String::new() };
+        served.pid = served.line();
+        served
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the program can be read");
+        line.trim_end().to_owned()
+    }
+
+    /// Makes so many copies.
+    fn copy(&mut self, count: u64) {
+        writeln!(self.input, "{count}").expect("the program reads");
+        assert_eq!(self.line(), format!("done {count}"));
+    }
+
+    /// Ends the program and returns its exit code.
+    fn end(mut self) -> Option<i32> {
+        drop(self.input);
+        self.run.wait().expect("telpher ends").code()
+    }
+}
+
+/// Runs a command on processes of this runtime directory.
+fn on_processes(runtime: &Runtime, words: &[&str]) -> Done {
+    let mut command = Command::new(TELPHER);
+    command.arg("offload").args(words).env("TELPHER_RUNTIME_DIR", runtime.path());
+    finish(&mut command, None, Duration::from_secs(120))
+}
+
+/// Returns the row of a process in `telpher offload top`.
+fn row_of(runtime: &Runtime, pid: &str) -> Value {
+    let done = on_processes(runtime, &["top", "--once", "--format", "json", pid]);
+    assert_eq!(done.code(), 0, "{done}");
+    let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(rows.len(), 1, "{done}");
+    rows[0].clone()
+}
+
+#[test]
+fn a_running_process_is_switched_to_the_cpu_and_back() {
+    let Some(program) = client("offload_served") else { return };
+    let (runtime, json) = (Runtime::new("offload-switch"), test_folder("offload_switch").join("offload.json"));
+    let mut served = Served::start(&runtime, &json, &program);
+    let pid = served.pid.clone();
+    served.copy(10);
+    let row = row_of(&runtime, &pid);
+    assert_eq!(
+        (&row["is_on"], &row["device_calls"], &row["command"]),
+        (&true.into(), &10.into(), &"offload_served".into())
+    );
+    for (word, is_on) in [("off", false), ("off", false), ("on", true)] {
+        let done = on_processes(&runtime, &[word, &pid]);
+        assert_eq!((done.code(), done.stdout.as_str(), done.stderr.as_str()), (0, "", ""), "{done}");
+        assert_eq!(row_of(&runtime, &pid)["is_on"], is_on);
+        served.copy(20);
+    }
+    let row = row_of(&runtime, &pid);
+    assert_eq!(
+        (&row["device_calls"], &row["other_calls"], &row["cpu_bytes"]),
+        (&30.into(), &40.into(), &4_000_000.into())
+    );
+    // This test's own process has no device.
+    let done = on_processes(&runtime, &["off", &std::process::id().to_string()]);
+    assert!(done.code() == 1 && done.stderr.contains("has no device under `telpher offload`"), "{done}");
+    assert_eq!(served.end(), Some(0));
+    let done = on_processes(&runtime, &["off", &pid]);
+    assert!(done.code() == 1 && done.stderr.contains("has no device"), "{done}");
+}
+
+#[test]
+fn the_live_table_shows_the_chosen_processes_and_ends_with_them() {
+    let Some(program) = client("offload_served") else { return };
+    let (runtime, folder) = (Runtime::new("offload-top"), test_folder("offload_top"));
+    let done = on_processes(&runtime, &["top"]);
+    assert!(done.code() == 1 && done.stderr.contains("no process has a device"), "{done}");
+    let mut first = Served::start(&runtime, &folder.join("first"), &program);
+    let mut second = Served::start(&runtime, &folder.join("second"), &program);
+    first.copy(3);
+    second.copy(4);
+    let table = on_processes(&runtime, &["top", "--once"]);
+    let line = |pid: &str| table.stdout.lines().find(|line| line.split_whitespace().next() == Some(pid));
+    let words =
+        |pid: &str| line(pid).unwrap_or_else(|| panic!("{table}")).split_whitespace().take(4).collect::<Vec<_>>();
+    assert_eq!(words(&first.pid), [&first.pid, "offload_served", "device", "3"]);
+    assert_eq!(words(&second.pid)[3], "4");
+    let only = on_processes(&runtime, &["top", "--every", "0.05", "--count", "3", "--format", "csv", &second.pid]);
+    let lines: Vec<&str> = only.stdout.lines().collect();
+    assert!(lines.len() == 6 && lines[5].contains(&second.pid) && !only.stdout.contains(&first.pid), "{only}");
+    // Until no process is left: one line of JSON for each update, the last of them before the end of the program.
+    let mut command = Command::new(TELPHER);
+    command.args(["offload", "top", "--every", "0.05", "--format", "json", &first.pid]);
+    command.env("TELPHER_RUNTIME_DIR", runtime.path()).stdout(Stdio::piped());
+    let mut live = command.spawn().expect("telpher runs");
+    let mut updates = BufReader::new(live.stdout.take().unwrap()).lines();
+    let mut update = || serde_json::from_str::<Value>(&updates.next()?.ok()?).ok();
+    assert_eq!(update().expect("an update")[0]["device_calls"], 3);
+    first.copy(5);
+    while update().expect("another update")[0]["device_calls"] != 8 {}
+    assert_eq!(first.end(), Some(0));
+    while update().is_some() {}
+    assert!(live.wait().unwrap().success());
+    assert_eq!(second.end(), Some(0));
 }

@@ -1,8 +1,10 @@
 //! What the processes under `telpher offload` did with their long calls: as text and CSV.
 
 mod dto;
+mod running;
 
 pub use dto::{DtoRow, DtoStatistics, dto_text};
+pub use running::{RunningProcess, running_csv, running_text};
 
 use crate::csv;
 use crate::table::{Align, Table};
