@@ -24,14 +24,16 @@ pub(crate) struct Codes {
     pub(crate) failure: u8,
 }
 
-/// The codes of most commands.
+/// The codes of all other commands.
 const OTHERS: Codes = Codes { usage: 2, failure: 1 };
 
-/// Commands with other codes, by their first words. As with env(1) and timeout(1), a program's own codes stay below
-/// 125.
-/// The doctor's 2 means warnings. The first row that fits counts.
-const COMMANDS: [(&[&str], Codes); 7] = [
+/// Commands with other codes, by their first words; the first entry that fits counts. As with env(1) and timeout(1), a
+/// program's own codes stay below 125. The doctor's 2 means warnings.
+const COMMANDS: [(&[&str], Codes); 10] = [
     (&["run"], Codes { usage: 125, failure: 125 }),
+    (&["offload", "top"], OTHERS),
+    (&["offload", "off"], OTHERS),
+    (&["offload", "on"], OTHERS),
     (&["offload"], Codes { usage: 125, failure: 125 }),
     (&["record", "show"], OTHERS),
     (&["record", "merge"], OTHERS),
@@ -134,6 +136,18 @@ impl Usage for TraceError {
 }
 
 impl Usage for telpher_tier_run::PauseError {
+    fn is_usage(&self) -> bool {
+        false
+    }
+}
+
+impl Usage for telpher_offload::SwitchError {
+    fn is_usage(&self) -> bool {
+        false
+    }
+}
+
+impl Usage for crate::offload::TopError {
     fn is_usage(&self) -> bool {
         false
     }

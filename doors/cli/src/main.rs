@@ -12,7 +12,7 @@
 //!      ──► vhost ──► telpher-switch
 //!      ──► tier ──► telpher-tier-run
 //!      ──► offload ──► telpher-offload        record ──► telpher-record
-//! log: what a command chooses, with -v      version: commit, target, kernels
+//! log: what a command chooses, with -v      live: views that are updated      version: commit, target, kernels
 //! ```
 //!
 //! Results go to standard output, progress and remarks to standard error. The exit code is not 0 if anything failed
@@ -25,6 +25,7 @@ mod bench;
 mod doctor;
 mod exit;
 mod list;
+mod live;
 mod log;
 mod offload;
 mod qdp;
@@ -64,9 +65,12 @@ fn main() -> ExitCode {
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
         args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
         args::Command::List(list) => ended(list::run(&list), codes),
-        args::Command::Offload(args) => {
-            offload::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error)))
-        }
+        args::Command::Offload(args) => match &args.kind {
+            None => offload::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error))),
+            Some(args::OffloadKind::Top(top)) => ended(offload::top(top), codes),
+            Some(args::OffloadKind::Off(process)) => ended(offload::switch(process.pid, false), codes),
+            Some(args::OffloadKind::On(process)) => ended(offload::switch(process.pid, true), codes),
+        },
         args::Command::Qdp(args) => ended(qdp::run(&args), codes),
         args::Command::Record(args) => match &args.kind {
             None => record::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error))),

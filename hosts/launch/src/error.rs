@@ -52,6 +52,27 @@ pub enum LaunchError {
         /// setuid, setgid or capabilities.
         how: &'static str,
     },
+    /// No directory is suitable for files that stay.
+    #[error("cannot keep the library in a directory of this user: {tried}; name a file for it")]
+    LastingDirectory {
+        /// The tried directories, each with the reason.
+        tried: String,
+    },
+    /// The library's file cannot be written.
+    #[error("cannot write the library to {}", path.display())]
+    Library {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The library's path cannot be preloaded.
+    #[error("LD_PRELOAD cannot contain {}: leave out blanks, ':' and '$'", path.display())]
+    LibraryPath {
+        /// The path.
+        path: PathBuf,
+    },
     /// Nothing can be preloaded into the program, and the command needs a preloaded library.
     #[error("{} {why}, so nothing can be preloaded into it; link it dynamically", program.display())]
     Unpreloadable {
@@ -101,7 +122,12 @@ impl LaunchError {
             | LaunchError::OtherMachine { .. }
             | LaunchError::GainsRights { .. }
             | LaunchError::Unpreloadable { .. } => 126,
-            LaunchError::Directory { .. } | LaunchError::NamedDirectory { .. } | LaunchError::System { .. } => 125,
+            LaunchError::Directory { .. }
+            | LaunchError::NamedDirectory { .. }
+            | LaunchError::LastingDirectory { .. }
+            | LaunchError::Library { .. }
+            | LaunchError::LibraryPath { .. }
+            | LaunchError::System { .. } => 125,
         }
     }
 

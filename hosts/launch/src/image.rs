@@ -1,20 +1,22 @@
 //! The preloaded library's file: one per build, in the [user's directory](crate::UserDirectory), never replaced or
-//! removed.
+//! removed; or a file that the user names.
 //!
 //! A program that was started in a run keeps the file's path in `LD_PRELOAD` after the run has ended, and so do all
 //! programs that it executes. Each of them finds the same file there until the machine is shut down.
 
 use crate::error::LaunchError;
 use crate::sanitizer;
-use crate::user_directory::UserDirectory;
+use crate::user_directory::{UserDirectory, is_preloadable};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::io::retry_on_intr;
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
 use std::hash::{DefaultHasher, Hasher};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use telpher_interpose::exec::{Name, PreloadRequirements};
 
@@ -63,6 +65,21 @@ impl Image<'_> {
         };
         place().map_err(LaunchError::errno("write the preloaded library"))?;
         Ok(user.path().join(name))
+    }
+
+    /// Writes the library to a file of the user's choice, whose directory exists, and returns its absolute path.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or `LD_PRELOAD` cannot contain its path.
+    pub fn write_to(&self, path: &Path) -> Result<PathBuf, LaunchError> {
+        let failed = |source| LaunchError::Library { path: path.into(), source };
+        let path = std::path::absolute(path).map_err(failed)?;
+        if !is_preloadable(&path) {
+            return Err(LaunchError::LibraryPath { path });
+        }
+        telpher_os::write_file(&path, self.bytes).map_err(failed)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(IMAGE_MODE.as_raw_mode())).map_err(failed)?;
+        Ok(path)
     }
 
     /// True if the file exists, is complete and belongs to this user.

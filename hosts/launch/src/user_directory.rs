@@ -89,6 +89,22 @@ impl UserDirectory {
         })
     }
 
+    /// Opens the directory for files that stay when the machine is shut down, and creates it if there is none:
+    ///
+    /// ```text
+    /// $XDG_CACHE_HOME/telpher     if the variable is set
+    /// /var/cache/telpher          root
+    /// $HOME/.cache/telpher        other users
+    /// ```
+    ///
+    /// # Errors
+    /// If no candidate is suitable, with the reason for each.
+    pub fn lasting() -> Result<Self, LaunchError> {
+        let places = lasting_places();
+        let opened = if places.is_empty() { Err("HOME is not set".into()) } else { Self::open_in(&places) };
+        opened.map_err(|tried| LaunchError::LastingDirectory { tried })
+    }
+
     /// Returns the calling user's directories that exist: more than one if a candidate became suitable or unsuitable
     /// between runs.
     #[must_use]
@@ -154,17 +170,30 @@ fn places() -> (Vec<Place>, bool) {
     (own.into_iter().chain(shared).collect(), false)
 }
 
+/// Returns the candidates for files that stay.
+fn lasting_places() -> Vec<Place> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let of_user = if geteuid().is_root() {
+        Some(Place::At { path: "/var/cache/telpher".into(), make: 1 })
+    } else {
+        absolute("HOME").map(|home| Place::At { path: home.join(".cache/telpher"), make: 2 })
+    };
+    let named = absolute("XDG_CACHE_HOME").map(|cache| Place::At { path: cache.join("telpher"), make: 2 });
+    named.into_iter().chain(of_user).collect()
+}
+
 /// Checks the path's length and characters.
 fn check_path(path: &Path) -> Result<(), Unsuitable> {
-    let bytes = path.as_os_str().as_bytes();
     let most = LONGEST_PARENT;
-    if bytes.len() > most {
+    if path.as_os_str().len() > most {
         return Err(Unsuitable::Long { most });
     }
-    if bytes.iter().any(|byte| matches!(byte, b' ' | b':' | b'$' | b'\t' | b'\n')) {
-        return Err(Unsuitable::Characters);
-    }
-    Ok(())
+    if is_preloadable(path) { Ok(()) } else { Err(Unsuitable::Characters) }
+}
+
+/// Returns whether `LD_PRELOAD` can contain a path.
+pub(super) fn is_preloadable(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'$' | b'\t' | b'\n'))
 }
 
 /// Opens the directory at a path that no other user can redirect. Creates its last `make` components if they are

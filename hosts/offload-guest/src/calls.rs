@@ -12,48 +12,122 @@
 use crate::device::{self, Device};
 use crate::gates::{cpu_compare, cpu_fill, cpu_move};
 use crate::sites::Verdict;
-use crate::thread::LongCall;
+use crate::thread::{LongCall, cpu_ticks};
 use std::ffi::{c_int, c_void};
+use telpher_mover::CallResult;
 use telpher_offload_wire::Counters;
+use telpher_offload_wire::statistics::Operation;
 use telpher_os::ticks;
 
-/// Executes one long call of `len` bytes from `caller`.
+/// One call.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    operation: Operation,
+    len: usize,
+    /// The return address.
+    caller: usize,
+    /// Whether it copies between overlapping ranges.
+    overlaps: bool,
+}
+
+/// Executes one call.
 #[inline]
-fn execute<T>(caller: usize, len: usize, by_cpu: impl FnOnce() -> T, by_device: impl FnOnce(&Device) -> T) -> T {
+fn execute<T>(call: Call, by_cpu: impl FnOnce() -> T, by_device: impl FnOnce(&Device) -> (T, CallResult)) -> T {
     let Some(device) = device::get() else { return by_cpu() };
+    let Some(statistics) = device.statistics().filter(|statistics| statistics.has_caller(call.caller)) else {
+        return choose(call, device, by_cpu, by_device).0;
+    };
+    let begun = ticks();
+    let (value, result) = choose(call, device, by_cpu, by_device);
+    statistics.count(call.operation, call.len, ticks().wrapping_sub(begun), result);
+    value
+}
+
+/// Executes one call by the device or the CPU. Returns what the device did, unless the CPU executed all of it.
+#[inline]
+fn choose<T>(
+    call: Call,
+    device: &Device,
+    by_cpu: impl FnOnce() -> T,
+    by_device: impl FnOnce(&Device) -> (T, CallResult),
+) -> (T, Option<CallResult>) {
+    let Call { operation, len, caller, overlaps } = call;
+    // Shorter calls come here only to be counted.
+    if len < device.threshold(operation) {
+        return (by_cpu(), None);
+    }
+    if device.is_switched_off() {
+        device.count(Counters::AT.switched_off, 1);
+        device.count(Counters::AT.cpu_bytes, len as u64);
+        return (by_cpu(), None);
+    }
+    if overlaps && !device.copies_overlapping() {
+        device.count(Counters::AT.overlapping, 1);
+        device.count(Counters::AT.cpu_bytes, len as u64);
+        return (by_cpu(), None);
+    }
     if !device.is_of_this_process() {
         device.count(Counters::AT.forked, 1);
-        return by_cpu();
+        return (by_cpu(), None);
     }
-    let Some(call) = LongCall::enter() else {
+    let Some(long_call) = LongCall::enter() else {
         device.count(Counters::AT.nested, 1);
-        return by_cpu();
+        return (by_cpu(), None);
     };
     let (verdict, site) = device.verdict(caller);
     match verdict {
         Verdict::Device => {
             device.count(Counters::AT.by_device, 1);
-            by_device(device)
+            cpu_ticks().set(0);
+            let (value, result) = by_device(device);
+            (value, Some(result))
         }
         Verdict::Cpu => {
             // The C library's function is called as if this library were not there.
-            drop(call);
+            drop(long_call);
             device.count(Counters::AT.hot, 1);
             device.count(Counters::AT.cpu_bytes, len as u64);
-            by_cpu()
+            (by_cpu(), None)
         }
         Verdict::Timed => {
-            drop(call);
+            drop(long_call);
             device.count(Counters::AT.timed, 1);
             device.count(Counters::AT.cpu_bytes, len as u64);
             let begun = ticks();
-            let result = by_cpu();
+            let value = by_cpu();
             if let Some(site) = site {
                 device.learn(site, len, ticks().wrapping_sub(begun));
             }
-            result
+            (value, None)
         }
     }
+}
+
+/// Copies a long range.
+///
+/// # Safety
+/// As for the C library's `memmove`.
+#[inline]
+unsafe fn copy(operation: Operation, to: *mut c_void, from: *const c_void, len: usize, caller: usize) {
+    let overlaps = to.addr().abs_diff(from.addr()) < len;
+    let call = Call { operation, len, caller, overlaps };
+    // SAFETY: the caller's promise, passed on to one of the two.
+    execute(call, || unsafe { cpu_move(to, from, len) }, |device| ((), unsafe { device.copy(to, from, len) }));
+}
+
+/// `memcpy` of a long range.
+///
+/// # Safety
+/// As for the C library's `memmove`.
+pub(crate) unsafe extern "C" fn copy_long(
+    to: *mut c_void,
+    from: *const c_void,
+    len: usize,
+    caller: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { copy(Operation::Copy, to, from, len, caller) };
+    to
 }
 
 /// `memmove` of a long range.
@@ -66,8 +140,8 @@ pub(crate) unsafe extern "C" fn move_long(
     len: usize,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the caller's promise, passed on to one of the two.
-    execute(caller, len, || unsafe { cpu_move(to, from, len) }, |device| unsafe { device.copy(to, from, len) });
+    // SAFETY: the caller's promise.
+    unsafe { copy(Operation::Move, to, from, len, caller) };
     to
 }
 
@@ -75,14 +149,14 @@ pub(crate) unsafe extern "C" fn move_long(
 ///
 /// # Safety
 /// As for the C library's function.
-pub(crate) unsafe extern "C" fn move_to_end_long(
+pub(crate) unsafe extern "C" fn copy_to_end_long(
     to: *mut c_void,
     from: *const c_void,
     len: usize,
     caller: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { move_long(to, from, len, caller) }.wrapping_byte_add(len)
+    unsafe { copy_long(to, from, len, caller) }.wrapping_byte_add(len)
 }
 
 /// `memset` of a long range.
@@ -90,8 +164,9 @@ pub(crate) unsafe extern "C" fn move_to_end_long(
 /// # Safety
 /// As for the C library's function.
 pub(crate) unsafe extern "C" fn fill_long(to: *mut c_void, byte: c_int, len: usize, caller: usize) -> *mut c_void {
-    // SAFETY: as in `move_long`.
-    execute(caller, len, || unsafe { cpu_fill(to, byte, len) }, |device| unsafe { device.fill(to, byte, len) });
+    let call = Call { operation: Operation::Set, len, caller, overlaps: false };
+    // SAFETY: as in `copy`.
+    execute(call, || unsafe { cpu_fill(to, byte, len) }, |device| ((), unsafe { device.fill(to, byte, len) }));
     to
 }
 
@@ -100,6 +175,7 @@ pub(crate) unsafe extern "C" fn fill_long(to: *mut c_void, byte: c_int, len: usi
 /// # Safety
 /// As for the C library's function.
 pub(crate) unsafe extern "C" fn compare_long(a: *const c_void, b: *const c_void, len: usize, caller: usize) -> c_int {
-    // SAFETY: as in `move_long`.
-    execute(caller, len, || unsafe { cpu_compare(a, b, len) }, |device| unsafe { device.compare(a, b, len) })
+    let call = Call { operation: Operation::Compare, len, caller, overlaps: false };
+    // SAFETY: as in `copy`.
+    execute(call, || unsafe { cpu_compare(a, b, len) }, |device| unsafe { device.compare(a, b, len) })
 }

@@ -6,13 +6,17 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use std::io;
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_metrics::{Position, Region, RegionSet};
-use telpher_offload_wire::Counters;
+use telpher_offload_wire::counters::{self, Counters};
 
 /// The counters of a process. A forked child shares those of its parent.
 #[derive(Debug)]
-pub(crate) struct ProcessCounters(RegionSet<'static, Counters>);
+pub(crate) struct ProcessCounters {
+    set: RegionSet<'static, Counters>,
+    /// 0 if calls may go to the device.
+    switch: &'static AtomicU64,
+}
 
 impl ProcessCounters {
     /// Creates them, in the file `PID.counters` of a folder if there is one. They stay mapped for ever.
@@ -20,31 +24,46 @@ impl ProcessCounters {
     /// # Errors
     /// The system's error.
     pub(crate) fn new(folder: Option<&Path>) -> io::Result<ProcessCounters> {
-        let words = Region::<Counters>::words(1);
-        let bytes = words * size_of::<AtomicU64>();
-        let (shared, access) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let start = unsafe {
-            match folder {
-                None => mmap_anonymous(ptr::null_mut(), bytes, access, shared)?,
-                Some(folder) => {
-                    let name = folder.join(format!("{}.counters", std::process::id()));
-                    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    let file = openat(CWD, name, flags, Mode::RUSR | Mode::WUSR)?;
-                    ftruncate(&file, bytes as u64)?;
-                    mmap(ptr::null_mut(), bytes, access, shared, &file, 0)?
-                }
-            }
-        };
-        // SAFETY: the mapping has these words, is zero, is never unmapped, and is used as atomics only.
-        let words: &'static [AtomicU64] = unsafe { std::slice::from_raw_parts(start.cast(), words) };
+        let words = shared_words(folder, "counters", counters::words())?;
         let set = Region::create(words, 1).and_then(|region| region.claim(&format!("pid=\"{}\"", std::process::id())));
-        set.map(ProcessCounters).map_err(io::Error::other)
+        Ok(ProcessCounters { set: set.map_err(io::Error::other)?, switch: &words[counters::switch_word()] })
+    }
+
+    /// Returns whether the user has switched this process to the CPU.
+    #[inline]
+    pub(crate) fn is_switched_off(&self) -> bool {
+        // Relaxed: the word stands alone. Calls that have begun are not affected.
+        self.switch.load(Ordering::Relaxed) != 0
     }
 
     /// Adds to a counter.
     #[inline]
     pub(crate) fn add(&self, position: Position<Counters>, more: u64) {
-        self.0.add(position, more);
+        self.set.add(position, more);
     }
+}
+
+/// Maps this many words, in the new file `PID.kind` of a folder if there is one. They are zero, and stay mapped for
+/// ever.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn shared_words(folder: Option<&Path>, kind: &str, words: usize) -> io::Result<&'static [AtomicU64]> {
+    let bytes = words * size_of::<AtomicU64>();
+    let (shared, access) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let start = unsafe {
+        match folder {
+            None => mmap_anonymous(ptr::null_mut(), bytes, access, shared)?,
+            Some(folder) => {
+                let name = folder.join(format!("{}.{kind}", std::process::id()));
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = openat(CWD, name, flags, Mode::RUSR | Mode::WUSR)?;
+                ftruncate(&file, bytes as u64)?;
+                mmap(ptr::null_mut(), bytes, access, shared, &file, 0)?
+            }
+        }
+    };
+    // SAFETY: the mapping has these words, is zero, is never unmapped, and is used as atomics only.
+    Ok(unsafe { std::slice::from_raw_parts(start.cast(), words) })
 }

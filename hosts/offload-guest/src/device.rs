@@ -3,8 +3,9 @@
 
 use crate::calibration::Calibration;
 use crate::counters::ProcessCounters;
-use crate::gates::{cpu_compare, cpu_fill, cpu_move};
+use crate::gates::{NEVER, cpu_compare, cpu_fill, cpu_move};
 use crate::sites::{Site, Sites, Verdict};
+use crate::statistics::{ProcessStatistics, timed};
 use crate::traps;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -12,8 +13,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use telpher_device::{DeviceName, OpenOptions, Runner, open};
 use telpher_interpose::signals::defer;
 use telpher_metrics::Position;
-use telpher_mover::{CallResult, CpuCalls, MemoryCalls, MemoryCallsPolicy};
-use telpher_offload_wire::{Counters, Settings};
+use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCalls, MemoryCallsPolicy, Wait};
+use telpher_offload_wire::statistics::{OPERATIONS, Operation};
+use telpher_offload_wire::{Counters, Functions, Settings, WaitMethod};
 use telpher_os::Lineage;
 
 /// The device; null until it is open. It is never freed, because a thread of the program may use it at any time.
@@ -29,9 +31,11 @@ pub(crate) fn get() -> Option<&'static Device> {
 }
 
 /// Makes the device available to all calls.
-pub(crate) fn publish(device: Device) {
+pub(crate) fn publish(device: Device) -> &'static Device {
+    let device = Box::leak(Box::new(device));
     // Release: pairs with the Acquire in `get`.
-    DEVICE.store(Box::into_raw(Box::new(device)), Ordering::Release);
+    DEVICE.store(device, Ordering::Release);
+    device
 }
 
 /// Descriptors in flight at a time, over all threads. Source: chosen; a waiting thread has one.
@@ -43,7 +47,13 @@ pub(crate) struct Device {
     lineage: Lineage,
     /// What is learned about call sites; none if every call goes to the device.
     learned: Option<Learned>,
+    /// The length from which calls may go to the device, by [`Operation`].
+    thresholds: [usize; OPERATIONS],
+    /// Whether copies between overlapping ranges may go to the device.
+    copies_overlapping: bool,
     counters: ProcessCounters,
+    /// Calls by their size, if the user asks for them.
+    statistics: Option<ProcessStatistics>,
 }
 
 /// The call sites, and what separates cached data from data in memory.
@@ -58,32 +68,73 @@ impl Device {
     /// # Errors
     /// Why the device cannot be opened, as a sentence.
     pub(crate) fn open(settings: &Settings) -> Result<Option<Device>, String> {
-        let name: DeviceName = settings.device.parse().map_err(|error| telpher_os::chain(&error))?;
-        // The program must not get further threads, which its own forks would lose.
-        let opened = open(&name, OpenOptions { runner: Runner::Inline }).map_err(|error| telpher_os::chain(&error))?;
-        if opened.portals.is_empty() {
+        let mut portals = Vec::new();
+        for name in &settings.devices {
+            let name: DeviceName = name.parse().map_err(|error| telpher_os::chain(&error))?;
+            // The program must not get further threads, which its own forks would lose.
+            let options = OpenOptions { runner: Runner::Inline };
+            portals.extend(open(&name, options).map_err(|error| telpher_os::chain(&error))?.portals);
+        }
+        let has_queues = !portals.is_empty();
+        if !has_queues && !settings.statistics {
             return Ok(None);
         }
-        traps::take_over()?;
-        let counters = ProcessCounters::new(settings.folder.as_deref())
-            .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
+        if has_queues {
+            traps::take_over()?;
+        }
+        let folder = settings.folder.as_deref();
+        let counters =
+            ProcessCounters::new(folder).map_err(|error| format!("cannot create the file of its counters: {error}"))?;
+        let statistics = settings
+            .statistics
+            .then(|| ProcessStatistics::begin(folder))
+            .transpose()
+            .map_err(|error| format!("cannot count its calls by size: {error}"))?;
+        let threshold = if has_queues { usize::try_from(settings.threshold).unwrap_or(NEVER) } else { NEVER };
         let cpu = CpuCalls { copy: cpu_copy, fill: cpu_set, compare: cpu_difference };
-        let policy = MemoryCallsPolicy { threshold: settings.threshold, populate, ..MemoryCallsPolicy::default() };
-        let calls = MemoryCalls::new(opened.portals, cpu, policy, SLOTS).map_err(|error| telpher_os::chain(&error))?;
+        let calls =
+            MemoryCalls::new(portals, cpu, policy(settings), SLOTS).map_err(|error| telpher_os::chain(&error))?;
         Ok(Some(Device {
             calls,
             lineage: Lineage::current(),
             learned: settings
                 .learns
                 .then(|| Learned { sites: Box::new(Sites::new()), calibration: Calibration::measure() }),
+            thresholds: thresholds(threshold, settings.functions),
+            copies_overlapping: settings.overlapping,
             counters,
+            statistics,
         }))
+    }
+
+    /// Returns the length from which calls of an operation may go to the device.
+    #[inline]
+    pub(crate) fn threshold(&self, operation: Operation) -> usize {
+        self.thresholds[operation as usize]
+    }
+
+    /// Returns whether copies between overlapping ranges may go to the device.
+    #[inline]
+    pub(crate) fn copies_overlapping(&self) -> bool {
+        self.copies_overlapping
+    }
+
+    /// Returns the statistics, if the user asks for them.
+    #[inline]
+    pub(crate) fn statistics(&self) -> Option<&ProcessStatistics> {
+        self.statistics.as_ref()
     }
 
     /// Returns whether this process opened the device: a forked child has not.
     #[inline]
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.lineage.is_current()
+    }
+
+    /// Returns whether the user has switched this process to the CPU.
+    #[inline]
+    pub(crate) fn is_switched_off(&self) -> bool {
+        self.counters.is_switched_off()
     }
 
     /// Adds to a counter.
@@ -112,41 +163,44 @@ impl Device {
     ///
     /// # Safety
     /// As for the C library's function.
-    pub(crate) unsafe fn copy(&self, to: *mut c_void, from: *const c_void, len: usize) {
+    pub(crate) unsafe fn copy(&self, to: *mut c_void, from: *const c_void, len: usize) -> CallResult {
         let _deferred = defer();
         // SAFETY: the program's promise to `memmove`.
-        self.note(unsafe { self.calls.copy(to.cast(), from.cast(), len) });
+        self.note(unsafe { self.calls.copy(to.cast(), from.cast(), len) })
     }
 
     /// `memset`.
     ///
     /// # Safety
     /// As for the C library's function.
-    pub(crate) unsafe fn fill(&self, to: *mut c_void, byte: c_int, len: usize) {
+    pub(crate) unsafe fn fill(&self, to: *mut c_void, byte: c_int, len: usize) -> CallResult {
         let _deferred = defer();
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "memset uses the lowest byte")]
         let byte = byte as u8;
         // SAFETY: the program's promise to `memset`.
-        self.note(unsafe { self.calls.fill(to.cast(), byte, len) });
+        self.note(unsafe { self.calls.fill(to.cast(), byte, len) })
     }
 
     /// `memcmp`.
     ///
     /// # Safety
     /// As for the C library's function.
-    pub(crate) unsafe fn compare(&self, a: *const c_void, b: *const c_void, len: usize) -> c_int {
+    pub(crate) unsafe fn compare(&self, a: *const c_void, b: *const c_void, len: usize) -> (c_int, CallResult) {
         let _deferred = defer();
         // SAFETY: the program's promise to `memcmp`.
         let (difference, result) = unsafe { self.calls.compare(a.cast(), b.cast(), len) };
         self.note(result);
         // SAFETY: the difference lies in both ranges.
-        difference.map_or(0, |at| unsafe {
+        let sign = difference.map_or(0, |at| unsafe {
             let [a, b] = [a, b].map(|range| c_int::from(range.cast::<u8>().add(at).read()));
             a - b
-        })
+        });
+        (sign, result)
     }
 
-    fn note(&self, CallResult { device_bytes, cpu_bytes, retries, faults, .. }: CallResult) {
+    /// Counts the result of a call, and returns it.
+    fn note(&self, result: CallResult) -> CallResult {
+        let CallResult { device_bytes, cpu_bytes, retries, faults } = result;
         self.count(Counters::AT.device_bytes, device_bytes);
         self.count(Counters::AT.cpu_bytes, cpu_bytes);
         if retries > 0 {
@@ -155,25 +209,59 @@ impl Device {
         if faults > 0 {
             self.count(Counters::AT.faults, faults.into());
         }
+        result
+    }
+}
+
+/// Returns the length from which calls may go to the device, by [`Operation`].
+fn thresholds(threshold: usize, functions: Functions) -> [usize; OPERATIONS] {
+    let Functions { memcpy, memmove, memset, memcmp } = functions;
+    let mut thresholds = [NEVER; OPERATIONS];
+    for (operation, is_selected) in
+        [(Operation::Set, memset), (Operation::Copy, memcpy), (Operation::Move, memmove), (Operation::Compare, memcmp)]
+    {
+        if is_selected {
+            thresholds[operation as usize] = threshold;
+        }
+    }
+    thresholds
+}
+
+/// Returns the mover's policy for these settings.
+fn policy(settings: &Settings) -> MemoryCallsPolicy {
+    let wait = settings.wait.map_or_else(Wait::default, |method| match method {
+        WaitMethod::Poll => Wait::Pause,
+        WaitMethod::Yield => Wait::Yield { pauses: 0 },
+        WaitMethod::Timed(interval) => Wait::Timed { interval },
+        WaitMethod::Monitor(at_most) => Wait::Monitor { at_most },
+    });
+    MemoryCallsPolicy {
+        hint: if settings.results_in_cache { Hint::Cache } else { Hint::Memory },
+        wait,
+        threshold: settings.threshold,
+        populate,
+        ..MemoryCallsPolicy::default()
     }
 }
 
 /// The C library's `memmove`.
 unsafe fn cpu_copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's promise.
-    unsafe { cpu_move(to.cast(), from.cast(), len) };
+    timed(|| unsafe { cpu_move(to.cast(), from.cast(), len) });
 }
 
 /// The C library's `memset`.
 unsafe fn cpu_set(to: *mut u8, byte: u8, len: usize) {
     // SAFETY: the caller's promise.
-    unsafe { cpu_fill(to.cast(), byte.into(), len) };
+    timed(|| unsafe { cpu_fill(to.cast(), byte.into(), len) });
 }
 
 /// Finds the first difference with the C library's `memcmp`, which returns its sign only.
 unsafe fn cpu_difference(a: *const u8, b: *const u8, len: usize) -> Option<usize> {
-    // SAFETY: the caller's promise, for every part of the ranges.
-    let differ = |start: usize, len: usize| unsafe { cpu_compare(a.add(start).cast(), b.add(start).cast(), len) != 0 };
+    let differ = |start: usize, len: usize| {
+        // SAFETY: the caller's promise, for every part of the ranges.
+        timed(|| unsafe { cpu_compare(a.add(start).cast(), b.add(start).cast(), len) != 0 })
+    };
     if !differ(0, len) {
         return None;
     }

@@ -71,7 +71,8 @@ impl Gate {
     }
 }
 
-/// `memcpy`. Its ranges may overlap: old programs do that, and glibc executes it as `memmove` on today's processors.
+/// `memcpy`. Its ranges may overlap as those of `memmove`: old programs rely on it, and glibc executes both by the same
+/// code on today's processors.
 pub(crate) static COPY: Gate = Gate::new(own_move as *mut c_void);
 /// `memmove`, `bcopy`.
 pub(crate) static MOVE: Gate = Gate::new(own_move as *mut c_void);

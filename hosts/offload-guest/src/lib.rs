@@ -15,6 +15,7 @@
 //! traps     faults of a modelled device; the program's signal handlers wait while a device works
 //! symbols   the C library's functions for signals
 //! counters  what the process counts, in a file that others read
+//! statistics  calls by their size, in another file, if the user asks for them
 //! record    recording instead of offloading
 //! refusal   processes whose calls stay with the CPU
 //! exec      loads this library into executed programs as well
@@ -33,6 +34,7 @@ mod record;
 mod refusal;
 mod sites;
 mod start;
+mod statistics;
 mod symbols;
 mod thread;
 mod traps;

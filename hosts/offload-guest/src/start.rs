@@ -6,12 +6,13 @@
 
 use crate::calls;
 use crate::device::{self, Device};
-use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END, NEVER};
+use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END};
 use crate::record;
 use crate::refusal::{self, Refusal};
 use std::ffi::{CStr, c_void};
 use telpher_interpose::preload::{Original, variable};
-use telpher_offload_wire::{Functions, RECORD_VARIABLE, Settings, VARIABLE};
+use telpher_offload_wire::statistics::Operation;
+use telpher_offload_wire::{RECORD_VARIABLE, Settings, VARIABLE};
 
 telpher_interpose::start_and_end!(begin, end);
 
@@ -51,30 +52,24 @@ extern "C" fn begin() {
         Some(Refusal::Told(why)) => return say(&why),
     }
     match Device::open(&settings) {
-        Ok(Some(device)) => {
-            device::publish(device);
-            open_gates(&settings);
-        }
+        Ok(Some(device)) => open_gates(device::publish(device)),
         // The CPU executes everything.
         Ok(None) => {}
         Err(why) => say(&why),
     }
 }
 
-/// Lets long calls reach the device.
-fn open_gates(settings: &Settings) {
-    let threshold = usize::try_from(settings.threshold).unwrap_or(NEVER);
-    let Functions { copy, fill, compare } = settings.functions;
-    for (gate, wanted, long) in [
-        (&COPY, copy, calls::move_long as *mut c_void),
-        (&MOVE, copy, calls::move_long as *mut c_void),
-        (&MOVE_TO_END, copy, calls::move_to_end_long as *mut c_void),
-        (&FILL, fill, calls::fill_long as *mut c_void),
-        (&COMPARE, compare, calls::compare_long as *mut c_void),
-    ] {
-        if wanted {
-            gate.divert_long(threshold, long);
-        }
+/// Lets long calls reach the device, and all calls the statistics if the user asks for them.
+fn open_gates(device: &Device) {
+    let gates = [
+        (&COPY, Operation::Copy, calls::copy_long as *mut c_void),
+        (&MOVE_TO_END, Operation::Copy, calls::copy_to_end_long as *mut c_void),
+        (&MOVE, Operation::Move, calls::move_long as *mut c_void),
+        (&FILL, Operation::Set, calls::fill_long as *mut c_void),
+        (&COMPARE, Operation::Compare, calls::compare_long as *mut c_void),
+    ];
+    for (gate, operation, long) in gates {
+        gate.divert_long(if device.statistics().is_some() { 0 } else { device.threshold(operation) }, long);
     }
 }
 
@@ -87,4 +82,9 @@ fn say(why: &str) {
 extern "C" fn end() {
     record::end();
     GATES.iter().for_each(|(gate, _)| gate.close());
+    if let Some(device) = device::get().filter(|device| device.is_of_this_process())
+        && let Some(statistics) = device.statistics()
+    {
+        statistics.end();
+    }
 }

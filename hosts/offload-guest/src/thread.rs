@@ -9,7 +9,9 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Defines a word of each thread, zero in a new thread, and the function that returns it.
 macro_rules! thread_word {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident: $type:ty) => {
+        const _: () = assert!(size_of::<$type>() == 8);
+
         // Initial-exec: the offset from the thread pointer is known when the library is loaded with the program.
         std::arch::global_asm!(
             concat!(".section .tbss.", stringify!($name), ", \"awT\", @nobits"),
@@ -25,8 +27,8 @@ macro_rules! thread_word {
 
         $(#[$doc])*
         #[inline]
-        fn $name() -> &'static std::cell::Cell<usize> {
-            let address: *const std::cell::Cell<usize>;
+        fn $name() -> &'static std::cell::Cell<$type> {
+            let address: *const std::cell::Cell<$type>;
             // SAFETY: reads the thread pointer and the offset of the word, which the dynamic linker has written.
             unsafe {
                 std::arch::asm!(
@@ -45,8 +47,20 @@ pub(crate) use thread_word;
 
 thread_word!(
     /// Returns the word of this thread: the stack address of the long call that runs, or 0 if none does.
-    telpher_offload_frame
+    telpher_offload_frame: usize
 );
+
+thread_word!(
+    /// Returns the word of this thread: the ticks that the CPU worked on the current call, if calls are counted by
+    /// size.
+    telpher_offload_cpu_ticks: u64
+);
+
+/// Ticks that the CPU worked on the current call of this thread.
+#[inline]
+pub(crate) fn cpu_ticks() -> &'static Cell<u64> {
+    telpher_offload_cpu_ticks()
+}
 
 /// While this value lives, this thread is inside a long call.
 #[derive(Debug)]

@@ -1,6 +1,20 @@
-//! What a process counts.
+//! The file `PID.counters`: what a process counts, and behind it one word by which other processes switch it.
 
-use telpher_metrics::metrics;
+use telpher_metrics::{Region, metrics};
+
+/// Words of the file.
+#[must_use]
+pub fn words() -> usize {
+    switch_word() + 1
+}
+
+/// The word that decides whether calls may go to the device: 0 if they may. It has a cache line of its own, because
+/// counters change all the time.
+#[must_use]
+pub fn switch_word() -> usize {
+    // Source: 128 bytes; x86 prefetches lines in pairs.
+    Region::<Counters>::words(1).next_multiple_of(16)
+}
 
 /// The help of calls by what became of them.
 const CALLS: &str = "Calls of at least the threshold, by what became of them.";
@@ -18,6 +32,10 @@ metrics! {
         pub timed: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: timed"] => CALLS,
         /// Calls that the CPU executed because a long call was under way in the same thread.
         pub nested: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: inside another call"] => CALLS,
+        /// Calls that the CPU executed because the user has switched the process to the CPU.
+        pub switched_off: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: switched off"] => CALLS,
+        /// Copies between overlapping ranges that stayed with the CPU because the user wants it so.
+        pub overlapping: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: overlapping ranges"] => CALLS,
         /// Calls in a process that was forked from the one that opened the device.
         pub forked: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: forked child"] => CALLS,
         /// Bytes that the device copied, filled or compared.

@@ -6,16 +6,18 @@
 //! settings   what a process reads from its environment, to offload its calls
 //! record     the same, to record them
 //! counters   what it counts, in a file that other processes read
+//! statistics its calls by size, in another file, if the user asks for them
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod counters;
 pub mod record;
 pub mod settings;
+pub mod statistics;
 
 pub use counters::Counters;
 pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves, RecordedMachine};
-pub use settings::{Functions, Settings, SettingsError, VARIABLE};
+pub use settings::{Functions, Settings, SettingsError, VARIABLE, WaitMethod};
 
 /// The version of the settings; it changes with every change. Settings of another version are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;

@@ -1,7 +1,7 @@
 //! The settings of a process that records its calls instead of offloading them.
 
 use crate::VERSION;
-use crate::settings::{SettingsError, parse};
+use crate::settings::SettingsError;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use telpher_recording::CurvePoint;
@@ -85,7 +85,16 @@ impl RecordSettings {
     /// # Errors
     /// [`SettingsError`]: not valid settings, or of another version.
     pub fn from_value(value: &str) -> Result<RecordSettings, SettingsError> {
-        parse(RECORD_VARIABLE, value)
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let words = |error: serde_json::Error| SettingsError::Words(RECORD_VARIABLE, error.to_string());
+        let Version { version } = serde_json::from_str(value).map_err(words)?;
+        if version != VERSION {
+            return Err(SettingsError::Version(RECORD_VARIABLE, version));
+        }
+        serde_json::from_str(value).map_err(words)
     }
 }
 

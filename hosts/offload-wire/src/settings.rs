@@ -1,41 +1,95 @@
-//! The settings that a process reads from its environment.
+//! The settings that a process reads from its environment, and their text.
+//!
+//! ```text
+//! version=2,device=hw:wq0.0+hw:wq2.0,threshold=16384,functions=memcpy+memmove,…
+//! ```
+//!
+//! The text has no blanks, quotes, dollar or per cent signs. So it needs no quoting in a shell, in systemd's
+//! `Environment=` and `EnvironmentFile=`, and in container tools' lists of variables. Every other byte of a path is
+//! written as `@` and two hexadecimal digits.
 
 use crate::VERSION;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// The variable with the settings, as JSON.
+/// The variable with the settings.
 pub const VARIABLE: &str = "TELPHER_OFFLOAD";
 
 /// The functions whose calls may go to the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Functions {
-    /// `memcpy`, `memmove`, `mempcpy`, `bcopy`.
-    pub copy: bool,
+    /// `memcpy`, `mempcpy`.
+    pub memcpy: bool,
+    /// `memmove`, `bcopy`.
+    pub memmove: bool,
     /// `memset`.
-    pub fill: bool,
+    pub memset: bool,
     /// `memcmp`, `bcmp`.
-    pub compare: bool,
+    pub memcmp: bool,
+}
+
+impl Functions {
+    /// No function.
+    pub const NONE: Functions = Functions { memcpy: false, memmove: false, memset: false, memcmp: false };
+
+    /// Selects a function by its name. Returns false for an unknown name.
+    pub fn select(&mut self, name: &str) -> bool {
+        match name {
+            "memcpy" => self.memcpy = true,
+            "memmove" => self.memmove = true,
+            "memset" => self.memset = true,
+            "memcmp" => self.memcmp = true,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Returns the names of the selected functions.
+    fn names(self) -> Vec<&'static str> {
+        let all =
+            [(self.memcpy, "memcpy"), (self.memmove, "memmove"), (self.memset, "memset"), (self.memcmp, "memcmp")];
+        all.into_iter().filter(|(selected, _)| *selected).map(|(_, name)| name).collect()
+    }
+}
+
+/// How a thread waits for the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitMethod {
+    /// It looks again and again, with a PAUSE between.
+    Poll,
+    /// It lets other threads run between looks.
+    Yield,
+    /// It sleeps lightly between looks (TPAUSE), each time for this long.
+    Timed(Duration),
+    /// It sleeps lightly until the device writes (UMWAIT), each time at most for this long.
+    Monitor(Duration),
 }
 
 /// How the calls of each process are executed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// [`VERSION`].
     pub version: u32,
     /// The absolute path of the folder for the counters; without it nothing is written.
     pub folder: Option<PathBuf>,
-    /// The device: `model:…`, `hw:…`, `all`, `cpu`.
-    pub device: String,
+    /// The devices: each is `model:…`, `hw:…`, `all` or `cpu`. Calls use the queues of all of them in turn.
+    pub devices: Vec<String>,
     /// Shorter calls stay with the C library; bytes.
     pub threshold: u64,
     /// The functions whose calls may go to the device.
     pub functions: Functions,
+    /// Whether copies between overlapping ranges may go to the device.
+    pub overlapping: bool,
+    /// Whether the device writes its results into the cache; otherwise into memory.
+    pub results_in_cache: bool,
+    /// How a thread waits; without it, as the mover's default.
+    pub wait: Option<WaitMethod>,
     /// Whether calls of sites whose data is in the cache stay with the CPU.
     pub learns: bool,
+    /// Whether every call is counted by its size, as Intel's DTO does.
+    pub statistics: bool,
     /// Whether programs that the program executes are offloaded as well, whatever environment they get.
     pub follow: bool,
 }
@@ -47,13 +101,17 @@ impl Settings {
         Settings {
             version: VERSION,
             folder: None,
-            device: device.into(),
+            devices: vec![device.into()],
             // Source: a copy of cold data by one core takes as long as by a DSA from 8 to 16 KiB on (DTO's README,
             // table of latencies, compared with cold copies measured on an EPYC).
             threshold: 16 << 10,
             // A program rarely compares long ranges, and most long fills are the first touch of fresh pages.
-            functions: Functions { copy: true, fill: false, compare: false },
+            functions: Functions { memcpy: true, memmove: true, ..Functions::NONE },
+            overlapping: true,
+            results_in_cache: true,
+            wait: None,
             learns: true,
+            statistics: false,
             follow: true,
         }
     }
@@ -61,7 +119,22 @@ impl Settings {
     /// Returns the variable's value.
     #[must_use]
     pub fn to_value(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        let list = |words: &[String]| words.iter().map(|word| escaped(word.as_ref())).collect::<Vec<_>>().join("+");
+        let flag = |set: bool| if set { "1" } else { "0" }.to_owned();
+        let mut settings = vec![
+            ("version", self.version.to_string()),
+            ("device", list(&self.devices)),
+            ("threshold", self.threshold.to_string()),
+            ("functions", self.functions.names().join("+")),
+            ("overlapping", flag(self.overlapping)),
+            ("cache", flag(self.results_in_cache)),
+            ("learn", flag(self.learns)),
+            ("statistics", flag(self.statistics)),
+            ("follow", flag(self.follow)),
+        ];
+        settings.extend(self.wait.map(|wait| ("wait", wait.to_word())));
+        settings.extend(self.folder.as_ref().map(|folder| ("folder", escaped(folder.as_os_str()))));
+        settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
     }
 
     /// Reads the variable's value.
@@ -69,22 +142,101 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`]: not valid settings, or of another version.
     pub fn from_value(value: &str) -> Result<Settings, SettingsError> {
-        parse(VARIABLE, value)
+        let mut words = value.split(',');
+        let version = words.next().and_then(|word| word.strip_prefix("version="));
+        let version = version.and_then(|version| version.parse().ok());
+        match version.ok_or_else(|| SettingsError::Words(VARIABLE, "it does not begin with version=".into()))? {
+            VERSION => {}
+            version => return Err(SettingsError::Version(VARIABLE, version)),
+        }
+        let mut settings = Settings { devices: Vec::new(), ..Settings::new("") };
+        for word in words {
+            settings.set(word).ok_or_else(|| SettingsError::Words(VARIABLE, word.into()))?;
+        }
+        if settings.devices.is_empty() {
+            return Err(SettingsError::Words(VARIABLE, "it names no device".into()));
+        }
+        Ok(settings)
+    }
+
+    /// Applies one setting of the text; `None` if it is invalid.
+    fn set(&mut self, word: &str) -> Option<()> {
+        let flag = |text: &str| match text {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        };
+        let (name, value) = word.split_once('=')?;
+        match name {
+            "device" => {
+                let names = value.split('+').map(|name| unescaped(name)?.into_string().ok());
+                self.devices = names.collect::<Option<_>>()?;
+            }
+            "threshold" => self.threshold = value.parse().ok()?,
+            "functions" => {
+                self.functions = Functions::NONE;
+                let mut names = value.split('+').filter(|name| !name.is_empty());
+                if !names.all(|name| self.functions.select(name)) {
+                    return None;
+                }
+            }
+            "overlapping" => self.overlapping = flag(value)?,
+            "cache" => self.results_in_cache = flag(value)?,
+            "learn" => self.learns = flag(value)?,
+            "statistics" => self.statistics = flag(value)?,
+            "follow" => self.follow = flag(value)?,
+            "wait" => self.wait = Some(WaitMethod::from_word(value)?),
+            "folder" => self.folder = Some(unescaped(value)?.into()),
+            _ => return None,
+        }
+        Some(())
     }
 }
 
-/// Reads the value of a variable.
-pub(crate) fn parse<T: DeserializeOwned>(variable: &'static str, value: &str) -> Result<T, SettingsError> {
-    #[derive(Deserialize)]
-    struct Version {
-        version: u32,
+impl WaitMethod {
+    fn to_word(self) -> String {
+        match self {
+            WaitMethod::Poll => "poll".into(),
+            WaitMethod::Yield => "yield".into(),
+            WaitMethod::Timed(interval) => format!("timed:{}", interval.as_nanos()),
+            WaitMethod::Monitor(at_most) => format!("monitor:{}", at_most.as_nanos()),
+        }
     }
-    let words = |error: serde_json::Error| SettingsError::Words(variable, error.to_string());
-    let Version { version } = serde_json::from_str(value).map_err(words)?;
-    if version != VERSION {
-        return Err(SettingsError::Version(variable, version));
+
+    fn from_word(word: &str) -> Option<WaitMethod> {
+        let nanoseconds = |digits: &str| digits.parse().ok().map(Duration::from_nanos);
+        match word.split_once(':') {
+            None if word == "poll" => Some(WaitMethod::Poll),
+            None if word == "yield" => Some(WaitMethod::Yield),
+            Some(("timed", digits)) => nanoseconds(digits).map(WaitMethod::Timed),
+            Some(("monitor", digits)) => nanoseconds(digits).map(WaitMethod::Monitor),
+            _ => None,
+        }
     }
-    serde_json::from_str(value).map_err(words)
+}
+
+/// Returns a text in the characters that need no quoting.
+fn escaped(text: &OsStr) -> String {
+    let mut out = String::new();
+    for byte in text.as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b':' | b'_' | b'-' => out.push(char::from(*byte)),
+            other => out.push_str(&format!("@{other:02x}")),
+        }
+    }
+    out
+}
+
+/// Reverses [`escaped`]; `None` if the text is damaged.
+fn unescaped(text: &str) -> Option<OsString> {
+    let mut parts = text.split('@');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    Some(OsString::from_vec(bytes))
 }
 
 /// Why a variable's value is not valid settings.
@@ -116,14 +268,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn settings_are_read_as_they_were_written() {
+        let plain = Settings::new("cpu");
+        let all = Settings {
+            folder: Some(OsString::from_vec(b"/run/a b,c=\"d\"+%\xff".to_vec()).into()),
+            devices: vec!["hw:wq0.0".into(), "model:./my devices.json".into()],
+            threshold: u64::MAX,
+            functions: Functions { memset: true, memcmp: true, ..Functions::NONE },
+            overlapping: false,
+            results_in_cache: false,
+            wait: Some(WaitMethod::Monitor(Duration::from_nanos(1234))),
+            learns: false,
+            statistics: true,
+            follow: false,
+            ..plain.clone()
+        };
+        let waits = [WaitMethod::Poll, WaitMethod::Yield, WaitMethod::Timed(Duration::from_micros(7))];
+        let waits = waits.map(|wait| Settings { wait: Some(wait), functions: Functions::NONE, ..plain.clone() });
+        for settings in [plain, all].into_iter().chain(waits) {
+            let value = settings.to_value();
+            assert!(value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\$%;`(){}".contains(&byte)), "{value}");
+            assert_eq!(Settings::from_value(&value), Ok(settings), "{value}");
+        }
+    }
+
+    #[test]
     fn invalid_settings_are_refused_with_a_reason() {
-        assert!(matches!(Settings::from_value(""), Err(SettingsError::Words(..))));
-        let mut settings = Settings::new("cpu");
-        assert_eq!(Settings::from_value(&settings.to_value()), Ok(settings.clone()));
-        settings.version = 7;
-        let refused = Settings::from_value(&settings.to_value()).unwrap_err();
-        assert_eq!(refused, SettingsError::Version(VARIABLE, 7));
-        let unknown = format!("{{\"version\":{VERSION},\"colour\":1}}");
-        assert!(Settings::from_value(&unknown).unwrap_err().to_string().contains("colour"));
+        for wrong in ["", "{}", "device=cpu", "version=x"] {
+            assert!(matches!(Settings::from_value(wrong), Err(SettingsError::Words(..))), "{wrong}");
+        }
+        let other = Settings { version: 7, ..Settings::new("cpu") };
+        assert_eq!(Settings::from_value(&other.to_value()), Err(SettingsError::Version(VARIABLE, 7)));
+        let damaged =
+            ["colour=1", "threshold=", "learn=2", "functions=strcpy", "wait=poll:1", "device=@4", "folder=@xx"];
+        for word in damaged {
+            let refused = Settings::from_value(&format!("version={VERSION},device=cpu,{word}")).unwrap_err();
+            assert!(refused.to_string().ends_with(word), "{refused}");
+        }
+        assert!(Settings::from_value(&format!("version={VERSION}")).unwrap_err().to_string().contains("no device"));
     }
 }

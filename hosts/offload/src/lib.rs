@@ -3,13 +3,23 @@
 //! # Map
 //!
 //! ```text
+//! dto       the variables of Intel's DTO, read as settings
+//! variables what a program's environment needs that is started without this command
 //! run ──► telpher-launch: the program, with telpher-offload-guest preloaded
-//!          telpher-offload-guest ──► folder/PID.counters ──► processes, while the program runs and when it has ended
+//!          telpher-offload-guest ──► folder/PID.counters, PID.statistics
+//!                                           └──► processes, while the program runs and when it has ended
+//! switch ──► folder/PID.counters: its calls go to the device or stay with the CPU
 //! ```
 #![forbid(unsafe_code)]
 
+mod dto;
 mod processes;
 mod run;
+mod switch;
+mod variables;
 
-pub use processes::{Process, processes};
-pub use run::{OffloadError, RunOptions, run};
+pub use dto::{DtoVariables, read_dto_variables};
+pub use processes::{Process, ProcessStatistics, processes, running, statistics};
+pub use run::{Finished, OffloadError, RunOptions, run};
+pub use switch::{SwitchError, switch};
+pub use variables::variables;

@@ -1,6 +1,6 @@
 //! Runs one program to its end.
 
-use crate::processes::{Process, processes};
+use crate::processes::{Process, ProcessStatistics, processes, statistics};
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
@@ -53,20 +53,25 @@ pub struct RunOptions {
     pub grace: Duration,
 }
 
-/// Runs the program to its end, with a remark before if no device will be used. Returns its exit code (128 + N if
-/// signal N ended it) and what each process has counted.
+/// A run that has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finished {
+    /// The program's exit code; 128 + N if signal N ended it.
+    pub code: u8,
+    /// What each process has counted.
+    pub processes: Vec<Process>,
+    /// The calls of each process by their size, if the settings ask for them.
+    pub statistics: Vec<ProcessStatistics>,
+}
+
+/// Runs the program to its end, with a remark before if no device will be used.
 ///
 /// # Errors
 /// If it cannot be run so, or the counters cannot be read.
-pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<(u8, Vec<Process>), OffloadError> {
-    let device: DeviceName = run.settings.device.parse()?;
-    // Opened here to tell now why it cannot be, and closed again: each process opens it for itself.
-    let opened = open(&device, OpenOptions::default())
-        .map_err(|source| OffloadError::Open { name: device.to_string(), source: Box::new(source) })?;
-    if opened.portals.is_empty() && device != DeviceName::Cpu {
+pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<Finished, OffloadError> {
+    if !check_devices(&run.settings)? {
         remark("this user can use no hardware queue, so the CPU executes everything; `telpher list` says why");
     }
-    drop(opened);
     let user = UserDirectory::open()?;
     let folder = RunDirectory::create(&user, RunKind::Offload)?;
     let settings = Settings { folder: Some(folder.path().into()), ..run.settings.clone() };
@@ -79,5 +84,21 @@ pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<(u8, Vec<Proce
         grace: run.grace,
     };
     let code = preloaded.run(&user)?;
-    Ok((code, processes(folder.path()).map_err(OffloadError::Counters)?))
+    let counted = || Ok((processes(folder.path())?, statistics(folder.path())?));
+    let (processes, statistics) = counted().map_err(OffloadError::Counters)?;
+    Ok(Finished { code, processes, statistics })
+}
+
+/// Opens the devices to learn now why they cannot be opened, and closes them again: each process opens them for itself.
+/// Returns false if they have no queue, although the user wants one.
+fn check_devices(settings: &Settings) -> Result<bool, OffloadError> {
+    let (mut queues, mut is_wanted) = (0, false);
+    for name in &settings.devices {
+        let device: DeviceName = name.parse()?;
+        let opened = open(&device, OpenOptions::default())
+            .map_err(|source| OffloadError::Open { name: device.to_string(), source: Box::new(source) })?;
+        queues += opened.portals.len();
+        is_wanted |= device != DeviceName::Cpu;
+    }
+    Ok(queues > 0 || !is_wanted)
 }

@@ -1,8 +1,10 @@
 //! Options of `telpher offload`.
 
+use super::output::Updates;
 use super::program::ProgramArgs;
 use super::values::{ValueError, parse_data};
-use clap::Args;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 use telpher_offload_wire::Functions;
 
 /// Let a device execute the long memory copies of an unmodified program.
@@ -15,51 +17,142 @@ use telpher_offload_wire::Functions;
 /// The exit code is the program's own; 128 + N if signal N ended it, 127 if the program does not exist, 126 if it
 /// cannot be run here (static and setuid programs load no library), 125 if the device cannot be opened. A summary is
 /// printed to standard error at the end. Go programs and Java's own copies do not call these functions.
+///
+/// The variables of Intel's DTO (DTO_MIN_BYTES, DTO_WQ_LIST and so on) are read as well. An option of this command wins
+/// over the variable. A warning lists those that DTO reads otherwise than it documents, and those without counterpart.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    mut_arg("program", |program| program.required(false).required_unless_present("print_env")),
+    after_help = "\
 Examples:
   telpher offload -- PROGRAM                        hardware queues of this user
   telpher offload --device model:spr -- PROGRAM     a modelled device
   telpher offload --threshold 4k --always -- PROGRAM
-  telpher offload --function copy,fill -- PROGRAM
-  telpher offload -f json -o offload.json -- PROGRAM")]
+  telpher offload --function copy,memset -- PROGRAM
+  telpher offload --stats dto -o calls.txt -- PROGRAM
+  telpher offload -f json -o offload.json -- PROGRAM
+  telpher offload --print-env --device all          for systemd and containers
+  telpher offload top                               what runs now
+  telpher offload off 4711                          the CPU executes its calls"
+)]
 pub(crate) struct Offload {
-    /// Device that executes long calls: model:spr, model:FILE, hw:wqM.N, all hardware queues, or cpu.
+    #[command(subcommand)]
+    pub(crate) kind: Option<OffloadKind>,
+    /// Device that executes long calls: model:spr, model:FILE, hw:wqM.N, all hardware queues, or cpu; may be repeated
+    /// [default: all].
     #[arg(
         short,
         long,
         help_heading = "Device",
         value_name = "DEV",
-        default_value = "all",
         value_parser = super::values::parse_device
     )]
-    pub(crate) device: String,
-    /// Shorter calls stay with the CPU.
-    #[arg(long, help_heading = "Calls", value_name = "BYTES", default_value = "16k", value_parser = parse_data)]
-    pub(crate) threshold: u64,
-    /// Functions that are offloaded: copy, fill, compare.
-    #[arg(long, help_heading = "Calls", value_name = "LIST", default_value = "copy", value_parser = parse_functions)]
-    pub(crate) function: Functions,
+    pub(crate) device: Vec<String>,
+    /// Shorter calls stay with the CPU [default: 16k].
+    #[arg(long, help_heading = "Calls", value_name = "BYTES", value_parser = parse_data)]
+    pub(crate) threshold: Option<u64>,
+    /// Functions that are offloaded: memcpy, memmove, memset, memcmp; copy is the first two [default: copy].
+    #[arg(long, help_heading = "Calls", value_name = "LIST", value_parser = parse_functions)]
+    pub(crate) function: Option<Functions>,
     /// Offload every call from the threshold on, whether its data is in the caches or not.
     #[arg(long, help_heading = "Calls")]
     pub(crate) always: bool,
     /// Do not offload programs that are started with another LD_PRELOAD or an empty environment.
     #[arg(long, help_heading = "Program")]
     pub(crate) no_follow: bool,
+    /// Statistics at the end: a summary, or the table of Intel's DTO, which counts every call [default: summary].
+    #[arg(long, help_heading = "Output", value_enum)]
+    pub(crate) stats: Option<StatsArg>,
+    /// Print the variables with which a program is offloaded wherever it is started, and run nothing.
+    #[arg(long, help_heading = "Program", conflicts_with = "program")]
+    pub(crate) print_env: bool,
+    /// Write the library to this file for the printed variables [default: a file in the user's cache directory].
+    #[arg(long, help_heading = "Program", value_name = "FILE", requires = "print_env")]
+    pub(crate) library_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: ProgramArgs,
 }
 
+// Without a subcommand, a program is run. No doc comment: the help text is at the subcommand.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OffloadKind {
+    Top(OffloadTop),
+    /// Keep the long calls of a running process on the CPU, until `telpher offload on PID`.
+    ///
+    /// It applies to calls that begin after this command has returned. Calls that the device executes then end there.
+    Off(OffloadPid),
+    /// Let the long calls of a process go to the device again.
+    On(OffloadPid),
+}
+
+/// A process.
+#[derive(Debug, Args)]
+pub(crate) struct OffloadPid {
+    /// The process, as `telpher offload top` shows it.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+}
+
+/// Show the processes under `telpher offload`.
+///
+/// For every process: its long calls and their bytes by device and CPU, page faults of the device, refusals of full
+/// queues, and whether it is switched to the CPU. Shows this user's processes, and updates every second until Ctrl-C.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher offload top
+  telpher offload top 4711 4712 --every 0.2 --count 50
+  telpher offload top --once --format json")]
+pub(crate) struct OffloadTop {
+    /// Show only these processes.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Vec<u32>,
+    #[command(flatten)]
+    pub(crate) updates: Updates,
+}
+
+/// Statistics at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum StatsArg {
+    /// One line for each process.
+    Summary,
+    /// DTO's table of calls by size, for each process.
+    Dto,
+}
+
 /// Reads a list of functions.
 fn parse_functions(text: &str) -> Result<Functions, ValueError> {
-    let mut functions = Functions { copy: false, fill: false, compare: false };
+    let mut functions = Functions::NONE;
     for name in text.split(',') {
-        match name {
-            "copy" => functions.copy = true,
-            "fill" => functions.fill = true,
-            "compare" => functions.compare = true,
-            _ => return Err(ValueError(format!("'{name}' is not a function; use copy, fill, compare"))),
+        let is_known = match name {
+            "copy" => functions.select("memcpy") && functions.select("memmove"),
+            "fill" => functions.select("memset"),
+            "compare" => functions.select("memcmp"),
+            _ => functions.select(name),
+        };
+        if !is_known {
+            let known = "copy (memcpy and memmove), memcpy, memmove, memset (or fill), memcmp (or compare)";
+            return Err(ValueError(format!("'{name}' is not a function; use {known}")));
         }
     }
     Ok(functions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_have_the_names_of_c_and_of_operations() {
+        let of = |text: &str| {
+            parse_functions(text).map(|Functions { memcpy, memmove, memset, memcmp }| [memcpy, memmove, memset, memcmp])
+        };
+        assert_eq!(of("copy"), Ok([true, true, false, false]));
+        assert_eq!(of("memcpy,memset"), Ok([true, false, true, false]));
+        assert_eq!((of("fill"), of("compare")), (of("memset"), of("memcmp")));
+        assert_eq!(of("memmove,memcmp"), Ok([false, true, false, true]));
+        assert!(of("strcpy").is_err() && of("").is_err() && of("copy,").is_err());
+    }
 }

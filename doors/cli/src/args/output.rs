@@ -30,6 +30,23 @@ pub(crate) struct Output {
     pub(crate) no_html: bool,
 }
 
+/// How often a view of running programs is updated, and where it goes.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Updates")]
+pub(crate) struct Updates {
+    /// Seconds between two updates.
+    #[arg(long, alias = "interval", value_name = "S", default_value = "1", value_parser = super::values::parse_seconds)]
+    pub(crate) every: f64,
+    /// Updates before the command ends [default: until no process is left].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Print once and exit.
+    #[arg(long, conflicts_with = "count")]
+    pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
+}
+
 /// Format of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Format {

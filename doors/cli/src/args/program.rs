@@ -17,7 +17,7 @@ pub(crate) struct ProgramArgs {
     quiet: bool,
     /// Format of the summary.
     #[arg(short, long, help_heading = "Output", value_enum, default_value_t = Format::Table)]
-    format: Format,
+    pub(crate) format: Format,
     /// Write the summary to this file instead of standard error.
     #[arg(short, long, help_heading = "Output", value_name = "FILE")]
     output: Option<PathBuf>,
@@ -89,11 +89,24 @@ impl ProgramArgs {
             Format::Json => serde_json::to_string_pretty(result).expect("results are plain data") + "\n",
             Format::Csv => csv(),
         };
+        self.deliver(&summary)
+    }
+
+    /// Prints a text at the end, or writes it to the file.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn deliver(&self, text: &str) -> Result<(), WriteError> {
         match &self.output {
-            Some(path) => write(path, &summary)?,
+            Some(path) => write(path, text)?,
             None if self.quiet => {}
-            None => eprint!("{summary}"),
+            None => eprint!("{text}"),
         }
         Ok(())
+    }
+
+    /// Returns the file that the user names for what is printed.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.output.as_deref()
     }
 }

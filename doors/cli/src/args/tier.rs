@@ -1,8 +1,8 @@
 //! Options of `telpher tier`.
 
-use super::output::Printed;
+use super::output::Updates;
 use super::program::ProgramArgs;
-use super::values::{ValueError, parse_data, parse_seconds};
+use super::values::{ValueError, parse_data};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use telpher_tier_run::TierChoice;
@@ -131,14 +131,8 @@ pub(crate) struct TierTop {
     /// Show only this process.
     #[arg(value_name = "PID")]
     pub(crate) pid: Option<u32>,
-    /// Seconds between two updates.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
-    pub(crate) every: f64,
-    /// Print once and exit.
-    #[arg(long)]
-    pub(crate) once: bool,
     #[command(flatten)]
-    pub(crate) printed: Printed,
+    pub(crate) updates: Updates,
 }
 
 /// Reads a tier as given on the command line: `NAME[@NODE][=SIZE]`.

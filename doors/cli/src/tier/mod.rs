@@ -3,14 +3,12 @@
 mod state;
 
 use crate::args::program::{WriteError, check_writable, write};
-use crate::args::{Format, MechanismArg, SourceArg, TierRun, TierTop};
-use crate::log;
-use std::io::IsTerminal;
+use crate::args::{MechanismArg, SourceArg, TierRun, TierTop};
+use crate::{live, log};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 use telpher_launch::{RunDirectory, RunKind};
-use telpher_report::deliver::{DeliverError, write_result};
+use telpher_report::deliver::DeliverError;
 use telpher_report::tier::tables as report;
 use telpher_tier::{Mechanism, SourceKind};
 use telpher_tier_run::{RunOptions, TierError};
@@ -109,36 +107,14 @@ fn of(pid: Option<u32>) -> String {
     pid.map_or(String::new(), |pid| format!(", or none that is process {pid}"))
 }
 
-/// Clears the screen and moves the cursor to its upper left corner. Source: ECMA-48, CUP, ED.
-const CLEAR: &str = "\x1b[H\x1b[2J";
-
 /// Shows the processes under `telpher tier run` until none is left.
 ///
 /// # Errors
 /// If there is nothing to show at the beginning, or standard output is closed.
 pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
-    let mut shown = false;
-    loop {
-        let states = states(args.pid);
-        if states.is_empty() {
-            return if shown { Ok(()) } else { Err(TopError::None(args.pid)) };
-        }
-        let file = args.printed.file();
-        let text = match args.printed.format {
-            Format::Table => report::picture(&state::for_tables(&states)),
-            Format::Json if args.once => serde_json::to_string_pretty(&states).expect("states are plain data"),
-            Format::Json => serde_json::to_string(&states).expect("states are plain data"),
-            Format::Csv => report::csv(&state::for_tables(&states)),
-        };
-        let on_screen = file.is_none() && std::io::stdout().is_terminal();
-        let again = args.printed.format == Format::Table && !args.once && on_screen;
-        write_result(file, if again { format!("{CLEAR}{text}") } else { text })?;
-        if args.once {
-            return Ok(());
-        }
-        shown = true;
-        std::thread::sleep(Duration::from_secs_f64(args.every));
-    }
+    let text = |states: &[State]| report::picture(&state::for_tables(states));
+    let csv = |states: &[State]| report::csv(&state::for_tables(states));
+    if live::show(&args.updates, || states(args.pid), text, csv)? { Ok(()) } else { Err(TopError::None(args.pid)) }
 }
 
 /// Returns the states of the processes that are alive.

@@ -80,7 +80,7 @@ const CRATES: &[Rule] = &[
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "tier-wire", &[], &[]),
-    rule("hosts", "offload", &["launch", "offload-wire", "metrics", "device"], &[]),
+    rule("hosts", "offload", &["launch", "offload-wire", "metrics", "device", "os"], &[]),
     rule(
         "hosts",
         "offload-guest",

@@ -1,11 +1,13 @@
 //! Unmodified programs under `telpher offload`: their memory functions have the same effect, and the device executes
 //! the long calls.
 
-use crate::harness::{Done, TELPHER, client, finish, lacking, test_folder};
+use crate::harness::{Done, Runtime, TELPHER, client, finish, lacking, test_folder};
 use crate::skip::skip;
 use serde_json::Value;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// Offloads every call of 4 KiB and more to a modelled device.
@@ -37,7 +39,7 @@ fn every_call_has_its_effect_whatever_executes_it() {
     let Some(calls) = client("offload_calls") else { return };
     for device in ["model:spr", "model:full", "cpu"] {
         let options = [&ALWAYS[..], &["--device", device]].concat();
-        // The last of two `--device` is an error, so the first is left out.
+        // Two `--device` are two devices, so the first is left out.
         let (done, processes) = offload("offload_calls", &options[2..], &[word(&calls)]);
         assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{device}: {done}");
         let (by_device, bytes) = (sum(&processes, "device_calls"), sum(&processes, "device_bytes"));
@@ -100,6 +102,139 @@ fn executed_programs_are_offloaded_too_and_their_data_survives() {
     );
 }
 
+/// Runs a program with variables of DTO, and returns its result, its counters and the line about the variables.
+fn with_variables(
+    name: &str,
+    variables: &[(&str, &str)],
+    options: &[&str],
+    program: &[&str],
+) -> (Done, Vec<Value>, String) {
+    let json = test_folder(name).join("offload.json");
+    let mut command = Command::new(TELPHER);
+    command.args(["offload", "--format", "json", "--output"]).arg(&json).args(options).arg("--").args(program);
+    command.envs(variables.iter().copied());
+    let done = finish(&mut command, None, Duration::from_secs(120));
+    let counters = serde_json::from_slice(&std::fs::read(&json).unwrap_or_default()).unwrap_or_default();
+    let said = done.stderr.lines().filter(|line| line.contains("variables of DTO")).collect::<Vec<_>>().join("\n");
+    (done, counters, said)
+}
+
+/// `offload_counts` makes copies of 100 kB that do not overlap, and moves of 200 kB that do.
+#[test]
+fn variables_of_dto_are_honoured_and_options_win_over_them() {
+    let Some(counts) = client("offload_counts") else { return };
+    let run = |variables: &[(&str, &str)], options: &[&str]| {
+        let options = [&["--device", "model:spr"], options].concat();
+        let (done, processes, said) = with_variables("offload_dto", variables, &options, &[word(&counts), "20", "30"]);
+        assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+        ((sum(&processes, "device_calls"), sum(&processes, "other_calls")), said)
+    };
+    let fixed = ("DTO_AUTO_ADJUST_KNOBS", "0");
+    assert_eq!(run(&[fixed], &[]), ((50, 0), String::new()));
+    assert_eq!(run(&[fixed, ("DTO_DSA_MEMCPY", "0")], &[]).0, (30, 0));
+    assert_eq!(run(&[fixed, ("DTO_DSA_MEMMOVE", "0")], &[]).0, (20, 0));
+    assert_eq!(run(&[fixed, ("DTO_DSA_MEMMOVE", "0")], &["--function", "memmove"]).0, (30, 0));
+    assert_eq!(run(&[fixed, ("DTO_OVERLAPPING_MEMMOVE_ACTION", "0")], &[]).0, (20, 30));
+    assert_eq!(run(&[fixed, ("DTO_MIN_BYTES", "150000")], &[]).0, (30, 0));
+    assert_eq!(run(&[fixed, ("DTO_MIN_BYTES", "150000")], &["--threshold", "4k"]).0, (50, 0));
+    let (by_device, said) = run(&[fixed, ("DTO_MIN_BYTES", "150K"), ("DTO_WAIT_METHOD", "yield")], &[]);
+    assert_eq!(by_device, (30, 0));
+    assert!(said.contains("DTO_MIN_BYTES=150K is read as 153600 bytes (DTO reads 150)"), "{said}");
+    assert!(said.contains("DTO_WAIT_METHOD=yield") && said.lines().count() == 1, "{said}");
+    // The option names the model, so neither of the two variables counts.
+    assert_eq!(run(&[fixed, ("DTO_USESTDC_CALLS", "1"), ("DTO_WQ_LIST", "wq7.7")], &[]).0, (50, 0));
+    let (done, _, _) = with_variables("offload_dto", &[("DTO_WQ_LIST", "wq99.9")], &[], &[word(&counts), "1", "1"]);
+    assert!(done.code() == 125 && done.stderr.contains("cannot offload to hw:wq99.9"), "{done}");
+    let none = [("DTO_USESTDC_CALLS", "1"), ("DTO_WQ_LIST", "wq99.9")];
+    let (done, processes, _) = with_variables("offload_dto", &none, &[], &[word(&counts), "1", "1"]);
+    assert_eq!((done.code(), processes.len()), (0, 0), "{done}");
+}
+
+/// The rows of DTO's table of counts: the lower bound of their sizes, and the numbers after it.
+fn rows_of_dto(text: &str) -> HashMap<u64, Vec<u64>> {
+    let (_, counts) = text.split_once("******** Number of Memory Operations ********\n").expect("a table of counts");
+    let (counts, latencies) = counts.split_once("\n******** Average Memory").expect("a table of latencies");
+    let row = |line: &str| {
+        let (sizes, numbers) = line.split_once(" -- ")?;
+        let first = sizes.trim_start().trim_start_matches(">=").split(['-', ' ']).next()?.parse().ok()?;
+        Some((first, numbers.split_whitespace().map(|number| number.parse().expect("a number")).collect()))
+    };
+    let rows: HashMap<u64, Vec<u64>> = counts.lines().filter_map(row).collect();
+    assert_eq!(latencies.matches("\n").count(), rows.len() + 3, "{text}");
+    rows
+}
+
+/// Every number of the table follows from the program's calls: sets, copies, moves and comparisons of the C library,
+/// of the device, and of the device with the rest left; bytes of each, and the reasons.
+#[test]
+fn the_table_of_dto_counts_every_call_of_the_program() {
+    let Some(counts) = client("offload_counts") else { return };
+    let table = |variables: &[(&str, &str)], options: &[&str], calls: &[&str]| {
+        let mut command = Command::new(TELPHER);
+        let device = if options.contains(&"--device") { &[][..] } else { &["--device", "model:spr"] };
+        command.args(["offload", "--always"]).args(device).args(options).arg("--").arg(&counts).args(calls);
+        command.envs(variables.iter().copied());
+        let done = finish(&mut command, None, Duration::from_secs(120));
+        assert_eq!((done.code(), done.stdout.as_str()), (0, "ok\n"), "{done}");
+        (rows_of_dto(&done.stderr), done.stderr)
+    };
+    let all = ["--stats", "dto", "--threshold", "4k", "--function", "copy,fill,compare"];
+    let (rows, text) = table(&[], &all, &["20", "30", "10", "5", "7"]);
+    assert!(text.starts_with("DTO Run Time: "), "{text}");
+    let none = [0; 5];
+    let row = |stdc: [u64; 5], device: [u64; 5], failed: [u64; 5], reasons: [u64; 3]| {
+        [&stdc[..], &device, &failed, &reasons].concat()
+    };
+    assert_eq!(rows[&98_304], row(none, [0, 20, 0, 0, 2_000_000], none, [0; 3]), "{text}");
+    assert_eq!(rows[&196_608], row(none, [0, 0, 30, 0, 6_000_000], none, [0; 3]), "{text}");
+    assert_eq!(rows[&299_008], row(none, [10, 0, 0, 0, 3_000_000], none, [0; 3]), "{text}");
+    // The ranges differ in their first byte.
+    assert_eq!(rows[&49_152], row(none, [0, 0, 0, 5, 0], none, [0; 3]), "{text}");
+    // Short calls count too. Other parts of the program make some, the same in each run.
+    let (more, _) = table(&[], &all, &["20", "30", "10", "5", "1007"]);
+    assert_eq!((more[&0][1] - rows[&0][1], more[&0][4] - rows[&0][4]), (1000, 1_000_000), "{text}");
+
+    // The device ends at a page without access, and the CPU does the rest: such a call counts twice, as in DTO.
+    let (rows, text) = table(&[("DTO_COLLECT_STATS", "1")], &[], &["0", "0", "3", "0", "0", "4"]);
+    let (by_device, by_cpu) = (4 * 49 * 4096, 4 * (400_000 - 49 * 4096));
+    let expected = row([0, 4, 0, 0, by_cpu], none, [0, 4, 0, 0, by_device], [0, 4, 0]);
+    assert_eq!(rows[&397_312], expected, "{text}");
+    // memset stays with the C library unless it is selected.
+    assert_eq!(rows[&299_008], row([3, 0, 0, 0, 900_000], none, none, [0; 3]), "{text}");
+
+    // Without any device, all calls count as the C library's.
+    let (rows, text) = table(&[], &["--stats", "dto", "--device", "cpu"], &["2"]);
+    assert_eq!(rows[&98_304], row([0, 2, 0, 0, 200_000], none, none, [0; 3]), "{text}");
+}
+
+#[test]
+fn the_table_of_dto_goes_where_the_user_wants_it() {
+    let Some(counts) = client("offload_counts") else { return };
+    let folder = test_folder("offload_dto_files");
+    let run = |variables: &[(&str, &str)], options: &[&str]| {
+        let mut command = Command::new(TELPHER);
+        command.args(["offload", "--device", "model:spr"]).args(options).arg("--").arg(&counts).args(["1", "1"]);
+        finish(command.envs(variables.iter().copied()), None, Duration::from_secs(120))
+    };
+    let (log, output) = (folder.join("log"), folder.join("output"));
+    let statistics = [("DTO_COLLECT_STATS", "1"), ("DTO_LOG_FILE", word(&log))];
+    let done = run(&statistics, &[]);
+    assert_eq!((done.code(), done.stderr.as_str()), (0, ""), "{done}");
+    let files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    // DTO appends the program's name and its number.
+    assert!(word(file).starts_with(&format!("{}.offload_counts.", word(&log))), "{file:?}");
+    assert_eq!(rows_of_dto(&std::fs::read_to_string(file).unwrap())[&98_304][1], 1);
+    let done = run(&statistics, &["--output", word(&output)]);
+    assert_eq!((done.code(), done.stderr.as_str(), std::fs::read_dir(&folder).unwrap().count()), (0, "", 2), "{done}");
+    assert_eq!(rows_of_dto(&std::fs::read_to_string(&output).unwrap())[&98_304][1], 1);
+    // An option wins over the variable.
+    let done = run(&statistics[..1], &["--stats", "summary"]);
+    assert!(done.code() == 0 && !done.stderr.contains("DTO Run Time"), "{done}");
+    let done = run(&[], &["--stats", "dto", "--format", "json"]);
+    assert!(done.code() == 125 && done.stderr.contains("leave out --format"), "{done}");
+}
+
 #[test]
 fn what_cannot_be_offloaded_is_refused_with_the_shells_codes() {
     let code = |options: &[&str], program: &str| {
@@ -117,4 +252,176 @@ fn what_cannot_be_offloaded_is_refused_with_the_shells_codes() {
     let (fine, why) = code(&[], "true");
     assert_eq!(fine, 0, "{why}");
     assert!(why.contains("no hardware queue") || Path::new("/dev/dsa").exists(), "{why}");
+}
+
+/// Runs a program by `env` with the printed variables only, as a systemd unit or a container does.
+fn run_with(variables: &str, program: &[&str]) -> Done {
+    // No character of the values has a meaning for a shell, for systemd or in a list of variables.
+    assert!(variables.lines().all(|line| line.bytes().all(|b| b.is_ascii_alphanumeric() || b"=/.:_-,+@".contains(&b))));
+    let mut command = Command::new("env");
+    command.arg("-i").args(variables.lines()).args(program);
+    finish(&mut command, None, Duration::from_secs(120))
+}
+
+#[test]
+fn printed_variables_offload_a_program_that_another_one_starts() {
+    let Some(calls) = client("offload_calls") else { return };
+    let runtime = Runtime::new("offload-env");
+    let print = |options: &[&str]| {
+        let mut command = Command::new(TELPHER);
+        command.args(["offload", "--print-env"]).args(options).env("XDG_CACHE_HOME", runtime.path());
+        finish(&mut command, None, Duration::from_secs(120))
+    };
+    let device = ["--device", "model:spr", "--always", "--threshold", "4k"];
+    let done = print(&device);
+    assert_eq!((done.code(), done.stderr.as_str(), done.stdout.lines().count()), (0, "", 2), "{done}");
+    let (library, settings) = done.stdout.trim().split_once('\n').expect("two lines");
+    let library = library.strip_prefix("LD_PRELOAD=").expect("the library");
+    assert!(library.starts_with(word(&runtime.path().join("telpher"))) && Path::new(library).is_file(), "{done}");
+    assert!(settings.starts_with("TELPHER_OFFLOAD=version=") && settings.contains("device=model:spr"), "{done}");
+    let ran = run_with(&done.stdout, &[word(&calls)]);
+    assert_eq!((ran.code(), ran.stdout.trim(), ran.stderr.as_str()), (0, "ok", ""), "{ran}");
+    // The program has the library, and reads its settings: it reports a device that does not exist.
+    let done = print(&["--device", "hw:wq99.9"]);
+    let ran = run_with(&done.stdout, &[word(&calls)]);
+    assert!(ran.code() == 0 && ran.stderr.contains("runs without offload: cannot open wq99.9"), "{ran}");
+    // The same build writes the same file; a user may name another one, also for the variables.
+    let (named, list) = (runtime.path().join("libtelpher-offload.so"), runtime.path().join("list"));
+    let done = print(&[&device[..], &["--library-file", word(&named), "--output", word(&list)]].concat());
+    assert_eq!((done.code(), done.stdout.as_str()), (0, ""), "{done}");
+    let list = std::fs::read_to_string(&list).unwrap();
+    assert!(list.starts_with(&format!("LD_PRELOAD={}\n", word(&named))), "{list}");
+    assert_eq!(std::fs::read(&named).unwrap(), std::fs::read(library).unwrap());
+    let ran = run_with(&list, &["grep", "-c", "libtelpher-offload.so", "/proc/self/maps"]);
+    assert!(ran.code() == 0 && ran.stdout.trim() != "0", "{ran}");
+    for (wrong, why) in [
+        (&["--library-file", "/dev/shm/a b.so"][..], "LD_PRELOAD cannot contain"),
+        (&["--library-file", "/no/such/folder/a.so"], "cannot write the library to"),
+        (&["--stats", "dto"], "leave out --stats dto"),
+        (&["--device", "hw:wq0"], "queues are named like"),
+    ] {
+        let done = print(wrong);
+        assert!(done.code() == 125 && done.stderr.contains(why) && done.stdout.is_empty(), "{wrong:?}: {done}");
+    }
+}
+
+/// A program under `telpher offload` that copies when it is asked to.
+struct Served {
+    run: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    pid: String,
+}
+
+impl Served {
+    fn start(runtime: &Runtime, json: &Path, program: &Path) -> Served {
+        let mut command = Command::new(TELPHER);
+        command.args(["offload", "--device", "model:spr", "--always", "--format", "json", "--output"]).arg(json);
+        command.arg("--").arg(program).env("TELPHER_RUNTIME_DIR", runtime.path());
+        let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("telpher runs");
+        let (input, output) = (run.stdin.take().unwrap(), run.stdout.take().unwrap());
+        let mut served = Served { run, input, output: BufReader::new(output), pid: String::new() };
+        served.pid = served.line();
+        served
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the program can be read");
+        line.trim_end().to_owned()
+    }
+
+    /// Makes so many copies.
+    fn copy(&mut self, count: u64) {
+        writeln!(self.input, "{count}").expect("the program reads");
+        assert_eq!(self.line(), format!("done {count}"));
+    }
+
+    /// Ends the program and returns its exit code.
+    fn end(mut self) -> Option<i32> {
+        drop(self.input);
+        self.run.wait().expect("telpher ends").code()
+    }
+}
+
+/// Runs a command on processes of this runtime directory.
+fn on_processes(runtime: &Runtime, words: &[&str]) -> Done {
+    let mut command = Command::new(TELPHER);
+    command.arg("offload").args(words).env("TELPHER_RUNTIME_DIR", runtime.path());
+    finish(&mut command, None, Duration::from_secs(120))
+}
+
+/// Returns the row of a process in `telpher offload top`.
+fn row_of(runtime: &Runtime, pid: &str) -> Value {
+    let done = on_processes(runtime, &["top", "--once", "--format", "json", pid]);
+    assert_eq!(done.code(), 0, "{done}");
+    let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(rows.len(), 1, "{done}");
+    rows[0].clone()
+}
+
+#[test]
+fn a_running_process_is_switched_to_the_cpu_and_back() {
+    let Some(program) = client("offload_served") else { return };
+    let (runtime, json) = (Runtime::new("offload-switch"), test_folder("offload_switch").join("offload.json"));
+    let mut served = Served::start(&runtime, &json, &program);
+    let pid = served.pid.clone();
+    served.copy(10);
+    let row = row_of(&runtime, &pid);
+    assert_eq!(
+        (&row["is_on"], &row["device_calls"], &row["command"]),
+        (&true.into(), &10.into(), &"offload_served".into())
+    );
+    for (word, is_on) in [("off", false), ("off", false), ("on", true)] {
+        let done = on_processes(&runtime, &[word, &pid]);
+        assert_eq!((done.code(), done.stdout.as_str(), done.stderr.as_str()), (0, "", ""), "{done}");
+        assert_eq!(row_of(&runtime, &pid)["is_on"], is_on);
+        served.copy(20);
+    }
+    let row = row_of(&runtime, &pid);
+    assert_eq!(
+        (&row["device_calls"], &row["other_calls"], &row["cpu_bytes"]),
+        (&30.into(), &40.into(), &4_000_000.into())
+    );
+    // This test's own process has no device.
+    let done = on_processes(&runtime, &["off", &std::process::id().to_string()]);
+    assert!(done.code() == 1 && done.stderr.contains("has no device under `telpher offload`"), "{done}");
+    assert_eq!(served.end(), Some(0));
+    let done = on_processes(&runtime, &["off", &pid]);
+    assert!(done.code() == 1 && done.stderr.contains("has no device"), "{done}");
+}
+
+#[test]
+fn the_live_table_shows_the_chosen_processes_and_ends_with_them() {
+    let Some(program) = client("offload_served") else { return };
+    let (runtime, folder) = (Runtime::new("offload-top"), test_folder("offload_top"));
+    let done = on_processes(&runtime, &["top"]);
+    assert!(done.code() == 1 && done.stderr.contains("no process has a device"), "{done}");
+    let mut first = Served::start(&runtime, &folder.join("first"), &program);
+    let mut second = Served::start(&runtime, &folder.join("second"), &program);
+    first.copy(3);
+    second.copy(4);
+    let table = on_processes(&runtime, &["top", "--once"]);
+    let line = |pid: &str| table.stdout.lines().find(|line| line.split_whitespace().next() == Some(pid));
+    let words =
+        |pid: &str| line(pid).unwrap_or_else(|| panic!("{table}")).split_whitespace().take(4).collect::<Vec<_>>();
+    assert_eq!(words(&first.pid), [&first.pid, "offload_served", "device", "3"]);
+    assert_eq!(words(&second.pid)[3], "4");
+    let only = on_processes(&runtime, &["top", "--every", "0.05", "--count", "3", "--format", "csv", &second.pid]);
+    let lines: Vec<&str> = only.stdout.lines().collect();
+    assert!(lines.len() == 6 && lines[5].contains(&second.pid) && !only.stdout.contains(&first.pid), "{only}");
+    // Until no process is left: one line of JSON for each update, the last of them before the end of the program.
+    let mut command = Command::new(TELPHER);
+    command.args(["offload", "top", "--every", "0.05", "--format", "json", &first.pid]);
+    command.env("TELPHER_RUNTIME_DIR", runtime.path()).stdout(Stdio::piped());
+    let mut live = command.spawn().expect("telpher runs");
+    let mut updates = BufReader::new(live.stdout.take().unwrap()).lines();
+    let mut update = || serde_json::from_str::<Value>(&updates.next()?.ok()?).ok();
+    assert_eq!(update().expect("an update")[0]["device_calls"], 3);
+    first.copy(5);
+    while update().expect("another update")[0]["device_calls"] != 8 {}
+    assert_eq!(first.end(), Some(0));
+    while update().is_some() {}
+    assert!(live.wait().unwrap().success());
+    assert_eq!(second.end(), Some(0));
 }

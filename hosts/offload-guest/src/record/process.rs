@@ -87,7 +87,7 @@ static TEMPLATE: AtomicPtr<Template> = AtomicPtr::new(ptr::null_mut());
 
 thread_word!(
     /// Returns the word of this thread: the address of its slot, or 0.
-    telpher_record_slot
+    telpher_record_slot: usize
 );
 
 /// Begins to record this process.

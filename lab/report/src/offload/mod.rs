@@ -1,5 +1,11 @@
 //! What the processes under `telpher offload` did with their long calls: as text and CSV.
 
+mod dto;
+mod running;
+
+pub use dto::{DtoRow, DtoStatistics, dto_text};
+pub use running::{RunningProcess, running_csv, running_text};
+
 use crate::csv;
 use crate::table::{Align, Table};
 use crate::units;
@@ -18,7 +24,7 @@ pub struct OffloadedProcess {
     pub cached_calls: u64,
     /// Calls that the CPU executed and timed, to learn whether their data was in the caches.
     pub timed_calls: u64,
-    /// Calls that the CPU executed inside another call, or in a forked child.
+    /// Calls that the CPU executed inside another call, between overlapping ranges, or in a forked child.
     pub other_calls: u64,
     /// Bytes that the CPU executed.
     pub cpu_bytes: u64,

@@ -1,0 +1,44 @@
+//! Views of running programs that are updated until they end: `telpher tier top`, `telpher offload top`.
+
+use crate::args::{Format, Updates};
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::time::Duration;
+use telpher_report::deliver::{DeliverError, write_result};
+
+/// Clears the screen and moves the cursor to its upper left corner. Source: ECMA-48, CUP, ED.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Shows what `read` returns, at intervals, until it returns nothing or the wanted number of updates is reached.
+/// Returns false if there was nothing to show at the beginning.
+///
+/// # Errors
+/// If standard output is closed, or the file cannot be written.
+pub(crate) fn show<T: Serialize>(
+    updates: &Updates,
+    mut read: impl FnMut() -> Vec<T>,
+    text: impl Fn(&[T]) -> String,
+    csv: impl Fn(&[T]) -> String,
+) -> Result<bool, DeliverError> {
+    let (file, format) = (updates.printed.file(), updates.printed.format);
+    let count = if updates.once { 1 } else { updates.count.unwrap_or(u64::MAX) };
+    let clears = format == Format::Table && count > 1 && file.is_none() && std::io::stdout().is_terminal();
+    for shown in 0..count {
+        let states = read();
+        if states.is_empty() {
+            return Ok(shown > 0);
+        }
+        let text = match format {
+            Format::Table => text(&states),
+            Format::Json if count == 1 => serde_json::to_string_pretty(&states).expect("states are plain data"),
+            // One line for each update.
+            Format::Json => serde_json::to_string(&states).expect("states are plain data"),
+            Format::Csv => csv(&states),
+        };
+        write_result(file, if clears { format!("{CLEAR}{text}") } else { text })?;
+        if shown + 1 < count {
+            std::thread::sleep(Duration::from_secs_f64(updates.every));
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,94 @@
+//! `telpher offload`: runs unmodified programs whose long memory copies a device executes.
+
+mod process;
+mod settings;
+mod statistics;
+mod top;
+
+pub(crate) use telpher_offload::switch;
+pub(crate) use top::{TopError, top};
+
+use crate::args::program::WriteError;
+use crate::args::{Format, Offload, StatsArg};
+use crate::log;
+use std::process::ExitCode;
+use telpher_offload::{Finished, OffloadError, RunOptions};
+use telpher_offload_wire::Settings;
+use telpher_report::deliver::{DeliverError, write_result};
+use telpher_report::offload::{self as report, OffloadedProcess};
+
+/// Why a program was not run, or its summary not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum RunError {
+    /// The program cannot be run.
+    #[error(transparent)]
+    Run(#[from] OffloadError),
+    /// The summary cannot be written.
+    #[error(transparent)]
+    Summary(#[from] WriteError),
+    /// The variables cannot be printed.
+    #[error(transparent)]
+    Variables(#[from] DeliverError),
+    /// Statistics need a command that prints them.
+    #[error(
+        "statistics are printed by `telpher offload -- PROGRAM` at its end; leave out --stats dto and \
+         DTO_COLLECT_STATS"
+    )]
+    StatisticsOfVariables,
+    /// The options contradict each other.
+    #[error("--stats dto is a table of its own; leave out --format")]
+    Format,
+}
+
+impl RunError {
+    /// Returns the exit code: as a shell's if the program cannot be run, 125 for all other errors.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Run(error) => error.exit_code(),
+            RunError::Summary(_) | RunError::Variables(_) | RunError::StatisticsOfVariables | RunError::Format => 125,
+        }
+    }
+}
+
+/// Runs the program to its end and writes the summary. Returns the program's exit code.
+///
+/// # Errors
+/// If the program cannot be run, or the summary cannot be written.
+pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
+    args.run.check()?;
+    if args.stats == Some(StatsArg::Dto) && args.run.format != Format::Table {
+        return Err(RunError::Format);
+    }
+    let (settings, log_file) = settings::settings(args, say);
+    if args.print_env {
+        return print_variables(args, settings);
+    }
+    let as_dto = settings.statistics;
+    log::info(|| format!("calls from {} bytes on go to {}", settings.threshold, settings.devices.join(", ")));
+    let options = RunOptions { program: args.run.program.clone(), settings, grace: args.run.grace() };
+    let Finished { code, processes, statistics } = telpher_offload::run(&options, say)?;
+    if as_dto {
+        statistics::deliver(&statistics, &args.run, log_file.as_deref())?;
+    } else {
+        let processes: Vec<OffloadedProcess> = processes.iter().map(process::row).collect();
+        args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Prints the variables for programs that are started without this command.
+fn print_variables(args: &Offload, settings: Settings) -> Result<ExitCode, RunError> {
+    if settings.statistics {
+        return Err(RunError::StatisticsOfVariables);
+    }
+    let variables = telpher_offload::variables(settings, args.library_file.as_deref())?;
+    let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    write_result(args.run.file(), lines)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells the user something on standard error.
+fn say(text: &str) {
+    eprintln!("telpher: {text}");
+}
