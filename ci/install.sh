@@ -24,6 +24,9 @@ packages=(
     busybox-static      # the guests' shell
     xz-utils            # unpacks modules of the guests' kernels
     redis-server        # runs under `telpher tier run` in a test
+    memcached           # runs under `telpher offload` in a test, as do the next two
+    sqlite3             # checks its own database
+    zstd                # compresses
     redis-tools         # its benchmark and its client
     libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )

@@ -27,6 +27,7 @@ mod inject;
 mod libtelpher;
 mod mounted;
 mod offload;
+mod offload_programs;
 #[path = "../plans/mod.rs"]
 mod plans;
 mod record;

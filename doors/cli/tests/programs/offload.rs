@@ -11,10 +11,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// Offloads every call of 4 KiB and more to a modelled device.
-const ALWAYS: [&str; 7] = ["--device", "model:spr", "--threshold", "4k", "--always", "--function", "copy,fill,compare"];
+pub(crate) const ALWAYS: [&str; 7] =
+    ["--device", "model:spr", "--threshold", "4k", "--always", "--function", "copy,fill,compare"];
 
 /// Runs a program with these options. Returns its result, and the counters of its processes.
-fn offload(name: &str, options: &[&str], program: &[&str]) -> (Done, Vec<Value>) {
+pub(crate) fn offload(name: &str, options: &[&str], program: &[&str]) -> (Done, Vec<Value>) {
     let json = test_folder(name).join("offload.json");
     let mut command = Command::new(TELPHER);
     command.args(["offload", "--format", "json", "--output"]).arg(&json).args(options).arg("--").args(program);
@@ -24,7 +25,7 @@ fn offload(name: &str, options: &[&str], program: &[&str]) -> (Done, Vec<Value>)
 }
 
 /// Returns the sum of a counter over all processes.
-fn sum(processes: &[Value], counter: &str) -> u64 {
+pub(crate) fn sum(processes: &[Value], counter: &str) -> u64 {
     processes.iter().map(|process| process[counter].as_u64().expect(counter)).sum()
 }
 

@@ -1,0 +1,226 @@
+//! Real programs under `telpher offload`, unmodified: their data is as without it, and the device executes their long
+//! calls.
+//!
+//! Each test compares all data with what was put in, or with the result of the same program without offload.
+
+use crate::harness::{TELPHER, eventually, lacking, test_folder};
+use crate::offload::{ALWAYS, offload, sum};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use telpher_os::Random;
+
+/// A server under `telpher offload`, with a socket in a folder of its own.
+struct Server {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts a server. `arguments` gets the path of its socket, which is short: the kernel allows 107 bytes.
+    fn start(name: &str, arguments: impl FnOnce(&Path) -> Vec<String>) -> Server {
+        let folder = std::env::temp_dir().join(format!("telpher-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut command = Command::new(TELPHER);
+        command.args(["offload", "--format", "json", "--output"]).arg(folder.join("offload.json")).args(ALWAYS);
+        command.arg("--").args(arguments(&folder.join("socket"))).current_dir(&folder);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Server { child, folder }
+    }
+
+    /// Connects to the server, as soon as it listens.
+    fn connect(&mut self) -> BufReader<UnixStream> {
+        let mut stream = None;
+        eventually("the server listens", || {
+            assert!(self.child.try_wait().unwrap().is_none(), "the server has ended");
+            stream = UnixStream::connect(self.folder.join("socket")).ok();
+            stream.is_some()
+        });
+        BufReader::new(stream.expect("a connection"))
+    }
+
+    /// Waits for the end of the server, which was asked to end; returns the counters of its processes.
+    fn end(mut self) -> Vec<Value> {
+        let status = self.child.wait().unwrap();
+        let counters = std::fs::read(self.folder.join("offload.json")).expect("counters");
+        std::fs::remove_dir_all(&self.folder).unwrap();
+        assert!(status.success(), "{status}");
+        serde_json::from_slice(&counters).expect("JSON")
+    }
+}
+
+/// Values around the sizes at which servers copy otherwise: buffers of 16 KiB, query buffers of 32 KiB, and more.
+fn values() -> Vec<Vec<u8>> {
+    let mut random = Random::new(23);
+    let sizes = [1, 100, 4095, 4096, 16_383, 16_384, 32_767, 32_768, 65_536, 65_538, 200_000, 1 << 20];
+    let bytes = |size| {
+        let mut bytes = vec![0; size];
+        random.fill(&mut bytes);
+        bytes
+    };
+    sizes.into_iter().cycle().take(60).map(bytes).collect()
+}
+
+/// Reads one line without its end.
+fn line(stream: &mut BufReader<UnixStream>) -> String {
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// Reads so many bytes and the end of the line behind them.
+fn block(stream: &mut BufReader<UnixStream>, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len + 2];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+/// The device executed a large part of the bytes.
+fn expect_offloaded(processes: &[Value], at_least: u64) {
+    let bytes = sum(processes, "device_bytes");
+    assert!(bytes >= at_least, "{bytes} bytes by the device: {processes:?}");
+}
+
+#[test]
+fn redis_returns_every_value_that_it_was_given() {
+    const NAME: &str = "redis_returns_every_value_that_it_was_given";
+    if lacking(NAME, &[("redis-server", "redis-server")]) {
+        return;
+    }
+    let mut server = Server::start("redis-offload", |socket| {
+        let socket = socket.display().to_string();
+        ["redis-server", "--port", "0", "--save", "", "--unixsocket", &socket].map(String::from).to_vec()
+    });
+    let mut redis = server.connect();
+    let values = values();
+    // The second round replaces each value by one of another size.
+    for round in 0..2 {
+        let of = |key: usize| &values[(key + 5 * round) % values.len()];
+        for key in 0..values.len() {
+            let value = of(key);
+            // The protocol has the length before each word, so that a value may be any bytes.
+            let mut request = format!("*3\r\n$3\r\nSET\r\n$6\r\nkey{key:03}\r\n${}\r\n", value.len()).into_bytes();
+            request.extend(value);
+            request.extend(b"\r\n");
+            redis.get_mut().write_all(&request).unwrap();
+            assert_eq!(line(&mut redis), "+OK");
+        }
+        for key in 0..values.len() {
+            write!(redis.get_mut(), "*2\r\n$3\r\nGET\r\n$6\r\nkey{key:03}\r\n").unwrap();
+            let value = of(key);
+            assert_eq!(line(&mut redis), format!("${}", value.len()));
+            assert!(block(&mut redis, value.len()) == *value, "the value of key {key} in round {round}");
+        }
+    }
+    write!(redis.get_mut(), "SHUTDOWN NOSAVE\r\n").unwrap();
+    expect_offloaded(&server.end(), 10 << 20);
+}
+
+#[test]
+fn memcached_returns_every_value_that_it_was_given() {
+    const NAME: &str = "memcached_returns_every_value_that_it_was_given";
+    if lacking(NAME, &[("memcached", "memcached")]) {
+        return;
+    }
+    let mut server = Server::start("memcached-offload", |socket| {
+        let socket = socket.display().to_string();
+        // Root must name another user; this program needs no rights.
+        let user = if rustix::process::geteuid().is_root() { "root" } else { "nobody" };
+        ["memcached", "-u", user, "-A", "-m", "256", "-I", "2m", "-t", "2", "-s", &socket].map(String::from).to_vec()
+    });
+    let mut memcached = server.connect();
+    let values = values();
+    for (key, value) in values.iter().enumerate() {
+        write!(memcached.get_mut(), "set key{key} 0 0 {}\r\n", value.len()).unwrap();
+        memcached.get_mut().write_all(value).unwrap();
+        memcached.get_mut().write_all(b"\r\n").unwrap();
+        assert_eq!(line(&mut memcached), "STORED");
+    }
+    for (key, value) in values.iter().enumerate() {
+        write!(memcached.get_mut(), "get key{key}\r\n").unwrap();
+        assert_eq!(line(&mut memcached), format!("VALUE key{key} 0 {}", value.len()));
+        assert!(block(&mut memcached, value.len()) == *value, "the value of key {key}");
+        assert_eq!(line(&mut memcached), "END");
+    }
+    write!(memcached.get_mut(), "shutdown\r\n").unwrap();
+    // It reads long values straight into its items, and copies what came with the command.
+    expect_offloaded(&server.end(), 100 << 10);
+}
+
+/// Runs a program with and without offload; returns the counters. Both must succeed and print the same.
+fn same_output(name: &str, program: &[&str]) -> Vec<Value> {
+    let alone = Command::new(program[0]).args(&program[1..]).current_dir(test_folder(name)).output().unwrap();
+    assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+    let (done, processes) = offload(name, &ALWAYS, program);
+    assert_eq!(done.code(), 0, "{done}");
+    assert_eq!(done.stdout, String::from_utf8_lossy(&alone.stdout), "{done}");
+    processes
+}
+
+#[test]
+fn sqlite_has_the_same_content_and_passes_its_own_check() {
+    const NAME: &str = "sqlite_has_the_same_content_and_passes_its_own_check";
+    if lacking(NAME, &[("sqlite3", "sqlite3")]) {
+        return;
+    }
+    let file = test_folder("offload_sqlite").join("database");
+    let script = "pragma page_size=65536; pragma journal_mode=wal; create table t(k integer primary key, v text);
+        with recursive n(i) as (select 1 union all select i + 1 from n where i < 1500)
+        insert into t select i, printf('%d-%.*c', i, 20000 + i, char(97 + i % 26)) from n;
+        update t set v = v || v where k % 3 = 0; delete from t where k % 7 = 0; vacuum; pragma integrity_check;
+        select count(*), sum(length(v)), sum(instr(v, char(97 + k % 26))) from t;
+        select sum(v = printf('%d-%.*c', k, 20000 + k, char(97 + k % 26))) from t where k % 3 > 0;";
+    let run = format!("rm -f {0}*; sqlite3 {0} \"{script}\"", file.display());
+    let processes = same_output("offload_sqlite_run", &["sh", "-c", &run]);
+    expect_offloaded(&processes, 10 << 20);
+}
+
+#[test]
+fn archives_of_zstd_and_perls_strings_are_the_same() {
+    const NAME: &str = "archives_of_zstd_and_perls_strings_are_the_same";
+    if lacking(NAME, &[("zstd", "zstd"), ("perl", "perl"), ("sha256sum", "coreutils")]) {
+        return;
+    }
+    let plain: Vec<u8> =
+        (0..4_000_000_u32).flat_map(|at| ((at / 5).wrapping_mul(2_654_435_761) >> 3).to_le_bytes()).collect();
+    let file = test_folder("offload_zstd").join("plain");
+    std::fs::write(&file, plain).unwrap();
+    let file = file.display();
+    let script = format!(
+        "zstd -q -T1 -c {file} | sha256sum && zstd -q -T1 -c {file} | zstd -q -d -c | cmp - {file} && \
+         perl -e 'my $s = \"\"; for my $i (1..200) {{ $s .= chr(65 + $i % 26) x 50000; my $t = substr($s, 7); \
+         $t = $t . $s; $s = substr($t, 3, 1000000) if length($t) > 2000000 }} print length($s), \" \", \
+         unpack(\"%32C*\", $s), \"\\n\"'"
+    );
+    expect_offloaded(&same_output("offload_zstd_run", &["sh", "-c", &script]), 50 << 20);
+}
+
+/// Programs that start many others: git with its helpers, and a compiler with its own.
+#[test]
+fn git_and_gcc_write_the_same_files() {
+    const NAME: &str = "git_and_gcc_write_the_same_files";
+    if lacking(NAME, &[("git", "git"), ("gcc", "gcc"), ("sha256sum", "coreutils")]) {
+        return;
+    }
+    let folder = test_folder("offload_git");
+    let mut random = Random::new(24);
+    for number in 0..20 {
+        let content: Vec<u8> = (0..100_000).map(|_| b'a' + u8::try_from(random.below(26)).unwrap_or(0)).collect();
+        std::fs::write(folder.join(format!("file{number}")), content).unwrap();
+    }
+    std::fs::write(folder.join("main.c"), "#include <stdio.h>\nint main(void) { return puts(\"built\") < 0; }\n")
+        .unwrap();
+    let script = format!(
+        "set -e; cd {}; rm -rf .git copy program; export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null \
+         GIT_AUTHOR_DATE='2026-01-01T00:00:00Z' GIT_COMMITTER_DATE='2026-01-01T00:00:00Z'; \
+         git init -q -b main .; git add .; git -c user.name=t -c user.email=t@example.com commit -q -m all; \
+         git clone -q . copy; git -C copy fsck --full 2>/dev/null; git -C copy rev-parse HEAD; rm -rf copy; \
+         gcc -O1 -o program main.c; ./program; sha256sum < program",
+        folder.display()
+    );
+    let processes = same_output("offload_git_run", &["sh", "-c", &script]);
+    assert!(processes.len() >= 5, "git and gcc start other programs: {processes:?}");
+}
