@@ -25,9 +25,9 @@ mod workload;
 mod world;
 
 pub use apps::{
-    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, Exchange, Gups, HbmCacheMode, LateCopy, MessagePattern,
-    Messages, Migration, MigrationOffload, PagePlacement, Pages, Prefetch, Promotion, Query, SharedMemory, Storage,
-    StorageCosts, Vhost, VhostCosts,
+    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, DtoTuning, DtoVersion, Exchange, Gups, HbmCacheMode,
+    LateCopy, MessagePattern, Messages, Migration, MigrationOffload, PagePlacement, Pages, Prefetch, Promotion, Query,
+    SharedMemory, Storage, StorageCosts, Vhost, VhostCosts,
 };
 pub use latencies::{Latencies, enough};
 pub use machine::Machine;

@@ -3,6 +3,7 @@
 mod allreduce;
 mod cachebench;
 mod core_cache;
+mod dto;
 mod gups;
 mod memory_side;
 mod messages;
@@ -18,6 +19,7 @@ use crate::scenario::Measure;
 use crate::world::World;
 pub use allreduce::AllReduce;
 pub use cachebench::CacheBench;
+pub use dto::{DtoTuning, DtoVersion};
 pub use gups::{Gups, PagePlacement};
 pub use memory_side::{HbmCacheMode, Pages};
 pub use messages::{MessagePattern, Messages, SharedMemory};
