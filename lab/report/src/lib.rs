@@ -4,7 +4,7 @@
 //! result ──► table, units ──► text        standard output, by deliver
 //!        ──► chart ──► SVG ──► html ──► one self-contained page
 //! panel  ──► plot ──► SVG ──┘    simulated series and published numbers
-//! simulation, query, tier, switch, devices ──► tables    results of commands as data
+//! simulation, prediction, query, tier, switch, devices ──► tables    results of commands as data
 //! recording what a program copied
 //! about     the header of a simulation
 //! machine   the machine on which the result was measured; stands at the top of every report
@@ -21,6 +21,7 @@ pub mod machine;
 pub mod offload;
 pub mod panel;
 pub mod plot;
+pub mod prediction;
 pub mod query;
 pub mod recording;
 pub mod simulation;

@@ -25,9 +25,9 @@ mod workload;
 mod world;
 
 pub use apps::{
-    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, Exchange, Gups, HbmCacheMode, LateCopy, MessagePattern,
-    Messages, Migration, MigrationOffload, PagePlacement, Pages, Prefetch, Promotion, Query, SharedMemory, Storage,
-    StorageCosts, Vhost, VhostCosts,
+    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, DtoTuning, DtoVersion, Exchange, Gups, HbmCacheMode,
+    LateCopy, MessagePattern, Messages, Migration, MigrationOffload, PagePlacement, Pages, Prefetch, Promotion, Query,
+    ReplayCall, ReplayDevices, ReplaySection, Replayed, SharedMemory, Storage, StorageCosts, Vhost, VhostCosts, replay,
 };
 pub use latencies::{Latencies, enough};
 pub use machine::Machine;
@@ -42,8 +42,8 @@ pub use workload::{
     AccessPattern, Arrivals, ExecutedBy, Library, MoverSettings, NamedValue, QueueId, Sizes, Stream, SubmitBy, Wait,
 };
 pub use world::{
-    Barrier, CacheUse, Chase, ChaseResult, Core, Cycles, EngineUse, PendingWork, PipeUse, Resource, Semaphore,
-    TimeBreakdown, Translations, World,
+    Barrier, CacheUse, Chase, ChaseResult, Core, Cycles, DataState, EngineUse, PendingWork, PipeUse, Resource,
+    Semaphore, TimeBreakdown, Translations, World,
 };
 
 /// The README's example runs as a test.

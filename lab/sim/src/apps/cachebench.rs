@@ -3,8 +3,9 @@
 //!
 //! Threads take turns on cores. An operation is some work, some short copies, and sometimes a long one. A long copy
 //! goes to a shared queue, the queues in turn; a full queue is retried a few times, then the core copies. A waiting
-//! thread may yield its core to another.
+//! thread may yield its core to another. `dto.rs` has the versions of DTO, which differ in retries and tuning.
 
+use super::dto::{DtoTuning, DtoVersion, Knobs};
 use super::{Report, measure};
 use crate::picos::Picos;
 use crate::places::{BufferPlacement, LineLocation};
@@ -38,6 +39,9 @@ pub struct CacheBench {
     pub short_bytes: u64,
     /// Retries of a full queue before the core copies.
     pub retries: u32,
+    /// How DTO tunes the threshold and the core's part of a long copy; `None`: the threshold is fixed, and the device
+    /// makes the whole copy.
+    pub tuning: Option<DtoTuning>,
     /// Nanoseconds of work around each copy: lookup, hashing, locking.
     pub work_ns: f64,
     /// Nanoseconds for a thread to yield its core to another; `None`: it polls for its record instead.
@@ -68,19 +72,20 @@ const LONG: [(u32, u32); 16] = [
 ];
 
 impl Default for CacheBench {
-    /// Four cores, eight threads, four shared queues, one on each of four devices.
+    /// Four cores, eight threads, four shared queues, one on each of four devices; DTO as the paper used it.
     fn default() -> Self {
         CacheBench {
             cores: 4,
             threads: 8,
             copies: 20_000,
             queues: (0..4).map(|device| QueueId { device, wq: 0, shared: true }).collect(),
-            threshold: 8192,
+            threshold: DtoVersion::V2023.threshold(),
             long_of_10_000: 480,
             long: LONG.to_vec(),
             source: LineLocation::Llc,
             short_bytes: 64,
-            retries: 3,
+            retries: DtoVersion::V2023.retries(),
+            tuning: DtoVersion::V2023.tuning(),
             work_ns: 100.0,
             switch_ns: None,
             seed: 1,
@@ -93,11 +98,14 @@ impl Default for CacheBench {
 struct Job {
     bytes: u64,
     queue: Option<QueueId>,
+    /// Bytes at the front that the core copies while the device copies the rest.
+    by_core: u64,
 }
 
 struct Shared {
     tally: Tally,
     next_queue: usize,
+    knobs: Knobs,
 }
 
 #[derive(Default)]
@@ -127,7 +135,7 @@ impl Thread {
         let long = self.rng.below(10_000) < u64::from(app.long_of_10_000);
         let weights: u64 = app.long.iter().map(|(_, weight)| u64::from(*weight)).sum();
         if !long || weights == 0 {
-            return Job { bytes: app.short_bytes, queue: None };
+            return Job { bytes: app.short_bytes, queue: None, by_core: 0 };
         }
         let mut at = self.rng.below(weights);
         let size = app.long.iter().find(|(_, weight)| {
@@ -137,20 +145,21 @@ impl Thread {
         });
         let bytes = size.map_or(app.short_bytes, |(bytes, _)| u64::from(*bytes));
         let shared = &mut self.shared.borrow_mut();
-        let queue = (bytes >= app.threshold).then(|| app.queues.get(shared.next_queue).copied()).flatten();
+        let queue = (bytes >= shared.knobs.threshold()).then(|| app.queues.get(shared.next_queue).copied()).flatten();
         if queue.is_some() {
             shared.next_queue = (shared.next_queue + 1) % app.queues.len();
         }
-        Job { bytes, queue }
+        Job { bytes, queue, by_core: shared.knobs.by_core(bytes) }
     }
 
-    async fn copy(&self, core: &Core, Job { bytes, queue }: Job) {
+    async fn copy(&self, core: &Core, Job { bytes, queue, by_core }: Job) {
         let Some(queue) = queue else {
             core.software(Opcode::MemoryMove, bytes, self.src.0, self.dst.0).await;
             return;
         };
+        let by_device = u32::try_from(bytes - by_core).unwrap_or(u32::MAX);
         let copy: Descriptor =
-            World::descriptor(Opcode::MemoryMove, self.src.1, self.dst.1, u32::try_from(bytes).unwrap_or(u32::MAX));
+            World::descriptor(Opcode::MemoryMove, self.src.1 + by_core, self.dst.1 + by_core, by_device);
         let mut given = core.try_submit(queue, copy).await;
         for _ in 0..self.app.retries {
             if given.is_none() {
@@ -161,8 +170,14 @@ impl Thread {
             core.software(Opcode::MemoryMove, bytes, self.src.0, self.dst.0).await;
             return;
         };
+        if by_core > 0 {
+            core.software(Opcode::MemoryMove, by_core, self.src.0, self.dst.0).await;
+        }
+        let waits_from = core.now();
         let Some(switch) = self.app.switch_ns else {
             core.wait(&ticket, Wait::Poll).await;
+            let waited = ticket.done_at().map_or(Picos::ZERO, |done| done.since(waits_from));
+            self.shared.borrow_mut().knobs.has_waited(waited);
             return;
         };
         // sched_yield until the record is written: the next thread in line gets this core.
@@ -203,7 +218,11 @@ impl Thread {
 impl CacheBench {
     pub(super) fn start(&self, world: &mut World) -> Report {
         let app = Rc::new(CacheBench { cores: self.cores.max(1), ..self.clone() });
-        let shared = Rc::new(RefCell::new(Shared { tally: Tally::default(), next_queue: 0 }));
+        let shared = Rc::new(RefCell::new(Shared {
+            tally: Tally::default(),
+            next_queue: 0,
+            knobs: Knobs::new(app.threshold, app.tuning),
+        }));
         let cores = world.signal(app.cores.into());
         let mut at = |place| (place, world.places.add(place));
         let src = at(BufferPlacement { lines: app.source, ..BufferPlacement::on(0) });

@@ -1,8 +1,8 @@
 //! Applications in workload files; missing keys have the published values.
 
 use super::{
-    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, Exchange, Gups, MessagePattern, Messages, Migration,
-    MigrationOffload, PagePlacement, Prefetch, Promotion, Query, SharedMemory, Storage, Vhost,
+    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, DtoTuning, DtoVersion, Exchange, Gups, MessagePattern,
+    Messages, Migration, MigrationOffload, PagePlacement, Prefetch, Promotion, Query, SharedMemory, Storage, Vhost,
 };
 use crate::machine::Machine;
 use crate::picos::Picos;
@@ -153,19 +153,37 @@ fn allreduce(section: &Section<'_>, queues: &[QueueId]) -> Result<AllReduce, Pro
 
 fn cachebench(section: &Section<'_>, queues: &[QueueId]) -> Result<CacheBench, ProfileError> {
     let of = CacheBench::default();
+    let version: DtoVersion = named(section, "model", DtoVersion::default())?;
     let cores = section.count_if_there("cores", 1..=1024, "cores")?.unwrap_or(of.cores);
     let (mut work_ns, mut switch) = (of.work_ns, f64::NAN);
-    costs(section, &mut [("work_ns", "ns", &mut work_ns), ("switch_ns", "ns", &mut switch)])?;
+    let mut pause_ns = version.tuning().map_or(f64::NAN, |tuning| tuning.pause_ns);
+    let mut known = vec![("work_ns", "ns", &mut work_ns), ("switch_ns", "ns", &mut switch)];
+    if version.tuning().is_some() {
+        known.push(("pause_ns", "ns", &mut pause_ns));
+    }
+    costs(section, &mut known)?;
+    let tuning = match version.tuning() {
+        None => None,
+        Some(of) => {
+            let rounds = |key: &str, of: u64| {
+                section.count_if_there(key, 0..=1_000_000, "rounds").map(|rounds| rounds.map_or(of, u64::from))
+            };
+            let (least_waits, most_waits) =
+                (rounds("least_waits", of.least_waits)?, rounds("most_waits", of.most_waits)?);
+            Some(DtoTuning { least_waits, most_waits, pause_ns })
+        }
+    };
     Ok(CacheBench {
         work_ns,
         switch_ns: if switch.is_nan() { of.switch_ns } else { Some(switch) },
         long_of_10_000: section.count_if_there("long_of_10_000", 0..=10_000, "copies")?.unwrap_or(of.long_of_10_000),
-        retries: section.count_if_there("retries", 0..=1_000_000, "times")?.unwrap_or(of.retries),
+        retries: section.count_if_there("retries", 0..=1_000_000, "times")?.unwrap_or(version.retries()),
+        tuning,
         cores,
         threads: section.count_if_there("threads", 1..=4096, "threads")?.unwrap_or(2 * cores),
         copies: section.count_if_there("count", 1..=10_000_000, "copies")?.map_or(of.copies, u64::from),
         queues: queues.to_vec(),
-        threshold: section.bytes_if_there("threshold", 0..=1 << 31)?.unwrap_or(of.threshold),
+        threshold: section.bytes_if_there("threshold", 0..=1 << 31)?.unwrap_or(version.threshold()),
         seed: section.count_if_there("seed", 0..=u32::MAX, "")?.map_or(of.seed, u64::from),
         ..of
     })
@@ -432,6 +450,14 @@ mod tests {
         let own = "app = \"cachebench\"\nby = \"cpu\"\nretries = 9\n[load.costs]\nswitch_ns = 900";
         let Ok(App::CacheBench(cache)) = app(own) else { panic!("a cache") };
         assert_eq!((cache.retries, cache.switch_ns, cache.work_ns), (9, Some(900.0), CacheBench::default().work_ns));
+        let today = "app = \"cachebench\"\nby = \"cpu\"\nmodel = \"dto-2025\"";
+        let Ok(App::CacheBench(cache)) = app(&format!("{today}\nleast_waits = 1\nmost_waits = 2")) else {
+            panic!("a cache")
+        };
+        let tuning = DtoTuning { least_waits: 1, most_waits: 2, pause_ns: 50.0 };
+        assert_eq!((cache.retries, cache.threshold, cache.tuning), (0, 65536, Some(tuning)));
+        let paper = app("app = \"cachebench\"\nby = \"cpu\"\nmodel = \"dto-2023\"");
+        assert_eq!(paper, app("app = \"cachebench\"\nby = \"cpu\""));
     }
 
     #[test]
@@ -440,6 +466,8 @@ mod tests {
             ("app = \"mail\"", ["my.toml, line 7", "mail", "cachebench"]),
             ("app = \"messages\"\ntalk = \"shout\"", ["talk", "shout", "ping-pong"]),
             ("app = \"storage\"\ncores = 0", ["my.toml, line 8", "cores", "1024"]),
+            ("app = \"cachebench\"\nmodel = \"dto-2024\"", ["line 8", "model", "dto-2025"]),
+            ("app = \"cachebench\"\nleast_waits = 1", ["line 8", "least_waits", "model"]),
             ("app = \"query\"", ["my.toml", "to is missing", "node"]),
             ("app = \"query\"\nby = \"cpu\"\nsummers = 31", ["summers", "31", "32 groups"]),
             ("app = \"migration\"\nto = 9", ["my.toml, line 8", "to is 9", "nodes 0 to"]),

@@ -42,6 +42,7 @@ use device::Dsa;
 use memory::Memory;
 use program::Program;
 pub use program::{Barrier, Core, PendingWork, Semaphore};
+pub use software::DataState;
 use telpher_device::{Capabilities, Config, StartError};
 use thread::Thread;
 pub use timeline::TimeBreakdown;

@@ -104,6 +104,40 @@ pub(super) fn alone(
     Alone { takes: call + takes, most: per_second(flowing) }
 }
 
+/// Where the data of a core's operation is when it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataState {
+    /// In the nearest cache that has room for source and destination: the core's second-level cache, or the socket's.
+    Cached,
+    /// In memory; the prefetcher has no history.
+    InMemory,
+    /// In memory, and the destination's pages are not mapped: the core maps each of them.
+    Unmapped,
+}
+
+impl Machine {
+    /// The time of a core of node 0 for an operation in near memory, without other traffic.
+    #[must_use]
+    pub fn core_time(&self, op: Opcode, bytes: u64, state: DataState) -> Picos {
+        let SoftwareOp { call, reads, writes, .. } = *self.software.ops.of(op);
+        let lines = bytes.div_ceil(LINE);
+        match state {
+            DataState::Cached if bytes.saturating_mul(reads + writes) <= self.cache.l2 => {
+                call + self.software.cached_line * lines
+            }
+            DataState::Cached => {
+                let place = BufferPlacement { lines: LineLocation::Llc, ..BufferPlacement::on(0) };
+                alone(self, 0, op, bytes, [place; 2], AccessPattern::Sequential).takes
+            }
+            DataState::InMemory => alone(self, 0, op, bytes, [BufferPlacement::on(0); 2], AccessPattern::Alone).takes,
+            DataState::Unmapped => {
+                let pages = bytes.div_ceil(PAGE_LINES * LINE);
+                self.core_time(op, bytes, DataState::InMemory) + self.translation.touch * pages
+            }
+        }
+    }
+}
+
 /// `what * times / by`, with `by` at least 1.
 fn scaled(what: u64, times: u64, by: u64) -> Picos {
     Picos(u64::try_from(u128::from(what) * u128::from(times) / u128::from(by.max(1))).unwrap_or(u64::MAX))
@@ -162,6 +196,26 @@ impl World {
 mod tests {
     use super::*;
     use crate::profile::BUILT_IN;
+
+    #[test]
+    fn farther_data_never_takes_less_time() {
+        for (profile, _) in BUILT_IN {
+            let machine = Machine::built_in(profile).unwrap();
+            for op in [Opcode::MemoryMove, Opcode::Fill, Opcode::Compare] {
+                for bytes in [0, 64, 4096, 65536, 1 << 20, 1 << 24] {
+                    let [cached, memory, unmapped] = [DataState::Cached, DataState::InMemory, DataState::Unmapped]
+                        .map(|state| machine.core_time(op, bytes, state));
+                    assert!(cached <= memory && memory <= unmapped, "{profile} {op:?} {bytes}");
+                }
+            }
+        }
+        // Against a measured core (Debian 12, EPYC): 1.2, 5.9 and 27.8 µs.
+        let machine = Machine::built_in("spr-asplos").unwrap();
+        let of = |state| machine.core_time(Opcode::MemoryMove, 65536, state).as_nanos_f64() / 1e3;
+        let [cached, memory, unmapped] = [DataState::Cached, DataState::InMemory, DataState::Unmapped].map(of);
+        assert!((1.0..3.0).contains(&cached) && (5.0..9.0).contains(&memory), "{cached} {memory}");
+        assert!((20.0..35.0).contains(&unmapped), "{unmapped}");
+    }
 
     #[test]
     fn larger_or_farther_operations_never_take_less_time() {

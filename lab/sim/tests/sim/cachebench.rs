@@ -2,7 +2,9 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, CacheBench, ExecutedBy, LineLocation, Machine, Outcome, Scenario, Stream, Workload};
+use telpher_sim::{
+    App, CacheBench, DtoVersion, ExecutedBy, LineLocation, Machine, Outcome, Scenario, Stream, Workload,
+};
 
 fn run(what: Workload) -> Outcome {
     let config = Config::single(WqMode::Shared, 128, 4);
@@ -67,4 +69,49 @@ fn a_thread_that_yields_its_core_gets_it_back() {
     let seconds = outcome.took.as_secs_f64();
     let done = measure(&outcome, "copies") * 1e6 * seconds;
     assert!((done - 6.0 * copies as f64).abs() < 1.0, "{done} copies were done");
+}
+
+/// Where the paper's version retries a full queue, DTO of 2025 leaves the copy to the core at once.
+#[test]
+fn a_version_without_retries_submits_fewer_copies_to_a_full_queue() {
+    let submitted = |version: DtoVersion| {
+        let app = CacheBench {
+            cores: 16,
+            threads: 16,
+            copies: 2000,
+            queues: CacheBench::default().queues[..1].to_vec(),
+            long_of_10_000: 10_000,
+            retries: version.retries(),
+            ..CacheBench::default()
+        };
+        let config = Config::single(WqMode::Shared, 4, 4);
+        let app = Workload::App(App::CacheBench(app));
+        let machine = Machine::built_in("spr-asplos").unwrap();
+        Scenario::on(machine, config).with("it", 1, app).simulate().unwrap().descriptors
+    };
+    let (paper, today) = (submitted(DtoVersion::V2023), submitted(DtoVersion::V2025));
+    assert!(today < paper && paper < 32_000, "{today} and {paper} of 32,000 copies");
+}
+
+/// With bounds of one and two rounds, as without `DTO_WAIT_METHOD`, DTO leaves most of a copy to the core.
+#[test]
+fn tuning_moves_work_from_a_busy_device_to_the_cores() {
+    let long = vec![(200_000, 1)];
+    let of = |tuning| {
+        let app = CacheBench {
+            cores: 4,
+            threads: 4,
+            copies: 20_000,
+            long_of_10_000: 10_000,
+            long: long.clone(),
+            tuning,
+            ..CacheBench::default()
+        };
+        bench(app)
+    };
+    let fixed = of(None);
+    let tuned = of(DtoVersion::V2025.tuning());
+    assert!((fixed.descriptors, tuned.descriptors) == (80_000, 80_000), "every copy needs a descriptor");
+    let [fixed, tuned] = [&fixed, &tuned].map(|outcome| measure(outcome, "latency, median"));
+    assert!(tuned < fixed, "the core's part shortens a copy: {tuned} us, without {fixed} us");
 }

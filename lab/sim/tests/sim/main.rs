@@ -14,6 +14,7 @@ mod migration;
 mod page_exchange;
 mod properties;
 mod qdp;
+mod replay;
 mod storage;
 mod vhost;
 mod workloads;
