@@ -29,13 +29,14 @@ const OTHERS: Codes = Codes { usage: 2, failure: 1 };
 
 /// Commands with other codes, by their first words; the first entry that fits counts. As with env(1) and timeout(1), a
 /// program's own codes stay below 125. The doctor's 2 means warnings.
-const COMMANDS: [(&[&str], Codes); 10] = [
+const COMMANDS: [(&[&str], Codes); 11] = [
     (&["run"], Codes { usage: 125, failure: 125 }),
     (&["offload", "top"], OTHERS),
     (&["offload", "off"], OTHERS),
     (&["offload", "on"], OTHERS),
     (&["offload"], Codes { usage: 125, failure: 125 }),
     (&["record", "show"], OTHERS),
+    (&["record", "predict"], OTHERS),
     (&["record", "merge"], OTHERS),
     (&["record"], Codes { usage: 125, failure: 125 }),
     (&["tier", "run"], Codes { usage: 125, failure: 125 }),
@@ -66,7 +67,7 @@ pub(crate) trait Usage: std::error::Error {
 
 impl Usage for ReadingError {
     fn is_usage(&self) -> bool {
-        false
+        matches!(self, ReadingError::Simulate(error) if error.is_usage())
     }
 }
 

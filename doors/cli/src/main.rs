@@ -7,7 +7,7 @@
 //!      ──► list
 //!      ──► qdp ──► telpher-bench's prefetch, or telpher-claims' simulated queries
 //!      ──► tune ──► telpher-bench's tune ──► telpher-mover's tuning file
-//!      ──► sim, advise ──► telpher-predict, telpher-claims
+//!      ──► sim, advise, record predict ──► telpher-predict, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-switch
 //!      ──► tier ──► telpher-tier-run
@@ -75,6 +75,7 @@ fn main() -> ExitCode {
         args::Command::Record(args) => match &args.kind {
             None => record::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error))),
             Some(args::RecordKind::Show(args)) => ended(record::show(args), codes),
+            Some(args::RecordKind::Predict(args)) => ended(record::predict(args), codes),
             Some(args::RecordKind::Merge(args)) => ended(record::merge(args), codes),
         },
         args::Command::Sim(args) => ended(sim::run(&args), codes),

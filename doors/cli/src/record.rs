@@ -1,12 +1,17 @@
-//! `telpher record`: records what unmodified programs copy, and shows it.
+//! `telpher record`: records what unmodified programs copy, shows it, and predicts what devices would gain.
 
 use crate::args::program::{WriteError, check_writable, write};
-use crate::args::{Format, Record, RecordMerge, RecordShow};
+use crate::args::{Format, Hint, Record, RecordMerge, RecordPredict, RecordShow};
+use crate::sim::{SimError, machine};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use telpher_predict::recording::{PredictOptions, compare, predict as predict_recording};
 use telpher_record::{FileError, RecordError, RunOptions};
+use telpher_recording::{Recording, Site};
 use telpher_report::deliver::DeliverError;
+use telpher_report::prediction::{self as report_prediction, Prediction};
 use telpher_report::recording::{self as report, CopyProfile};
 use telpher_report::units;
 
@@ -23,6 +28,9 @@ pub(crate) enum ReadingError {
     /// The page cannot be written.
     #[error(transparent)]
     Page(#[from] WriteError),
+    /// Nothing can be predicted.
+    #[error(transparent)]
+    Simulate(#[from] SimError),
 }
 
 /// Files that are read for the summary at the end of a run. Source: chosen; reading one takes up to 10 ms.
@@ -87,6 +95,48 @@ pub(crate) fn show(args: &RecordShow) -> Result<(), ReadingError> {
         Format::Csv => report::csv(&profile),
     })?;
     Ok(())
+}
+
+/// Predicts what devices would gain.
+///
+/// # Errors
+/// If the recordings cannot be read, the machine is unknown, or the result cannot be written.
+pub(crate) fn predict(args: &RecordPredict) -> Result<(), ReadingError> {
+    args.printed.check()?;
+    args.html.as_deref().map_or(Ok(()), check_writable)?;
+    let options = PredictOptions {
+        is_recorded_machine: args.same_machine,
+        devices: args.devices,
+        to_cache: args.hint == Hint::Cache,
+        comparisons: args.comparisons,
+        ..PredictOptions::on(machine(&args.profile, &args.set)?)
+    };
+    let recording = telpher_record::read(&args.paths)?;
+    let other = args.against.as_ref().map(|path| telpher_record::read(&[path])).transpose()?;
+    let mut prediction = predict_recording(&recording, &options).map_err(SimError::from)?;
+    if let Some(other) = other {
+        prediction.against = Some(compare(&prediction, &other, &options).map_err(SimError::from)?);
+    }
+    name_sites(&mut prediction, &recording);
+    if let Some(path) = &args.html {
+        write(path, &report_prediction::html(&prediction))?;
+    }
+    args.printed.write(match args.printed.format {
+        Format::Table => report_prediction::text(&prediction),
+        Format::Json => serde_json::to_string_pretty(&prediction).expect("predictions are plain data") + "\n",
+        Format::Csv => report_prediction::csv(&prediction),
+    })?;
+    Ok(())
+}
+
+/// Gives the sites of a prediction the names of their functions.
+fn name_sites(prediction: &mut Prediction, recording: &Recording) {
+    let key = |site: &Site| site.module.and_then(|at| recording.modules.get(at)).map(|module| &module.path);
+    let names = telpher_record::site_names(recording).into_iter().zip(&recording.sites);
+    let names: BTreeMap<_, _> = names.map(|(name, site)| ((key(site), site.offset), name)).collect();
+    for site in &mut prediction.sites {
+        site.function = names.get(&(site.module.as_ref(), site.offset)).cloned();
+    }
 }
 
 /// Joins recordings in one file.

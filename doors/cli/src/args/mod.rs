@@ -24,13 +24,13 @@ mod vhost;
 mod vocabulary;
 
 pub(crate) use advise::Advise;
-pub(crate) use bench::{Bench, BenchKind, Contests};
+pub(crate) use bench::{Bench, BenchKind, Contests, Hint};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use offload::{Offload, OffloadKind, OffloadTop, StatsArg};
 pub(crate) use output::{Format, Output, Printed, Updates};
 pub(crate) use qdp::Qdp;
-pub(crate) use record::{Record, RecordKind, RecordMerge, RecordShow};
+pub(crate) use record::{Record, RecordKind, RecordMerge, RecordPredict, RecordShow};
 pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};

@@ -1,5 +1,6 @@
 //! Options of `telpher record`.
 
+use super::bench::Hint;
 use super::output::Printed;
 use super::values::parse_grace;
 use clap::{Args, Subcommand};
@@ -26,6 +27,7 @@ Examples:
   telpher record -- redis-server --port 7000      until it ends, or ^C
   telpher record show telpher-recording           functions, sizes, call sites
   telpher record show --html copies.html telpher-recording
+  telpher record predict telpher-recording        what devices would gain
   telpher record merge telpher-recording --into redis.recording"
 )]
 pub(crate) struct Record {
@@ -51,6 +53,7 @@ pub(crate) struct Record {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecordKind {
     Show(RecordShow),
+    Predict(RecordPredict),
     Merge(RecordMerge),
 }
 
@@ -70,6 +73,51 @@ pub(crate) struct RecordShow {
     /// Recordings, or folders of recordings.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
+    /// Write a page with charts to this file.
+    #[arg(long, help_heading = "Output", value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// Predict what devices would gain for a recorded program.
+///
+/// The trace is replayed on a simulated machine: once by the CPU alone, and with devices for call sites, sizes and
+/// shares of cold data. The result is the gain of the copies and of the program, the best choice for each call site, and
+/// what the prediction assumes. All times of devices are simulated. The CPU's times are those of the recording, scaled
+/// to the profile's machine by size and temperature.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher record predict telpher-recording
+  telpher record predict --profile xeon-max-9468 --html gain.html redis.recording
+  telpher record predict --devices 1 --hint cache telpher-recording
+  telpher record predict monday.recording --against tuesday.recording")]
+pub(crate) struct RecordPredict {
+    /// Recordings, or folders of recordings.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Another recording of the program, to which the choice for each call site is applied, too; or a folder.
+    #[arg(long, value_name = "PATH", help_heading = "Recording")]
+    pub(crate) against: Option<PathBuf>,
+    /// The profile describes the machine of the recording: the CPU's times are not scaled.
+    #[arg(long, help_heading = "Recording")]
+    pub(crate) same_machine: bool,
+    /// Machine: a profile of `telpher sim profiles`, or a file.
+    #[arg(short, long, help_heading = "Machine", value_name = "PROFILE", default_value = "spr-asplos")]
+    pub(crate) profile: String,
+    /// Change one number of the profile, such as device.bubble_ns=10; may be repeated.
+    #[arg(long, help_heading = "Machine", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Devices to use [default: all near ones of the machine].
+    #[arg(long, value_name = "N", help_heading = "Device", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) devices: Option<u16>,
+    /// Where devices write results (DSA's cache-control flag).
+    #[arg(long, value_enum, value_name = "WHERE", help_heading = "Device", default_value_t = Hint::Memory)]
+    pub(crate) hint: Hint,
+    /// Offload comparisons (memcmp), too.
+    #[arg(long, help_heading = "Device")]
+    pub(crate) comparisons: bool,
     #[command(flatten)]
     pub(crate) printed: Printed,
     /// Write a page with charts to this file.
