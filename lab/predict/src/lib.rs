@@ -7,6 +7,7 @@
 //! options ──► run         a sweep, or a file of loads ──► scenarios ──► point: one result
 //!             └─► config  a file of devices, with the lines of its errors
 //! advise ──► tables       the advice for some work, as data; as text, CSV and a page
+//! recording               what a recorded program would gain by offloading its copies
 //! error                   why there is no prediction
 //! ```
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod error;
 mod machine;
 mod options;
 mod point;
+pub mod recording;
 mod run;
 
 pub use error::PredictError;

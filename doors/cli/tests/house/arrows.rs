@@ -58,7 +58,7 @@ const CRATES: &[Rule] = &[
     // Published results. The simulator must not use them.
     rule("lab", "claims", &["report", "sim", "device", "abi"], &[]),
     // What devices would give for some work, by simulation.
-    rule("lab", "predict", &["report", "sim", "mover", "device", "os", "abi"], &[]),
+    rule("lab", "predict", &["report", "sim", "mover", "device", "recording", "os", "abi"], &[]),
     // Tables, charts and pages. It uses none of the crates whose results it shows.
     rule("lab", "report", &["os"], &[]),
     rule(
