@@ -245,3 +245,132 @@ fn missing_pages(recording: &Recording, event: &Event) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of pages")]
     measured.map_or(u64::MAX, |pages| pages.round().max(1.0) as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_recording::{Calibration, Machine, NotRecorded, Process, Thread};
+
+    fn event(number: u64, thread: usize, start_ns: u64, bytes: u64) -> Event {
+        Event {
+            start_ns,
+            duration_ns: 1000,
+            number,
+            thread,
+            site: None,
+            operation: Operation::Memcpy,
+            bytes,
+            overlap: None,
+            overlap_distance: None,
+            destination_is_aligned: true,
+            source_is_aligned: true,
+            temperature: None,
+            in_flight: 1,
+        }
+    }
+
+    /// A recording of as many processes as events name threads, with one thread each.
+    fn recording(events: Vec<Event>) -> Recording {
+        let count = events.iter().map(|event| event.thread + 1).max().unwrap_or(0);
+        let thread = |process| Thread {
+            process,
+            id: Some(1),
+            is_shared: false,
+            calls: 0,
+            bytes: 0,
+            long_calls: 0,
+            most_in_flight: 1,
+            sizes: Vec::new(),
+            gaps: Vec::new(),
+        };
+        let process = Process {
+            pid: 1,
+            parent_pid: 0,
+            program: String::new(),
+            arguments: Vec::new(),
+            arguments_are_cut: false,
+            options: String::new(),
+            start_realtime_ns: 0,
+            start_ticks: 0,
+            start_ns: 0,
+            last_long_end_ns: 0,
+            sites_from: 2048,
+            long_from: 16384,
+            sample_period: 64,
+        };
+        Recording {
+            machine: Machine {
+                cpu: String::new(),
+                cpu_signature: 0,
+                logical_cpus: 0,
+                cache_bytes: [0; 3],
+                kernel: String::new(),
+                tsc_hz: 1,
+            },
+            calibration: Calibration { copy: Vec::new(), fill: Vec::new(), compare: Vec::new(), timer_ns: 0.0 },
+            processes: vec![process; count],
+            modules: Vec::new(),
+            sites: Vec::new(),
+            threads: (0..count).map(thread).collect(),
+            sizes: Vec::new(),
+            events,
+            not_recorded: NotRecorded::default(),
+        }
+    }
+
+    fn sample(events: Vec<Event>, most: u64) -> Sample {
+        let recording = recording(events);
+        Sample::of(&recording, &Costs::new(&recording.calibration, None), most)
+    }
+
+    /// The calls of a block of one thread.
+    fn block(block: u64, bytes: u64) -> impl Iterator<Item = Event> {
+        (block * BLOCK..(block + 1) * BLOCK).map(move |number| event(number, 0, 3000 * number, bytes))
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_are_one_section() {
+        let sample = sample([0, 1, 5, 7, 8, 9].into_iter().flat_map(|at| block(at, 20_000)).collect(), 1 << 20);
+        let calls: Vec<usize> = sample.sections.iter().map(|section| section[0].len()).collect();
+        assert_eq!(calls, [512, 256, 768]);
+        assert!(!sample.is_cut);
+        // The first call of a section begins at once, the others after 2 µs of work.
+        let gaps: Vec<u64> = [0, 1, 512, 513].map(|call| sample.calls[call].gap.0 / 1_000_000).into();
+        assert_eq!(gaps, [0, 2, 0, 2]);
+    }
+
+    #[test]
+    fn a_sample_is_spread_over_the_trace_and_limited_by_its_descriptors() {
+        let sizes = |sample: &Sample| (sample.calls.len(), sample.section_count(), sample.is_cut);
+        let small = || (0..64).flat_map(|at| block(at, 20_000)).collect();
+        assert_eq!(sizes(&sample(small(), 64 * BLOCK)), (64 * 256, 1, false));
+        assert_eq!(sizes(&sample(small(), 16 * BLOCK)), (16 * 256, 16, true));
+        // Calls of 8 MiB have four descriptors.
+        assert_eq!(sizes(&sample((0..64).flat_map(|at| block(at, 8 << 20)).collect(), 16 * BLOCK)), (4 * 256, 4, true));
+        // One block is the least.
+        assert_eq!(sizes(&sample(small(), 1)), (256, 1, true));
+        assert_eq!(sizes(&sample(Vec::new(), 1)), (0, 0, false));
+    }
+
+    #[test]
+    fn complete_traces_of_several_processes_overlap() {
+        let of = |thread, number, start| event(number, thread, start, 20_000);
+        let both = vec![of(0, 0, 0), of(1, 0, 500), of(0, 1, 2000), of(1, 1, 2500)];
+        let together = sample(both, 1 << 20);
+        assert_eq!((together.section_count(), together.sections[0].len()), (1, 2));
+        let gap = |call: usize| together.calls[call].gap.0 / 1_000_000;
+        assert_eq!([gap(0), gap(2)], [0, 1], "{:?}", together.calls);
+        assert_eq!(together.calls[1].gap, Picos::from_nanos(500));
+        // Without the first process' blocks 0 to 3, the time between the sections means nothing.
+        let apart = sample(vec![of(0, 0, 0), of(0, 4 * BLOCK, 9000), of(1, 0, 500)], 1 << 20);
+        assert_eq!(apart.section_count(), 3);
+    }
+
+    #[test]
+    fn calls_of_signal_handlers_follow_the_interrupted_call() {
+        let outer = Event { duration_ns: 5000, ..event(0, 0, 0, 20_000) };
+        let sample = sample(vec![outer, event(1, 0, 1000, 20_000), event(2, 0, 6000, 20_000)], 1 << 20);
+        let gaps: Vec<Picos> = sample.calls.iter().map(|call| call.gap).collect();
+        assert_eq!(gaps, [0, 0, 1000].map(Picos::from_nanos));
+    }
+}

@@ -4,7 +4,7 @@ use super::options::PredictOptions;
 use super::sample::{LARGEST, SWEEP_DESCRIPTORS, Sample};
 use super::study::{long_calls, long_from};
 use telpher_os::size;
-use telpher_recording::{Operation, Recording, Temperature};
+use telpher_recording::{Access, Calibration, Operation, Recording, Temperature};
 use telpher_report::units::time;
 
 /// What was scaled, and how.
@@ -13,26 +13,24 @@ pub(super) fn scaled(recording: &Recording, options: &PredictOptions) -> Vec<Str
     if options.is_recorded_machine {
         return vec![format!("Nothing: {profile} describes the recorded machine.")];
     }
-    let mut out = Vec::new();
-    if recording.calibration.copy.is_empty() {
-        out.push(format!(
+    let Calibration { copy, fill, compare, .. } = &recording.calibration;
+    if copy.is_empty() && fill.is_empty() && compare.is_empty() {
+        return vec![format!(
             "Nothing: the recording has no calibration. Calls take the CPU of {profile} as long as recorded."
-        ));
-        return out;
+        )];
     }
-    out.push(format!(
+    let mut out = vec![format!(
         "The CPU's time of each long call is multiplied by the time of {profile} for its size and temperature, and \
          divided by that of the calibration curve. Both are for a single call: hot in the nearest cache with room, \
          cold in memory without history, fresh with a page fault for each 4 KiB."
-    ));
-    let without = [("fills", &recording.calibration.fill), ("comparisons", &recording.calibration.compare)].map(
-        |(what, curve)| {
-            curve
-                .is_empty()
-                .then(|| format!("The time of {what} is not scaled: there is no calibration curve for them."))
-        },
-    );
-    out.extend(without.into_iter().flatten());
+    )];
+    let curves =
+        [(Access::Copy, copy, "copies"), (Access::Fill, fill, "fills"), (Access::Compare, compare, "comparisons")];
+    for (access, _, what) in curves.into_iter().filter(|(_, curve, _)| curve.is_empty()) {
+        if recording.sizes.iter().any(|row| row.operation.access() == access && row.to >= long_from(recording)) {
+            out.push(format!("The time of {what} is not scaled: there is no calibration curve for them."));
+        }
+    }
     out.push("Shorter calls in the threshold sweep are scaled in the same way, by the mean time of their size.".into());
     out.push("All other work of the program is not scaled: it takes as long as recorded.".into());
     out
@@ -43,6 +41,9 @@ pub(super) fn assumptions(recording: &Recording, options: &PredictOptions) -> Ve
     let long_from = size(long_from(recording));
     let mut out = vec![
         "Work between two long calls takes as long as recorded, also where it waits for input, locks or other threads."
+            .into(),
+        "The program's time is that of all threads with long calls, each from the start of its process to the last \
+         long call there."
             .into(),
         "Each thread has a core of its own; it polls while a device works, so offloading frees no core.".into(),
         "Threads use the shared queues of all devices in turn, one of 128 entries and four engines for each device. A \
