@@ -36,7 +36,7 @@ pub use scan::{PageRun, Scan};
 pub use size::size;
 pub use termination::Termination;
 pub use thread::spawn_unsignalled;
-pub use ticks::ticks;
+pub use ticks::{ticks, ticks_in_order};
 pub use transparent_huge_pages::{COST_OF_NEVER, TransparentHugePages};
 pub use userfault::{Progress, Userfault, UserfaultError, UserfaultEvent, UserfaultFeatures};
 

@@ -2,16 +2,17 @@
 
 use std::hint::black_box;
 use std::time::Instant;
+use telpher_mem::{PageSize, Region};
 use telpher_offload_wire::RecordedCurves;
 use telpher_offload_wire::record::Point;
-use telpher_os::ticks;
+use telpher_os::ticks_in_order as ticks;
 
 /// The measured sizes: powers of two from 2 KiB to 1 MiB.
 const SIZES: std::ops::RangeInclusive<u32> = 11..=20;
 /// Bytes that the measurements of one size take at least, so that short calls are repeated more often.
 const BYTES: usize = 1 << 20;
 /// Bytes of pages that do not exist yet, for the measurements of fresh data.
-const FRESH: usize = 8 << 20;
+const FRESH: usize = 2 << 20;
 
 /// The costs of calls, and the time stamp counter.
 #[derive(Debug)]
@@ -88,18 +89,17 @@ fn measure(operation: Operation, len: usize, timer_ticks: u64, writes: bool) -> 
     (len, [net(hot), net(cold), if writes { fresh(operation, len, &from, timer_ticks) } else { 0.0 }])
 }
 
-/// Returns the ticks for each byte of destinations without pages. The mean counts: with huge pages, one call in many
-/// waits for all.
+/// Returns the ticks for each byte of destinations without pages; 0 without memory for it. The mean counts: with huge
+/// pages, one call in many waits for all.
 fn fresh(operation: Operation, len: usize, from: &[u8], timer_ticks: u64) -> f64 {
-    // The C library takes as much memory straight from the kernel, which gives pages at the first access.
-    let mut pages = vec![0_u8; FRESH];
-    let mut total = 0;
-    let calls = pages.chunks_exact_mut(len).map(|to| {
+    let Ok(mut pages) = Region::new(FRESH.max(4 * len), PageSize::Small) else { return 0.0 };
+    let (mut total, mut calls) = (0, 0);
+    for to in pages.chunks_exact_mut(len) {
         let before = ticks();
         operation(black_box(to), from);
         total += (ticks() - before).saturating_sub(timer_ticks);
-    });
-    let calls = calls.count();
+        calls += 1;
+    }
     total as f64 / (calls * len) as f64
 }
 

@@ -288,7 +288,7 @@ fn floats(prediction: &Prediction) -> Vec<f64> {
     let mut all: Vec<f64> = lines.lines().skip(1).filter_map(value).collect();
     // CSV leaves out what is no number, so look at the fields themselves.
     let recorded = &prediction.recorded;
-    all.extend([recorded.calls_ns, recorded.long_ns, recorded.wall_ns, recorded.threads_ns, recorded.interrupted_ns]);
+    all.extend([recorded.calls_ns, recorded.long_ns, recorded.wall_ns, recorded.program_ns, recorded.interrupted_ns]);
     let check = &prediction.check;
     let mut some = vec![prediction.gain_of_calls, prediction.gain_of_program];
     some.extend([recorded.long_share, recorded.hot_share, recorded.cold_share, recorded.fresh_share]);

@@ -7,13 +7,15 @@ use crate::table::{Align, Table, wrapped};
 use crate::units;
 use serde::Serialize;
 use std::fmt::Write as _;
-use telpher_recording::{Machine, NotRecorded, Operation, Process, Recording, Site, Summary, Timed};
+use telpher_recording::{Calibration, Machine, NotRecorded, Operation, Process, Recording, Site, Summary, Timed};
 
 /// A recording without its trace, with names for its sites.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyProfile {
     /// The machine.
     pub machine: Machine,
+    /// What calls cost on it.
+    pub calibration: Calibration,
     /// The processes, by bytes.
     pub processes: Vec<ProfiledProcess>,
     /// The number of threads that made calls.
@@ -82,6 +84,7 @@ impl CopyProfile {
         let cpu_ns = recording.processes.iter().fold(0_u64, |sum, process| sum.saturating_add(process.cpu_ns));
         CopyProfile {
             machine: recording.machine.clone(),
+            calibration: recording.calibration.clone(),
             processes,
             threads: recording.threads.iter().filter(|thread| thread.calls > 0).count(),
             share_of_cpu_time: (cpu_ns > 0).then(|| summary.time.ns as f64 / cpu_ns as f64),

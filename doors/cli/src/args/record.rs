@@ -83,14 +83,14 @@ pub(crate) struct RecordShow {
 /// Predict what devices would gain for a recorded program.
 ///
 /// The trace is replayed on a simulated machine: once by the CPU alone, and with devices for call sites, sizes and
-/// shares of cold data. The result is the gain of the copies and of the program, the best choice for each call site, and
-/// what the prediction assumes. All times of devices are simulated. The CPU's times are those of the recording, scaled
-/// to the profile's machine by size and temperature.
+/// shares of cold data. The result is the gain of the copies and of the program, the best choice for each call site,
+/// and what the prediction assumes. All times of devices are simulated. The CPU's times are those of the recording,
+/// scaled to the profile's machine by size and temperature.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher record predict telpher-recording
-  telpher record predict --profile xeon-max-9468 --html gain.html redis.recording
+  telpher record predict -p xeon-max-9468 --html gain.html redis.recording
   telpher record predict --devices 1 --hint cache telpher-recording
   telpher record predict monday.recording --against tuesday.recording")]
 pub(crate) struct RecordPredict {

@@ -87,6 +87,39 @@ fn every_function_is_counted_with_its_sites() {
     assert!(profile["summary"]["temperature"]["timed_calls"].as_u64() >= Some(2 * MANY), "{}", profile["summary"]);
 }
 
+/// The prediction has the recorded calls, and names what it assumes. Its times depend on the machine.
+#[test]
+fn a_recording_has_a_prediction() {
+    let Some(program) = client("record_calls") else { return };
+    let (done, folder) = record("record_predict", &[word(&program), "all"]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+    let page = folder.join("page.html");
+    let text = ask(&["predict", word(&folder), "--profile", "spr-asplos", "--html", word(&page)]);
+    text.expect_success();
+    for expected in ["Simulated · profile spr-asplos", "Best policy for each call site", "Assumed", "all_functions+0x"]
+    {
+        assert!(text.stdout.contains(expected), "no {expected:?} in {text}");
+    }
+    assert!(text.stdout.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("all_functions+0x"));
+    let json = |words: &[&str]| -> Value {
+        let done = ask(&[&["predict", "-f", "json", word(&folder)], words].concat());
+        done.expect_success();
+        serde_json::from_str(&done.stdout).expect("JSON")
+    };
+    let prediction = json(&["--against", word(&folder), "--devices", "1", "--hint", "cache", "--comparisons"]);
+    let recorded = &prediction["recorded"];
+    // 20,011 and 65,537 bytes; the calibration and other calls of the process are shorter.
+    let (long, bytes) = (2 * MANY, (20_011 + 65_537) * MANY);
+    assert_eq!((number(recorded, "long_calls"), number(recorded, "long_bytes")), (long, bytes), "{recorded}");
+    assert_eq!(number(&prediction["check"], "replayed_calls"), long, "{}", prediction["check"]);
+    assert!(prediction["check"]["error"].as_f64().is_some_and(|error| error.abs() < 0.03), "{}", prediction["check"]);
+    assert!(prediction["against"]["rows"].is_array() || prediction["against"].is_object(), "{prediction}");
+    assert!(prediction["gain_of_calls"].as_f64().is_some_and(|gain| gain >= 0.99), "{prediction}");
+    let unknown = ask(&["predict", word(&folder), "--profile", "no-such-machine"]);
+    assert!(unknown.code() != 0 && unknown.stderr.contains("no-such-machine"), "{unknown}");
+}
+
 #[test]
 fn threads_and_signal_handlers_lose_no_call() {
     let Some(program) = client("record_calls") else { return };

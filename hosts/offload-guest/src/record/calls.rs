@@ -8,7 +8,7 @@ use super::process::{self, Slot};
 use crate::gates;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
-use telpher_os::ticks;
+use telpher_os::ticks_in_order as ticks;
 use telpher_recording::{Call, Operation};
 
 /// The address of a function that stands in front of the C library's.

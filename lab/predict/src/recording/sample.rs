@@ -294,6 +294,8 @@ mod tests {
             start_ticks: 0,
             start_ns: 0,
             last_long_end_ns: 0,
+            noted_ns: 0,
+            cpu_ns: 0,
             sites_from: 2048,
             long_from: 16384,
             sample_period: 64,

@@ -5,7 +5,7 @@ use super::options::PredictOptions;
 use super::sample::{Call, Cost, Execution, LARGEST, Sample, TRANSFER};
 use crate::PredictError;
 use telpher_device::{Config, WqMode};
-use telpher_recording::{Access, Operation, Recording, SizeRow, Temperature};
+use telpher_recording::{Access, Operation, Process, Recording, SizeRow, Temperature};
 use telpher_report::prediction::Recorded;
 use telpher_sim::{Machine, ReplayDevices, ReplaySection, Replayed, ScenarioError, Wait, replay};
 
@@ -25,8 +25,8 @@ pub(super) struct Study<'a> {
     pub(super) devices: ReplayDevices,
     /// Recorded time in long calls.
     pub(super) long_ns: f64,
-    /// Time of the threads with long calls.
-    pub(super) threads_ns: f64,
+    /// Time of the program: see [`program_ns()`].
+    pub(super) program_ns: f64,
 }
 
 /// Which call sites use devices; the last entry is for calls whose site is not recorded.
@@ -50,7 +50,7 @@ impl<'a> Study<'a> {
             costs: Costs::new(&recording.calibration, machine),
             devices: devices(options, long_from(recording)),
             long_ns: long.map(row_ns).sum(),
-            threads_ns: threads_ns(recording),
+            program_ns: program_ns(recording),
         }
     }
 
@@ -125,8 +125,8 @@ impl<'a> Study<'a> {
     /// interruptions.
     pub(super) fn program_gain(&self, sample: &Sample, others_ns: f64, off: f64, on: f64) -> Option<f64> {
         let copied = self.all_calls(sample).unwrap_or(0.0) * sample.copied_ns();
-        let rest = (self.threads_ns - copied - others_ns).max(0.0);
-        (self.threads_ns > 0.0).then(|| ratio(rest + off, rest + on)).flatten()
+        let rest = (self.program_ns - copied - others_ns).max(0.0);
+        (self.program_ns > 0.0).then(|| ratio(rest + off, rest + on)).flatten()
     }
 
     /// The facts about the recording.
@@ -138,7 +138,7 @@ impl<'a> Study<'a> {
         let long = || recording.sizes.iter().filter(|row| row.to >= long_from(recording));
         let ends = recording.processes.iter().map(|process| process.start_ns.saturating_add(process.last_long_end_ns));
         Recorded {
-            program: recording.processes.first().map(|process| process.program.clone()).unwrap_or_default(),
+            program: recording.processes.first().map(program_name).unwrap_or_default(),
             processes: recording.processes.len() as u64,
             cpu: recording.machine.cpu.clone(),
             calls: summary.calls,
@@ -152,8 +152,8 @@ impl<'a> Study<'a> {
                 * (sample.recorded_ns() - sample.copied_ns()).max(0.0),
             wall_ns: float(ends.max().unwrap_or(0)),
             threads: recording.threads.iter().filter(|thread| thread.long_calls > 0).count() as u64,
-            threads_ns: self.threads_ns,
-            long_share: ratio(self.long_ns, self.threads_ns).map(|share| share.min(1.0)),
+            program_ns: self.program_ns,
+            long_share: ratio(self.long_ns, self.program_ns).map(|share| share.min(1.0)),
             hot_share: share(Temperature::Hot),
             cold_share: share(Temperature::Cold),
             fresh_share: share(Temperature::Fresh),
@@ -166,11 +166,21 @@ pub(super) fn row_ns(row: &SizeRow) -> f64 {
     ratio(float(row.timed_ns) * float(row.calls), float(row.timed_calls)).unwrap_or(0.0)
 }
 
-/// The time of threads with long calls: for each, from the start of its process to the last long call there.
-fn threads_ns(recording: &Recording) -> f64 {
-    let with_calls = recording.threads.iter().filter(|thread| thread.long_calls > 0);
-    let process = with_calls.filter_map(|thread| recording.processes.get(thread.process));
-    process.map(|process| float(process.last_long_end_ns)).sum()
+/// The program as it was called: its file may be a link with another name.
+fn program_name(process: &Process) -> String {
+    process.arguments.first().filter(|name| !name.is_empty()).unwrap_or(&process.program).clone()
+}
+
+/// The processor time of processes with long calls. If a process did not note it, the time from its start to its last
+/// long call, for each thread with long calls.
+fn program_ns(recording: &Recording) -> f64 {
+    let of = |(index, process): (usize, &Process)| {
+        let threads =
+            recording.threads.iter().filter(|thread| thread.process == index && thread.long_calls > 0).count();
+        let noted = if threads > 0 { process.cpu_ns } else { 0 };
+        if noted > 0 { float(noted) } else { float(process.last_long_end_ns) * float(threads as u64) }
+    };
+    recording.processes.iter().enumerate().map(of).sum()
 }
 
 /// The devices on the socket of the profile's first node, at most as many as requested.

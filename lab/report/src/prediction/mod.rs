@@ -85,9 +85,10 @@ pub struct Recorded {
     pub wall_ns: f64,
     /// Threads with long calls.
     pub threads: u64,
-    /// The time of these threads: for each, from its process' start to its process' last long call.
-    pub threads_ns: f64,
-    /// The share of long calls in the time of these threads.
+    /// The time of the program: the processor time of the processes with long calls. For one that was killed before it
+    /// noted its time, the time from its start to its last long call, for each thread with long calls.
+    pub program_ns: f64,
+    /// The share of long calls in that time.
     pub long_share: Option<f64>,
     /// The share of bytes in replayed long calls whose data was in the caches.
     pub hot_share: Option<f64>,

@@ -104,18 +104,18 @@ pub(super) fn summary(result: &Prediction) -> Vec<(&'static str, String)> {
         units::time(recorded.wall_ns)
     );
     let calls = format!(
-        "{} of {} calls are long ({} or more), with {} of {}. They took {} of the {} of all calls, and {} of the {} of \
-         {}.",
+        "{} of {} calls are long ({} or more), with {} of {}, in {}. They took {} of the {} of all calls, and {} of \
+         the program's {}.",
         recorded.long_calls,
         recorded.calls,
         units::size(recorded.long_from),
         size(recorded.long_bytes),
         size(recorded.bytes),
+        counted(recorded.threads, "thread", "threads"),
         units::time(recorded.long_ns),
         units::time(recorded.calls_ns),
         percent(recorded.long_share),
-        units::time(recorded.threads_ns),
-        counted(recorded.threads, "thread", "threads"),
+        units::time(recorded.program_ns),
     );
     let data = format!(
         "{} hot, {} cold, {} fresh, by bytes of long calls.",
@@ -391,12 +391,12 @@ fn numbers(result: &Prediction) -> Vec<Number> {
         ("interruptions of long calls", recorded.interrupted_ns, "ns"),
         ("wall time", recorded.wall_ns, "ns"),
         ("threads with long calls", recorded.threads as f64, ""),
-        ("time of these threads", recorded.threads_ns, "ns"),
+        ("time of the program", recorded.program_ns, "ns"),
     ] {
         add("recorded", program, quantity, Some(value), unit);
     }
     for (quantity, share) in [
-        ("share of long calls in the threads' time", recorded.long_share),
+        ("share of long calls in the program's time", recorded.long_share),
         ("hot share of bytes", recorded.hot_share),
         ("cold share of bytes", recorded.cold_share),
         ("fresh share of bytes", recorded.fresh_share),

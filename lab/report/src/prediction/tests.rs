@@ -60,7 +60,7 @@ fn sample() -> Prediction {
             interrupted_ns: 1e6,
             wall_ns: 20e9,
             threads: 1,
-            threads_ns: 20e9,
+            program_ns: 20e9,
             long_share: Some(0.125),
             hot_share: Some(0.2),
             cold_share: Some(0.7),
