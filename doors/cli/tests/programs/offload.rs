@@ -102,6 +102,16 @@ fn executed_programs_are_offloaded_too_and_their_data_survives() {
     );
 }
 
+/// Regression: the second program of a process could not create its file of counters, and ran without offload.
+#[test]
+fn a_program_that_another_one_executes_in_its_process_is_offloaded() {
+    let Some(counts) = client("offload_counts") else { return };
+    // `nice` loads the library too, and executes the program.
+    let (done, processes) = offload("offload_same_process", &ALWAYS, &["nice", "-n", "0", word(&counts), "20", "30"]);
+    assert_eq!((done.code(), done.stderr.as_str(), processes.len()), (0, "", 1), "{done}");
+    assert_eq!(sum(&processes, "device_calls"), 50, "{processes:?}");
+}
+
 /// Runs a program with variables of DTO, and returns its result, its counters and the line about the variables.
 fn with_variables(
     name: &str,
