@@ -9,6 +9,7 @@
 //! program gets its own faults where it expects them.
 #![allow(unsafe_code, reason = "executes the program's calls by address, and calls the C library's functions")]
 
+use crate::children;
 use crate::device::{self, Device};
 use crate::gates::{cpu_compare, cpu_fill, cpu_move};
 use crate::sites::Verdict;
@@ -47,7 +48,7 @@ fn execute<T>(call: Call, by_cpu: impl FnOnce() -> T, by_device: impl FnOnce(&De
 #[inline]
 fn choose<T>(
     call: Call,
-    device: &Device,
+    device: &'static Device,
     by_cpu: impl FnOnce() -> T,
     by_device: impl FnOnce(&Device) -> (T, CallResult),
 ) -> (T, Option<CallResult>) {
@@ -56,6 +57,10 @@ fn choose<T>(
     if len < device.threshold(operation) {
         return (by_cpu(), None);
     }
+    let Some(device) = of_this_process(device) else {
+        device.count(Counters::AT.forked, 1);
+        return (by_cpu(), None);
+    };
     if device.is_switched_off() {
         device.count(Counters::AT.switched_off, 1);
         device.count(Counters::AT.cpu_bytes, len as u64);
@@ -64,10 +69,6 @@ fn choose<T>(
     if overlaps && !device.copies_overlapping() {
         device.count(Counters::AT.overlapping, 1);
         device.count(Counters::AT.cpu_bytes, len as u64);
-        return (by_cpu(), None);
-    }
-    if !device.is_of_this_process() {
-        device.count(Counters::AT.forked, 1);
         return (by_cpu(), None);
     }
     let Some(long_call) = LongCall::enter() else {
@@ -101,6 +102,12 @@ fn choose<T>(
             (value, None)
         }
     }
+}
+
+/// Returns the device of this process, which may be a forked child of the one that opened `device`.
+#[inline]
+fn of_this_process(device: &'static Device) -> Option<&'static Device> {
+    if device.is_of_this_process() { Some(device) } else { children::device_of_child(device) }
 }
 
 /// Copies a long range.

@@ -2,8 +2,10 @@
 #![allow(unsafe_code, reason = "maps the memory of the counters")]
 
 use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +45,17 @@ impl ProcessCounters {
     }
 }
 
+/// Creates the file `PID.kind`. If the process has executed another program before, that one's file keeps its name, and
+/// this one's is `PID-1.kind` and so on.
+fn create(folder: &Path, kind: &str) -> io::Result<OwnedFd> {
+    let pid = std::process::id();
+    let names = (0..).map(|at| if at == 0 { format!("{pid}.{kind}") } else { format!("{pid}-{at}.{kind}") });
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut results = names.map(|name| openat(CWD, folder.join(name), flags, Mode::RUSR | Mode::WUSR));
+    let result = results.find(|result| !matches!(result, Err(Errno::EXIST)));
+    Ok(result.expect("the names have no end")?)
+}
+
 /// Maps this many words, in the new file `PID.kind` of a folder if there is one. They are zero, and stay mapped for
 /// ever.
 ///
@@ -56,9 +69,7 @@ pub(crate) fn shared_words(folder: Option<&Path>, kind: &str, words: usize) -> i
         match folder {
             None => mmap_anonymous(ptr::null_mut(), bytes, access, shared)?,
             Some(folder) => {
-                let name = folder.join(format!("{}.{kind}", std::process::id()));
-                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = openat(CWD, name, flags, Mode::RUSR | Mode::WUSR)?;
+                let file = create(folder, kind)?;
                 ftruncate(&file, bytes as u64)?;
                 mmap(ptr::null_mut(), bytes, access, shared, &file, 0)?
             }

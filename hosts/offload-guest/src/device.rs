@@ -10,7 +10,7 @@ use crate::traps;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use telpher_device::{DeviceName, OpenOptions, Runner, open};
+use telpher_device::{DeviceName, OpenOptions, Opened, PreparedDevice, Runner, prepare};
 use telpher_interpose::signals::defer;
 use telpher_metrics::Position;
 use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCalls, MemoryCallsPolicy, Wait};
@@ -41,19 +41,28 @@ pub(crate) fn publish(device: Device) -> &'static Device {
 /// Descriptors in flight at a time, over all threads. Source: chosen; a waiting thread has one.
 const SLOTS: u32 = 256;
 
-/// What executes long calls.
+/// Bytes of the first copy. Source: chosen; a page.
+const WARM_UP_BYTES: usize = 4096;
+
+/// What executes the long calls of one process.
 pub(crate) struct Device {
     calls: MemoryCalls,
     lineage: Lineage,
-    /// What is learned about call sites; none if every call goes to the device.
-    learned: Option<Learned>,
     /// The length from which calls may go to the device, by [`Operation`].
     thresholds: [usize; OPERATIONS],
-    /// Whether copies between overlapping ranges may go to the device.
-    copies_overlapping: bool,
     counters: ProcessCounters,
     /// Calls by their size, if the user asks for them.
     statistics: Option<ProcessStatistics>,
+    family: &'static Family,
+}
+
+/// What a process and its forked children have in common.
+struct Family {
+    settings: Settings,
+    /// The devices, as they were found at the start.
+    prepared: Vec<PreparedDevice>,
+    /// What is learned about call sites; none if every call goes to the device. A child goes on with a copy.
+    learned: Option<Learned>,
 }
 
 /// The call sites, and what separates cached data from data in memory.
@@ -67,44 +76,69 @@ impl Device {
     ///
     /// # Errors
     /// Why the device cannot be opened, as a sentence.
-    pub(crate) fn open(settings: &Settings) -> Result<Option<Device>, String> {
-        let mut portals = Vec::new();
-        for name in &settings.devices {
+    pub(crate) fn open(settings: Settings) -> Result<Option<Device>, String> {
+        let prepared = settings.devices.iter().map(|name| {
             let name: DeviceName = name.parse().map_err(|error| telpher_os::chain(&error))?;
-            // The program must not get further threads, which its own forks would lose.
-            let options = OpenOptions { runner: Runner::Inline };
-            portals.extend(open(&name, options).map_err(|error| telpher_os::chain(&error))?.portals);
-        }
-        let has_queues = !portals.is_empty();
-        if !has_queues && !settings.statistics {
+            prepare(&name).map_err(|error| telpher_os::chain(&error))
+        });
+        let prepared = prepared.collect::<Result<Vec<_>, String>>()?;
+        let opened = open_all(&prepared)?;
+        if opened.portals.is_empty() && !settings.statistics {
             return Ok(None);
         }
-        if has_queues {
+        if !opened.portals.is_empty() {
             traps::take_over()?;
         }
-        let folder = settings.folder.as_deref();
-        let counters =
-            ProcessCounters::new(folder).map_err(|error| format!("cannot create the file of its counters: {error}"))?;
+        let counters = ProcessCounters::new(settings.folder.as_deref())
+            .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
+        let learned =
+            settings.learns.then(|| Learned { sites: Box::new(Sites::new()), calibration: Calibration::measure() });
+        let family = Box::leak(Box::new(Family { settings, prepared, learned }));
+        let device = Device::over(opened, family, counters)?;
+        device.warm_up();
+        Ok(Some(device))
+    }
+
+    /// Opens the device again, in a forked child of the process that opened it. It reads no directory, and what it
+    /// allocates is of this library's own heap.
+    ///
+    /// # Errors
+    /// As for [`Device::open`].
+    pub(crate) fn open_in_child(&self) -> Result<Device, String> {
+        let folder = self.family.settings.folder.as_deref();
+        // The folder disappears with the run, and a child may live longer.
+        let counters = ProcessCounters::new(folder).or_else(|_| ProcessCounters::new(None));
+        let counters = counters.map_err(|error| error.to_string())?;
+        Device::over(open_all(&self.family.prepared)?, self.family, counters)
+    }
+
+    /// The device with these queues.
+    fn over(opened: Opened, family: &'static Family, counters: ProcessCounters) -> Result<Device, String> {
+        let portals = opened.portals;
+        let settings = &family.settings;
         let statistics = settings
             .statistics
-            .then(|| ProcessStatistics::begin(folder))
+            .then(|| ProcessStatistics::begin(settings.folder.as_deref()))
             .transpose()
             .map_err(|error| format!("cannot count its calls by size: {error}"))?;
-        let threshold = if has_queues { usize::try_from(settings.threshold).unwrap_or(NEVER) } else { NEVER };
+        let threshold = if portals.is_empty() { NEVER } else { usize::try_from(settings.threshold).unwrap_or(NEVER) };
         let cpu = CpuCalls { copy: cpu_copy, fill: cpu_set, compare: cpu_difference };
         let calls =
             MemoryCalls::new(portals, cpu, policy(settings), SLOTS).map_err(|error| telpher_os::chain(&error))?;
-        Ok(Some(Device {
-            calls,
-            lineage: Lineage::current(),
-            learned: settings
-                .learns
-                .then(|| Learned { sites: Box::new(Sites::new()), calibration: Calibration::measure() }),
-            thresholds: thresholds(threshold, settings.functions),
-            copies_overlapping: settings.overlapping,
-            counters,
-            statistics,
-        }))
+        let thresholds = thresholds(threshold, settings.functions);
+        Ok(Device { calls, lineage: Lineage::current(), thresholds, counters, statistics, family })
+    }
+
+    /// Executes each operation once. After that no variable on their way is set for the first time, which another
+    /// thread could be doing while the process forks; a child would wait for that thread for ever.
+    fn warm_up(&self) {
+        let (mut to, from) = (vec![0_u8; WARM_UP_BYTES], vec![1_u8; WARM_UP_BYTES]);
+        // SAFETY: both buffers have these bytes, and nothing else uses them.
+        unsafe {
+            self.calls.copy(to.as_mut_ptr(), from.as_ptr(), WARM_UP_BYTES);
+            self.calls.compare(to.as_ptr(), from.as_ptr(), WARM_UP_BYTES);
+            self.calls.fill(to.as_mut_ptr(), 2, WARM_UP_BYTES);
+        }
     }
 
     /// Returns the length from which calls of an operation may go to the device.
@@ -116,7 +150,7 @@ impl Device {
     /// Returns whether copies between overlapping ranges may go to the device.
     #[inline]
     pub(crate) fn copies_overlapping(&self) -> bool {
-        self.copies_overlapping
+        self.family.settings.overlapping
     }
 
     /// Returns the statistics, if the user asks for them.
@@ -146,7 +180,7 @@ impl Device {
     /// Returns what to do with a call, and its site.
     #[inline]
     pub(crate) fn verdict(&self, caller: usize) -> (Verdict, Option<&Site>) {
-        let Some(learned) = &self.learned else { return (Verdict::Device, None) };
+        let Some(learned) = &self.family.learned else { return (Verdict::Device, None) };
         // Sites beyond the table stay with the CPU.
         learned.sites.site(caller).map_or((Verdict::Cpu, None), |site| (site.verdict(), Some(site)))
     }
@@ -154,7 +188,7 @@ impl Device {
     /// Lets a site learn from a call that the CPU executed in so many ticks.
     #[inline]
     pub(crate) fn learn(&self, site: &Site, len: usize, ticks: u64) {
-        if let Some(learned) = &self.learned {
+        if let Some(learned) = &self.family.learned {
             site.learn(learned.calibration.is_cold(len, ticks));
         }
     }
@@ -225,6 +259,17 @@ fn thresholds(threshold: usize, functions: Functions) -> [usize; OPERATIONS] {
         }
     }
     thresholds
+}
+
+/// Opens the queues of all devices.
+fn open_all(prepared: &[PreparedDevice]) -> Result<Opened, String> {
+    let mut all = Opened::default();
+    for device in prepared {
+        // The program must not get further threads, which its own forks would lose.
+        let options = OpenOptions { runner: Runner::Inline };
+        all.portals.extend(device.open(options).map_err(|error| telpher_os::chain(&error))?.portals);
+    }
+    Ok(all)
 }
 
 /// Returns the mover's policy for these settings.

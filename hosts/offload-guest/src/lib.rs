@@ -9,6 +9,7 @@
 //! gates     where the calls of each function go
 //! start     opens the device before main, and closes the gates at the end
 //! device    the device of this process
+//! children  forked children open a device of their own; `opening` decides which thread does it
 //! calibration  how long the CPU takes for cached data and for data in memory
 //! sites     which call sites copy cold data
 //! thread    whether this thread is inside a long call
@@ -20,22 +21,27 @@
 //! refusal   processes whose calls stay with the CPU
 //! exec      loads this library into executed programs as well
 //! ```
+// Loom tests single files of this crate; with loom's atomics the library itself does not compile.
+#![cfg(not(loom))]
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(dead_code, reason = "the start-up code does not run under test"))]
 
 mod calibration;
 mod calls;
+mod children;
 mod counters;
 mod device;
 mod entries;
 mod exec;
 mod gates;
+mod opening;
 mod record;
 mod refusal;
 mod sites;
 mod start;
 mod statistics;
 mod symbols;
+mod sync;
 mod thread;
 mod traps;
 

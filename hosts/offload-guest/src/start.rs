@@ -5,6 +5,7 @@
 )]
 
 use crate::calls;
+use crate::children;
 use crate::device::{self, Device};
 use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END};
 use crate::record;
@@ -51,8 +52,15 @@ extern "C" fn begin() {
         Some(Refusal::Helper) => return,
         Some(Refusal::Told(why)) => return say(&why),
     }
-    match Device::open(&settings) {
-        Ok(Some(device)) => open_gates(device::publish(device)),
+    match Device::open(settings) {
+        Ok(Some(device)) => {
+            let device = device::publish(device);
+            if children::watch_forks().is_err() {
+                let pid = std::process::id();
+                eprintln!("telpher: children of process {pid} run without offload: no memory for fork handlers");
+            }
+            open_gates(device);
+        }
         // The CPU executes everything.
         Ok(None) => {}
         Err(why) => say(&why),

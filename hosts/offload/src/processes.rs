@@ -43,8 +43,18 @@ pub struct ProcessStatistics {
 /// # Errors
 /// If the folder cannot be read.
 pub fn processes(folder: &Path) -> io::Result<Vec<Process>> {
-    let found = files(folder, "counters")?;
-    Ok(found.into_iter().filter_map(|(pid, path)| read(pid, &path)).collect())
+    let mut processes: Vec<Process> = Vec::new();
+    for process in files(folder, "counters")?.into_iter().filter_map(|(pid, path)| read(pid, &path)) {
+        match processes.last_mut() {
+            // It has executed another program: the sum of both.
+            Some(last) if last.pid == process.pid => {
+                last.counters = last.counters.combine(&process.counters, &mut u64::wrapping_add);
+                last.is_on = process.is_on;
+            }
+            _ => processes.push(process),
+        }
+    }
+    Ok(processes)
 }
 
 /// Returns the processes of all runs of this user that are alive, each with its folder.
@@ -75,19 +85,23 @@ pub fn statistics(folder: &Path) -> io::Result<Vec<ProcessStatistics>> {
     Ok(found.into_iter().filter_map(|(pid, path)| read_statistics(pid, &path)).collect())
 }
 
-/// Returns the files `PID.kind` of a folder, sorted by process.
-fn files(folder: &Path, kind: &str) -> io::Result<Vec<(u32, PathBuf)>> {
+/// Returns the files of a kind in a folder, sorted by process. A process that has executed other programs has several:
+/// `PID.kind`, `PID-1.kind` and so on.
+pub(crate) fn files(folder: &Path, kind: &str) -> io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let pid = path.file_stem().and_then(|pid| pid.to_str()?.parse().ok());
+        let pid = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next()?.parse().ok());
         if let Some(pid) = pid
             && path.extension().is_some_and(|extension| extension == kind)
         {
             found.push((pid, path));
         }
     }
-    found.sort_unstable();
+    // A longer name is a later one.
+    found.sort_unstable_by(|(a, path), (b, other)| {
+        (a, path.as_os_str().len(), path).cmp(&(b, other.as_os_str().len(), other))
+    });
     Ok(found)
 }
 

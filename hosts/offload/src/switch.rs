@@ -1,6 +1,6 @@
 //! `telpher offload off` and `on`: switches a running process to the CPU and back.
 
-use crate::processes::running;
+use crate::processes::{files, running};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -35,9 +35,13 @@ pub fn switch(pid: u32, to_device: bool) -> Result<(), SwitchError> {
     let found = running().into_iter().find(|(_, process)| process.pid == pid);
     let (folder, _) = found.ok_or(SwitchError::None(pid))?;
     let write = || {
-        let file = File::options().write(true).open(folder.join(format!("{pid}.counters")))?;
-        // The process maps the file. It reads a whole word, which the kernel writes at once because it is aligned.
-        file.write_all_at(&u64::from(!to_device).to_ne_bytes(), switch_word() as u64 * 8)
+        // Those of programs that the process executed before have no effect.
+        for (_, path) in files(&folder, "counters")?.into_iter().filter(|(of, _)| *of == pid) {
+            let file = File::options().write(true).open(path)?;
+            // The process maps the file. It reads a whole word, which the kernel writes at once because it is aligned.
+            file.write_all_at(&u64::from(!to_device).to_ne_bytes(), switch_word() as u64 * 8)?;
+        }
+        Ok(())
     };
     write().map_err(|source| SwitchError::File { pid, source })
 }

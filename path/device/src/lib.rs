@@ -45,7 +45,7 @@ pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMod
 pub use listing::{EngineListing, GroupListing, Listing, WqListing, hardware};
 pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
 pub use name::{DeviceName, ModelSource, NameError, WqName};
-pub use open::{OpenError, OpenOptions, Opened, Skipped, open};
+pub use open::{OpenError, OpenOptions, Opened, PreparedDevice, Skipped, open, prepare};
 pub use replica::{QueueImage, ReplicaReport};
 pub use runner::Runner;
 pub use telpher_model::{Capabilities, Preset, Tolerances};

@@ -5,7 +5,7 @@ use crate::model::{ModelDevice, ModelOptions, PortalError, StartError};
 use crate::name::{DeviceName, ModelSource, WqName};
 use crate::runner::Runner;
 use std::sync::Arc;
-use telpher_hw::QueueType;
+use telpher_hw::{DescribedQueue, QueueType};
 use telpher_portal::Portal;
 
 /// The result of opening a name.
@@ -72,20 +72,80 @@ pub enum OpenError {
 ///
 /// [`OpenError`] contains the attempt and the system's error.
 pub fn open(name: &DeviceName, options: OpenOptions) -> Result<Opened, OpenError> {
-    let (model, skipped) = match name {
-        DeviceName::Cpu => return Ok(Opened::default()),
-        DeviceName::All => return Ok(every_queue()),
-        DeviceName::Hardware(wq) => {
-            let portal = telpher_hw::open(&wq.to_string())?;
-            return Ok(Opened { portals: vec![portal], skipped: Vec::new() });
+    prepare(name)?.open(options)
+}
+
+/// Reads what the opening of a device name needs from files and directories, as the first half of [`open`].
+///
+/// # Errors
+///
+/// [`OpenError`] contains the attempt and the system's error.
+pub fn prepare(name: &DeviceName) -> Result<PreparedDevice, OpenError> {
+    let kind = match name {
+        DeviceName::Cpu => Kind::Cpu,
+        DeviceName::All => {
+            let (queues, skipped) = every_queue();
+            Kind::All(queues, skipped)
         }
-        DeviceName::Model(source) => source.options()?,
+        DeviceName::Hardware(wq) => Kind::Hardware(Box::new(telpher_hw::describe(&wq.to_string())?)),
+        DeviceName::Model(source) => {
+            let (options, skipped) = source.options()?;
+            Kind::Model(Box::new(options), skipped)
+        }
     };
-    let started = ModelDevice::start(model.with_runner(options.runner));
-    let device = started.map_err(|source| OpenError::Start { name: name.to_string(), source })?;
-    let queues = device.enabled_queues();
-    let portals = queues.iter().map(|queue| device.portal(&WqName { device: 0, queue: *queue }.to_string()));
-    Ok(Opened { portals: portals.collect::<Result<_, _>>()?, skipped })
+    Ok(PreparedDevice { name: name.clone(), kind })
+}
+
+/// A device that is ready to be opened, in this process and in its forked children. A child may have been forked while
+/// another thread held the locks of the C library: there, opening must not read directories, and does not.
+#[derive(Clone, Debug)]
+pub struct PreparedDevice {
+    name: DeviceName,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Cpu,
+    /// The options of the modelled device, and queues of further devices in its file.
+    Model(Box<ModelOptions>, Vec<Skipped>),
+    Hardware(Box<DescribedQueue>),
+    /// Queues that may be usable, and those that are not.
+    All(Vec<DescribedQueue>, Vec<Skipped>),
+}
+
+impl PreparedDevice {
+    /// Opens the device, as the second half of [`open`]. It calls no allocator but Rust's, and with
+    /// [`Runner::Inline`] it starts no thread.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] contains the attempt and the system's error.
+    pub fn open(&self, options: OpenOptions) -> Result<Opened, OpenError> {
+        match &self.kind {
+            Kind::Cpu => Ok(Opened::default()),
+            Kind::Hardware(queue) => Ok(Opened { portals: vec![queue.open()?], skipped: Vec::new() }),
+            Kind::All(queues, skipped) => {
+                let mut opened = Opened { portals: Vec::new(), skipped: skipped.clone() };
+                for queue in queues {
+                    match queue.open() {
+                        Ok(portal) => opened.portals.push(portal),
+                        Err(error) => opened.skipped.push(unusable(queue.name(), &error)),
+                    }
+                }
+                Ok(opened)
+            }
+            Kind::Model(model, skipped) => {
+                let started = ModelDevice::start((**model).clone().with_runner(options.runner));
+                let failed = |source| OpenError::Start { name: self.name.to_string(), source };
+                let device = started.map_err(failed)?;
+                let queues = device.enabled_queues();
+                let portals =
+                    queues.iter().map(|queue| device.portal(&WqName { device: 0, queue: *queue }.to_string()));
+                Ok(Opened { portals: portals.collect::<Result<_, _>>()?, skipped: skipped.clone() })
+            }
+        }
+    }
 }
 
 impl ModelSource {
@@ -108,21 +168,25 @@ impl ModelSource {
     }
 }
 
-/// Opens every hardware queue that this process can open.
-fn every_queue() -> Opened {
+/// Returns every configured hardware queue: those that may be usable, and the others.
+fn every_queue() -> (Vec<DescribedQueue>, Vec<Skipped>) {
     let machine = telpher_hw::discover(&telpher_hw::Live::default());
-    let mut opened = Opened::default();
+    let (mut queues, mut skipped) = (Vec::new(), Vec::new());
     for (_, queue) in machine.queues() {
         // A queue that is not configured does not count.
         if queue.queue_type.is_none_or(|kind| kind == QueueType::None) {
             continue;
         }
-        match telpher_hw::open(&queue.name) {
-            Ok(portal) => opened.portals.push(portal),
-            Err(error) => opened.skipped.push(Skipped { queue: queue.name.clone(), why: telpher_os::chain(&error) }),
+        match telpher_hw::describe(&queue.name) {
+            Ok(queue) => queues.push(queue),
+            Err(error) => skipped.push(unusable(&queue.name, &error)),
         }
     }
-    opened
+    (queues, skipped)
+}
+
+fn unusable(queue: &str, error: &telpher_hw::OpenError) -> Skipped {
+    Skipped { queue: queue.into(), why: telpher_os::chain(error) }
 }
 
 #[cfg(test)]
@@ -167,6 +231,24 @@ mod tests {
         assert_eq!(portals.iter().map(|portal| portal.info().name.as_str()).collect::<Vec<_>>(), ["wq0.3"]);
         let why = "only the first device of a file is modelled: dsa2".to_owned();
         assert_eq!(skipped, [Skipped { queue: "wq4.3".into(), why }]);
+    }
+
+    #[test]
+    fn a_prepared_device_is_opened_again_without_its_file() {
+        let path = std::env::temp_dir().join(format!("telpher-prepared-{}.json", std::process::id()));
+        let text = r#"[{ "dev": "dsa0", "groups": [{ "dev": "group0.0",
+            "grouped_workqueues": [{ "dev": "wq0.1", "mode": "shared", "size": 8 }],
+            "grouped_engines": [{ "dev": "engine0.0" }] }] }]"#;
+        std::fs::write(&path, text).unwrap();
+        let prepared = prepare(&format!("model:{}", path.display()).parse().unwrap());
+        std::fs::remove_file(&path).unwrap();
+        let prepared = prepared.unwrap();
+        let [first, second] = [(); 2].map(|()| prepared.open(OpenOptions::default()).unwrap().portals);
+        for portals in [&first, &second] {
+            assert_eq!(portals.iter().map(|portal| portal.info().name.as_str()).collect::<Vec<_>>(), ["wq0.1"]);
+        }
+        // They are two devices, not one.
+        assert!(!Arc::ptr_eq(&first[0], &second[0]));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use error::OpenError;
 pub use files::{Files, Live};
 pub use instructions::{ANNOUNCEMENT, Instructions};
 pub use machine::{Device, DeviceKind, Engine, Group, Machine, Queue, QueueType, State, UnreadableAttribute};
-pub use open::open;
+pub use open::{DescribedQueue, describe, open};
 pub use openable::look;
 pub use portal::rehearsal;
 

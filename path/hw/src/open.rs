@@ -29,7 +29,48 @@ use telpher_portal::{Portal, QueueInfo, QueueMode};
 ///
 /// [`OpenError`] contains the attempt, the machine's answer, and what to do.
 pub fn open(queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
-    open_on(&Live::default(), InstructionTokens::here(), queue)
+    describe(queue)?.open()
+}
+
+/// Reads what the driver says about a queue, as the first half of [`open`].
+///
+/// # Errors
+///
+/// [`OpenError`], if no program can use the queue.
+pub fn describe(queue: &str) -> Result<DescribedQueue, OpenError> {
+    describe_on(&Live::default(), queue)
+}
+
+/// A queue as the driver describes it. A forked child opens it again, without reading a directory.
+#[derive(Clone, Debug)]
+pub struct DescribedQueue {
+    files: Live,
+    device: Device,
+    queue: Queue,
+    info: QueueInfo,
+}
+
+impl DescribedQueue {
+    /// The queue's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.queue.name
+    }
+
+    /// Opens the queue, as the second half of [`open`]: it opens and maps files, and calls no allocator but Rust's.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] contains the attempt, the machine's answer, and what to do.
+    pub fn open(&self) -> Result<Arc<dyn Portal>, OpenError> {
+        self.open_with(InstructionTokens::here())
+    }
+}
+
+fn describe_on(files: &Live, queue: &str) -> Result<DescribedQueue, OpenError> {
+    let (device, queue) = find(files, queue)?;
+    let info = usable(&device, &queue)?;
+    Ok(DescribedQueue { files: files.clone(), device, queue, info })
 }
 
 /// The available instructions.
@@ -47,37 +88,47 @@ impl InstructionTokens {
 }
 
 /// Opens a queue on a tree with the machine's paths, with some of its instructions.
+#[cfg(test)]
 fn open_on(files: &Live, tokens: InstructionTokens, queue: &str) -> Result<Arc<dyn Portal>, OpenError> {
-    let (device, queue) = find(files, queue)?;
-    let info = usable(&device, &queue)?;
-    let path = files.at(&queue.node(device.kind));
-    // Non-blocking, so that `offer` never waits.
-    let node = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
-    let node = node.map_err(|source| opening(path.clone(), source))?;
-    let (submit_method, unmapped) = submit_method(&node, info.mode, tokens);
-    let node = Node::new(node);
-    let maps = matches!(submit_method, SubmitMethod::Posted(..) | SubmitMethod::Deferred(..));
-    let attributes = HealthAttributes::of(files, &device, &queue);
-    let portal = HwPortal::new(info, submit_method, tokens.waitpkg, Some(node), attributes);
-    match queue_test::nop(|submission| portal.try_offer(submission)) {
-        Trial::Ended(Status::Success) | Trial::Full => {}
-        Trial::Ended(status) => return Err(OpenError::Refused { queue: queue.name, status }),
-        Trial::Silent => {
-            return Err(OpenError::Silent { queue: queue.name, waited_ms: queue_test::TRIAL_TIMEOUT.as_millis() });
+    describe_on(files, queue)?.open_with(tokens)
+}
+
+impl DescribedQueue {
+    /// Opens the queue with some of the machine's instructions.
+    fn open_with(&self, tokens: InstructionTokens) -> Result<Arc<dyn Portal>, OpenError> {
+        let DescribedQueue { files, device, queue, info } = self;
+        let path = files.at(&queue.node(device.kind));
+        // Non-blocking, so that `offer` never waits.
+        let node = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        let node = node.map_err(|source| opening(path.clone(), source))?;
+        let (submit_method, unmapped) = submit_method(&node, info.mode, tokens);
+        let node = Node::new(node);
+        let maps = matches!(submit_method, SubmitMethod::Posted(..) | SubmitMethod::Deferred(..));
+        let attributes = HealthAttributes::of(files, device, queue);
+        let portal = HwPortal::new(info.clone(), submit_method, tokens.waitpkg, Some(node), attributes);
+        match queue_test::nop(|submission| portal.try_offer(submission)) {
+            Trial::Ended(Status::Success) | Trial::Full => {}
+            Trial::Ended(status) => return Err(OpenError::Refused { queue: queue.name.clone(), status }),
+            Trial::Silent => {
+                return Err(OpenError::Silent {
+                    queue: queue.name.clone(),
+                    waited_ms: queue_test::TRIAL_TIMEOUT.as_millis(),
+                });
+            }
+            Trial::Refused(source) => {
+                return Err(match (unmapped, portal.info().mode) {
+                    (Some(mapping), _) => OpenError::Map { path, refused: source, source: mapping },
+                    (None, QueueMode::Dedicated) => OpenError::Instruction { path, instruction: "MOVDIR64B", source },
+                    (None, QueueMode::Shared) => OpenError::Instruction { path, instruction: "ENQCMD", source },
+                });
+            }
         }
-        Trial::Refused(source) => {
-            return Err(match (unmapped, portal.info().mode) {
-                (Some(mapping), _) => OpenError::Map { path, refused: source, source: mapping },
-                (None, QueueMode::Dedicated) => OpenError::Instruction { path, instruction: "MOVDIR64B", source },
-                (None, QueueMode::Shared) => OpenError::Instruction { path, instruction: "ENQCMD", source },
-            });
-        }
+        let info = portal.info().clone();
+        let takes_batches = maps && info.max_batch > 1 && takes_batches(&portal);
+        let operations = info.operations.with(Opcode::Batch, takes_batches);
+        let max_batch = if takes_batches { info.max_batch } else { 1 };
+        Ok(Arc::new(portal.with_info(QueueInfo { max_batch, operations, ..info })))
     }
-    let info = portal.info().clone();
-    let takes_batches = maps && info.max_batch > 1 && takes_batches(&portal);
-    let operations = info.operations.with(Opcode::Batch, takes_batches);
-    let max_batch = if takes_batches { info.max_batch } else { 1 };
-    Ok(Arc::new(portal.with_info(QueueInfo { max_batch, operations, ..info })))
 }
 
 /// Chooses how to submit; also returns the error of mmap(2) if it refused.

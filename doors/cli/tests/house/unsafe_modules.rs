@@ -60,6 +60,7 @@ const FILES: &[&str] = &[
     "hosts/launch/src/standard.rs",
     "hosts/launch/src/sweeper.rs",
     "hosts/offload-guest/src/calls.rs",
+    "hosts/offload-guest/src/children.rs",
     "hosts/offload-guest/src/counters.rs",
     "hosts/offload-guest/src/device.rs",
     "hosts/offload-guest/src/entries.rs",

@@ -103,6 +103,58 @@ fn executed_programs_are_offloaded_too_and_their_data_survives() {
     );
 }
 
+/// Children of fork, of fork in a child, of daemon, those whose first long call a signal handler makes, or several
+/// threads at once, or a thread that is being cancelled: each opens a device of its own, and a copy never calls the
+/// program's allocator. A child that shares memory opens nothing, and one that runs no fork handler stays with the CPU.
+///
+/// Seen to fail with a device that is opened while the thread can be cancelled, on the program's stack, or by reading a
+/// directory.
+#[test]
+fn forked_children_open_a_device_of_their_own() {
+    let Some(children) = client("offload_children") else { return };
+    for device in ["model:spr", "cpu"] {
+        let options = [&["--device", device], &ALWAYS[2..]].concat();
+        let (done, processes) = offload("offload_children", &options, &[word(&children)]);
+        let lines: Vec<&str> = done.stdout.lines().collect();
+        assert_eq!((done.code(), lines.last()), (0, Some(&"ok")), "{device}: {done}");
+        if device == "cpu" {
+            assert_eq!(processes.len(), 0, "{processes:?}");
+            continue;
+        }
+        let pids = |kind: &str| {
+            let of_kind = lines.iter().filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name == kind);
+            let pids: Vec<u64> = of_kind.map(|(_, pid)| pid.parse().expect("a number")).collect();
+            assert!(!pids.is_empty(), "no {kind} in {done}");
+            pids
+        };
+        let by_device = |pid: u64| {
+            let found = processes.iter().find(|process| process["pid"] == pid);
+            found.and_then(|process| process["device_calls"].as_u64()).unwrap_or(0)
+        };
+        for kind in ["parent", "fork", "grandchild", "vforked", "shared", "spawned", "daemon", "handler", "cancelled"] {
+            assert!(pids(kind).into_iter().all(|pid| by_device(pid) >= 10), "{kind}: {done}\n{processes:?}");
+        }
+        assert_eq!(pids("threads").into_iter().filter(|pid| by_device(*pid) >= 10).count(), 8, "{processes:?}");
+        for kind in ["clone", "_Fork"] {
+            assert!(pids(kind).into_iter().all(|pid| by_device(pid) == 0), "{kind}: {processes:?}");
+        }
+        // Those of children that are young, or have no device.
+        let parent = pids("parent")[0];
+        let parent = processes.iter().find(|process| process["pid"] == parent).expect("the parent");
+        assert!(parent["other_calls"].as_u64() > Some(0), "{parent}");
+    }
+}
+
+/// Regression: the second program of a process could not create its file of counters, and ran without offload.
+#[test]
+fn a_program_that_another_one_executes_in_its_process_is_offloaded() {
+    let Some(counts) = client("offload_counts") else { return };
+    // `nice` loads the library too, and executes the program.
+    let (done, processes) = offload("offload_same_process", &ALWAYS, &["nice", "-n", "0", word(&counts), "20", "30"]);
+    assert_eq!((done.code(), done.stderr.as_str(), processes.len()), (0, "", 1), "{done}");
+    assert_eq!(sum(&processes, "device_calls"), 50, "{processes:?}");
+}
+
 /// Runs a program with variables of DTO, and returns its result, its counters and the line about the variables.
 fn with_variables(
     name: &str,

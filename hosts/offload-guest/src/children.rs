@@ -1,0 +1,187 @@
+//! Forked children: each opens a device of its own at its first long call, because the parent's device knows only the
+//! parent's address space.
+//!
+//! ```text
+//! fork ──► before: the heap is locked ──► in the child: unlocked; its number and the time are noted
+//! long call ──► not the noted process, or just forked, or another thread opens? ──► CPU
+//!          └──► this thread opens the device on a stack of its own, and later calls go to it
+//! ```
+//!
+//! A child of `vfork`, of `posix_spawn` or of a bare clone(2) that shares memory has another number, so it changes
+//! nothing. A child of `_Fork` or of a bare clone(2) with memory of its own runs no handler: another thread may have
+//! held the heap's lock, so its calls stay with the CPU.
+#![allow(
+    unsafe_code,
+    reason = "registers fork handlers that share state, keeps errno and the cancellation state, and changes the stack"
+)]
+
+use crate::HEAP;
+use crate::device::{self, Device};
+use crate::opening::Opening;
+use crate::thread::LongCall;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::arch::asm;
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use telpher_interpose::signals::{Deferral, defer};
+
+/// How long the calls of a new child stay with the CPU. All its pages are shared with its parent, so that a device
+/// would fault at each; and many children soon execute another program. Source: chosen.
+const YOUNG_NS: u64 = 100_000_000;
+/// Bytes of the stack on which a device is opened. Source: chosen; a modelled device starts on a tenth of it.
+const STACK_BYTES: usize = 512 << 10;
+
+/// The last process that a handled fork has made; 0 if there was none.
+static CHILD: AtomicU32 = AtomicU32::new(0);
+/// When it was made: nanoseconds of CLOCK_MONOTONIC.
+static BORN_NS: AtomicU64 = AtomicU64::new(0);
+/// Which thread opens the device.
+static OPENING: Opening = Opening::new();
+/// Whether the handlers hold the heap's lock.
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// The deferred signals of the forking thread.
+struct Deferred(UnsafeCell<Option<Deferral>>);
+
+// SAFETY: accessed only by the thread that holds the heap's lock for a fork.
+unsafe impl Sync for Deferred {}
+
+static DEFERRED: Deferred = Deferred(UnsafeCell::new(None));
+
+unsafe extern "C" {
+    /// Enables or disables cancellation of this thread; async-cancel-safe, and changes one word.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+/// Source: glibc, pthread.h.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Registers the handlers.
+///
+/// # Errors
+/// Without memory; then children stay with the CPU.
+pub(crate) fn watch_forks() -> Result<(), c_int> {
+    // SAFETY: the handlers may run around any fork, and this library is never unloaded.
+    match unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after_in_child)) } {
+        0 => Ok(()),
+        errno => Err(errno),
+    }
+}
+
+extern "C" fn before() {
+    let deferred = defer();
+    HEAP.take();
+    // SAFETY: the heap's lock is held.
+    unsafe { *DEFERRED.0.get() = Some(deferred) };
+    // Relaxed, here and below: the lock orders it, and a fork orders memory by itself.
+    FORKING.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn after() {
+    if FORKING.swap(false, Ordering::Relaxed) {
+        // SAFETY: the heap's lock is held.
+        let deferred = unsafe { (*DEFERRED.0.get()).take() };
+        HEAP.give();
+        drop(deferred);
+    }
+}
+
+extern "C" fn after_in_child() {
+    telpher_interpose::after_fork_child();
+    BORN_NS.store(now_ns(), Ordering::Relaxed);
+    CHILD.store(std::process::id(), Ordering::Relaxed);
+    after();
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
+    seconds * 1_000_000_000 + nanoseconds
+}
+
+/// Returns the device of this process, which is a forked child of the one that opened `parent`. Opens it if it is time.
+#[cold]
+pub(crate) fn device_of_child(parent: &'static Device) -> Option<&'static Device> {
+    let child = CHILD.load(Ordering::Relaxed);
+    if child == 0 || child != std::process::id() || now_ns() < BORN_NS.load(Ordering::Relaxed) + YOUNG_NS {
+        return None;
+    }
+    // The library's own long calls stay with the CPU meanwhile.
+    let _call = LongCall::enter()?;
+    if !OPENING.begin(child) {
+        return None;
+    }
+    let _undisturbed = Undisturbed::begin();
+    let mut opened = Opened { parent, device: None };
+    on_own_stack(&mut opened);
+    opened.device.map(device::publish)
+}
+
+/// The device that a child opens.
+struct Opened {
+    parent: &'static Device,
+    device: Option<Device>,
+}
+
+/// Opens the device. A child whose device cannot be opened has no message: its parent has told the user what it uses.
+extern "C" fn open(opened: &mut Opened) {
+    opened.device = opened.parent.open_in_child().ok();
+}
+
+/// Calls [`open`] on a stack of its own: the program's may be that of a signal handler or a coroutine.
+fn on_own_stack(opened: &mut Opened) {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let Ok(stack) = (unsafe { mmap_anonymous(ptr::null_mut(), STACK_BYTES, access, MapFlags::PRIVATE) }) else {
+        return;
+    };
+    let top = stack.wrapping_byte_add(STACK_BYTES);
+    // SAFETY: `open` is called as a C function, on a stack that nothing else uses and that is aligned to 16 bytes. It
+    // does not unwind, because a panic aborts in an `extern "C"` function. r12 is kept by the callee.
+    unsafe {
+        asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {open}",
+            "mov rsp, r12",
+            top = in(reg) top,
+            open = sym open,
+            in("rdi") ptr::from_mut(opened),
+            out("r12") _,
+            clobber_abi("C"),
+        );
+    }
+    // SAFETY: the mapping of above, which nothing uses any more.
+    let _ = unsafe { munmap(stack, STACK_BYTES) };
+}
+
+/// While this value lives, the thread is not cancelled and its signal handlers wait. Then errno is as before.
+struct Undisturbed {
+    errno: c_int,
+    cancellation: c_int,
+    _deferred: Deferral,
+}
+
+impl Undisturbed {
+    fn begin() -> Undisturbed {
+        let deferred = defer();
+        let mut cancellation = 0;
+        // SAFETY: this thread's errno, and a valid pointer.
+        let errno = unsafe {
+            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut cancellation);
+            *libc::__errno_location()
+        };
+        Undisturbed { errno, cancellation, _deferred: deferred }
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        // SAFETY: as in `begin`; the state is the one of before.
+        unsafe {
+            pthread_setcancelstate(self.cancellation, ptr::null_mut());
+            *libc::__errno_location() = self.errno;
+        }
+    }
+}
