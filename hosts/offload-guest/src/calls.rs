@@ -90,6 +90,12 @@ fn choose<T>(
             device.count(Counters::AT.cpu_bytes, len as u64);
             (by_cpu(), None)
         }
+        Verdict::Denied => {
+            drop(long_call);
+            device.count(Counters::AT.denied, 1);
+            device.count(Counters::AT.cpu_bytes, len as u64);
+            (by_cpu(), None)
+        }
         Verdict::Timed => {
             drop(long_call);
             device.count(Counters::AT.timed, 1);

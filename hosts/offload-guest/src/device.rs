@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "passes the program's addresses on to the device, and keeps the device for ever")]
 
 use crate::calibration::Calibration;
+use crate::callers;
 use crate::counters::ProcessCounters;
 use crate::gates::{NEVER, cpu_compare, cpu_fill, cpu_move};
 use crate::sites::{Site, Sites, Verdict};
@@ -61,14 +62,11 @@ struct Family {
     settings: Settings,
     /// The devices, as they were found at the start.
     prepared: Vec<PreparedDevice>,
-    /// What is learned about call sites; none if every call goes to the device. A child goes on with a copy.
-    learned: Option<Learned>,
-}
-
-/// The call sites, and what separates cached data from data in memory.
-struct Learned {
+    /// The call sites. A child goes on with a copy.
     sites: Box<Sites>,
-    calibration: Calibration,
+    /// What separates cached data from data in memory; none if the calls of all sites go to the device, except of those
+    /// that are denied.
+    calibration: Option<Calibration>,
 }
 
 impl Device {
@@ -91,9 +89,8 @@ impl Device {
         }
         let counters = ProcessCounters::new(settings.folder.as_deref())
             .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
-        let learned =
-            settings.learns.then(|| Learned { sites: Box::new(Sites::new()), calibration: Calibration::measure() });
-        let family = Box::leak(Box::new(Family { settings, prepared, learned }));
+        let (sites, calibration) = (Box::new(Sites::new()), settings.learns.then(Calibration::measure));
+        let family = Box::leak(Box::new(Family { settings, prepared, sites, calibration }));
         let device = Device::over(opened, family, counters)?;
         device.warm_up();
         Ok(Some(device))
@@ -180,16 +177,24 @@ impl Device {
     /// Returns what to do with a call, and its site.
     #[inline]
     pub(crate) fn verdict(&self, caller: usize) -> (Verdict, Option<&Site>) {
-        let Some(learned) = &self.family.learned else { return (Verdict::Device, None) };
-        // Sites beyond the table stay with the CPU.
-        learned.sites.site(caller).map_or((Verdict::Cpu, None), |site| (site.verdict(), Some(site)))
+        let Family { settings, sites, calibration, .. } = self.family;
+        let Some(site) = sites.site(caller, || callers::are_denied(caller, &settings.deny)) else {
+            // Sites beyond the table stay with the CPU.
+            return (Verdict::Cpu, None);
+        };
+        let verdict = match calibration {
+            Some(_) => site.verdict(),
+            None if site.is_denied() => Verdict::Denied,
+            None => Verdict::Device,
+        };
+        (verdict, Some(site))
     }
 
     /// Lets a site learn from a call that the CPU executed in so many ticks.
     #[inline]
     pub(crate) fn learn(&self, site: &Site, len: usize, ticks: u64) {
-        if let Some(learned) = &self.family.learned {
-            site.learn(learned.calibration.is_cold(len, ticks));
+        if let Some(calibration) = &self.family.calibration {
+            site.learn(calibration.is_cold(len, ticks));
         }
     }
 

@@ -12,6 +12,8 @@
 //! children  forked children open a device of their own; `opening` decides which thread does it
 //! calibration  how long the CPU takes for cached data and for data in memory
 //! sites     which call sites copy cold data
+//! callers   libraries whose calls always stay with the CPU
+//! modules, scratch   the files that are mapped for execution; memory for a moment
 //! thread    whether this thread is inside a long call
 //! traps     faults of a modelled device; the program's signal handlers wait while a device works
 //! symbols   the C library's functions for signals
@@ -27,6 +29,7 @@
 #![cfg_attr(test, allow(dead_code, reason = "the start-up code does not run under test"))]
 
 mod calibration;
+mod callers;
 mod calls;
 mod children;
 mod counters;
@@ -34,9 +37,11 @@ mod device;
 mod entries;
 mod exec;
 mod gates;
+mod modules;
 mod opening;
 mod record;
 mod refusal;
+mod scratch;
 mod sites;
 mod start;
 mod statistics;

@@ -21,13 +21,18 @@ const RESAMPLE: u64 = 64;
 /// One of this many calls of a hot site is timed.
 const RESAMPLE_HOT: u64 = 16;
 
+/// The score of a site whose calls always stay with the CPU.
+const DENIED: i64 = i64::MIN;
+
 /// What to do with one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// The device copies.
     Device,
-    /// The CPU copies.
+    /// The CPU copies, because the data was in the caches.
     Cpu,
+    /// The CPU copies, whatever the data is.
+    Denied,
     /// The CPU copies, and the time is given to [`Site::learn`].
     Timed,
 }
@@ -55,9 +60,10 @@ impl Sites {
         )
     }
 
-    /// Returns the site of a return address; `None` if the table has no room for it.
+    /// Returns the site of a return address; `None` if the table has no room for it. `is_denied` is asked once for each
+    /// site; if it answers true, the calls of the site always stay with the CPU.
     #[inline]
-    pub(crate) fn site(&self, address: usize) -> Option<&Site> {
+    pub(crate) fn site(&self, address: usize, is_denied: impl Fn() -> bool) -> Option<&Site> {
         // The upper bits of a multiplication spread neighbouring addresses. Source: Knuth, TAOCP 3, §6.4.
         let start = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SITES.ilog2());
         for probe in 0..PROBES {
@@ -69,7 +75,13 @@ impl Sites {
             }
             if there == 0 {
                 match site.address.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed) {
-                    Ok(_) => return Some(site),
+                    Ok(_) => {
+                        // Until this is known, other threads may time calls of the site, by the CPU.
+                        if is_denied() {
+                            site.score.store(DENIED, Ordering::Relaxed);
+                        }
+                        return Some(site);
+                    }
                     Err(other) if other == address => return Some(site),
                     Err(_) => {}
                 }
@@ -85,6 +97,7 @@ impl Site {
     pub(crate) fn verdict(&self) -> Verdict {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         match self.score.load(Ordering::Relaxed) {
+            DENIED => Verdict::Denied,
             COLD.. if call.is_multiple_of(RESAMPLE) => Verdict::Timed,
             COLD.. => Verdict::Device,
             ..=HOT if !call.is_multiple_of(RESAMPLE_HOT) => Verdict::Cpu,
@@ -92,10 +105,16 @@ impl Site {
         }
     }
 
+    /// Returns whether the calls of the site always stay with the CPU.
+    #[inline]
+    pub(crate) fn is_denied(&self) -> bool {
+        self.score.load(Ordering::Relaxed) == DENIED
+    }
+
     /// Learns from a copy of the CPU whether its data was cold.
     pub(crate) fn learn(&self, cold: bool) {
         let step = if cold { 1 } else { -1 };
-        let learned = |score: i64| Some((score + step).clamp(-BOUND, BOUND));
+        let learned = |score: i64| (score != DENIED).then(|| (score + step).clamp(-BOUND, BOUND));
         let _ = self.score.fetch_update(Ordering::Relaxed, Ordering::Relaxed, learned);
     }
 }
@@ -107,7 +126,7 @@ mod tests {
     #[test]
     fn a_site_is_offloaded_once_its_copies_were_cold_and_not_when_they_were_hot() {
         let sites = Box::new(Sites::new());
-        let (cold, hot) = (sites.site(0x1000).unwrap(), sites.site(0x2000).unwrap());
+        let (cold, hot) = (sites.site(0x1000, || false).unwrap(), sites.site(0x2000, || false).unwrap());
         for _ in 0..2 {
             assert_eq!((cold.verdict(), hot.verdict()), (Verdict::Timed, Verdict::Timed));
             cold.learn(true);
@@ -121,9 +140,18 @@ mod tests {
     }
 
     #[test]
+    fn a_denied_site_stays_denied_whatever_its_copies_take() {
+        let sites = Box::new(Sites::new());
+        let site = sites.site(7, || true).unwrap();
+        (0..100).for_each(|_| site.learn(true));
+        assert!((0..100).all(|_| sites.site(7, || false).unwrap().verdict() == Verdict::Denied) && site.is_denied());
+        assert!(!sites.site(8, || false).unwrap().is_denied());
+    }
+
+    #[test]
     fn a_site_that_changes_gets_another_verdict() {
         let sites = Box::new(Sites::new());
-        let site = sites.site(7).unwrap();
+        let site = sites.site(7, || false).unwrap();
         (0..100).for_each(|_| site.learn(true));
         (0..2 * BOUND).for_each(|_| site.learn(false));
         assert!((1..64).all(|_| site.verdict() != Verdict::Device));
@@ -132,10 +160,12 @@ mod tests {
     #[test]
     fn more_sites_than_slots_are_unknown_and_known_ones_stay() {
         let sites = Box::new(Sites::new());
-        let known: Vec<usize> = (1..=4 * SITES).map(|at| at * 16).filter(|at| sites.site(*at).is_some()).collect();
+        let known: Vec<usize> =
+            (1..=4 * SITES).map(|at| at * 16).filter(|at| sites.site(*at, || false).is_some()).collect();
         assert!(known.len() <= SITES && known.len() > SITES * 9 / 10, "{}", known.len());
-        let again =
-            known.iter().all(|at| sites.site(*at).is_some_and(|site| site.address.load(Ordering::Relaxed) == *at));
+        let again = known
+            .iter()
+            .all(|at| sites.site(*at, || false).is_some_and(|site| site.address.load(Ordering::Relaxed) == *at));
         assert!(again);
     }
 
@@ -146,13 +176,13 @@ mod tests {
             .map(|_| {
                 std::thread::spawn(|| {
                     (1..1000).for_each(|at| {
-                        sites.site(at * 16).unwrap().verdict();
+                        sites.site(at * 16, || false).unwrap().verdict();
                     });
                 })
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let calls = |at: usize| sites.site(at * 16).unwrap().calls.load(Ordering::Relaxed);
+        let calls = |at: usize| sites.site(at * 16, || false).unwrap().calls.load(Ordering::Relaxed);
         assert!((1..1000).all(|at| calls(at) == 4));
     }
 }

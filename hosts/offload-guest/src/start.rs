@@ -47,7 +47,7 @@ extern "C" fn begin() {
     if settings.follow {
         crate::exec::follow(VARIABLE, value, "its copies stay with the CPU");
     }
-    match refusal::of_this_process() {
+    match refusal::of_this_process(&settings.deny) {
         None => {}
         Some(Refusal::Helper) => return,
         Some(Refusal::Told(why)) => return say(&why),

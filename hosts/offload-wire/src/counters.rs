@@ -38,6 +38,8 @@ metrics! {
         pub overlapping: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: overlapping ranges"] => CALLS,
         /// Calls in a process that was forked from the one that opened the device.
         pub forked: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: forked child"] => CALLS,
+        /// Calls of libraries that are on the deny-list, and of code that belongs to no file.
+        pub denied: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: caller is denied"] => CALLS,
         /// Bytes that the device copied, filled or compared.
         pub device_bytes: u64 = counter(Bytes) "telpher_offload_bytes_total" by executor ["device"] => BYTES,
         /// Bytes that the CPU copied, filled or compared.

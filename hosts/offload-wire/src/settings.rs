@@ -88,6 +88,8 @@ pub struct Settings {
     pub wait: Option<WaitMethod>,
     /// Whether calls of sites whose data is in the cache stay with the CPU.
     pub learns: bool,
+    /// Names of programs and libraries whose calls stay with the CPU, beside those that the library knows itself.
+    pub deny: Vec<String>,
     /// Whether every call is counted by its size, as Intel's DTO does.
     pub statistics: bool,
     /// Whether programs that the program executes are offloaded as well, whatever environment they get.
@@ -111,6 +113,7 @@ impl Settings {
             results_in_cache: true,
             wait: None,
             learns: true,
+            deny: Vec::new(),
             statistics: false,
             follow: true,
         }
@@ -132,6 +135,7 @@ impl Settings {
             ("statistics", flag(self.statistics)),
             ("follow", flag(self.follow)),
         ];
+        settings.extend((!self.deny.is_empty()).then(|| ("deny", list(&self.deny))));
         settings.extend(self.wait.map(|wait| ("wait", wait.to_word())));
         settings.extend(self.folder.as_ref().map(|folder| ("folder", escaped(folder.as_os_str()))));
         settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
@@ -166,12 +170,13 @@ impl Settings {
             "1" => Some(true),
             _ => None,
         };
+        let names = |value: &str| -> Option<Vec<String>> {
+            value.split('+').map(|name| unescaped(name)?.into_string().ok()).collect()
+        };
         let (name, value) = word.split_once('=')?;
         match name {
-            "device" => {
-                let names = value.split('+').map(|name| unescaped(name)?.into_string().ok());
-                self.devices = names.collect::<Option<_>>()?;
-            }
+            "device" => self.devices = names(value)?,
+            "deny" => self.deny = names(value)?,
             "threshold" => self.threshold = value.parse().ok()?,
             "functions" => {
                 self.functions = Functions::NONE;
@@ -279,6 +284,7 @@ mod tests {
             results_in_cache: false,
             wait: Some(WaitMethod::Monitor(Duration::from_nanos(1234))),
             learns: false,
+            deny: vec!["my driver".into(), "libx".into()],
             statistics: true,
             follow: false,
             ..plain.clone()

@@ -59,6 +59,9 @@ pub(crate) struct Offload {
     /// Offload every call from the threshold on, whether its data is in the caches or not.
     #[arg(long, help_heading = "Calls")]
     pub(crate) always: bool,
+    /// Programs and libraries whose calls stay with the CPU, such as libfoo,my-driver; may be repeated.
+    #[arg(long, help_heading = "Calls", value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) deny: Vec<String>,
     /// Do not offload programs that are started with another LD_PRELOAD or an empty environment.
     #[arg(long, help_heading = "Program")]
     pub(crate) no_follow: bool,

@@ -12,7 +12,7 @@ pub(super) fn row(process: &Process) -> OffloadedProcess {
         device_bytes: counters.device_bytes,
         cached_calls: counters.hot,
         timed_calls: counters.timed,
-        other_calls: counters.nested + counters.switched_off + counters.overlapping + counters.forked,
+        other_calls: counters.nested + counters.switched_off + counters.overlapping + counters.forked + counters.denied,
         cpu_bytes: counters.cpu_bytes,
         faults: counters.faults,
         retries: counters.retries,

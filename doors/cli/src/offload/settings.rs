@@ -32,5 +32,6 @@ pub(super) fn settings(args: &Offload, warn: impl FnOnce(&str)) -> (Settings, Op
     settings.threshold = args.threshold.unwrap_or(settings.threshold);
     settings.functions = args.function.unwrap_or(settings.functions);
     settings.learns &= !args.always;
+    settings.deny.clone_from(&args.deny);
     (settings, variables.log_file.map(PathBuf::from))
 }

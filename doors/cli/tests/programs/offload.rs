@@ -1,7 +1,7 @@
 //! Unmodified programs under `telpher offload`: their memory functions have the same effect, and the device executes
 //! the long calls.
 
-use crate::harness::{Done, Runtime, TELPHER, client, finish, lacking, test_folder};
+use crate::harness::{Done, Runtime, TELPHER, client, client_with, finish, lacking, test_folder};
 use crate::skip::skip;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -286,6 +286,25 @@ fn the_table_of_dto_goes_where_the_user_wants_it() {
     assert!(done.code() == 0 && !done.stderr.contains("DTO Run Time"), "{done}");
     let done = run(&[], &["--stats", "dto", "--format", "json"]);
     assert!(done.code() == 125 && done.stderr.contains("leave out --format"), "{done}");
+}
+
+/// The user names a library, and then the program.
+#[test]
+fn calls_of_denied_programs_and_libraries_stay_with_the_cpu() {
+    let Some(program) = client("record_calls") else { return };
+    let Some(library) = client_with("record_library", "record_library.so", &["-shared", "-fPIC"]) else { return };
+    let by_device = |deny: &[&str]| {
+        let options = [&ALWAYS[..], deny].concat();
+        let (done, processes) = offload("offload_deny", &options, &[word(&program), "library", word(&library)]);
+        assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+        (sum(&processes, "device_calls"), sum(&processes, "other_calls"))
+    };
+    // 1000 calls of the program, and 1000 of the library.
+    let (all, none) = by_device(&[]);
+    assert!(all >= 2000, "{all} calls by the device, {none} by the CPU");
+    let (others, denied) = by_device(&["--deny", "record_library"]);
+    assert!((1000..all - 900).contains(&others) && denied >= 1000, "{others} calls by the device, {denied} denied");
+    assert_eq!(by_device(&["--deny", "other,record_calls"]), (0, 0));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! before, in the process that the program was started in.
 #![allow(unsafe_code, reason = "maps the file, and keeps it for ever")]
 
-use super::scratch::Scratch;
+use crate::scratch::Scratch;
 use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat, readlinkat_raw};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};

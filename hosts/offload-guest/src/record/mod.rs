@@ -4,15 +4,11 @@
 //! calls     the functions in front of the C library's
 //! process   the recording of this process, and the slots of its threads; a forked child begins with none
 //! file      creates the file of a recording
-//! modules   the files that are mapped for execution
-//! scratch   memory for a moment
 //! ```
 
 mod calls;
 mod file;
-mod modules;
 mod process;
-mod scratch;
 
 use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END};
 use file::Template;

@@ -11,7 +11,7 @@
 #![allow(unsafe_code, reason = "memory that the kernel zeroes in a child, and values in it")]
 
 use super::file::Template;
-use super::modules;
+use crate::modules;
 use crate::thread::thread_word;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::time::{ClockId, clock_gettime};

@@ -32,10 +32,8 @@ pub fn running_text(processes: &[RunningProcess]) -> String {
         right("bytes"),
         right("per s"),
         right("by CPU"),
-        right("bytes"),
         right("share"),
         right("faults"),
-        right("retries"),
     ]);
     for RunningProcess { command, is_on, device_bytes_per_second, calls } in processes {
         let all = calls.device_bytes + calls.cpu_bytes;
@@ -48,13 +46,14 @@ pub fn running_text(processes: &[RunningProcess]) -> String {
             units::size(calls.device_bytes),
             device_bytes_per_second.map_or("–".into(), units::rate),
             (calls.cached_calls + calls.timed_calls + calls.other_calls).to_string(),
-            units::size(calls.cpu_bytes),
             if all == 0 { "–".into() } else { format!("{:.0} %", 100.0 * calls.device_bytes as f64 / all as f64) },
             calls.faults.to_string(),
-            calls.retries.to_string(),
         ]);
     }
-    format!("{table}\nto: where long calls may go (telpher offload on PID, off PID); share: bytes by the device\n")
+    format!(
+        "{table}\nto: where long calls may go (telpher offload on PID, off PID)\nshare: bytes by the device, of those of \
+         long calls\n"
+    )
 }
 
 /// Returns one line for each process.
@@ -84,11 +83,11 @@ mod tests {
         let line =
             |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{text}")).to_owned();
         assert!(
-            ["4711", "CPU", "3 MiB", "1 MiB", "75 %", "2 GB/s"].iter().all(|word| line("re?dis").contains(word)),
+            ["4711", "CPU", "3 MiB", "75 %", "2.00 GB/s"].iter().all(|word| line("re?dis").contains(word)),
             "{text}"
         );
         assert!(line("sort").contains("device") && line("sort").contains("–"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let csv = running_csv(&rows);
         assert!(csv.starts_with("command,is_on,device_bytes_per_second,pid,device_calls,"), "{csv}");
         assert_eq!(csv.lines().count(), 3);

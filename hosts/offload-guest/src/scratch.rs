@@ -7,14 +7,14 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
 /// Bytes of its own mapping, zero at first.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     start: NonNull<u8>,
     len: usize,
 }
 
 impl Scratch {
     /// Maps so many bytes.
-    pub(super) fn new(len: usize) -> Result<Scratch, rustix::io::Errno> {
+    pub(crate) fn new(len: usize) -> Result<Scratch, rustix::io::Errno> {
         // SAFETY: a new mapping at an address that the kernel chooses.
         let start =
             unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;

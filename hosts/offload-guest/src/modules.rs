@@ -2,7 +2,7 @@
 //!
 //! Makes system calls only, so it may be called from the middle of any call of the program.
 
-use super::scratch::Scratch;
+use crate::scratch::Scratch;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::ffi::CStr;
@@ -15,21 +15,37 @@ const BUFFER: usize = 64 << 10;
 const PATH: usize = 4096;
 
 /// Calls `found` with each mapped file of which a part can be executed. Mappings of one file in a row are one module.
-pub(super) fn each(mut found: impl FnMut(&ModuleMapping<'_>)) {
-    let Ok(maps) = open(c"/proc/self/maps") else { return };
+pub(crate) fn each(mut found: impl FnMut(&ModuleMapping<'_>)) {
     // The build-ids are missing where this file cannot be opened.
     let memory = open(c"/proc/self/mem").ok();
-    let (Ok(mut buffer), Ok(mut path), Ok(mut notes)) = (Scratch::new(BUFFER), Scratch::new(PATH), Scratch::new(PATH))
-    else {
-        return;
-    };
+    let Ok(mut notes) = Scratch::new(PATH) else { return };
+    groups(|path, addresses| {
+        let build_id = memory.as_ref().and_then(|memory| build_id(memory, addresses, &mut notes));
+        let build_id = build_id.map_or(&[][..], |at| &notes[at]);
+        found(&ModuleMapping { path, build_id, addresses: addresses.clone() });
+    });
+}
+
+/// Calls `found` with the path of the mapped file to which an address belongs. Returns `None` if it belongs to none, or
+/// if the system does not tell.
+pub(crate) fn with_file_of<T>(address: usize, found: impl Fn(&[u8]) -> T) -> Option<T> {
+    let mut result = None;
+    groups(|path, addresses| {
+        if addresses.contains(&address) {
+            result = Some(found(path));
+        }
+    });
+    result
+}
+
+/// Calls `found` with the path and the addresses of each mapped file of which a part can be executed.
+fn groups(mut found: impl FnMut(&[u8], &Range<usize>)) {
+    let Ok(maps) = open(c"/proc/self/maps") else { return };
+    let (Ok(mut buffer), Ok(mut path)) = (Scratch::new(BUFFER), Scratch::new(PATH)) else { return };
     let mut group = Group { path: &mut path, path_len: 0, addresses: 0..0, can_execute: false };
     let mut emit = |group: &Group<'_>| {
         if group.can_execute {
-            let build_id = memory.as_ref().and_then(|memory| build_id(memory, &group.addresses, &mut notes));
-            let build_id = build_id.map_or(&[][..], |at| &notes[at]);
-            let path = &group.path[..group.path_len];
-            found(&ModuleMapping { path, build_id, addresses: group.addresses.clone() });
+            found(&group.path[..group.path_len], &group.addresses);
         }
     };
     let mut filled = 0;

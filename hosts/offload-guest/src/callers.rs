@@ -1,0 +1,94 @@
+//! Libraries and programs whose calls always stay with the CPU.
+
+use crate::modules;
+
+/// Names of the files of such libraries, without what follows the first `.` or `-` of a version.
+///
+/// The C library and the dynamic linker copy while they hold their locks, and so do allocators. Cryptographic libraries
+/// copy secrets, and rely on the time that a copy takes. The others drive devices: what they copy may be a register.
+const DENIED: [&str; 24] = [
+    "ld-linux",
+    "libc",
+    "libpthread",
+    "libdl",
+    "libjemalloc",
+    "libtcmalloc",
+    "libtcmalloc_minimal",
+    "libmimalloc",
+    "libcrypto",
+    "libssl",
+    "libgnutls",
+    "libgcrypt",
+    "libnettle",
+    "libhogweed",
+    "libsodium",
+    "libmbedcrypto",
+    "libdto",
+    "libaccel",
+    "libdml",
+    "libqpl",
+    "libibverbs",
+    "libmlx5",
+    "libspdk",
+    "libnvme",
+];
+
+/// Returns whether the calls from this return address stay with the CPU: those of the libraries above, of `others`, and
+/// of code that belongs to no file, such as that of a compiler at run time.
+pub(crate) fn are_denied(return_address: usize, others: &[String]) -> bool {
+    // The call is the instruction before the return address, which may be the first one after the file's code.
+    let denied = |path: &[u8]| is_denied(path, others);
+    modules::with_file_of(return_address.wrapping_sub(1), denied).unwrap_or(true)
+}
+
+/// Returns whether the file with this path is one of those above or of `others`.
+fn is_denied(path: &[u8], others: &[String]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    // Such as [vdso].
+    name.starts_with(b"[") || DENIED.iter().any(|denied| matches(name, denied)) || is_one_of(name, others)
+}
+
+/// Returns whether a file has one of these names.
+pub(crate) fn is_one_of(name: &[u8], others: &[String]) -> bool {
+    others.iter().any(|other| matches(name, other))
+}
+
+/// Returns whether a file has this name, perhaps with a version or an ending: `libc`, `libc.so.6`, `libc-2.36.so`.
+fn matches(name: &[u8], pattern: &str) -> bool {
+    name.strip_prefix(pattern.as_bytes()).is_some_and(|rest| matches!(rest.first(), None | Some(b'.' | b'-')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_known_by_their_names_with_any_version() {
+        let denied = |path: &str| is_denied(path.as_bytes(), &["my-driver".into()]);
+        for path in [
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "/lib/libc-2.31.so",
+            "/lib64/ld-linux-x86-64.so.2",
+            "/usr/lib/libcrypto.so.3",
+            "/usr/lib/libjemalloc.so.2",
+            "/usr/lib/libaccel-config.so.1",
+            "/opt/my-driver",
+            "[vdso]",
+        ] {
+            assert!(denied(path), "{path}");
+        }
+        for path in ["/usr/lib/libcap.so.2", "/usr/bin/redis-server", "/usr/lib/libc++.so.1", "/opt/my-drivers", ""] {
+            assert!(!denied(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn code_of_this_program_may_offload_and_code_without_a_file_may_not() {
+        let here = code_of_this_program_may_offload_and_code_without_a_file_may_not as *const () as usize;
+        assert!(!are_denied(here + 1, &[]));
+        let heap = Box::new(0_u64);
+        assert!(are_denied((&raw const *heap).addr(), &[]));
+        let name = std::env::current_exe().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(are_denied(here + 1, &[name]));
+    }
+}
