@@ -336,3 +336,38 @@ fn populate(address: *mut u8, len: usize, write: bool) -> bool {
     // SAFETY: changes no byte. The kernel refuses ranges that are not mapped so.
     unsafe { rustix::mm::madvise(address.with_addr(start).cast(), end - start, advice) }.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+    use telpher_os::page_presence::ask_pagemap;
+
+    /// Populating is done for the thread that calls, as its own access would be; a fault of the device is not.
+    #[test]
+    fn pages_are_populated_with_the_memory_policy_of_their_mapping() {
+        const PAGES: usize = 8;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping of eight pages; the two of the middle lose their access.
+        let start = unsafe {
+            let start = mmap_anonymous(ptr::null_mut(), PAGES * 4096, access, MapFlags::PRIVATE).unwrap();
+            mprotect(start.wrapping_byte_add(3 * 4096), 2 * 4096, MprotectFlags::empty()).unwrap();
+            start.cast::<u8>()
+        };
+        let file = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let present = || {
+            let mut present = [false; PAGES];
+            ask_pagemap(&file, (start.addr() / 4096) as u64, true, &mut present).expect("a readable pagemap");
+            present
+        };
+        assert_eq!(present(), [false; PAGES]);
+        // Not whole pages: from the middle of the first to the middle of the third.
+        assert!(populate(start.wrapping_add(2000), 2 * 4096, true));
+        assert_eq!(present(), [true, true, true, false, false, false, false, false]);
+        // SAFETY: a page of the mapping, which is accessible.
+        unsafe { start.wrapping_add(5).write(7) };
+        assert!(!populate(start, PAGES * 4096, true), "two pages have no access");
+        // SAFETY: as above.
+        assert_eq!(unsafe { start.wrapping_add(5).read() }, 7);
+    }
+}

@@ -96,6 +96,8 @@ fn measured_frequency() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip;
+    use telpher_abi::{CompletionRecord, Status, StatusByte};
 
     #[test]
     fn the_counters_frequency_is_that_of_the_clock() {
@@ -108,6 +110,25 @@ mod tests {
         let expected = u128::from(ticks) * 1000 / took.as_nanos();
         let found = u128::from(ticks_per_microsecond());
         assert!(found * 100 > expected * 95 && found * 100 < expected * 105, "{found} MHz, {expected} by the clock");
+    }
+
+    /// The record is written between the caller's look and the arming of the monitor. A rest that does not look again
+    /// lasts until its time is over. The total of many rests is compared with that of many rests of the other kind,
+    /// which always last their time.
+    #[test]
+    fn a_record_that_is_there_when_the_monitor_is_armed_ends_the_rest_at_once() {
+        const NAME: &str = "a_record_that_is_there_when_the_monitor_is_armed_ends_the_rest_at_once";
+        let Some(waitpkg) = Waitpkg::new() else { return skip(NAME, "this processor has no UMWAIT") };
+        let record = RecordCell::new();
+        record.complete(&CompletionRecord([u64::from(StatusByte::new(Status::Success).0), 0, 0, 0]));
+        let total = |rest: &dyn Fn()| {
+            let began = Instant::now();
+            (0..1000).for_each(|_| rest());
+            began.elapsed()
+        };
+        let paused = total(&|| waitpkg.pause(Duration::from_micros(50)));
+        let monitored = total(&|| waitpkg.monitor(&record, Duration::from_micros(50)));
+        assert!(monitored * 4 < paused, "{monitored:?}, pauses of the same length {paused:?}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod devices;
 mod disturbed;
 mod doctor;
 mod dpdk;
+mod dto_defects;
 mod endings;
 mod following;
 #[path = "../../../../path/mover/tests/common/handler.rs"]
