@@ -10,17 +10,13 @@
 //! A child of `vfork`, of `posix_spawn` or of a bare clone(2) that shares memory has another number, so it changes
 //! nothing. A child of `_Fork` or of a bare clone(2) with memory of its own runs no handler: another thread may have
 //! held the heap's lock, so its calls stay with the CPU.
-#![allow(
-    unsafe_code,
-    reason = "registers fork handlers that share state, keeps errno and the cancellation state, and changes the stack"
-)]
+#![allow(unsafe_code, reason = "registers fork handlers that share state, and keeps errno and the cancellation state")]
 
 use crate::HEAP;
 use crate::device::{self, Device};
 use crate::opening::Opening;
+use crate::own_stack;
 use crate::thread::LongCall;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use std::arch::asm;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ptr;
@@ -30,8 +26,6 @@ use telpher_interpose::signals::{Deferral, defer};
 /// How long the calls of a new child stay with the CPU. All its pages are shared with its parent, so that a device
 /// would fault at each; and many children soon execute another program. Source: chosen.
 const YOUNG_NS: u64 = 100_000_000;
-/// Bytes of the stack on which a device is opened. Source: chosen; a modelled device starts on a tenth of it.
-const STACK_BYTES: usize = 512 << 10;
 
 /// The last process that a handled fork has made; 0 if there was none.
 static CHILD: AtomicU32 = AtomicU32::new(0);
@@ -114,7 +108,8 @@ pub(crate) fn device_of_child(parent: &'static Device) -> Option<&'static Device
     }
     let _undisturbed = Undisturbed::begin();
     let mut opened = Opened { parent, device: None };
-    on_own_stack(&mut opened);
+    // Without memory for the stack, the child has no device.
+    let _ = own_stack::run(open, &mut opened);
     opened.device.map(device::publish)
 }
 
@@ -127,33 +122,6 @@ struct Opened {
 /// Opens the device. A child whose device cannot be opened has no message: its parent has told the user what it uses.
 extern "C" fn open(opened: &mut Opened) {
     opened.device = opened.parent.open_in_child().ok();
-}
-
-/// Calls [`open`] on a stack of its own: the program's may be that of a signal handler or a coroutine.
-fn on_own_stack(opened: &mut Opened) {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let Ok(stack) = (unsafe { mmap_anonymous(ptr::null_mut(), STACK_BYTES, access, MapFlags::PRIVATE) }) else {
-        return;
-    };
-    let top = stack.wrapping_byte_add(STACK_BYTES);
-    // SAFETY: `open` is called as a C function, on a stack that nothing else uses and that is aligned to 16 bytes. It
-    // does not unwind, because a panic aborts in an `extern "C"` function. r12 is kept by the callee.
-    unsafe {
-        asm!(
-            "mov r12, rsp",
-            "mov rsp, {top}",
-            "call {open}",
-            "mov rsp, r12",
-            top = in(reg) top,
-            open = sym open,
-            in("rdi") ptr::from_mut(opened),
-            out("r12") _,
-            clobber_abi("C"),
-        );
-    }
-    // SAFETY: the mapping of above, which nothing uses any more.
-    let _ = unsafe { munmap(stack, STACK_BYTES) };
 }
 
 /// While this value lives, the thread is not cancelled and its signal handlers wait. Then errno is as before.

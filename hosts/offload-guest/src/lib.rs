@@ -9,7 +9,7 @@
 //! gates     where the calls of each function go
 //! start     opens the device before main, and closes the gates at the end
 //! device    the device of this process
-//! children  forked children open a device of their own; `opening` decides which thread does it
+//! children  forked children open a device of their own; `opening` decides which thread does it, on `own_stack`
 //! calibration  how long the CPU takes for cached data and for data in memory
 //! sites     which call sites copy cold data
 //! callers   libraries whose calls always stay with the CPU
@@ -39,6 +39,7 @@ mod exec;
 mod gates;
 mod modules;
 mod opening;
+mod own_stack;
 mod record;
 mod refusal;
 mod scratch;

@@ -1,4 +1,4 @@
-//! Which thread of a forked child opens its device.
+//! Which thread of a forked child opens its device, or creates its recording.
 
 use crate::sync::{AtomicU32, Ordering};
 

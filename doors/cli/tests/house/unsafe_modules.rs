@@ -66,6 +66,7 @@ const FILES: &[&str] = &[
     "hosts/offload-guest/src/entries.rs",
     "hosts/offload-guest/src/exec.rs",
     "hosts/offload-guest/src/gates.rs",
+    "hosts/offload-guest/src/own_stack.rs",
     "hosts/offload-guest/src/record/calls.rs",
     "hosts/offload-guest/src/record/file.rs",
     "hosts/offload-guest/src/record/process.rs",

@@ -141,17 +141,17 @@ fn forked_children_have_recordings_of_their_own() {
     let (done, folder) = record("record_children", &[word(&program), "children"]);
     assert_eq!((done.code(), done.stdout.trim().lines().last()), (0, Some("ok")), "{done}");
     let profile = show(&folder);
-    // The parent, two forked children, one of a bare clone, and a program that was executed without its environment.
-    assert_eq!(profile["processes"].as_array().unwrap().len(), 5, "{}", profile["processes"]);
+    // The parent, three forked children, one of a bare clone, and a program that was executed without its environment.
+    assert_eq!(profile["processes"].as_array().unwrap().len(), 6, "{}", profile["processes"]);
     assert_eq!(calls(&profile, 10007), 2 * MANY, "the parent's calls, before and after");
-    for size in [30011, 30013, 30017, 30031] {
+    for size in [30011, 30013, 30017, 30031, 30059] {
         assert_eq!(calls(&profile, size), MANY, "{size} bytes: {profile}");
     }
     // The child of vfork has its parent's memory, so its call is the parent's.
     assert_eq!(calls(&profile, 30029), 1, "{profile}");
     let joined = folder.join("joined");
     let done = ask(&["merge", word(&folder), "--into", word(&joined)]);
-    assert_eq!((done.code(), done.stderr.contains("5 recordings")), (0, true), "{done}");
+    assert_eq!((done.code(), done.stderr.contains("6 recordings")), (0, true), "{done}");
     assert_eq!(show(&joined), profile);
     assert!(std::fs::metadata(&joined).unwrap().len() < 20 << 20, "unused parts of the tables are left out");
 }

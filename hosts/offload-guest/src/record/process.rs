@@ -12,6 +12,8 @@
 
 use super::file::Template;
 use crate::modules;
+use crate::opening::Opening;
+use crate::own_stack;
 use crate::thread::thread_word;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::time::{ClockId, clock_gettime};
@@ -34,20 +36,9 @@ const MODULES: usize = 256;
 /// chosen; three system calls, about 3 µs, are 0.1 % of 1024 calls of 2 µs and more.
 const SAMPLED: u32 = 1024;
 
-/// No thread has created the recording.
-const NONE: u32 = 0;
-/// A thread is creating it.
-const CREATING: u32 = 1;
-/// It exists.
-const CREATED: u32 = 2;
-/// It cannot be created.
-const FAILED: u32 = 3;
-
 /// What belongs to one process. The kernel zeroes it in a forked child, so zero must be valid.
 #[repr(C)]
 struct Process {
-    /// [`NONE`], [`CREATING`], [`CREATED`] or [`FAILED`].
-    phase: AtomicU32,
     /// Calls before the recording was created that are not yet counted in it.
     early_calls: AtomicU64,
     /// The recording; null until it is created.
@@ -82,6 +73,8 @@ pub(super) struct Recorder {
 
 /// The memory of [`Process`]; null without a recording.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+/// Which thread creates the recording.
+static CREATION: Opening = Opening::new();
 /// How recordings of this process and its children are created.
 static TEMPLATE: AtomicPtr<Template> = AtomicPtr::new(ptr::null_mut());
 
@@ -108,7 +101,7 @@ pub(super) fn begin(template: Template) -> Result<(), String> {
     TEMPLATE.store(ptr::from_ref(template).cast_mut(), Ordering::Release);
     PROCESS.store(memory.cast(), Ordering::Release);
     let process = process().ok_or("no process")?;
-    process.phase.store(CREATING, Ordering::Relaxed);
+    CREATION.begin(std::process::id());
     process.create(template).map_err(|error| format!("cannot create its file in {}: {error}", template.folder()))
 }
 
@@ -204,41 +197,32 @@ impl Slot {
 impl Process {
     /// Creates the recording of a forked child, if it is time for it.
     fn create_late(&self, is_long: bool) -> Option<&'static Recorder> {
-        if !is_long && self.early_calls.load(Ordering::Relaxed) < EARLY_CALLS || on_signal_stack() {
+        extern "C" fn create(process: &mut &Process) {
+            // SAFETY: null, or a value that is never freed.
+            let template = unsafe { TEMPLATE.load(Ordering::Acquire).as_ref() };
+            // A child that cannot be recorded has no message: it may use standard error for something else.
+            let _ = template.map(|template| process.create(template));
+        }
+        if !is_long && self.early_calls.load(Ordering::Relaxed) < EARLY_CALLS {
             return None;
         }
-        // SAFETY: null, or a value that is never freed.
-        let template = unsafe { TEMPLATE.load(Ordering::Acquire).as_ref() }?;
         // One thread creates it. A signal handler that interrupts this thread meanwhile, or another thread, records
         // nothing.
-        self.phase.compare_exchange(NONE, CREATING, Ordering::Relaxed, Ordering::Relaxed).ok()?;
-        self.create(template).ok()?;
+        if CREATION.begin(std::process::id()) {
+            own_stack::run(create, &mut { self }).ok()?;
+        }
         recorder()
     }
 
-    /// Creates the recording. The caller has set the phase to [`CREATING`].
+    /// Creates the recording.
     fn create(&self, template: &'static Template) -> Result<(), rustix::io::Errno> {
-        let created = template.create().and_then(Recorder::keep);
-        let phase = if created.is_ok() { CREATED } else { FAILED };
-        if let Ok(recorder) = created {
-            recorder.add_modules();
-            recorder.note_time();
-            // Release: a thread that sees the address sees the recorder.
-            self.recorder.store(ptr::from_ref(recorder).cast_mut(), Ordering::Release);
-        }
-        self.phase.store(phase, Ordering::Relaxed);
-        created.map(|_| ())
+        let recorder = Recorder::keep(template.create()?)?;
+        recorder.add_modules();
+        recorder.note_time();
+        // Release: a thread that sees the address sees the recorder.
+        self.recorder.store(ptr::from_ref(recorder).cast_mut(), Ordering::Release);
+        Ok(())
     }
-}
-
-/// Returns whether this thread executes a signal handler on a stack of its own, which may be too small to create a
-/// file.
-fn on_signal_stack() -> bool {
-    // SAFETY: the structure is valid when all of its bytes are zero.
-    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
-    // SAFETY: only queries, into a local variable; the call cannot fail, so it leaves errno alone.
-    let asked = unsafe { libc::sigaltstack(ptr::null(), &raw mut stack) };
-    asked == 0 && stack.ss_flags & libc::SS_ONSTACK != 0
 }
 
 impl Recorder {

@@ -76,8 +76,8 @@ pub fn text(processes: &[OffloadedProcess]) -> String {
     let more = if left > 0 { format!("and {left} processes with fewer bytes\n") } else { String::new() };
     format!(
         "Calls of the threshold or more\n\n{table}{more}\ncached, timed, other: calls that the CPU executed, because \
-         their data was in\nthe caches, to learn whether it was, or for other reasons: inside another call,\nswitched off, or a \
-         denied caller\n"
+         their data was in\nthe caches, to learn whether it was, or for other reasons: inside another call,\nswitched \
+         off, or a denied caller\n"
     )
 }
 

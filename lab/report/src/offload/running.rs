@@ -51,8 +51,8 @@ pub fn running_text(processes: &[RunningProcess]) -> String {
         ]);
     }
     format!(
-        "{table}\nto: where long calls may go (telpher offload on PID, off PID)\nshare: bytes by the device, of those of \
-         long calls\n"
+        "{table}\nto: where long calls may go (telpher offload on PID, off PID)\nshare: bytes by the device, of those \
+         of long calls\n"
     )
 }
 

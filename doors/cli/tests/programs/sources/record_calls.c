@@ -77,6 +77,20 @@ static void wait_for(pid_t child, const char *what) {
     check(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, what);
 }
 
+static void copy_in_handler(int number) {
+    (void)number;
+    many_copies(30059);
+}
+
+/* The first long call of a child is in a handler on a stack of 8 KiB. */
+static void handler_on_small_stack(void) {
+    static char small[8192];
+    stack_t stack = {.ss_sp = small, .ss_size = sizeof small};
+    struct sigaction action = {.sa_handler = copy_in_handler, .sa_flags = SA_ONSTACK};
+    check(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0, "sigaltstack");
+    raise(SIGUSR1);
+}
+
 /* Children of all kinds, each with a size of its own. The parent copies before and after. */
 static void children(const char *self) {
     many_copies(10007);
@@ -92,6 +106,12 @@ static void children(const char *self) {
         _exit(0);
     }
     wait_for(child, "fork");
+    child = fork();
+    if (child == 0) {
+        handler_on_small_stack();
+        _exit(0);
+    }
+    wait_for(child, "fork, then a signal handler");
     /* Without the C library, so that no fork handler runs. */
     child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (child == 0) {
