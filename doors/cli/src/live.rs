@@ -4,13 +4,13 @@ use crate::args::{Format, Updates};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::time::Duration;
-use telpher_report::deliver::{DeliverError, write_result};
+use telpher_report::deliver::{DeliverError, write_update};
 
 /// Clears the screen and moves the cursor to its upper left corner. Source: ECMA-48, CUP, ED.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows what `read` returns, at intervals, until it returns nothing or the wanted number of updates is reached.
-/// Returns false if there was nothing to show at the beginning.
+/// Shows what `read` returns, at intervals: until it returns nothing, the wanted number of updates is reached, or the
+/// reader of a pipe has gone. Returns false if there was nothing to show at the beginning.
 ///
 /// # Errors
 /// If standard output is closed, or the file cannot be written.
@@ -35,7 +35,10 @@ pub(crate) fn show<T: Serialize>(
             Format::Json => serde_json::to_string(&states).expect("states are plain data"),
             Format::Csv => csv(&states),
         };
-        write_result(file, if clears { format!("{CLEAR}{text}") } else { text })?;
+        let is_read = write_update(file, if clears { format!("{CLEAR}{text}") } else { text })?;
+        if !is_read {
+            break;
+        }
         if shown + 1 < count {
             std::thread::sleep(Duration::from_secs_f64(updates.every));
         }

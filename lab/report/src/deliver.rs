@@ -109,16 +109,26 @@ pub fn print(text: String) -> Result<(), DeliverError> {
 ///
 /// # Errors
 /// If the file or standard output cannot be written.
-pub fn write_result(file: Option<&Path>, mut text: String) -> Result<(), DeliverError> {
+pub fn write_result(file: Option<&Path>, text: String) -> Result<(), DeliverError> {
+    write_update(file, text).map(drop)
+}
+
+/// Writes one of several results, as [`write_result`] does. Returns false if the reader has closed the pipe, so that no
+/// further one is needed.
+///
+/// # Errors
+/// If the file or standard output cannot be written.
+pub fn write_update(file: Option<&Path>, mut text: String) -> Result<bool, DeliverError> {
     if !text.ends_with('\n') {
         text.push('\n');
     }
     if let Some(path) = file {
         return telpher_os::write_file(path, text.as_bytes())
+            .map(|()| true)
             .map_err(|source| DeliverError::File { path: path.into(), source });
     }
     match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(DeliverError::Output),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true).map_err(DeliverError::Output),
     }
 }

@@ -495,5 +495,12 @@ fn the_live_table_shows_the_chosen_processes_and_ends_with_them() {
     assert_eq!(first.end(), Some(0));
     while update().is_some() {}
     assert!(live.wait().unwrap().success());
+    // Or until its reader has gone, while the process still runs.
+    let mut command = Command::new(TELPHER);
+    command.args(["offload", "top", "--every", "0.05", &second.pid]).env("TELPHER_RUNTIME_DIR", runtime.path());
+    let mut read_once = command.stdout(Stdio::piped()).spawn().expect("telpher runs");
+    let mut line = String::new();
+    BufReader::new(read_once.stdout.take().unwrap()).read_line(&mut line).expect("a line");
+    assert!(read_once.wait().unwrap().success());
     assert_eq!(second.end(), Some(0));
 }
