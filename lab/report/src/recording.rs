@@ -24,6 +24,10 @@ pub struct CopyProfile {
     pub summary: Summary,
     /// The time in calls as a share of the processor time; `None` if the processor time is unknown.
     pub share_of_cpu_time: Option<f64>,
+    /// An estimate of the time that recording took, in nanoseconds.
+    pub recording_ns: u64,
+    /// The same as a share of the processor time.
+    pub recording_share: Option<f64>,
     /// The sites, by bytes.
     pub sites: Vec<NamedSite>,
     /// What is missing.
@@ -82,12 +86,15 @@ impl CopyProfile {
         }
         processes.sort_by_key(|process| std::cmp::Reverse(process.bytes));
         let cpu_ns = recording.processes.iter().fold(0_u64, |sum, process| sum.saturating_add(process.cpu_ns));
+        let recording_ns = recording_ns(recording, summary.calls);
         CopyProfile {
             machine: recording.machine.clone(),
             calibration: recording.calibration.clone(),
             processes,
             threads: recording.threads.iter().filter(|thread| thread.calls > 0).count(),
             share_of_cpu_time: (cpu_ns > 0).then(|| summary.time.ns as f64 / cpu_ns as f64),
+            recording_ns,
+            recording_share: (cpu_ns > 0).then(|| recording_ns as f64 / cpu_ns as f64),
             summary,
             sites,
             not_recorded: recording.not_recorded,
@@ -125,6 +132,11 @@ impl CopyProfile {
             Some(share) => format!("Time in these calls: {time}, {} of the processor time.", percent(share)),
             None => format!("Time in these calls: {time}."),
         });
+        let recording = units::time(self.recording_ns as f64);
+        remarks.push(match self.recording_share {
+            Some(share) => format!("Recording took about {recording}, {} of the processor time.", percent(share)),
+            None => format!("Recording took about {recording}."),
+        });
         if let Some(shares) = summary.temperature {
             remarks.push(format!(
                 "Data of timed calls of 2 KiB and more: {} hot (in the caches), {} cold (in memory), {} fresh (pages \
@@ -150,6 +162,22 @@ impl ProfiledProcess {
     fn idle(process: &Process) -> ProfiledProcess {
         ProfiledProcess { process: process.clone(), calls: 0, bytes: 0 }
     }
+}
+
+/// Returns an estimate of the time that recording took. Source of the times of a call: docs/offload.md, measured on a
+/// virtual Xeon; a long call reads the time stamp counter twice.
+fn recording_ns(recording: &Recording, calls: u64) -> u64 {
+    const SHORT: f64 = 2.0;
+    const WITH_SITE: f64 = 15.0;
+    const LONG: f64 = 40.0;
+    let with_site = recording.sites.iter().fold(0_u64, |sum, site| sum.saturating_add(site.calls));
+    let long = recording.threads.iter().fold(0_u64, |sum, thread| sum.saturating_add(thread.long_calls));
+    let ns = calls.saturating_sub(with_site) as f64 * SHORT
+        + with_site.saturating_sub(long) as f64 * WITH_SITE
+        + long as f64 * (LONG + 2.0 * recording.calibration.timer_ns);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+    let ns = ns as u64;
+    ns
 }
 
 /// Returns what a recording lacks, as sentences.
