@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use telpher_offload_wire::verdicts::{self, SiteVerdict};
 use telpher_predict::recording::{PredictOptions, compare, predict as predict_recording};
 use telpher_record::{FileError, RecordError, RunOptions};
 use telpher_recording::{Recording, Site};
 use telpher_report::deliver::DeliverError;
-use telpher_report::prediction::{self as report_prediction, Prediction};
+use telpher_report::prediction::{self as report_prediction, Prediction, SitePolicy};
 use telpher_report::recording::{self as report, CopyProfile};
 use telpher_report::units;
 
@@ -103,7 +104,9 @@ pub(crate) fn show(args: &RecordShow) -> Result<(), ReadingError> {
 /// If the recordings cannot be read, the machine is unknown, or the result cannot be written.
 pub(crate) fn predict(args: &RecordPredict) -> Result<(), ReadingError> {
     args.printed.check()?;
-    args.html.as_deref().map_or(Ok(()), check_writable)?;
+    for file in [&args.html, &args.verdicts].into_iter().flatten() {
+        check_writable(file)?;
+    }
     let options = PredictOptions {
         is_recorded_machine: args.same_machine,
         devices: args.devices,
@@ -117,6 +120,9 @@ pub(crate) fn predict(args: &RecordPredict) -> Result<(), ReadingError> {
     if let Some(other) = other {
         prediction.against = Some(compare(&prediction, &other, &options).map_err(SimError::from)?);
     }
+    if let Some(path) = &args.verdicts {
+        write(path, &verdicts::write(&verdicts_of(&prediction)))?;
+    }
     name_sites(&mut prediction, &recording);
     if let Some(path) = &args.html {
         write(path, &report_prediction::html(&prediction))?;
@@ -127,6 +133,15 @@ pub(crate) fn predict(args: &RecordPredict) -> Result<(), ReadingError> {
         Format::Csv => report_prediction::csv(&prediction),
     })?;
     Ok(())
+}
+
+/// Returns the best choice for each call site that belongs to a file.
+fn verdicts_of(prediction: &Prediction) -> Vec<SiteVerdict> {
+    let of = |site: &SitePolicy| {
+        let (by_device, build_id, offset) = (site.by == "device", site.build_id.clone(), site.offset);
+        site.module.clone().map(|path| SiteVerdict { by_device, build_id, offset, path })
+    };
+    prediction.sites.iter().filter_map(of).collect()
 }
 
 /// Gives the sites of a prediction the names of their functions.

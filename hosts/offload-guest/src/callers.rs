@@ -1,6 +1,9 @@
 //! Libraries and programs whose calls always stay with the CPU.
 
 use crate::modules;
+use crate::sites::Known;
+use telpher_offload_wire::verdicts::{self, SiteVerdict};
+use telpher_recording::ModuleMapping;
 
 /// Names of the files of such libraries, without what follows the first `.` or `-` of a version.
 ///
@@ -33,12 +36,25 @@ const DENIED: [&str; 24] = [
     "libnvme",
 ];
 
-/// Returns whether the calls from this return address stay with the CPU: those of the libraries above, of `others`, and
-/// of code that belongs to no file, such as that of a compiler at run time.
-pub(crate) fn are_denied(return_address: usize, others: &[String]) -> bool {
+/// Returns what is known about the calls from this return address: those of the libraries above, of `others`, and of
+/// code that belongs to no file, such as that of a compiler at run time, stay with the CPU. For the rest, `verdicts`
+/// counts.
+pub(crate) fn known(return_address: usize, others: &[String], verdicts: &[SiteVerdict]) -> Known {
     // The call is the instruction before the return address, which may be the first one after the file's code.
-    let denied = |path: &[u8]| is_denied(path, others);
-    modules::with_file_of(return_address.wrapping_sub(1), denied).unwrap_or(true)
+    let address = return_address.wrapping_sub(1);
+    let with_build_id = !verdicts.is_empty();
+    let of_module = |module: &ModuleMapping<'_>| {
+        if is_denied(module.path, others) {
+            return Known::Denied;
+        }
+        let offset = return_address.wrapping_sub(module.addresses.start) as u64;
+        match verdicts::find(verdicts, module.path, module.build_id, offset) {
+            Some(true) => Known::Device,
+            Some(false) => Known::Denied,
+            None => Known::Nothing,
+        }
+    };
+    modules::with_module_of(address, with_build_id, of_module).unwrap_or(Known::Denied)
 }
 
 /// Returns whether the file with this path is one of those above or of `others`.
@@ -84,11 +100,23 @@ mod tests {
 
     #[test]
     fn code_of_this_program_may_offload_and_code_without_a_file_may_not() {
-        let here = code_of_this_program_may_offload_and_code_without_a_file_may_not as *const () as usize;
-        assert!(!are_denied(here + 1, &[]));
+        let here = code_of_this_program_may_offload_and_code_without_a_file_may_not as *const () as usize + 1;
+        assert_eq!(known(here, &[], &[]), Known::Nothing);
         let heap = Box::new(0_u64);
-        assert!(are_denied((&raw const *heap).addr(), &[]));
-        let name = std::env::current_exe().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
-        assert!(are_denied(here + 1, &[name]));
+        assert_eq!(known((&raw const *heap).addr(), &[], &[]), Known::Denied);
+        let program = std::env::current_exe().unwrap();
+        let name = program.file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(known(here, &[name], &[]), Known::Denied);
+        let module = |module: &ModuleMapping<'_>| (module.addresses.start, module.build_id.to_vec());
+        let (start, build_id) = modules::with_module_of(here, true, module).unwrap();
+        let verdict = |by_device, distance| SiteVerdict {
+            by_device,
+            build_id: build_id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            offset: (here - start) as u64 + distance,
+            path: program.display().to_string(),
+        };
+        assert_eq!(known(here, &[], &[verdict(true, 0)]), Known::Device);
+        assert_eq!(known(here, &[], &[verdict(false, 0)]), Known::Denied);
+        assert_eq!(known(here, &[], &[verdict(true, 1)]), Known::Nothing);
     }
 }

@@ -9,6 +9,7 @@ use crate::sites::{Site, Sites, Verdict};
 use crate::statistics::{ProcessStatistics, timed};
 use crate::traps;
 use std::ffi::{c_int, c_void};
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use telpher_device::{DeviceName, OpenOptions, Opened, PreparedDevice, Runner, prepare};
@@ -16,6 +17,7 @@ use telpher_interpose::signals::defer;
 use telpher_metrics::Position;
 use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCalls, MemoryCallsPolicy, Wait};
 use telpher_offload_wire::statistics::{OPERATIONS, Operation};
+use telpher_offload_wire::verdicts::{self, SiteVerdict};
 use telpher_offload_wire::{Counters, Functions, Settings, WaitMethod};
 use telpher_os::Lineage;
 
@@ -62,6 +64,8 @@ struct Family {
     settings: Settings,
     /// The devices, as they were found at the start.
     prepared: Vec<PreparedDevice>,
+    /// The executors of call sites that the user has given.
+    verdicts: Vec<SiteVerdict>,
     /// The call sites. A child goes on with a copy.
     sites: Box<Sites>,
     /// What separates cached data from data in memory; none if the calls of all sites go to the device, except of those
@@ -89,8 +93,9 @@ impl Device {
         }
         let counters = ProcessCounters::new(settings.folder.as_deref())
             .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
+        let verdicts = settings.verdicts.as_deref().map(read_verdicts).transpose()?.unwrap_or_default();
         let (sites, calibration) = (Box::new(Sites::new()), settings.learns.then(Calibration::measure));
-        let family = Box::leak(Box::new(Family { settings, prepared, sites, calibration }));
+        let family = Box::leak(Box::new(Family { settings, prepared, verdicts, sites, calibration }));
         let device = Device::over(opened, family, counters)?;
         device.warm_up();
         Ok(Some(device))
@@ -177,8 +182,9 @@ impl Device {
     /// Returns what to do with a call, and its site.
     #[inline]
     pub(crate) fn verdict(&self, caller: usize) -> (Verdict, Option<&Site>) {
-        let Family { settings, sites, calibration, .. } = self.family;
-        let Some(site) = sites.site(caller, || callers::are_denied(caller, &settings.deny)) else {
+        let Family { settings, sites, calibration, verdicts, .. } = self.family;
+        let known = || callers::known(caller, &settings.deny, verdicts);
+        let Some(site) = sites.site(caller, known) else {
             // Sites beyond the table stay with the CPU.
             return (Verdict::Cpu, None);
         };
@@ -292,6 +298,13 @@ fn policy(settings: &Settings) -> MemoryCallsPolicy {
         populate,
         ..MemoryCallsPolicy::default()
     }
+}
+
+/// Reads the user's verdicts.
+fn read_verdicts(path: &Path) -> Result<Vec<SiteVerdict>, String> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    verdicts::parse(&text).map_err(|error| format!("{name} has no verdicts: {error}"))
 }
 
 /// The C library's `memmove`.

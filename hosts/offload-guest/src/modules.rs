@@ -26,13 +26,21 @@ pub(crate) fn each(mut found: impl FnMut(&ModuleMapping<'_>)) {
     });
 }
 
-/// Calls `found` with the path of the mapped file to which an address belongs. Returns `None` if it belongs to none, or
-/// if the system does not tell.
-pub(crate) fn with_file_of<T>(address: usize, found: impl Fn(&[u8]) -> T) -> Option<T> {
+/// Calls `found` with the module to which an address belongs; its build-id is read only if it is wanted. Returns `None`
+/// if the address belongs to no file, or if the system does not tell.
+pub(crate) fn with_module_of<T>(
+    address: usize,
+    with_build_id: bool,
+    found: impl Fn(&ModuleMapping<'_>) -> T,
+) -> Option<T> {
     let mut result = None;
+    let mut notes = Scratch::new(PATH).ok()?;
     groups(|path, addresses| {
         if addresses.contains(&address) {
-            result = Some(found(path));
+            let memory = with_build_id.then(|| open(c"/proc/self/mem").ok()).flatten();
+            let build_id = memory.and_then(|memory| build_id(&memory, addresses, &mut notes));
+            let build_id = build_id.map_or(&[][..], |at| &notes[at]);
+            result = Some(found(&ModuleMapping { path, build_id, addresses: addresses.clone() }));
         }
     });
     result

@@ -21,8 +21,21 @@ const RESAMPLE: u64 = 64;
 /// One of this many calls of a hot site is timed.
 const RESAMPLE_HOT: u64 = 16;
 
-/// The score of a site whose calls always stay with the CPU.
+/// Scores that do not change: of a site whose calls always stay with the CPU, because its library is denied or a file
+/// of the user says so, and of a site whose calls always go to the device.
 const DENIED: i64 = i64::MIN;
+const GIVEN_DEVICE: i64 = i64::MAX;
+
+/// What is known about a site at its first call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    /// Nothing.
+    Nothing,
+    /// The CPU executes its calls.
+    Denied,
+    /// The device executes its calls.
+    Device,
+}
 
 /// What to do with one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,10 +73,10 @@ impl Sites {
         )
     }
 
-    /// Returns the site of a return address; `None` if the table has no room for it. `is_denied` is asked once for each
-    /// site; if it answers true, the calls of the site always stay with the CPU.
+    /// Returns the site of a return address; `None` if the table has no room for it. `known` is asked once for each
+    /// site.
     #[inline]
-    pub(crate) fn site(&self, address: usize, is_denied: impl Fn() -> bool) -> Option<&Site> {
+    pub(crate) fn site(&self, address: usize, known: impl Fn() -> Known) -> Option<&Site> {
         // The upper bits of a multiplication spread neighbouring addresses. Source: Knuth, TAOCP 3, §6.4.
         let start = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SITES.ilog2());
         for probe in 0..PROBES {
@@ -77,8 +90,10 @@ impl Sites {
                 match site.address.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => {
                         // Until this is known, other threads may time calls of the site, by the CPU.
-                        if is_denied() {
-                            site.score.store(DENIED, Ordering::Relaxed);
+                        match known() {
+                            Known::Nothing => {}
+                            Known::Denied => site.score.store(DENIED, Ordering::Relaxed),
+                            Known::Device => site.score.store(GIVEN_DEVICE, Ordering::Relaxed),
                         }
                         return Some(site);
                     }
@@ -98,6 +113,7 @@ impl Site {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         match self.score.load(Ordering::Relaxed) {
             DENIED => Verdict::Denied,
+            GIVEN_DEVICE => Verdict::Device,
             COLD.. if call.is_multiple_of(RESAMPLE) => Verdict::Timed,
             COLD.. => Verdict::Device,
             ..=HOT if !call.is_multiple_of(RESAMPLE_HOT) => Verdict::Cpu,
@@ -114,7 +130,8 @@ impl Site {
     /// Learns from a copy of the CPU whether its data was cold.
     pub(crate) fn learn(&self, cold: bool) {
         let step = if cold { 1 } else { -1 };
-        let learned = |score: i64| (score != DENIED).then(|| (score + step).clamp(-BOUND, BOUND));
+        let learned =
+            |score: i64| (![DENIED, GIVEN_DEVICE].contains(&score)).then(|| (score + step).clamp(-BOUND, BOUND));
         let _ = self.score.fetch_update(Ordering::Relaxed, Ordering::Relaxed, learned);
     }
 }
@@ -126,7 +143,8 @@ mod tests {
     #[test]
     fn a_site_is_offloaded_once_its_copies_were_cold_and_not_when_they_were_hot() {
         let sites = Box::new(Sites::new());
-        let (cold, hot) = (sites.site(0x1000, || false).unwrap(), sites.site(0x2000, || false).unwrap());
+        let (cold, hot) =
+            (sites.site(0x1000, || Known::Nothing).unwrap(), sites.site(0x2000, || Known::Nothing).unwrap());
         for _ in 0..2 {
             assert_eq!((cold.verdict(), hot.verdict()), (Verdict::Timed, Verdict::Timed));
             cold.learn(true);
@@ -140,18 +158,29 @@ mod tests {
     }
 
     #[test]
+    fn a_site_that_is_given_to_the_device_is_never_timed() {
+        let sites = Box::new(Sites::new());
+        let site = sites.site(7, || Known::Device).unwrap();
+        (0..100).for_each(|_| site.learn(false));
+        assert!((0..1000).all(|_| site.verdict() == Verdict::Device));
+    }
+
+    #[test]
     fn a_denied_site_stays_denied_whatever_its_copies_take() {
         let sites = Box::new(Sites::new());
-        let site = sites.site(7, || true).unwrap();
+        let site = sites.site(7, || Known::Denied).unwrap();
         (0..100).for_each(|_| site.learn(true));
-        assert!((0..100).all(|_| sites.site(7, || false).unwrap().verdict() == Verdict::Denied) && site.is_denied());
-        assert!(!sites.site(8, || false).unwrap().is_denied());
+        assert!(
+            (0..100).all(|_| sites.site(7, || Known::Nothing).unwrap().verdict() == Verdict::Denied)
+                && site.is_denied()
+        );
+        assert!(!sites.site(8, || Known::Nothing).unwrap().is_denied());
     }
 
     #[test]
     fn a_site_that_changes_gets_another_verdict() {
         let sites = Box::new(Sites::new());
-        let site = sites.site(7, || false).unwrap();
+        let site = sites.site(7, || Known::Nothing).unwrap();
         (0..100).for_each(|_| site.learn(true));
         (0..2 * BOUND).for_each(|_| site.learn(false));
         assert!((1..64).all(|_| site.verdict() != Verdict::Device));
@@ -161,11 +190,11 @@ mod tests {
     fn more_sites_than_slots_are_unknown_and_known_ones_stay() {
         let sites = Box::new(Sites::new());
         let known: Vec<usize> =
-            (1..=4 * SITES).map(|at| at * 16).filter(|at| sites.site(*at, || false).is_some()).collect();
+            (1..=4 * SITES).map(|at| at * 16).filter(|at| sites.site(*at, || Known::Nothing).is_some()).collect();
         assert!(known.len() <= SITES && known.len() > SITES * 9 / 10, "{}", known.len());
-        let again = known
-            .iter()
-            .all(|at| sites.site(*at, || false).is_some_and(|site| site.address.load(Ordering::Relaxed) == *at));
+        let again = known.iter().all(|at| {
+            sites.site(*at, || Known::Nothing).is_some_and(|site| site.address.load(Ordering::Relaxed) == *at)
+        });
         assert!(again);
     }
 
@@ -176,13 +205,13 @@ mod tests {
             .map(|_| {
                 std::thread::spawn(|| {
                     (1..1000).for_each(|at| {
-                        sites.site(at * 16, || false).unwrap().verdict();
+                        sites.site(at * 16, || Known::Nothing).unwrap().verdict();
                     });
                 })
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let calls = |at: usize| sites.site(at * 16, || false).unwrap().calls.load(Ordering::Relaxed);
+        let calls = |at: usize| sites.site(at * 16, || Known::Nothing).unwrap().calls.load(Ordering::Relaxed);
         assert!((1..1000).all(|at| calls(at) == 4));
     }
 }

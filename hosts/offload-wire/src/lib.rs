@@ -5,6 +5,7 @@
 //! ```text
 //! settings   what a process reads from its environment, to offload its calls
 //! record     the same, to record them
+//! verdicts   a file that says which call sites are offloaded
 //! counters   what it counts, in a file that other processes read
 //! statistics its calls by size, in another file, if the user asks for them
 //! ```
@@ -14,6 +15,7 @@ pub mod counters;
 pub mod record;
 pub mod settings;
 pub mod statistics;
+pub mod verdicts;
 
 pub use counters::Counters;
 pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves, RecordedMachine};

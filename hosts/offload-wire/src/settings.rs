@@ -90,6 +90,8 @@ pub struct Settings {
     pub learns: bool,
     /// Names of programs and libraries whose calls stay with the CPU, beside those that the library knows itself.
     pub deny: Vec<String>,
+    /// The absolute path of a file with [verdicts](crate::verdicts) for call sites. Other sites are as without it.
+    pub verdicts: Option<PathBuf>,
     /// Whether every call is counted by its size, as Intel's DTO does.
     pub statistics: bool,
     /// Whether programs that the program executes are offloaded as well, whatever environment they get.
@@ -114,6 +116,7 @@ impl Settings {
             wait: None,
             learns: true,
             deny: Vec::new(),
+            verdicts: None,
             statistics: false,
             follow: true,
         }
@@ -136,6 +139,7 @@ impl Settings {
             ("follow", flag(self.follow)),
         ];
         settings.extend((!self.deny.is_empty()).then(|| ("deny", list(&self.deny))));
+        settings.extend(self.verdicts.as_ref().map(|path| ("verdicts", escaped(path.as_os_str()))));
         settings.extend(self.wait.map(|wait| ("wait", wait.to_word())));
         settings.extend(self.folder.as_ref().map(|folder| ("folder", escaped(folder.as_os_str()))));
         settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
@@ -191,6 +195,7 @@ impl Settings {
             "statistics" => self.statistics = flag(value)?,
             "follow" => self.follow = flag(value)?,
             "wait" => self.wait = Some(WaitMethod::from_word(value)?),
+            "verdicts" => self.verdicts = Some(unescaped(value)?.into()),
             "folder" => self.folder = Some(unescaped(value)?.into()),
             _ => return None,
         }
@@ -285,6 +290,7 @@ mod tests {
             wait: Some(WaitMethod::Monitor(Duration::from_nanos(1234))),
             learns: false,
             deny: vec!["my driver".into(), "libx".into()],
+            verdicts: Some("/home/a user/verdicts".into()),
             statistics: true,
             follow: false,
             ..plain.clone()

@@ -59,6 +59,10 @@ pub(crate) struct Offload {
     /// Offload every call from the threshold on, whether its data is in the caches or not.
     #[arg(long, help_heading = "Calls")]
     pub(crate) always: bool,
+    /// File that says for call sites whether the device or the CPU executes their calls, written by `telpher record
+    /// predict --verdicts`. Other sites are as without it.
+    #[arg(long, help_heading = "Calls", value_name = "FILE")]
+    pub(crate) verdicts: Option<PathBuf>,
     /// Programs and libraries whose calls stay with the CPU, such as libfoo,my-driver; may be repeated.
     #[arg(long, help_heading = "Calls", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) deny: Vec<String>,

@@ -92,7 +92,8 @@ Examples:
   telpher record predict telpher-recording
   telpher record predict -p xeon-max-9468 --html gain.html redis.recording
   telpher record predict --devices 1 --hint cache telpher-recording
-  telpher record predict monday.recording --against tuesday.recording")]
+  telpher record predict monday.recording --against tuesday.recording
+  telpher record predict --verdicts redis.verdicts telpher-recording")]
 pub(crate) struct RecordPredict {
     /// Recordings, or folders of recordings.
     #[arg(required = true, value_name = "PATH")]
@@ -118,6 +119,9 @@ pub(crate) struct RecordPredict {
     /// Offload comparisons (memcmp), too.
     #[arg(long, help_heading = "Device")]
     pub(crate) comparisons: bool,
+    /// Write the best choice for each call site to this file, for `telpher offload --verdicts`.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) verdicts: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) printed: Printed,
     /// Write a page with charts to this file.

@@ -11,9 +11,12 @@ pub(crate) use top::{TopError, top};
 use crate::args::program::WriteError;
 use crate::args::{Format, Offload, StatsArg};
 use crate::log;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use telpher_offload::{Finished, OffloadError, RunOptions};
 use telpher_offload_wire::Settings;
+use telpher_offload_wire::verdicts::{self, VerdictsError};
 use telpher_report::deliver::{DeliverError, write_result};
 use telpher_report::offload::{self as report, OffloadedProcess};
 
@@ -36,6 +39,22 @@ pub(crate) enum RunError {
          DTO_COLLECT_STATS"
     )]
     StatisticsOfVariables,
+    /// The file of `--verdicts` cannot be read.
+    #[error("cannot read the verdicts of {}", path.display())]
+    ReadVerdicts {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file of `--verdicts` has something else.
+    #[error("{} has no verdicts", path.display())]
+    Verdicts {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: VerdictsError,
+    },
     /// The options contradict each other.
     #[error("--stats dto is a table of its own; leave out --format")]
     Format,
@@ -46,7 +65,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             RunError::Run(error) => error.exit_code(),
-            RunError::Summary(_) | RunError::Variables(_) | RunError::StatisticsOfVariables | RunError::Format => 125,
+            _ => 125,
         }
     }
 }
@@ -61,6 +80,7 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
         return Err(RunError::Format);
     }
     let (settings, log_file) = settings::settings(args, say);
+    settings.verdicts.as_deref().map_or(Ok(()), check_verdicts)?;
     if args.print_env {
         return print_variables(args, settings);
     }
@@ -75,6 +95,12 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
         args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
     }
     Ok(ExitCode::from(code))
+}
+
+/// Checks before the program runs that a file has verdicts.
+fn check_verdicts(path: &Path) -> Result<(), RunError> {
+    let text = std::fs::read_to_string(path).map_err(|source| RunError::ReadVerdicts { path: path.into(), source })?;
+    verdicts::parse(&text).map(drop).map_err(|source| RunError::Verdicts { path: path.into(), source })
 }
 
 /// Prints the variables for programs that are started without this command.

@@ -33,5 +33,7 @@ pub(super) fn settings(args: &Offload, warn: impl FnOnce(&str)) -> (Settings, Op
     settings.functions = args.function.unwrap_or(settings.functions);
     settings.learns &= !args.always;
     settings.deny.clone_from(&args.deny);
+    // Each process of the run reads the file, in whatever folder it runs.
+    settings.verdicts = args.verdicts.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
     (settings, variables.log_file.map(PathBuf::from))
 }

@@ -2,6 +2,7 @@
 //! begin and end.
 
 use crate::harness::{Done, TELPHER, client, client_with, eventually, finish, test_folder};
+use crate::offload::{offload, sum};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -118,6 +119,37 @@ fn a_recording_has_a_prediction() {
     assert!(prediction["gain_of_calls"].as_f64().is_some_and(|gain| gain >= 0.99), "{prediction}");
     let unknown = ask(&["predict", word(&folder), "--profile", "no-such-machine"]);
     assert!(unknown.code() != 0 && unknown.stderr.contains("no-such-machine"), "{unknown}");
+}
+
+/// The way from a recording to a device: what was predicted for each call site is what is executed.
+#[test]
+fn a_predicted_choice_is_what_offload_executes() {
+    let Some(program) = client("record_calls") else { return };
+    let (done, folder) = record("record_verdicts", &[word(&program), "all"]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+    let file = folder.join("choices");
+    ask(&["predict", "--verdicts", word(&file), word(&folder)]).expect_success();
+    let choices = std::fs::read_to_string(&file).unwrap();
+    // The prediction depends on how cold the data was, so the test makes its own choice: one site of 1000 calls with
+    // 65,537 bytes, and none of the others.
+    let profile = show(&folder);
+    let overlapping = sites(&profile, 65537);
+    let offset = format!("{:#x}", number(overlapping[0], "offset"));
+    let lines = choices.lines().skip(1).filter(|line| line.contains("record_calls"));
+    assert!(lines.clone().count() >= 8, "{choices}");
+    let chosen = lines.map(|line| {
+        let rest = line.trim_start_matches("device ").trim_start_matches("cpu    ");
+        format!("{} {rest}\n", if rest.contains(&format!(" {offset} ")) { "device" } else { "cpu" })
+    });
+    let first = choices.lines().next().unwrap();
+    std::fs::write(&file, format!("{first}\n{}", chosen.collect::<String>())).unwrap();
+    let options = ["--device", "model:spr", "--threshold", "4k", "--verdicts", word(&file)];
+    let (done, processes) = offload("record_verdicts_offload", &options, &[word(&program), "all"]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+    assert_eq!((sum(&processes, "device_calls"), sum(&processes, "device_bytes")), (MANY, 65_537 * MANY), "{done}");
+    std::fs::write(&file, "device somewhere\n").unwrap();
+    let (done, _) = offload("record_verdicts_offload", &options, &["true"]);
+    assert!(done.code() == 125 && done.stderr.contains("has no verdicts"), "{done}");
 }
 
 #[test]
