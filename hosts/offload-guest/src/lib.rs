@@ -12,6 +12,7 @@
 //! calibration  how long the CPU takes for cached data and for data in memory
 //! sites     which call sites copy cold data
 //! thread    whether this thread is inside a long call
+//! vfork     children that share memory stay with the CPU
 //! traps     faults of a modelled device; the program's signal handlers wait while a device works
 //! symbols   the C library's functions for signals
 //! counters  what the process counts, in a file that others read
@@ -41,6 +42,7 @@ mod symbols;
 mod sync;
 mod thread;
 mod traps;
+mod vfork;
 
 use telpher_interpose::preload::{Heap, KernelPages};
 

@@ -1,4 +1,4 @@
-//! What this library keeps for each thread: two words in the thread's static storage.
+//! What this library keeps for each thread: three words in the thread's static storage.
 //!
 //! They exist in every thread of the program from its first instruction, and reading them calls nothing. Rust's
 //! `thread_local!` would call the dynamic linker, which may allocate.
@@ -6,6 +6,7 @@
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
+use std::mem::offset_of;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 // Initial-exec: the offset from the thread pointer is known when the library is loaded with the program.
@@ -16,8 +17,8 @@ global_asm!(
     ".hidden telpher_offload_thread",
     ".type telpher_offload_thread, @tls_object",
     "telpher_offload_thread:",
-    ".zero 16",
-    ".size telpher_offload_thread, 16",
+    ".zero 24",
+    ".size telpher_offload_thread, 24",
     ".text",
 );
 
@@ -28,7 +29,12 @@ struct Words {
     frame: Cell<usize>,
     /// Ticks that the CPU worked on the current call, if calls are counted by size.
     cpu_ticks: Cell<u64>,
+    /// Children of `vfork` that run on this thread's storage, the one that reads it included.
+    vforked: Cell<u64>,
 }
+
+/// The offset of the third word.
+pub(crate) const VFORKED: usize = offset_of!(Words, vforked);
 
 /// Returns the words of this thread.
 #[inline]
@@ -51,6 +57,12 @@ fn words() -> &'static Words {
 #[inline]
 pub(crate) fn cpu_ticks() -> &'static Cell<u64> {
     &words().cpu_ticks
+}
+
+/// Children of `vfork` that run on the storage of this thread.
+#[inline]
+pub(crate) fn vforked() -> &'static Cell<u64> {
+    &words().vforked
 }
 
 /// While this value lives, this thread is inside a long call.
