@@ -9,11 +9,11 @@
 //! program gets its own faults where it expects them.
 #![allow(unsafe_code, reason = "executes the program's calls by address, and calls the C library's functions")]
 
-use crate::children;
 use crate::device::{self, Device};
 use crate::gates::{cpu_compare, cpu_fill, cpu_move};
 use crate::sites::Verdict;
 use crate::thread::{LongCall, cpu_ticks};
+use crate::{children, vfork};
 use std::ffi::{c_int, c_void};
 use telpher_mover::CallResult;
 use telpher_offload_wire::Counters;
@@ -57,7 +57,7 @@ fn choose<T>(
     if len < device.threshold(operation) {
         return (by_cpu(), None);
     }
-    let Some(device) = of_this_process(device) else {
+    let Some(device) = of_this_process(device).filter(|_| !vfork::is_child()) else {
         device.count(Counters::AT.forked, 1);
         return (by_cpu(), None);
     };

@@ -62,6 +62,18 @@ pub(crate) fn cpu_ticks() -> &'static Cell<u64> {
     telpher_offload_cpu_ticks()
 }
 
+thread_word!(
+    /// Returns the word of this thread: the children of `vfork` that run on its storage, the one that reads it
+    /// included.
+    telpher_offload_vforked: u64
+);
+
+/// Children of `vfork` that run on the storage of this thread.
+#[inline]
+pub(crate) fn vforked() -> &'static Cell<u64> {
+    telpher_offload_vforked()
+}
+
 /// While this value lives, this thread is inside a long call.
 #[derive(Debug)]
 pub(crate) struct LongCall {

@@ -76,6 +76,7 @@ const FILES: &[&str] = &[
     "hosts/offload-guest/src/symbols.rs",
     "hosts/offload-guest/src/thread.rs",
     "hosts/offload-guest/src/traps.rs",
+    "hosts/offload-guest/src/vfork.rs",
     "hosts/tier-guest/src/descriptors.rs",
     "hosts/tier-guest/src/discards.rs",
     "hosts/tier-guest/src/exec.rs",

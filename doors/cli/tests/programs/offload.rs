@@ -145,6 +145,15 @@ fn forked_children_open_a_device_of_their_own() {
     }
 }
 
+#[test]
+fn children_that_share_memory_stay_with_the_cpu() {
+    let Some(children) = client("offload_children") else { return };
+    let options = [&ALWAYS[..4], &["--always"]].concat();
+    let (done, processes) = offload("offload_vfork", &options, &[word(&children), "vfork"]);
+    assert_eq!((done.code(), done.stderr.as_str()), (0, ""), "{done}");
+    assert_eq!((sum(&processes, "device_calls"), sum(&processes, "other_calls")), (3, 20), "{processes:?}");
+}
+
 /// Regression: the second program of a process could not create its file of counters, and ran without offload.
 #[test]
 fn a_program_that_another_one_executes_in_its_process_is_offloaded() {

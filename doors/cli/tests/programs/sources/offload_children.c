@@ -284,9 +284,28 @@ static void in_cancelled_thread(void)
     wait_for(child);
 }
 
+/* Three copies of a parent; ten of its child that shares its memory, and ten of that one's. */
+static void only_by_vfork(void)
+{
+    pid_t child = vfork();
+    if (child == 0) {
+        for (int value = 0; value < 10; value++) copy_once(0, value);
+        pid_t inner = vfork();
+        if (inner == 0) {
+            for (int value = 0; value < 10; value++) copy_once(0, value);
+            _exit(0);
+        }
+        wait_for(inner);
+        _exit(0);
+    }
+    wait_for(child);
+    for (int value = 0; value < 3; value++) copy_once(0, value);
+}
+
 int main(int count, char **words)
 {
     (void)count;
+    if (words[1] && strcmp(words[1], "vfork") == 0) return only_by_vfork(), 0;
     if (words[1]) {
         report(words[1]);
         copy_long(0);
