@@ -12,12 +12,15 @@
 #![forbid(unsafe_code)]
 
 pub mod counters;
+// Under loom the crate of recordings is empty.
+#[cfg(not(loom))]
 pub mod record;
 pub mod settings;
 pub mod statistics;
 pub mod verdicts;
 
 pub use counters::Counters;
+#[cfg(not(loom))]
 pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves, RecordedMachine};
 pub use settings::{Functions, Settings, SettingsError, VARIABLE, WaitMethod};
 
