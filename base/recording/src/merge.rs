@@ -92,7 +92,10 @@ fn check_machine(first: &Recording, other: &Recording) -> Result<(), MergeError>
     }
     let describe = |recording: &Recording| {
         let machine = &recording.machine;
-        format!("{} ({:#x}, {} Hz, Linux {})", machine.cpu, machine.cpu_signature, machine.tsc_hz, machine.kernel)
+        let text =
+            format!("{} ({:#x}, {} Hz, Linux {})", machine.cpu, machine.cpu_signature, machine.tsc_hz, machine.kernel);
+        // Another program may have written the file, and the text goes to a terminal.
+        text.replace(char::is_control, "\u{fffd}")
     };
     Err(MergeError::OtherMachine { first: describe(first), other: describe(other) })
 }

@@ -23,7 +23,7 @@ pub enum ReadError {
     /// It does not begin with the magic number.
     #[error("the file is no recording")]
     Magic,
-    /// It begins with zeros.
+    /// It is empty, or begins with zeros.
     #[error("the recording is empty: the process ended before its recording began")]
     NotBegun,
     /// Another version of the format.
@@ -95,7 +95,7 @@ pub(crate) fn check_header(bytes: &[u8]) -> Result<(&Header, Limits, Tables), Re
         Some(&MAGIC) => {}
         Some(&[0, 0, 0, 0, 0, 0, 0, 0]) => return Err(ReadError::NotBegun),
         Some(_) => return Err(ReadError::Magic),
-        None if bytes.is_empty() => return Err(short(size_of::<Header>() as u64)),
+        None if bytes.is_empty() => return Err(ReadError::NotBegun),
         None => return Err(ReadError::Magic),
     }
     let version = bytes[8..].first_chunk::<4>().map(|version| u32::from_le_bytes(*version));
@@ -217,6 +217,10 @@ impl<'a> File<'a> {
         let (mut modules, mut ranges) = (Vec::new(), Vec::new());
         for entry in &self.modules[..claimed] {
             let [start, end] = [entry.start.get(), entry.end.get()];
+            // Of a running process, an entry may not be complete yet.
+            if entry.complete.get() == 0 {
+                continue;
+            }
             if entry.complete.get() != 1 || start >= end {
                 not_recorded.entries_damaged += 1;
                 continue;
@@ -357,8 +361,12 @@ impl<'a> File<'a> {
                 SlotContent::Entry(number, words) => (number, words),
             };
             let place = slot_of(number, self.limits.trace_blocks.into()) == Some(slot);
-            match RawEvent::unpack(words).and_then(|raw| self.event(number, raw, thread_of, sites)) {
-                Some(event) if place => events.push(event),
+            let raw = RawEvent::unpack(words).filter(|_| place);
+            let known = raw.map(|raw| (self.exists(raw), self.event(number, raw, thread_of, sites)));
+            match known {
+                Some((_, Some(event))) => events.push(event),
+                // Of a running process: its thread or its site was new when the file was copied.
+                Some((true, None)) => not_recorded.events_torn += 1,
                 _ => not_recorded.entries_damaged += 1,
             }
         }
@@ -371,6 +379,12 @@ impl<'a> File<'a> {
     fn last_long_ends(&self, thread_of: &[usize]) -> u64 {
         let ends = thread_of.iter().map(|thread| self.threads[*thread].last_long_end.get());
         self.ns(ends.max().unwrap_or(0).saturating_sub(self.header.start_ticks.get()))
+    }
+
+    /// Returns whether the file has room for the thread and the site of an event.
+    fn exists(&self, raw: RawEvent) -> bool {
+        let site = raw.site == NO_SITE || u32::from(raw.site) < self.limits.sites;
+        site && u32::from(raw.thread) <= self.limits.threads
     }
 
     fn event(&self, number: u64, raw: RawEvent, thread_of: &[usize], sites: &[(u16, Site)]) -> Option<Event> {

@@ -80,7 +80,8 @@ pub struct Process {
     pub start_ns: u64,
     /// Nanoseconds from its start to the end of its last long call. It may have lived longer.
     pub last_long_end_ns: u64,
-    /// Nanoseconds from its start to the last note of its time: its end, if it was not killed. 0 without any note.
+    /// Nanoseconds from its start to the last note of its time: its end, if it ended by `exit` or by returning from
+    /// `main`. 0 without any note.
     pub noted_ns: u64,
     /// Its processor time at that note, in nanoseconds.
     pub cpu_ns: u64,
@@ -90,6 +91,15 @@ pub struct Process {
     pub long_from: u64,
     /// A shorter call is timed once in this many calls of its operation, size class and thread.
     pub sample_period: u64,
+}
+
+impl Process {
+    /// Returns its processor time, in nanoseconds. `None` if it was noted before the last long call ended: the process
+    /// was killed, or ended without its destructors.
+    #[must_use]
+    pub fn cpu_time_ns(&self) -> Option<u64> {
+        (self.cpu_ns > 0 && self.noted_ns >= self.last_long_end_ns).then_some(self.cpu_ns)
+    }
 }
 
 /// A file that was mapped for execution.

@@ -135,13 +135,14 @@ pub(crate) fn predict(args: &RecordPredict) -> Result<(), ReadingError> {
     Ok(())
 }
 
-/// Returns the best choice for each call site that belongs to a file.
+/// Returns the best choice for each call site that belongs to a file and was replayed. The prediction knows nothing of
+/// others, so `telpher offload` learns about them.
 fn verdicts_of(prediction: &Prediction) -> Vec<SiteVerdict> {
     let of = |site: &SitePolicy| {
         let (by_device, build_id, offset) = (site.by == "device", site.build_id.clone(), site.offset);
         site.module.clone().map(|path| SiteVerdict { by_device, build_id, offset, path })
     };
-    prediction.sites.iter().filter_map(of).collect()
+    prediction.sites.iter().filter(|site| site.replayed_calls > 0).filter_map(of).collect()
 }
 
 /// Gives the sites of a prediction the names of their functions.

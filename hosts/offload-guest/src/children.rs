@@ -19,7 +19,6 @@ use crate::own_stack;
 use crate::thread::LongCall;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use telpher_interpose::signals::{Deferral, defer};
 
@@ -43,13 +42,6 @@ struct Deferred(UnsafeCell<Option<Deferral>>);
 unsafe impl Sync for Deferred {}
 
 static DEFERRED: Deferred = Deferred(UnsafeCell::new(None));
-
-unsafe extern "C" {
-    /// Enables or disables cancellation of this thread; async-cancel-safe, and changes one word.
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-/// Source: glibc, pthread.h.
-const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
 /// Registers the handlers.
 ///
@@ -106,7 +98,6 @@ pub(crate) fn device_of_child(parent: &'static Device) -> Option<&'static Device
     if !OPENING.begin(child) {
         return None;
     }
-    let _undisturbed = Undisturbed::begin();
     let mut opened = Opened { parent, device: None };
     // Without memory for the stack, the child has no device.
     let _ = own_stack::run(open, &mut opened);
@@ -122,34 +113,4 @@ struct Opened {
 /// Opens the device. A child whose device cannot be opened has no message: its parent has told the user what it uses.
 extern "C" fn open(opened: &mut Opened) {
     opened.device = opened.parent.open_in_child().ok();
-}
-
-/// While this value lives, the thread is not cancelled and its signal handlers wait. Then errno is as before.
-struct Undisturbed {
-    errno: c_int,
-    cancellation: c_int,
-    _deferred: Deferral,
-}
-
-impl Undisturbed {
-    fn begin() -> Undisturbed {
-        let deferred = defer();
-        let mut cancellation = 0;
-        // SAFETY: this thread's errno, and a valid pointer.
-        let errno = unsafe {
-            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut cancellation);
-            *libc::__errno_location()
-        };
-        Undisturbed { errno, cancellation, _deferred: deferred }
-    }
-}
-
-impl Drop for Undisturbed {
-    fn drop(&mut self) {
-        // SAFETY: as in `begin`; the state is the one of before.
-        unsafe {
-            pthread_setcancelstate(self.cancellation, ptr::null_mut());
-            *libc::__errno_location() = self.errno;
-        }
-    }
 }

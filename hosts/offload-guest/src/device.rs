@@ -88,12 +88,12 @@ impl Device {
         if opened.portals.is_empty() && !settings.statistics {
             return Ok(None);
         }
+        let verdicts = settings.verdicts.as_deref().map(read_verdicts).transpose()?.unwrap_or_default();
         if !opened.portals.is_empty() {
             traps::take_over()?;
         }
         let counters = ProcessCounters::new(settings.folder.as_deref())
             .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
-        let verdicts = settings.verdicts.as_deref().map(read_verdicts).transpose()?.unwrap_or_default();
         let (sites, calibration) = (Box::new(Sites::new()), settings.learns.then(Calibration::measure));
         let family = Box::leak(Box::new(Family { settings, prepared, verdicts, sites, calibration }));
         let device = Device::over(opened, family, counters)?;

@@ -2,7 +2,8 @@
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// The process in which the device was opened last, or is being opened. A forked child inherits its parent's value.
+/// The process in which the device was opened last, or is being opened. A forked child inherits its parent's value, so
+/// that each process opens once. (A recording is created once in each memory: there the value is not inherited.)
 #[derive(Debug)]
 pub(crate) struct Opening(AtomicU32);
 

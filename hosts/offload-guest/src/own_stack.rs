@@ -1,11 +1,16 @@
-//! Calls a function on a stack of its own: the program's may be the small one of a signal handler or a coroutine.
-#![allow(unsafe_code, reason = "changes the stack")]
+//! Calls a function on a stack of its own: the program's may be the small one of a signal handler or a coroutine. The
+//! thread is not cancelled meanwhile, its deferrable signal handlers wait, and errno is as before.
+#![allow(unsafe_code, reason = "changes the stack, and keeps errno and the cancellation state")]
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use std::arch::asm;
+use std::ffi::c_int;
 use std::ptr;
+use telpher_interpose::signals::{Deferral, defer};
 
+/// Bytes below the stack that may not be accessed, so that an overflow ends the process.
+const GUARD: usize = 4096;
 /// Bytes of the stack. Source: chosen; a modelled device starts on a tenth of it.
 const BYTES: usize = 512 << 10;
 
@@ -16,8 +21,14 @@ const BYTES: usize = 512 << 10;
 pub(crate) fn run<T>(function: extern "C" fn(&mut T), argument: &mut T) -> Result<(), Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses.
-    let stack = unsafe { mmap_anonymous(ptr::null_mut(), BYTES, access, MapFlags::PRIVATE) }?;
-    let top = stack.wrapping_byte_add(BYTES);
+    let stack = unsafe {
+        let stack = mmap_anonymous(ptr::null_mut(), GUARD + BYTES, access, MapFlags::PRIVATE)?;
+        // Without this guard, the stack is as good.
+        let _ = mprotect(stack, GUARD, MprotectFlags::empty());
+        stack
+    };
+    let top = stack.wrapping_byte_add(GUARD + BYTES);
+    let _undisturbed = Undisturbed::begin();
     // SAFETY: a C function with its argument, on a stack that nothing else uses and that is aligned to 16 bytes. It
     // does not unwind, because a panic aborts in an `extern "C"` function. r12 is kept by the callee.
     unsafe {
@@ -34,7 +45,44 @@ pub(crate) fn run<T>(function: extern "C" fn(&mut T), argument: &mut T) -> Resul
         );
     }
     // SAFETY: the mapping of above, which nothing uses any more.
-    unsafe { munmap(stack, BYTES) }
+    unsafe { munmap(stack, GUARD + BYTES) }
+}
+
+unsafe extern "C" {
+    /// Enables or disables cancellation of this thread; async-cancel-safe, and changes one word.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+/// Source: glibc, pthread.h.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// While this value lives, the thread is not cancelled and its signal handlers wait. Then errno is as before.
+struct Undisturbed {
+    errno: c_int,
+    cancellation: c_int,
+    _deferred: Deferral,
+}
+
+impl Undisturbed {
+    fn begin() -> Undisturbed {
+        let deferred = defer();
+        let mut cancellation = 0;
+        // SAFETY: this thread's errno, and a valid pointer.
+        let errno = unsafe {
+            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut cancellation);
+            *libc::__errno_location()
+        };
+        Undisturbed { errno, cancellation, _deferred: deferred }
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        // SAFETY: as in `begin`; the state is the one of before.
+        unsafe {
+            pthread_setcancelstate(self.cancellation, ptr::null_mut());
+            *libc::__errno_location() = self.errno;
+        }
+    }
 }
 
 #[cfg(test)]

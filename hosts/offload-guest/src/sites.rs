@@ -4,7 +4,7 @@
 //! data several times as fast as data in memory. A call site mostly copies data in one of the two states. So every
 //! site has a score that sampled copies move up (cold) or down (hot), and the device gets the copies of cold sites.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Number of sites. Source: chosen; programs with thousands of sites that copy long ranges were not seen.
 const SITES: usize = 4096;
@@ -59,6 +59,9 @@ pub(crate) struct Site {
     score: AtomicI64,
     /// Calls of the site.
     calls: AtomicU64,
+    /// 1 once it is known whether the site is denied. Until then, and for ever if a signal handler leaves the first
+    /// call before that, its calls stay with the CPU.
+    is_judged: AtomicU32,
 }
 
 /// The sites of a process.
@@ -68,8 +71,14 @@ pub(crate) struct Sites([Site; SITES]);
 impl Sites {
     pub(crate) const fn new() -> Sites {
         Sites(
-            [const { Site { address: AtomicUsize::new(0), score: AtomicI64::new(0), calls: AtomicU64::new(0) } };
-                SITES],
+            [const {
+                Site {
+                    address: AtomicUsize::new(0),
+                    score: AtomicI64::new(0),
+                    calls: AtomicU64::new(0),
+                    is_judged: AtomicU32::new(0),
+                }
+            }; SITES],
         )
     }
 
@@ -89,12 +98,13 @@ impl Sites {
             if there == 0 {
                 match site.address.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => {
-                        // Until this is known, other threads may time calls of the site, by the CPU.
                         match known() {
                             Known::Nothing => {}
                             Known::Denied => site.score.store(DENIED, Ordering::Relaxed),
                             Known::Device => site.score.store(GIVEN_DEVICE, Ordering::Relaxed),
                         }
+                        // Release: a thread that sees it sees the score.
+                        site.is_judged.store(1, Ordering::Release);
                         return Some(site);
                     }
                     Err(other) if other == address => return Some(site),
@@ -110,6 +120,9 @@ impl Site {
     /// Returns what to do with the next call.
     #[inline]
     pub(crate) fn verdict(&self) -> Verdict {
+        if !self.is_judged() {
+            return Verdict::Denied;
+        }
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         match self.score.load(Ordering::Relaxed) {
             DENIED => Verdict::Denied,
@@ -121,10 +134,15 @@ impl Site {
         }
     }
 
-    /// Returns whether the calls of the site always stay with the CPU.
+    fn is_judged(&self) -> bool {
+        // Acquire: pairs with the Release in `Sites::site`.
+        self.is_judged.load(Ordering::Acquire) == 1
+    }
+
+    /// Returns whether the calls of the site stay with the CPU, whatever their data is.
     #[inline]
     pub(crate) fn is_denied(&self) -> bool {
-        self.score.load(Ordering::Relaxed) == DENIED
+        !self.is_judged() || self.score.load(Ordering::Relaxed) == DENIED
     }
 
     /// Learns from a copy of the CPU whether its data was cold.
@@ -163,6 +181,19 @@ mod tests {
         let site = sites.site(7, || Known::Device).unwrap();
         (0..100).for_each(|_| site.learn(false));
         assert!((0..1000).all(|_| site.verdict() == Verdict::Device));
+    }
+
+    #[test]
+    fn a_site_that_is_not_judged_stays_with_the_cpu() {
+        let sites = Box::new(Sites::new());
+        // As another thread, and a signal handler that interrupts the judgement, see it.
+        let judging = || {
+            let site = sites.site(7, || unreachable!("it is judged once")).unwrap();
+            assert!(site.is_denied() && site.verdict() == Verdict::Denied);
+            Known::Nothing
+        };
+        let site = sites.site(7, judging).unwrap();
+        assert!(!site.is_denied() && site.verdict() == Verdict::Timed);
     }
 
     #[test]

@@ -290,7 +290,7 @@ mod tests {
             wait: Some(WaitMethod::Monitor(Duration::from_nanos(1234))),
             learns: false,
             deny: vec!["my driver".into(), "libx".into()],
-            verdicts: Some("/home/a user/verdicts".into()),
+            verdicts: Some("/srv/a folder/verdicts".into()),
             statistics: true,
             follow: false,
             ..plain.clone()

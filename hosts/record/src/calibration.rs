@@ -47,7 +47,9 @@ impl Calibration {
         });
         let seconds = begun.elapsed().as_secs_f64();
         let tsc_hz = (ticks() - first) as f64 / seconds;
-        let in_picoseconds = |ticks_per_byte: f64| whole(ticks_per_byte * 1e12 / tsc_hz);
+        // At least 1, except where nothing was measured: the recording takes 0 for no value.
+        let in_picoseconds =
+            |ticks_per_byte: f64| if ticks_per_byte > 0.0 { whole(ticks_per_byte * 1e12 / tsc_hz).max(1) } else { 0 };
         let mut curve = |at: usize| -> Vec<Point> {
             let points = std::mem::take(&mut raw[at]).into_iter();
             points

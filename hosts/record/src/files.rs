@@ -28,6 +28,9 @@ pub enum FileError {
         /// What is wrong with it.
         source: ReadError,
     },
+    /// A file is longer than recordings are.
+    #[error("{} is too long for recordings", .0.display())]
+    TooLong(PathBuf),
     /// A folder has no recordings.
     #[error("{} has no recordings (files whose names end in .recording)", .0.display())]
     Empty(PathBuf),
@@ -71,8 +74,10 @@ pub fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Recording, FileError> {
 /// there are.
 ///
 /// # Errors
-/// If one of them cannot be read, or the file cannot be written.
+/// If one of them cannot be read, if they are of different machines, or if the file cannot be written.
 pub fn merge<P: AsRef<Path>>(paths: &[P], output: &Path) -> Result<usize, FileError> {
+    // Checks that they are of one machine.
+    read(paths)?;
     let mut joined = Vec::new();
     let mut count = 0;
     for path in files(paths)? {
@@ -140,7 +145,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     let file = File::open(path).map_err(failed)?;
     let len = file.metadata().map_err(failed)?.len();
     if len > MOST_BYTES {
-        return Err(FileError::Recording { path: path.to_owned(), source: ReadError::Magic });
+        return Err(FileError::TooLong(path.to_owned()));
     }
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     let mut at = 0;

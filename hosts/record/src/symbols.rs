@@ -1,23 +1,32 @@
 //! Names of call sites: functions in the symbol tables of the files that the process had mapped.
 
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use telpher_recording::{Module, Recording, Site};
 
 /// The longest file that is searched for symbols. Source: chosen; a browser with all symbols has one gigabyte.
 const MOST_BYTES: u64 = 4 << 30;
+/// Files that are searched for symbols. Source: chosen; large programs have some hundred libraries.
+const MOST_FILES: usize = 1024;
+/// The first bytes of an ELF file.
+const MAGIC: [u8; 4] = *b"\x7fELF";
 
 /// Returns a name for each site: `function+0x1c`, or `file+0x1234` where no symbol is known.
 ///
 /// The symbols are those of the files as they are now. A file with another build-id is not used.
 #[must_use]
 pub fn site_names(recording: &Recording) -> Vec<String> {
-    let tables: Vec<Option<Symbols>> = recording.modules.iter().map(Symbols::read).collect();
+    // Several modules may name one file.
+    let files: BTreeSet<&Module> = recording.modules.iter().take(MOST_FILES).collect();
+    let tables: BTreeMap<&Module, Symbols> =
+        files.into_iter().filter_map(|module| Some((module, Symbols::read(module)?))).collect();
     let name = |site: &Site| {
         let Some(at) = site.module else { return format!("{:#x}", site.offset) };
         let module = &recording.modules[at];
-        let found = tables[at].as_ref().and_then(|symbols| symbols.name(site.offset));
+        let found = tables.get(module).and_then(|symbols| symbols.name(site.offset));
         found.unwrap_or_else(|| format!("{}+{:#x}", file_name(&module.path), site.offset))
     };
     recording.sites.iter().map(name).collect()
@@ -40,13 +49,20 @@ struct Symbols {
 impl Symbols {
     /// Reads the symbols of a module; `None` if its file is not the one that was mapped, or has none.
     fn read(module: &Module) -> Option<Symbols> {
-        let path = Path::new(&module.path);
-        // A device or a pipe with that name must not be read.
-        let attributes = std::fs::metadata(path).ok()?;
-        if !attributes.is_file() || attributes.len() > MOST_BYTES {
+        let file = File::open(&module.path).ok()?;
+        // The recording may name any file. A device, a pipe or a file of the kernel, which has no length, is not read.
+        let attributes = file.metadata().ok()?;
+        if !attributes.is_file() || !(1..=MOST_BYTES).contains(&attributes.len()) {
             return None;
         }
-        let symbols = Symbols::parse(&std::fs::read(path).ok()?, &module.build_id)?;
+        let mut bytes = vec![0; MAGIC.len()];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        if bytes != MAGIC {
+            return None;
+        }
+        bytes.clear();
+        file.take(attributes.len()).read_to_end(&mut bytes).ok()?;
+        let symbols = Symbols::parse(&bytes, &module.build_id)?;
         (!symbols.functions.is_empty()).then_some(symbols)
     }
 
@@ -54,7 +70,8 @@ impl Symbols {
         let file = object::File::parse(bytes).ok()?;
         let hexadecimal = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let of_file = file.build_id().ok().flatten().map(hexadecimal).unwrap_or_default();
-        if !of_file.starts_with(build_id) {
+        // A recording keeps the first 32 bytes. Without a build-id, nothing tells whether the file is another one.
+        if build_id.is_empty() != of_file.is_empty() || !of_file.starts_with(build_id) {
             return None;
         }
         let mut functions = BTreeMap::new();
@@ -100,7 +117,9 @@ mod tests {
     fn a_function_of_this_program_has_its_name() {
         let path = std::env::current_exe().unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        let symbols = Symbols::parse(&bytes, "").unwrap();
+        let build_id = object::File::parse(&bytes[..]).unwrap().build_id().unwrap();
+        let build_id: String = build_id.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
+        let symbols = Symbols::parse(&bytes, &build_id).unwrap();
         let of_ours = |name: &str| demangled(name).starts_with("telpher_record::symbols::");
         let (start, (raw, len)) = symbols.functions.iter().find(|(_, (name, len))| of_ours(name) && *len > 8).unwrap();
         let offset = |address: u64| address - symbols.first;
@@ -109,6 +128,13 @@ mod tests {
         assert_eq!(symbols.name(offset(start + len)).unwrap(), last, "the call may be the last instruction");
         assert!(Symbols::parse(&bytes, "another build").is_none());
         assert!(Symbols::parse(b"no program", "").is_none());
+    }
+
+    #[test]
+    fn files_without_symbols_and_files_of_the_kernel_are_left_alone() {
+        for path in ["/proc/self/maps", "/dev/zero", "/proc/self", "/etc/passwd", "/no/such/file"] {
+            assert!(Symbols::read(&Module { path: path.into(), build_id: String::new() }).is_none(), "{path}");
+        }
     }
 
     #[test]

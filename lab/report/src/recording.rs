@@ -85,16 +85,18 @@ impl CopyProfile {
             }
         }
         processes.sort_by_key(|process| std::cmp::Reverse(process.bytes));
-        let cpu_ns = recording.processes.iter().fold(0_u64, |sum, process| sum.saturating_add(process.cpu_ns));
+        // Without the time of one process, there is no share of the time of all.
+        let cpu_ns: Option<u64> = recording.processes.iter().map(Process::cpu_time_ns).sum();
+        let share = |ns: u64| cpu_ns.filter(|cpu_ns| *cpu_ns > 0).map(|cpu_ns| ns as f64 / cpu_ns as f64);
         let recording_ns = recording_ns(recording, summary.calls);
         CopyProfile {
             machine: recording.machine.clone(),
             calibration: recording.calibration.clone(),
             processes,
             threads: recording.threads.iter().filter(|thread| thread.calls > 0).count(),
-            share_of_cpu_time: (cpu_ns > 0).then(|| summary.time.ns as f64 / cpu_ns as f64),
+            share_of_cpu_time: share(summary.time.ns),
             recording_ns,
-            recording_share: (cpu_ns > 0).then(|| recording_ns as f64 / cpu_ns as f64),
+            recording_share: share(recording_ns),
             summary,
             sites,
             not_recorded: recording.not_recorded,
@@ -106,12 +108,10 @@ impl CopyProfile {
         let line = |ProfiledProcess { process, bytes, .. }: &ProfiledProcess| {
             let command: Vec<&str> = process.arguments.iter().map(String::as_str).collect();
             let command = if command.is_empty() { process.program.clone() } else { command.join(" ") };
-            let time = if process.noted_ns > 0 {
-                let [lived, used] = [process.noted_ns, process.cpu_ns].map(|ns| units::time(ns as f64));
+            let time = process.cpu_time_ns().map_or_else(String::new, |used| {
+                let [lived, used] = [process.noted_ns, used].map(|ns| units::time(ns as f64));
                 format!(", in {lived}, {used} of processor time")
-            } else {
-                String::new()
-            };
+            });
             let command = shortened(&printable(&command), 60);
             format!("{command} (process {}): {}{time}", process.pid, units::size(*bytes))
         };
@@ -164,8 +164,8 @@ impl ProfiledProcess {
     }
 }
 
-/// Returns an estimate of the time that recording took. Source of the times of a call: docs/offload.md, measured on a
-/// virtual Xeon; a long call reads the time stamp counter twice.
+/// Returns an estimate of the time that recording took. Source of the times of a call: measured on a virtual Xeon, as
+/// docs/offload.md says; a long call reads the time stamp counter twice besides.
 fn recording_ns(recording: &Recording, calls: u64) -> u64 {
     const SHORT: f64 = 2.0;
     const WITH_SITE: f64 = 15.0;

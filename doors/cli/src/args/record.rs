@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// The program, and every dynamically linked program it starts, first load a library that stands in front of memcpy,
 /// memmove, mempcpy, memset and memcmp. It counts every call by function and size; calls of 2 KiB and more with their
 /// call site and whether their data was in the caches; and keeps a trace of calls of 16 KiB and more. Each process
-/// writes its own file, which is valid however the process ends. A short call takes one to two nanoseconds longer: a
-/// loop of nothing but 8-byte copies takes three times as long, other programs hardly longer.
+/// writes its own file, which is valid however the process ends. A short call takes about two nanoseconds longer: a
+/// loop of nothing but 8-byte copies takes more than three times as long, other programs hardly longer.
 ///
 /// The exit code is the program's own; 128 + N if signal N ended it, 127 if the program does not exist, 126 if it
 /// cannot be run here (static and setuid programs load no library), 125 if it cannot be recorded.

@@ -38,7 +38,8 @@ fn show(path: &Path) -> Value {
 /// Returns the sites whose calls all have this size.
 fn sites(profile: &Value, size: u64) -> Vec<&Value> {
     let sites = profile["sites"].as_array().expect("sites");
-    sites.iter().filter(|site| number(site, "bytes") == size * number(site, "calls")).collect()
+    let is_of_size = |site: &&Value| number(site, "calls") > 0 && number(site, "bytes") == size * number(site, "calls");
+    sites.iter().filter(is_of_size).collect()
 }
 
 fn number(of: &Value, field: &str) -> u64 {
@@ -115,7 +116,7 @@ fn a_recording_has_a_prediction() {
     assert_eq!((number(recorded, "long_calls"), number(recorded, "long_bytes")), (long, bytes), "{recorded}");
     assert_eq!(number(&prediction["check"], "replayed_calls"), long, "{}", prediction["check"]);
     assert!(prediction["check"]["error"].as_f64().is_some_and(|error| error.abs() < 0.03), "{}", prediction["check"]);
-    assert!(prediction["against"]["rows"].is_array() || prediction["against"].is_object(), "{prediction}");
+    assert!(prediction["against"].is_object(), "the same recording is another one, too: {prediction}");
     assert!(prediction["gain_of_calls"].as_f64().is_some_and(|gain| gain >= 0.99), "{prediction}");
     let unknown = ask(&["predict", word(&folder), "--profile", "no-such-machine"]);
     assert!(unknown.code() != 0 && unknown.stderr.contains("no-such-machine"), "{unknown}");
@@ -136,14 +137,15 @@ fn a_predicted_choice_is_what_offload_executes() {
     let overlapping = sites(&profile, 65537);
     let offset = format!("{:#x}", number(overlapping[0], "offset"));
     let lines = choices.lines().skip(1).filter(|line| line.contains("record_calls"));
-    assert!(lines.clone().count() >= 8, "{choices}");
+    // Those of long calls.
+    assert_eq!(lines.clone().count(), 2, "{choices}");
     let chosen = lines.map(|line| {
         let rest = line.trim_start_matches("device ").trim_start_matches("cpu    ");
         format!("{} {rest}\n", if rest.contains(&format!(" {offset} ")) { "device" } else { "cpu" })
     });
     let first = choices.lines().next().unwrap();
     std::fs::write(&file, format!("{first}\n{}", chosen.collect::<String>())).unwrap();
-    let options = ["--device", "model:spr", "--threshold", "4k", "--verdicts", word(&file)];
+    let options = ["--device", "model:spr", "--threshold", "16k", "--verdicts", word(&file)];
     let (done, processes) = offload("record_verdicts_offload", &options, &[word(&program), "all"]);
     assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
     assert_eq!((sum(&processes, "device_calls"), sum(&processes, "device_bytes")), (MANY, 65_537 * MANY), "{done}");
@@ -247,6 +249,8 @@ fn what_cannot_be_recorded_or_read_is_said() {
     // Text of at most 80 columns, a line for each site, and a page.
     let page = folder.join("page.html");
     let text = ask(&["show", "--html", word(&page), word(&recordings)]);
+    text.expect_success();
+    assert!(text.stdout.contains("memcpy"), "{text}");
     assert!(text.stdout.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(std::fs::read_to_string(page).unwrap().contains("telpher record"));
 }

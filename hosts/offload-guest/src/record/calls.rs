@@ -4,7 +4,7 @@
 //! its site, its ranges and its time.
 #![allow(unsafe_code, reason = "calls the C library's functions by address")]
 
-use super::process::{self, Slot};
+use super::process::{self, Recorder};
 use crate::gates;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -30,7 +30,7 @@ fn counted(operation: Operation, len: usize) -> Option<bool> {
 
 /// Counts a short call of a thread that has no table of its own yet, or never. Returns true if it is to be timed.
 fn counted_first(operation: Operation, len: usize) -> bool {
-    process::slot(false).and_then(Slot::writer).is_some_and(|writer| writer.count(operation, len))
+    process::writer(false).is_some_and(|writer| writer.count(operation, len))
 }
 
 /// Executes a short call and records its time.
@@ -39,33 +39,42 @@ fn timed<T>(operation: Operation, len: usize, execute: impl FnOnce() -> T) -> T 
     let begun = ticks();
     let result = execute();
     let time = ticks().wrapping_sub(begun);
-    if let Some(writer) = process::slot(false).and_then(Slot::writer) {
+    if let Some(writer) = process::writer(false) {
         writer.time(operation, len, time);
     }
     result
 }
 
-/// Executes a long call and records it.
+/// Executes a call with a site and records it.
 #[inline]
 fn recorded<T>(call: &Call, execute: impl FnOnce() -> T) -> T {
     let Some(slot) = process::slot(true) else { return execute() };
-    let Some(writer) = slot.writer() else { return execute() };
+    let (Some(writer), recorder) = (process::ready_writer(), process::recorder()) else { return execute() };
     let is_sampled = slot.samples();
     let faults_before = is_sampled.then(page_faults);
     let begun = writer.begin(call, ticks);
     let result = execute();
-    // A signal handler may have forked meanwhile; then this is the child, and the recording its parent's.
-    if let (Some(writer), Some(recorder)) = (slot.writer(), process::recorder()) {
-        // The end is the first step after the call.
-        let is_first = writer.end(call, begun, ticks, faults_before.map(|before| page_faults() - before));
-        if is_first {
-            recorder.note_site(call.return_address);
-        }
-        if is_sampled {
-            recorder.note_time();
-        }
+    // A signal handler may have forked meanwhile. Then this is the child: it has no recording, or one of its own, in
+    // which this call has not begun.
+    let (Some(writer), Some(recorder)) =
+        (process::ready_writer(), process::recorder().filter(|now| is_same(now, recorder)))
+    else {
+        return result;
+    };
+    let ended = ticks();
+    let faults = faults_before.map(|before| page_faults().saturating_sub(before));
+    let is_first = writer.end(call, begun, || ended, faults);
+    if is_first {
+        recorder.note_site(call.return_address);
+    }
+    if is_sampled {
+        recorder.note_time();
     }
     result
+}
+
+fn is_same(now: &Recorder, before: Option<&Recorder>) -> bool {
+    before.is_some_and(|before| std::ptr::eq(now, before))
 }
 
 /// Returns how many page faults without input this thread has had.

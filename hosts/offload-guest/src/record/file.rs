@@ -5,10 +5,10 @@
 #![allow(unsafe_code, reason = "maps the file, and keeps it for ever")]
 
 use crate::scratch::Scratch;
-use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat, readlinkat_raw};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, fallocate, ftruncate, openat, readlinkat_raw};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
-use rustix::process::{getpid, getppid};
+use rustix::process::{Resource, getpid, getppid, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::CStr;
 use std::io::{Cursor, Write as _};
@@ -29,8 +29,11 @@ pub(super) struct Template {
     bytes: usize,
 }
 
-/// Bytes of the longest path, and of program and arguments that are kept.
+/// Bytes of the longest path, of the program's path, and of its arguments that are read.
 const TEXT: usize = 4096;
+/// Bytes at the begin of the file that every process writes: the header, the directory, and the tables of its first
+/// modules and its first thread. Source: `telpher_recording`'s layout.
+const SURE_BYTES: u64 = 192 << 10;
 /// Files of one process number that may exist: a process that executes another program keeps its number.
 const MOST_FILES: u32 = 1000;
 
@@ -62,7 +65,17 @@ impl Template {
     pub(super) fn create(&'static self) -> Result<Writer<'static>, Errno> {
         let mut path = Scratch::new(TEXT)?;
         let file = self.new_file(&mut path)?;
+        // A larger file than the limit would end the program by SIGXFSZ, and a full file system by SIGBUS. The space of
+        // what is surely written is taken now; what is written later may still find none.
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| most < self.bytes as u64) {
+            return Err(Errno::FBIG);
+        }
         ftruncate(&file, self.bytes as u64)?;
+        match fallocate(&file, FallocateFlags::empty(), 0, SURE_BYTES) {
+            // Some file systems cannot reserve space.
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
         // SAFETY: a new mapping at an address that the kernel chooses.
         let memory = unsafe {
             mmap(ptr::null_mut(), self.bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
@@ -94,7 +107,7 @@ impl Template {
             ..Start::default()
         };
         // SAFETY: the mapping has these bytes, is zero and writable, is never unmapped, and only this writer uses it.
-        // The caller that created the folder keeps others from it.
+        // The file is this user's alone.
         unsafe { Writer::create(memory.cast(), self.bytes, &start) }.map_err(|_| Errno::INVAL)
     }
 

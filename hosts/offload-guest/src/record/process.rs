@@ -15,10 +15,12 @@ use crate::modules;
 use crate::opening::Opening;
 use crate::own_stack;
 use crate::thread::thread_word;
+use crate::vfork;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::time::{ClockId, clock_gettime};
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use telpher_os::ticks;
@@ -32,13 +34,17 @@ const SLOTS: usize = 4096;
 const EARLY_CALLS: u64 = 256;
 /// Modules that are known to be in the recording.
 const MODULES: usize = 256;
-/// One of this many long calls of a thread has its page faults counted, and the time of the process noted. Source:
-/// chosen; three system calls, about 3 µs, are 0.1 % of 1024 calls of 2 µs and more.
+/// One of this many calls with a site has its page faults counted, and the time of the process noted. Source: chosen;
+/// three system calls, about 3 µs, are 3 ns for each of 1024 calls.
 const SAMPLED: u32 = 1024;
 
 /// What belongs to one process. The kernel zeroes it in a forked child, so zero must be valid.
 #[repr(C)]
 struct Process {
+    /// Which thread creates the recording.
+    creation: Opening,
+    /// 1 if the recording cannot be created.
+    failed: AtomicU32,
     /// Calls before the recording was created that are not yet counted in it.
     early_calls: AtomicU64,
     /// The recording; null until it is created.
@@ -50,15 +56,18 @@ struct Process {
 /// What belongs to one thread.
 #[repr(C)]
 pub(super) struct Slot {
-    /// 1 if the writer is there. 0 in a forked child.
-    ready: AtomicU32,
-    /// Long calls of the thread.
-    long_calls: Cell<u32>,
+    /// The address of its thread's word, or [`SHARED`]; 0 until the writer is there, and in a forked child.
+    owner: AtomicUsize,
+    /// Calls of the thread that have a site.
+    calls_with_site: AtomicU32,
     writer: UnsafeCell<MaybeUninit<ThreadWriter<'static>>>,
 }
 
-// SAFETY: a slot belongs to one thread, except the last one. That one's writer has no table of its own, so it is only
-// read after `ready` was set, and its counters are atomic. `long_calls` only chooses samples.
+/// The owner of the last slot, which belongs to all threads that came too late for one of their own.
+const SHARED: usize = 1;
+
+// SAFETY: a slot belongs to the thread whose word it names, except the last one. That one's writer has no table of its
+// own, so it is only read after `owner` was set, and its counters are atomic.
 unsafe impl Sync for Slot {}
 
 /// The recording of this process.
@@ -73,8 +82,6 @@ pub(super) struct Recorder {
 
 /// The memory of [`Process`]; null without a recording.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
-/// Which thread creates the recording.
-static CREATION: Opening = Opening::new();
 /// How recordings of this process and its children are created.
 static TEMPLATE: AtomicPtr<Template> = AtomicPtr::new(ptr::null_mut());
 
@@ -101,7 +108,7 @@ pub(super) fn begin(template: Template) -> Result<(), String> {
     TEMPLATE.store(ptr::from_ref(template).cast_mut(), Ordering::Release);
     PROCESS.store(memory.cast(), Ordering::Release);
     let process = process().ok_or("no process")?;
-    CREATION.begin(std::process::id());
+    process.creation.begin(1);
     process.create(template).map_err(|error| format!("cannot create its file in {}: {error}", template.folder()))
 }
 
@@ -118,12 +125,14 @@ pub(super) fn recorder() -> Option<&'static Recorder> {
     unsafe { process()?.recorder.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the slot of this thread, if it has one in this process.
+/// Returns the slot of this thread, if it has one in this process. The word of a thread survives a fork, and its slot
+/// may belong to another thread of the child by now.
 #[inline]
 pub(super) fn ready_slot() -> Option<&'static Slot> {
-    let word = telpher_record_slot().get();
+    let word = telpher_record_slot();
     // SAFETY: 0, or the address of a slot.
-    unsafe { ptr::with_exposed_provenance::<Slot>(word).as_ref() }.filter(|slot| slot.is_ready())
+    let slot = unsafe { ptr::with_exposed_provenance::<Slot>(word.get()).as_ref() }?;
+    slot.is_of(ptr::from_ref(word).addr()).then_some(slot)
 }
 
 /// Returns the writer of this thread, if it has one in this process.
@@ -139,11 +148,19 @@ pub(super) fn slot(is_long: bool) -> Option<&'static Slot> {
     ready_slot().or_else(|| attach(is_long))
 }
 
+/// Returns the writer of this thread; `None` if the call cannot be recorded.
+pub(super) fn writer(is_long: bool) -> Option<&'static ThreadWriter<'static>> {
+    slot(is_long).and_then(|_| ready_writer())
+}
+
 /// Gives this thread a slot.
 #[cold]
 #[inline(never)]
 fn attach(is_long: bool) -> Option<&'static Slot> {
     let process = process()?;
+    if process.failed.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
     let recorder = recorder().or_else(|| process.create_late(is_long));
     let Some(recorder) = recorder else {
         process.early_calls.fetch_add(1, Ordering::Relaxed);
@@ -153,43 +170,40 @@ fn attach(is_long: bool) -> Option<&'static Slot> {
     if early > 0 {
         recorder.writer.lose_calls(early);
     }
+    let word = telpher_record_slot();
+    let here = ptr::from_ref(word).addr();
     let claimed = process.slots_claimed.fetch_add(1, Ordering::Relaxed);
     let slot = &process.slots[claimed.min(SLOTS - 1)];
-    if claimed >= SLOTS && !slot.is_ready() {
+    if claimed < SLOTS {
+        let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or_default();
+        let writer = recorder.writer.thread(thread);
+        // SAFETY: only the thread that claimed a slot writes it, before it names an owner.
+        unsafe { (*slot.writer.get()).write(writer) };
+        // Release: a thread that shares the slot sees the writer.
+        slot.owner.store(if claimed == SLOTS - 1 { SHARED } else { here }, Ordering::Release);
+    } else if !slot.is_of(here) {
         // The thread that claimed the last slot still prepares it.
         process.early_calls.fetch_add(1, Ordering::Relaxed);
         return None;
     }
-    if claimed < SLOTS {
-        let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or_default();
-        let writer = recorder.writer.thread(thread);
-        // SAFETY: only the thread that claimed a slot writes it, before it is ready.
-        unsafe { (*slot.writer.get()).write(writer) };
-        // Release: a thread that shares the slot sees the writer.
-        slot.ready.store(1, Ordering::Release);
-    }
-    telpher_record_slot().set(ptr::from_ref(slot).expose_provenance());
+    word.set(ptr::from_ref(slot).expose_provenance());
     Some(slot)
 }
 
 impl Slot {
+    /// Returns whether the slot is that of the thread whose word is here.
     #[inline]
-    fn is_ready(&self) -> bool {
+    fn is_of(&self, here: usize) -> bool {
         // Acquire: pairs with the Release in `attach`.
-        self.ready.load(Ordering::Acquire) == 1
+        let owner = self.owner.load(Ordering::Acquire);
+        owner == here || owner == SHARED
     }
 
-    /// Returns the thread's part of the recording; `None` in a forked child.
-    #[inline]
-    pub(super) fn writer(&self) -> Option<&ThreadWriter<'static>> {
-        // SAFETY: it was written before it became ready.
-        self.is_ready().then(|| unsafe { (*self.writer.get()).assume_init_ref() })
-    }
-
-    /// Returns true for one of [`SAMPLED`] long calls.
+    /// Returns true for one of [`SAMPLED`] calls.
     pub(super) fn samples(&self) -> bool {
-        let number = self.long_calls.get();
-        self.long_calls.set(number.wrapping_add(1));
+        // Relaxed: two threads that share the slot may choose a sample too many or too few.
+        let number = self.calls_with_site.load(Ordering::Relaxed);
+        self.calls_with_site.store(number.wrapping_add(1), Ordering::Relaxed);
         number.is_multiple_of(SAMPLED)
     }
 }
@@ -203,13 +217,17 @@ impl Process {
             // A child that cannot be recorded has no message: it may use standard error for something else.
             let _ = template.map(|template| process.create(template));
         }
-        if !is_long && self.early_calls.load(Ordering::Relaxed) < EARLY_CALLS {
+        // A child of vfork has its parent's memory: a recording would be its parent's.
+        if !is_long && self.early_calls.load(Ordering::Relaxed) < EARLY_CALLS || vfork::is_child() {
             return None;
         }
         // One thread creates it. A signal handler that interrupts this thread meanwhile, or another thread, records
         // nothing.
-        if CREATION.begin(std::process::id()) {
-            own_stack::run(create, &mut { self }).ok()?;
+        if self.creation.begin(1) {
+            let called = own_stack::run(create, &mut { self });
+            if called.is_err() || recorder().is_none() {
+                self.failed.store(1, Ordering::Relaxed);
+            }
         }
         recorder()
     }
@@ -243,7 +261,7 @@ impl Recorder {
     /// Adds the modules that are not in the recording yet.
     fn add_modules(&self) {
         modules::each(|module| {
-            if !self.knows(module.addresses.start) {
+            if !self.knows_all_of(&module.addresses) {
                 self.writer.add_module(module);
                 let at = self.modules_added.fetch_add(1, Ordering::Relaxed);
                 if let Some([start, end]) = self.modules.get(at) {
@@ -264,9 +282,18 @@ impl Recorder {
         self.modules.iter().any(inside)
     }
 
+    /// Returns whether a module with these addresses is in the recording.
+    fn knows_all_of(&self, addresses: &Range<usize>) -> bool {
+        let same = |[start, end]: &[AtomicUsize; 2]| {
+            end.load(Ordering::Acquire) == addresses.end && start.load(Ordering::Relaxed) == addresses.start
+        };
+        self.modules.iter().any(same)
+    }
+
     /// Makes sure that the module of a new site is in the recording: a library that was loaded later is added now.
     pub(super) fn note_site(&self, address: usize) {
-        if !self.knows(address) {
+        // Modules beyond the table are counted once.
+        if !self.knows(address) && self.modules_added.load(Ordering::Relaxed) <= MODULES {
             self.add_modules();
         }
     }

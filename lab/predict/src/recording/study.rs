@@ -177,8 +177,8 @@ fn program_ns(recording: &Recording) -> f64 {
     let of = |(index, process): (usize, &Process)| {
         let threads =
             recording.threads.iter().filter(|thread| thread.process == index && thread.long_calls > 0).count();
-        let noted = if threads > 0 { process.cpu_ns } else { 0 };
-        if noted > 0 { float(noted) } else { float(process.last_long_end_ns) * float(threads as u64) }
+        let noted = process.cpu_time_ns().filter(|_| threads > 0);
+        noted.map_or_else(|| float(process.last_long_end_ns) * float(threads as u64), float)
     };
     recording.processes.iter().enumerate().map(of).sum()
 }
