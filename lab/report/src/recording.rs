@@ -3,7 +3,7 @@
 use crate::chart::{self, Bar};
 use crate::csv;
 use crate::html::{Figure, Page};
-use crate::table::{Align, Table, wrapped};
+use crate::table::{Align, Table, printable, wrapped};
 use crate::units;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -195,11 +195,6 @@ fn missing(not: &NotRecorded) -> Vec<String> {
     .filter(|(count, _)| *count > 0)
     .map(|(count, what)| format!("{count} {what}."))
     .collect()
-}
-
-/// Returns a text without control characters, which another program may have written.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Returns the text, or its begin with dots.

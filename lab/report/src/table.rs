@@ -29,6 +29,11 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Returns a text without control characters, with which another program could move the terminal's cursor.
+pub fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
 /// Formats a paragraph with a hanging indent: its first line begins with a name.
 pub fn hanging(name: &str, column: usize, text: &str) -> String {
     let lines = wrapped(text, WIDTH.saturating_sub(column)).into_iter().enumerate();

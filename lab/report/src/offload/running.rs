@@ -2,7 +2,7 @@
 
 use super::OffloadedProcess;
 use crate::csv;
-use crate::table::{Align, Table};
+use crate::table::{Align, Table, printable};
 use crate::units;
 use serde::Serialize;
 
@@ -39,8 +39,7 @@ pub fn running_text(processes: &[RunningProcess]) -> String {
         let all = calls.device_bytes + calls.cpu_bytes;
         table.row([
             calls.pid.to_string(),
-            // A program chooses its name, and it may move the terminal's cursor.
-            command.replace(char::is_control, "?"),
+            printable(command),
             if *is_on { "device" } else { "CPU" }.into(),
             calls.device_calls.to_string(),
             units::size(calls.device_bytes),
@@ -83,7 +82,7 @@ mod tests {
         let line =
             |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{text}")).to_owned();
         assert!(
-            ["4711", "CPU", "3 MiB", "75 %", "2.00 GB/s"].iter().all(|word| line("re?dis").contains(word)),
+            ["4711", "CPU", "3 MiB", "75 %", "2.00 GB/s"].iter().all(|word| line("re\u{fffd}dis").contains(word)),
             "{text}"
         );
         assert!(line("sort").contains("device") && line("sort").contains("–"), "{text}");

@@ -2,12 +2,13 @@
 
 use super::Prediction;
 use super::tables::{
-    MOST_SITES, against_heading, best_threshold, cold_shares, compared, compared_header, more_sites, printable,
-    shares_header, site_notes, sites, sites_header, summary, thresholds, thresholds_header, times, times_header,
+    MOST_SITES, against_heading, best_threshold, cold_shares, compared, compared_header, more_sites, shares_header,
+    site_notes, sites, sites_header, summary, thresholds, thresholds_header, times, times_header,
 };
 use crate::html::{Figure, Page};
 use crate::panel::{Axis, Origin, Panel, Scale, Series, Shape};
 use crate::plot;
+use crate::table::printable;
 
 /// Characters of a site's name on a page.
 const SITE_WIDTH: usize = 60;

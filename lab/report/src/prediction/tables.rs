@@ -2,7 +2,7 @@
 
 use super::{CallTimes, ColdShareGain, ComparedValue, Comparison, Prediction, SitePolicy, ThresholdGain};
 use crate::csv::field;
-use crate::table::{Align, Table, hanging};
+use crate::table::{Align, Table, hanging, printable};
 use crate::units;
 use std::fmt::Write as _;
 
@@ -56,11 +56,6 @@ fn table(columns: &[(&str, Align)], rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new(columns);
     rows.into_iter().for_each(|row| table.row(row));
     table
-}
-
-/// Removes control characters: texts of a recording may contain anything.
-pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 pub(super) fn gain(gain: Option<f64>) -> String {
