@@ -10,7 +10,7 @@
 //! A child of `vfork`, of `posix_spawn` or of a bare clone(2) that shares memory has another number, so it changes
 //! nothing. A child of `_Fork` or of a bare clone(2) with memory of its own runs no handler: another thread may have
 //! held the heap's lock, so its calls stay with the CPU.
-#![allow(unsafe_code, reason = "registers fork handlers that share state, and keeps errno and the cancellation state")]
+#![allow(unsafe_code, reason = "registers fork handlers that share state")]
 
 use crate::HEAP;
 use crate::device::{self, Device};

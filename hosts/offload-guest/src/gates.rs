@@ -32,7 +32,7 @@ impl Gate {
         Gate {
             threshold: AtomicUsize::new(NEVER),
             short: AtomicPtr::new(original),
-            // Reached only after `divert`.
+            // Reached only after `divert_long`.
             long: AtomicPtr::new(original),
             original: AtomicPtr::new(original),
         }

@@ -88,10 +88,10 @@ impl Symbols {
         Some(Symbols { functions, first })
     }
 
-    /// Returns the function of a return address, and the distance from its begin.
+    /// Returns the function of a return address, and the distance from its first instruction.
     fn name(&self, offset: u64) -> Option<String> {
         let address = self.first.checked_add(offset)?;
-        // The call is before its return address, which may be the begin of the next function.
+        // The call is before its return address, which may be the first of the next function.
         let (start, (name, len)) = self.functions.range(..address).next_back()?;
         let within = address - start;
         (within <= *len).then(|| format!("{}+{within:#x}", demangled(name)))

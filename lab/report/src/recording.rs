@@ -49,7 +49,7 @@ pub struct ProfiledProcess {
 /// A call site with its name.
 #[derive(Clone, Debug, Serialize)]
 pub struct NamedSite {
-    /// The function, or the file, and the distance from its begin.
+    /// The function, or the file, and the distance from its start.
     pub name: String,
     /// The file.
     pub file: String,
@@ -197,7 +197,7 @@ fn missing(not: &NotRecorded) -> Vec<String> {
     .collect()
 }
 
-/// Returns the text, or its begin with dots.
+/// Returns the text, or its first characters and an ellipsis.
 fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -1,7 +1,7 @@
 //! The functions in front of the C library's: each counts its call, and has the C library execute it.
 //!
-//! A short call ends with a jump to the C library's function. One in 64 is timed instead. A long call is recorded with
-//! its site, its ranges and its time.
+//! A short call ends with a jump to the C library's function. One in 64 is timed instead. A call of 2 KiB or more is
+//! recorded with its site, its ranges and its time.
 #![allow(unsafe_code, reason = "calls the C library's functions by address")]
 
 use super::process::{self, Recorder};
@@ -22,7 +22,8 @@ impl Recorded {
     }
 }
 
-/// Counts a short call, if this thread has a table of its own. Returns true if the call is to be timed.
+/// Counts a short call, and returns whether it is to be timed. `None` if this thread has no table of its own: then
+/// nothing is counted.
 #[inline]
 fn counted(operation: Operation, len: usize) -> Option<bool> {
     process::ready_writer()?.count_own(operation, len)
@@ -61,9 +62,10 @@ fn recorded<T>(call: &Call, execute: impl FnOnce() -> T) -> T {
     else {
         return result;
     };
-    let ended = ticks();
+    // The page faults are counted after the end, and most calls need neither.
+    let ended = is_sampled.then(ticks);
     let faults = faults_before.map(|before| page_faults().saturating_sub(before));
-    let is_first = writer.end(call, begun, || ended, faults);
+    let is_first = writer.end(call, begun, || ended.unwrap_or_else(ticks), faults);
     if is_first {
         recorder.note_site(call.return_address);
     }

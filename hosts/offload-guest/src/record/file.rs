@@ -31,7 +31,7 @@ pub(super) struct Template {
 
 /// Bytes of the longest path, of the program's path, and of its arguments that are read.
 const TEXT: usize = 4096;
-/// Bytes at the begin of the file that every process writes: the header, the directory, and the tables of its first
+/// Bytes at the beginning of the file that every process writes: the header, the directory, and the tables of its first
 /// modules and its first thread. Source: `telpher_recording`'s layout.
 const SURE_BYTES: u64 = 192 << 10;
 /// Files of one process number that may exist: a process that executes another program keeps its number.

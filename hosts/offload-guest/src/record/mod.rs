@@ -1,4 +1,5 @@
-//! Recording, for `telpher record`: every call is counted, long ones with their site and time. No call is offloaded.
+//! Recording, for `telpher record`: every call is counted, those of 2 KiB and more with their site. No call is
+//! offloaded.
 //!
 //! ```text
 //! calls     the functions in front of the C library's

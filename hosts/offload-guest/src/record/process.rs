@@ -32,7 +32,7 @@ const SLOTS: usize = 4096;
 /// Short calls of a forked child before its recording is created. Source: chosen; a child that executes a program makes
 /// some ten.
 const EARLY_CALLS: u64 = 256;
-/// Modules that are known to be in the recording.
+/// Most modules that are known to be in the recording.
 const MODULES: usize = 256;
 /// One of this many calls with a site has its page faults counted, and the time of the process noted. Source: chosen;
 /// three system calls, about 3 µs, are 3 ns for each of 1024 calls.

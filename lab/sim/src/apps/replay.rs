@@ -23,7 +23,7 @@ const PAGE: u64 = 4096;
 pub struct ReplayCall {
     /// Its index in [`Replayed::took`].
     pub index: usize,
-    /// Work of the thread before it: since the thread's previous call, or since the begin of the section.
+    /// Work of the thread before it: since the thread's previous call, or since the section began.
     pub gap: Picos,
     /// The operation.
     pub op: Opcode,
@@ -77,7 +77,7 @@ pub struct ReplayDevices {
 pub struct Replayed {
     /// The time of each call.
     pub took: Vec<Picos>,
-    /// The time of each section, from its begin to the end of its last call.
+    /// The time of each section, from its first call's gap to the end of its last call.
     pub sections: Vec<Picos>,
     /// Calls that devices executed, wholly or in part.
     pub by_device: u64,
