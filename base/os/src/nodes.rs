@@ -37,7 +37,7 @@ impl Nodes {
     #[must_use]
     pub fn read(directory: &Path) -> Nodes {
         let text = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap_or_default();
-        let online = list(&text("online"));
+        let online = parse_number_list(&text("online"));
         let mut nodes = Nodes { of_cpu: Vec::new(), distances: Vec::new() };
         for &node in online.iter().filter(|&&node| node < MAX_NODES) {
             let at = node as usize;
@@ -50,7 +50,7 @@ impl Nodes {
                 row[to] = distance.parse().unwrap_or(REMOTE);
             }
             nodes.distances[at] = row;
-            for cpu in list(&text(&format!("node{node}/cpulist"))) {
+            for cpu in parse_number_list(&text(&format!("node{node}/cpulist"))) {
                 let cpu = cpu as usize;
                 nodes.of_cpu.resize(nodes.of_cpu.len().max(cpu + 1), None);
                 nodes.of_cpu[cpu] = Some(node);
@@ -177,8 +177,10 @@ fn call_move_pages(pages: &[u64], to: Option<u32>, answers: &mut [Result<u32, Er
     Ok(())
 }
 
-/// Parses `0-3,8` to numbers. Ignores invalid parts; no list is longer than the number of CPUs or nodes can be.
-fn list(text: &str) -> Vec<u32> {
+/// Parses a list of CPUs or nodes as the kernel writes it: `0-3,8`. Ignores invalid parts; no list is longer than the
+/// number of CPUs or nodes can be.
+#[must_use]
+pub fn parse_number_list(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some((first.trim().parse().ok()?, last.trim().parse().ok()?))

@@ -60,9 +60,7 @@ fn copy_bytes(destination: &mut [u8], source: &[u8], len: usize) {
 }
 
 fn main() {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cpu = info.lines().find_map(|line| line.strip_prefix("model name\t: ")).unwrap_or("unknown processor");
-    println!("{cpu}");
+    println!("{}", telpher_os::cpu_name().unwrap_or_default());
     let bytes = bytes_needed(LIMITS).expect("small limits");
     let words: Vec<AtomicU64> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
     let copy = &[CurvePoint { len: 4096, hot_ps: 20, cold_ps: 100, fresh_ps: 400 }];

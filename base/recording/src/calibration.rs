@@ -2,10 +2,10 @@
 
 use crate::layout::LOGARITHMS;
 use crate::operation::{Access, Temperature};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The time of a call of one size, in picoseconds per byte, as measured before the program started.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// Bytes of the call.
     pub len: u64,

@@ -2,7 +2,7 @@
 
 use crate::calibration::CurvePoint;
 use crate::operation::{Direction, Operation, Temperature};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What one process copied, or several processes on one machine ([`Recording::merge`]).
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -28,7 +28,7 @@ pub struct Recording {
 }
 
 /// The machine of a recording.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's brand string.
     pub cpu: String,
@@ -36,7 +36,7 @@ pub struct Machine {
     pub cpu_signature: u32,
     /// Logical processors that the process might use.
     pub logical_cpus: u32,
-    /// Bytes of the data caches of level 1, 2 and 3 that a core can use.
+    /// Bytes of the data caches of level 1, 2 and 3 that a core can use; 0 for a level that is absent.
     pub cache_bytes: [u64; 3],
     /// The kernel's release.
     pub kernel: String,

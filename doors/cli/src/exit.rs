@@ -14,6 +14,7 @@ use crate::trace::TraceError;
 use crate::tune::TuneError;
 use crate::vhost::VhostError;
 use telpher_bench::BenchError;
+use telpher_switch_run::SwitchRunError;
 
 /// A command's exit codes for errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +63,9 @@ pub(crate) fn codes(words: &[String]) -> Codes {
 /// An error that may be about the command line.
 pub(crate) trait Usage: std::error::Error {
     /// Returns true if the command line is wrong on every machine.
-    fn is_usage(&self) -> bool;
+    fn is_usage(&self) -> bool {
+        false
+    }
 }
 
 impl Usage for ReadingError {
@@ -118,44 +121,26 @@ impl Usage for VhostError {
     fn is_usage(&self) -> bool {
         matches!(
             self,
-            VhostError::NoPorts
-                | VhostError::TapName(_)
-                | VhostError::NoPort { .. }
-                | VhostError::NoDmaQueue { .. }
-                | VhostError::NoDevice
-                | VhostError::Threads { .. }
-                | VhostError::Size { .. }
-                | VhostError::Name(_)
+            VhostError::Switch(
+                SwitchRunError::NoPorts
+                    | SwitchRunError::TapName(_)
+                    | SwitchRunError::NoPort { .. }
+                    | SwitchRunError::NoDmaQueue { .. }
+                    | SwitchRunError::NoDevice
+                    | SwitchRunError::Threads { .. }
+                    | SwitchRunError::Size { .. }
+                    | SwitchRunError::Name(_)
+            )
         )
     }
 }
 
-impl Usage for TraceError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl Usage for TraceError {}
 
-impl Usage for telpher_tier_run::PauseError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl Usage for telpher_tier_run::PauseError {}
 
-impl Usage for telpher_offload::SwitchError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl Usage for telpher_offload::SwitchError {}
 
-impl Usage for crate::offload::TopError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl Usage for crate::offload::TopError {}
 
-impl Usage for TopError {
-    fn is_usage(&self) -> bool {
-        false
-    }
-}
+impl Usage for TopError {}

@@ -29,11 +29,9 @@ pub(crate) fn show<T: Serialize>(
             return Ok(shown > 0);
         }
         let text = match format {
-            Format::Table => text(&states),
-            Format::Json if count == 1 => serde_json::to_string_pretty(&states).expect("states are plain data"),
             // One line for each update.
-            Format::Json => serde_json::to_string(&states).expect("states are plain data"),
-            Format::Csv => csv(&states),
+            Format::Json if count > 1 => serde_json::to_string(&states).expect("states are plain data"),
+            _ => format.render(&states, || text(&states), || csv(&states)),
         };
         let is_read = write_update(file, if clears { format!("{CLEAR}{text}") } else { text })?;
         if !is_read {

@@ -1,7 +1,7 @@
 //! `telpher record`: records what unmodified programs copy, shows it, and predicts what devices would gain.
 
 use crate::args::program::{WriteError, check_writable, write};
-use crate::args::{Format, Hint, Record, RecordMerge, RecordPredict, RecordShow};
+use crate::args::{Hint, Record, RecordMerge, RecordPredict, RecordShow};
 use crate::sim::{SimError, machine};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -90,12 +90,7 @@ pub(crate) fn show(args: &RecordShow) -> Result<(), ReadingError> {
     if let Some(path) = &args.html {
         write(path, &report::html(&profile))?;
     }
-    args.printed.write(match args.printed.format {
-        Format::Table => report::text(&profile),
-        Format::Json => serde_json::to_string_pretty(&profile).expect("profiles are plain data") + "\n",
-        Format::Csv => report::csv(&profile),
-    })?;
-    Ok(())
+    Ok(args.printed.deliver(&profile, || report::text(&profile), || report::csv(&profile))?)
 }
 
 /// Predicts what devices would gain.
@@ -127,12 +122,8 @@ pub(crate) fn predict(args: &RecordPredict) -> Result<(), ReadingError> {
     if let Some(path) = &args.html {
         write(path, &report_prediction::html(&prediction))?;
     }
-    args.printed.write(match args.printed.format {
-        Format::Table => report_prediction::text(&prediction),
-        Format::Json => serde_json::to_string_pretty(&prediction).expect("predictions are plain data") + "\n",
-        Format::Csv => report_prediction::csv(&prediction),
-    })?;
-    Ok(())
+    let (text, csv) = (|| report_prediction::text(&prediction), || report_prediction::csv(&prediction));
+    Ok(args.printed.deliver(&prediction, text, csv)?)
 }
 
 /// Returns the best choice for each call site that belongs to a file and was replayed. The prediction knows nothing of

@@ -409,3 +409,76 @@ fn invalid_devices_and_files_are_errors_before_tuning() {
     assert!(said.contains("nowhere.json"), "{said}");
     assert!(refusal(&["tune", "--op", "sort"]).contains("use move, fill"));
 }
+
+const TRACE: &str = "\
+0.000001000 1/1 wq0.0 #1 enqcmd memory-move(src=0x10, dst=0x20, size=64, flags=crav|rcr) = 0x01 success <5.000us>
+0.000002000 1/2 wq0.1 #1 movdir64b batch(list=0x40, count=2) = 0x05 batch-fail members=2 <9.000us>
+0.000002000 1/2 wq0.1     #1[0] fill(pattern=0x0, dst=0x20, size=4096) = \
+0x83 page-fault-write bytes=100 fault=0x84 <7.000us>
+0.000003000 2/2 wq0.1 #2 movdir64b fill(pattern=0x0, dst=0x20, size=64) = (not completed)
+0.000004000 2/2 wq0.1 #3 enqcmd nop() = (retry) retries=7
+0.000005000 2/2 wq0.1 misuse read-after-write address=0x20 len=64: #2 source-1 of fill(dst=0x20)
+0.000006000 2/2 wq0.1 lost entries=4
+";
+
+/// Writes a trace to a file of this name, and returns its path.
+fn trace_file(name: &str, text: &str) -> String {
+    let path = test_folder().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().expect("a path of this project").to_owned()
+}
+
+#[test]
+fn a_trace_is_filtered_and_converted() {
+    let file = trace_file("some.trace", TRACE);
+    let trace = |options: &[&str]| success(&[&["trace", &file], options].concat());
+    let first = format!("{}\n", TRACE.lines().next().unwrap());
+    assert_eq!(trace(&[]), TRACE);
+    let filters = ["--queue wq0.0,wq9.9 --op copy", "--process 1 --op copy", "--status success --slower-than 4us"];
+    for options in filters {
+        assert_eq!(trace(&options.split(' ').collect::<Vec<_>>()), first, "{options}");
+    }
+    let json = trace(&["--format", "json"]);
+    assert_eq!(json.lines().count(), 7);
+    assert_eq!(success(&["trace", &trace_file("json.trace", &json)]), TRACE, "JSON round-trips");
+    let csv = trace(&["--format", "csv"]);
+    assert_eq!(csv.lines().count(), 8);
+    assert!(csv.starts_with("time_ns,process,thread,queue,kind,"), "{csv}");
+    assert!(
+        csv.lines().nth(1).unwrap().starts_with("1000,1,1,wq0.0,descriptor,#1,enqcmd,memory-move,success,5000,0,\"")
+    );
+}
+
+#[test]
+fn a_summary_of_a_trace_counts_what_passes() {
+    let file = trace_file("summed.trace", TRACE);
+    let summary = |options: &[&str]| success(&[&["trace", &file, "--summary"], options].concat());
+    let text = summary(&["--queue", "wq0.1"]);
+    assert!(text.starts_with("3 descriptors, 100 B completed, by 2 processes\n"), "{text}");
+    let parts = ["1 batch-fail", "1 page-fault", "1 not completed", "7 retries", "1 finding: 1 read-after-write"];
+    for part in parts.into_iter().chain(["misses 4 events"]) {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let json: Value = serde_json::from_str(&summary(&["--format", "json"])).unwrap();
+    assert_eq!(json["operations"]["memory-move"]["ends"]["success"], 1);
+    let csv = summary(&["--format", "csv"]);
+    assert!(csv.lines().next().unwrap().contains("operation"), "{csv}");
+    assert!(csv.lines().any(|line| line.contains("memory-move")), "{csv}");
+}
+
+#[test]
+fn an_incomplete_last_line_of_a_trace_is_accepted_and_other_bad_lines_are_not() {
+    let torn = telpher(&["trace", &trace_file("torn.trace", &TRACE[..TRACE.len() - 20])]);
+    assert!(torn.status.success());
+    assert_eq!(stdout(&torn).lines().count(), 6);
+    assert!(String::from_utf8_lossy(&torn.stderr).contains("torn.trace is incomplete"));
+    for (name, text, said) in [
+        ("long.trace", "x".repeat(2 << 20), "line 1 is longer than 1048576 bytes"),
+        ("hello.trace", "hello\n".to_owned(), "line 1 is not a line of a trace: hello"),
+    ] {
+        let error = refusal(&["trace", &trace_file(name, &text)]);
+        assert!(error.contains(&format!("{name} is not a trace of `telpher run`: {said}")), "{error}");
+    }
+    let middle = telpher(&["trace", &trace_file("middle.trace", &format!("{TRACE}oops\n{TRACE}"))]);
+    assert!(!middle.status.success() && String::from_utf8_lossy(&middle.stderr).contains("line 8 is not a line"));
+}

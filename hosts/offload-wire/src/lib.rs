@@ -21,7 +21,7 @@ pub mod verdicts;
 
 pub use counters::Counters;
 #[cfg(not(loom))]
-pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves, RecordedMachine};
+pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves};
 pub use settings::{Functions, Settings, SettingsError, VARIABLE, WaitMethod};
 
 /// The version of the settings; it changes with every change. Settings of another version are refused.

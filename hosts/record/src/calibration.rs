@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::Instant;
 use telpher_mem::{PageSize, Region};
 use telpher_offload_wire::RecordedCurves;
-use telpher_offload_wire::record::Point;
 use telpher_os::ticks_in_order as ticks;
+use telpher_recording::CurvePoint;
 
 /// The measured sizes: powers of two from 2 KiB to 1 MiB.
 const SIZES: std::ops::RangeInclusive<u32> = 11..=20;
@@ -50,11 +50,14 @@ impl Calibration {
         // At least 1, except where nothing was measured: the recording takes 0 for no value.
         let in_picoseconds =
             |ticks_per_byte: f64| if ticks_per_byte > 0.0 { whole(ticks_per_byte * 1e12 / tsc_hz).max(1) } else { 0 };
-        let mut curve = |at: usize| -> Vec<Point> {
+        let mut curve = |at: usize| -> Vec<CurvePoint> {
             let points = std::mem::take(&mut raw[at]).into_iter();
             points
-                .map(|(len, [hot, cold, fresh])| {
-                    (len as u64, in_picoseconds(hot), in_picoseconds(cold), in_picoseconds(fresh))
+                .map(|(len, [hot, cold, fresh])| CurvePoint {
+                    len: len as u64,
+                    hot_ps: in_picoseconds(hot),
+                    cold_ps: in_picoseconds(cold),
+                    fresh_ps: in_picoseconds(fresh),
                 })
                 .collect()
         };
@@ -121,12 +124,15 @@ mod tests {
         assert!(tsc_hz > 100_000_000 && timer_ticks > 0, "{tsc_hz} Hz, {timer_ticks} ticks");
         for curve in [&curves.copy, &curves.fill, &curves.compare] {
             assert_eq!(
-                curve.iter().map(|point| point.0).collect::<Vec<_>>(),
+                curve.iter().map(|point| point.len).collect::<Vec<_>>(),
                 SIZES.map(|bits| 1 << bits).collect::<Vec<u64>>()
             );
             // Which of them is larger depends on how busy the machine is.
-            assert!(curve.iter().all(|&(_, hot, cold, _)| hot > 0 && cold > 0), "{curve:?}");
+            assert!(curve.iter().all(|point| point.hot_ps > 0 && point.cold_ps > 0), "{curve:?}");
         }
-        assert!(curves.copy.iter().all(|point| point.3 > 0) && curves.compare.iter().all(|point| point.3 == 0));
+        assert!(
+            curves.copy.iter().all(|point| point.fresh_ps > 0)
+                && curves.compare.iter().all(|point| point.fresh_ps == 0)
+        );
     }
 }

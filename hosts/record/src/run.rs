@@ -69,7 +69,7 @@ pub fn run(run: &RunOptions) -> Result<u8, RecordError> {
     }
     let Calibration { curves, tsc_hz, timer_ticks } = Calibration::measure();
     let settings =
-        RecordSettings { follow: run.follow, ..RecordSettings::new(folder, machine(tsc_hz, timer_ticks), curves) };
+        RecordSettings { follow: run.follow, ..RecordSettings::new(folder, machine(tsc_hz), timer_ticks, curves) };
     let (program, rest) = run.program.split_first().expect("the caller names a program");
     let preloaded = PreloadedProgram {
         program: program.clone(),

@@ -20,6 +20,7 @@ mod ffi;
 mod folder;
 pub mod goal;
 mod interleaved;
+pub mod listing;
 pub mod measure;
 pub mod mover;
 pub mod ops;

@@ -15,6 +15,24 @@ pub enum Format {
     Csv,
 }
 
+impl Format {
+    /// Returns a result as text in this format.
+    pub fn render<T: Serialize>(
+        self,
+        result: &T,
+        text: impl FnOnce() -> String,
+        csv: impl FnOnce() -> String,
+    ) -> String {
+        match self {
+            Format::Table => text(),
+            Format::Csv => csv(),
+            Format::Json => {
+                serde_json::to_string_pretty(result).expect("results are plain data with string keys") + "\n"
+            }
+        }
+    }
+}
+
 /// The destinations of a result.
 #[derive(Clone, Debug)]
 pub struct Output {
@@ -86,12 +104,7 @@ pub fn deliver<T: Serialize>(
     csv: impl FnOnce() -> String,
     html: impl FnOnce() -> String,
 ) -> Result<(), DeliverError> {
-    let text = match output.format {
-        Format::Table => text(),
-        Format::Csv => csv(),
-        Format::Json => serde_json::to_string_pretty(result).expect("results are plain data with string keys"),
-    };
-    write_result(output.file.as_deref(), text)?;
+    write_result(output.file.as_deref(), output.format.render(result, text, csv))?;
     if let Some(path) = report_path(output, default) {
         telpher_os::write_file(path, html().as_bytes())
             .map_err(|source| DeliverError::Html { path: path.into(), source })?;

@@ -16,6 +16,7 @@ pub mod chart;
 pub mod csv;
 pub mod deliver;
 pub mod devices;
+pub mod features;
 pub mod html;
 pub mod machine;
 pub mod offload;

@@ -33,18 +33,17 @@ impl Machine {
     /// Reads the facts from the system.
     pub fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let field = |name: &str| {
-            let line = cpuinfo.lines().find(|l| l.split(':').next().is_some_and(|k| k.trim() == name))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        };
+        let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+        let [_, l2, l3, l4] = telpher_os::cache_bytes();
+        let known = |bytes: u64| (bytes > 0).then_some(bytes);
         Machine {
-            cpu: field("model name").unwrap_or_else(|| "unknown processor".into()),
+            cpu: telpher_os::cpu_name().unwrap_or_else(|| "unknown processor".into()),
             cores: telpher_os::allowed_cpus().unwrap_or_else(|_| vec![0]),
-            l2_bytes: cache(2),
-            llc_bytes: cache(4).or_else(|| cache(3)).or_else(|| cache(2)),
+            l2_bytes: known(l2),
+            llc_bytes: known(l4).or(known(l3)).or(known(l2)),
             nodes: nodes(),
-            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into()),
-            virtual_machine: field("flags").is_some_and(|f| f.split(' ').any(|w| w == "hypervisor")),
+            kernel: telpher_os::kernel_release().unwrap_or_else(|| "unknown".into()),
+            virtual_machine: flags.is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
             date: date(SystemTime::now()),
             command: command(std::env::args()),
             version: env!("CARGO_PKG_VERSION"),
@@ -87,32 +86,12 @@ fn first_line(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.lines().next()?.to_owned())
 }
 
-/// Returns the size of the data or unified cache of `level` next to core 0, in bytes.
-fn cache(level: u32) -> Option<u64> {
-    (0..8).find_map(|i| {
-        let at = |name: &str| first_line(&format!("/sys/devices/system/cpu/cpu0/cache/index{i}/{name}"));
-        let here = at("level")?.parse() == Ok(level) && at("type")? != "Instruction";
-        let size = at("size")?;
-        let kib: u64 = size.strip_suffix('K')?.parse().ok()?;
-        here.then_some(kib << 10)
-    })
-}
-
 /// Returns the NUMA nodes with memory; node 0 if the system does not report them.
-pub fn nodes() -> Vec<u32> {
+fn nodes() -> Vec<u32> {
     let list =
         first_line("/sys/devices/system/node/has_memory").or_else(|| first_line("/sys/devices/system/node/online"));
-    let nodes = parse_nodes(&list.unwrap_or_default());
+    let nodes = telpher_os::parse_number_list(&list.unwrap_or_default());
     if nodes.is_empty() { vec![0] } else { nodes }
-}
-
-/// Parses a list of nodes such as `0-1,4`.
-fn parse_nodes(list: &str) -> Vec<u32> {
-    let ranges = list.split(',').filter_map(|part| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        Some(from.trim().parse().ok()?..=to.trim().parse().ok()?)
-    });
-    ranges.flatten().collect()
 }
 
 /// Formats a time as `YYYY-MM-DD HH:MM` in UTC.
@@ -142,13 +121,6 @@ mod tests {
         // `date -u -d @1709208000` and `date -u -d @1795248000`.
         assert_eq!(at(1_709_208_000), "2024-02-29 12:00 UTC");
         assert_eq!(at(1_795_248_000), "2026-11-21 08:00 UTC");
-    }
-
-    #[test]
-    fn node_lists_are_ranges() {
-        assert_eq!(parse_nodes("0-1,4\n"), [0, 1, 4]);
-        assert_eq!(parse_nodes("0"), [0]);
-        assert!(parse_nodes("").is_empty());
     }
 
     #[test]

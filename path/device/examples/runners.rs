@@ -114,12 +114,6 @@ fn keep_busy() {
     }
 }
 
-fn cpu_name() -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    name.map_or("unknown CPU", |(_, name)| name).to_owned()
-}
-
 /// Measures each length with all runners, and prints a line for each length. If `computes` is true, the submitting
 /// thread computes while a copy is in flight.
 fn measure(portals: &[Arc<dyn Portal>], in_flight: usize, computes: bool) {
@@ -163,7 +157,7 @@ fn main() {
         })
         .collect();
     let cores = available_parallelism().map_or(1, usize::from);
-    println!("{}, {cores} cores; median ns for each copy", cpu_name());
+    println!("{}, {cores} cores; median ns for each copy", telpher_os::cpu_name().unwrap_or_default());
     for busy in [0, 1, cores] {
         let _load = Load::on(busy);
         println!("{:<36}   inline   threaded       auto   / better", format!("{busy} of {cores} cores busy"));

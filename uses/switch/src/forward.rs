@@ -33,6 +33,17 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Returns the mode's name in testpmd.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Io => "io",
+            Mode::Mac => "mac",
+            Mode::RxOnly => "rxonly",
+            Mode::TxOnly => "txonly",
+            Mode::FlowGen => "flowgen",
+        }
+    }
+
     /// Describes the mode in words.
     pub fn words(self) -> &'static str {
         match self {

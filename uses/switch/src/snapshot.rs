@@ -159,6 +159,35 @@ impl Snapshot {
         }
     }
 
+    /// Describes what happened to the ports since an earlier snapshot, a sentence each: guests that came and went,
+    /// refused requests, broken rings.
+    #[must_use]
+    pub fn events_since(&self, earlier: &Snapshot) -> Vec<String> {
+        let mut events = Vec::new();
+        for (index, (then, port)) in earlier.ports.iter().zip(&self.ports).enumerate() {
+            match (then.agreed(), port.agreed()) {
+                (None, Some(agreed)) => events.push(format!("port {index}: a guest connected ({agreed})")),
+                (Some(_), None) => events.push(format!("port {index}: its guest disconnected")),
+                _ => {}
+            }
+            let announced = |look: &Snapshot| look.counts.ports.get(index).map_or(0, |port| port.announced);
+            if announced(self) > announced(earlier) {
+                events.push(format!("port {index}: its guest migrated here and is announced"));
+            }
+            let refused = |look: &PortSnapshot| look.socket.as_ref().map_or(0, |state| state.refused);
+            if refused(port) > refused(then)
+                && let Some(why) = port.socket.as_ref().and_then(|state| state.last.as_ref())
+            {
+                events.push(format!("port {index}: a request of its frontend was refused: {why}"));
+            }
+            for (ring, why) in port.broken.iter().filter(|broken| !then.broken.contains(broken)) {
+                let until = "until the guest sets it up again";
+                events.push(format!("port {index}: its ring {ring} is stopped {until}: {why}"));
+            }
+        }
+        events
+    }
+
     /// Returns the dropped packets of a port by reason; reasons that did not occur are omitted. Some reasons name an
     /// option of `telpher vhost`.
     ///

@@ -36,7 +36,7 @@ pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
 pub(crate) use trace::Trace;
 pub(crate) use tune::Tune;
-pub(crate) use vhost::{Forward, MapArg, Threshold, Vhost};
+pub(crate) use vhost::Vhost;
 
 use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use device::DeviceArg;

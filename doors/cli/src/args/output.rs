@@ -1,7 +1,10 @@
 //! Options that say where a result goes, the same for every command.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
+pub(crate) use telpher_report::deliver::Format;
 use telpher_report::deliver::{self, DeliverError};
 
 /// The result of a command: its format and its file.
@@ -9,7 +12,7 @@ use telpher_report::deliver::{self, DeliverError};
 #[command(next_help_heading = "Output")]
 pub(crate) struct Printed {
     /// Format of the result.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    #[arg(short, long, default_value = "table", value_parser = formats())]
     pub(crate) format: Format,
     /// Write the result to this file instead of standard output.
     #[arg(short, long, value_name = "FILE")]
@@ -47,15 +50,19 @@ pub(crate) struct Updates {
     pub(crate) printed: Printed,
 }
 
-/// Format of a result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Format {
-    /// Text in columns.
-    Table,
-    /// JSON.
-    Json,
-    /// One line for each result; the first line has the column names.
-    Csv,
+/// Returns the parser of a format's name.
+pub(crate) fn formats() -> impl TypedValueParser<Value = Format> {
+    let named = [
+        ("table", "Text in columns"),
+        ("json", "JSON"),
+        ("csv", "One line for each result; the first line has the column names"),
+    ];
+    let values = named.map(|(name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(values).map(|name| match name.as_str() {
+        "json" => Format::Json,
+        "csv" => Format::Csv,
+        _ => Format::Table,
+    })
 }
 
 impl Printed {
@@ -69,7 +76,17 @@ impl Printed {
         deliver::check_result(self.file())
     }
 
-    /// Writes the result.
+    /// Writes the result in the wanted format.
+    pub(crate) fn deliver<T: Serialize>(
+        &self,
+        result: &T,
+        text: impl FnOnce() -> String,
+        csv: impl FnOnce() -> String,
+    ) -> Result<(), DeliverError> {
+        self.write(self.format.render(result, text, csv))
+    }
+
+    /// Writes a text as the result.
     pub(crate) fn write(&self, text: String) -> Result<(), DeliverError> {
         deliver::write_result(self.file(), text)?;
         if let Some(path) = self.file() {
@@ -83,11 +100,7 @@ impl Output {
     /// Where the result goes.
     pub(crate) fn destination(&self) -> deliver::Output {
         deliver::Output {
-            format: match self.printed.format {
-                Format::Table => deliver::Format::Table,
-                Format::Json => deliver::Format::Json,
-                Format::Csv => deliver::Format::Csv,
-            },
+            format: self.printed.format,
             file: self.printed.output.clone(),
             html: self.html.clone(),
             no_html: self.no_html,

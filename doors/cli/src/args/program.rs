@@ -1,6 +1,6 @@
 //! Options of the commands that run a program and print a summary at its end.
 
-use super::output::Format;
+use super::output::{Format, formats};
 use super::values::parse_grace;
 use clap::Args;
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub(crate) struct ProgramArgs {
     #[arg(short, long, help_heading = "Output")]
     quiet: bool,
     /// Format of the summary.
-    #[arg(short, long, help_heading = "Output", value_enum, default_value_t = Format::Table)]
+    #[arg(short, long, help_heading = "Output", default_value = "table", value_parser = formats())]
     pub(crate) format: Format,
     /// Write the summary to this file instead of standard error.
     #[arg(short, long, help_heading = "Output", value_name = "FILE")]
@@ -84,12 +84,7 @@ impl ProgramArgs {
         text: impl FnOnce() -> String,
         csv: impl FnOnce() -> String,
     ) -> Result<(), WriteError> {
-        let summary = match self.format {
-            Format::Table => text(),
-            Format::Json => serde_json::to_string_pretty(result).expect("results are plain data") + "\n",
-            Format::Csv => csv(),
-        };
-        self.deliver(&summary)
+        self.deliver(&self.format.render(result, text, csv))
     }
 
     /// Prints a text at the end, or writes it to the file.

@@ -119,6 +119,7 @@ fn time(text: &str) -> Result<u64, ValueError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, Command};
 
     #[test]
     fn statuses_are_named_or_numbered() {
@@ -141,5 +142,34 @@ mod tests {
         assert!("0.1".parse::<QueueName>().is_err());
         assert_eq!(time("50us"), Ok(50_000));
         assert!(time("50").is_err());
+    }
+
+    #[test]
+    fn the_options_are_filters() {
+        let words = ["telpher", "trace", "f", "--queue", "wq0.0,wq9.9", "--op", "copy", "--slower-than", "4us"];
+        let Command::Trace(args) = Cli::parse_from_words(words).unwrap().command else {
+            panic!("`telpher trace` is the command")
+        };
+        let filter = Filter {
+            queues: vec!["wq0.0".into(), "wq9.9".into()],
+            operations: vec!["memory-move".into()],
+            slower_than_ns: Some(4000),
+            ..Filter::default()
+        };
+        assert_eq!(args.filter(), filter);
+    }
+
+    #[test]
+    fn a_bad_filter_describes_valid_ones() {
+        for (options, said) in [
+            (["--queue", "0.1"], "not a queue such as wq0.1"),
+            (["--op", "x"], "use nop"),
+            (["--status", "x"], "page-fault"),
+            (["--slower-than", "5"], "50us"),
+        ] {
+            let words = [&["telpher", "trace", "f"], &options[..]].concat();
+            let error = Cli::parse_from_words(words).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

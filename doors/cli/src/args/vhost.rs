@@ -4,8 +4,10 @@ use super::output::Printed;
 use super::run::Runner;
 use super::values::{ValueError, parse_seconds, parse_size};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::time::Duration;
+use telpher_switch::{Full, Mode, Settings};
+use telpher_switch_run::{Capture, RingMap, RunOptions, SocketPort};
+use telpher_vhost::CopyPolicy;
 
 /// Switch packets between virtual machines, with copies by the CPU or a device.
 ///
@@ -38,13 +40,13 @@ QEMU's options, and what the numbers mean: docs/vhost.md")]
 pub(crate) struct Vhost {
     /// A vhost-user port at this path, with N queue pairs; may be repeated.
     #[arg(long, help_heading = "Ports", value_name = "PATH[,server|client][,queues=N]")]
-    pub(crate) socket: Vec<SocketArg>,
+    pub(crate) socket: Vec<SocketPort>,
     /// A port that is a TAP interface of this system (needs root); may be repeated.
     #[arg(long, help_heading = "Ports", value_name = "NAME")]
     pub(crate) tap: Vec<String>,
     /// What to do with packets.
     #[arg(long, help_heading = "Forwarding", value_enum, default_value_t = Forward::Io)]
-    pub(crate) forward: Forward,
+    forward: Forward,
     /// Keep the packets of a guest without buffers, for at most --retry-for, instead of dropping them.
     #[arg(long, help_heading = "Forwarding")]
     pub(crate) retry: bool,
@@ -73,10 +75,10 @@ pub(crate) struct Vhost {
     pub(crate) runner: Runner,
     /// Device queues for a virtqueue's copies, such as txq0@wq0.0 or 1:rxq@wq0.0+wq0.1.
     #[arg(long, help_heading = "Device", value_name = "MAP", value_delimiter = ',')]
-    pub(crate) map: Vec<MapArg>,
+    pub(crate) map: Vec<RingMap>,
     /// Packets that the device copies: learned, all, off, or from BYTES on [default: learned].
-    #[arg(long, help_heading = "Device", value_name = "BYTES")]
-    pub(crate) threshold: Option<Threshold>,
+    #[arg(long, help_heading = "Device", value_name = "BYTES", value_parser = parse_threshold)]
+    threshold: Option<CopyPolicy>,
     /// Packets that are received and submitted together.
     #[arg(
         long,
@@ -141,7 +143,7 @@ pub(crate) struct Vhost {
     pub(crate) seconds: Option<f64>,
     /// Write the packets from and to a port to a pcap file; may be repeated.
     #[arg(long, help_heading = "Output", value_name = "PORT:FILE")]
-    pub(crate) capture: Vec<CaptureArg>,
+    pub(crate) capture: Vec<Capture>,
     /// Maximum captured bytes of each packet.
     #[arg(
         long,
@@ -179,7 +181,7 @@ fn parse_packet(text: &str) -> Result<u32, ValueError> {
 
 /// What the switch does with packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Forward {
+enum Forward {
     /// Forward unchanged from one port of a pair to the other.
     Io,
     /// Forward with the MAC addresses of the sending port.
@@ -192,123 +194,50 @@ pub(crate) enum Forward {
     Flowgen,
 }
 
-/// `PATH[,server|client][,queues=N]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SocketArg {
-    pub(crate) path: PathBuf,
-    /// This side connects to the frontend.
-    pub(crate) client: bool,
-    /// Pairs of queues.
-    pub(crate) queues: u16,
-}
-
-impl FromStr for SocketArg {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let mut parts = text.split(',');
-        let path = parts.next().unwrap_or_default();
-        if path.is_empty() {
-            return Err(ValueError(format!("'{text}' has no path; a port is PATH[,server|client][,queues=N]")));
-        }
-        let mut socket = SocketArg { path: path.into(), client: false, queues: 1 };
-        for part in parts {
-            match (part, part.strip_prefix("queues=").map(str::parse::<u16>)) {
-                ("server", _) => socket.client = false,
-                ("client", _) => socket.client = true,
-                (_, Some(Ok(queues @ 1..=128))) => socket.queues = queues,
-                _ => {
-                    let said =
-                        format!("'{part}' is not an option of a port; use server, client, or queues=1 to queues=128");
-                    return Err(ValueError(said));
-                }
-            }
-        }
-        Ok(socket)
-    }
-}
-
-/// `[PORT:]rxq[N]@QUEUE[+QUEUE…]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct MapArg {
-    /// The port; all ports if `None`.
-    pub(crate) port: Option<usize>,
-    /// True for packets from the guest, false for packets to it.
-    pub(crate) rx: bool,
-    /// The virtqueue; all virtqueues if `None`.
-    pub(crate) queue: Option<usize>,
-    /// Names of device queues.
-    pub(crate) dma_queues: Vec<String>,
-}
-
-impl FromStr for MapArg {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let bad = || {
-            ValueError(format!(
-                "'{text}' is not a mapping; use [PORT:]rxqN@QUEUE or txqN@QUEUE, such as txq0@wq0.1 or \
-                 1:rxq@wq0.0+wq0.1"
-            ))
+impl Vhost {
+    /// Returns the options of the switch.
+    pub(crate) fn run_options(&self) -> RunOptions {
+        let mode = match self.forward {
+            Forward::Io => Mode::Io,
+            Forward::Mac => Mode::Mac,
+            Forward::Rxonly => Mode::RxOnly,
+            Forward::Txonly => Mode::TxOnly,
+            Forward::Flowgen => Mode::FlowGen,
         };
-        let (ring, dma_queues) = text.split_once('@').ok_or_else(bad)?;
-        let (port, ring) = match ring.split_once(':') {
-            Some((port, ring)) => (Some(port.parse().map_err(|_| bad())?), ring),
-            None => (None, ring),
-        };
-        let (rx, queue) = match (ring.strip_prefix("rxq"), ring.strip_prefix("txq")) {
-            (Some(queue), _) => (true, queue),
-            (_, Some(queue)) => (false, queue),
-            _ => return Err(bad()),
-        };
-        let queue = if queue.is_empty() { None } else { Some(queue.parse().map_err(|_| bad())?) };
-        let dma_queues: Vec<String> = dma_queues.split('+').map(str::to_owned).collect();
-        if dma_queues.iter().any(String::is_empty) {
-            return Err(bad());
-        }
-        Ok(MapArg { port, rx, queue, dma_queues })
-    }
-}
-
-/// Which packets the device copies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Threshold {
-    Learned,
-    From(u32),
-    All,
-    Off,
-}
-
-impl FromStr for Threshold {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        match (text, text.parse()) {
-            ("learned", _) => Ok(Threshold::Learned),
-            ("all", _) => Ok(Threshold::All),
-            ("off", _) => Ok(Threshold::Off),
-            (_, Ok(bytes)) => Ok(Threshold::From(bytes)),
-            _ => Err(ValueError(format!("'{text}' is not a threshold; use learned, all, off, or a number of bytes"))),
+        RunOptions {
+            sockets: self.socket.clone(),
+            taps: self.tap.clone(),
+            settings: Settings {
+                mode,
+                burst: self.burst.into(),
+                full: if self.retry { Full::Retry } else { Full::Drop },
+                retry_for: Duration::from_secs_f64(self.retry_for),
+                len: self.size,
+                flows: if mode == Mode::FlowGen { self.flows } else { 1 },
+            },
+            device: self.device.clone(),
+            runner: self.runner.into(),
+            maps: self.map.clone(),
+            policy: self.threshold,
+            in_flight: self.in_flight,
+            longest: self.longest,
+            buffers: self.buffers,
+            cpus: self.cpus.clone(),
+            seconds: self.seconds,
+            captures: self.capture.clone(),
+            captured_bytes: self.snap,
         }
     }
 }
 
-/// `PORT:FILE`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CaptureArg {
-    pub(crate) port: usize,
-    pub(crate) file: PathBuf,
-}
-
-impl FromStr for CaptureArg {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let parts = text.split_once(':').and_then(|(port, file)| Some((port.parse().ok()?, file)));
-        match parts {
-            Some((port, file)) if !file.is_empty() => Ok(CaptureArg { port, file: file.into() }),
-            _ => Err(ValueError(format!("'{text}' is not a port and a file; use PORT:FILE, such as 0:port0.pcap"))),
-        }
+/// Parses which packets the device copies.
+fn parse_threshold(text: &str) -> Result<CopyPolicy, ValueError> {
+    match (text, text.parse()) {
+        ("learned", _) => Ok(CopyPolicy::Learned),
+        ("all", _) => Ok(CopyPolicy::Device),
+        ("off", _) => Ok(CopyPolicy::Cpu),
+        (_, Ok(bytes)) => Ok(CopyPolicy::From(bytes)),
+        _ => Err(ValueError(format!("'{text}' is not a threshold; use learned, all, off, or a number of bytes"))),
     }
 }
 
@@ -317,36 +246,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_a_path_with_options() {
-        let socket = |text: &str| text.parse::<SocketArg>();
-        let plain = SocketArg { path: "/tmp/a".into(), client: false, queues: 1 };
-        assert_eq!(socket("/tmp/a").unwrap(), plain);
-        assert_eq!(socket("/tmp/a,server").unwrap(), plain);
-        assert_eq!(socket("/tmp/a,queues=4,client").unwrap(), SocketArg { client: true, queues: 4, ..plain });
-        for text in ["", ",client", "a,queues=0", "a,queues=129", "a,mode", "a,"] {
-            assert!(socket(text).is_err(), "{text}");
+    fn thresholds_are_parsed() {
+        let of = [
+            ("512", CopyPolicy::From(512)),
+            ("all", CopyPolicy::Device),
+            ("off", CopyPolicy::Cpu),
+            ("learned", CopyPolicy::Learned),
+        ];
+        for (text, policy) in of {
+            assert_eq!(parse_threshold(text), Ok(policy));
         }
-    }
-
-    #[test]
-    fn a_map_names_rings_and_queues() {
-        let map = |text: &str| text.parse::<MapArg>();
-        let all = MapArg { port: None, rx: false, queue: None, dma_queues: vec!["wq0.1".into()] };
-        assert_eq!(map("txq@wq0.1").unwrap(), all);
-        let one = MapArg { port: Some(1), rx: true, queue: Some(3), dma_queues: vec!["wq0.1".into(), "wq1.0".into()] };
-        assert_eq!(map("1:rxq3@wq0.1+wq1.0").unwrap(), one);
-        for text in ["", "txq0", "q0@wq0.0", "x:rxq0@wq0.0", "rxqx@wq0.0", "rxq0@", "rxq0@wq0.0+"] {
-            assert!(map(text).unwrap_err().to_string().contains("such as"), "{text}");
-        }
-    }
-
-    #[test]
-    fn thresholds_and_captures_are_parsed() {
-        assert_eq!("512".parse(), Ok(Threshold::From(512)));
-        assert_eq!(("all".parse(), "off".parse()), (Ok(Threshold::All), Ok(Threshold::Off)));
-        assert_eq!("learned".parse(), Ok(Threshold::Learned));
-        assert!("some".parse::<Threshold>().is_err());
-        assert_eq!("2:a:b".parse(), Ok(CaptureArg { port: 2, file: "a:b".into() }));
-        assert!("a.pcap".parse::<CaptureArg>().is_err() && "0:".parse::<CaptureArg>().is_err());
+        assert!(parse_threshold("some").is_err());
     }
 }

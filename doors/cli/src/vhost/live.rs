@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use telpher_report::switch::Rate;
 use telpher_report::units::three;
-use telpher_switch::{Mode, PortSnapshot, Snapshot, StageCycles};
+use telpher_switch::{Mode, Snapshot, StageCycles};
 
 /// The printer of live statistics.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(super) struct Live {
     speaks: bool,
     terminal: bool,
     /// Number of lines of the last output, which the next one replaces on a terminal.
@@ -16,12 +16,12 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(speaks: bool) -> Live {
+    pub(super) fn new(speaks: bool) -> Live {
         Live { speaks, terminal: io::stderr().is_terminal(), before: 0 }
     }
 
     /// Starts the statistics.
-    pub(crate) fn begin(&mut self, ports: &[&str], mode: Mode, rule: &str) {
+    pub(super) fn begin(&mut self, ports: &[&str], mode: Mode, rule: &str) {
         let mut text = String::new();
         for (index, port) in ports.iter().enumerate() {
             let _ = writeln!(text, "port {index}: {port}");
@@ -31,31 +31,8 @@ impl Live {
     }
 
     /// Prints the changes since the last snapshot.
-    pub(crate) fn news(&mut self, begun: &Snapshot, last: &Snapshot, now: &Snapshot) {
-        let mut events = String::new();
-        for (index, (then, port)) in last.ports.iter().zip(&now.ports).enumerate() {
-            match (then.agreed(), port.agreed()) {
-                (None, Some(agreed)) => drop(writeln!(events, "port {index}: a guest connected ({agreed})")),
-                (Some(_), None) => drop(writeln!(events, "port {index}: its guest disconnected")),
-                _ => {}
-            }
-            let announced = |look: &Snapshot| look.counts.ports.get(index).map_or(0, |port| port.announced);
-            if announced(now) > announced(last) {
-                let _ = writeln!(events, "port {index}: its guest migrated here and is announced");
-            }
-            let told = |look: &PortSnapshot| look.socket.as_ref().map_or(0, |state| state.refused);
-            if told(port) > told(then)
-                && let Some(why) = port.socket.as_ref().and_then(|state| state.last.as_ref())
-            {
-                let _ = writeln!(events, "port {index}: a request of its frontend was refused: {why}");
-            }
-            for (ring, why) in port.broken.iter().filter(|broken| !then.broken.contains(broken)) {
-                let _ = writeln!(
-                    events,
-                    "port {index}: its ring {ring} is stopped until the guest sets it up again: {why}"
-                );
-            }
-        }
+    pub(super) fn news(&mut self, begun: &Snapshot, last: &Snapshot, now: &Snapshot) {
+        let events: String = now.events_since(last).iter().map(|event| format!("{event}\n")).collect();
         let mut text = String::new();
         let seconds = (now.at - begun.at).as_secs_f64();
         let rates = rates(last, now);

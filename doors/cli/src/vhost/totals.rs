@@ -1,21 +1,14 @@
 //! The totals of a switch between two snapshots, as the data of its summary.
 
-use super::dma_queues::DmaQueues;
-use crate::args::Vhost;
-use clap::ValueEnum as _;
 use telpher_report::switch::{
     CaptureSummary, PortSummary, QueueSummary, Rate, StageCycles, StageSummary, SwitchSummary, Traffic,
 };
-use telpher_switch::{Full, PortSnapshot, Settings, Snapshot};
+use telpher_switch::{Full, PortSnapshot, Snapshot};
+use telpher_switch_run::{DmaQueues, RunOptions};
 
 /// Summarises the time between two snapshots.
-pub(super) fn summary(
-    args: &Vhost,
-    settings: Settings,
-    dma_queues: &DmaQueues,
-    begun: &Snapshot,
-    end: &Snapshot,
-) -> SwitchSummary {
+pub(super) fn summary(options: &RunOptions, dma_queues: &DmaQueues, begun: &Snapshot, end: &Snapshot) -> SwitchSummary {
+    let settings = &options.settings;
     let seconds = (end.at - begun.at).as_secs_f64();
     let traffic = |packets, bytes| Traffic { packets, bytes, rate: Rate::of(packets, bytes, seconds) };
     let port = |(index, port): (usize, &PortSnapshot)| {
@@ -57,14 +50,14 @@ pub(super) fn summary(
     };
     let telpher_switch::StageCycles { ring_work, copies, device, mode, waiting } = end.cycles(begun);
     SwitchSummary {
-        forward: args.forward.to_possible_value().map_or(String::new(), |mode| mode.get_name().to_owned()),
+        forward: settings.mode.name().to_owned(),
         forward_words: settings.mode.words(),
         full: if settings.full == Full::Retry { "retry" } else { "drop" },
         retry_for_seconds: (settings.full == Full::Retry).then_some(settings.retry_for.as_secs_f64()),
         burst: settings.burst,
-        device: args.device.clone(),
+        device: options.device.clone(),
         rule: dma_queues.rule(),
-        threads: args.cpus.len().max(1),
+        threads: options.cpus.len().max(1),
         seconds,
         ports: end.ports.iter().enumerate().map(port).collect(),
         stages: StageSummary {

@@ -77,6 +77,7 @@ const CRATES: &[Rule] = &[
     rule("hosts", "vdev", &["launch", "vdev-wire", "model", "device", "portal", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-wire", &["device", "model", "portal", "mem", "abi"], &[]),
+    rule("hosts", "switch-run", &["switch", "vhost", "device", "mem", "os"], &[]),
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "tier-wire", &[], &[]),
@@ -103,6 +104,7 @@ const LIBRARIES: &[&str] =
 const BELOW_DOORS: &[&str] = &[
     "launch",
     "vdev",
+    "switch-run",
     "tier-run",
     "tier-wire",
     "offload",

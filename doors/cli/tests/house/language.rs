@@ -75,7 +75,6 @@ const LONG: &[(&str, usize)] = &[
     ("base/mem/tests/meaning.rs", 2),
     ("doors/capi/tests/header.rs", 2),
     ("doors/cli/src/args/advise.rs", 1),
-    ("doors/cli/src/trace.rs", 1),
     ("doors/cli/tests/doctor/causes.rs", 11),
     ("doors/cli/tests/fuzz_files.rs", 1),
     ("doors/cli/tests/programs/harness.rs", 2),

@@ -19,6 +19,18 @@ fn no_file_of_product_code_is_too_long() {
     none(&format!("longer than {LONGEST} lines"), &findings);
 }
 
+/// Maximum lines of the command-line crate's source. It has the arguments and one file for each command; what a command
+/// does belongs in the crates below.
+const COMMAND_LINE: usize = 6000;
+
+#[test]
+fn the_command_line_is_thin() {
+    let source = rust_files().into_iter().filter(|(path, _)| path.starts_with("doors/cli/src/"));
+    let lines: usize = source.map(|(_, text)| text.lines().count()).sum();
+    assert!(lines > 1000, "only {lines} lines were found");
+    assert!(lines <= COMMAND_LINE, "doors/cli/src has {lines} lines; move code to the crates below");
+}
+
 #[test]
 fn every_todo_names_an_issue() {
     // In two halves, so that this file does not match.

@@ -15,16 +15,15 @@ use std::io::{Cursor, Write as _};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
-use telpher_offload_wire::RecordSettings;
-use telpher_offload_wire::record::curve;
+use telpher_offload_wire::{RecordSettings, RecordedCurves};
+
 use telpher_os::ticks;
-use telpher_recording::{CurvePoint, Curves, Limits, Start, Writer, bytes_needed};
+use telpher_recording::{Curves, Limits, Start, Writer, bytes_needed};
 
 /// What all recordings of a family of processes have in common.
 #[derive(Debug)]
 pub(super) struct Template {
     settings: RecordSettings,
-    curves: [Vec<CurvePoint>; 3],
     limits: Limits,
     bytes: usize,
 }
@@ -46,8 +45,7 @@ impl Template {
         let limits = Limits::default();
         let bytes = bytes_needed(limits).map_err(|error| error.to_string())?;
         let bytes = usize::try_from(bytes).map_err(|_| "the tables of a recording are too large".to_owned())?;
-        let curves = [&settings.curves.copy, &settings.curves.fill, &settings.curves.compare].map(|of| curve(of));
-        Ok(Template { settings, curves, limits, bytes })
+        Ok(Template { settings, limits, bytes })
     }
 
     /// Returns the folder of the recordings.
@@ -86,7 +84,7 @@ impl Template {
         let machine = &self.settings.machine;
         let now = clock_gettime(ClockId::Realtime);
         let number = |pid: rustix::process::RawPid| u32::try_from(pid).unwrap_or_default();
-        let [copy, fill, compare] = &self.curves;
+        let RecordedCurves { copy, fill, compare } = &self.settings.curves;
         let start = Start {
             limits: self.limits,
             pid: number(getpid().as_raw_nonzero().get()),
@@ -102,7 +100,7 @@ impl Template {
             tsc_hz: machine.tsc_hz,
             start_ticks: ticks(),
             start_realtime_ns: now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned(),
-            timer_ticks: machine.timer_ticks,
+            timer_ticks: self.settings.timer_ticks,
             curves: Curves { copy, fill, compare },
             ..Start::default()
         };

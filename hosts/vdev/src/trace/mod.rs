@@ -4,11 +4,12 @@
 //! shared memory of files ─► host ─► Reporter ─► assemble: entries to lines ─► file, as text or JSON
 //!                                      ├─► misuse_report: each kind of finding once per site, to standard error
 //!                                      └─► Summary
-//! telpher trace FILE ─► Reader: Line::parse ─► Filter ─► text, JSON, Summary
+//! telpher trace FILE ─► Reader: Line::parse ─► Filter ─► text, JSON, fields for CSV, Summary
 //! ```
 
 mod assemble;
 mod background_writer;
+mod columns;
 mod filter;
 pub mod line;
 mod misuse_report;
@@ -16,6 +17,7 @@ pub mod names;
 mod parse;
 mod reader;
 
+pub use columns::COLUMNS;
 pub use filter::{Filter, ResultFilter};
 pub use line::Line;
 pub use parse::ParseError;

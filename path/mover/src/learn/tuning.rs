@@ -245,7 +245,7 @@ impl Tuning {
             return Ok(None);
         };
         let tuning = Self::load(&path)?;
-        if let Some(here) = this_cpu().filter(|here| *here != tuning.machine.cpu) {
+        if let Some(here) = telpher_os::cpu_name().filter(|here| *here != tuning.machine.cpu) {
             crate::report::say(format_args!(
                 "the tuning file {} was measured on '{}', but this processor is '{here}'; write a new file here \
                  with `telpher tune`",
@@ -355,13 +355,6 @@ fn quoted(text: &str) -> String {
     }
     quoted.push('"');
     quoted
-}
-
-/// Returns the model name of this machine's processor, if the system reports it.
-fn this_cpu() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 #[cfg(all(test, not(loom)))]

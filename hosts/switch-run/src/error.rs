@@ -1,14 +1,13 @@
-//! Why `telpher vhost` failed.
+//! Why the switch failed. The messages name the options of `telpher vhost`.
 
 use std::io;
 use std::path::PathBuf;
-use telpher_report::deliver::DeliverError;
 use telpher_switch::SwitchError;
 
 /// Why the switch failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum VhostError {
+pub enum SwitchRunError {
     /// No port was given.
     #[error("a switch needs a port; give --socket PATH for a guest, or --tap NAME for this system")]
     NoPorts,
@@ -112,24 +111,21 @@ pub(crate) enum VhostError {
         /// The path.
         path: String,
     },
-    /// The summary cannot be written.
-    #[error(transparent)]
-    Deliver(#[from] DeliverError),
 }
 
-impl From<SwitchError> for VhostError {
+impl From<SwitchError> for SwitchRunError {
     /// Errors that an option of the command line can avoid name that option.
     fn from(error: SwitchError) -> Self {
         match error {
-            SwitchError::NoPorts => VhostError::NoPorts,
-            SwitchError::TapName(name) => VhostError::TapName(name),
-            SwitchError::Capture { path, source } => VhostError::Capture { path, source },
-            SwitchError::Socket { path, source } => VhostError::Socket { path, source },
-            SwitchError::Threads { threads, routes } => VhostError::Threads { threads, routes },
-            SwitchError::Size { size, longest } => VhostError::Size { size, longest },
-            SwitchError::Pool { buffers, source } => VhostError::Pool { buffers, source },
-            SwitchError::Thread(source) => VhostError::Start(source),
-            other => VhostError::Switch(other),
+            SwitchError::NoPorts => SwitchRunError::NoPorts,
+            SwitchError::TapName(name) => SwitchRunError::TapName(name),
+            SwitchError::Capture { path, source } => SwitchRunError::Capture { path, source },
+            SwitchError::Socket { path, source } => SwitchRunError::Socket { path, source },
+            SwitchError::Threads { threads, routes } => SwitchRunError::Threads { threads, routes },
+            SwitchError::Size { size, longest } => SwitchRunError::Size { size, longest },
+            SwitchError::Pool { buffers, source } => SwitchRunError::Pool { buffers, source },
+            SwitchError::Thread(source) => SwitchRunError::Start(source),
+            other => SwitchRunError::Switch(other),
         }
     }
 }
