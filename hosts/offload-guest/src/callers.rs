@@ -5,18 +5,17 @@ use crate::sites::Known;
 use telpher_offload_wire::verdicts::{self, SiteVerdict};
 use telpher_recording::ModuleMapping;
 
-/// Names of the files of such libraries, without what follows the first `.` or `-` of a version.
+/// Names of the files of such libraries; [`matches`] says what may follow a name.
 ///
 /// The C library and the dynamic linker copy while they hold their locks, and so do allocators. Cryptographic libraries
 /// copy secrets, and rely on the time that a copy takes. The others drive devices: what they copy may be a register.
-const DENIED: [&str; 24] = [
+const DENIED: [&str; 23] = [
     "ld-linux",
     "libc",
     "libpthread",
     "libdl",
     "libjemalloc",
     "libtcmalloc",
-    "libtcmalloc_minimal",
     "libmimalloc",
     "libcrypto",
     "libssl",
@@ -69,9 +68,13 @@ pub(crate) fn is_one_of(name: &[u8], others: &[String]) -> bool {
     others.iter().any(|other| matches(name, other))
 }
 
-/// Returns whether a file has this name, perhaps with a version or an ending: `libc`, `libc.so.6`, `libc-2.36.so`.
+/// Returns whether a file has this name, or the name is the first part of the file's: `libc`, `libc.so.6`,
+/// `libc-2.36.so`, `libspdk_nvme.so.4`.
+///
+/// The parts of a name end at `.`, `-` and `_`. A letter, a digit or another character continues the word, so that
+/// `libz` is not `libzstd`, and `libc` is not `libc++`.
 fn matches(name: &[u8], pattern: &str) -> bool {
-    name.strip_prefix(pattern.as_bytes()).is_some_and(|rest| matches!(rest.first(), None | Some(b'.' | b'-')))
+    name.strip_prefix(pattern.as_bytes()).is_some_and(|rest| matches!(rest.first(), None | Some(b'.' | b'-' | b'_')))
 }
 
 #[cfg(test)]
@@ -96,6 +99,20 @@ mod tests {
         for path in ["/usr/lib/libcap.so.2", "/usr/bin/redis-server", "/usr/lib/libc++.so.1", "/opt/my-drivers", ""] {
             assert!(!denied(path), "{path}");
         }
+    }
+
+    #[test]
+    fn a_name_ends_at_a_dot_a_hyphen_or_an_underscore() {
+        let is = |name: &str, pattern| matches(name.as_bytes(), pattern);
+        assert!(is("libz", "libz"), "the whole name");
+        assert!(is("libz.so.1", "libz"), "a dot");
+        assert!(is("libz-ng.so.2", "libz"), "a hyphen");
+        assert!(is("libspdk_nvme.so.4.0", "libspdk"), "an underscore");
+        assert!(is("libtcmalloc_minimal.so.4", "libtcmalloc"), "an underscore");
+        assert!(!is("libzstd.so.1", "libz"), "a letter");
+        assert!(!is("libz3.so.4", "libz"), "a digit");
+        assert!(!is("libc++.so.1", "libc"), "another character");
+        assert!(!is("lib", "libz"), "a shorter name");
     }
 
     #[test]
