@@ -76,6 +76,7 @@ pub fn run(run: &RunOptions) -> Result<u8, RecordError> {
         args: rest.to_vec(),
         image: libraries::OFFLOAD,
         variable: (RECORD_VARIABLE, settings.to_value().into()),
+        go_notice: Some("Go copies with functions of its own, which are not recorded; only calls of its C code are"),
         grace: run.grace,
     };
     Ok(preloaded.run(&user)?)
