@@ -293,6 +293,7 @@ fn policy(settings: &Settings) -> MemoryCallsPolicy {
     });
     MemoryCallsPolicy {
         hint: if settings.results_in_cache { Hint::Cache } else { Hint::Memory },
+        nearest: settings.nearest,
         wait,
         threshold: settings.threshold,
         populate,

@@ -1,7 +1,7 @@
 //! The settings that a process reads from its environment, and their text.
 //!
 //! ```text
-//! version=2,device=hw:wq0.0+hw:wq2.0,threshold=16384,functions=memcpy+memmove,…
+//! version=3,device=hw:wq0.0+hw:wq2.0,threshold=16384,functions=memcpy+memmove,…
 //! ```
 //!
 //! The text has no blanks, quotes, dollar or per cent signs. So it needs no quoting in a shell, in systemd's
@@ -82,6 +82,8 @@ pub struct Settings {
     pub functions: Functions,
     /// Whether copies between overlapping ranges may go to the device.
     pub overlapping: bool,
+    /// Whether a call goes to a device of the NUMA node of its CPU; otherwise the queues of all nodes take turns.
+    pub nearest: bool,
     /// Whether the device writes its results into the cache; otherwise into memory.
     pub results_in_cache: bool,
     /// How a thread waits; without it, as the mover's default.
@@ -112,6 +114,7 @@ impl Settings {
             // A program rarely compares long ranges, and most long fills are the first touch of fresh pages.
             functions: Functions { memcpy: true, memmove: true, ..Functions::NONE },
             overlapping: true,
+            nearest: true,
             results_in_cache: true,
             wait: None,
             learns: true,
@@ -133,6 +136,7 @@ impl Settings {
             ("threshold", self.threshold.to_string()),
             ("functions", self.functions.names().join("+")),
             ("overlapping", flag(self.overlapping)),
+            ("nearest", flag(self.nearest)),
             ("cache", flag(self.results_in_cache)),
             ("learn", flag(self.learns)),
             ("statistics", flag(self.statistics)),
@@ -190,6 +194,7 @@ impl Settings {
                 }
             }
             "overlapping" => self.overlapping = flag(value)?,
+            "nearest" => self.nearest = flag(value)?,
             "cache" => self.results_in_cache = flag(value)?,
             "learn" => self.learns = flag(value)?,
             "statistics" => self.statistics = flag(value)?,
@@ -286,6 +291,7 @@ mod tests {
             threshold: u64::MAX,
             functions: Functions { memset: true, memcmp: true, ..Functions::NONE },
             overlapping: false,
+            nearest: false,
             results_in_cache: false,
             wait: Some(WaitMethod::Monitor(Duration::from_nanos(1234))),
             learns: false,
