@@ -24,9 +24,11 @@ packages=(
     busybox-static      # the guests' shell
     xz-utils            # unpacks modules of the guests' kernels
     redis-server        # runs under `telpher tier run` in a test
-    memcached           # runs under `telpher offload` in a test, as do the next two
+    memcached           # runs under `telpher offload` in a test, as do the next four
     sqlite3             # checks its own database
     zstd                # compresses
+    nginx-light         # compresses its answers
+    rsync               # copies a folder
     redis-tools         # its benchmark and its client
     libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )

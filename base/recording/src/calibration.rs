@@ -2,10 +2,10 @@
 
 use crate::layout::LOGARITHMS;
 use crate::operation::{Access, Temperature};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The time of a call of one size, in picoseconds per byte, as measured before the program started.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct CurvePoint {
     /// Bytes of the call.
     pub len: u64,

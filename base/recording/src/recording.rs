@@ -2,7 +2,7 @@
 
 use crate::calibration::CurvePoint;
 use crate::operation::{Direction, Operation, Temperature};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// What one process copied, or several processes on one machine ([`Recording::merge`]).
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -28,7 +28,7 @@ pub struct Recording {
 }
 
 /// The machine of a recording.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Machine {
     /// The processor's brand string.
     pub cpu: String,

@@ -26,6 +26,9 @@ pub struct PreloadedProgram<'a> {
     pub image: Image<'a>,
     /// A variable that is added to the program's environment: name and value.
     pub variable: (&'static str, OsString),
+    /// What the library does with a dynamically linked Go program, of which it sees the C code only: a sentence without
+    /// its begin, "PROGRAM is a Go program:". Without it, such a program is not run.
+    pub go_notice: Option<&'static str>,
     /// How long to wait after the first SIGTERM; [`GRACE`](crate::GRACE) is usual.
     pub grace: Duration,
 }
@@ -41,8 +44,12 @@ impl PreloadedProgram<'_> {
     /// If the program cannot be run, or nothing can be preloaded into it.
     pub fn run(&self, user: &UserDirectory) -> Result<u8, LaunchError> {
         let program = Program::find(&self.program, std::env::var_os("PATH").as_deref())?;
-        if let Some(why) = program.unpreloadable {
-            return Err(LaunchError::Unpreloadable { program: program.path, why });
+        match (program.unpreloadable, self.go_notice) {
+            (Some(_), Some(notice)) if program.is_dynamic_go => {
+                say(format_args!("{} is a Go program: {notice}", program.path.display()));
+            }
+            (Some(why), _) => return Err(LaunchError::Unpreloadable { program: program.path, why }),
+            (None, _) => {}
         }
         let image = self.image.place(user)?;
         let signals = Signals::take().map_err(LaunchError::system("receive signals"))?;

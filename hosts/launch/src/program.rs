@@ -24,6 +24,8 @@ pub struct Program {
     pub binary: PathBuf,
     /// Why preloading is impossible or useless, as a verb phrase.
     pub unpreloadable: Option<&'static str>,
+    /// Whether it is a dynamically linked Go program: a preloaded library sees what its C code does, and nothing else.
+    pub is_dynamic_go: bool,
 }
 
 impl Program {
@@ -44,9 +46,16 @@ impl Program {
                     None => break,
                 },
                 head if head.starts_with(b"\x7fELF") => {
-                    let unpreloadable = examine(&binary, &file, head)?;
+                    let Linking { is_dynamic, is_go, is_musl } = examine(&binary, &file, head)?;
                     gains_rights(&binary)?;
-                    return Ok(Program { path, binary, unpreloadable });
+                    let unpreloadable = match (is_dynamic, is_go, is_musl) {
+                        (false, true, _) => Some("is a statically linked Go program"),
+                        (false, false, _) => Some("is statically linked"),
+                        (true, true, _) => Some("is a Go program, which makes its system calls itself"),
+                        (true, false, true) => Some("is linked to another C library than glibc"),
+                        (true, false, false) => None,
+                    };
+                    return Ok(Program { path, binary, unpreloadable, is_dynamic_go: is_dynamic && is_go });
                 }
                 // Neither a script with an interpreter nor ELF: a shell runs the file as a shell script, and so does
                 // execvp().
@@ -132,8 +141,38 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(whole))
 }
 
+/// Returns whether one of these notes is the build identifier of Go's linker: type 4, name "Go". If a C compiler has
+/// linked the program, other notes stand before it.
+fn has_go_note(notes: &[u8]) -> bool {
+    const BUILD_IDENTIFIER: u64 = 4;
+    let mut rest = notes;
+    loop {
+        let [name, content, kind] = [0, 4, 8].map(|at| number::<4>(rest, at));
+        let (Some(name), Some(content), Some(kind)) = (name, content, kind) else { return false };
+        if kind == BUILD_IDENTIFIER && name == 4 && rest.get(12..16) == Some(b"Go\0\0") {
+            return true;
+        }
+        let next = 12 + name.next_multiple_of(4) + content.next_multiple_of(4);
+        match usize::try_from(next).ok().and_then(|next| rest.get(next..)) {
+            Some(behind) => rest = behind,
+            None => return false,
+        }
+    }
+}
+
+/// How an ELF file is linked.
+#[derive(Clone, Copy, Debug)]
+struct Linking {
+    /// A dynamic linker loads it.
+    is_dynamic: bool,
+    /// Go's linker has written it.
+    is_go: bool,
+    /// The dynamic linker is musl's.
+    is_musl: bool,
+}
+
 /// Reads an ELF file's program headers. Source: ELF-64 object file format, version 1.5.
-fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>, LaunchError> {
+fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Linking, LaunchError> {
     const CLASS_64: u8 = 2;
     const X86_64: u64 = 62;
     const I386: u64 = 3;
@@ -171,18 +210,11 @@ fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>
         content.truncate(len);
         match kind {
             INTERPRETER => interpreter = Some(content),
-            // A note of length 4, any description, type 4, name "Go": the build identifier.
-            _ => is_go |= number::<4>(&content, 0) == Some(4) && content.get(12..16) == Some(b"Go\0\0"),
+            _ => is_go |= has_go_note(&content),
         }
     }
-    Ok(match interpreter {
-        None => Some("is statically linked"),
-        Some(_) if is_go => Some("is a Go program, which makes its system calls itself"),
-        Some(interpreter) if interpreter.windows(7).any(|part| part == b"ld-musl") => {
-            Some("is linked to another C library than glibc")
-        }
-        Some(_) => None,
-    })
+    let is_musl = interpreter.as_ref().is_some_and(|path| path.windows(7).any(|part| part == b"ld-musl"));
+    Ok(Linking { is_dynamic: interpreter.is_some(), is_go, is_musl })
 }
 
 /// Refuses a program that the kernel executes with AT_SECURE, because the dynamic linker then ignores LD_PRELOAD.
@@ -335,6 +367,16 @@ mod tests {
         assert_eq!(why(&[(3, loader)]), None);
         assert!(why(&[]).unwrap().contains("statically"));
         assert!(why(&[(4, &note), (3, loader)]).unwrap().contains("Go"));
+        assert!(why(&[(4, &note)]).unwrap().contains("statically linked Go"));
+        // Behind another note, with a content of 5 bytes and 3 of padding.
+        let build_id = [&[4, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &[7; 8], &note].concat();
+        assert!(why(&[(4, &build_id), (3, loader)]).unwrap().contains("Go"));
+        let is_dynamic_go = |segments: &[(u8, &[u8])]| {
+            find(&scratch.file("go", &with_segments(segments), 0o755)).unwrap().is_dynamic_go
+        };
+        let of_go =
+            [is_dynamic_go(&[(4, &note), (3, loader)]), is_dynamic_go(&[(4, &note)]), is_dynamic_go(&[(3, loader)])];
+        assert_eq!(of_go, [true, false, false]);
         assert!(why(&[(3, b"/lib/ld-musl-x86_64.so.1\0")]).unwrap().contains("C library"));
     }
 

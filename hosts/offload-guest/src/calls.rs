@@ -76,38 +76,34 @@ fn choose<T>(
         return (by_cpu(), None);
     };
     let (verdict, site) = device.verdict(caller);
-    match verdict {
-        Verdict::Device => {
-            device.count(Counters::AT.by_device, 1);
-            cpu_ticks().set(0);
-            let (value, result) = by_device(device);
-            (value, Some(result))
+    if verdict == Verdict::Device {
+        device.count(Counters::AT.by_device, 1);
+        cpu_ticks().set(0);
+        let (value, result) = by_device(device);
+        if let Some(site) = site {
+            site.count_device(result.device_bytes, result.cpu_bytes, result.faults > 0);
         }
-        Verdict::Cpu => {
-            // The C library's function is called as if this library were not there.
-            drop(long_call);
-            device.count(Counters::AT.hot, 1);
-            device.count(Counters::AT.cpu_bytes, len as u64);
-            (by_cpu(), None)
-        }
-        Verdict::Denied => {
-            drop(long_call);
-            device.count(Counters::AT.denied, 1);
-            device.count(Counters::AT.cpu_bytes, len as u64);
-            (by_cpu(), None)
-        }
-        Verdict::Timed => {
-            drop(long_call);
-            device.count(Counters::AT.timed, 1);
-            device.count(Counters::AT.cpu_bytes, len as u64);
-            let begun = ticks();
-            let value = by_cpu();
-            if let Some(site) = site {
-                device.learn(site, len, ticks().wrapping_sub(begun));
-            }
-            (value, None)
-        }
+        return (value, Some(result));
     }
+    // The C library's function is called as if this library were not there.
+    drop(long_call);
+    let counter = match verdict {
+        Verdict::Cpu => Counters::AT.hot,
+        Verdict::Absent => Counters::AT.absent,
+        Verdict::Timed => Counters::AT.timed,
+        Verdict::Device | Verdict::Denied => Counters::AT.denied,
+    };
+    device.count(counter, 1);
+    device.count(Counters::AT.cpu_bytes, len as u64);
+    let Some(site) = site else { return (by_cpu(), None) };
+    site.count_cpu(len);
+    if verdict != Verdict::Timed {
+        return (by_cpu(), None);
+    }
+    let begun = ticks();
+    let value = by_cpu();
+    device.learn(site, len, ticks().wrapping_sub(begun));
+    (value, None)
 }
 
 /// Returns the device of this process, which may be a forked child of the one that opened `device`.

@@ -3,12 +3,13 @@
 
 use crate::calibration::Calibration;
 use crate::callers;
-use crate::counters::ProcessCounters;
+use crate::counters::{ProcessCounters, shared_words};
 use crate::gates::{NEVER, cpu_compare, cpu_fill, cpu_move};
 use crate::sites::{Site, Sites, Verdict};
 use crate::statistics::{ProcessStatistics, timed};
 use crate::traps;
 use std::ffi::{c_int, c_void};
+use std::io;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,6 +17,7 @@ use telpher_device::{DeviceName, OpenOptions, Opened, PreparedDevice, Runner, pr
 use telpher_interpose::signals::defer;
 use telpher_metrics::Position;
 use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCalls, MemoryCallsPolicy, Wait};
+use telpher_offload_wire::sites::{self, SiteTable};
 use telpher_offload_wire::statistics::{OPERATIONS, Operation};
 use telpher_offload_wire::verdicts::{self, SiteVerdict};
 use telpher_offload_wire::{Counters, Functions, Settings, WaitMethod};
@@ -54,6 +56,8 @@ pub(crate) struct Device {
     /// The length from which calls may go to the device, by [`Operation`].
     thresholds: [usize; OPERATIONS],
     counters: ProcessCounters,
+    /// The call sites. A forked child goes on with a copy.
+    sites: Sites,
     /// Calls by their size, if the user asks for them.
     statistics: Option<ProcessStatistics>,
     family: &'static Family,
@@ -66,8 +70,6 @@ struct Family {
     prepared: Vec<PreparedDevice>,
     /// The executors of call sites that the user has given.
     verdicts: Vec<SiteVerdict>,
-    /// The call sites. A child goes on with a copy.
-    sites: Box<Sites>,
     /// What separates cached data from data in memory; none if the calls of all sites go to the device, except of those
     /// that are denied.
     calibration: Option<Calibration>,
@@ -94,9 +96,11 @@ impl Device {
         }
         let counters = ProcessCounters::new(settings.folder.as_deref())
             .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
-        let (sites, calibration) = (Box::new(Sites::new()), settings.learns.then(Calibration::measure));
-        let family = Box::leak(Box::new(Family { settings, prepared, verdicts, sites, calibration }));
-        let device = Device::over(opened, family, counters)?;
+        let sites = create_sites(&settings, settings.folder.as_deref())
+            .map_err(|error| format!("cannot create the file of its call sites: {error}"))?;
+        let calibration = settings.learns.then(Calibration::measure);
+        let family = Box::leak(Box::new(Family { settings, prepared, verdicts, calibration }));
+        let device = Device::over(opened, family, counters, sites)?;
         device.warm_up();
         Ok(Some(device))
     }
@@ -111,11 +115,20 @@ impl Device {
         // The folder disappears with the run, and a child may live longer.
         let counters = ProcessCounters::new(folder).or_else(|_| ProcessCounters::new(None));
         let counters = counters.map_err(|error| error.to_string())?;
-        Device::over(open_all(&self.family.prepared)?, self.family, counters)
+        let settings = &self.family.settings;
+        let sites = create_sites(settings, folder).or_else(|_| create_sites(settings, None));
+        let sites = sites.map_err(|error| error.to_string())?;
+        sites.inherit(&self.sites);
+        Device::over(open_all(&self.family.prepared)?, self.family, counters, sites)
     }
 
     /// The device with these queues.
-    fn over(opened: Opened, family: &'static Family, counters: ProcessCounters) -> Result<Device, String> {
+    fn over(
+        opened: Opened,
+        family: &'static Family,
+        counters: ProcessCounters,
+        sites: Sites,
+    ) -> Result<Device, String> {
         let portals = opened.portals;
         let settings = &family.settings;
         let statistics = settings
@@ -128,7 +141,7 @@ impl Device {
         let calls =
             MemoryCalls::new(portals, cpu, policy(settings), SLOTS).map_err(|error| telpher_os::chain(&error))?;
         let thresholds = thresholds(threshold, settings.functions);
-        Ok(Device { calls, lineage: Lineage::current(), thresholds, counters, statistics, family })
+        Ok(Device { calls, lineage: Lineage::current(), thresholds, counters, sites, statistics, family })
     }
 
     /// Executes each operation once. After that no variable on their way is set for the first time, which another
@@ -179,26 +192,19 @@ impl Device {
         self.counters.add(position, more);
     }
 
-    /// Returns what to do with a call, and its site.
+    /// Counts a call of its site, and returns what to do with it, and the site.
     #[inline]
-    pub(crate) fn verdict(&self, caller: usize) -> (Verdict, Option<&Site>) {
-        let Family { settings, sites, calibration, verdicts, .. } = self.family;
-        let known = || callers::known(caller, &settings.deny, verdicts);
-        let Some(site) = sites.site(caller, known) else {
-            // Sites beyond the table stay with the CPU.
-            return (Verdict::Cpu, None);
-        };
-        let verdict = match calibration {
-            Some(_) => site.verdict(),
-            None if site.is_denied() => Verdict::Denied,
-            None => Verdict::Device,
-        };
-        (verdict, Some(site))
+    pub(crate) fn verdict(&self, caller: usize) -> (Verdict, Option<Site>) {
+        let Family { settings, calibration, verdicts, .. } = self.family;
+        let judge = || callers::judge(caller, &settings.deny, verdicts, &self.sites);
+        // Sites beyond the table stay with the CPU.
+        let Some(site) = self.sites.site(caller, judge) else { return (Verdict::Cpu, None) };
+        (site.verdict(calibration.is_some()), Some(site))
     }
 
     /// Lets a site learn from a call that the CPU executed in so many ticks.
     #[inline]
-    pub(crate) fn learn(&self, site: &Site, len: usize, ticks: u64) {
+    pub(crate) fn learn(&self, site: Site, len: usize, ticks: u64) {
         if let Some(calibration) = &self.family.calibration {
             site.learn(calibration.is_cold(len, ticks));
         }
@@ -283,6 +289,12 @@ fn open_all(prepared: &[PreparedDevice]) -> Result<Opened, String> {
     Ok(all)
 }
 
+/// Creates the table of call sites, in the file `PID.sites` of a folder if there is one.
+fn create_sites(settings: &Settings, folder: Option<&Path>) -> io::Result<Sites> {
+    let words = shared_words(folder, "sites", sites::WORDS)?;
+    SiteTable::begin(words, settings.learns).map(Sites::new).ok_or_else(|| io::Error::other("the file is too short"))
+}
+
 /// Returns the mover's policy for these settings.
 fn policy(settings: &Settings) -> MemoryCallsPolicy {
     let wait = settings.wait.map_or_else(Wait::default, |method| match method {
@@ -293,6 +305,7 @@ fn policy(settings: &Settings) -> MemoryCallsPolicy {
     });
     MemoryCallsPolicy {
         hint: if settings.results_in_cache { Hint::Cache } else { Hint::Memory },
+        nearest: settings.nearest,
         wait,
         threshold: settings.threshold,
         populate,

@@ -26,18 +26,14 @@ pub(crate) fn each(mut found: impl FnMut(&ModuleMapping<'_>)) {
     });
 }
 
-/// Calls `found` with the module to which an address belongs; its build-id is read only if it is wanted. Returns `None`
-/// if the address belongs to no file, or if the system does not tell.
-pub(crate) fn with_module_of<T>(
-    address: usize,
-    with_build_id: bool,
-    found: impl Fn(&ModuleMapping<'_>) -> T,
-) -> Option<T> {
+/// Calls `found` with the module to which an address belongs. Returns `None` if the address belongs to no file, or if
+/// the system does not tell.
+pub(crate) fn with_module_of<T>(address: usize, found: impl Fn(&ModuleMapping<'_>) -> T) -> Option<T> {
     let mut result = None;
     let mut notes = Scratch::new(PATH).ok()?;
     groups(|path, addresses| {
         if addresses.contains(&address) {
-            let memory = with_build_id.then(|| open(c"/proc/self/mem").ok()).flatten();
+            let memory = open(c"/proc/self/mem").ok();
             let build_id = memory.and_then(|memory| build_id(&memory, addresses, &mut notes));
             let build_id = build_id.map_or(&[][..], |at| &notes[at]);
             result = Some(found(&ModuleMapping { path, build_id, addresses: addresses.clone() }));
@@ -47,8 +43,14 @@ pub(crate) fn with_module_of<T>(
 }
 
 /// Calls `found` with the path and the addresses of each mapped file of which a part can be executed.
-fn groups(mut found: impl FnMut(&[u8], &Range<usize>)) {
-    let Ok(maps) = open(c"/proc/self/maps") else { return };
+fn groups(found: impl FnMut(&[u8], &Range<usize>)) {
+    if let Ok(maps) = open(c"/proc/self/maps") {
+        groups_in(maps, found);
+    }
+}
+
+/// Calls `found` for each group of lines of a file like /proc/self/maps.
+fn groups_in(maps: OwnedFd, mut found: impl FnMut(&[u8], &Range<usize>)) {
     let (Ok(mut buffer), Ok(mut path)) = (Scratch::new(BUFFER), Scratch::new(PATH)) else { return };
     let mut group = Group { path: &mut path, path_len: 0, addresses: 0..0, can_execute: false };
     let mut emit = |group: &Group<'_>| {
@@ -233,6 +235,22 @@ mod tests {
         assert_eq!((anonymous.path, anonymous.can_execute), (&b""[..], false));
         assert_eq!(Line::parse(b"no addresses here"), None);
         assert_eq!(Line::parse(b"ffffffffffffffffff-1 r-xp 0 0 0 x"), None);
+    }
+
+    #[test]
+    fn a_module_reaches_from_its_first_mapping_to_its_last() {
+        let maps = b"1000-2000 r-xp 00000000 08:01 10 /lib/a.so\n\
+                     2000-3000 r--p 00000000 08:01 11 /lib/b.so\n\
+                     3000-5000 r-xp 00001000 08:01 11 /lib/b.so\n\
+                     5000-6000 rw-p 00003000 08:01 11 /lib/b.so\n\
+                     6000-7000 rw-p 00000000 00:00 0\n\
+                     7000-8000 r--p 00000000 08:01 12 /usr/share/data\n";
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        assert_eq!(rustix::io::write(&writer, maps).unwrap(), maps.len());
+        drop(writer);
+        let mut groups = Vec::new();
+        groups_in(reader, |path, addresses| groups.push((path.to_vec(), addresses.clone())));
+        assert_eq!(groups, [(b"/lib/a.so".to_vec(), 0x1000..0x2000), (b"/lib/b.so".to_vec(), 0x2000..0x6000)]);
     }
 
     #[test]

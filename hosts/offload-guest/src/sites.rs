@@ -3,38 +3,51 @@
 //! A device reads and writes memory at the same speed whether the data is in a cache or not, and a core copies cached
 //! data several times as fast as data in memory. A call site mostly copies data in one of the two states. So every
 //! site has a score that sampled copies move up (cold) or down (hot), and the device gets the copies of cold sites.
+//!
+//! A device stops at each page that is not present, and the kernel takes longer than the copy to make it so. A cold
+//! site at whose pages the device stops in more than a tenth of the calls goes back to the CPU.
+//!
+//! The table is a file that other processes read: [`telpher_offload_wire::sites`].
 
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use telpher_offload_wire::sites::Verdict as Learned;
+use telpher_offload_wire::sites::{ABSENT, DENIED, GIVEN_CPU, GIVEN_DEVICE, SITES, SiteRow, SiteTable};
 
-/// Number of sites. Source: chosen; programs with thousands of sites that copy long ranges were not seen.
-const SITES: usize = 4096;
 /// Slots that are searched for a site before it counts as unknown.
 const PROBES: usize = 8;
 
-/// Score from which a site is cold, and up to which it is hot. A new site begins at 0.
-const COLD: i64 = 2;
-const HOT: i64 = -COLD;
-/// Bounds of the score: so many samples of the other kind change the verdict.
+/// Bound of the score in both directions: as many samples of the other kind change the verdict.
 const BOUND: i64 = 6;
-/// One of this many calls of a cold site is copied by the CPU, to see whether the site is still cold.
+/// One of this many calls of a cold site is copied by the CPU, to see whether the site is still cold. One of this many
+/// calls of a site with absent pages goes to the device, to see whether they are still absent.
 const RESAMPLE: u64 = 64;
 /// One of this many calls of a hot site is timed.
 const RESAMPLE_HOT: u64 = 16;
 
-/// Scores that do not change: of a site whose calls always stay with the CPU, because its library is denied or a file
-/// of the user says so, and of a site whose calls always go to the device.
-const DENIED: i64 = i64::MIN;
-const GIVEN_DEVICE: i64 = i64::MAX;
+/// What a call that stopped at an absent page adds to the site's absence. Each other call takes one off, so that the
+/// absence grows if more than a tenth of the calls stop.
+const STOPPED: u64 = 10;
+/// Bound of the absence: three calls in a row that do not stop bring a site back, see [`Site::note_pages`].
+const MOST_ABSENCE: u64 = ABSENT + 2 * STOPPED;
 
 /// What is known about a site at its first call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Known {
     /// Nothing.
     Nothing,
-    /// The CPU executes its calls.
+    /// Its calls stay with the CPU, because its library is denied or its code belongs to no file.
     Denied,
-    /// The device executes its calls.
+    /// The user gives its calls to the CPU.
+    Cpu,
+    /// The user gives its calls to the device.
     Device,
+}
+
+/// What is known about a site at its first call, and the place of its module in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Judgement {
+    pub(crate) known: Known,
+    pub(crate) module: Option<usize>,
 }
 
 /// What to do with one call.
@@ -44,6 +57,8 @@ pub(crate) enum Verdict {
     Device,
     /// The CPU copies, because the data was in the caches.
     Cpu,
+    /// The CPU copies, because the device would stop at absent pages.
+    Absent,
     /// The CPU copies, whatever the data is.
     Denied,
     /// The CPU copies, and the time is given to [`Site::learn`].
@@ -51,63 +66,58 @@ pub(crate) enum Verdict {
 }
 
 /// One call site.
-#[derive(Debug)]
-pub(crate) struct Site {
-    /// The return address; 0 if the slot is free.
-    address: AtomicUsize,
-    /// The score, between -[`BOUND`] and [`BOUND`]; positive if samples were cold.
-    score: AtomicI64,
-    /// Calls of the site.
-    calls: AtomicU64,
-    /// 1 once it is known whether the site is denied. Until then, and for ever if a signal handler leaves the first
-    /// call before that, its calls stay with the CPU.
-    is_judged: AtomicU32,
-}
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site(SiteRow<'static>);
 
 /// The sites of a process.
-#[derive(Debug)]
-pub(crate) struct Sites([Site; SITES]);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sites(SiteTable<'static>);
 
 impl Sites {
-    pub(crate) const fn new() -> Sites {
-        Sites(
-            [const {
-                Site {
-                    address: AtomicUsize::new(0),
-                    score: AtomicI64::new(0),
-                    calls: AtomicU64::new(0),
-                    is_judged: AtomicU32::new(0),
-                }
-            }; SITES],
-        )
+    pub(crate) const fn new(table: SiteTable<'static>) -> Sites {
+        Sites(table)
     }
 
-    /// Returns the site of a return address; `None` if the table has no room for it. `known` is asked once for each
+    /// Takes over what the parent of a forked child has learned.
+    pub(crate) fn inherit(&self, parent: &Sites) {
+        self.0.inherit(parent.0);
+    }
+
+    /// Returns the place of a module in the table, if there is room for it.
+    pub(crate) fn module(&self, start: usize, path: &[u8], build_id: &[u8]) -> Option<usize> {
+        self.0.module(start, path, build_id)
+    }
+
+    /// Returns the site of a return address; `None` if the table has no room for it. `judge` is asked once for each
     /// site.
     #[inline]
-    pub(crate) fn site(&self, address: usize, known: impl Fn() -> Known) -> Option<&Site> {
+    pub(crate) fn site(&self, address: usize, judge: impl Fn() -> Judgement) -> Option<Site> {
         // The upper bits of a multiplication spread neighbouring addresses. Source: Knuth, TAOCP 3, §6.4.
         let start = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SITES.ilog2());
+        let wanted = address as u64;
         for probe in 0..PROBES {
-            let site = &self.0[(start + probe) % SITES];
+            let row = self.0.row((start + probe) % SITES);
             // Relaxed, here and below: each word stands alone, and a wrong verdict costs time only.
-            let there = site.address.load(Ordering::Relaxed);
-            if there == address {
-                return Some(site);
+            let there = row.address().load(Ordering::Relaxed);
+            if there == wanted {
+                return Some(Site(row));
             }
             if there == 0 {
-                match site.address.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed) {
+                match row.address().compare_exchange(0, wanted, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => {
-                        match known() {
-                            Known::Nothing => {}
-                            Known::Denied => site.score.store(DENIED, Ordering::Relaxed),
-                            Known::Device => site.score.store(GIVEN_DEVICE, Ordering::Relaxed),
-                        }
+                        let Judgement { known, module } = judge();
+                        let score = match known {
+                            Known::Nothing => 0,
+                            Known::Denied => DENIED,
+                            Known::Cpu => GIVEN_CPU,
+                            Known::Device => GIVEN_DEVICE,
+                        };
+                        row.score_word().store(score.cast_unsigned(), Ordering::Relaxed);
                         // Release: a thread that sees it sees the score.
-                        site.is_judged.store(1, Ordering::Release);
-                        return Some(site);
+                        row.module().store(module.map_or(1, |place| place as u64 + 2), Ordering::Release);
+                        return Some(Site(row));
                     }
-                    Err(other) if other == address => return Some(site),
+                    Err(other) if other == wanted => return Some(Site(row)),
                     Err(_) => {}
                 }
             }
@@ -117,58 +127,112 @@ impl Sites {
 }
 
 impl Site {
-    /// Returns what to do with the next call.
+    /// Counts the next call, and returns what to do with it. If `learns` is false, the device gets all calls, except of
+    /// sites that the deny-list or the user's file keeps on the CPU.
     #[inline]
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(self, learns: bool) -> Verdict {
+        let Site(row) = self;
+        let call = row.calls().fetch_add(1, Ordering::Relaxed);
         if !self.is_judged() {
             return Verdict::Denied;
         }
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        match self.score.load(Ordering::Relaxed) {
-            DENIED => Verdict::Denied,
-            GIVEN_DEVICE => Verdict::Device,
-            COLD.. if call.is_multiple_of(RESAMPLE) => Verdict::Timed,
-            COLD.. => Verdict::Device,
-            ..=HOT if !call.is_multiple_of(RESAMPLE_HOT) => Verdict::Cpu,
-            _ => Verdict::Timed,
+        match Learned::of(row.score(), row.absence().load(Ordering::Relaxed)) {
+            Learned::Denied => Verdict::Denied,
+            Learned::GivenCpu => Verdict::Denied,
+            Learned::GivenDevice => Verdict::Device,
+            _ if !learns => Verdict::Device,
+            Learned::Always => Verdict::Device,
+            Learned::Device if call.is_multiple_of(RESAMPLE) => Verdict::Timed,
+            Learned::Device => Verdict::Device,
+            Learned::Absent if call.is_multiple_of(RESAMPLE) => Verdict::Device,
+            Learned::Absent => Verdict::Absent,
+            Learned::Cached if !call.is_multiple_of(RESAMPLE_HOT) => Verdict::Cpu,
+            Learned::Cached | Learned::Learning => Verdict::Timed,
         }
     }
 
-    fn is_judged(&self) -> bool {
+    /// Returns whether it is known what the calls of the site may do. Until then, and for ever if a signal handler
+    /// leaves the first call before that, its calls stay with the CPU.
+    fn is_judged(self) -> bool {
         // Acquire: pairs with the Release in `Sites::site`.
-        self.is_judged.load(Ordering::Acquire) == 1
-    }
-
-    /// Returns whether the calls of the site stay with the CPU, whatever their data is.
-    #[inline]
-    pub(crate) fn is_denied(&self) -> bool {
-        !self.is_judged() || self.score.load(Ordering::Relaxed) == DENIED
+        self.0.module().load(Ordering::Acquire) != 0
     }
 
     /// Learns from a copy of the CPU whether its data was cold.
-    pub(crate) fn learn(&self, cold: bool) {
+    pub(crate) fn learn(self, cold: bool) {
         let step = if cold { 1 } else { -1 };
-        let learned =
-            |score: i64| (![DENIED, GIVEN_DEVICE].contains(&score)).then(|| (score + step).clamp(-BOUND, BOUND));
-        let _ = self.score.fetch_update(Ordering::Relaxed, Ordering::Relaxed, learned);
+        let learned = |word: u64| {
+            let score = word.cast_signed();
+            (-BOUND..=BOUND).contains(&score).then(|| (score + step).clamp(-BOUND, BOUND).cast_unsigned())
+        };
+        let _ = self.0.score_word().fetch_update(Ordering::Relaxed, Ordering::Relaxed, learned);
+    }
+
+    /// Counts bytes that the CPU executed.
+    #[inline]
+    pub(crate) fn count_cpu(self, bytes: usize) {
+        self.0.cpu_bytes().fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a call that the device executed, and learns from it whether the pages of the site are present.
+    #[inline]
+    pub(crate) fn count_device(self, device_bytes: u64, cpu_bytes: u64, stopped: bool) {
+        let Site(row) = self;
+        row.device_calls().fetch_add(1, Ordering::Relaxed);
+        row.device_bytes().fetch_add(device_bytes, Ordering::Relaxed);
+        if cpu_bytes > 0 {
+            row.cpu_bytes().fetch_add(cpu_bytes, Ordering::Relaxed);
+        }
+        self.note_pages(stopped);
+    }
+
+    /// Learns from a call whether the device stopped at an absent page.
+    #[inline]
+    fn note_pages(self, stopped: bool) {
+        // Two threads may lose a step of each other.
+        let word = self.0.absence();
+        let absence = word.load(Ordering::Relaxed);
+        let next = match stopped {
+            true => (absence + STOPPED).min(MOST_ABSENCE),
+            // A site that is on the CPU makes one call in many by the device, so each of these counts more.
+            false if absence >= ABSENT => absence - STOPPED,
+            false => absence.saturating_sub(1),
+        };
+        if next != absence {
+            word.store(next, Ordering::Relaxed);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU64;
+    use telpher_offload_wire::sites::WORDS;
+
+    fn sites() -> Sites {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        Sites::new(SiteTable::begin(words.leak(), true).unwrap())
+    }
+
+    fn new() -> Judgement {
+        Judgement { known: Known::Nothing, module: None }
+    }
+
+    fn known(known: Known) -> impl Fn() -> Judgement {
+        move || Judgement { known, module: Some(3) }
+    }
 
     #[test]
     fn a_site_is_offloaded_once_its_copies_were_cold_and_not_when_they_were_hot() {
-        let sites = Box::new(Sites::new());
-        let (cold, hot) =
-            (sites.site(0x1000, || Known::Nothing).unwrap(), sites.site(0x2000, || Known::Nothing).unwrap());
+        let sites = sites();
+        let (cold, hot) = (sites.site(0x1000, new).unwrap(), sites.site(0x2000, new).unwrap());
         for _ in 0..2 {
-            assert_eq!((cold.verdict(), hot.verdict()), (Verdict::Timed, Verdict::Timed));
+            assert_eq!((cold.verdict(true), hot.verdict(true)), (Verdict::Timed, Verdict::Timed));
             cold.learn(true);
             hot.learn(false);
         }
-        let verdicts = |site: &Site| (0..640).map(|_| site.verdict()).collect::<Vec<_>>();
+        let verdicts = |site: Site| (0..640).map(|_| site.verdict(true)).collect::<Vec<_>>();
         let count = |of: &[Verdict], verdict| of.iter().filter(|other| **other == verdict).count();
         let (of_cold, of_hot) = (verdicts(cold), verdicts(hot));
         assert_eq!((count(&of_cold, Verdict::Device), count(&of_cold, Verdict::Timed)), (630, 10));
@@ -176,73 +240,109 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_is_given_to_the_device_is_never_timed() {
-        let sites = Box::new(Sites::new());
-        let site = sites.site(7, || Known::Device).unwrap();
-        (0..100).for_each(|_| site.learn(false));
-        assert!((0..1000).all(|_| site.verdict() == Verdict::Device));
+    fn a_site_that_is_given_away_is_never_timed() {
+        let sites = sites();
+        let (device, cpu) = (sites.site(7, known(Known::Device)).unwrap(), sites.site(8, known(Known::Cpu)).unwrap());
+        for _ in 0..100 {
+            device.learn(false);
+            device.count_device(0, 1, true);
+            cpu.learn(true);
+        }
+        assert!((0..1000).all(|_| device.verdict(true) == Verdict::Device));
+        assert!((0..1000).all(|_| cpu.verdict(true) == Verdict::Denied && cpu.verdict(false) == Verdict::Denied));
+    }
+
+    #[test]
+    fn without_learning_all_calls_go_to_the_device_except_denied_ones() {
+        let sites = sites();
+        let (new, denied) = (sites.site(7, new).unwrap(), sites.site(8, known(Known::Denied)).unwrap());
+        assert!((0..200).all(|_| {
+            new.count_device(0, 1, true);
+            new.verdict(false) == Verdict::Device && denied.verdict(false) == Verdict::Denied
+        }));
     }
 
     #[test]
     fn a_site_that_is_not_judged_stays_with_the_cpu() {
-        let sites = Box::new(Sites::new());
+        let sites = sites();
         // As another thread, and a signal handler that interrupts the judgement, see it.
         let judging = || {
             let site = sites.site(7, || unreachable!("it is judged once")).unwrap();
-            assert!(site.is_denied() && site.verdict() == Verdict::Denied);
-            Known::Nothing
+            assert_eq!((site.verdict(true), site.verdict(false)), (Verdict::Denied, Verdict::Denied));
+            new()
         };
-        let site = sites.site(7, judging).unwrap();
-        assert!(!site.is_denied() && site.verdict() == Verdict::Timed);
+        assert_eq!(sites.site(7, judging).unwrap().verdict(true), Verdict::Timed);
     }
 
     #[test]
     fn a_denied_site_stays_denied_whatever_its_copies_take() {
-        let sites = Box::new(Sites::new());
-        let site = sites.site(7, || Known::Denied).unwrap();
+        let sites = sites();
+        let site = sites.site(7, known(Known::Denied)).unwrap();
         (0..100).for_each(|_| site.learn(true));
-        assert!(
-            (0..100).all(|_| sites.site(7, || Known::Nothing).unwrap().verdict() == Verdict::Denied)
-                && site.is_denied()
-        );
-        assert!(!sites.site(8, || Known::Nothing).unwrap().is_denied());
+        assert!((0..100).all(|_| sites.site(7, new).unwrap().verdict(true) == Verdict::Denied));
+        assert_eq!(sites.site(8, new).unwrap().verdict(true), Verdict::Timed);
     }
 
     #[test]
     fn a_site_that_changes_gets_another_verdict() {
-        let sites = Box::new(Sites::new());
-        let site = sites.site(7, || Known::Nothing).unwrap();
+        let sites = sites();
+        let site = sites.site(7, new).unwrap();
         (0..100).for_each(|_| site.learn(true));
         (0..2 * BOUND).for_each(|_| site.learn(false));
-        assert!((1..64).all(|_| site.verdict() != Verdict::Device));
+        assert!((1..64).all(|_| site.verdict(true) != Verdict::Device));
+    }
+
+    #[test]
+    fn a_site_with_absent_pages_goes_to_the_cpu_and_comes_back_when_they_are_present() {
+        let sites = sites();
+        let site = sites.site(7, new).unwrap();
+        (0..BOUND).for_each(|_| site.learn(true));
+        // Fewer than a tenth of the calls stop.
+        (0..1000).for_each(|call| site.count_device(1, 0, call % 12 == 0));
+        assert!((0..RESAMPLE).all(|_| site.verdict(true) != Verdict::Absent));
+        // All of them.
+        (0..10).for_each(|_| site.count_device(0, 1, true));
+        let by_device = |site: Site| (0..640).filter(|_| site.verdict(true) == Verdict::Device).count();
+        assert_eq!(by_device(site), 10);
+        // None of them.
+        (0..3).for_each(|_| site.count_device(1, 0, false));
+        assert!(by_device(site) > 600);
+        // Every fifth: most of its calls stay with the CPU.
+        let mut by_device = 0;
+        for _ in 0..10_000 {
+            if site.verdict(true) == Verdict::Device {
+                by_device += 1;
+                site.count_device(1, 0, by_device % 5 == 0);
+            }
+        }
+        assert!(by_device < 5000, "{by_device}");
     }
 
     #[test]
     fn more_sites_than_slots_are_unknown_and_known_ones_stay() {
-        let sites = Box::new(Sites::new());
-        let known: Vec<usize> =
-            (1..=4 * SITES).map(|at| at * 16).filter(|at| sites.site(*at, || Known::Nothing).is_some()).collect();
+        let sites = sites();
+        let known: Vec<usize> = (1..=4 * SITES).map(|at| at * 16).filter(|at| sites.site(*at, new).is_some()).collect();
         assert!(known.len() <= SITES && known.len() > SITES * 9 / 10, "{}", known.len());
-        let again = known.iter().all(|at| {
-            sites.site(*at, || Known::Nothing).is_some_and(|site| site.address.load(Ordering::Relaxed) == *at)
-        });
-        assert!(again);
+        let is_there = |at: &usize| {
+            sites.site(*at, new).is_some_and(|site| site.0.address().load(Ordering::Relaxed) == *at as u64)
+        };
+        assert!(known.iter().all(is_there));
     }
 
     #[test]
     fn one_address_has_one_site_for_all_threads() {
-        let sites: &'static Sites = Box::leak(Box::new(Sites::new()));
+        let sites = sites();
         let threads: Vec<_> = (0..4)
             .map(|_| {
-                std::thread::spawn(|| {
+                std::thread::spawn(move || {
                     (1..1000).for_each(|at| {
-                        sites.site(at * 16, || Known::Nothing).unwrap().verdict();
+                        sites.site(at * 16, new).unwrap().verdict(true);
                     });
                 })
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let calls = |at: usize| sites.site(at * 16, || Known::Nothing).unwrap().calls.load(Ordering::Relaxed);
+        let calls = |at: usize| sites.site(at * 16, new).unwrap().0.calls().load(Ordering::Relaxed);
         assert!((1..1000).all(|at| calls(at) == 4));
     }
 }

@@ -27,6 +27,7 @@ extern "C" fn begin() {
             gate.set_original(found);
         }
     }
+    record::strings::find_originals();
     // SAFETY: before main, when no code changes the environment.
     if let Some(value) = unsafe { variable(RECORD_VARIABLE) } {
         if let Err(why) = record::begin(value) {

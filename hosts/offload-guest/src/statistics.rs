@@ -3,6 +3,7 @@
 //! Then all calls come to [`calls`](crate::calls), the short ones too. This library's own calls do not count.
 
 use crate::counters::shared_words;
+use crate::modules;
 use crate::thread::cpu_ticks;
 use std::io;
 use std::ops::Range;
@@ -32,9 +33,8 @@ impl ProcessStatistics {
         let words = shared_words(folder, "statistics", WORDS)?;
         let program = std::fs::read("/proc/self/comm")?;
         let words = Statistics::begin(words, program.trim_ascii_end(), ticks(), now_ns());
-        let maps = std::fs::read_to_string("/proc/self/maps")?;
         let inside: fn(Option<&Path>) -> io::Result<ProcessStatistics> = ProcessStatistics::begin;
-        let own = object_around(&maps, inside as usize);
+        let own = modules::with_module_of(inside as usize, |module| module.addresses.clone());
         let (Some(words), Some(own)) = (words, own) else {
             return Err(io::Error::other("this library is not in the list of mappings"));
         };
@@ -97,38 +97,4 @@ fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
     seconds * 1_000_000_000 + nanoseconds
-}
-
-/// Returns the addresses of the loaded object that contains an address: all mappings of its file.
-fn object_around(maps: &str, address: usize) -> Option<Range<usize>> {
-    let mappings = || {
-        maps.lines().filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let (start, end) = words.next()?.split_once('-')?;
-            let [start, end] = [start, end].map(|digits| usize::from_str_radix(digits, 16).ok());
-            // After the addresses: permissions, offset, device, inode, path.
-            Some((start?..end?, words.nth(3)?))
-        })
-    };
-    let (_, file) = mappings().find(|(range, _)| range.contains(&address))?;
-    let mut of_file = mappings().filter(|(_, other)| *other == file).map(|(range, _)| range);
-    let first = of_file.next()?;
-    Some(first.start..of_file.next_back().map_or(first.end, |last| last.end))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_object_reaches_from_its_first_mapping_to_its_last() {
-        let maps = "1000-2000 r--p 00000000 08:01 10 /lib/a.so\n\
-                    2000-3000 r--p 00000000 08:01 11 /lib/b.so\n\
-                    3000-5000 r-xp 00001000 08:01 11 /lib/b.so\n\
-                    5000-6000 rw-p 00003000 08:01 11 /lib/b.so (deleted)\n\
-                    6000-7000 rw-p 00000000 00:00 0\n";
-        assert_eq!(object_around(maps, 0x3fff), Some(0x2000..0x6000));
-        assert_eq!(object_around(maps, 0x1000), Some(0x1000..0x2000));
-        assert_eq!(object_around(maps, 0x7000), None);
-    }
 }

@@ -30,6 +30,8 @@ metrics! {
         pub hot: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: data in the cache"] => CALLS,
         /// Calls that the CPU executed and timed, to learn whether their data was in the cache.
         pub timed: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: timed"] => CALLS,
+        /// Calls that stayed with the CPU because the device would have stopped at absent pages.
+        pub absent: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: pages absent"] => CALLS,
         /// Calls that the CPU executed because a long call was under way in the same thread.
         pub nested: u64 = counter "telpher_offload_calls_total" by outcome ["cpu: inside another call"] => CALLS,
         /// Calls that the CPU executed because the user has switched the process to the CPU.

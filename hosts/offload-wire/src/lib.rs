@@ -7,7 +7,8 @@
 //! record     the same, to record them
 //! verdicts   a file that says which call sites are offloaded
 //! counters   what it counts, in a file that other processes read
-//! statistics its calls by size, in another file, if the user asks for them
+//! sites      what it learns about its call sites, in another file
+//! statistics its calls by size, in a third one, if the user asks for them
 //! ```
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod counters;
 #[cfg(not(loom))]
 pub mod record;
 pub mod settings;
+pub mod sites;
 pub mod statistics;
 pub mod verdicts;
 
@@ -25,4 +27,4 @@ pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves};
 pub use settings::{Functions, Settings, SettingsError, VARIABLE, WaitMethod};
 
 /// The version of the settings; it changes with every change. Settings of another version are refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;

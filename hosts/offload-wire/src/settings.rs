@@ -1,7 +1,7 @@
 //! The settings that a process reads from its environment, and their text.
 //!
 //! ```text
-//! version=2,device=hw:wq0.0+hw:wq2.0,threshold=16384,functions=memcpy+memmove,…
+//! version=3,device=hw:wq0.0+hw:wq2.0,threshold=16384,functions=memcpy+memmove,…
 //! ```
 //!
 //! The text has no blanks, quotes, dollar or per cent signs. So it needs no quoting in a shell, in systemd's
@@ -82,6 +82,8 @@ pub struct Settings {
     pub functions: Functions,
     /// Whether copies between overlapping ranges may go to the device.
     pub overlapping: bool,
+    /// Whether a call goes to a device of the NUMA node of its CPU; otherwise the queues of all nodes take turns.
+    pub nearest: bool,
     /// Whether the device writes its results into the cache; otherwise into memory.
     pub results_in_cache: bool,
     /// How a thread waits; without it, as the mover's default.
@@ -112,6 +114,7 @@ impl Settings {
             // A program rarely compares long ranges, and most long fills are the first touch of fresh pages.
             functions: Functions { memcpy: true, memmove: true, ..Functions::NONE },
             overlapping: true,
+            nearest: true,
             results_in_cache: true,
             wait: None,
             learns: true,
@@ -126,23 +129,23 @@ impl Settings {
     #[must_use]
     pub fn to_value(&self) -> String {
         let list = |words: &[String]| words.iter().map(|word| escaped(word.as_ref())).collect::<Vec<_>>().join("+");
-        let flag = |set: bool| if set { "1" } else { "0" }.to_owned();
         let mut settings = vec![
             ("version", self.version.to_string()),
             ("device", list(&self.devices)),
             ("threshold", self.threshold.to_string()),
             ("functions", self.functions.names().join("+")),
-            ("overlapping", flag(self.overlapping)),
-            ("cache", flag(self.results_in_cache)),
-            ("learn", flag(self.learns)),
-            ("statistics", flag(self.statistics)),
-            ("follow", flag(self.follow)),
+            ("overlapping", write_flag(self.overlapping)),
+            ("nearest", write_flag(self.nearest)),
+            ("cache", write_flag(self.results_in_cache)),
+            ("learn", write_flag(self.learns)),
+            ("statistics", write_flag(self.statistics)),
+            ("follow", write_flag(self.follow)),
         ];
         settings.extend((!self.deny.is_empty()).then(|| ("deny", list(&self.deny))));
         settings.extend(self.verdicts.as_ref().map(|path| ("verdicts", escaped(path.as_os_str()))));
         settings.extend(self.wait.map(|wait| ("wait", wait.to_word())));
         settings.extend(self.folder.as_ref().map(|folder| ("folder", escaped(folder.as_os_str()))));
-        settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+        write_words(&settings)
     }
 
     /// Reads the variable's value.
@@ -150,13 +153,7 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`]: not valid settings, or of another version.
     pub fn from_value(value: &str) -> Result<Settings, SettingsError> {
-        let mut words = value.split(',');
-        let version = words.next().and_then(|word| word.strip_prefix("version="));
-        let version = version.and_then(|version| version.parse().ok());
-        match version.ok_or_else(|| SettingsError::Words(VARIABLE, "it does not begin with version=".into()))? {
-            VERSION => {}
-            version => return Err(SettingsError::Version(VARIABLE, version)),
-        }
+        let words = read_version(VARIABLE, value)?;
         let mut settings = Settings { devices: Vec::new(), ..Settings::new("") };
         for word in words {
             settings.set(word).ok_or_else(|| SettingsError::Words(VARIABLE, word.into()))?;
@@ -169,11 +166,6 @@ impl Settings {
 
     /// Applies one setting of the text; `None` if it is invalid.
     fn set(&mut self, word: &str) -> Option<()> {
-        let flag = |text: &str| match text {
-            "0" => Some(false),
-            "1" => Some(true),
-            _ => None,
-        };
         let names = |value: &str| -> Option<Vec<String>> {
             value.split('+').map(|name| unescaped(name)?.into_string().ok()).collect()
         };
@@ -189,11 +181,12 @@ impl Settings {
                     return None;
                 }
             }
-            "overlapping" => self.overlapping = flag(value)?,
-            "cache" => self.results_in_cache = flag(value)?,
-            "learn" => self.learns = flag(value)?,
-            "statistics" => self.statistics = flag(value)?,
-            "follow" => self.follow = flag(value)?,
+            "overlapping" => self.overlapping = read_flag(value)?,
+            "nearest" => self.nearest = read_flag(value)?,
+            "cache" => self.results_in_cache = read_flag(value)?,
+            "learn" => self.learns = read_flag(value)?,
+            "statistics" => self.statistics = read_flag(value)?,
+            "follow" => self.follow = read_flag(value)?,
             "wait" => self.wait = Some(WaitMethod::from_word(value)?),
             "verdicts" => self.verdicts = Some(unescaped(value)?.into()),
             "folder" => self.folder = Some(unescaped(value)?.into()),
@@ -225,8 +218,42 @@ impl WaitMethod {
     }
 }
 
+/// Joins settings to the text of a variable.
+pub(crate) fn write_words(settings: &[(&str, String)]) -> String {
+    settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+}
+
+/// Checks the version of a variable's value. Returns the other settings.
+///
+/// # Errors
+/// If it is another version, or none.
+pub(crate) fn read_version<'a>(
+    variable: &'static str,
+    value: &'a str,
+) -> Result<impl Iterator<Item = &'a str>, SettingsError> {
+    let mut words = value.split(',');
+    let version = words.next().and_then(|word| word.strip_prefix("version="));
+    let version = version.and_then(|version| version.parse().ok());
+    match version.ok_or_else(|| SettingsError::Words(variable, "it does not begin with version=".into()))? {
+        VERSION => Ok(words),
+        version => Err(SettingsError::Version(variable, version)),
+    }
+}
+
+pub(crate) fn write_flag(flag: bool) -> String {
+    if flag { "1" } else { "0" }.to_owned()
+}
+
+pub(crate) fn read_flag(text: &str) -> Option<bool> {
+    match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
 /// Returns a text in the characters that need no quoting.
-fn escaped(text: &OsStr) -> String {
+pub(crate) fn escaped(text: &OsStr) -> String {
     let mut out = String::new();
     for byte in text.as_bytes() {
         match byte {
@@ -238,7 +265,7 @@ fn escaped(text: &OsStr) -> String {
 }
 
 /// Reverses [`escaped`]; `None` if the text is damaged.
-fn unescaped(text: &str) -> Option<OsString> {
+pub(crate) fn unescaped(text: &str) -> Option<OsString> {
     let mut parts = text.split('@');
     let mut bytes = parts.next()?.as_bytes().to_vec();
     for part in parts {
@@ -286,6 +313,7 @@ mod tests {
             threshold: u64::MAX,
             functions: Functions { memset: true, memcmp: true, ..Functions::NONE },
             overlapping: false,
+            nearest: false,
             results_in_cache: false,
             wait: Some(WaitMethod::Monitor(Duration::from_nanos(1234))),
             learns: false,

@@ -192,12 +192,17 @@ fn cpu_size_fraction(value: &str, _: &mut Reading<'_>) -> Option<String> {
     }
 }
 
-fn is_numa_aware(value: &str, _: &mut Reading<'_>) -> Option<String> {
-    match value {
-        "0" => None,
-        "1" | "2" => Some("has no counterpart: calls use all queues in turn".into()),
-        _ => Some("is not 0, 1 or 2 and has no effect (DTO reads it as 0 or as another of the three)".into()),
-    }
+fn is_numa_aware(value: &str, reading: &mut Reading<'_>) -> Option<String> {
+    let (nearest, remark) = match value {
+        "0" => (false, None),
+        "1" => {
+            (true, Some("is read as 2, the node of the CPU (DTO asks for the buffer's by a system call in each call)"))
+        }
+        "2" => (true, None),
+        _ => return Some("is not 0, 1 or 2 and has no effect (DTO reads it as 0 or as another of the three)".into()),
+    };
+    reading.settings.nearest = nearest;
+    remark.map(Into::into)
 }
 
 fn wq_list(value: &str, reading: &mut Reading<'_>) -> Option<String> {
@@ -329,8 +334,7 @@ mod tests {
         for (name, harmless, remarked) in [
             ("DTO_CPU_SIZE_FRACTION", "0.00", "0.33"),
             ("DTO_CPU_SIZE_FRACTION", "0", "1.5"),
-            ("DTO_IS_NUMA_AWARE", "0", "2"),
-            ("DTO_IS_NUMA_AWARE", "0", "buffer"),
+            ("DTO_IS_NUMA_AWARE", "2", "buffer"),
             ("DTO_LOG_LEVEL", "0", "2"),
         ] {
             check(name, harmless, |_| {}, None);
@@ -342,6 +346,15 @@ mod tests {
         assert_eq!((settings.threshold, remarks), (9, vec!["DTO_MIN_BYTE is no variable of DTO".to_owned()]));
         assert_eq!(settings.functions, Functions { memcpy: true, memmove: true, ..Functions::NONE });
     }
+
+    #[test]
+    fn the_node_is_that_of_the_cpu_and_never_of_the_buffer() {
+        check("DTO_IS_NUMA_AWARE", "0", |settings| settings.nearest = false, None);
+        check("DTO_IS_NUMA_AWARE", "1", |settings| settings.nearest = true, Some("the node of the CPU"));
+        check("DTO_IS_NUMA_AWARE", "2", |settings| settings.nearest = true, None);
+        check("DTO_IS_NUMA_AWARE", "-1", |_| {}, Some("has no effect"));
+    }
+
     #[test]
     fn statistics_go_to_the_log_file() {
         let mut settings = Settings::new("all");

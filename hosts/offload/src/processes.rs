@@ -1,5 +1,7 @@
-//! What the processes of a run have counted: totals, and their calls by size if the user asks for them.
+//! What the processes of a run have counted: totals, their call sites, and their calls by size if the user asks for
+//! them.
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -8,9 +10,10 @@ use std::time::Duration;
 use telpher_launch::{RunDirectory, RunKind};
 use telpher_metrics::{Record as _, RegionReader};
 use telpher_offload_wire::counters::{Counters, switch_word};
+use telpher_offload_wire::sites::SiteSnapshot;
 use telpher_offload_wire::statistics::StatisticsSnapshot;
 
-/// The most bytes of a process' file that are read. Source: chosen; the files have 131 KiB at most.
+/// The most bytes of a process' file that are read. Source: chosen; the files have 529 KiB at most.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// What one process has counted.
@@ -22,6 +25,8 @@ pub struct Process {
     pub counters: Counters,
     /// Whether its calls may go to the device; false after `switch`.
     pub is_on: bool,
+    /// Its call sites, those with most bytes first. A process that has executed another program has sites of both.
+    pub sites: Vec<SiteSnapshot>,
 }
 
 /// The calls of one process by their size.
@@ -53,6 +58,13 @@ pub fn processes(folder: &Path) -> io::Result<Vec<Process>> {
             }
             _ => processes.push(process),
         }
+    }
+    let mut sites = files(folder, "sites")?;
+    for process in &mut processes {
+        let of_process = sites.extract_if(.., |(pid, _)| *pid == process.pid);
+        let found = of_process.filter_map(|(_, path)| words(&path));
+        process.sites = found.flat_map(|words| SiteSnapshot::read(&words)).collect();
+        process.sites.sort_by_key(|site| Reverse(site.device_bytes + site.cpu_bytes));
     }
     Ok(processes)
 }
@@ -119,7 +131,8 @@ fn read(pid: u32, path: &Path) -> Option<Process> {
     let is_on = words.get(switch_word())?.load(Ordering::Relaxed) == 0;
     let found = RegionReader::open(&words).ok()?.snapshot();
     let mut values = found.sets.first()?.values.iter();
-    Some(Process { pid, counters: Counters::build(&mut || values.next().copied().unwrap_or_default()), is_on })
+    let counters = Counters::build(&mut || values.next().copied().unwrap_or_default());
+    Some(Process { pid, counters, is_on, sites: Vec::new() })
 }
 
 /// Reads the statistics in a file.

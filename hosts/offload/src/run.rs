@@ -3,6 +3,7 @@
 use crate::processes::{Process, ProcessStatistics, processes, statistics};
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, open};
 use telpher_launch::{LaunchError, PreloadedProgram, RunDirectory, RunKind, UserDirectory, libraries};
@@ -27,6 +28,18 @@ pub enum OffloadError {
     /// The counters of the processes cannot be read.
     #[error("cannot read what the processes of this run have counted")]
     Counters(#[source] io::Error),
+    /// No library can be preloaded into the program.
+    #[error(
+        "the copies of {} cannot be seen, because it {why}: offload needs a dynamically linked program, and Go copies \
+         with functions of its own",
+        program.display()
+    )]
+    Unseen {
+        /// The program.
+        program: PathBuf,
+        /// The reason, as a verb phrase.
+        why: &'static str,
+    },
     /// The program cannot be run.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -37,6 +50,7 @@ impl OffloadError {
     pub fn exit_code(&self) -> u8 {
         match self {
             OffloadError::Launch(error) => error.exit_code(),
+            OffloadError::Unseen { .. } => 126,
             _ => 125,
         }
     }
@@ -81,9 +95,13 @@ pub fn run(run: &RunOptions, remark: impl FnOnce(&str)) -> Result<Finished, Offl
         args: rest.to_vec(),
         image: libraries::OFFLOAD,
         variable: (VARIABLE, settings.to_value().into()),
+        go_notice: Some("Go copies with functions of its own, which stay with the CPU; only its C code is offloaded"),
         grace: run.grace,
     };
-    let code = preloaded.run(&user)?;
+    let code = preloaded.run(&user).map_err(|error| match error {
+        LaunchError::Unpreloadable { program, why } => OffloadError::Unseen { program, why },
+        error => error.into(),
+    })?;
     let counted = || Ok((processes(folder.path())?, statistics(folder.path())?));
     let (processes, statistics) = counted().map_err(OffloadError::Counters)?;
     Ok(Finished { code, processes, statistics })

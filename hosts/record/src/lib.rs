@@ -17,4 +17,4 @@ mod symbols;
 
 pub use files::{FileError, count, merge, read};
 pub use run::{RecordError, RunOptions, run};
-pub use symbols::{file_name, site_names};
+pub use symbols::{SiteNames, file_name, site_names};

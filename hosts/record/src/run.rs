@@ -25,9 +25,6 @@ pub enum RecordError {
         /// The system's error.
         source: io::Error,
     },
-    /// The settings of the program are text.
-    #[error("the path {} is not UTF-8: name another folder with --folder", .0.display())]
-    NotText(PathBuf),
     /// The program cannot be run.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -64,9 +61,6 @@ pub struct RunOptions {
 pub fn run(run: &RunOptions) -> Result<u8, RecordError> {
     let user = UserDirectory::open()?;
     let folder = create_folder(&run.folder)?;
-    if folder.to_str().is_none() {
-        return Err(RecordError::NotText(folder));
-    }
     let Calibration { curves, tsc_hz, timer_ticks } = Calibration::measure();
     let settings =
         RecordSettings { follow: run.follow, ..RecordSettings::new(folder, machine(tsc_hz), timer_ticks, curves) };
@@ -76,6 +70,7 @@ pub fn run(run: &RunOptions) -> Result<u8, RecordError> {
         args: rest.to_vec(),
         image: libraries::OFFLOAD,
         variable: (RECORD_VARIABLE, settings.to_value().into()),
+        go_notice: Some("Go copies with functions of its own, which are not recorded; only calls of its C code are"),
         grace: run.grace,
     };
     Ok(preloaded.run(&user)?)

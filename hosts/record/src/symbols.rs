@@ -1,7 +1,7 @@
 //! Names of call sites: functions in the symbol tables of the files that the process had mapped.
 
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
@@ -14,22 +14,40 @@ const MOST_FILES: usize = 1024;
 /// The first bytes of an ELF file.
 const MAGIC: [u8; 4] = *b"\x7fELF";
 
-/// Returns a name for each site: `function+0x1c`, or `file+0x1234` where no symbol is known.
-///
-/// The symbols are those of the files as they are now. A file with another build-id is not used.
+/// Names call sites. It keeps the symbols of each file that it has read.
+#[derive(Debug, Default)]
+pub struct SiteNames {
+    /// The symbols by file; `None` for one without.
+    tables: BTreeMap<Module, Option<Symbols>>,
+}
+
+impl SiteNames {
+    /// Returns a name for a site: `function+0x1c`, or `file+0x1234` where no symbol is known. `offset` is the return
+    /// address, relative to the first address at which the module is mapped.
+    ///
+    /// The symbols are those of the file as it is now. A file with another build-id is not used.
+    pub fn name(&mut self, module: &Module, offset: u64) -> String {
+        let symbols = match self.tables.get(module) {
+            Some(known) => known.as_ref(),
+            None if self.tables.len() < MOST_FILES => {
+                self.tables.entry(module.clone()).or_insert_with(|| Symbols::read(module)).as_ref()
+            }
+            None => None,
+        };
+        let found = symbols.and_then(|symbols| symbols.name(offset));
+        found.unwrap_or_else(|| format!("{}+{offset:#x}", file_name(&module.path)))
+    }
+}
+
+/// Returns a name for each site of a recording, as [`SiteNames`] does.
 #[must_use]
 pub fn site_names(recording: &Recording) -> Vec<String> {
-    // Several modules may name one file.
-    let files: BTreeSet<&Module> = recording.modules.iter().take(MOST_FILES).collect();
-    let tables: BTreeMap<&Module, Symbols> =
-        files.into_iter().filter_map(|module| Some((module, Symbols::read(module)?))).collect();
-    let name = |site: &Site| {
-        let Some(at) = site.module else { return format!("{:#x}", site.offset) };
-        let module = &recording.modules[at];
-        let found = tables.get(module).and_then(|symbols| symbols.name(site.offset));
-        found.unwrap_or_else(|| format!("{}+{:#x}", file_name(&module.path), site.offset))
+    let mut names = SiteNames::default();
+    let mut name = |site: &Site| match site.module {
+        Some(at) => names.name(&recording.modules[at], site.offset),
+        None => format!("{:#x}", site.offset),
     };
-    recording.sites.iter().map(name).collect()
+    recording.sites.iter().map(&mut name).collect()
 }
 
 /// Returns the name of a module's file, without its folders.
@@ -39,6 +57,7 @@ pub fn file_name(path: &str) -> &str {
 }
 
 /// The functions of a file.
+#[derive(Debug)]
 struct Symbols {
     /// Name and length by address.
     functions: BTreeMap<u64, (String, u64)>,

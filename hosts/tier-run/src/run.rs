@@ -105,6 +105,8 @@ pub fn run(run: &RunOptions) -> Result<(u8, Vec<State>), TierError> {
         args: rest.to_vec(),
         image: libraries::TIER,
         variable: (VARIABLE, settings.to_value().into()),
+        // The library does not see Go's own system calls, so its memory cannot be managed.
+        go_notice: None,
         grace: run.grace,
     };
     let code = preloaded.run(&user)?;

@@ -30,8 +30,52 @@ pub struct CopyProfile {
     pub recording_share: Option<f64>,
     /// The sites, by bytes.
     pub sites: Vec<NamedSite>,
+    /// Calls that copy strings inside the C library; `None` if there were none.
+    pub not_offloadable: Option<StringCopies>,
     /// What is missing.
     pub not_recorded: NotRecorded,
+}
+
+/// Calls of strcpy, strncpy, stpcpy and strdup. A device cannot execute them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct StringCopies {
+    /// All calls.
+    pub calls: u64,
+    /// The bytes that they wrote.
+    pub bytes: u64,
+    /// Those calls that wrote 2 KiB or more.
+    pub long_calls: u64,
+    /// The bytes of these.
+    pub long_bytes: u64,
+}
+
+/// Calls of this many bytes have a site, and may be worth a device. Source: `telpher_recording`'s default.
+const LONG_STRING: u64 = 2 << 10;
+
+impl StringCopies {
+    fn of(recording: &Recording) -> Option<StringCopies> {
+        let mut all = StringCopies::default();
+        for row in recording.sizes.iter().filter(|row| row.operation == Operation::StringCopy) {
+            all.calls = all.calls.saturating_add(row.calls);
+            all.bytes = all.bytes.saturating_add(row.bytes);
+            if row.from >= LONG_STRING {
+                all.long_calls = all.long_calls.saturating_add(row.calls);
+                all.long_bytes = all.long_bytes.saturating_add(row.bytes);
+            }
+        }
+        (all.calls > 0).then_some(all)
+    }
+
+    /// Returns what the figures mean, as a sentence.
+    fn remark(self) -> String {
+        let [bytes, long_bytes] = [self.bytes, self.long_bytes].map(units::size);
+        format!(
+            "Not offloadable here: strcpy, strncpy, stpcpy and strdup wrote {bytes} in {} calls, {long_bytes} of it in \
+             {} calls of 2 KiB and more. The C library copies inside these functions, where a device cannot replace \
+             it.",
+            self.calls, self.long_calls
+        )
+    }
 }
 
 /// A process with the sums of its calls.
@@ -99,6 +143,7 @@ impl CopyProfile {
             recording_share: share(recording_ns),
             summary,
             sites,
+            not_offloadable: StringCopies::of(recording),
             not_recorded: recording.not_recorded,
         }
     }
@@ -152,6 +197,7 @@ impl CopyProfile {
         if summary.most_in_flight > 1 {
             remarks.push(format!("At most {} calls of 16 KiB and more ran at once.", summary.most_in_flight));
         }
+        remarks.extend(self.not_offloadable.map(StringCopies::remark));
         remarks.extend(missing(&self.not_recorded));
         remarks
     }
@@ -421,6 +467,7 @@ mod tests {
         let thread = writer.thread(1);
         for site in 0..sites {
             let _ = thread.count(Operation::Memset, 7 * site);
+            let _ = thread.count(Operation::StringCopy, if site == 0 { 5000 } else { 10 });
             let call = Call {
                 operation: Operation::Memmove,
                 destination: 0x10_0000,
@@ -458,6 +505,15 @@ mod tests {
         }
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains('\x1b'), "control characters of the program are not printed");
+    }
+
+    #[test]
+    fn copies_of_strings_are_shown_as_not_offloadable() {
+        let profile = profile(3);
+        let expected = StringCopies { calls: 3, bytes: 5020, long_calls: 1, long_bytes: 5000 };
+        assert_eq!(profile.not_offloadable, Some(expected));
+        assert!(text(&profile).contains("Not offloadable here: strcpy"), "{}", text(&profile));
+        assert_eq!(super::CopyProfile::new(&recording(0), Vec::new()).not_offloadable, None);
     }
 
     #[test]

@@ -34,6 +34,13 @@ pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
+/// Returns a text without control characters, of which at most the last `most` characters are kept, behind an ellipsis.
+pub(crate) fn last_characters(text: &str, most: usize) -> String {
+    let text = printable(text);
+    let len = text.chars().count();
+    if len <= most { text } else { std::iter::once('…').chain(text.chars().skip(len - most + 1)).collect() }
+}
+
 /// Formats a paragraph with a hanging indent: its first line begins with a name.
 pub fn hanging(name: &str, column: usize, text: &str) -> String {
     let lines = wrapped(text, WIDTH.saturating_sub(column)).into_iter().enumerate();

@@ -33,6 +33,8 @@ Examples:
   telpher offload --function copy,memset -- PROGRAM
   telpher offload --stats dto -o calls.txt -- PROGRAM
   telpher offload -f json -o offload.json -- PROGRAM
+  telpher offload --learned learned.txt -- PROGRAM  keeps what it learns
+  telpher offload --verdicts learned.txt -- PROGRAM uses it from the first call on
   telpher offload --print-env --device all          for systemd and containers
   telpher offload top                               what runs now
   telpher offload off 4711                          the CPU executes its calls"
@@ -59,10 +61,14 @@ pub(crate) struct Offload {
     /// Offload every call from the threshold on, whether its data is in the caches or not.
     #[arg(long, help_heading = "Calls")]
     pub(crate) always: bool,
-    /// File that says for call sites whether the device or the CPU executes their calls, written by `telpher record
-    /// predict --verdicts`. Other sites are as without it.
+    /// File that says for call sites whether the device or the CPU executes their calls, written by `--learned` or by
+    /// `telpher record predict --verdicts`. Other sites are as without it.
     #[arg(long, help_heading = "Calls", value_name = "FILE")]
     pub(crate) verdicts: Option<PathBuf>,
+    /// Write to this file, at the end, what the processes have learned about their call sites, for --verdicts of the
+    /// next run.
+    #[arg(long, help_heading = "Calls", value_name = "FILE", conflicts_with = "print_env")]
+    pub(crate) learned: Option<PathBuf>,
     /// Programs and libraries whose calls stay with the CPU, such as libfoo,my-driver; may be repeated.
     #[arg(long, help_heading = "Calls", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) deny: Vec<String>,
@@ -72,6 +78,9 @@ pub(crate) struct Offload {
     /// Statistics at the end: a summary, or the table of Intel's DTO, which counts every call [default: summary].
     #[arg(long, help_heading = "Output", value_enum)]
     pub(crate) stats: Option<StatsArg>,
+    /// Show the call sites in the summary, too; as CSV, show them instead of the processes.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) sites: bool,
     /// Print the variables with which a program is offloaded wherever it is started, and run nothing.
     #[arg(long, help_heading = "Program", conflicts_with = "program")]
     pub(crate) print_env: bool,
@@ -105,7 +114,9 @@ pub(crate) struct OffloadPid {
 /// Show the processes under `telpher offload`.
 ///
 /// For every process: its long calls and their bytes by device and CPU, page faults of the device, refusals of full
-/// queues, and whether it is switched to the CPU. Shows this user's processes, and updates every second until Ctrl-C.
+/// queues, and whether it is switched to the CPU. For every call site, as `telpher record show` names it: its calls,
+/// their bytes, and what executes them (CSV has no sites). A process has at most 4096 sites; the calls of further ones
+/// stay with the CPU. Shows this user's processes, and updates every second until Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

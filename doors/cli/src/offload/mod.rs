@@ -8,15 +8,16 @@ mod top;
 pub(crate) use telpher_offload::switch;
 pub(crate) use top::{TopError, top};
 
-use crate::args::program::WriteError;
+use crate::args::program::{WriteError, check_writable, write};
 use crate::args::{Format, Offload, StatsArg};
 use crate::log;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use telpher_offload::{Finished, OffloadError, RunOptions};
+use telpher_offload::{Finished, OffloadError, Process, RunOptions};
 use telpher_offload_wire::Settings;
 use telpher_offload_wire::verdicts::{self, VerdictsError};
+use telpher_record::SiteNames;
 use telpher_report::deliver::{DeliverError, write_result};
 use telpher_report::offload::{self as report, OffloadedProcess};
 
@@ -27,9 +28,9 @@ pub(crate) enum RunError {
     /// The program cannot be run.
     #[error(transparent)]
     Run(#[from] OffloadError),
-    /// The summary cannot be written.
+    /// The summary, or the file of `--learned`, cannot be written.
     #[error(transparent)]
-    Summary(#[from] WriteError),
+    Write(#[from] WriteError),
     /// The variables cannot be printed.
     #[error(transparent)]
     Variables(#[from] DeliverError),
@@ -81,6 +82,7 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
     }
     let (settings, log_file) = settings::settings(args, say);
     settings.verdicts.as_deref().map_or(Ok(()), check_verdicts)?;
+    args.learned.as_deref().map_or(Ok(()), check_writable)?;
     if args.print_env {
         return print_variables(args, settings);
     }
@@ -91,10 +93,25 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
     if as_dto {
         statistics::deliver(&statistics, &args.run, log_file.as_deref())?;
     } else {
-        let processes: Vec<OffloadedProcess> = processes.iter().map(process::row).collect();
-        args.run.summarise(&processes, || report::text(&processes), || report::csv(&processes))?;
+        summarise(args, &processes)?;
+    }
+    if let Some(path) = &args.learned {
+        write(path, &verdicts::write(&telpher_offload::learned(&processes)))?;
     }
     Ok(ExitCode::from(code))
+}
+
+/// Prints what the processes have counted, or writes it where the options say.
+fn summarise(args: &Offload, processes: &[Process]) -> Result<(), WriteError> {
+    let mut names = SiteNames::default();
+    let processes: Vec<OffloadedProcess> = processes.iter().map(|process| process::row(process, &mut names)).collect();
+    let text = || {
+        let sites = if args.sites { report::sites_text(&processes) } else { String::new() };
+        let separator = if sites.is_empty() { "" } else { "\n" };
+        report::text(&processes) + separator + &sites
+    };
+    let csv = || if args.sites { report::sites_csv(&processes) } else { report::csv(&processes) };
+    args.run.summarise(&processes, text, csv)
 }
 
 /// Checks before the program runs that a file has verdicts.

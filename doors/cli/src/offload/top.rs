@@ -5,6 +5,7 @@ use crate::args::OffloadTop;
 use crate::live;
 use std::collections::HashMap;
 use std::time::Instant;
+use telpher_record::SiteNames;
 use telpher_report::deliver::DeliverError;
 use telpher_report::offload::{RunningProcess, running_csv, running_text};
 
@@ -29,6 +30,7 @@ pub(crate) enum TopError {
 /// If there is nothing to show at the beginning, or standard output is closed.
 pub(crate) fn top(args: &OffloadTop) -> Result<(), TopError> {
     let mut before: HashMap<u32, (Instant, u64)> = HashMap::new();
+    let mut names = SiteNames::default();
     let read = || {
         let found = telpher_offload::running().into_iter().map(|(_, process)| process);
         let found = found.filter(|process| args.pid.is_empty() || args.pid.contains(&process.pid));
@@ -44,7 +46,7 @@ pub(crate) fn top(args: &OffloadTop) -> Result<(), TopError> {
                     command: name.trim_end().into(),
                     is_on: process.is_on,
                     device_bytes_per_second: rate,
-                    calls: row(&process),
+                    calls: row(&process, &mut names),
                 }
             })
             .collect();

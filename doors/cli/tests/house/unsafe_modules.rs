@@ -70,6 +70,7 @@ const FILES: &[&str] = &[
     "hosts/offload-guest/src/record/calls.rs",
     "hosts/offload-guest/src/record/file.rs",
     "hosts/offload-guest/src/record/process.rs",
+    "hosts/offload-guest/src/record/strings.rs",
     "hosts/offload-guest/src/refusal.rs",
     "hosts/offload-guest/src/scratch.rs",
     "hosts/offload-guest/src/start.rs",

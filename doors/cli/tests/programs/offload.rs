@@ -71,7 +71,8 @@ fn python_passes_its_own_tests() {
     if !tests.is_ok_and(|output| output.status.success()) {
         return skip(NAME, "Python's tests are not there (Debian package libpython3-testsuite)");
     }
-    let program = ["python3", "-m", "unittest", "-q", "test.test_memoryview", "test.test_mmap"];
+    let tests = ["test.test_bytes", "test.test_memoryview", "test.test_mmap"];
+    let program = [&["python3", "-m", "unittest", "-q"][..], &tests].concat();
     let (done, processes) = offload("offload_python", &ALWAYS, &program);
     assert_eq!(done.code(), 0, "{done}");
     assert!(sum(&processes, "device_calls") > 0, "{processes:?}");
@@ -453,6 +454,12 @@ fn a_running_process_is_switched_to_the_cpu_and_back() {
         (&row["is_on"], &row["device_calls"], &row["command"]),
         (&true.into(), &10.into(), &"offload_served".into())
     );
+    let site = &row["sites"][0];
+    assert_eq!(
+        (&site["calls"], &site["device_bytes"], &site["verdict"]),
+        (&10.into(), &1_000_000.into(), &"device: always".into())
+    );
+    assert!(site["site"].as_str().unwrap().starts_with("main+0x"), "{row}");
     for (word, is_on) in [("off", false), ("off", false), ("on", true)] {
         let done = on_processes(&runtime, &[word, &pid]);
         assert_eq!((done.code(), done.stdout.as_str(), done.stderr.as_str()), (0, "", ""), "{done}");
@@ -488,6 +495,10 @@ fn the_live_table_shows_the_chosen_processes_and_ends_with_them() {
         |pid: &str| line(pid).unwrap_or_else(|| panic!("{table}")).split_whitespace().take(4).collect::<Vec<_>>();
     assert_eq!(words(&first.pid), [&first.pid, "offload_served", "device", "3"]);
     assert_eq!(words(&second.pid)[3], "4");
+    // The call sites have a table of their own.
+    let sites = table.stdout.lines().skip_while(|line| !line.contains("call site"));
+    let site = sites.clone().find(|line| line.split_whitespace().next() == Some(&second.pid));
+    assert!(site.is_some_and(|line| line.contains("main+0x") && line.contains("device: always")), "{table}");
     let only = on_processes(&runtime, &["top", "--every", "0.05", "--count", "3", "--format", "csv", &second.pid]);
     let lines: Vec<&str> = only.stdout.lines().collect();
     assert!(lines.len() == 6 && lines[5].contains(&second.pid) && !only.stdout.contains(&first.pid), "{only}");

@@ -21,11 +21,30 @@ struct Server {
 impl Server {
     /// Starts a server. `arguments` gets the path of its socket, which is short: the kernel allows 107 bytes.
     fn start(name: &str, arguments: impl FnOnce(&Path) -> Vec<String>) -> Server {
+        let offload = |folder: &Path| {
+            let mut command = Command::new(TELPHER);
+            command.args(["offload", "--format", "json", "--output"]).arg(folder.join("offload.json")).args(ALWAYS);
+            command.arg("--");
+            command
+        };
+        Server::start_by(name, offload, arguments)
+    }
+
+    /// Starts a server without offload.
+    fn start_alone(name: &str, arguments: impl FnOnce(&Path) -> Vec<String>) -> Server {
+        Server::start_by(name, |_| Command::new("env"), arguments)
+    }
+
+    /// Starts a server by a command that executes its arguments. `launcher` gets the server's folder.
+    fn start_by(
+        name: &str,
+        launcher: impl FnOnce(&Path) -> Command,
+        arguments: impl FnOnce(&Path) -> Vec<String>,
+    ) -> Server {
         let folder = std::env::temp_dir().join(format!("telpher-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let mut command = Command::new(TELPHER);
-        command.args(["offload", "--format", "json", "--output"]).arg(folder.join("offload.json")).args(ALWAYS);
-        command.arg("--").args(arguments(&folder.join("socket"))).current_dir(&folder);
+        let mut command = launcher(&folder);
+        command.args(arguments(&folder.join("socket"))).current_dir(&folder);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Server { child, folder }
     }
@@ -41,13 +60,21 @@ impl Server {
         BufReader::new(stream.expect("a connection"))
     }
 
-    /// Waits for the end of the server, which was asked to end; returns the counters of its processes.
+    /// Waits for the end of the server, which was asked to end. Returns the counters of its processes; nothing without
+    /// offload.
     fn end(mut self) -> Vec<Value> {
         let status = self.child.wait().unwrap();
-        let counters = std::fs::read(self.folder.join("offload.json")).expect("counters");
+        let counters = std::fs::read(self.folder.join("offload.json")).unwrap_or_default();
         std::fs::remove_dir_all(&self.folder).unwrap();
         assert!(status.success(), "{status}");
-        serde_json::from_slice(&counters).expect("JSON")
+        serde_json::from_slice(&counters).unwrap_or_default()
+    }
+
+    /// Asks the server to end by SIGTERM, and waits for it.
+    fn terminate(self) -> Vec<Value> {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM)
+            .unwrap();
+        self.end()
     }
 }
 
@@ -223,4 +250,202 @@ fn git_and_gcc_write_the_same_files() {
     );
     let processes = same_output("offload_git_run", &["sh", "-c", &script]);
     assert!(processes.len() >= 5, "git and gcc start other programs: {processes:?}");
+}
+
+/// Words that no page repeats, and that compress well.
+fn page_of_words() -> Vec<u8> {
+    let mut random = Random::new(25);
+    let mut word = |_| format!("{:x} ", random.below(1 << 20)).into_bytes();
+    (0..700_000).flat_map(&mut word).collect()
+}
+
+/// Returns the arguments of nginx with a page, behind a socket, and writes its configuration.
+fn nginx(socket: &Path, page: &[u8]) -> Vec<String> {
+    let folder = socket.parent().unwrap();
+    std::fs::write(folder.join("page.txt"), page).unwrap();
+    let folder = folder.display();
+    // As root, nginx would change to a user that cannot read the folder.
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    let text = format!(
+        "{user} daemon off; error_log {folder}/log; pid {folder}/pid; worker_processes 1; events {{ }} http {{ \
+         access_log off; default_type text/plain; gzip on; gzip_comp_level 1; gzip_types text/plain; \
+         gzip_http_version 1.0; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; \
+         fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; \
+         server {{ listen unix:{}; root {folder}; }} }}",
+        socket.display()
+    );
+    let configuration = socket.with_file_name("nginx.conf");
+    std::fs::write(&configuration, text).unwrap();
+    ["nginx", "-e", &format!("{folder}/log"), "-c", &configuration.display().to_string()].map(String::from).to_vec()
+}
+
+/// Asks nginx for the page, compressed or not. Returns the body of its answer.
+fn answer_of_nginx(server: &mut Server, encoding: &str) -> Vec<u8> {
+    let mut stream = server.connect();
+    write!(stream.get_mut(), "GET /page.txt HTTP/1.0\r\nHost: x\r\nAccept-Encoding: {encoding}\r\n\r\n").unwrap();
+    let mut is_encoded = false;
+    loop {
+        match line(&mut stream).as_str() {
+            "" => break,
+            header => is_encoded |= header.eq_ignore_ascii_case("content-encoding: gzip"),
+        }
+    }
+    assert_eq!(is_encoded, encoding == "gzip");
+    let mut body = Vec::new();
+    stream.read_to_end(&mut body).unwrap();
+    body
+}
+
+#[test]
+fn nginx_compresses_a_page_to_the_same_bytes() {
+    const NAME: &str = "nginx_compresses_a_page_to_the_same_bytes";
+    if lacking(NAME, &[("nginx", "nginx-light")]) {
+        return;
+    }
+    let page = page_of_words();
+    let mut alone = Server::start_alone("nginx-alone", |socket| nginx(socket, &page));
+    let expected = answer_of_nginx(&mut alone, "gzip");
+    alone.terminate();
+    assert!(expected.len() < page.len() * 3 / 4, "{} bytes are not compressed", expected.len());
+    let mut server = Server::start("nginx-offload", |socket| nginx(socket, &page));
+    // The worker opens its device 100 ms after it was forked. Compressing so much takes longer.
+    for _ in 0..10 {
+        assert!(answer_of_nginx(&mut server, "gzip") == expected);
+        assert!(answer_of_nginx(&mut server, "identity") == page);
+    }
+    expect_offloaded(&server.terminate(), 5 << 20);
+}
+
+#[test]
+fn rsync_copies_a_folder_to_the_same_bytes() {
+    const NAME: &str = "rsync_copies_a_folder_to_the_same_bytes";
+    if lacking(NAME, &[("rsync", "rsync"), ("diff", "diffutils")]) {
+        return;
+    }
+    let folder = test_folder("offload_rsync");
+    let _ = std::fs::remove_dir_all(folder.join("from"));
+    std::fs::create_dir_all(folder.join("from/below")).unwrap();
+    let mut random = Random::new(26);
+    for (name, size) in [("empty", 0), ("short", 100), ("long", 3_000_001), ("below/longer", 8 << 20)] {
+        let mut content = vec![0; size];
+        random.fill(&mut content);
+        std::fs::write(folder.join("from").join(name), content).unwrap();
+    }
+    // The second time, it compares checksums and transfers what has changed.
+    let script = format!(
+        "set -e; cd {}; rm -rf to; rsync -a from/ to/; diff -r from to; echo x >> to/long; rsync -ac --no-whole-file \
+         from/ to/; diff -r from to; echo same",
+        folder.display()
+    );
+    expect_offloaded(&same_output("offload_rsync_run", &["sh", "-c", &script]), 5 << 20);
+}
+
+/// Node copies its buffers with memmove.
+#[test]
+fn node_has_the_same_buffers() {
+    const NAME: &str = "node_has_the_same_buffers";
+    if lacking(NAME, &[("node", "nodejs")]) {
+        return;
+    }
+    let script = "const bytes = Buffer.alloc(3 << 20); \
+        for (let at = 0; at < bytes.length; at++) bytes[at] = at * 31 >> 3; \
+        let copy = Buffer.alloc(3 << 20); for (let call = 0; call < 20; call++) { \
+        bytes.copy(copy, call, 0, bytes.length - call); \
+        copy = Buffer.concat([copy.subarray(7), copy.subarray(0, 7)]); } \
+        console.log(require('crypto').createHash('sha256').update(copy).digest('hex'));";
+    expect_offloaded(&same_output("offload_node", &["node", "-e", script]), 50 << 20);
+}
+
+/// The virtual machine copies arrays with code of its own, and much else with the C library.
+#[test]
+fn java_has_the_same_arrays() {
+    const NAME: &str = "java_has_the_same_arrays";
+    if lacking(NAME, &[("java", "openjdk-17-jdk-headless"), ("javac", "openjdk-17-jdk-headless")]) {
+        return;
+    }
+    let source = test_folder("offload_java").join("Main.java");
+    let program = "import java.nio.ByteBuffer;
+        import java.util.zip.CRC32;
+        public class Main {
+            public static void main(String[] words) {
+                byte[] from = new byte[1 << 20], to = new byte[1 << 20];
+                for (int at = 0; at < from.length; at++) from[at] = (byte) (at * 31 >> 3);
+                ByteBuffer direct = ByteBuffer.allocateDirect(1 << 20);
+                for (int call = 0; call < 200; call++) {
+                    System.arraycopy(from, call, to, 0, from.length - call);
+                    direct.clear();
+                    direct.put(to);
+                }
+                direct.flip();
+                CRC32 sum = new CRC32();
+                sum.update(direct);
+                sum.update(to);
+                System.out.println(sum.getValue());
+            }
+        }";
+    std::fs::write(&source, program).unwrap();
+    expect_offloaded(&same_output("offload_java_run", &["java", source.to_str().unwrap()]), 1 << 20);
+}
+
+/// Builds a Go program with or without C code; `None` without Go.
+fn go_program(test: &str, name: &str, source: &str, with_c: bool) -> Option<PathBuf> {
+    if lacking(test, &[("go", "golang-go"), ("gcc", "gcc")]) {
+        return None;
+    }
+    let folder = test_folder(name);
+    std::fs::write(folder.join("main.go"), source).unwrap();
+    let mut go = Command::new("go");
+    go.args(["build", "-o", "program", "main.go"]).current_dir(&folder);
+    go.env("CGO_ENABLED", if with_c { "1" } else { "0" });
+    let built = go.output().expect("go runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(folder.join("program"))
+}
+
+#[test]
+fn a_static_go_program_is_told_that_its_copies_cannot_be_seen() {
+    const NAME: &str = "a_static_go_program_is_told_that_its_copies_cannot_be_seen";
+    let source = "package main\nfunc main() { println(\"ran\") }\n";
+    let Some(program) = go_program(NAME, "offload_go_static", source, false) else { return };
+    let (done, processes) = offload("offload_go_static_run", &ALWAYS, &[program.to_str().unwrap()]);
+    assert_eq!((done.code(), processes.len()), (126, 0), "{done}");
+    let said = "cannot be seen, because it is a statically linked Go program";
+    assert!(done.stderr.contains(said) && !done.stderr.contains("ran"), "{done}");
+}
+
+#[test]
+fn the_c_code_of_a_go_program_is_offloaded_and_a_notice_says_that_the_rest_is_not() {
+    const NAME: &str = "the_c_code_of_a_go_program_is_offloaded_and_a_notice_says_that_the_rest_is_not";
+    let source = "package main
+        // #include <stdlib.h>
+        // #include <string.h>
+        // static void *(*volatile copy)(void *, const void *, size_t) = memcpy;
+        // static int copies(int count) {
+        //     char *from = malloc(100000), *to = malloc(100000);
+        //     if (from == NULL || to == NULL) return 1;
+        //     for (int at = 0; at < 100000; at++) from[at] = to[at] = (char)at;
+        //     from[99999] = 1;
+        //     for (int call = 0; call < count; call++) copy(to, from, 100000);
+        //     return to[99999] != 1;
+        // }
+        import \"C\"
+        import (
+            \"bytes\"
+            \"os\"
+        )
+        func main() {
+            from := bytes.Repeat([]byte(\"telpher\"), 100000)
+            to := make([]byte, len(from))
+            copy(to, from)
+            if !bytes.Equal(from, to) || C.copies(50) != 0 {
+                os.Exit(1)
+            }
+            os.Stdout.WriteString(\"ok\\n\")
+        }";
+    let Some(program) = go_program(NAME, "offload_go_c", source, true) else { return };
+    let (done, processes) = offload("offload_go_c_run", &ALWAYS, &[program.to_str().unwrap()]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+    assert!(done.stderr.contains("is a Go program: Go copies with functions of its own"), "{done}");
+    // Go's own copy of 700,000 bytes is not among them.
+    assert_eq!((sum(&processes, "device_calls"), sum(&processes, "device_bytes")), (50, 5_000_000), "{processes:?}");
 }

@@ -155,6 +155,23 @@ fn a_predicted_choice_is_what_offload_executes() {
 }
 
 #[test]
+fn copies_of_strings_are_counted_and_shown_as_not_offloadable() {
+    let Some(program) = client("record_strings") else { return };
+    let (done, folder) = record("record_strings", &[word(&program)]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+    let profile = show(&folder);
+    let strings = &profile["not_offloadable"];
+    let calls = 100 + 200 + 300 + 400 + 3 * 50;
+    assert_eq!(number(strings, "long_calls"), calls, "{strings}");
+    assert_eq!(number(strings, "long_bytes"), 3000 * (calls - 350) + 5000 * 350, "{strings}");
+    let text = ask(&["show", word(&folder)]);
+    assert!(text.stdout.contains("Not offloadable here: strcpy"), "{text}");
+    // The same calls while nothing is recorded, and while the program is offloaded.
+    let (done, _) = offload("record_strings_offload", &["--device", "model:spr"], &[word(&program)]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+}
+
+#[test]
 fn threads_and_signal_handlers_lose_no_call() {
     let Some(program) = client("record_calls") else { return };
     let (done, folder) = record("record_threads", &[word(&program), "threads"]);

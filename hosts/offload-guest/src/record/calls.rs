@@ -34,6 +34,14 @@ fn counted_first(operation: Operation, len: usize) -> bool {
     process::writer(false).is_some_and(|writer| writer.count(operation, len))
 }
 
+/// Counts a call that is neither timed nor recorded with its site.
+#[inline]
+pub(super) fn count(operation: Operation, len: usize) {
+    if counted(operation, len).is_none() {
+        counted_first(operation, len);
+    }
+}
+
 /// Executes a short call and records its time.
 #[inline]
 fn timed<T>(operation: Operation, len: usize, execute: impl FnOnce() -> T) -> T {

@@ -5,11 +5,13 @@
 //! calls     the functions in front of the C library's
 //! process   the recording of this process, and the slots of its threads; a forked child begins with none
 //! file      creates the file of a recording
+//! strings   functions that copy strings, which are counted only
 //! ```
 
 mod calls;
 mod file;
 mod process;
+pub(crate) mod strings;
 
 use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END};
 use file::Template;
@@ -41,11 +43,13 @@ pub(crate) fn begin(value: &[u8]) -> Result<(), String> {
         gate.divert_long(sites_from, long.address());
         gate.divert_short(short.address());
     }
+    strings::begin();
     Ok(())
 }
 
 /// Notes the time of the process at its end.
 pub(crate) fn end() {
+    strings::end();
     if let Some(recorder) = process::recorder() {
         recorder.note_time();
     }

@@ -2,9 +2,11 @@
 
 mod dto;
 mod running;
+mod sites;
 
 pub use dto::{DtoRow, DtoStatistics, dto_text};
 pub use running::{RunningProcess, running_csv, running_text};
+pub use sites::{OffloadedSite, sites_csv, sites_text};
 
 use crate::csv;
 use crate::table::{Align, Table};
@@ -24,7 +26,8 @@ pub struct OffloadedProcess {
     pub cached_calls: u64,
     /// Calls that the CPU executed and timed, to learn whether their data was in the caches.
     pub timed_calls: u64,
-    /// Calls that the CPU executed inside another call, between overlapping ranges, or in a forked child.
+    /// Calls that the CPU executed for another reason: for example inside another call, of a denied library, or because
+    /// their pages were absent.
     pub other_calls: u64,
     /// Bytes that the CPU executed.
     pub cpu_bytes: u64,
@@ -32,6 +35,16 @@ pub struct OffloadedProcess {
     pub faults: u64,
     /// Descriptors that a full queue refused.
     pub retries: u64,
+    /// Its call sites.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<OffloadedSite>,
+}
+
+impl OffloadedProcess {
+    /// Returns the process without its call sites, which have lines of their own in CSV.
+    fn without_sites(&self) -> OffloadedProcess {
+        OffloadedProcess { sites: Vec::new(), ..*self }
+    }
 }
 
 /// Maximum processes that are listed individually. Source: chosen.
@@ -77,14 +90,14 @@ pub fn text(processes: &[OffloadedProcess]) -> String {
     format!(
         "Calls of the threshold or more\n\n{table}{more}\ncached, timed, other: calls that the CPU executed, because \
          their data was in\nthe caches, to learn whether it was, or for other reasons: inside another call,\nswitched \
-         off, or a denied caller\n"
+         off, a denied caller, or absent pages\n"
     )
 }
 
 /// Returns one line for each process.
 #[must_use]
 pub fn csv(processes: &[OffloadedProcess]) -> String {
-    csv::rows(processes)
+    csv::rows(&processes.iter().map(OffloadedProcess::without_sites).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub struct RunningProcess {
     pub calls: OffloadedProcess,
 }
 
-/// Returns a table with one line for each process.
+/// Returns a table with one line for each process, and one of their call sites.
 #[must_use]
 pub fn running_text(processes: &[RunningProcess]) -> String {
     let right = |name| (name, Align::Right);
@@ -49,16 +49,25 @@ pub fn running_text(processes: &[RunningProcess]) -> String {
             calls.faults.to_string(),
         ]);
     }
+    let mut sites = super::sites_text(processes.iter().map(|process| &process.calls));
+    if !sites.is_empty() {
+        sites.insert(0, '\n');
+    }
     format!(
         "{table}\nto: where long calls may go (telpher offload on PID, off PID)\nshare: bytes by the device, of those \
-         of long calls\n"
+         of long calls\n{sites}"
     )
 }
 
 /// Returns one line for each process.
 #[must_use]
 pub fn running_csv(processes: &[RunningProcess]) -> String {
-    csv::rows(processes)
+    let without_sites = |process: &RunningProcess| RunningProcess {
+        command: process.command.clone(),
+        calls: process.calls.without_sites(),
+        ..*process
+    };
+    csv::rows(&processes.iter().map(without_sites).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

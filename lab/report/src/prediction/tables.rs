@@ -2,7 +2,7 @@
 
 use super::{CallTimes, ColdShareGain, ComparedValue, Comparison, Prediction, SitePolicy, ThresholdGain};
 use crate::csv::field;
-use crate::table::{Align, Table, hanging, printable};
+use crate::table::{Align, Table, hanging, last_characters, printable};
 use crate::units;
 use std::fmt::Write as _;
 
@@ -175,16 +175,9 @@ pub(super) fn times(result: &Prediction) -> Vec<Vec<String>> {
     };
     vec![
         row("as recorded".into(), &result.as_recorded),
-        row(format!("by the CPU of {}", short(&result.about.profile, 20)), &result.by_cpu),
+        row(format!("by the CPU of {}", last_characters(&result.about.profile, 20)), &result.by_cpu),
         row("with the best policy".into(), &result.offloaded),
     ]
-}
-
-/// The last characters of a text.
-fn short(text: &str, most: usize) -> String {
-    let text = printable(text);
-    let len = text.chars().count();
-    if len <= most { text } else { std::iter::once('…').chain(text.chars().skip(len - most + 1)).collect() }
 }
 
 const THRESHOLDS: [(&str, Align); 4] =
@@ -241,7 +234,7 @@ pub(super) fn site_name(site: &SitePolicy) -> String {
 
 pub(super) fn sites(result: &Prediction, width: usize) -> Vec<Vec<String>> {
     let row = |(number, site): (usize, &SitePolicy)| {
-        let name = format!("{} {}", number + 1, short(&site_name(site), width));
+        let name = format!("{} {}", number + 1, last_characters(&site_name(site), width));
         vec![
             name,
             size(site.bytes),

@@ -15,6 +15,7 @@ pub use policy::{CpuCalls, MemoryCallsPolicy};
 
 use crate::api::channel::MAX_SLOTS;
 use crate::api::error::ChannelError;
+use crate::plan::topology::{SystemTopology, Topology};
 use crate::reentrancy;
 use crate::wait::time::{Clock, SystemClock};
 use call::Call;
@@ -30,6 +31,9 @@ use telpher_portal::Portal;
 /// nothing and takes no lock outside the portals. If a handler interrupts a portal, or this is a forked child, or
 /// queues and slots are full, the CPU does the work. A queue that is late is asked whether it works; a hardware queue's
 /// portal reads files and allocates for that. Such a portal, and one that submits by write(2), may change errno.
+///
+/// **Queues.** The queues nearest to the calling thread's CPU are asked first, then the others; see
+/// [`MemoryCallsPolicy::nearest`].
 ///
 /// **Pieces.** A long call is cut into pieces of the queues' largest transfer. A copy between overlapping ranges goes
 /// piece by piece in the direction of memmove, one at a time. It takes a queue whose device handles overlap. Otherwise
@@ -96,10 +100,36 @@ impl MemoryCalls {
         slots: u32,
         clock: Arc<dyn Clock>,
     ) -> Result<MemoryCalls, ChannelError> {
+        MemoryCalls::build(portals, cpu, policy, slots, clock, SystemTopology::shared)
+    }
+
+    /// Like [`with_clock`](MemoryCalls::with_clock), with the caller's NUMA nodes.
+    ///
+    /// # Errors
+    /// As for [`MemoryCalls::new`].
+    pub fn with_topology(
+        portals: impl IntoIterator<Item = Arc<dyn Portal>>,
+        cpu: CpuCalls,
+        policy: MemoryCallsPolicy,
+        slots: u32,
+        clock: Arc<dyn Clock>,
+        topology: Arc<dyn Topology>,
+    ) -> Result<MemoryCalls, ChannelError> {
+        MemoryCalls::build(portals, cpu, policy, slots, clock, || topology)
+    }
+
+    fn build(
+        portals: impl IntoIterator<Item = Arc<dyn Portal>>,
+        cpu: CpuCalls,
+        policy: MemoryCallsPolicy,
+        slots: u32,
+        clock: Arc<dyn Clock>,
+        topology: impl FnOnce() -> Arc<dyn Topology>,
+    ) -> Result<MemoryCalls, ChannelError> {
         if !(1..=MAX_SLOTS).contains(&slots) {
             return Err(ChannelError::Capacity { asked: slots, max: MAX_SLOTS });
         }
-        Ok(MemoryCalls { devices: Devices::new(portals, policy, slots, clock), cpu })
+        Ok(MemoryCalls { devices: Devices::new(portals, policy, slots, clock, topology), cpu })
     }
 
     /// Copies `len` bytes from `src` to `dst`. The ranges may overlap.

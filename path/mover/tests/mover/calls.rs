@@ -6,6 +6,7 @@
 use crate::common::cpu_calls::CPU_CALLS;
 use crate::common::device::{PAGE, TestDevice};
 use crate::common::{Chance, clock};
+use crate::routes::Machine;
 use std::cell::{Cell, RefCell};
 use std::fmt::Arguments;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ use std::time::Duration;
 use telpher_abi::registers::GenCap;
 use telpher_abi::{Descriptor, Status};
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
-use telpher_mover::{CallResult, CpuCalls, MemoryCalls, MemoryCallsPolicy, Opcode, Wait};
+use telpher_mover::{CallResult, CpuCalls, MemoryCalls, MemoryCallsPolicy, Opcode, Topology, Wait};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, Submission};
 
 /// Longest piece of the test portals.
@@ -722,5 +723,60 @@ fn a_handler_copies_while_its_thread_copies() {
             }
         });
         assert_eq!(WRONG.load(Ordering::SeqCst), 0);
+    }
+}
+
+/// Memory calls over one device on each of these nodes. Returns them with their devices.
+fn memory_calls(nodes: &[Option<u32>], nearest: bool) -> (MemoryCalls, Vec<Arc<TestDevice>>, Arc<Machine>) {
+    let device = |(number, node): (usize, &Option<u32>)| {
+        Arc::new(TestDevice::with(|info| (info.name, info.numa_node) = (format!("wq{number}.0"), *node)))
+    };
+    let devices: Vec<_> = nodes.iter().enumerate().map(device).collect();
+    let machine = Arc::new(Machine::default());
+    let portals: Vec<_> = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Portal>).collect();
+    let policy = MemoryCallsPolicy { nearest, ..MemoryCallsPolicy::default() };
+    let topology = Arc::clone(&machine) as Arc<dyn Topology>;
+    let calls = MemoryCalls::with_topology(portals, CPU_CALLS, policy, 8, clock(), topology).unwrap();
+    (calls, devices, machine)
+}
+
+/// Makes memory calls, and returns the descriptors that each device has taken.
+fn taken_by(calls: &MemoryCalls, devices: &[Arc<TestDevice>], count: usize) -> Vec<usize> {
+    let (from, mut to) = (vec![7_u8; 4096], vec![0_u8; 4096]);
+    for _ in 0..count {
+        // SAFETY: both buffers have these bytes, and nothing else uses them.
+        unsafe { calls.copy(to.as_mut_ptr(), from.as_ptr(), 4096) };
+    }
+    assert_eq!(from, to);
+    devices.iter().map(|device| std::mem::take(&mut device.state().taken).len()).collect()
+}
+
+#[test]
+fn memory_calls_go_to_the_device_of_the_node_that_the_thread_runs_on() {
+    let (calls, devices, machine) = memory_calls(&[Some(0), Some(1)], true);
+    for (node, expected) in [(0, [5, 0]), (1, [0, 5]), (2, [5, 0]), (3, [0, 5]), (0, [5, 0])] {
+        machine.run_on(Some(node));
+        assert_eq!(taken_by(&calls, &devices, 5), expected, "node {node}");
+    }
+    // A thread of an unknown node uses any device.
+    machine.run_on(None);
+    assert_eq!(taken_by(&calls, &devices, 5).iter().sum::<usize>(), 5);
+}
+
+#[test]
+fn memory_calls_go_to_another_node_if_the_near_queue_has_stopped() {
+    let (calls, devices, machine) = memory_calls(&[Some(0), Some(1), Some(1)], true);
+    machine.run_on(Some(0));
+    devices[0].stop("a test");
+    let taken = taken_by(&calls, &devices, 8);
+    assert_eq!((taken[0], taken[1] + taken[2]), (0, 8), "{taken:?}");
+}
+
+#[test]
+fn memory_calls_ask_for_no_node_if_it_makes_no_difference_or_is_not_wanted() {
+    for (nodes, nearest) in [(&[Some(1), Some(1)][..], true), (&[None, Some(1)], true), (&[Some(0), Some(1)], false)] {
+        let (calls, devices, machine) = memory_calls(nodes, nearest);
+        assert_eq!(taken_by(&calls, &devices, 5).iter().sum::<usize>(), 5);
+        assert_eq!(*machine.asked.lock().unwrap(), 0, "{nodes:?}");
     }
 }

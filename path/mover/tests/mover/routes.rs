@@ -9,11 +9,11 @@ use telpher_portal::Portal;
 
 /// Two sockets, nodes 0 and 1, and their high-bandwidth memory, nodes 2 and 3, with the firmware's distances.
 #[derive(Debug, Default)]
-struct Machine {
+pub(crate) struct Machine {
     thread: Mutex<Option<u32>>,
     /// The node of memory ranges, by their first address; each range reaches up to the next.
     memory: Mutex<BTreeMap<u64, Option<u32>>>,
-    asked: Mutex<usize>,
+    pub(crate) asked: Mutex<usize>,
 }
 
 impl Machine {
@@ -24,7 +24,7 @@ impl Machine {
         memory.entry(first + bytes.len() as u64).or_insert(None);
     }
 
-    fn run_on(&self, node: Option<u32>) {
+    pub(crate) fn run_on(&self, node: Option<u32>) {
         *self.thread.lock().unwrap() = node;
     }
 }

@@ -6,6 +6,7 @@ use crate::inflight::free_list::FreeList;
 use crate::plan::flags::with_policy_flags;
 use crate::plan::request::Request;
 use crate::plan::route::{Entry, PortalQueue};
+use crate::plan::topology::{NodeMap, Topology};
 use crate::report::{self, AbortOnUnwind};
 use crate::sync::{AtomicU8, Ordering};
 use crate::wait::forecast::WakeUp;
@@ -34,6 +35,10 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct Devices {
     queues: Box<[Queue]>,
+    /// The indexes of all queues.
+    every: Box<[usize]>,
+    /// The queues nearest to each node, if that makes a difference.
+    node_map: Option<NodeMap>,
     pub(super) policy: MemoryCallsPolicy,
     /// The part of the policy that decides the descriptor's flags.
     flags: Policy,
@@ -72,6 +77,7 @@ impl Devices {
         mut policy: MemoryCallsPolicy,
         slots: u32,
         clock: Arc<dyn Clock>,
+        topology: impl FnOnce() -> Arc<dyn Topology>,
     ) -> Devices {
         if matches!(policy.wait, Wait::Sleep { .. } | Wait::Predicted) {
             policy.wait = Wait::default();
@@ -84,7 +90,10 @@ impl Devices {
                 queues.push(Queue { queue: PortalQueue::new(portal), reported: AtomicU8::new(0) });
             }
         }
+        let nodes = || queues.iter().map(|queue| queue.queue.portal.info().numa_node).collect::<Vec<_>>();
         Devices {
+            every: (0..queues.len()).collect(),
+            node_map: policy.nearest.then(|| NodeMap::of(&nodes(), topology)).flatten(),
             queues: queues.into(),
             flags: Policy { hint: policy.hint, ..Policy::default() },
             policy,
@@ -140,10 +149,19 @@ impl Devices {
         let record = &self.slots[slot as usize].0;
         let mut offers = 0;
         let mut answer = Submitted::NoQueue;
-        // Threads have different slots, so they begin at different queues. Two rounds, so that a single queue is asked
+        let near = self.node_map.as_ref().map_or(&self.every[..], NodeMap::near_thread);
+        // Threads have different slots, so they begin at different queues.
+        let in_turn = |queues: &[usize], turn: usize| queues[(slot as usize + turn) % queues.len()];
+        // The nearest queues, then the others. If all are near, they are asked again, so that a single queue is asked
         // twice.
-        for turn in 0..2 * self.queues.len() {
-            let index = (slot as usize + turn) % self.queues.len();
+        for turn in 0..near.len() + self.every.len() {
+            let index = match turn.checked_sub(near.len()) {
+                None => in_turn(near, turn),
+                Some(turn) => in_turn(&self.every, turn),
+            };
+            if turn >= near.len() && near.len() < self.every.len() && near.contains(&index) {
+                continue;
+            }
             let queue = &self.queues[index].queue;
             if queue.is_dead() {
                 continue;

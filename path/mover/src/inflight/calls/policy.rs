@@ -25,6 +25,9 @@ pub struct CpuCalls {
 pub struct MemoryCallsPolicy {
     /// Where results are written: cache or memory.
     pub hint: Hint,
+    /// Whether the queues nearest to the calling thread's CPU are asked first. It matters only if the devices are on
+    /// several NUMA nodes. The node of the memory does not count: to learn it takes a system call for each call.
+    pub nearest: bool,
     /// How a thread waits for a record. `Sleep` and `Predicted` yield instead of sleeping, because a sleep may change
     /// errno.
     pub wait: Wait,
@@ -53,6 +56,7 @@ impl Default for MemoryCallsPolicy {
     fn default() -> Self {
         MemoryCallsPolicy {
             hint: Hint::default(),
+            nearest: true,
             wait: Wait::default(),
             threshold: DEFAULT_THRESHOLD,
             resubmissions: DEFAULT_RESUBMISSIONS,
