@@ -29,6 +29,7 @@ mod libtelpher;
 mod mounted;
 mod offload;
 mod offload_programs;
+mod offload_run;
 #[path = "../plans/mod.rs"]
 mod plans;
 mod record;
