@@ -3,6 +3,7 @@
 use crate::processes::{Process, ProcessStatistics, processes, statistics};
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, open};
 use telpher_launch::{LaunchError, PreloadedProgram, RunDirectory, RunKind, UserDirectory, libraries};
@@ -27,6 +28,15 @@ pub enum OffloadError {
     /// The counters of the processes cannot be read.
     #[error("cannot read what the processes of this run have counted")]
     Counters(#[source] io::Error),
+    /// The library cannot get a name of Intel's DTO.
+    #[error("cannot make the link {}", path.display())]
+    Link {
+        /// The name.
+        path: PathBuf,
+        /// The system's error; another file may have this name.
+        #[source]
+        source: io::Error,
+    },
     /// The program cannot be run.
     #[error(transparent)]
     Launch(#[from] LaunchError),
