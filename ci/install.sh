@@ -27,6 +27,9 @@ packages=(
     memcached           # runs under `telpher offload` in a test, as do the next two
     sqlite3             # checks its own database
     zstd                # compresses
+    libjemalloc2        # preloaded beside the library of `telpher offload` in a test, as are the next two
+    libtcmalloc-minimal4 # another allocator
+    libmimalloc2.0      # a third one
     redis-tools         # its benchmark and its client
     libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )

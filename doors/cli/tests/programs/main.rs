@@ -28,6 +28,7 @@ mod inject;
 mod libtelpher;
 mod mounted;
 mod offload;
+mod offload_company;
 mod offload_linked;
 mod offload_programs;
 mod offload_run;
