@@ -29,6 +29,9 @@ packages=(
     zstd                # compresses
     nginx-light         # compresses its answers
     rsync               # copies a folder
+    libjemalloc2        # preloaded beside the library of `telpher offload` in a test, as are the next two
+    libtcmalloc-minimal4 # another allocator
+    libmimalloc2.0      # a third one
     redis-tools         # its benchmark and its client
     libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )

@@ -49,7 +49,9 @@ fn sources(root: &Path) -> Vec<PathBuf> {
             waiting.extend(names.filter_map(|(name, _)| folder_of(&workspace, name)));
         }
     }
-    let parts = crates.iter().flat_map(|folder| ["src", "asm", "Cargo.toml"].map(|part| root.join(folder).join(part)));
+    let parts = crates
+        .iter()
+        .flat_map(|folder| ["src", "asm", "build.rs", "Cargo.toml"].map(|part| root.join(folder).join(part)));
     let own = ["hosts/launch/build.rs", "Cargo.toml"].map(|file| root.join(file));
     parts.filter(|path| path.exists()).chain(own).collect()
 }

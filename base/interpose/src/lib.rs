@@ -32,6 +32,7 @@ mod fault;
 mod frame;
 mod guarded_access;
 mod handler;
+mod joined;
 mod kernel;
 pub mod preload;
 pub mod registers;
@@ -43,10 +44,11 @@ mod traps;
 mod vector_registers;
 
 pub use handler::{Handler, SubmitInstruction};
+pub use joined::{is_joined, pass_on_signals};
 pub use kernel::Errno;
 pub use telpher_abi::Offer;
 pub use thread::Monitor;
-pub use traps::{Options, after_fork_child, install};
+pub use traps::{Fixup, Options, after_fork_child, install, join, share};
 
 /// Bytes of stack available to a [`Handler`]'s functions.
 pub const STACK_BYTES: usize = 256 << 10;

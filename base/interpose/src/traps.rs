@@ -8,14 +8,16 @@
 use crate::decode::{self, Instruction, Operation};
 use crate::fault::FROM_KERNEL;
 use crate::handler::{Handler, handler, set_handler};
+use crate::joined::pass_on_signals;
 use crate::kernel::Errno;
 use crate::signals::deliver::{self, is_raised};
 use crate::sites::{self, Inspected};
 use crate::thread::{Thread, Trapped, segment_base};
 use crate::{context, entry, guarded_access, signals, vector_registers};
 use libc::{siginfo_t, ucontext_t};
+use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Options of [`install`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +47,58 @@ pub fn install(handler: &'static dyn Handler, options: Options) -> Result<(), Er
     })
 }
 
+/// What a joined library does about a fault: see [`Handler::fixup`].
+pub type Fixup = unsafe extern "C" fn(&mut ucontext_t) -> bool;
+
+/// The function that a library with traps exports, for a second library of this project in the same process. Its type
+/// is `extern "C" fn(Fixup) -> bool`; its result is that of [`share`].
+const SHARE_SYMBOL: &CStr = c"telpher_share_signals";
+
+/// The [`Fixup`] of the library that has joined this one.
+static JOINED_FIXUP: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Joins the library of this process that has taken over the signals: two sets of handlers would take each other for
+/// the program's. Returns false if there is none; then call [`install`]. Afterwards
+///
+/// - `fixup` is asked about faults that are not the other library's;
+/// - [`signals::defer`] blocks the signals;
+/// - the functions of [`signal_symbols!`](crate::signal_symbols) call the next library's.
+///
+/// Call it once, before `main`.
+pub fn join(fixup: Fixup) -> bool {
+    // SAFETY: the name is a string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SHARE_SYMBOL.as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: only a library of this project exports this name, and its function has this type.
+    let share = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(Fixup) -> bool>(found) };
+    let is_joined = share(fixup);
+    if is_joined {
+        pass_on_signals();
+    }
+    is_joined
+}
+
+/// Lets another library join, which calls this through the function that this library exports as
+/// `telpher_share_signals`. Returns false if this library has no traps.
+pub fn share(fixup: Fixup) -> bool {
+    let installed = INSTALLED.get() == Some(&Ok(()));
+    if installed {
+        // Release: pairs with the Acquire in `joined_fixup`.
+        JOINED_FIXUP.store(fixup as *mut c_void, Ordering::Release);
+    }
+    installed
+}
+
+/// Asks the library that has joined this one.
+fn joined_fixup(context: &mut ucontext_t) -> bool {
+    // Acquire: pairs with the Release in `share`.
+    let fixup = JOINED_FIXUP.load(Ordering::Acquire);
+    // SAFETY: null, or the function that `share` has stored; it may change the context, as our own may.
+    !fixup.is_null() && unsafe { std::mem::transmute::<*mut c_void, Fixup>(fixup)(context) }
+}
+
 /// Call this first in the child of a `fork`, before its signal actions change: it releases what other threads of the
 /// parent held.
 pub fn after_fork_child() {
@@ -71,6 +125,7 @@ unsafe extern "C-unwind" fn trap(signal: i32, info: *mut siginfo_t, context: *mu
         } else {
             guarded_access::fixup(signal, info_seen, context_seen)
                 || handler().fixup(context_seen)
+                || joined_fixup(context_seen)
                 || refused(thread, info_seen, context_seen)
         };
         if taken {

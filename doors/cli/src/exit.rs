@@ -30,11 +30,12 @@ const OTHERS: Codes = Codes { usage: 2, failure: 1 };
 
 /// Commands with other codes, by their first words; the first entry that fits counts. As with env(1) and timeout(1), a
 /// program's own codes stay below 125. The doctor's 2 means warnings.
-const COMMANDS: [(&[&str], Codes); 11] = [
+const COMMANDS: [(&[&str], Codes); 12] = [
     (&["run"], Codes { usage: 125, failure: 125 }),
     (&["offload", "top"], OTHERS),
     (&["offload", "off"], OTHERS),
     (&["offload", "on"], OTHERS),
+    (&["offload", "install"], OTHERS),
     (&["offload"], Codes { usage: 125, failure: 125 }),
     (&["record", "show"], OTHERS),
     (&["record", "predict"], OTHERS),
@@ -138,6 +139,12 @@ impl Usage for VhostError {
 impl Usage for TraceError {}
 
 impl Usage for telpher_tier_run::PauseError {}
+
+impl Usage for crate::offload::RunError {
+    fn is_usage(&self) -> bool {
+        matches!(self, crate::offload::RunError::Format | crate::offload::RunError::StatisticsOfVariables)
+    }
+}
 
 impl Usage for telpher_offload::SwitchError {}
 

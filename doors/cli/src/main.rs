@@ -70,6 +70,7 @@ fn main() -> ExitCode {
             Some(args::OffloadKind::Top(top)) => ended(offload::top(top), codes),
             Some(args::OffloadKind::Off(process)) => ended(offload::switch(process.pid, false), codes),
             Some(args::OffloadKind::On(process)) => ended(offload::switch(process.pid, true), codes),
+            Some(args::OffloadKind::Install(args)) => ended(offload::install(args), codes),
         },
         args::Command::Qdp(args) => ended(qdp::run(&args), codes),
         args::Command::Record(args) => match &args.kind {

@@ -35,6 +35,7 @@ const CASES: &[(&str, i32)] = &[
     ("offload top --no-such-option", 2),
     ("offload off", 2),
     ("offload on many", 2),
+    ("offload install", 2),
     ("offload --no-such-option -- true", 125),
     ("offload", 125),
     ("trace --no-such-option", 2),

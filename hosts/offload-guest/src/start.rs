@@ -1,4 +1,7 @@
 //! The start, before the program's `main`, and the end.
+//!
+//! `telpher offload` passes the settings in a variable. A copy that was [installed](`is_installed`) works without it,
+//! in a program that is linked with it or preloads it.
 #![allow(
     unsafe_code,
     reason = "places functions in the sections the dynamic linker calls, and reads the environment before main"
@@ -9,11 +12,11 @@ use crate::children;
 use crate::device::{self, Device};
 use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END};
 use crate::record;
-use crate::refusal::{self, Refusal};
+use crate::refusal::{self, Place, Refusal};
 use std::ffi::{CStr, c_void};
 use telpher_interpose::preload::{Original, variable};
 use telpher_offload_wire::statistics::Operation;
-use telpher_offload_wire::{RECORD_VARIABLE, Settings, VARIABLE};
+use telpher_offload_wire::{RECORD_VARIABLE, Settings, VARIABLE, read_dto_variables};
 
 telpher_interpose::start_and_end!(begin, end);
 
@@ -28,6 +31,16 @@ extern "C" fn begin() {
         }
     }
     record::strings::find_originals();
+    if refusal::has_foreign_rights() {
+        return say("it has rights that its user does not have");
+    }
+    match refusal::place() {
+        Place::First => {}
+        Place::BehindCopy => return telpher_interpose::pass_on_signals(),
+        Place::BehindCLibrary => {
+            return say("this library comes behind the C library; preload it, or link it before (not by dlopen)");
+        }
+    }
     // SAFETY: before main, when no code changes the environment.
     if let Some(value) = unsafe { variable(RECORD_VARIABLE) } {
         if let Err(why) = record::begin(value) {
@@ -35,19 +48,23 @@ extern "C" fn begin() {
         }
         return;
     }
-    // A program without the variable is not part of the run, for example one that was executed with another
-    // environment.
-    //
     // SAFETY: before main, when no code changes the environment.
-    let value = unsafe { variable(VARIABLE) };
-    let Some(value) = value.and_then(|value| std::str::from_utf8(value).ok()) else { return };
-    let settings = match Settings::from_value(value) {
-        Ok(settings) => settings,
-        Err(error) => return say(&error.to_string()),
+    let settings = match unsafe { variable(VARIABLE) } {
+        Some(value) => {
+            let Ok(value) = std::str::from_utf8(value) else { return };
+            let settings = match Settings::from_value(value) {
+                Ok(settings) => settings,
+                Err(error) => return say(&error.to_string()),
+            };
+            if settings.follow {
+                crate::exec::follow(VARIABLE, value, "its copies stay with the CPU");
+            }
+            settings
+        }
+        None if is_installed() => default_settings(),
+        // A program that another one has executed with another environment is not part of the run.
+        None => return,
     };
-    if settings.follow {
-        crate::exec::follow(VARIABLE, value, "its copies stay with the CPU");
-    }
     match refusal::of_this_process(&settings.deny) {
         None => {}
         Some(Refusal::Helper) => return,
@@ -66,6 +83,30 @@ extern "C" fn begin() {
         Ok(None) => {}
         Err(why) => say(&why),
     }
+}
+
+/// Returns whether this library's file was installed by the user; `telpher offload` puts a hash into the name.
+fn is_installed() -> bool {
+    let name = refusal::own_path().and_then(|path| path.file_name()?.to_str());
+    name.is_some_and(|name| !name.starts_with("telpher-offload-"))
+}
+
+/// Returns the settings of a program that was not started by `telpher offload`: all hardware queues, and the variables
+/// of DTO.
+fn default_settings() -> Settings {
+    // Programs that it executes are linked with this library or not.
+    let mut settings = Settings { follow: false, ..Settings::new("all") };
+    let environment = std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
+    let mut remarks = read_dto_variables(environment, &mut settings).remarks;
+    if settings.statistics {
+        settings.statistics = false;
+        remarks.push("DTO_COLLECT_STATS has no effect here: `telpher offload --stats dto` prints the table".into());
+    }
+    if !remarks.is_empty() {
+        eprintln!("telpher: process {}: variables of DTO: {}", std::process::id(), remarks.join("; "));
+    }
+    settings
 }
 
 /// Lets long calls reach the device, and all calls the statistics if the user asks for them.

@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use telpher_interpose::signals::undeferred;
 use telpher_mover::CallResult;
 use telpher_offload_wire::statistics::{Failure, Group, Operation, Statistics, WORDS};
 use telpher_os::ticks;
@@ -80,15 +81,16 @@ impl ProcessStatistics {
     }
 }
 
-/// Executes the CPU's part of a call, and adds its time to that of the call if calls are counted.
+/// Executes the CPU's part of a call outside of the call's deferral, since it may fault. Adds its time to that of the
+/// call if calls are counted.
 #[inline]
 pub(crate) fn timed<T>(part: impl FnOnce() -> T) -> T {
     // Relaxed: set before the device is published.
     if !TIMES_CPU.load(Ordering::Relaxed) {
-        return part();
+        return undeferred(part);
     }
     let begun = ticks();
-    let result = part();
+    let result = undeferred(part);
     cpu_ticks().set(cpu_ticks().get() + ticks().wrapping_sub(begun));
     result
 }

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! settings   what a process reads from its environment, to offload its calls
+//! dto        the same from the variables of Intel's DTO
 //! record     the same, to record them
 //! verdicts   a file that says which call sites are offloaded
 //! counters   what it counts, in a file that other processes read
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod counters;
+mod dto;
 // Under loom the crate of recordings is empty.
 #[cfg(not(loom))]
 pub mod record;
@@ -22,6 +24,7 @@ pub mod statistics;
 pub mod verdicts;
 
 pub use counters::Counters;
+pub use dto::{DtoVariables, read_dto_variables};
 #[cfg(not(loom))]
 pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves};
 pub use settings::{Functions, Settings, SettingsError, VARIABLE, WaitMethod};

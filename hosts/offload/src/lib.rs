@@ -3,8 +3,8 @@
 //! # Map
 //!
 //! ```text
-//! dto       the variables of Intel's DTO, read as settings
 //! variables what a program's environment needs that is started without this command
+//! install   the library's file, for programs that are linked with it
 //! run ──► telpher-launch: the program, with telpher-offload-guest preloaded
 //!          telpher-offload-guest ──► folder/PID.counters, PID.sites, PID.statistics
 //!                                           └──► processes, while the program runs and when it has ended
@@ -13,14 +13,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod dto;
+mod install;
 mod learned;
 mod processes;
 mod run;
 mod switch;
 mod variables;
 
-pub use dto::{DtoVariables, read_dto_variables};
+pub use install::install;
 pub use learned::learned;
 pub use processes::{Process, ProcessStatistics, processes, running, statistics};
 pub use run::{Finished, OffloadError, RunOptions, run};

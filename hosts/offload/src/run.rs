@@ -40,6 +40,15 @@ pub enum OffloadError {
         /// The reason, as a verb phrase.
         why: &'static str,
     },
+    /// The library cannot get a name of Intel's DTO.
+    #[error("cannot make the link {}", path.display())]
+    Link {
+        /// The name.
+        path: PathBuf,
+        /// The system's error; another file may have this name.
+        #[source]
+        source: io::Error,
+    },
     /// The program cannot be run.
     #[error(transparent)]
     Launch(#[from] LaunchError),

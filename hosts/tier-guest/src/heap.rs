@@ -3,7 +3,10 @@
 //!
 //! The range is reserved at the first allocation, before the program's `main`, and never released. So every address in
 //! it is known to belong to the library, whatever the program maps beside it.
-#![allow(unsafe_code, reason = "the pages of a global allocator")]
+//!
+//! For the same reason this library has memory functions of its own. Those of the program, or of the library of
+//! `telpher offload`, use memory that is managed. A thread that has taken such a page away would wait for itself.
+#![allow(unsafe_code, reason = "the pages of a global allocator, and memory functions in assembly")]
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 #[cfg(test)]
@@ -12,6 +15,8 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use telpher_interpose::preload::{Heap, PageSource};
+
+telpher_interpose::hidden_memory_functions!();
 
 /// The address space to reserve. Source: derived: two bytes for each managed page of 4 KiB (its state and its heat),
 /// twice for lists that grow, for 8 TiB; chosen: as much again for everything else. It is address space, not memory.

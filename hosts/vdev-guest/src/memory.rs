@@ -4,4 +4,4 @@
 //! middle of an emulated instruction. So this library calls its own.
 #![allow(unsafe_code, reason = "assembly")]
 
-std::arch::global_asm!(include_str!("asm/memory.s"), options(raw));
+telpher_interpose::hidden_memory_functions!();

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! A file is released with its last descriptor and page, after its work has ended. A forked child has its parent's
-//! descriptors but nothing else: there every file is *foreign*, as for the kernel, which compares address spaces.
+//! descriptors but nothing else: there every file is *foreign*, as for the kernel, which compares address spaces. A
+//! child of a bare clone(2) runs no fork handler, so its files look like its parent's; but its parent's replicas are
+//! not used there.
 
 use crate::control;
 use crate::files::table;
@@ -316,7 +318,7 @@ pub(crate) fn access(fd: RawFd) -> Option<Access> {
 /// The replica of a file of this address space; it stays alive until the result is dropped.
 #[inline]
 pub(crate) fn enter(number: u16) -> Option<Inside<'static, Replica>> {
-    REPLICAS.get(usize::from(number))?.enter()
+    REPLICAS.get(usize::from(number))?.enter().filter(|inside| replica(inside).is_of_this_process())
 }
 
 /// Lets the replica of a file send its reports to the driver, if the file still has one.
@@ -328,9 +330,10 @@ fn send_reports(number: u16) {
 
 /// Calls `act` with every replica.
 pub(crate) fn each(mut act: impl FnMut(&Replica)) {
-    for gate in &REPLICAS {
-        if let Some(inside) = gate.enter() {
-            act(replica_access::inside(&inside));
+    for inside in REPLICAS.iter().filter_map(Gate::enter) {
+        let replica = replica(&inside);
+        if replica.is_of_this_process() {
+            act(replica);
         }
     }
 }
@@ -412,7 +415,14 @@ fn release_if_unused(mut files: Held<'_, [File; MAX_FILES]>, number: u16) {
     // Without the lock: this may take long, and another thread may wait for the work.
     drop(files);
     let _deferred = telpher_interpose::signals::defer();
-    replica_access::end(REPLICAS[usize::from(number)].take_out(sys::yield_now));
+    let gate = &REPLICAS[usize::from(number)];
+    let is_inherited = gate.enter().is_some_and(|inside| !replica(&inside).is_of_this_process());
+    if is_inherited {
+        // Its users may be threads that do not exist here.
+        gate.forget();
+    } else {
+        replica_access::end(gate.take_out(sys::yield_now));
+    }
     FILES.hold()[usize::from(number)] = File::FREE;
 }
 

@@ -24,7 +24,7 @@ use telpher_device::{ModelOptions, Runner};
 use telpher_interpose::preload::Lock;
 use telpher_mem::{Fault, Local, Space, Strict};
 use telpher_model::{DispatchDecision, Job, Outcome, ReportedTo};
-use telpher_os::Pagemap;
+use telpher_os::{Lineage, Pagemap};
 use telpher_portal::{Offer, Submission};
 use telpher_vdev_wire::file_memory::FileMemory;
 use telpher_vdev_wire::message::{Opened, STRICT, THREADED};
@@ -45,6 +45,8 @@ pub(crate) struct Replica {
     observer: Arc<Observer>,
     /// 1 while a thread takes reports.
     reporting: AtomicU32,
+    /// The process that has started it.
+    lineage: Lineage,
 }
 
 impl Replica {
@@ -74,7 +76,13 @@ impl Replica {
         };
         let queue = sys::with_signals_blocked(|| OpenQueue::start(opened, board.as_ref(), options, space));
         let queue = queue.map_err(|_| Errno::IO)?;
-        Ok(Replica { queue, memory, board, rows, observer, reporting: AtomicU32::new(0) })
+        Ok(Replica { queue, memory, board, rows, observer, reporting: AtomicU32::new(0), lineage: Lineage::current() })
+    }
+
+    /// False in a child that has inherited it: there the memory shared with the host does not exist.
+    #[inline]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.lineage.is_current()
     }
 
     /// The driver's description of the open queue.

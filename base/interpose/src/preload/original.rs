@@ -59,6 +59,20 @@ extern "C" fn missing() -> c_int {
     -1
 }
 
+/// Returns the address of the function of this name in the libraries after this one; see [`Original::get`].
+#[macro_export]
+macro_rules! next_function {
+    ($name:ident) => {{
+        static NEXT: $crate::preload::Original = $crate::preload::Original::new(
+            match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zero in it"),
+            },
+        );
+        NEXT.get()
+    }};
+}
+
 /// Defines functions that interpose the C library's. The name between the bars is the interposed function, which the
 /// body may call with the same or other arguments.
 ///
@@ -71,13 +85,9 @@ macro_rules! interpose {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> $out {
             // SAFETY: this function's type is the C library's type for this name.
             let $next = unsafe {
-                static NEXT: $crate::preload::Original = $crate::preload::Original::new(
-                    match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                        Ok(name) => name,
-                        Err(_) => panic!("a name has no zero in it"),
-                    },
-                );
-                ::std::mem::transmute::<*mut ::std::ffi::c_void, unsafe extern "C" fn($($type),*) -> $out>(NEXT.get())
+                ::std::mem::transmute::<*mut ::std::ffi::c_void, unsafe extern "C" fn($($type),*) -> $out>(
+                    $crate::next_function!($name),
+                )
             };
             // SAFETY: the caller fulfils the C library's requirements for this function.
             unsafe { $body }

@@ -36,6 +36,34 @@ unsafe extern "C" {
     pub fn own_length(text: *const c_char) -> usize;
 }
 
+/// Defines the memory functions that the compiler calls, hidden outside the library that uses this macro. Use it once,
+/// in a module that allows unsafe code.
+///
+/// Otherwise the library would call those of the program, or of a library that was preloaded before it: they may be in
+/// the middle of a call, use memory that the library is about to move, or submit to the device that it emulates.
+#[macro_export]
+macro_rules! hidden_memory_functions {
+    () => {
+        $crate::hidden_memory_functions! { @each
+            memcpy: telpher_own_move, memmove: telpher_own_move, memset: telpher_own_fill,
+            memcmp: telpher_own_compare, bcmp: telpher_own_compare, strlen: telpher_own_length,
+        }
+    };
+    (@each $($name:ident: $own:ident,)*) => {$(
+        ::std::arch::global_asm!(
+            concat!(".section .text.telpher_hidden_", stringify!($name), ", \"ax\", @progbits"),
+            concat!(".globl ", stringify!($name)),
+            concat!(".hidden ", stringify!($name)),
+            concat!(".type ", stringify!($name), ", @function"),
+            concat!(stringify!($name), ":"),
+            concat!("jmp ", stringify!($own)),
+            concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
+            ".text",
+            options(raw),
+        );
+    )*};
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,19 @@
 //! Holds back the program's signal handlers while code of ours runs that they must not re-enter.
 
-use crate::kernel::{self, Change};
+use crate::joined::is_joined;
+use crate::kernel::{self, ALL, Change};
 use crate::thread::Thread;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Defers the program's signal handlers on this thread until it is dropped; nests. For code that the program's handlers
 /// must not re-enter, such as our code that holds a lock.
+///
+/// In a library that has [joined](crate::join) another one, all signals are blocked meanwhile, because their handlers
+/// are not this library's.
 #[derive(Debug)]
 pub struct Deferral {
+    /// False for a deferral within another one that has blocked the signals.
+    ends: bool,
     /// Bound to one thread.
     _here: std::marker::PhantomData<*const ()>,
 }
@@ -15,17 +21,60 @@ pub struct Deferral {
 /// Creates a [`Deferral`].
 #[must_use]
 pub fn defer() -> Deferral {
-    let inside = &Thread::current().inside;
-    // Need not be atomic: a handler in between increments and decrements it again.
-    inside.store(inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    let thread = Thread::current();
+    let ends = if is_joined() {
+        let ends = thread.deferred.load(Ordering::Relaxed) == 0;
+        if ends {
+            block(thread);
+        }
+        ends
+    } else {
+        // Need not be atomic: a handler in between increments and decrements it again.
+        thread.inside.store(thread.inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        true
+    };
     compiler_fence(Ordering::SeqCst);
-    Deferral { _here: std::marker::PhantomData }
+    Deferral { ends, _here: std::marker::PhantomData }
+}
+
+/// Calls a function of the program within a [`Deferral`]. A fault in it is the program's, whose handler may leave the
+/// deferral for good (`siglongjmp`), and must find its own mask: blocked signals are unblocked meanwhile.
+pub fn undeferred<R>(call: impl FnOnce() -> R) -> R {
+    let thread = Thread::current();
+    let is_blocked = is_joined() && thread.deferred.load(Ordering::Relaxed) != 0;
+    if is_blocked {
+        unblock(thread);
+    }
+    let result = call();
+    if is_blocked {
+        block(thread);
+    }
+    result
+}
+
+/// Blocks all signals of the thread, and notes it.
+fn block(thread: &Thread) {
+    let mask = kernel::mask(Some((Change::Block, ALL)));
+    thread.mask.store(mask, Ordering::Relaxed);
+    thread.deferred.store(1, Ordering::Relaxed);
+}
+
+/// Restores the mask of before `block`.
+fn unblock(thread: &Thread) {
+    thread.deferred.store(0, Ordering::Relaxed);
+    kernel::mask(Some((Change::Set, thread.mask.load(Ordering::Relaxed))));
 }
 
 impl Drop for Deferral {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         let thread = Thread::current();
+        if is_joined() {
+            if self.ends {
+                unblock(thread);
+            }
+            return;
+        }
         // Already zero if a fault in between was the program's: see `deliver`.
         let inside = thread.inside.load(Ordering::Relaxed).saturating_sub(1);
         thread.inside.store(inside, Ordering::Relaxed);

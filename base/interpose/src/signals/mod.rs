@@ -24,7 +24,7 @@ use table::{SIGNALS, TABLE};
 pub use crate::context::to_bits;
 pub use crate::kernel::Change;
 pub use action::Action;
-pub use deferral::{Deferral, defer};
+pub use deferral::{Deferral, defer, undeferred};
 pub use set::PROTECTED;
 pub(crate) use set::{PROTECTED_SIGNALS, bit};
 
@@ -61,6 +61,9 @@ pub(crate) fn adopt(trap_handler: usize) -> Result<(), Errno> {
 
 /// See [`crate::after_fork_child`].
 pub(crate) fn after_fork_child() {
+    if !is_adopted() {
+        return;
+    }
     OWNER.store(kernel::process(), Ordering::Relaxed);
     TABLE.after_fork_child();
     Thread::current().forget_sent();

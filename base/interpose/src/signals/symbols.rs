@@ -2,7 +2,7 @@
 
 /// Exports the C library's functions for signal actions and masks, so that the program sees what it has set while the
 /// preloaded library's traps stay installed. `$before` is called first in each of them. Use it once, in a module that
-/// allows unsafe code.
+/// allows unsafe code. In a library that has [joined](crate::join) another one they call the next library's.
 ///
 /// In tests they are ordinary functions: the test program keeps the C library's own.
 #[macro_export]
@@ -41,6 +41,16 @@ macro_rules! signal_symbols {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         unsafe extern "C" fn $name($($argument: $type),*) -> $out {
             $before();
+            if $crate::is_joined() {
+                let next = $crate::next_function!($name);
+                // SAFETY: this function's type is the C library's type for this name; the caller fulfils its
+                // requirements.
+                return unsafe {
+                    ::std::mem::transmute::<*mut ::std::ffi::c_void, unsafe extern "C" fn($($type),*) -> $out>(next)(
+                        $($argument),*
+                    )
+                };
+            }
             // SAFETY: forwarded.
             #[allow(unused_unsafe, reason = "some of them are safe")]
             unsafe { $crate::signals::functions::$to($($argument),*) }

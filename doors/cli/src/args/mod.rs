@@ -27,7 +27,7 @@ pub(crate) use advise::Advise;
 pub(crate) use bench::{Bench, BenchKind, Contests, Hint};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
-pub(crate) use offload::{Offload, OffloadKind, OffloadTop, StatsArg};
+pub(crate) use offload::{Offload, OffloadInstall, OffloadKind, OffloadTop, StatsArg};
 pub(crate) use output::{Format, Output, Printed, Updates};
 pub(crate) use qdp::Qdp;
 pub(crate) use record::{Record, RecordKind, RecordMerge, RecordPredict, RecordShow};

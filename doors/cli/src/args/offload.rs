@@ -36,6 +36,7 @@ Examples:
   telpher offload --learned learned.txt -- PROGRAM  keeps what it learns
   telpher offload --verdicts learned.txt -- PROGRAM uses it from the first call on
   telpher offload --print-env --device all          for systemd and containers
+  telpher offload install --folder /usr/local/lib   for -ltelpher-offload
   telpher offload top                               what runs now
   telpher offload off 4711                          the CPU executes its calls"
 )]
@@ -101,6 +102,29 @@ pub(crate) enum OffloadKind {
     Off(OffloadPid),
     /// Let the long calls of a process go to the device again.
     On(OffloadPid),
+    Install(OffloadInstall),
+}
+
+/// Install the library for programs that are linked with it.
+///
+/// Writes libtelpher-offload.so to a folder. A program linked with -ltelpher-offload, or started with the file in
+/// LD_PRELOAD, then offloads its long calls without this command, whatever its environment: to all hardware queues of
+/// its user, with the defaults of `telpher offload`, and as the variables of Intel's DTO say. Without a queue, the CPU
+/// executes everything. Programs that it executes are not offloaded, unless they have the library themselves.
+///
+/// Prints the paths of the installed files.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  telpher offload install --folder /usr/local/lib
+  telpher offload install --folder /opt/app/lib --as-dto   for -ldto")]
+pub(crate) struct OffloadInstall {
+    /// Folder of the library; it must exist.
+    #[arg(long, help_heading = "Output", value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Also install the names of Intel's DTO, libdto.so and libdto.so.1.0, for programs that are linked with -ldto.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) as_dto: bool,
 }
 
 /// A process.

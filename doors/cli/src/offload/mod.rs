@@ -9,7 +9,7 @@ pub(crate) use telpher_offload::switch;
 pub(crate) use top::{TopError, top};
 
 use crate::args::program::{WriteError, check_writable, write};
-use crate::args::{Format, Offload, StatsArg};
+use crate::args::{Format, Offload, OffloadInstall, StatsArg};
 use crate::log;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -129,6 +129,17 @@ fn print_variables(args: &Offload, settings: Settings) -> Result<ExitCode, RunEr
     let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     write_result(args.run.file(), lines)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Installs the library, and prints the paths of its files.
+///
+/// # Errors
+/// If a file cannot be written.
+pub(crate) fn install(args: &OffloadInstall) -> Result<(), RunError> {
+    let paths = telpher_offload::install(&args.folder, args.as_dto)?;
+    let lines: String = paths.iter().map(|path| format!("{}\n", path.display())).collect();
+    write_result(None, lines)?;
+    Ok(())
 }
 
 /// Tells the user something on standard error.

@@ -2,7 +2,7 @@
 
 use crate::args::{Format, Offload, StatsArg};
 use std::path::PathBuf;
-use telpher_offload_wire::Settings;
+use telpher_offload_wire::{Settings, read_dto_variables};
 
 /// Returns the settings, and the file that DTO's variables name for statistics. Warns of variables that mean something
 /// else to DTO.
@@ -22,7 +22,7 @@ pub(super) fn settings(args: &Offload, warn: impl FnOnce(&str)) -> (Settings, Op
     let environment = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
         .filter(|(name, _)| !is_overridden(name));
-    let variables = telpher_offload::read_dto_variables(environment, &mut settings);
+    let variables = read_dto_variables(environment, &mut settings);
     if !variables.remarks.is_empty() {
         warn(&format!("variables of DTO: {}", variables.remarks.join("; ")));
     }

@@ -88,7 +88,7 @@ const CRATES: &[Rule] = &[
         &["offload-wire", "mover", "device", "interpose", "metrics", "recording", "mem", "ops", "os"],
         &[],
     ),
-    rule("hosts", "offload-wire", &["metrics", "recording"], &[]),
+    rule("hosts", "offload-wire", &["metrics", "recording", "os"], &[]),
     rule("hosts", "record", &["launch", "offload-wire", "recording", "ops", "mem", "os"], &[]),
     // Commands and libraries for users. They may use all layers below, but not each other.
     rule("doors", "cli", BELOW_DOORS, &[]),

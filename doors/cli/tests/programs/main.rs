@@ -28,7 +28,10 @@ mod inject;
 mod libtelpher;
 mod mounted;
 mod offload;
+mod offload_company;
+mod offload_linked;
 mod offload_programs;
+mod offload_run;
 mod offload_sites;
 #[path = "../plans/mod.rs"]
 mod plans;

@@ -42,7 +42,8 @@ fn moved(json: &Path) -> u64 {
     counts().map(|counts| counts["moved"].as_u64().unwrap()).sum()
 }
 
-fn cannot(test: &str) -> bool {
+/// Skips the test and returns true if this kernel moves no pages for this user.
+pub(crate) fn cannot(test: &str) -> bool {
     let cannot = Scan::open().is_err() || Userfault::open(UserfaultFeatures::MOVE).is_err();
     if cannot {
         skip(test, "the kernel has no userfaultfd that moves pages, or not for this user (Linux 6.8)");

@@ -4,9 +4,9 @@
 //! it, with a remark. A variable that has no counterpart gets a remark as well, so that none is ignored in silence.
 //! Source of what DTO does: its source at commit 87ffb96 (2025-08-22).
 
+use crate::settings::{Settings, WaitMethod};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use telpher_offload_wire::{Settings, WaitMethod};
 
 /// Reads one variable's value into the settings. Returns a remark, which continues "NAME=VALUE".
 type Reader = fn(&str, &mut Reading<'_>) -> Option<String>;
@@ -243,7 +243,7 @@ fn log_level(value: &str, reading: &mut Reading<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_offload_wire::Functions;
+    use crate::Functions;
 
     /// Returns the settings after these variables, and the remarks.
     fn read(variables: &[(&str, &str)]) -> (Settings, Vec<String>) {
