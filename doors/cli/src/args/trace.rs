@@ -1,12 +1,9 @@
 //! Options of `telpher trace`.
 
 use super::output::Printed;
-use super::values::ValueError;
 use clap::Args;
 use std::path::PathBuf;
-use std::str::FromStr;
-use telpher_abi::{Opcode, Status};
-use telpher_vdev::trace::{Filter, ResultFilter, names};
+use telpher_vdev::trace::{Filter, ResultFilter, parse_operation, parse_queue, parse_result, parse_time};
 
 /// Filter and summarise a trace written by `telpher run --trace`.
 ///
@@ -31,17 +28,17 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub(crate) process: Vec<u32>,
     /// Only these queues, such as wq0.1.
-    #[arg(long, value_name = "QUEUE", value_delimiter = ',')]
-    pub(crate) queue: Vec<QueueName>,
+    #[arg(long, value_name = "QUEUE", value_delimiter = ',', value_parser = parse_queue)]
+    pub(crate) queue: Vec<String>,
     /// Only these operations, such as memory-move or fill.
-    #[arg(long, value_name = "OPS", value_delimiter = ',')]
-    pub(crate) op: Vec<OperationName>,
+    #[arg(long, value_name = "OPS", value_delimiter = ',', value_parser = parse_operation)]
+    pub(crate) op: Vec<String>,
     /// Only descriptors with this result: a status by name or code (page-fault, 0x03), failed (everything but success),
     /// or unfinished (no result).
-    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = result)]
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = parse_result)]
     pub(crate) status: Vec<ResultFilter>,
     /// Only descriptors that took longer, such as 50us or 2ms.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) slower_than: Option<u64>,
     /// Print counts instead of lines: descriptors by operation, result and size.
     #[arg(long, help_heading = "Output")]
@@ -50,99 +47,23 @@ pub(crate) struct Trace {
     pub(crate) printed: Printed,
 }
 
-/// A queue's name, `wqM.N`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct QueueName(String);
-
-impl FromStr for QueueName {
-    type Err = ValueError;
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let numbers = text.strip_prefix("wq").and_then(|rest| rest.split_once('.'));
-        let known =
-            numbers.is_some_and(|(device, queue)| device.parse::<u32>().is_ok() && queue.parse::<u32>().is_ok());
-        if known {
-            Ok(QueueName(text.into()))
-        } else {
-            Err(ValueError(format!("'{text}' is not a queue such as wq0.1")))
-        }
-    }
-}
-
-/// An operation by its name in traces.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct OperationName(String);
-
-impl FromStr for OperationName {
-    type Err = ValueError;
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let names = || Opcode::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
-        names::opcode(text)
-            .map(|opcode| OperationName(names::operation(opcode)))
-            .ok_or_else(|| ValueError(format!("'{text}' is not an operation; use {}", names())))
-    }
-}
-
-/// Parses a filter on a descriptor's result.
-fn result(text: &str) -> Result<ResultFilter, ValueError> {
-    match text {
-        "failed" => return Ok(ResultFilter::Failed),
-        "unfinished" => return Ok(ResultFilter::Unfinished),
-        _ => {}
-    }
-    let named = Status::ALL.iter().find(|known| names::status(**known) == text).map(|known| known.code());
-    let code = || text.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
-    named.or_else(code).map(|code| ResultFilter::Code(code & 0x3f)).ok_or_else(|| {
-        ValueError(format!(
-            "'{text}' is not a status; use a name such as page-fault, a code such as 0x03, failed or unfinished"
-        ))
-    })
-}
-
 impl Trace {
     /// Which lines to keep.
     pub(crate) fn filter(&self) -> Filter {
         Filter {
             processes: self.process.clone(),
-            queues: self.queue.iter().map(|queue| queue.0.clone()).collect(),
-            operations: self.op.iter().map(|op| op.0.clone()).collect(),
+            queues: self.queue.clone(),
+            operations: self.op.clone(),
             results: self.status.clone(),
             slower_than_ns: self.slower_than,
         }
     }
 }
 
-fn time(text: &str) -> Result<u64, ValueError> {
-    names::nanoseconds(text)
-        .ok_or_else(|| ValueError(format!("'{text}' is not a time; give one such as 500ns, 50us, 2ms or 1s")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::{Cli, Command};
-
-    #[test]
-    fn statuses_are_named_or_numbered() {
-        assert_eq!(result("page-fault"), Ok(ResultFilter::Code(3)));
-        assert_eq!(result("0x83"), Ok(ResultFilter::Code(3)));
-        assert_eq!(result("failed"), Ok(ResultFilter::Failed));
-        assert!(result("oops").unwrap_err().to_string().contains("page-fault"));
-    }
-
-    #[test]
-    fn short_names_of_operations_are_accepted() {
-        assert_eq!("move".parse(), Ok(OperationName("memory-move".into())));
-        assert!("x".parse::<OperationName>().unwrap_err().to_string().contains("memory-move, fill"));
-    }
-
-    #[test]
-    fn queues_and_times_are_parsed() {
-        assert_eq!("wq0.1".parse(), Ok(QueueName("wq0.1".into())));
-        assert!("wq0".parse::<QueueName>().is_err());
-        assert!("0.1".parse::<QueueName>().is_err());
-        assert_eq!(time("50us"), Ok(50_000));
-        assert!(time("50").is_err());
-    }
 
     #[test]
     fn the_options_are_filters() {

@@ -1,6 +1,8 @@
 //! Filters on the lines of a trace.
 
 use super::line::{DescriptorLine, Line};
+use super::names;
+use telpher_abi::{Opcode, Status};
 
 /// Which lines of a trace to keep. An empty list keeps all lines.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -72,6 +74,59 @@ impl ResultFilter {
     }
 }
 
+/// Why a text is no filter.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct FilterError(String);
+
+/// Checks that a text is a queue's name, `wqM.N`, and returns it.
+///
+/// # Errors
+/// If it is not.
+pub fn parse_queue(text: &str) -> Result<String, FilterError> {
+    let numbers = text.strip_prefix("wq").and_then(|rest| rest.split_once('.'));
+    let is_queue = numbers.is_some_and(|(device, queue)| device.parse::<u32>().is_ok() && queue.parse::<u32>().is_ok());
+    is_queue.then(|| text.to_owned()).ok_or_else(|| FilterError(format!("'{text}' is not a queue such as wq0.1")))
+}
+
+/// Returns an operation's name in traces; short names are accepted.
+///
+/// # Errors
+/// If there is no such operation.
+pub fn parse_operation(text: &str) -> Result<String, FilterError> {
+    let known = || Opcode::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
+    let unknown = || FilterError(format!("'{text}' is not an operation; use {}", known()));
+    names::opcode(text).map(names::operation).ok_or_else(unknown)
+}
+
+/// Parses a filter on a descriptor's result: a status by name or code, `failed` or `unfinished`.
+///
+/// # Errors
+/// If it is none of these.
+pub fn parse_result(text: &str) -> Result<ResultFilter, FilterError> {
+    match text {
+        "failed" => return Ok(ResultFilter::Failed),
+        "unfinished" => return Ok(ResultFilter::Unfinished),
+        _ => {}
+    }
+    let named = Status::ALL.iter().find(|known| names::status(**known) == text).map(|known| known.code());
+    let code = || text.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    named.or_else(code).map(|code| ResultFilter::Code(code & 0x3f)).ok_or_else(|| {
+        FilterError(format!(
+            "'{text}' is not a status; use a name such as page-fault, a code such as 0x03, failed or unfinished"
+        ))
+    })
+}
+
+/// Parses a time such as `50us`, and returns nanoseconds.
+///
+/// # Errors
+/// If it is not one.
+pub fn parse_time(text: &str) -> Result<u64, FilterError> {
+    names::nanoseconds(text)
+        .ok_or_else(|| FilterError(format!("'{text}' is not a time; give one such as 500ns, 50us, 2ms or 1s")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +164,27 @@ mod tests {
         let slow = Filter { slower_than_ns: Some(5000), ..all() };
         assert_eq!(passed(&slow), [2, 3]);
         assert_eq!(passed(&Filter { queues: names(&["wq0.0"]), ..slow }), [0; 0]);
+    }
+
+    #[test]
+    fn statuses_are_named_or_numbered() {
+        assert_eq!(parse_result("page-fault"), Ok(ResultFilter::Code(3)));
+        assert_eq!(parse_result("0x83"), Ok(ResultFilter::Code(3)));
+        assert_eq!(parse_result("failed"), Ok(ResultFilter::Failed));
+        assert!(parse_result("oops").unwrap_err().to_string().contains("page-fault"));
+    }
+
+    #[test]
+    fn short_names_of_operations_are_accepted() {
+        assert_eq!(parse_operation("move"), Ok("memory-move".into()));
+        assert!(parse_operation("x").unwrap_err().to_string().contains("memory-move, fill"));
+    }
+
+    #[test]
+    fn queues_and_times_are_parsed() {
+        assert_eq!(parse_queue("wq0.1"), Ok("wq0.1".into()));
+        assert!(parse_queue("wq0").is_err() && parse_queue("0.1").is_err());
+        assert_eq!(parse_time("50us"), Ok(50_000));
+        assert!(parse_time("50").is_err());
     }
 }

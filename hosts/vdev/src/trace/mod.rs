@@ -18,7 +18,7 @@ mod parse;
 mod reader;
 
 pub use columns::COLUMNS;
-pub use filter::{Filter, ResultFilter};
+pub use filter::{Filter, FilterError, ResultFilter, parse_operation, parse_queue, parse_result, parse_time};
 pub use line::Line;
 pub use parse::ParseError;
 pub use reader::{ReadError, Reader};
