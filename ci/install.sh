@@ -28,6 +28,7 @@ packages=(
     sqlite3             # checks its own database
     zstd                # compresses
     redis-tools         # its benchmark and its client
+    libmemcached-tools  # memcslap, a load generator for memcached
     libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )
 # For a client that makes its own system calls; any version of Go works.
