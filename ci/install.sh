@@ -33,6 +33,7 @@ packages=(
     libtcmalloc-minimal4 # another allocator
     libmimalloc2.0      # a third one
     redis-tools         # its benchmark and its client
+    libmemcached-tools  # memcslap, a load generator for memcached
     libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )
 # For a client that makes its own system calls; any version of Go works.

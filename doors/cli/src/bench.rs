@@ -65,6 +65,13 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
                 telpher_bench::tier::run(&args.options(), machine)
             })
         }
+        Some(BenchKind::Cachelike(cache)) if cache.program => telpher_bench::cachelike::obey().map_err(Error::Output),
+        Some(BenchKind::Cachelike(cache)) => measured(
+            &cache.output,
+            "telpher-bench-cachelike.html",
+            || telpher_bench::cachelike::run(&cache.options(), machine),
+            [report::cachelike::text, report::cachelike::csv, report::cachelike::html],
+        ),
         Some(BenchKind::Run(run)) if run.program => telpher_bench::run::program::obey().map_err(Error::Output),
         Some(BenchKind::Run(run)) => measured(
             &run.output,

@@ -51,6 +51,7 @@ fn help_and_version_succeed_and_have_examples() {
         &["bench", "run", "--help"],
         &["bench", "query", "--help"],
         &["bench", "cache", "--help"],
+        &["bench", "cachelike", "--help"],
         &["bench", "tier", "--help"],
         &["bench", "vhost", "--help"],
     ] {

@@ -49,6 +49,14 @@ pub(crate) fn memcpy(dst: &mut [u8], src: &[u8]) {
     unsafe { libc::memcpy(dst.as_mut_ptr().cast(), src.as_ptr().cast(), len) };
 }
 
+/// Calls glibc's `memmove` with the shorter of the two lengths.
+#[inline]
+pub(crate) fn memmove(dst: &mut [u8], src: &[u8]) {
+    let len = dst.len().min(src.len());
+    // SAFETY: both ranges are valid for `len` bytes.
+    unsafe { libc::memmove(dst.as_mut_ptr().cast(), src.as_ptr().cast(), len) };
+}
+
 /// Calls glibc's `memmove` within one buffer: `len` bytes from `from` to `to`.
 #[inline]
 pub(crate) fn memmove_within(buffer: &mut [u8], from: usize, to: usize, len: usize) {

@@ -1,7 +1,7 @@
 //! Measurements: what runs, for how long, and what is computed from the numbers.
 //!
 //! ```text
-//! options ──► sweep | ops | pollution | mover | cache | tier | run | query | vhost ──► results ──► report
+//! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | query | vhost ──► results ──► report
 //!         ├─► tune: a sweep, for a tuning file
 //!         └─► prefetch ──► telpher-report's query
 //! ```
@@ -9,6 +9,7 @@
 
 pub mod buffers;
 pub mod cache;
+pub mod cachelike;
 mod chase;
 mod copy_route;
 pub mod costs;
@@ -159,6 +160,9 @@ pub enum BenchError {
     /// A cache cannot be created.
     #[error(transparent)]
     Cache(#[from] telpher_cache::ConfigError),
+    /// The configuration of a cache under load is invalid.
+    #[error(transparent)]
+    CacheLike(#[from] cachelike::ConfigError),
     /// A block cannot be accessed.
     #[error(transparent)]
     Access(#[from] telpher_cache::AccessError),

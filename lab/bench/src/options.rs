@@ -135,6 +135,27 @@ pub struct QueryOptions {
     pub seconds: f64,
 }
 
+/// Options of the bench of a cache under load.
+#[derive(Clone, Debug)]
+pub struct CacheLikeOptions {
+    /// The cache and its load: `paper`, or a file in CacheBench's format.
+    pub load: String,
+    /// CPUs for all threads; half as many as threads unless given.
+    pub cores: Option<u32>,
+    /// Threads; those of the load unless given.
+    pub threads: Option<u32>,
+    /// Gets of each thread; those of the load unless given.
+    pub gets: Option<u64>,
+    /// Copies of this many bytes or more may go to the device.
+    pub threshold: u64,
+    /// Names of the devices; a modelled device with four shared queues if empty.
+    pub devices: Vec<String>,
+    /// Names of the sides; all if empty.
+    pub only: Vec<String>,
+    /// Run the load in this process, without `telpher offload`.
+    pub alone: bool,
+}
+
 /// Options of a query that is executed with prefetched columns and without. An option that is `None` has the default
 /// that `telpher qdp --help` names.
 #[derive(Clone, Debug)]

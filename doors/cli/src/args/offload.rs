@@ -30,11 +30,10 @@ Examples:
   telpher offload -- PROGRAM                        hardware queues of this user
   telpher offload --device model:spr -- PROGRAM     a modelled device
   telpher offload --threshold 4k --always -- PROGRAM
-  telpher offload --function copy,memset -- PROGRAM
   telpher offload --stats dto -o calls.txt -- PROGRAM
   telpher offload -f json -o offload.json -- PROGRAM
-  telpher offload --learned learned.txt -- PROGRAM  keeps what it learns
-  telpher offload --verdicts learned.txt -- PROGRAM uses it from the first call on
+  telpher offload --learned learned.txt -- PROGRAM
+  telpher offload --verdicts learned.txt -- PROGRAM uses what was learned
   telpher offload --print-env --device all          for systemd and containers
   telpher offload install --folder /usr/local/lib   for -ltelpher-offload
   telpher offload top                               what runs now

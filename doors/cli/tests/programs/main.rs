@@ -9,6 +9,7 @@ mod accel_config;
 mod advise;
 mod attributes;
 mod bench;
+mod cachelike;
 mod check;
 mod clients;
 mod devices;

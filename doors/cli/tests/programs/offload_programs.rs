@@ -111,16 +111,56 @@ fn expect_offloaded(processes: &[Value], at_least: u64) {
     assert!(bytes >= at_least, "{bytes} bytes by the device: {processes:?}");
 }
 
+fn redis_server(name: &str) -> Server {
+    Server::start(name, |socket| {
+        let socket = socket.display().to_string();
+        ["redis-server", "--port", "0", "--save", "", "--unixsocket", &socket].map(String::from).to_vec()
+    })
+}
+
+fn memcached_server(name: &str) -> Server {
+    Server::start(name, |socket| {
+        let socket = socket.display().to_string();
+        // Root must name another user; this program needs no rights.
+        let user = if rustix::process::geteuid().is_root() { "root" } else { "nobody" };
+        ["memcached", "-u", user, "-A", "-m", "256", "-I", "2m", "-t", "2", "-s", &socket].map(String::from).to_vec()
+    })
+}
+
+fn store_in_memcached(memcached: &mut BufReader<UnixStream>, values: &[Vec<u8>]) {
+    for (key, value) in values.iter().enumerate() {
+        write!(memcached.get_mut(), "set key{key} 0 0 {}\r\n", value.len()).unwrap();
+        memcached.get_mut().write_all(value).unwrap();
+        memcached.get_mut().write_all(b"\r\n").unwrap();
+        assert_eq!(line(memcached), "STORED");
+    }
+}
+
+fn compare_with_memcached(memcached: &mut BufReader<UnixStream>, values: &[Vec<u8>]) {
+    for (key, value) in values.iter().enumerate() {
+        write!(memcached.get_mut(), "get key{key}\r\n").unwrap();
+        assert_eq!(line(memcached), format!("VALUE key{key} 0 {}", value.len()));
+        assert!(block(memcached, value.len()) == *value, "the value of key {key}");
+        assert_eq!(line(memcached), "END");
+    }
+}
+
+/// Runs a load generator to its end; it must succeed and report no error. Returns what it printed.
+fn generate_load(program: &str, arguments: &[&str]) -> String {
+    let done = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let (printed, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && errors.is_empty(), "{program}: {}\n{printed}{errors}", done.status);
+    assert!(!printed.to_lowercase().contains("error"), "{program}: {printed}");
+    printed.into_owned()
+}
+
 #[test]
 fn redis_returns_every_value_that_it_was_given() {
     const NAME: &str = "redis_returns_every_value_that_it_was_given";
     if lacking(NAME, &[("redis-server", "redis-server")]) {
         return;
     }
-    let mut server = Server::start("redis-offload", |socket| {
-        let socket = socket.display().to_string();
-        ["redis-server", "--port", "0", "--save", "", "--unixsocket", &socket].map(String::from).to_vec()
-    });
+    let mut server = redis_server("redis-offload");
     let mut redis = server.connect();
     let values = values();
     // The second round replaces each value by one of another size.
@@ -152,28 +192,84 @@ fn memcached_returns_every_value_that_it_was_given() {
     if lacking(NAME, &[("memcached", "memcached")]) {
         return;
     }
-    let mut server = Server::start("memcached-offload", |socket| {
-        let socket = socket.display().to_string();
-        // Root must name another user; this program needs no rights.
-        let user = if rustix::process::geteuid().is_root() { "root" } else { "nobody" };
-        ["memcached", "-u", user, "-A", "-m", "256", "-I", "2m", "-t", "2", "-s", &socket].map(String::from).to_vec()
-    });
+    let mut server = memcached_server("memcached-offload");
     let mut memcached = server.connect();
     let values = values();
-    for (key, value) in values.iter().enumerate() {
-        write!(memcached.get_mut(), "set key{key} 0 0 {}\r\n", value.len()).unwrap();
-        memcached.get_mut().write_all(value).unwrap();
-        memcached.get_mut().write_all(b"\r\n").unwrap();
-        assert_eq!(line(&mut memcached), "STORED");
-    }
-    for (key, value) in values.iter().enumerate() {
-        write!(memcached.get_mut(), "get key{key}\r\n").unwrap();
-        assert_eq!(line(&mut memcached), format!("VALUE key{key} 0 {}", value.len()));
-        assert!(block(&mut memcached, value.len()) == *value, "the value of key {key}");
-        assert_eq!(line(&mut memcached), "END");
-    }
+    store_in_memcached(&mut memcached, &values);
+    compare_with_memcached(&mut memcached, &values);
     write!(memcached.get_mut(), "shutdown\r\n").unwrap();
     // It reads long values straight into its items, and copies what came with the command.
+    expect_offloaded(&server.end(), 100 << 10);
+}
+
+/// Returns the value that `redis-benchmark` stores under every key. Source: redis 7.0, `genBenchmarkRandomData`.
+fn value_of_redis_benchmark(len: usize) -> Vec<u8> {
+    let states =
+        std::iter::successors(Some(1234_u32), |state| Some(state.wrapping_mul(1_103_515_245).wrapping_add(12_345)));
+    states.skip(1).take(len).map(|state| b'0' + u8::try_from((state >> 16) & 63).unwrap()).collect()
+}
+
+/// redis under its own load generator.
+#[test]
+fn redis_answers_its_own_load_generator_and_has_its_values() {
+    const NAME: &str = "redis_answers_its_own_load_generator_and_has_its_values";
+    if lacking(NAME, &[("redis-server", "redis-server"), ("redis-benchmark", "redis-tools")]) {
+        return;
+    }
+    const VALUE: usize = 65_536;
+    let mut server = redis_server("redis-load");
+    let mut redis = server.connect();
+    let socket = server.folder.join("socket").display().to_string();
+    let value = VALUE.to_string();
+    let load = ["-s", &socket, "-t", "set,get", "-n", "1000", "-c", "4", "-r", "100", "-d", &value, "--csv"];
+    let printed = generate_load("redis-benchmark", &load);
+    assert!(["\"SET\"", "\"GET\""].iter().all(|test| printed.contains(test)), "{printed}");
+    let expected = value_of_redis_benchmark(VALUE);
+    let mut found = 0;
+    for key in 0..100 {
+        write!(redis.get_mut(), "*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n").unwrap();
+        let head = line(&mut redis);
+        if head != "$-1" {
+            assert_eq!(head, format!("${VALUE}"), "key {key}");
+            assert!(block(&mut redis, VALUE) == expected, "the value of key {key}");
+            found += 1;
+        }
+    }
+    assert!(found > 90, "{found} of 100 keys have a value after 1000 sets of random keys");
+    write!(redis.get_mut(), "SHUTDOWN NOSAVE\r\n").unwrap();
+    // Each of 1000 sets and 1000 gets copies most of a value at least once.
+    expect_offloaded(&server.end(), 100 << 20);
+}
+
+/// memcached under the load generator of libmemcached, which checks the answers and not the values; so values of this
+/// test are there before and afterwards.
+#[test]
+fn memcached_answers_a_load_generator_and_keeps_its_values() {
+    const NAME: &str = "memcached_answers_a_load_generator_and_keeps_its_values";
+    if lacking(NAME, &[("memcached", "memcached"), ("memcslap", "libmemcached-tools")]) {
+        return;
+    }
+    let mut server = memcached_server("memcached-load");
+    let mut memcached = server.connect();
+    let values = values();
+    store_in_memcached(&mut memcached, &values);
+    let servers = format!("--servers={}", server.folder.join("socket").display());
+    for test in ["set", "get", "mget"] {
+        let test = format!("--test={test}");
+        generate_load("memcslap", &[&servers, &test, "--concurrency=2", "--execute-number=500"]);
+    }
+    compare_with_memcached(&mut memcached, &values);
+    write!(memcached.get_mut(), "stats\r\n").unwrap();
+    let mut items = 0;
+    loop {
+        let line = line(&mut memcached);
+        if line == "END" {
+            break;
+        }
+        items = line.strip_prefix("STAT curr_items ").map_or(items, |number| number.parse().unwrap());
+    }
+    assert!(items > values.len() + 1000, "{items} values are there");
+    write!(memcached.get_mut(), "shutdown\r\n").unwrap();
     expect_offloaded(&server.end(), 100 << 10);
 }
 

@@ -1,5 +1,6 @@
 //! The results of each bench as text, CSV and HTML.
 
+pub mod cachelike;
 pub mod ops;
 pub mod pollution;
 pub mod query;

@@ -2,7 +2,7 @@
 //!
 //! An experiment returns the simulated result; `verdict` decides whether the claim holds.
 
-mod apps;
+pub(crate) mod apps;
 pub(crate) mod asplos_device;
 mod asplos_memory;
 pub(crate) mod asplos_multi;

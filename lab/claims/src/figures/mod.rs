@@ -11,6 +11,7 @@
 mod asplos;
 mod lightdsa;
 mod migration;
+mod offload;
 mod others;
 pub mod page;
 mod query;

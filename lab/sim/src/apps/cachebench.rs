@@ -5,6 +5,7 @@
 //! goes to a shared queue, the queues in turn; a full queue is retried a few times, then the core copies. A waiting
 //! thread may yield its core to another. `dto.rs` has the versions of DTO, which differ in retries and tuning.
 
+use super::cache_load::CacheLoad;
 use super::dto::{DtoTuning, DtoVersion, Knobs};
 use super::{Report, measure};
 use crate::picos::Picos;
@@ -50,27 +51,6 @@ pub struct CacheBench {
     pub seed: u64,
 }
 
-/// Long copies that DTO's own documentation counted in a run of CacheBench: bytes (about the mean of each bucket) and
-/// their number.
-const LONG: [(u32, u32); 16] = [
-    (10_500, 176),
-    (14_300, 137),
-    (18_200, 126),
-    (34_500, 67),
-    (55_300, 46),
-    (100_700, 13),
-    (108_700, 8),
-    (120_400, 9),
-    (133_100, 5),
-    (146_000, 2),
-    (161_700, 6),
-    (215_400, 6),
-    (279_700, 1),
-    (467_800, 1),
-    (529_900, 1),
-    (1_002_400, 1),
-];
-
 impl Default for CacheBench {
     /// Four cores, eight threads, four shared queues, one on each of four devices; DTO as the paper used it.
     fn default() -> Self {
@@ -78,12 +58,15 @@ impl Default for CacheBench {
             cores: 4,
             threads: 8,
             copies: 20_000,
-            queues: (0..4).map(|device| QueueId { device, wq: 0, shared: true }).collect(),
-            threshold: DtoVersion::V2023.threshold(),
-            long_of_10_000: 480,
-            long: LONG.to_vec(),
+            queues: (0..CacheLoad::PAPER.queues)
+                // Cannot be lost: a socket has a few devices.
+                .map(|device| QueueId { device: u16::try_from(device).unwrap_or(u16::MAX), wq: 0, shared: true })
+                .collect(),
+            threshold: CacheLoad::PAPER.threshold,
+            long_of_10_000: CacheLoad::PAPER.long_of_10_000,
+            long: CacheLoad::PAPER.long.to_vec(),
             source: LineLocation::Llc,
-            short_bytes: 64,
+            short_bytes: CacheLoad::PAPER.short_bytes.into(),
             retries: DtoVersion::V2023.retries(),
             tuning: DtoVersion::V2023.tuning(),
             work_ns: 100.0,
@@ -115,13 +98,17 @@ struct Tally {
     by_device: u64,
     long_bytes: u64,
     bytes: u64,
-    /// Latencies of the long copies.
-    latencies: Vec<Picos>,
+    /// Latencies of the copies of gets.
+    of_gets: Vec<Picos>,
+    /// Latencies of the copies of sets.
+    of_sets: Vec<Picos>,
 }
 
 struct Thread {
     app: Rc<CacheBench>,
     rng: Rng,
+    /// Decides which copies are those of sets. Separate, so that the sizes do not depend on it.
+    kinds: Rng,
     shared: Rc<RefCell<Shared>>,
     /// A permit for each core.
     cores: Semaphore,
@@ -207,7 +194,11 @@ impl Thread {
             if job.bytes > self.app.short_bytes {
                 tally.long_bytes += job.bytes;
             }
-            tally.latencies.push(took);
+            if CacheLoad::PAPER.draws_set(&mut self.kinds) {
+                tally.of_sets.push(took);
+            } else {
+                tally.of_gets.push(took);
+            }
         }
         core.give(self.cores);
         let tally = &mut self.shared.borrow_mut().tally;
@@ -229,7 +220,8 @@ impl CacheBench {
         let dst = at(BufferPlacement::on(0));
         for number in 0..app.threads {
             let rng = Rng::new(app.seed, number.into());
-            let thread = Thread { app: app.clone(), rng, shared: shared.clone(), cores, src, dst };
+            let kinds = Rng::new(app.seed, (1 << 32) | u64::from(number));
+            let thread = Thread { app: app.clone(), rng, kinds, shared: shared.clone(), cores, src, dst };
             world.spawn(0, |core| thread.run(core));
         }
         Box::new(move |_| shared.borrow_mut().tally.measures())
@@ -239,22 +231,33 @@ impl CacheBench {
 impl Tally {
     #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn measures(&mut self) -> Vec<crate::scenario::Measure> {
-        self.latencies.sort_unstable();
+        self.of_gets.sort_unstable();
+        self.of_sets.sort_unstable();
+        let mut all = [&*self.of_gets, &*self.of_sets].concat();
+        all.sort_unstable();
         let seconds = self.until.as_secs_f64().max(1e-12);
-        let at = |part: usize, of: usize| {
-            let rank = (self.latencies.len() * part).div_ceil(of).saturating_sub(1);
-            // The largest of thousands stands for 99.999 %, as in the published figures.
-            let is_enough = crate::enough(self.latencies.len() as u64, (part as f64 / of as f64).min(0.999));
-            self.latencies.get(rank).filter(|_| is_enough).map_or(f64::NAN, |time| time.as_nanos_f64() / 1e3)
-        };
+        let millions = |number: usize| number as f64 / seconds / 1e6;
         vec![
             measure("copies", self.done as f64 / seconds / 1e6, "M/s"),
             measure("bytes copied", self.bytes as f64 / seconds / 1e9, "GB/s"),
             measure("copies by device", self.by_device as f64 / self.done.max(1) as f64 * 100.0, "%"),
             measure("bytes in long copies", self.long_bytes as f64 / self.bytes.max(1) as f64 * 100.0, "%"),
-            measure("latency, median", at(1, 2), "us"),
-            measure("latency, 99.9 %", at(999, 1000), "us"),
-            measure("latency, 99.999 %", at(99_999, 100_000), "us"),
+            measure("latency, median", quantile(&all, 1, 2), "us"),
+            measure("latency, 99.9 %", quantile(&all, 999, 1000), "us"),
+            measure("latency, 99.999 %", quantile(&all, 99_999, 100_000), "us"),
+            measure("gets", millions(self.of_gets.len()), "M/s"),
+            measure("sets", millions(self.of_sets.len()), "M/s"),
+            measure("latency of gets, 99.999 %", quantile(&self.of_gets, 99_999, 100_000), "us"),
+            measure("latency of sets, 99.999 %", quantile(&self.of_sets, 99_999, 100_000), "us"),
         ]
     }
+}
+
+/// Returns the quantile `part / of` of sorted latencies in microseconds; `NaN` if there are too few.
+#[allow(clippy::cast_precision_loss, reason = "for display")]
+fn quantile(sorted: &[Picos], part: usize, of: usize) -> f64 {
+    let rank = (sorted.len() * part).div_ceil(of).saturating_sub(1);
+    // The largest of thousands stands for 99.999 %, as in the published figures.
+    let is_enough = crate::enough(sorted.len() as u64, (part as f64 / of as f64).min(0.999));
+    sorted.get(rank).filter(|_| is_enough).map_or(f64::NAN, |time| time.as_nanos_f64() / 1e3)
 }

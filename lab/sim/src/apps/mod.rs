@@ -1,6 +1,7 @@
 //! Applications that use the device, as programs in simulated time.
 
 mod allreduce;
+mod cache_load;
 mod cachebench;
 mod core_cache;
 mod dto;
@@ -19,6 +20,7 @@ mod workload_file;
 use crate::scenario::Measure;
 use crate::world::World;
 pub use allreduce::AllReduce;
+pub use cache_load::CacheLoad;
 pub use cachebench::CacheBench;
 pub use dto::{DtoTuning, DtoVersion};
 pub use gups::{Gups, PagePlacement};

@@ -1,4 +1,4 @@
-//! Kuper et al., ASPLOS 2024: Figures 2 to 15.
+//! Kuper et al., ASPLOS 2024: Figures 2 to 15, and 19.
 
 mod batches;
 mod cycles;
@@ -143,5 +143,20 @@ pub(super) const SHEETS: &[Sheet] = &[
               consecutive there, too.",
         claims: &["K-063", "K-064", "K-065"],
         draw: memory::figure_15,
+    },
+    Sheet {
+        id: "offload-19",
+        source: "Kuper et al., ASPLOS 2024, Figure 19",
+        title: "Rate and tail latency of a cache's gets and sets, with its long copies on devices",
+        how: "Threads (s) take turns on cores (h); each operation is 100 ns of work and a copy. 4.8 % of the \
+              copies are of 8 KiB or more and have 96.4 % of the bytes; their source is in the last-level cache. \
+              Four shared queues, one on each of four devices; the thread polls until its copy is done. Series: \
+              cores only; DTO of 2023, as the paper used it (from 8 KiB on, three retries of a full queue); DTO of \
+              2025 (from 64 KiB on, no retry, tunes itself); telpher offload with its defaults (from 16 KiB on, \
+              one retry, and only if its rule takes the copied data for uncached). The paper prints no bars of \
+              this figure, so only order and shape can be compared. The share of sets and the work of an operation \
+              are not printed either: they are assumed.",
+        claims: &["K-090", "K-091", "K-092", "K-093", "K-094", "K-095"],
+        draw: super::offload::figure_19,
     },
 ];
