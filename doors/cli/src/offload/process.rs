@@ -16,5 +16,7 @@ pub(super) fn row(process: &Process) -> OffloadedProcess {
         cpu_bytes: counters.cpu_bytes,
         faults: counters.faults,
         retries: counters.retries,
+        simulated_ns: counters.simulated_ns,
+        late_descriptors: counters.late,
     }
 }
