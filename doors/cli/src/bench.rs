@@ -79,6 +79,14 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
             || telpher_bench::run::run(run.seconds, machine),
             [report::run::text, report::run::csv, report::run::html],
         ),
+        Some(BenchKind::Offload(args)) if args.program => {
+            telpher_bench::offload::program::obey().map_err(Error::Output)
+        }
+        Some(BenchKind::Offload(args)) => {
+            answered(&args.contests, "telpher-bench-offload.html", telpher_bench::offload::LEAD, || {
+                telpher_bench::offload::run(&args.contests.options(), machine)
+            })
+        }
         Some(BenchKind::Query(query)) => measured(
             &query.output,
             "telpher-bench-query.html",

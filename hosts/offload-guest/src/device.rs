@@ -12,8 +12,11 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::path::Path;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use telpher_device::{DeviceName, OpenOptions, Opened, PreparedDevice, Runner, prepare};
+use telpher_device::{
+    DeviceName, DeviceTimes, ImposedSum, ImposedTimes, OpenOptions, Opened, PreparedDevice, Runner, prepare,
+};
 use telpher_interpose::signals::defer;
 use telpher_metrics::Position;
 use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCalls, MemoryCallsPolicy, Wait};
@@ -68,6 +71,8 @@ struct Family {
     settings: Settings,
     /// The devices, as they were found at the start.
     prepared: Vec<PreparedDevice>,
+    /// The times of a simulated device, if the user imposes them.
+    times: Option<Arc<ImposedTimes>>,
     /// The executors of call sites that the user has given.
     verdicts: Vec<SiteVerdict>,
     /// What separates cached data from data in memory; none if the calls of all sites go to the device, except of those
@@ -81,9 +86,14 @@ impl Device {
     /// # Errors
     /// Why the device cannot be opened, as a sentence.
     pub(crate) fn open(settings: Settings) -> Result<Option<Device>, String> {
+        let times = settings.device_times.as_deref().map(imposed).transpose()?;
         let prepared = settings.devices.iter().map(|name| {
             let name: DeviceName = name.parse().map_err(|error| telpher_os::chain(&error))?;
-            prepare(&name).map_err(|error| telpher_os::chain(&error))
+            let prepared = prepare(&name).map_err(|error| telpher_os::chain(&error))?;
+            match &times {
+                Some(times) => prepared.with_times(Arc::clone(times)).map_err(|error| telpher_os::chain(&error)),
+                None => Ok(prepared),
+            }
         });
         let prepared = prepared.collect::<Result<Vec<_>, String>>()?;
         let opened = open_all(&prepared)?;
@@ -99,7 +109,7 @@ impl Device {
         let sites = create_sites(&settings, settings.folder.as_deref())
             .map_err(|error| format!("cannot create the file of its call sites: {error}"))?;
         let calibration = settings.learns.then(Calibration::measure);
-        let family = Box::leak(Box::new(Family { settings, prepared, verdicts, calibration }));
+        let family = Box::leak(Box::new(Family { settings, prepared, times, verdicts, calibration }));
         let device = Device::over(opened, family, counters, sites)?;
         device.warm_up();
         Ok(Some(device))
@@ -154,6 +164,8 @@ impl Device {
             self.calls.compare(to.as_ptr(), from.as_ptr(), WARM_UP_BYTES);
             self.calls.fill(to.as_mut_ptr(), 2, WARM_UP_BYTES);
         }
+        // The program's own calls are counted.
+        self.family.times.as_ref().map(|times| times.take());
     }
 
     /// Returns the length from which calls of an operation may go to the device.
@@ -260,6 +272,11 @@ impl Device {
         if faults > 0 {
             self.count(Counters::AT.faults, faults.into());
         }
+        if let Some(times) = &self.family.times {
+            let ImposedSum { device_ns, late } = times.take();
+            self.count(Counters::AT.simulated_ns, device_ns);
+            self.count(Counters::AT.late, late);
+        }
         result
     }
 }
@@ -311,6 +328,12 @@ fn policy(settings: &Settings) -> MemoryCallsPolicy {
         populate,
         ..MemoryCallsPolicy::default()
     }
+}
+
+/// Reads the times of a simulated device.
+fn imposed(text: &str) -> Result<Arc<ImposedTimes>, String> {
+    let times: DeviceTimes = text.parse().map_err(|error| telpher_os::chain(&error))?;
+    Ok(Arc::new(ImposedTimes::new(times)))
 }
 
 /// Reads the user's verdicts.

@@ -50,5 +50,9 @@ metrics! {
         pub faults: u64 = counter "telpher_offload_page_faults_total",
         /// Descriptors that a full queue refused.
         pub retries: u64 = counter "telpher_offload_retries_total",
+        /// Time in which threads had a descriptor at a simulated device, summed over the threads.
+        pub simulated_ns: u64 = counter(Seconds) "telpher_offload_simulated_seconds_total",
+        /// Descriptors for which the CPU took longer than the simulated device.
+        pub late: u64 = counter "telpher_offload_late_descriptors_total",
     }
 }

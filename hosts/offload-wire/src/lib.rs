@@ -30,4 +30,4 @@ pub use record::{RECORD_VARIABLE, RecordSettings, RecordedCurves};
 pub use settings::{Functions, Settings, SettingsError, VARIABLE, WaitMethod};
 
 /// The version of the settings; it changes with every change. Settings of another version are refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;

@@ -1,7 +1,7 @@
 //! The settings of a process that records its calls instead of offloading them, and their text.
 //!
 //! ```text
-//! version=3,folder=/srv/recording,follow=1,cpu=…,copy=4096:10:100:1000+65536:12:95:900,…
+//! version=4,folder=/srv/recording,follow=1,cpu=…,copy=4096:10:100:1000+65536:12:95:900,…
 //! ```
 //!
 //! The text has the rules of [`settings`](crate::settings).

@@ -1,7 +1,7 @@
 //! The settings that a process reads from its environment, and their text.
 //!
 //! ```text
-//! version=3,device=hw:wq0.0+hw:wq2.0,threshold=16384,functions=memcpy+memmove,…
+//! version=4,device=hw:wq0.0+hw:wq2.0,threshold=16384,functions=memcpy+memmove,…
 //! ```
 //!
 //! The text has no blanks, quotes, dollar or per cent signs. So it needs no quoting in a shell, in systemd's
@@ -94,6 +94,9 @@ pub struct Settings {
     pub deny: Vec<String>,
     /// The absolute path of a file with [verdicts](crate::verdicts) for call sites. Other sites are as without it.
     pub verdicts: Option<PathBuf>,
+    /// The times of a simulated device that modelled devices impose on their descriptors, as the type `DeviceTimes` of
+    /// telpher-device writes them. Without them a descriptor takes as long as the CPU needs to execute it.
+    pub device_times: Option<String>,
     /// Whether every call is counted by its size, as Intel's DTO does.
     pub statistics: bool,
     /// Whether programs that the program executes are offloaded as well, whatever environment they get.
@@ -120,6 +123,7 @@ impl Settings {
             learns: true,
             deny: Vec::new(),
             verdicts: None,
+            device_times: None,
             statistics: false,
             follow: true,
         }
@@ -143,6 +147,7 @@ impl Settings {
         ];
         settings.extend((!self.deny.is_empty()).then(|| ("deny", list(&self.deny))));
         settings.extend(self.verdicts.as_ref().map(|path| ("verdicts", escaped(path.as_os_str()))));
+        settings.extend(self.device_times.as_ref().map(|times| ("times", times.clone())));
         settings.extend(self.wait.map(|wait| ("wait", wait.to_word())));
         settings.extend(self.folder.as_ref().map(|folder| ("folder", escaped(folder.as_os_str()))));
         write_words(&settings)
@@ -188,6 +193,7 @@ impl Settings {
             "statistics" => self.statistics = read_flag(value)?,
             "follow" => self.follow = read_flag(value)?,
             "wait" => self.wait = Some(WaitMethod::from_word(value)?),
+            "times" => self.device_times = Some(value.into()),
             "verdicts" => self.verdicts = Some(unescaped(value)?.into()),
             "folder" => self.folder = Some(unescaped(value)?.into()),
             _ => return None,
@@ -319,6 +325,7 @@ mod tests {
             learns: false,
             deny: vec!["my driver".into(), "libx".into()],
             verdicts: Some("/srv/a folder/verdicts".into()),
+            device_times: Some("copy:4096:800:140+fill:1:2:3+compare:1:2:3".into()),
             statistics: true,
             follow: false,
             ..plain.clone()

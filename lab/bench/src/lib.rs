@@ -1,7 +1,8 @@
 //! Measurements: what runs, for how long, and what is computed from the numbers.
 //!
 //! ```text
-//! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | query | vhost ──► results ──► report
+//! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | offload | query | vhost
+//!         │        └──► results ──► report
 //!         ├─► tune: a sweep, for a tuning file
 //!         └─► prefetch ──► telpher-report's query
 //! ```
@@ -23,7 +24,9 @@ pub mod goal;
 mod interleaved;
 pub mod listing;
 pub mod measure;
+mod measured_program;
 pub mod mover;
+pub mod offload;
 pub mod ops;
 pub mod options;
 mod pairwise;

@@ -1,4 +1,4 @@
-//! Experiments, each with a question: `telpher bench mover`, `cache` and `tier` consist of them.
+//! Experiments, each with a question: `telpher bench mover`, `cache`, `tier` and `offload` consist of them.
 //!
 //! ```text
 //! hold ──► a table of experiments ──only──► Experiment::measure ──► rows ──► report::questions
@@ -68,7 +68,7 @@ pub struct Answer {
 /// The results of such a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
-    /// The benchmark: `mover`, `cache`, `tier`.
+    /// The benchmark: `mover`, `cache`, `tier`, `offload`.
     pub kind: &'static str,
     /// The machine.
     pub machine: Machine,
@@ -121,9 +121,12 @@ fn chosen(table: &[Experiment], names: &[String]) -> Result<Vec<Experiment>, Ben
 pub(crate) mod tests {
     use super::*;
     use crate::goal::Goal;
-    use crate::{cache, mover, tier};
+    use crate::{cache, mover, offload, tier};
 
-    const TABLES: [&[Experiment]; 3] = [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS];
+    const TABLES: [&[Experiment]; 4] =
+        [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS, offload::EXPERIMENTS];
+    /// Without those that start the telpher binary, which this test is not; a test of the binary runs them.
+    const IN_THIS_PROCESS: [&[Experiment]; 3] = [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS];
 
     /// One experiment with a row that is short of its goal and a row without a goal.
     pub(crate) fn sample() -> Answers {
@@ -170,7 +173,8 @@ pub(crate) mod tests {
     fn every_contest_finds_numbers() {
         let machine = Machine::read();
         let has_huge_pages = !telpher_os::TransparentHugePages::setting().are_off();
-        for contest in TABLES.iter().copied().flatten().filter(|contest| contest.cores <= machine.cores.len()) {
+        for contest in IN_THIS_PROCESS.iter().copied().flatten().filter(|contest| contest.cores <= machine.cores.len())
+        {
             if contest.name == "huge" && !has_huge_pages {
                 crate::skip::skip(
                     "every_contest_finds_numbers",

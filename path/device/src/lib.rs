@@ -4,6 +4,7 @@
 //! "model:spr", "model:FILE" ──► DeviceName ──► ModelDevice ──► portal("wq0.0") ──► Portal
 //! accel-config JSON  ◄──► config ──► registers ──► Enable Device, Enable WQ
 //! runner: inline (the submitting thread executes), threaded (engines on threads that spin, then park), or auto
+//! imposed times: the records of a modelled device are written when a simulated device would have written them
 //! ```
 //!
 //! Only front ends choose a device; everything else uses the [`Portal`](telpher_portal::Portal)s from this crate.
@@ -29,6 +30,8 @@
 
 mod apply;
 mod config;
+mod device_times;
+mod imposed;
 mod listing;
 mod model;
 mod name;
@@ -42,6 +45,8 @@ mod sync;
 
 pub use apply::ApplyError;
 pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMode};
+pub use device_times::{DescriptorTime, DeviceTimes, DeviceTimesError};
+pub use imposed::{ImposedSum, ImposedTimes};
 pub use listing::{EngineListing, GroupListing, Listing, WqListing, hardware};
 pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
 pub use name::{DeviceName, ModelSource, NameError, WqName};

@@ -1,6 +1,7 @@
 //! Opens a device name as queues for a mover; every front end makes this call.
 
 use crate::config::{Config, ConfigError};
+use crate::imposed::ImposedTimes;
 use crate::model::{ModelDevice, ModelOptions, PortalError, StartError};
 use crate::name::{DeviceName, ModelSource, WqName};
 use crate::runner::Runner;
@@ -59,6 +60,12 @@ pub enum OpenError {
     /// A queue of the modelled device does not exist or is not enabled.
     #[error(transparent)]
     Portal(#[from] PortalError),
+    /// The times of a device can be imposed on a modelled device only.
+    #[error("{name} is not a modelled device, so it has times of its own")]
+    NotModelled {
+        /// The name as typed.
+        name: String,
+    },
     /// A real device's queue cannot be used.
     #[error(transparent)]
     Hardware(#[from] telpher_hw::OpenError),
@@ -115,6 +122,20 @@ enum Kind {
 }
 
 impl PreparedDevice {
+    /// Imposes the times of a device on this modelled one.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NotModelled`]
+    pub fn with_times(self, times: Arc<ImposedTimes>) -> Result<Self, OpenError> {
+        match self.kind {
+            Kind::Model(model, skipped) => {
+                Ok(PreparedDevice { kind: Kind::Model(Box::new(model.with_times(times)), skipped), ..self })
+            }
+            _ => Err(OpenError::NotModelled { name: self.name.to_string() }),
+        }
+    }
+
     /// Opens the device, as the second half of [`open`]. It calls no allocator but Rust's, and with
     /// [`Runner::Inline`] it starts no thread.
     ///

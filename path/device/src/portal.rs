@@ -1,6 +1,7 @@
 //! The portal of a modelled device: it does what the submit instructions do, and notifies the runner.
-#![allow(unsafe_code, reason = "the promise of an executor; nothing in here is unsafe")]
+#![allow(unsafe_code, reason = "the promises of an executor, and of a submitter whose descriptor gets a ticket")]
 
+use crate::imposed::Schedule;
 use crate::model::{Inner, RunnerState};
 use std::sync::Arc;
 use telpher_abi::DeviceError;
@@ -22,6 +23,21 @@ impl ModelPortal {
     pub(crate) fn new(inner: Arc<Inner>, info: QueueInfo, wq: usize, kind: PortalKind, write: Write) -> Self {
         ModelPortal { inner, info, wq, kind, write }
     }
+
+    /// Submits a descriptor whose record is written when a simulated device would have written it.
+    #[cold]
+    fn submit_with_times(&self, schedule: &Schedule, submission: &Submission) -> Offer {
+        let submit =
+            |submission: &Submission| self.inner.core.device.submit(self.wq, self.kind, self.write, submission);
+        let Some(planned) = schedule.plan(submission.descriptor()) else { return submit(submission) };
+        // SAFETY: the submission's promise. Only the PASID differs, which the device takes from elsewhere.
+        let ticketed = unsafe { Submission::vouch(submission.descriptor().with_pasid(planned.ticket())) };
+        let offer = submit(&ticketed);
+        if offer == Offer::Taken {
+            schedule.taken(planned);
+        }
+        offer
+    }
 }
 
 // SAFETY: the model executes each accepted descriptor once, keeps nothing after the record is written, and does not
@@ -34,7 +50,10 @@ unsafe impl Portal for ModelPortal {
     #[inline]
     fn offer(&self, submission: &Submission) -> Offer {
         let core = &self.inner.core;
-        let offer = core.device.submit(self.wq, self.kind, self.write, submission);
+        let offer = match &self.inner.schedule {
+            None => core.device.submit(self.wq, self.kind, self.write, submission),
+            Some(schedule) => self.submit_with_times(schedule, submission),
+        };
         if offer == Offer::Taken {
             match &self.inner.runner {
                 RunnerState::Inline(inline) => inline.submitted(core, self.wq),

@@ -68,6 +68,7 @@ Examples:
     Cachelike(CacheLikeBench),
     Tier(TierBench),
     Run(RunBench),
+    Offload(OffloadBench),
     Query(QueryBench),
     Vhost(VhostBench),
 }
@@ -304,6 +305,31 @@ pub(crate) struct RunBench {
     /// Total measuring time in seconds.
     #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
     pub(crate) seconds: f64,
+    /// Be the measured program; commands come on standard input.
+    #[arg(long, hide = true)]
+    pub(crate) program: bool,
+}
+
+/// Measure what `telpher offload` and `telpher record` cost a program, and what they gain.
+///
+/// Experiments: calls below the threshold, offloaded and recorded, against plain calls; the start of a program; a
+/// program whose copies are all of cached data; 64 KiB copies of uncached data by a modelled device with the calling
+/// thread, and by a simulated device; the prediction from a recording against the same program with simulated device
+/// times; redis, if it is installed. The competitors take turns, and ratios are medians over the turns.
+#[derive(Debug, Args)]
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
+Needs up to 2 GiB of memory where the caches are large.
+
+Examples:
+  telpher bench offload
+  telpher bench offload --only calls,start --seconds 10 --no-html
+  telpher bench offload --format csv --output offload.csv --no-html"
+)]
+pub(crate) struct OffloadBench {
+    #[command(flatten)]
+    pub(crate) contests: Contests,
     /// Be the measured program; commands come on standard input.
     #[arg(long, hide = true)]
     pub(crate) program: bool,

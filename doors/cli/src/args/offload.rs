@@ -31,6 +31,7 @@ Examples:
   telpher offload --device model:spr -- PROGRAM     a modelled device
   telpher offload --threshold 4k --always -- PROGRAM
   telpher offload --stats dto -o calls.txt -- PROGRAM
+  telpher offload -d model:spr --device-times spr-asplos -- PROGRAM
   telpher offload -f json -o offload.json -- PROGRAM
   telpher offload --learned learned.txt -- PROGRAM
   telpher offload --verdicts learned.txt -- PROGRAM uses what was learned
@@ -52,6 +53,10 @@ pub(crate) struct Offload {
         value_parser = super::values::parse_device
     )]
     pub(crate) device: Vec<String>,
+    /// Let modelled devices take as long for each call as the simulated device of this profile; `telpher sim profiles`
+    /// lists them.
+    #[arg(long, help_heading = "Device", value_name = "PROFILE")]
+    pub(crate) device_times: Option<String>,
     /// Shorter calls stay with the CPU [default: 16k].
     #[arg(long, help_heading = "Calls", value_name = "BYTES", value_parser = parse_data)]
     pub(crate) threshold: Option<u64>,

@@ -11,12 +11,14 @@ pub(crate) use top::{TopError, top};
 use crate::args::program::{WriteError, check_writable, write};
 use crate::args::{Format, Offload, OffloadInstall, StatsArg};
 use crate::log;
+use crate::sim::{SimError, machine};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use telpher_offload::{Finished, OffloadError, Process, RunOptions};
 use telpher_offload_wire::Settings;
 use telpher_offload_wire::verdicts::{self, VerdictsError};
+use telpher_predict::recording::PredictOptions;
 use telpher_record::SiteNames;
 use telpher_report::deliver::{DeliverError, write_result};
 use telpher_report::offload::{self as report, OffloadedProcess};
@@ -56,6 +58,12 @@ pub(crate) enum RunError {
         /// What is wrong with it.
         source: VerdictsError,
     },
+    /// The times of the simulated device cannot be computed.
+    #[error("cannot compute the times of --device-times")]
+    DeviceTimes(#[from] SimError),
+    /// Times are for modelled devices only.
+    #[error("--device-times is for modelled devices, and {0} is none; use --device model:spr")]
+    NotModelled(String),
     /// The options contradict each other.
     #[error("--stats dto is a table of its own; leave out --format")]
     Format,
@@ -80,7 +88,10 @@ pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
     if args.stats == Some(StatsArg::Dto) && args.run.format != Format::Table {
         return Err(RunError::Format);
     }
-    let (settings, log_file) = settings::settings(args, say);
+    let (mut settings, log_file) = settings::settings(args, say);
+    if let Some(profile) = &args.device_times {
+        settings.device_times = Some(device_times(profile, &settings)?);
+    }
     settings.verdicts.as_deref().map_or(Ok(()), check_verdicts)?;
     args.learned.as_deref().map_or(Ok(()), check_writable)?;
     if args.print_env {
@@ -112,6 +123,15 @@ fn summarise(args: &Offload, processes: &[Process]) -> Result<(), WriteError> {
     };
     let csv = || if args.sites { report::sites_csv(&processes) } else { report::csv(&processes) };
     args.run.summarise(&processes, text, csv)
+}
+
+/// Returns the times of a simulated device, as the text of a setting.
+fn device_times(profile: &str, settings: &Settings) -> Result<String, RunError> {
+    if let Some(other) = settings.devices.iter().find(|device| !device.starts_with("model:")) {
+        return Err(RunError::NotModelled(other.clone()));
+    }
+    let options = PredictOptions { to_cache: settings.results_in_cache, ..PredictOptions::on(machine(profile, &[])?) };
+    Ok(telpher_predict::recording::device_times(&options).map_err(SimError::from)?.to_string())
 }
 
 /// Checks before the program runs that a file has verdicts.

@@ -24,6 +24,8 @@ pub(super) fn row(process: &Process, names: &mut SiteNames) -> OffloadedProcess 
         cpu_bytes: counters.cpu_bytes,
         faults: counters.faults,
         retries: counters.retries,
+        simulated_ns: counters.simulated_ns,
+        late_descriptors: counters.late,
         sites: process.sites.iter().map(|site| site_row(site, names)).collect(),
     }
 }

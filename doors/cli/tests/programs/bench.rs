@@ -1,4 +1,5 @@
-//! `telpher bench run` measures everything it promises. Its goals are not checked here; that needs a quiet machine.
+//! `telpher bench run` and `telpher bench offload` measure everything they promise. Their goals are not checked here;
+//! that needs a quiet machine.
 
 use crate::harness::{TELPHER, finish, test_folder};
 use serde_json::Value;
@@ -35,6 +36,37 @@ fn bench_run_measures_every_promise() {
         rows.iter().filter(|row| row["what"].as_str().is_some_and(|what| what.starts_with("never touches"))).count()
             == 2
     );
+}
+
+/// The counts of a fixed program and a simulated ratio do not depend on the machine, so these goals are checked.
+#[test]
+fn bench_offload_measures_every_promise() {
+    let mut command = Command::new(TELPHER);
+    command.args(["bench", "offload", "--seconds", "1", "--no-html", "--format", "json"]);
+    let done = finish(command.current_dir(test_folder("bench_offload")), None, Duration::from_secs(240));
+    done.expect_success();
+    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let remarks = result["remarks"].as_array().expect("remarks");
+    let experiments = result["contests"].as_array().expect("experiments");
+    for name in ["calls", "start", "hot", "cold", "simulated", "prediction", "redis"] {
+        let is_named =
+            |remark: &Value| remark.as_str().is_some_and(|text| text.contains(&format!("Not measured: {name}")));
+        let Some(experiment) = experiments.iter().find(|experiment| experiment["name"] == name) else {
+            assert!(remarks.iter().any(is_named), "{name} is neither measured nor skipped: {remarks:?}");
+            continue;
+        };
+        for row in experiment["rows"].as_array().expect("rows") {
+            let stays_with_cpu = row["how"].as_str().is_some_and(|how| how.contains("to the CPU"));
+            assert!(row["measured"].is_f64() != stays_with_cpu, "{row}");
+            let what = row["what"].as_str().expect("a name");
+            let is_exact = ["calls by the device", "bytes by the device"].iter().any(|start| what.starts_with(start))
+                || what.contains("simulated on");
+            let goal = row["goal"]["at_most"].as_f64();
+            if let (true, Some(measured), Some(goal)) = (is_exact, row["measured"].as_f64(), goal) {
+                assert!(measured <= goal, "{row}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -154,6 +154,45 @@ fn a_predicted_choice_is_what_offload_executes() {
     assert!(done.code() == 125 && done.stderr.contains("has no verdicts"), "{done}");
 }
 
+/// Calls, bytes and simulated time of a run with the times of a simulated device are those of the prediction for it.
+#[test]
+fn a_predicted_time_is_that_of_a_run_with_simulated_device_times() {
+    let Some(program) = client("record_calls") else { return };
+    let (done, folder) = record("record_times", &[word(&program), "all"]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+    let file = folder.join("choices");
+    let done = ask(&["predict", "-f", "json", "--hint", "cache", "--verdicts", word(&file), word(&folder)]);
+    done.expect_success();
+    let prediction: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    // The prediction depends on how cold the data was, so the test gives both sites with long calls to the device.
+    let choices = std::fs::read_to_string(&file).unwrap();
+    let chosen: String = choices.lines().map(|line| format!("{}\n", line.replacen("cpu   ", "device", 1))).collect();
+    std::fs::write(&file, chosen).unwrap();
+    let sites = prediction["sites"].as_array().expect("sites").iter();
+    let predicted_ns: f64 = sites
+        .filter(|site| number(site, "replayed_calls") > 0)
+        .map(|site| site["device_ns"].as_f64().expect("a time") * number(site, "calls") as f64)
+        .sum();
+    let options = ["--device", "model:spr", "--device-times", "spr-asplos", "--verdicts", word(&file)];
+    let (done, processes) = offload("record_times_offload", &options, &[word(&program), "all"]);
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+    let (calls, bytes) = (2 * MANY, (20_011 + 65_537) * MANY);
+    assert_eq!((sum(&processes, "device_calls"), sum(&processes, "device_bytes")), (calls, bytes), "{processes:?}");
+    let deviation = sum(&processes, "simulated_ns") as f64 / predicted_ns - 1.0;
+    assert!(deviation.abs() < 0.1, "{deviation}: {predicted_ns} ns predicted, {processes:?}");
+    assert!(sum(&processes, "late_descriptors") <= calls, "{processes:?}");
+    // Without simulated times, none are counted.
+    let (_, processes) =
+        offload("record_times_offload", &[&options[..2], &options[4..]].concat(), &[word(&program), "all"]);
+    assert_eq!((sum(&processes, "device_calls"), sum(&processes, "simulated_ns")), (calls, 0), "{processes:?}");
+    // The times are for modelled devices.
+    let refused = |options: &[&str]| offload("record_times_offload", options, &["true"]).0;
+    let done = refused(&["--device", "cpu", "--device-times", "spr-asplos"]);
+    assert!(done.code() == 125 && done.stderr.contains("--device model:spr"), "{done}");
+    let done = refused(&["--device", "model:spr", "--device-times", "no-such-machine"]);
+    assert!(done.code() == 125 && done.stderr.contains("no-such-machine"), "{done}");
+}
+
 #[test]
 fn copies_of_strings_are_counted_and_shown_as_not_offloadable() {
     let Some(program) = client("record_strings") else { return };

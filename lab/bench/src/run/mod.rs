@@ -7,7 +7,6 @@
 //!  └────► starts of `telpher run -- true`
 //! ```
 
-mod measured_program;
 pub mod program;
 mod starts;
 
@@ -17,7 +16,7 @@ use super::goal::{Goal, Row};
 use super::measure::{median, window};
 use super::progress::Budget;
 use crate::ffi::{self, OwnedCopy};
-use measured_program::MeasuredProgram;
+use crate::measured_program::MeasuredProgram;
 use program::{COPY, Task};
 use serde::Serialize;
 use std::convert::Infallible;
@@ -96,16 +95,16 @@ struct Seen {
 /// Turns in a round.
 const TURNS: usize = 15;
 
-/// The options that all runs share, with the queues that the program looks for.
-const QUEUES: [&str; 4] = ["--hardware", "spr-1", "--view", "preload"];
+/// The command and the options that all runs share, with the queues that the program looks for.
+const QUEUES: [&str; 5] = ["run", "--hardware", "spr-1", "--view", "preload"];
 
 fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
-    let under = |what, more: &[&'static str]| MeasuredProgram::start(what, Some(&[&QUEUES, more].concat()));
+    let under = |what, more: &[&'static str]| MeasuredProgram::start(what, "run", &[&QUEUES, more].concat());
     let mut contest = Experiment {
         rewritten: under("the program with rewritten sites", &["--residency", "lenient"])?,
         trapping: under("the program whose sites trap", &["--residency", "lenient", "--no-rewrite"])?,
         strict: under("the program with strict residency", &[])?,
-        alone: MeasuredProgram::start("the program by itself", None)?,
+        alone: MeasuredProgram::start::<&str>("the program by itself", "run", &[])?,
         lenient_model: Direct::start(Residency::Lenient)?,
         strict_model: Direct::start(Residency::Strict)?,
     };
@@ -122,21 +121,21 @@ fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
 
 /// Every competitor's turn at each of its tasks.
 fn round(contest: &mut Experiment, seen: &mut Seen, mut time: impl FnMut() -> Duration) -> Result<(), BenchError> {
-    seen.refused[0].push(contest.rewritten.turn(Task::Refused, time())?);
-    seen.refused[1].push(contest.trapping.turn(Task::Refused, time())?);
-    seen.nop[0].push(contest.rewritten.turn(Task::Nop, time())?);
+    seen.refused[0].push(contest.rewritten.turn(Task::Refused.word(), time())?);
+    seen.refused[1].push(contest.trapping.turn(Task::Refused.word(), time())?);
+    seen.nop[0].push(contest.rewritten.turn(Task::Nop.word(), time())?);
     seen.nop[1].push(contest.lenient_model.nop(time()));
-    seen.nop[2].push(contest.trapping.turn(Task::Nop, time())?);
-    seen.nop[3].push(contest.strict.turn(Task::Nop, time())?);
+    seen.nop[2].push(contest.trapping.turn(Task::Nop.word(), time())?);
+    seen.nop[3].push(contest.strict.turn(Task::Nop.word(), time())?);
     seen.nop[4].push(contest.strict_model.nop(time()));
-    seen.copy[0].push(contest.rewritten.turn(Task::Copy, time())?);
+    seen.copy[0].push(contest.rewritten.turn(Task::Copy.word(), time())?);
     seen.copy[1].push(contest.lenient_model.copy(time())?);
-    seen.copy[2].push(contest.strict.turn(Task::Copy, time())?);
+    seen.copy[2].push(contest.strict.turn(Task::Copy.word(), time())?);
     seen.copy[3].push(contest.strict_model.copy(time())?);
-    seen.compute[0].push(contest.rewritten.turn(Task::Compute, time())?);
-    seen.compute[1].push(contest.alone.turn(Task::Compute, time())?);
-    seen.files[0].push(contest.rewritten.turn(Task::Files, time())?);
-    seen.files[1].push(contest.alone.turn(Task::Files, time())?);
+    seen.compute[0].push(contest.rewritten.turn(Task::Compute.word(), time())?);
+    seen.compute[1].push(contest.alone.turn(Task::Compute.word(), time())?);
+    seen.files[0].push(contest.rewritten.turn(Task::Files.word(), time())?);
+    seen.files[1].push(contest.alone.turn(Task::Files.word(), time())?);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::costs::{float, ratio};
 use super::sample::{Call, Sample};
-use super::study::{Policy, Study};
+use super::study::{Policy, Study, long_calls};
 use telpher_report::prediction::{CallTimes, DeviceWork};
 use telpher_sim::{Replayed, enough};
 
@@ -31,10 +31,18 @@ pub(super) fn device_work(study: &Study<'_>, sample: &Sample, policy: &Policy, r
     let calls = float(sample.calls.len() as u64);
     let bytes: f64 = sample.calls.iter().map(|call| float(call.bytes)).sum();
     let is_device = |call: &&Call| policy.is_device(call.site) && study.is_offloadable(call.operation, call.bytes);
+    let device_bytes: f64 = sample.calls.iter().filter(is_device).map(|call| float(call.bytes)).sum();
+    let times = sample.times(replayed);
+    let device_ns: f64 = sample.calls.iter().zip(times).filter(|(call, _)| is_device(call)).map(|(_, ns)| ns).sum();
+    // From the replayed calls to all; 1 if all were replayed.
+    let scale = ratio(float(long_calls(study.recording)), calls);
     DeviceWork {
         devices: study.devices.configs.len() as u64,
+        calls: scale.map(|scale| float(replayed.by_device) * scale),
+        bytes: scale.map(|scale| device_bytes * scale),
+        calls_ns: scale.map(|scale| device_ns * scale),
         share_of_calls: ratio(float(replayed.by_device), calls),
-        share_of_bytes: ratio(sample.calls.iter().filter(is_device).map(|call| float(call.bytes)).sum(), bytes),
+        share_of_bytes: ratio(device_bytes, bytes),
         queue_full: ratio(float(replayed.queue_full), calls),
         faults: ratio(float(replayed.faults), calls),
     }

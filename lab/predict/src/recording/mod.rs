@@ -5,11 +5,13 @@
 //!    └─► costs: the CPU's time of a call, on the recorded machine and on the profile's
 //! study: sample + costs + devices      sites, sweep, cold_shares: the policies      figures, words: the results
 //! compare: the same policy on another recording
+//! device_times: the times of single calls, for a modelled device
 //! ```
 
 mod cold_shares;
 mod compare;
 mod costs;
+mod device_times;
 mod figures;
 mod options;
 mod sample;
@@ -21,6 +23,7 @@ mod words;
 use crate::{PredictError, about_of};
 pub use compare::compare;
 use costs::{float, ratio};
+pub use device_times::device_times;
 use figures::{device_work, times};
 pub use options::PredictOptions;
 use sample::{Call, Cost, Execution, FULL_DESCRIPTORS, SWEEP_DESCRIPTORS, Sample};

@@ -151,18 +151,19 @@ impl Sample {
             let gap = start.saturating_sub(*end);
             *end = (*end).max(start + duration);
             *time += gap + duration;
+            let (interrupted_ns, temperature) = interruption(recording, costs, event, duration);
             calls.push(self.calls.len());
             self.calls.push(Call {
                 operation: event.operation,
                 bytes: event.bytes,
                 recorded_ns: float(duration),
-                interrupted_ns: interrupted_ns(costs, event, duration),
-                temperature: event.temperature.map(|it| costs.usable(event.operation, event.bytes, it)),
+                interrupted_ns,
+                temperature,
                 site: event.site,
                 gap: Picos::from_nanos(gap),
                 aligned: event.destination_is_aligned,
                 overlaps: event.overlap.is_some(),
-                missing_pages: missing_pages(recording, event),
+                missing_pages: missing_pages(recording, event, temperature),
             });
         }
         self.recorded.push(float(threads.values().map(|(_, time, _)| *time).max().unwrap_or(0)));
@@ -218,11 +219,35 @@ impl Sample {
     }
 }
 
-/// The time beyond that of the slowest data, if a call took several times as long. It is in whole nanoseconds.
-fn interrupted_ns(costs: &Costs<'_>, event: &Event, duration: u64) -> f64 {
-    let slowest = costs.slowest(event.operation, event.bytes).map(f64::ceil);
-    let copy = slowest.filter(|ns| float(duration) > ns * INTERRUPTED);
-    copy.map_or(0.0, |copy| float(duration) - copy)
+/// The time in which a call's thread did not run, in whole nanoseconds, and where the call's data was.
+///
+/// A call that took several times as long as with the slowest data was interrupted. Its time does not tell where its
+/// data was, so it counts like most calls of its site.
+fn interruption(recording: &Recording, costs: &Costs<'_>, event: &Event, duration: u64) -> (f64, Option<Temperature>) {
+    let Event { operation, bytes, .. } = *event;
+    let usable = |temperature: Option<Temperature>| temperature.map(|it| costs.usable(operation, bytes, it));
+    let slowest = costs.slowest(operation, bytes).map(f64::ceil);
+    let Some(slowest) = slowest.filter(|ns| float(duration) > ns * INTERRUPTED) else {
+        return (0.0, usable(event.temperature));
+    };
+    let temperature = usable(usual_temperature(recording, event).or(event.temperature));
+    let by_curve = temperature.and_then(|temperature| costs.by_curve(operation, bytes, temperature)).map(f64::ceil);
+    (float(duration) - by_curve.unwrap_or(slowest), temperature)
+}
+
+/// The temperature of most calls of an event's site.
+fn usual_temperature(recording: &Recording, event: &Event) -> Option<Temperature> {
+    let site = recording.sites.get(event.site?)?;
+    let calls = [
+        (site.hot.calls, Temperature::Hot),
+        (site.cold.calls, Temperature::Cold),
+        (site.fresh.calls, Temperature::Fresh),
+    ];
+    calls
+        .into_iter()
+        .filter(|(calls, _)| *calls > 0)
+        .max_by_key(|(calls, _)| *calls)
+        .map(|(_, temperature)| temperature)
 }
 
 /// `number * by / of`, with `by` at most `of`.
@@ -231,8 +256,8 @@ fn mul_div(number: u64, by: u64, of: u64) -> u64 {
 }
 
 /// Missing pages of a fresh call: as measured at its site, otherwise all pages of its destination.
-fn missing_pages(recording: &Recording, event: &Event) -> u64 {
-    if event.temperature != Some(Temperature::Fresh) {
+fn missing_pages(recording: &Recording, event: &Event, temperature: Option<Temperature>) -> u64 {
+    if temperature != Some(Temperature::Fresh) {
         return 0;
     }
     let measured = event.site.and_then(|site| recording.sites.get(site)).and_then(|site| {

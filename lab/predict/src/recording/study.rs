@@ -184,7 +184,7 @@ fn program_ns(recording: &Recording) -> f64 {
 }
 
 /// The devices on the socket of the profile's first node, at most as many as requested.
-fn devices(options: &PredictOptions, threshold: u64) -> ReplayDevices {
+pub(super) fn devices(options: &PredictOptions, threshold: u64) -> ReplayDevices {
     let Machine { nodes, devices, .. } = &options.machine;
     let near = devices.iter().take_while(|node| nodes[**node].socket == nodes[0].socket).count().max(1);
     let count = options.devices.map_or(near, |most| near.min(usize::from(most.max(1))));

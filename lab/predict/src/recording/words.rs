@@ -109,14 +109,16 @@ pub(super) fn remarks(recording: &Recording, full: &Sample, part: &Sample) -> Ve
     let interrupted: Vec<f64> = full.calls.iter().map(|call| call.interrupted_ns).filter(|ns| *ns > 0.0).collect();
     if !interrupted.is_empty() {
         out.push(format!(
-            "{} replayed calls took more than four times as long as the slowest data: they were interrupted. The time \
-             beyond, {} of {}, remains with any policy; times and gains of calls leave it out.",
+            "{} replayed calls took more than four times as long as the slowest data: they were interrupted, and count \
+             like most calls of their site. The time beyond, {} of {}, remains with any policy; times and gains of \
+             calls leave it out.",
             interrupted.len(),
             time(interrupted.iter().sum()),
             time(full.recorded_ns())
         ));
     }
-    if recording.events.iter().any(|event| is_fresh(event.temperature))
+    // Interrupted calls may count otherwise than they were judged.
+    if recording.events.iter().filter(|event| is_fresh(event.temperature)).count() > interrupted.len()
         && !full.calls.iter().any(|call| is_fresh(call.temperature))
     {
         out.push(

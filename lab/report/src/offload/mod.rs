@@ -35,6 +35,10 @@ pub struct OffloadedProcess {
     pub faults: u64,
     /// Descriptors that a full queue refused.
     pub retries: u64,
+    /// Nanoseconds in which threads had a descriptor at a simulated device; 0 without one.
+    pub simulated_ns: u64,
+    /// Descriptors for which the CPU took longer than the simulated device.
+    pub late_descriptors: u64,
     /// Its call sites.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<OffloadedSite>,
@@ -85,13 +89,29 @@ pub fn text(processes: &[OffloadedProcess]) -> String {
             process.faults.to_string(),
         ]);
     }
+    let simulated = simulated(&busy);
     let left = busy.len().saturating_sub(MOST);
     let more = if left > 0 { format!("and {left} processes with fewer bytes\n") } else { String::new() };
     format!(
         "Calls of the threshold or more\n\n{table}{more}\ncached, timed, other: calls that the CPU executed, because \
          their data was in\nthe caches, to learn whether it was, or for other reasons: inside another call,\nswitched \
-         off, a denied caller, or absent pages\n"
+         off, a denied caller, or absent pages\n{simulated}"
     )
+}
+
+/// Returns the time of the simulated device; empty without one.
+fn simulated(processes: &[&OffloadedProcess]) -> String {
+    let sum = |of: fn(&OffloadedProcess) -> u64| processes.iter().map(|process| of(process)).sum::<u64>();
+    let (ns, late) = (sum(|process| process.simulated_ns), sum(|process| process.late_descriptors));
+    if ns == 0 {
+        return String::new();
+    }
+    let elapsed = if late == 0 {
+        "No descriptor took the CPU longer, so the program's time is that with such a\ndevice.".into()
+    } else {
+        format!("{late} descriptors took the CPU longer, so the program's time is not that with such a\ndevice.")
+    };
+    format!("\nTime of calls at the simulated device: {}\n{elapsed}\n", units::time(ns as f64))
 }
 
 /// Returns one line for each process.

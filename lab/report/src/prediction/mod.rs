@@ -135,6 +135,12 @@ pub struct CallTimes {
 pub struct DeviceWork {
     /// Number of devices.
     pub devices: u64,
+    /// Long calls that devices execute, at least in part.
+    pub calls: Option<f64>,
+    /// Bytes of the calls that the policy leaves to devices.
+    pub bytes: Option<f64>,
+    /// Time of these calls in nanoseconds.
+    pub calls_ns: Option<f64>,
     /// The share of long calls that devices execute.
     pub share_of_calls: Option<f64>,
     /// The share of their bytes.

@@ -131,9 +131,10 @@ pub(super) fn summary(result: &Prediction) -> Vec<(&'static str, String)> {
     );
     let devices = &result.devices;
     let work = format!(
-        "{} of long calls and {} of their bytes; {} of long calls find a full queue, {} meet a missing page.",
+        "{} of long calls and {} of their bytes, in {}; {} of long calls find a full queue, {} meet a missing page.",
         percent(devices.share_of_calls),
         percent(devices.share_of_bytes),
+        units::time_or_none(devices.calls_ns),
         percent(devices.queue_full),
         percent(devices.faults)
     );
@@ -416,6 +417,9 @@ fn numbers(result: &Prediction) -> Vec<Number> {
         ("gain of calls", result.gain_of_calls),
         ("gain of program", result.gain_of_program),
         ("devices", Some(devices.devices as f64)),
+        ("calls by device", devices.calls),
+        ("bytes by device", devices.bytes),
+        ("time of calls by device in ns", devices.calls_ns),
         ("share of calls by device", devices.share_of_calls),
         ("share of bytes by device", devices.share_of_bytes),
         ("share of calls with a full queue", devices.queue_full),

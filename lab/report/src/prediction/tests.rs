@@ -81,6 +81,9 @@ fn sample() -> Prediction {
         gain_of_program: Some(1.05),
         devices: DeviceWork {
             devices: 4,
+            calls: Some(6e5),
+            bytes: Some(4e10),
+            calls_ns: Some(1.1e9),
             share_of_calls: Some(0.6),
             share_of_bytes: Some(0.7),
             queue_full: Some(0.0),

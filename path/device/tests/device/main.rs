@@ -4,6 +4,7 @@
 mod auto;
 mod fast_path;
 mod health;
+mod imposed;
 mod inline;
 mod lifecycle;
 mod model;

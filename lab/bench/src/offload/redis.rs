@@ -1,0 +1,176 @@
+//! An unmodified redis server: what recording costs it, and how exact a prediction for it is.
+
+use super::runs::{deviation, offload_as_predicted, offloaded, predict, record_into};
+use crate::BenchError;
+use crate::folder::Folder;
+use crate::goal::{Goal, Row};
+use crate::interleaved::ratio;
+use crate::measure::median;
+use crate::questions::Experiment;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use telpher_report::machine::Machine;
+use telpher_report::units;
+
+/// The experiment.
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "redis",
+    question: "How much slower is redis while it is recorded, and how exact is the prediction for it?",
+    cores: 2,
+    weight: 3.0,
+    measure,
+};
+
+/// Most time of the requests while the server is recorded, by that without. Source: promise of `telpher record`.
+const RECORDED: f64 = 1.02;
+/// Most deviation of predicted calls and bytes, and of their time, in per cent. Source: promise of
+/// `telpher record predict`.
+const COUNTS: f64 = 2.0;
+const TIME: f64 = 10.0;
+/// Requests with short values: in each turn 20,000 writes, then 20,000 reads.
+const SHORT: [&str; 6] = ["-d", "100", "-n", "20000", "-t", "set,get"];
+/// Requests with long values, of one client, so that the server's buffers have the same sizes in every run.
+const LONG: [&str; 10] = ["-d", "262144", "-n", "1000", "-r", "500", "-c", "1", "-t", "set,get"];
+/// Fewest turns, even if the time is over.
+const FEWEST: usize = 3;
+/// The longest time until a server answers. Source: chosen; it takes some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The programs, and their packages in Debian.
+const PROGRAMS: [(&str, &str); 3] =
+    [("redis-server", "redis-server"), ("redis-benchmark", "redis-tools"), ("redis-cli", "redis-tools")];
+
+/// Returns the package of the first program that is not there.
+pub(super) fn missing() -> Option<&'static str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    PROGRAMS.iter().find(|(program, _)| !is_there(program)).map(|(_, package)| *package)
+}
+
+/// A server that answers at a socket of its own. Dropping it ends the server.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Starts it, under a telpher command if there is one.
+    fn start(folder: &Folder, name: &str, under: &[OsString]) -> Result<Server, BenchError> {
+        let failed = |source| BenchError::Program { what: format!("redis-server, {name}"), source };
+        let socket = folder.file(&format!("{name}.sock"));
+        let mut command = Command::new("redis-server");
+        if !under.is_empty() {
+            command = Command::new(std::env::current_exe().map_err(failed)?);
+            command.args(under).args(["--", "redis-server"]);
+        }
+        command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
+        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = Server { child: command.spawn().map_err(failed)?, socket };
+        let begun = Instant::now();
+        while UnixStream::connect(&server.socket).is_err() {
+            if let Some(status) = server.child.try_wait().map_err(failed)? {
+                return Err(failed(io::Error::other(format!("it ended: {status}"))));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(failed(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    /// Sends requests; returns the time until all are answered.
+    fn serve(&self, requests: &[&str]) -> Result<f64, BenchError> {
+        let failed = |source| BenchError::Program { what: "redis-benchmark".into(), source };
+        let mut command = Command::new("redis-benchmark");
+        command.arg("-s").arg(&self.socket).arg("-q").args(requests);
+        let begun = Instant::now();
+        let output = command.stdin(Stdio::null()).output().map_err(failed)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(seconds) } else { Err(failed(io::Error::other(said.trim().to_owned()))) }
+    }
+
+    fn stop(&mut self) {
+        let mut command = Command::new("redis-cli");
+        command.arg("-s").arg(&self.socket).args(["shutdown", "nosave"]);
+        // A server that has ended does not answer.
+        let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn measure(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let mut rows = vec![recording(time)?];
+    rows.extend(predicted()?);
+    Ok(rows)
+}
+
+/// What recording costs the server.
+fn recording(time: Duration) -> Result<Row, BenchError> {
+    let folder = Folder::new()?;
+    let servers = [Server::start(&folder, "alone", &[])?, Server::start(&folder, "recorded", &record_into(&folder))?];
+    let mut seen = [const { Vec::new() }; 2];
+    // One turn each is not measured: the servers allocate their memory.
+    servers.iter().try_for_each(|server| server.serve(&SHORT).map(drop))?;
+    let begun = Instant::now();
+    while seen[1].len() < FEWEST || begun.elapsed() < time {
+        let round = seen[1].len();
+        // The order alternates.
+        for at in [round % 2, (round + 1) % 2] {
+            seen[at].push(servers[at].serve(&SHORT)?);
+        }
+    }
+    let [alone, recorded] = &seen;
+    let each = |seen: &[f64]| units::time(median(&mut seen.to_vec()) * 1e9);
+    Ok(Row::new(
+        "redis, 100-byte values, under telpher record: time of the requests by that without",
+        ratio(recorded, alone),
+        "of the time",
+        Some(Goal::AtMost(RECORDED)),
+        format!(
+            "{}, and {} without, for 20,000 SET and 20,000 GET; median of {} turns",
+            each(recorded),
+            each(alone),
+            alone.len()
+        ),
+    ))
+}
+
+/// How exact the prediction for the server is.
+fn predicted() -> Result<[Row; 3], BenchError> {
+    let folder = Folder::new()?;
+    let run = |name: &str, under: &[OsString]| Server::start(&folder, name, under)?.serve(&LONG).map(drop);
+    run("recorded", &record_into(&folder))?;
+    let predicted = predict(&folder)?;
+    run("offloaded", &offload_as_predicted(&folder))?;
+    let done = offloaded(&folder.file("offload.json"))?;
+    let row = |what: &str, [predicted, done]: [f64; 2], goal, show: fn(f64) -> String| {
+        Row::new(
+            format!("redis, 256 KiB values, {what}: predicted, against the run's"),
+            deviation(predicted, done),
+            "%",
+            Some(Goal::AtMost(goal)),
+            match predicted > 0.0 {
+                true => format!("1000 SET and 1000 GET; {} predicted, {} in the run", show(predicted), show(done)),
+                false => "on this machine the prediction leaves all calls of redis to the CPU".into(),
+            },
+        )
+    };
+    let count = |number: f64| format!("{number:.0}");
+    Ok([
+        row("calls by the device", [predicted.calls, done.calls], COUNTS, count),
+        row("bytes by the device", [predicted.bytes, done.bytes], COUNTS, count),
+        row("simulated time of these calls", [predicted.ns, done.ns], TIME, units::time),
+    ])
+}
