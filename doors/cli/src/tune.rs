@@ -11,7 +11,7 @@ use std::path::Path;
 use telpher_bench::options::TuneOptions;
 use telpher_bench::report::tune as report;
 use telpher_bench::{BenchError, tune};
-use telpher_device::{DeviceName, OpenOptions};
+use telpher_device::DeviceName;
 use telpher_mover::TuningError;
 use telpher_report::deliver::DeliverError;
 use telpher_report::machine::Machine;
@@ -69,9 +69,7 @@ fn device(named: Option<&str>) -> Result<String, TuneError> {
             _ => Ok(name.into()),
         };
     }
-    let hardware = telpher_device::open(&DeviceName::All, OpenOptions::default()).ok();
-    let queue = hardware.and_then(|opened| Some(opened.portals.first()?.info().name.clone()));
-    Ok(queue.map_or_else(|| "model:spr".into(), |queue| format!("hw:{queue}")))
+    Ok(tune::default_device())
 }
 
 /// Checks before measuring that the file can be written, without changing it.

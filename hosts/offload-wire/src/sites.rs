@@ -71,6 +71,21 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Returns what executes the calls of a site, and why.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Learning => "learning",
+            Verdict::Always => "device: always",
+            Verdict::Device => "device",
+            Verdict::Cached => "CPU: data cached",
+            Verdict::Absent => "CPU: pages absent",
+            Verdict::Denied => "CPU: denied",
+            Verdict::GivenDevice => "device: given",
+            Verdict::GivenCpu => "CPU: given",
+        }
+    }
+
     /// Returns the verdict of a site with this score and this absence.
     #[inline]
     #[must_use]

@@ -15,5 +15,5 @@ mod run;
 pub use dma_queues::DmaQueues;
 pub use error::SwitchRunError;
 pub use options::{Capture, RingMap, RunOptions, SocketPort};
-pub use parse::ParseError;
+pub use parse::{ParseError, parse_policy};
 pub use run::SwitchRun;

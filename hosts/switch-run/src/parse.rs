@@ -2,7 +2,7 @@
 
 use crate::{Capture, RingMap, SocketPort};
 use std::str::FromStr;
-use telpher_vhost::Role;
+use telpher_vhost::{CopyPolicy, Role};
 
 /// Why a text is not one of them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -79,6 +79,20 @@ impl FromStr for Capture {
     }
 }
 
+/// Parses which packets the device copies: `learned`, `all`, `off`, or a number of bytes.
+///
+/// # Errors
+/// If the text is none of these.
+pub fn parse_policy(text: &str) -> Result<CopyPolicy, ParseError> {
+    match (text, text.parse()) {
+        ("learned", _) => Ok(CopyPolicy::Learned),
+        ("all", _) => Ok(CopyPolicy::Device),
+        ("off", _) => Ok(CopyPolicy::Cpu),
+        (_, Ok(bytes)) => Ok(CopyPolicy::From(bytes)),
+        _ => Err(ParseError(format!("'{text}' is not a threshold; use learned, all, off, or a number of bytes"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +119,20 @@ mod tests {
         for text in ["", "txq0", "q0@wq0.0", "x:rxq0@wq0.0", "rxqx@wq0.0", "rxq0@", "rxq0@wq0.0+"] {
             assert!(map(text).unwrap_err().to_string().contains("such as"), "{text}");
         }
+    }
+
+    #[test]
+    fn thresholds_are_parsed() {
+        let of = [
+            ("512", CopyPolicy::From(512)),
+            ("all", CopyPolicy::Device),
+            ("off", CopyPolicy::Cpu),
+            ("learned", CopyPolicy::Learned),
+        ];
+        for (text, policy) in of {
+            assert_eq!(parse_policy(text), Ok(policy));
+        }
+        assert!(parse_policy("some").is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::options::{Hint, SweepOptions, TuneOptions};
 use crate::results::{Point, Runner, SweepResult};
 use crate::{BenchError, sweep};
 use std::time::Duration;
+use telpher_device::{DeviceName, OpenOptions};
 use telpher_mem::PageSize;
 use telpher_mover::{Measured, Opcode, TunedMachine, Tuning};
 use telpher_report::machine::Machine;
@@ -19,6 +20,14 @@ pub struct TuneResult {
     pub tuning: Tuning,
     /// Remarks for the reader.
     pub remarks: Vec<String>,
+}
+
+/// Returns the device that is tuned for unless the user names one: the first usable hardware queue, otherwise the
+/// model.
+pub fn default_device() -> String {
+    let hardware = telpher_device::open(&DeviceName::All, OpenOptions::default()).ok();
+    let queue = hardware.and_then(|opened| Some(opened.portals.first()?.info().name.clone()));
+    queue.map_or_else(|| "model:spr".into(), |queue| format!("hw:{queue}"))
 }
 
 /// Measures the operations by the CPU and by the device.

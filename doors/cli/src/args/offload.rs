@@ -32,7 +32,6 @@ Examples:
   telpher offload --threshold 4k --always -- PROGRAM
   telpher offload --stats dto -o calls.txt -- PROGRAM
   telpher offload -d model:spr --device-times spr-asplos -- PROGRAM
-  telpher offload -f json -o offload.json -- PROGRAM
   telpher offload --learned learned.txt -- PROGRAM
   telpher offload --verdicts learned.txt -- PROGRAM uses what was learned
   telpher offload --print-env --device all          for systemd and containers
@@ -66,12 +65,11 @@ pub(crate) struct Offload {
     /// Offload every call from the threshold on, whether its data is in the caches or not.
     #[arg(long, help_heading = "Calls")]
     pub(crate) always: bool,
-    /// File that says for call sites whether the device or the CPU executes their calls, written by `--learned` or by
-    /// `telpher record predict --verdicts`. Other sites are as without it.
+    /// File that says which call sites the device executes and which the CPU, as --learned or `telpher record predict
+    /// --verdicts` writes it.
     #[arg(long, help_heading = "Calls", value_name = "FILE")]
     pub(crate) verdicts: Option<PathBuf>,
-    /// Write to this file, at the end, what the processes have learned about their call sites, for --verdicts of the
-    /// next run.
+    /// Write what the call sites have learned to this file, for --verdicts.
     #[arg(long, help_heading = "Calls", value_name = "FILE", conflicts_with = "print_env")]
     pub(crate) learned: Option<PathBuf>,
     /// Programs and libraries whose calls stay with the CPU, such as libfoo,my-driver; may be repeated.

@@ -6,7 +6,7 @@ use super::values::{ValueError, parse_seconds, parse_size};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 use telpher_switch::{Full, Mode, Settings};
-use telpher_switch_run::{Capture, RingMap, RunOptions, SocketPort};
+use telpher_switch_run::{Capture, RingMap, RunOptions, SocketPort, parse_policy};
 use telpher_vhost::CopyPolicy;
 
 /// Switch packets between virtual machines, with copies by the CPU or a device.
@@ -77,7 +77,7 @@ pub(crate) struct Vhost {
     #[arg(long, help_heading = "Device", value_name = "MAP", value_delimiter = ',')]
     pub(crate) map: Vec<RingMap>,
     /// Packets that the device copies: learned, all, off, or from BYTES on [default: learned].
-    #[arg(long, help_heading = "Device", value_name = "BYTES", value_parser = parse_threshold)]
+    #[arg(long, help_heading = "Device", value_name = "BYTES", value_parser = parse_policy)]
     threshold: Option<CopyPolicy>,
     /// Packets that are received and submitted together.
     #[arg(
@@ -227,35 +227,5 @@ impl Vhost {
             captures: self.capture.clone(),
             captured_bytes: self.snap,
         }
-    }
-}
-
-/// Parses which packets the device copies.
-fn parse_threshold(text: &str) -> Result<CopyPolicy, ValueError> {
-    match (text, text.parse()) {
-        ("learned", _) => Ok(CopyPolicy::Learned),
-        ("all", _) => Ok(CopyPolicy::Device),
-        ("off", _) => Ok(CopyPolicy::Cpu),
-        (_, Ok(bytes)) => Ok(CopyPolicy::From(bytes)),
-        _ => Err(ValueError(format!("'{text}' is not a threshold; use learned, all, off, or a number of bytes"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thresholds_are_parsed() {
-        let of = [
-            ("512", CopyPolicy::From(512)),
-            ("all", CopyPolicy::Device),
-            ("off", CopyPolicy::Cpu),
-            ("learned", CopyPolicy::Learned),
-        ];
-        for (text, policy) in of {
-            assert_eq!(parse_threshold(text), Ok(policy));
-        }
-        assert!(parse_threshold("some").is_err());
     }
 }

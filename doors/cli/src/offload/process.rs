@@ -43,24 +43,10 @@ fn site_row(site: &SiteSnapshot, names: &mut SiteNames) -> OffloadedSite {
         site: name,
         file,
         offset: site.offset,
-        verdict: words(site.verdict),
+        verdict: site.verdict.words(),
         calls: site.calls,
         device_calls: site.device_calls,
         device_bytes: site.device_bytes,
         cpu_bytes: site.cpu_bytes,
-    }
-}
-
-/// Returns what executes the calls of a site, and why.
-fn words(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Learning => "learning",
-        Verdict::Always => "device: always",
-        Verdict::Device => "device",
-        Verdict::Cached => "CPU: data cached",
-        Verdict::Absent => "CPU: pages absent",
-        Verdict::Denied => "CPU: denied",
-        Verdict::GivenDevice => "device: given",
-        Verdict::GivenCpu => "CPU: given",
     }
 }

@@ -40,9 +40,8 @@ pub(super) struct Predicted {
     pub(super) ns: f64,
     /// The share of long calls in which a device is predicted to meet a missing page.
     pub(super) faults: f64,
-    /// The deviation of the replay without devices from the recorded time of the calls, and of the sections.
+    /// The deviation of the replay without devices from the recorded time of the calls.
     pub(super) replay_error: f64,
-    pub(super) section_error: f64,
 }
 
 /// Predicts from the recording in a folder, and writes the best policy to the file `verdicts` there.
@@ -60,7 +59,6 @@ pub(super) fn predict(folder: &Folder) -> Result<Predicted, BenchError> {
         ns: number("devices", "calls_ns"),
         faults: number("devices", "faults"),
         replay_error: number("check", "error"),
-        section_error: number("check", "section_error"),
     })
 }
 
