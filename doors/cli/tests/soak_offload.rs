@@ -1,6 +1,7 @@
-//! Copies under `telpher offload` for `TELPHER_SOAK_SECONDS` in each of three configurations: absent pages, pages
-//! without access, signal handlers, threads, children, and `offload off` and `on` meanwhile. No byte may be wrong. In
-//! longer runs, Python's own tests of threads and children follow.
+//! Copies under `telpher offload` for `TELPHER_SOAK_SECONDS` in each of four configurations: absent pages, pages
+//! without access, signal handlers, threads, children, and `offload off` and `on` meanwhile. One configuration uses the
+//! queue of a `telpher run` that injects faults and refuses descriptors. No byte may be wrong. In longer runs, Python's
+//! own tests of threads and children follow.
 //!
 //! `./soak` runs it for half an hour.
 
@@ -49,19 +50,20 @@ fn program(test: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Runs the program with these options, and switches it to the CPU and back all the time. Returns the counters of its
-/// processes.
-fn soak(program: &Path, name: &str, options: &[&str], seed: u64) -> Vec<Value> {
+/// Runs the program with these options, and switches it to the CPU and back all the time. `host` is the command that
+/// runs `telpher offload`, if there is one. Returns the counters of the processes.
+fn soak(program: &Path, name: &str, host: &[&str], options: &[&str], seed: u64) -> Vec<Value> {
     let folder = folder(name);
     let (json, runtime) = (folder.join("offload.json"), folder.join("runtime"));
     let _ = std::fs::remove_file(&json);
     std::fs::create_dir_all(&runtime).expect("our own folder");
-    let telpher = || {
-        let mut command = Command::new(TELPHER);
-        command.env("TELPHER_RUNTIME_DIR", &runtime).arg("offload");
+    let telpher = |host: &[&str]| {
+        let words = [host, &[TELPHER, "offload"]].concat();
+        let mut command = Command::new(words[0]);
+        command.env("TELPHER_RUNTIME_DIR", &runtime).args(&words[1..]);
         command
     };
-    let mut run = telpher();
+    let mut run = telpher(host);
     run.args(options).args(["--format", "json", "--output"]).arg(&json).arg("--").arg(program);
     run.args([seconds().to_string(), seed.to_string()]).stdout(Stdio::piped());
     let mut run = run.spawn().expect("telpher runs");
@@ -73,7 +75,7 @@ fn soak(program: &Path, name: &str, options: &[&str], seed: u64) -> Vec<Value> {
             break;
         }
         // The program may end before it is switched.
-        let _ = telpher().args([word, pid.trim()]).stderr(Stdio::null()).status().expect("telpher runs");
+        let _ = telpher(&[]).args([word, pid.trim()]).stderr(Stdio::null()).status().expect("telpher runs");
         std::thread::sleep(SWITCHED);
     }
     let mut said = String::new();
@@ -87,15 +89,25 @@ fn soak(program: &Path, name: &str, options: &[&str], seed: u64) -> Vec<Value> {
 fn no_byte_is_wrong_whatever_happens_meanwhile() {
     let Some(program) = program("no_byte_is_wrong_whatever_happens_meanwhile") else { return };
     let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_secs());
-    for (name, options) in [
-        ("always", [&["--device", "model:spr"], &ALWAYS[..]].concat()),
-        ("all-features", [&["--device", "model:full"], &ALWAYS[..]].concat()),
-        ("learning", vec!["--device", "model:spr", "--threshold", "4k", "--function", "copy,fill,compare"]),
+    let hardware = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/sources/dto_defects.json");
+    let hardware = hardware.to_str().expect("a path of this project");
+    let faults = format!("fault=10%,retry=20%/burst:20,seed={seed}");
+    let host = [TELPHER, "run", "--hardware", hardware, "--inject", &faults, "--"];
+    let learning = ["--device", "model:spr", "--threshold", "4k", "--function", "copy,fill,compare"];
+    for (name, host, options) in [
+        ("always", &[][..], [&["--device", "model:spr"], &ALWAYS[..]].concat()),
+        ("all-features", &[], [&["--device", "model:full"], &ALWAYS[..]].concat()),
+        ("injected", &host, [&["--device", "hw:wq0.0"], &ALWAYS[..]].concat()),
+        ("learning", &[], learning.into()),
     ] {
-        let processes = soak(&program, name, &options, seed);
+        let processes = soak(&program, name, host, &options, seed);
         let sum = |counter: &str| processes.iter().filter_map(|process| process[counter].as_u64()).sum::<u64>();
-        assert!(sum("device_calls") > 0 && sum("cpu_bytes") > 0, "{name}, seed {seed}: {processes:?}");
-        assert!(name == "learning" || sum("faults") > 0, "{name}, seed {seed}: no page was absent: {processes:?}");
+        assert!(sum("cpu_bytes") > 0, "{name}, seed {seed}: {processes:?}");
+        if name != "learning" {
+            // Whether a call site learns that its data is cold depends on the machine.
+            assert!(sum("device_calls") > 0, "{name}, seed {seed}: {processes:?}");
+            assert!(sum("faults") > 0, "{name}, seed {seed}: no page was absent: {processes:?}");
+        }
     }
 }
 

@@ -26,8 +26,8 @@ pub struct PreloadedProgram<'a> {
     pub image: Image<'a>,
     /// A variable that is added to the program's environment: name and value.
     pub variable: (&'static str, OsString),
-    /// What the library does with a dynamically linked Go program, of which it sees the C code only: a sentence without
-    /// its begin, "PROGRAM is a Go program:". Without it, such a program is not run.
+    /// What the library does with a dynamically linked Go program, of which it sees the C code only: the end of a
+    /// sentence that begins with "PROGRAM is a Go program:". Without it, such a program is not run.
     pub go_notice: Option<&'static str>,
     /// How long to wait after the first SIGTERM; [`GRACE`](crate::GRACE) is usual.
     pub grace: Duration,

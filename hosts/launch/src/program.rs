@@ -51,11 +51,11 @@ impl Program {
                     let unpreloadable = match (is_dynamic, is_go, is_musl) {
                         (false, true, _) => Some("is a statically linked Go program"),
                         (false, false, _) => Some("is statically linked"),
-                        (true, true, _) => Some("is a Go program, which makes its system calls itself"),
-                        (true, false, true) => Some("is linked to another C library than glibc"),
+                        (true, _, true) => Some("is linked to another C library than glibc"),
+                        (true, true, false) => Some("is a Go program, which makes its system calls itself"),
                         (true, false, false) => None,
                     };
-                    return Ok(Program { path, binary, unpreloadable, is_dynamic_go: is_dynamic && is_go });
+                    return Ok(Program { path, binary, unpreloadable, is_dynamic_go: is_dynamic && is_go && !is_musl });
                 }
                 // Neither a script with an interpreter nor ELF: a shell runs the file as a shell script, and so does
                 // execvp().

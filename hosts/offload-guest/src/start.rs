@@ -14,9 +14,10 @@ use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END};
 use crate::record;
 use crate::refusal::{self, Place, Refusal};
 use std::ffi::{CStr, c_void};
+use std::io::Write as _;
 use telpher_interpose::preload::{Original, variable};
 use telpher_offload_wire::statistics::Operation;
-use telpher_offload_wire::{RECORD_VARIABLE, Settings, VARIABLE, read_dto_variables};
+use telpher_offload_wire::{DtoVariables, RECORD_VARIABLE, Settings, VARIABLE, read_dto_variables};
 
 telpher_interpose::start_and_end!(begin, end);
 
@@ -44,7 +45,7 @@ extern "C" fn begin() {
     // SAFETY: before main, when no code changes the environment.
     if let Some(value) = unsafe { variable(RECORD_VARIABLE) } {
         if let Err(why) = record::begin(value) {
-            eprintln!("telpher: process {} is not recorded: {why}", std::process::id());
+            print(format_args!("process {} is not recorded: {why}", std::process::id()));
         }
         return;
     }
@@ -75,7 +76,7 @@ extern "C" fn begin() {
             let device = device::publish(device);
             if children::watch_forks().is_err() {
                 let pid = std::process::id();
-                eprintln!("telpher: children of process {pid} run without offload: no memory for fork handlers");
+                print(format_args!("children of process {pid} run without offload: no memory for fork handlers"));
             }
             open_gates(device);
         }
@@ -98,13 +99,14 @@ fn default_settings() -> Settings {
     let mut settings = Settings { follow: false, ..Settings::new("all") };
     let environment = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
-    let mut remarks = read_dto_variables(environment, &mut settings).remarks;
-    if settings.statistics {
+    let DtoVariables { mut remarks, log_file } = read_dto_variables(environment, &mut settings);
+    if settings.statistics || log_file.is_some() {
         settings.statistics = false;
-        remarks.push("DTO_COLLECT_STATS has no effect here: `telpher offload --stats dto` prints the table".into());
+        let table = "`telpher offload --stats dto` prints the table";
+        remarks.push(format!("DTO_COLLECT_STATS and DTO_LOG_FILE have no effect here: {table}"));
     }
     if !remarks.is_empty() {
-        eprintln!("telpher: process {}: variables of DTO: {}", std::process::id(), remarks.join("; "));
+        print(format_args!("process {}: variables of DTO: {}", std::process::id(), remarks.join("; ")));
     }
     settings
 }
@@ -125,7 +127,12 @@ fn open_gates(device: &Device) {
 
 /// Tells the user that the calls of this process stay with the CPU, and why.
 fn say(why: &str) {
-    eprintln!("telpher: process {} runs without offload: {why}", std::process::id());
+    print(format_args!("process {} runs without offload: {why}", std::process::id()));
+}
+
+/// Prints a line to standard error. If that cannot be written, the program runs on: a panic here would end it.
+fn print(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "telpher: {line}");
 }
 
 /// Called when the program ends: the C library executes the calls of later destructors.

@@ -237,7 +237,10 @@ fn log_level(value: &str, reading: &mut Reading<'_>) -> Option<String> {
     if value == "0" || reading.settings.statistics {
         return None;
     }
-    Some("has no counterpart: the library writes no messages inside calls; -v reports what is chosen".into())
+    Some(
+        "has no counterpart: the library writes no messages inside calls; `telpher offload -v` reports what is chosen"
+            .into(),
+    )
 }
 
 #[cfg(test)]

@@ -174,17 +174,22 @@ impl<'a> SiteTable<'a> {
 
     /// Takes over what another table knows about sites, without their calls: for a forked child.
     pub fn inherit(&self, other: SiteTable<'_>) {
-        // Relaxed, here and below: no other thread uses this table yet, and each word of the other one is valid by
-        // itself.
-        for (own, inherited) in self.modules.iter().zip(other.modules) {
-            own.store(inherited.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        // The parent goes on using its table. The rows come first: the module that a row names is complete when the row
+        // names it, so it is copied too. Relaxed, except for that: no other thread uses this table yet.
         for (own, inherited) in self.rows.iter().zip(other.rows) {
             let [own, inherited] = [SiteRow(own), SiteRow(inherited)];
-            // A site that is not judged yet begins anew.
-            if inherited.module().load(Ordering::Relaxed) != 0 {
+            // A site that is not judged yet begins anew. Acquire: pairs with the Release of the row's module.
+            if inherited.module().load(Ordering::Acquire) != 0 {
                 for word in [SiteRow::address, SiteRow::module, SiteRow::score_word, SiteRow::absence] {
                     word(&own).store(word(&inherited).load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+            }
+        }
+        for (own, inherited) in self.modules.chunks_exact(MODULE).zip(other.modules.chunks_exact(MODULE)) {
+            // Acquire: pairs with the Release in `module`. Entries that are not complete stay free.
+            if inherited[0].load(Ordering::Acquire) == READY {
+                for (own, inherited) in own.iter().zip(inherited) {
+                    own.store(inherited.load(Ordering::Relaxed), Ordering::Relaxed);
                 }
             }
         }

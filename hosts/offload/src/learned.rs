@@ -17,7 +17,9 @@ pub fn learned(processes: &[Process]) -> Vec<SiteVerdict> {
         // A forked child inherits sites that it may never use.
         let Some(by_device) = verdict.by_device().filter(|_| *calls > 0) else { continue };
         let votes = votes.entry((file.clone(), *offset)).or_default();
-        *if by_device { &mut votes.device } else { &mut votes.cpu } += calls;
+        let of_executor = if by_device { &mut votes.device } else { &mut votes.cpu };
+        // The process may have written any number.
+        *of_executor = of_executor.saturating_add(*calls);
     }
     let verdict = |((SiteFile { path, build_id }, offset), votes): ((SiteFile, u64), Votes)| SiteVerdict {
         by_device: votes.device > votes.cpu,

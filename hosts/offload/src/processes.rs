@@ -64,7 +64,7 @@ pub fn processes(folder: &Path) -> io::Result<Vec<Process>> {
         let of_process = sites.extract_if(.., |(pid, _)| *pid == process.pid);
         let found = of_process.filter_map(|(_, path)| words(&path));
         process.sites = found.flat_map(|words| SiteSnapshot::read(&words)).collect();
-        process.sites.sort_by_key(|site| Reverse(site.device_bytes + site.cpu_bytes));
+        process.sites.sort_by_key(|site| Reverse(site.device_bytes.saturating_add(site.cpu_bytes)));
     }
     Ok(processes)
 }

@@ -1,10 +1,11 @@
 //! Names of call sites: functions in the symbol tables of the files that the process had mapped.
 
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use telpher_recording::{Module, Recording, Site};
 
 /// The longest file that is searched for symbols. Source: chosen; a browser with all symbols has one gigabyte.
@@ -68,8 +69,10 @@ struct Symbols {
 impl Symbols {
     /// Reads the symbols of a module; `None` if its file is not the one that was mapped, or has none.
     fn read(module: &Module) -> Option<Symbols> {
-        let file = File::open(&module.path).ok()?;
         // The recording may name any file. A device, a pipe or a file of the kernel, which has no length, is not read.
+        // Without O_NONBLOCK, opening a pipe would wait for a writer.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(&module.path).ok()?;
         let attributes = file.metadata().ok()?;
         if !attributes.is_file() || !(1..=MOST_BYTES).contains(&attributes.len()) {
             return None;

@@ -91,8 +91,9 @@ impl DeviceTimes {
                 return low_ns;
             }
             let [from, to, x, x0, x1] = [low_ns, high_ns, bytes, low.bytes, high.bytes].map(i128::from);
-            // Cannot overflow: each factor has at most 65 bits.
-            u64::try_from((from + (to - from) * (x - x0) / (x1 - x0)).max(0)).unwrap_or(u64::MAX)
+            // Times beyond those of any device saturate.
+            let grown = (to - from).saturating_mul(x - x0) / (x1 - x0);
+            u64::try_from((from + grown).max(0)).unwrap_or(u64::MAX)
         };
         Some(DescriptorTime {
             bytes,

@@ -33,8 +33,9 @@ impl ModelPortal {
         // SAFETY: the submission's promise. Only the PASID differs, which the device takes from elsewhere.
         let ticketed = unsafe { Submission::vouch(submission.descriptor().with_pasid(planned.ticket())) };
         let offer = submit(&ticketed);
-        if offer == Offer::Taken {
-            schedule.taken(planned);
+        match offer {
+            Offer::Taken => schedule.taken(planned),
+            _ => schedule.refused(planned),
         }
         offer
     }

@@ -52,8 +52,8 @@ pub(crate) struct Offload {
         value_parser = super::values::parse_device
     )]
     pub(crate) device: Vec<String>,
-    /// Let modelled devices take as long for each call as the simulated device of this profile; `telpher sim profiles`
-    /// lists them.
+    /// Let modelled devices take as long for each call as the simulated device of this profile. `telpher sim profiles`
+    /// lists the profiles.
     #[arg(long, help_heading = "Device", value_name = "PROFILE")]
     pub(crate) device_times: Option<String>,
     /// Shorter calls stay with the CPU [default: 16k].

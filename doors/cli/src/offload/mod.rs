@@ -65,7 +65,7 @@ pub(crate) enum RunError {
     #[error("--device-times is for modelled devices, and {0} is none; use --device model:spr")]
     NotModelled(String),
     /// The options contradict each other.
-    #[error("--stats dto is a table of its own; leave out --format")]
+    #[error("--stats dto is a table of its own; leave out --format, --sites and --device-times")]
     Format,
 }
 
@@ -85,7 +85,8 @@ impl RunError {
 /// If the program cannot be run, or the summary cannot be written.
 pub(crate) fn run(args: &Offload) -> Result<ExitCode, RunError> {
     args.run.check()?;
-    if args.stats == Some(StatsArg::Dto) && args.run.format != Format::Table {
+    let has_other_output = args.run.format != Format::Table || args.sites || args.device_times.is_some();
+    if args.stats == Some(StatsArg::Dto) && has_other_output {
         return Err(RunError::Format);
     }
     let (mut settings, log_file) = settings::settings(args, say);

@@ -1,7 +1,7 @@
 //! What a process has counted, as the data from which telpher-report makes tables.
 
 use telpher_offload::Process;
-use telpher_offload_wire::sites::{SiteSnapshot, Verdict};
+use telpher_offload_wire::sites::SiteSnapshot;
 use telpher_record::SiteNames;
 use telpher_recording::Module;
 use telpher_report::offload::{OffloadedProcess, OffloadedSite};

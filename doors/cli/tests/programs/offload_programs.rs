@@ -16,6 +16,7 @@ use telpher_os::Random;
 struct Server {
     child: Child,
     folder: PathBuf,
+    is_offloaded: bool,
 }
 
 impl Server {
@@ -27,7 +28,9 @@ impl Server {
             command.arg("--");
             command
         };
-        Server::start_by(name, offload, arguments)
+        let mut server = Server::start_by(name, offload, arguments);
+        server.is_offloaded = true;
+        server
     }
 
     /// Starts a server without offload.
@@ -46,7 +49,7 @@ impl Server {
         let mut command = launcher(&folder);
         command.args(arguments(&folder.join("socket"))).current_dir(&folder);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Server { child, folder }
+        Server { child, folder, is_offloaded: false }
     }
 
     /// Connects to the server, as soon as it listens.
@@ -64,10 +67,12 @@ impl Server {
     /// offload.
     fn end(mut self) -> Vec<Value> {
         let status = self.child.wait().unwrap();
-        let counters = std::fs::read(self.folder.join("offload.json")).unwrap_or_default();
-        std::fs::remove_dir_all(&self.folder).unwrap();
         assert!(status.success(), "{status}");
-        serde_json::from_slice(&counters).unwrap_or_default()
+        let counters = std::fs::read(self.folder.join("offload.json"));
+        if !self.is_offloaded {
+            return Vec::new();
+        }
+        serde_json::from_slice(&counters.expect("a summary")).expect("JSON")
     }
 
     /// Asks the server to end by SIGTERM, and waits for it.
@@ -75,6 +80,21 @@ impl Server {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM)
             .unwrap();
         self.end()
+    }
+}
+
+impl Drop for Server {
+    /// A test that fails leaves no server behind.
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // `telpher offload` passes SIGTERM on.
+            let _ = rustix::process::kill_process(
+                rustix::process::Pid::from_child(&self.child),
+                rustix::process::Signal::TERM,
+            );
+            let _ = self.child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -16,7 +16,6 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 use telpher_offload_wire::{RecordSettings, RecordedCurves};
-
 use telpher_os::ticks;
 use telpher_recording::{Curves, Limits, Start, Writer, bytes_needed};
 

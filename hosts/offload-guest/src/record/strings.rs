@@ -1,7 +1,8 @@
 //! Functions that copy strings: the C library copies inside them, where neither a recording nor a device can reach. So
-//! their calls are counted while a process is recorded, by the bytes that they write. Otherwise a call costs one jump.
+//! their calls are counted while a process is recorded, by the bytes that they write. While nothing is recorded, a call
+//! costs one jump more.
 //!
-//! Not counted are functions that write strings by other ways, such as `strcat`, `snprintf` and `getline`.
+//! Not counted are other functions that write strings, such as `strcat`, `snprintf` and `getline`.
 #![allow(unsafe_code, reason = "exports functions with the C library's names, and calls the C library's by address")]
 
 use super::calls::count;

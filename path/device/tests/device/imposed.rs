@@ -7,10 +7,12 @@ use telpher_abi::{Descriptor, Status};
 use telpher_device::{
     DescriptorTime, DeviceTimes, ImposedSum, ImposedTimes, ModelDevice, ModelOptions, OpenError, prepare,
 };
-use telpher_portal::{Offer, Portal, RecordCell, Submission};
+use telpher_mem::{Pages, Protection};
+use telpher_portal::{Offer, Portal, QueueMode, RecordCell, Submission};
 
 /// Longer than the model takes for a page on any machine, also when other processes use its cores.
-const LATENCY: Duration = Duration::from_millis(300);
+const LATENCY: Duration = Duration::from_secs(1);
+const LATENCY_NS: u64 = 1_000_000_000;
 const INTERVAL_NS: u64 = 1_000_000;
 
 /// The same times for all descriptors.
@@ -39,11 +41,15 @@ impl Copy {
     }
 
     fn offer(&mut self, portal: &dyn Portal) {
+        assert_eq!(self.try_offer(portal), Offer::Taken);
+    }
+
+    fn try_offer(&mut self, portal: &dyn Portal) -> Offer {
         let (source, target) = (self.source.as_ptr().expose_provenance(), self.target.as_mut_ptr().expose_provenance());
         let copy = Descriptor::memory_move(source as u64, target as u64, 4096).with_record(self.record.address());
         // SAFETY: the buffers live until the record was seen; until then the test reads the target only after the
         // device, which executes in this thread.
-        assert_eq!(portal.offer(&unsafe { Submission::vouch(copy) }), Offer::Taken);
+        portal.offer(&unsafe { Submission::vouch(copy) })
     }
 
     fn wait(&self, portal: &dyn Portal) {
@@ -66,7 +72,7 @@ fn a_record_is_written_when_it_is_due_and_not_before() {
     assert_eq!(copy.source, copy.target);
     copy.wait(&*portal);
     assert!(begun.elapsed() >= LATENCY);
-    assert_eq!(times.take(), ImposedSum { device_ns: 300_000_000, late: 0 });
+    assert_eq!(times.take(), ImposedSum { device_ns: LATENCY_NS, late: 0 });
     assert_eq!(times.take(), ImposedSum::default(), "what was taken is not counted again");
 }
 
@@ -77,12 +83,56 @@ fn descriptors_that_are_in_flight_together_follow_each_other_and_their_time_coun
     let mut copies = [Copy::new(), Copy::new(), Copy::new()];
     copies.iter_mut().for_each(|copy| copy.offer(&*portal));
     copies.iter().for_each(|copy| copy.wait(&*portal));
-    assert_eq!(times.take(), ImposedSum { device_ns: 300_000_000 + 2 * INTERVAL_NS, late: 0 });
+    assert_eq!(times.take(), ImposedSum { device_ns: LATENCY_NS + 2 * INTERVAL_NS, late: 0 });
     // The next one arrives after these.
     copies[0].record.clear();
     copies[0].offer(&*portal);
     copies[0].wait(&*portal);
-    assert_eq!(times.take().device_ns, 300_000_000);
+    assert_eq!(times.take().device_ns, LATENCY_NS);
+}
+
+/// Regression: such a descriptor took the time of all its bytes.
+#[test]
+fn a_descriptor_that_stops_at_a_page_takes_the_time_of_the_bytes_before() {
+    let time = |bytes, latency_ns| DescriptorTime { bytes, latency_ns, interval_ns: INTERVAL_NS };
+    let all = || vec![time(4096, LATENCY_NS), time(8192, 20 * LATENCY_NS)];
+    let times = Arc::new(ImposedTimes::new(DeviceTimes::new(all(), all(), all()).unwrap()));
+    let portal = portal(&times);
+    let target = Pages::new(2).unwrap();
+    target.protect(1..2, Protection::None).unwrap();
+    let (source, record) = (vec![7_u8; 8192], RecordCell::new());
+    let copy = Descriptor::memory_move(source.as_ptr().expose_provenance() as u64, target.address(), 8192);
+    // SAFETY: the buffers live until the record was seen.
+    let copy = unsafe { Submission::vouch(copy.with_record(record.address())) };
+    assert_eq!(portal.offer(&copy), Offer::Taken);
+    while record.status().is_none() {
+        portal.drive();
+    }
+    assert_eq!(record.status().map(|status| status.status()), Some(Status::PageFault));
+    assert_eq!(times.take(), ImposedSum { device_ns: LATENCY_NS, late: 0 });
+}
+
+/// Regression: each refused descriptor occupied the device, so that later ones took longer.
+#[test]
+fn refused_descriptors_take_no_time() {
+    let times = times(LATENCY);
+    let device = ModelDevice::start(ModelOptions::default().with_times(Arc::clone(&times))).unwrap();
+    let queues = device.enabled_queues().into_iter().map(|queue| device.portal(&format!("wq0.{queue}")).unwrap());
+    let portal = queues.into_iter().find(|portal| portal.info().mode == QueueMode::Shared).expect("a shared queue");
+    let mut taken = Vec::new();
+    let mut refused = Copy::new();
+    while refused.try_offer(&*portal) == Offer::Taken {
+        taken.push(std::mem::replace(&mut refused, Copy::new()));
+        assert!(taken.len() < 10_000, "the queue is never full");
+    }
+    for _ in 0..5000 {
+        assert_eq!(refused.try_offer(&*portal), Offer::Retry);
+    }
+    taken.iter().for_each(|copy| copy.wait(&*portal));
+    let _ = times.take();
+    refused.offer(&*portal);
+    refused.wait(&*portal);
+    assert_eq!(times.take(), ImposedSum { device_ns: LATENCY_NS, late: 0 });
 }
 
 #[test]
@@ -92,7 +142,7 @@ fn a_thread_waits_for_two_devices_at_the_same_time() {
     let mut copies = [Copy::new(), Copy::new()];
     copies.iter_mut().zip(&portals).for_each(|(copy, portal)| copy.offer(&**portal));
     copies.iter().zip(&portals).for_each(|(copy, portal)| copy.wait(&**portal));
-    assert_eq!(times.take().device_ns, 300_000_000);
+    assert_eq!(times.take().device_ns, LATENCY_NS);
 }
 
 #[test]

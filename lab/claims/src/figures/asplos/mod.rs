@@ -149,7 +149,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         source: "Kuper et al., ASPLOS 2024, Figure 19",
         title: "Rate and tail latency of a cache's gets and sets, with its long copies on devices",
         how: "Threads (s) take turns on cores (h); each operation is 100 ns of work and a copy. 4.8 % of the \
-              copies are of 8 KiB or more and have 96.4 % of the bytes; their source is in the last-level cache. \
+              copies are of 8 KiB or more and have 96.4 % of the bytes; their source is in the last-level cache, \
+              their destination in memory. \
               Four shared queues, one on each of four devices; the thread polls until its copy is done. Series: \
               cores only; DTO of 2023, as the paper used it (from 8 KiB on, three retries of a full queue); DTO of \
               2025 (from 64 KiB on, no retry, tunes itself); telpher offload with its defaults (from 16 KiB on, \
