@@ -61,6 +61,10 @@ fn all_sides_have_the_same_load_and_the_device_executes_the_long_copies() {
         assert_eq!(number(counts, "copies"), copies, "{side}");
         let long = number(counts, "long_copies");
         assert!(long > copies / 20 && number(counts, "long_bytes") == long * 20_000, "{side}");
+        // Each side fills its cache with the same values.
+        let filling = &side["filling"];
+        assert!(number(filling, "long_copies") > 0 && *filling == sides[0]["filling"], "{side}");
+        assert_eq!(number(filling, "long_bytes"), 20_000 * number(filling, "long_copies"), "{side}");
         let samples = (number(&side["gets"], "samples"), number(&side["sets"], "samples"));
         assert_eq!(samples, (number(counts, "gets"), number(counts, "sets")), "{side}");
         assert!(side["gets"]["ns"][1].is_number() && side["gets"]["ns"][4].is_null(), "{side}");
@@ -81,7 +85,7 @@ fn table_and_csv_have_a_column_or_line_for_each_side() {
     let load = file("cachelike_formats", LOAD);
     let text = bench(&load, &["--only", "off,always", "--gets", "500"]);
     text.expect_success();
-    for words in ["against off", "get p99.999", "copies by the device", "500 gets a thread"] {
+    for words in ["against off", "get p99.999", "copies by the device", "with 500 gets", "sets without room"] {
         assert!(text.stdout.contains(words), "{words}: {text}");
     }
     assert!(!text.stdout.contains("learned  "), "{text}");

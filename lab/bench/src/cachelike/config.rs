@@ -20,6 +20,16 @@ const SLOT_FACTOR: f64 = 1.5;
 const LEAST_SLOT: u64 = 64;
 const MOST_SLOT: u64 = 1 << 20;
 
+/// Most size classes. Source: CacheLib, `MemoryAllocator::kMaxClasses`.
+const MOST_CLASSES: usize = 128;
+
+/// Most keys, and most operations of a thread. Source: chosen; far more than a machine can serve in a day.
+const MOST_KEYS: u64 = 1 << 36;
+
+/// Bytes of memory for each value beside its slot: the slot's own fields and lock, its place in the list of its class,
+/// and its entry in the index. Source: computed from the sizes of these types; an index has some room left.
+const ENTRY_BYTES: u64 = 140;
+
 /// Threads of the paper's load if the command line says nothing. Source: chosen, one of the pairs that the simulated
 /// figure has.
 const PAPER_THREADS: u32 = 8;
@@ -117,11 +127,55 @@ impl CacheConfig {
 
     /// Returns the bytes of the slots that values of all keys would need.
     pub(super) fn data_bytes(&self) -> f64 {
-        let of_pool = |pool: usize| {
-            let keys = self.first_key(pool + 1) - self.first_key(pool);
-            keys as f64 * self.distribution(pool).sizes.mean(|size| self.slot_of(size).unwrap_or(size))
-        };
-        (0..self.pools.len()).map(of_pool).sum()
+        (0..self.pools.len()).map(|pool| self.keys_of(pool) as f64 * self.mean_slot(pool)).sum()
+    }
+
+    /// Returns the number of keys of a pool.
+    fn keys_of(&self, pool: usize) -> u64 {
+        self.first_key(pool + 1).saturating_sub(self.first_key(pool))
+    }
+
+    /// Returns the mean bytes of the slots of a pool's values.
+    fn mean_slot(&self, pool: usize) -> f64 {
+        self.distribution(pool).sizes.mean(|size| self.slot_of(size).unwrap_or(size))
+    }
+
+    /// Returns about how many values a pool has when it is full, or has all of its keys.
+    fn values_of(&self, pool: usize) -> u64 {
+        let room = self.cache_bytes as f64 * self.pools[pool] / self.mean_slot(pool);
+        self.keys_of(pool).min(whole(room.ceil()))
+    }
+
+    /// Returns the keys that a thread sets to fill a pool. All threads together set as many keys as fit, spread evenly
+    /// over all keys of the pool.
+    pub(super) fn filling(&self, pool: usize, thread: u64) -> impl Iterator<Item = u64> + use<> {
+        let (first, keys, values) = (self.first_key(pool), self.keys_of(pool), self.values_of(pool));
+        let threads = usize::try_from(self.threads).unwrap_or(1).max(1);
+        // Wide enough for the product of both numbers.
+        let key = move |value: u64| u128::from(value) * u128::from(keys) / u128::from(values);
+        // Cannot fail: the quotient is less than the number of keys.
+        (thread..values).step_by(threads).map(move |value| first + u64::try_from(key(value)).unwrap_or(0))
+    }
+
+    /// Returns about how many bytes of memory the full cache takes, with its index.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let values = (0..self.pools.len()).map(|pool| self.values_of(pool)).sum::<u64>();
+        self.cache_bytes.saturating_add(values.saturating_mul(ENTRY_BYTES))
+    }
+
+    /// Returns the bytes of all pools so that cache and index together take `memory` bytes.
+    fn cache_bytes_in(&self, memory: u64) -> u64 {
+        let of_value = self.data_bytes() / self.keys as f64;
+        let if_full = whole(memory as f64 * of_value / (of_value + ENTRY_BYTES as f64));
+        // An index has no more entries than there are keys.
+        if_full.max(memory.saturating_sub(self.keys.saturating_mul(ENTRY_BYTES)))
+    }
+
+    /// Returns the fewest bytes to which the cache is scaled, and why, as a part of a sentence.
+    pub(super) fn least_bytes(&self) -> (u64, String) {
+        let (classes, pools) = (self.slots.len() as u64, self.pools.len() as u64);
+        let why = format!("a slab of 4 MiB for each of {classes} size classes in each of {pools} pools");
+        (SLAB_BYTES * classes * pools, why)
     }
 
     /// Returns the bytes of the slot of a value; `None` if it is too long for all slots.
@@ -146,11 +200,12 @@ impl CacheConfig {
         self.operation_parts.iter().enumerate().map(of_pool).sum()
     }
 
-    /// Makes the cache fit into this many bytes. A cache into which the values of all keys fit keeps its keys as long
+    /// Makes the cache with its index fit into this many bytes. A cache into which the values of all keys fit keeps its keys as long
     /// as they fit; otherwise the keys shrink with the cache. Returns what was scaled, as a sentence.
     pub(super) fn scale(&mut self, most_bytes: u64) -> Option<String> {
-        let least = SLAB_BYTES * (self.slots.len() * self.pools.len()) as u64;
-        let bytes = most_bytes.max(least) / SLAB_BYTES * SLAB_BYTES;
+        let (least, why) = self.least_bytes();
+        let wanted = self.cache_bytes_in(most_bytes);
+        let bytes = wanted.max(least) / SLAB_BYTES * SLAB_BYTES;
         if self.cache_bytes <= bytes {
             return None;
         }
@@ -164,8 +219,9 @@ impl CacheConfig {
             self.keys = whole(keys as f64 * factor).max(self.pools.len() as u64);
         }
         let size = telpher_report::units::size;
+        let floor = if wanted < least { format!(" It is not smaller, because it needs {why}.") } else { String::new() };
         Some(format!(
-            "Scaled to the memory of this machine: a cache of {} instead of {}, with {} of {keys} keys.",
+            "Scaled to the memory of this machine: a cache of {} instead of {}, with {} of {keys} keys.{floor}",
             size(bytes),
             size(of),
             self.keys
@@ -214,8 +270,8 @@ fn parse(name: &str, json: &Value) -> Result<ReadConfig, ConfigError> {
     let lookaside = test.flag("enableLookaside")?.unwrap_or(false);
     // What they ask for always happens: values are filled, and all that is read is checked.
     let _ = (test.flag("populateItem")?, test.flag("checkConsistency")?);
-    let keys = test.count("numKeys", 1..=1 << 40)?.ok_or_else(|| test.missing("numKeys"))?;
-    let operations = test.count("numOps", 1..=1 << 40)?.ok_or_else(|| test.missing("numOps"))?;
+    let keys = test.count("numKeys", 1..=MOST_KEYS)?.ok_or_else(|| test.missing("numKeys"))?;
+    let operations = test.count("numOps", 1..=MOST_KEYS)?.ok_or_else(|| test.missing("numOps"))?;
     let threads = test.count("numThreads", 1..=1024)?.ok_or_else(|| test.missing("numThreads"))?;
     let key_parts = pool_parts(&mut test, "keyPoolDistribution", pools.len())?;
     let operation_parts = pool_parts(&mut test, "opPoolDistribution", pools.len())?;
@@ -224,13 +280,15 @@ fn parse(name: &str, json: &Value) -> Result<ReadConfig, ConfigError> {
     }
 
     let mut without_effect = Vec::new();
+    // `read_slots` returns one class at least.
+    let largest = slots.last().copied().unwrap_or(MOST_SLOT);
     let distributions = match test.list("poolDistributions")? {
-        None => vec![distribution(name, &mut test)?],
+        None => vec![distribution(name, &mut test, largest, &mut without_effect)?],
         Some(each) if each.len() == 1 || each.len() == pools.len() => {
             let mut distributions = Vec::new();
             for (pool, json) in each.iter().enumerate() {
                 let mut fields = Fields::of(name, &format!("test_config.poolDistributions[{pool}]"), json)?;
-                distributions.push(distribution(name, &mut fields)?);
+                distributions.push(distribution(name, &mut fields, largest, &mut without_effect)?);
                 without_effect.extend(fields.unread());
             }
             distributions
@@ -270,11 +328,16 @@ fn read_slots(cache: &mut Fields<'_>) -> Result<Vec<u64>, ConfigError> {
     let least = cache.count("minAllocSize", range.clone())?.unwrap_or(LEAST_SLOT);
     let most = cache.count("maxAllocSize", range.clone())?.unwrap_or(MOST_SLOT);
     let factor = cache.number("allocFactor")?.unwrap_or(SLOT_FACTOR);
+    let too_many = format!("makes more than {MOST_CLASSES} size classes");
     if let Some(mut listed) = cache.numbers("allocSizes")?.filter(|sizes| !sizes.is_empty()) {
         listed.sort_by(f64::total_cmp);
-        let sizes: Vec<u64> = listed.iter().map(|size| whole(*size)).collect();
+        let mut sizes: Vec<u64> = listed.iter().map(|size| whole(*size)).collect();
+        sizes.dedup();
         if !sizes.iter().all(|size| range.contains(size)) {
             return Err(cache.wrong("allocSizes", "has a size outside 16 bytes to 4 MiB"));
+        }
+        if sizes.len() > MOST_CLASSES {
+            return Err(cache.wrong("allocSizes", &too_many));
         }
         return Ok(sizes);
     }
@@ -284,7 +347,11 @@ fn read_slots(cache: &mut Fields<'_>) -> Result<Vec<u64>, ConfigError> {
     if !(1.0 < factor && factor <= 16.0) {
         return Err(cache.wrong("allocFactor", "is not a number above 1 and up to 16"));
     }
-    Ok(slots(factor, least, most))
+    let sizes = slots(factor, least, most);
+    if sizes.len() > MOST_CLASSES {
+        return Err(cache.wrong("allocFactor", &too_many));
+    }
+    Ok(sizes)
 }
 
 /// Reads the part of each pool. CacheBench's default is one part for one pool; here the parts are equal.
@@ -305,8 +372,14 @@ fn refuse_other_generators(test: &mut Fields<'_>) -> Result<(), ConfigError> {
 const OTHER_OPERATIONS: [&str; 5] =
     ["addChainedRatio", "loneGetRatio", "loneSetRatio", "updateRatio", "couldExistRatio"];
 
-/// Reads the values and the operations of one pool or of all.
-fn distribution(path: &str, fields: &mut Fields<'_>) -> Result<Distribution, ConfigError> {
+/// Reads the values and the operations of one pool or of all. `largest` is the size of the largest slot. Adds the names
+/// of the fields without effect in other files.
+fn distribution(
+    path: &str,
+    fields: &mut Fields<'_>,
+    largest: u64,
+    without_effect: &mut Vec<String>,
+) -> Result<Distribution, ConfigError> {
     for name in OTHER_OPERATIONS {
         if fields.number(name)?.is_some_and(|ratio| ratio != 0.0) {
             return Err(fields.wrong(name, "is not 0; this driver has gets, sets and deletions only"));
@@ -323,34 +396,50 @@ fn distribution(path: &str, fields: &mut Fields<'_>) -> Result<Distribution, Con
     }
     let operations = Operations { gets: gets / all, sets: sets / all, deletions: deletions / all };
     let sizes = match fields.text("valSizeDistFile")?.filter(|name| !name.is_empty()) {
-        None => value_sizes(fields)?,
-        Some(name) => in_file(path, &name, value_sizes)?,
+        None => value_sizes(fields, largest)?,
+        Some(name) => in_file(path, &name, without_effect, |fields| value_sizes(fields, largest))?,
     };
     let popularity = match fields.text("popDistFile")?.filter(|name| !name.is_empty()) {
         None => popularity(fields)?,
-        Some(name) => in_file(path, &name, popularity)?,
+        Some(name) => in_file(path, &name, without_effect, |fields| match popularity(fields)? {
+            // The main file means this distribution if it names no file.
+            Popularity::Normal => Err(fields.missing("popularityBuckets")),
+            buckets => Ok(buckets),
+        })?,
     };
     Ok(Distribution { sizes, popularity, operations })
 }
 
-/// Reads a part of the configuration from another file, whose name is relative to the first one's folder.
+/// Reads a part of the configuration from another file, whose name is relative to the first one's folder. Adds the names
+/// of its fields without effect.
 fn in_file<T>(
     path: &str,
     name: &str,
+    without_effect: &mut Vec<String>,
     read: impl FnOnce(&mut Fields<'_>) -> Result<T, ConfigError>,
 ) -> Result<T, ConfigError> {
     let file = Path::new(path).parent().unwrap_or(Path::new("")).join(name);
     let json = json(&file)?;
-    read(&mut Fields::of(&file.display().to_string(), "", &json)?)
+    let mut fields = Fields::of(&file.display().to_string(), "", &json)?;
+    let part = read(&mut fields)?;
+    without_effect.extend(fields.unread().into_iter().map(|field| format!("{name}: {field}")));
+    Ok(part)
 }
 
-/// Reads value sizes: each with its probability, or ranges with theirs.
-fn value_sizes(fields: &mut Fields<'_>) -> Result<ValueSizes, ConfigError> {
+/// Reads value sizes: each with its probability, or ranges with theirs. All must fit in the largest slot.
+fn value_sizes(fields: &mut Fields<'_>, largest: u64) -> Result<ValueSizes, ConfigError> {
     let sizes = fields.numbers("valSizeRange")?.ok_or_else(|| fields.missing("valSizeRange"))?;
     let weights = fields.parts("valSizeRangeProbability")?.ok_or_else(|| fields.missing("valSizeRangeProbability"))?;
     let longest = SLAB_BYTES as f64;
     if sizes.is_empty() || !sizes.iter().all(|size| (0.0..=longest).contains(size)) {
         return Err(fields.wrong("valSizeRange", "has a size outside 0 bytes to 4 MiB"));
+    }
+    if let Some(size) = sizes.iter().find(|size| **size > largest as f64) {
+        let problem = format!(
+            "has values of {size} bytes, and the largest slot has {largest}; raise maxAllocSize or allocSizes in \
+             cache_config"
+        );
+        return Err(fields.wrong("valSizeRange", &problem));
     }
     if sizes.len() == weights.len() {
         return Ok(ValueSizes::Discrete(sizes.into_iter().zip(weights).collect()));
@@ -443,12 +532,67 @@ mod tests {
             ("\"opPoolDistribution\": [0.5, 0.5]", "\"opPoolDistribution\": [1]", "test_config.opPoolDistribution"),
             ("\"test_config\"", "\"config\"", "test_config"),
             ("\"numPools\": 2", "\"numPools\": 2, \"allocFactor\": 1", "cache_config.allocFactor"),
+            ("\"numPools\": 2", "\"numPools\": 2, \"allocFactor\": 1.000001", "cache_config.allocFactor"),
+            ("\"numPools\": 2", "\"numPools\": 2, \"maxAllocSize\": 131072", "test_config.valSizeRange"),
+            ("\"numKeys\": 1000000", "\"numKeys\": 1099511627776", "test_config.numKeys"),
+            ("\"numOps\": 2500000", "\"numOps\": 1099511627776", "test_config.numOps"),
         ] {
             let text = OF_DTO.replacen(from, to, 1);
             assert_ne!(text, OF_DTO, "{from}");
             let error = read(&text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("my.json: {field}: ")), "{field}: {error}");
         }
+    }
+
+    #[test]
+    fn a_cache_has_128_size_classes_at_most() {
+        let of = |number: u64| {
+            let sizes: Vec<String> = (1..=number).map(|size| (size * 2048).to_string()).collect();
+            read(
+                &OF_DTO.replace("\"numPools\": 2", &format!("\"numPools\": 2, \"allocSizes\": [{}]", sizes.join(", "))),
+            )
+        };
+        assert_eq!(of(128).unwrap().config.slots.len(), 128);
+        let error = of(129).unwrap_err().to_string();
+        assert_eq!(error, "my.json: cache_config.allocSizes: makes more than 128 size classes");
+    }
+
+    #[test]
+    fn fields_of_other_files_are_named_and_a_popularity_needs_buckets() {
+        let folder = crate::folder::Folder::new().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.file(name), text).unwrap();
+        write("sizes.json", r#"{ "valSizeRange": [100, 200], "valSizeRangeProbability": [1], "unit": "bytes" }"#);
+        write("keys.json", r#"{ "popularityBuckets": [10, 90], "popularityWeights": [0.9, 0.1], "seed": 7 }"#);
+        let files = r#""valSizeDistFile": "sizes.json", "popDistFile": "keys.json", "getRatio""#;
+        write("load.json", &OF_DTO.replace("\"getRatio\"", files));
+        let path = folder.file("load.json").display().to_string();
+        let ReadConfig { config, without_effect } = CacheConfig::read(&path).unwrap();
+        assert!(matches!(config.distribution(0).popularity, Popularity::Buckets(_)), "{config:?}");
+        for field in ["sizes.json: unit", "keys.json: seed"] {
+            assert!(without_effect.iter().any(|other| other == field), "{field}: {without_effect:?}");
+        }
+        write("keys.json", r#"{ "popularityBukets": [10, 90] }"#);
+        let error = CacheConfig::read(&path).unwrap_err().to_string();
+        assert!(error.ends_with("keys.json: popularityBuckets: is missing"), "{error}");
+    }
+
+    #[test]
+    fn threads_fill_as_many_different_keys_as_fit() {
+        let paper = CacheConfig { threads: 3, keys: MOST_KEYS, cache_bytes: 1 << 30, ..CacheConfig::paper() };
+        let keys = |config: &CacheConfig| {
+            let mut keys: Vec<u64> = (0..3).flat_map(|thread| config.filling(0, thread)).collect();
+            let number = keys.len();
+            keys.sort_unstable();
+            keys.dedup();
+            assert!(keys.len() == number && keys.iter().all(|key| *key < config.keys));
+            keys
+        };
+        let some = keys(&paper);
+        let bytes = some.len() as f64 * paper.mean_slot(0) / paper.cache_bytes as f64;
+        assert!((1.0..1.01).contains(&bytes), "{bytes}");
+        // Spread over all keys.
+        assert!(some[some.len() / 2].abs_diff(MOST_KEYS / 2) < MOST_KEYS / 100);
+        assert_eq!(keys(&CacheConfig { keys: 1000, ..paper }), (0..1000).collect::<Vec<u64>>());
     }
 
     #[test]
@@ -464,13 +608,35 @@ mod tests {
         let mut config = CacheConfig::paper();
         assert_eq!(config.scale(1 << 40), None);
         let scaled = config.scale(4 << 30).unwrap();
-        assert!(scaled.contains("4 GiB instead of 64 GiB, with 1000000 of 1000000 keys"), "{scaled}");
+        assert!(scaled.contains("instead of 64 GiB, with 1000000 of 1000000 keys"), "{scaled}");
+        // The index of a million values takes 134 MiB, and the rest are whole slabs.
+        assert!(config.memory_bytes() <= 4 << 30 && config.memory_bytes() > (4 << 30) - SLAB_BYTES, "{config:?}");
         config.scale(1 << 30).unwrap();
         assert!(config.keys < 1_000_000 && config.data_bytes() <= 0.76 * f64::from(1 << 30), "{}", config.keys);
         // Values that do not fit into the unscaled cache do not fit into the scaled one.
         let mut full = CacheConfig { cache_bytes: 1 << 30, ..CacheConfig::paper() };
         full.scale(1 << 29).unwrap();
-        assert_eq!(full.keys, 500_000);
+        let part = full.cache_bytes as f64 / f64::from(1 << 30);
+        assert!(part < 0.5 && full.memory_bytes() <= 1 << 29, "{full:?}");
+        assert!((full.keys as f64 - 1e6 * part).abs() < 1.0, "{}", full.keys);
+    }
+
+    #[test]
+    fn small_values_need_more_memory_than_their_slots() {
+        let mut config = CacheConfig { keys: 1 << 30, cache_bytes: 8 << 30, ..CacheConfig::paper() };
+        config.distributions[0].sizes = ValueSizes::Discrete(vec![(64.0, 1.0)]);
+        assert_eq!(config.memory_bytes(), (8 << 30) / 64 * (64 + ENTRY_BYTES));
+        config.scale(1 << 30).unwrap();
+        assert!(config.memory_bytes() <= 1 << 30 && config.cache_bytes > 300 << 20, "{config:?}");
+    }
+
+    #[test]
+    fn a_cache_keeps_a_slab_for_each_class_and_says_so() {
+        let mut config = CacheConfig::paper();
+        let classes = config.slots.len() as u64;
+        let scaled = config.scale(1 << 20).unwrap();
+        assert_eq!(config.cache_bytes, classes * SLAB_BYTES);
+        assert!(scaled.contains(&format!("a slab of 4 MiB for each of {classes} size classes")), "{scaled}");
     }
 
     #[test]

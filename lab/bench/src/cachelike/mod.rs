@@ -7,7 +7,7 @@
 //! process: draw (keys, operations, sizes) ──► store (slabs, LRU) ── memmove of the C library ──► value (checked)
 //! ```
 //!
-//! It behaves as CacheBench does with the same file, and is not CacheBench: see the crate's README.
+//! It is not CacheBench: the crate's README says what differs.
 
 mod config;
 mod config_error;
@@ -24,7 +24,7 @@ pub use config::{CacheConfig, PAPER, ReadConfig};
 pub use config_error::ConfigError;
 pub use distribution::{Distribution, Operations, Popularity, ValueSizes};
 pub use process::obey;
-pub use run::{Counts, Percentiles, QUANTILES};
+pub use run::{Counts, Filling, Percentiles, QUANTILES};
 
 use crate::BenchError;
 use crate::folder::Folder;
@@ -66,18 +66,27 @@ pub struct CacheLikeResult {
 pub struct SideResult {
     /// The name of the side.
     pub name: &'static str,
-    /// Gets per second of all threads: the median of the turns.
+    /// Gets per second of all threads, by the time without that of preparing and checking values: the median of the
+    /// turns.
     pub gets_per_second: f64,
-    /// Sets per second of all threads, with those that follow a get.
+    /// Sets per second of all threads, with those that follow a get, by the same time.
     pub sets_per_second: f64,
     /// The rate of gets over that of the side `off`: the median of the turns; `None` without that side.
     pub against_off: Option<f64>,
+    /// As `gets_per_second`, by elapsed time.
+    pub gets_per_elapsed_second: f64,
+    /// As `sets_per_second`, by elapsed time.
+    pub sets_per_elapsed_second: f64,
+    /// As `against_off`, by elapsed time.
+    pub against_off_elapsed: Option<f64>,
     /// Latencies of gets.
     pub gets: Percentiles,
     /// Latencies of sets.
     pub sets: Percentiles,
     /// What was done.
     pub counts: Counts,
+    /// The copies of the filling, which are not in `counts`.
+    pub filling: Filling,
     /// What `telpher offload` counted; `None` without it. It includes the filling of the cache.
     pub offload: Option<OffloadCounters>,
 }
@@ -171,8 +180,14 @@ fn sides(options: &CacheLikeOptions) -> Result<Vec<Side>, BenchError> {
         let side = Side::NAMED.into_iter().find(|side| side.name() == name);
         side.ok_or_else(|| BenchError::Usage(format!("'{name}' is not a side; use {}", names())))
     };
-    let mut sides: Vec<Side> = options.only.iter().map(named).collect::<Result<_, _>>()?;
-    sides.dedup();
+    let mut sides = Vec::new();
+    for name in &options.only {
+        let side = named(name)?;
+        // A side that is named twice runs once.
+        if !sides.contains(&side) {
+            sides.push(side);
+        }
+    }
     Ok(if sides.is_empty() { Side::NAMED.into() } else { sides })
 }
 
@@ -197,24 +212,30 @@ fn job(
             config.threads = u32::try_from(here * wanted as usize / cores).unwrap_or(wanted).max(1);
         }
         remarks.push(format!(
-            "Scaled to the cores of this machine: {here}h/{}s instead of {cores}h/{wanted}s (hardware cores, software \
-             threads).",
+            "Scaled to the CPUs of this machine: {here}h/{}s instead of {cores}h/{wanted}s (CPUs, which may share a core, \
+             and threads).",
             config.threads
         ));
     }
     if let Some(memory) = telpher_os::available_memory() {
         remarks.extend(config.scale(memory / OF_MEMORY / caches));
     }
-    let cache = config.cache_bytes.saturating_mul(caches);
-    telpher_os::check_memory("the caches", cache, None, "use a configuration with a smaller cacheSizeMB")
-        .map_err(|error| BenchError::NotHere(error.to_string()))?;
+    let needed = config.memory_bytes().saturating_mul(caches);
+    let do_this = "use a configuration with a smaller cacheSizeMB or fewer size classes";
+    telpher_os::check_memory("the caches", needed, None, do_this).map_err(|error| {
+        let (_, why) = config.least_bytes();
+        BenchError::NotHere(format!("{error}. A cache is scaled only so far that it has {why}"))
+    })?;
     let cpus = machine.cores[..cores.clamp(1, here)].to_vec();
     Ok((Job { config, cpus, threshold: options.threshold }, remarks))
 }
 
-/// Operations of each thread in a turn.
-fn operations_of_turn(job: &Job) -> u64 {
-    job.config.operations.div_ceil(TURNS).max(1)
+/// Returns the operations of each thread in each turn; together they are those of the configuration. There is no turn
+/// without an operation.
+fn turns_of(job: &Job) -> Vec<u64> {
+    let all = job.config.operations.max(1);
+    let turns = TURNS.min(all);
+    (0..turns).map(|turn| all / turns + u64::from(turn < all % turns)).collect()
 }
 
 /// Runs the load in this process.
@@ -224,7 +245,7 @@ fn in_this_process(job: &Job) -> Result<SideResult, BenchError> {
     let store = Store::new(&job.config, &mut memory);
     let mut load = Load::new(job, &store);
     load.fill();
-    let turns: Vec<Turn> = (0..TURNS).map(|_| load.turn(operations_of_turn(job))).collect();
+    let turns: Vec<Turn> = turns_of(job).into_iter().map(|operations| load.turn(operations)).collect();
     Ok(side_result(Side::AsItIs, &turns, None, load.measured(), None))
 }
 
@@ -248,20 +269,20 @@ fn compared(
         let start = Start { offload: arguments.as_deref(), counters: &counters(*side) };
         processes.push(CacheProcess::start(side.name(), start, job)?);
     }
+    let operations = turns_of(job);
     // The time is not limited, so the budget only shows the progress.
-    let budget = &mut Budget::new(Duration::ZERO, (TURNS + 1) as f64 * sides.len() as f64);
+    let budget = &mut Budget::new(Duration::ZERO, ((operations.len() + 1) * sides.len()) as f64);
     for (process, side) in processes.iter_mut().zip(sides) {
         budget.step(&format!("filling the cache, {}", side.name()), 1.0);
         process.fill()?;
     }
     let mut turns = vec![Vec::new(); sides.len()];
-    for turn in 0..TURNS {
+    for (turn, number) in operations.iter().enumerate() {
         // Each side begins some of the rounds.
-        let first = usize::try_from(turn).unwrap_or(0);
         for place in 0..sides.len() {
-            let side = (first + place) % sides.len();
-            budget.step(&format!("turn {} of {TURNS}, {}", turn + 1, sides[side].name()), 1.0);
-            turns[side].push(processes[side].turn(operations_of_turn(job))?);
+            let side = (turn + place) % sides.len();
+            budget.step(&format!("turn {} of {}, {}", turn + 1, operations.len(), sides[side].name()), 1.0);
+            turns[side].push(processes[side].turn(*number)?);
         }
     }
     budget.finish();
@@ -284,11 +305,17 @@ fn side_result(
     offload: Option<OffloadCounters>,
 ) -> SideResult {
     let rates = |turns: &[Turn], of: fn(&Turn) -> f64| turns.iter().map(of).collect::<Vec<f64>>();
+    let rate = |of| median(&mut rates(turns, of));
+    let against = |of| off.map(|off| ratio(&rates(turns, of), &rates(off, of)));
     SideResult {
         name: side.name(),
-        gets_per_second: median(&mut rates(turns, |turn| turn.gets)),
-        sets_per_second: median(&mut rates(turns, |turn| turn.sets)),
-        against_off: off.map(|off| ratio(&rates(turns, |turn| turn.gets), &rates(off, |turn| turn.gets))),
+        gets_per_second: rate(|turn| turn.timed.gets),
+        sets_per_second: rate(|turn| turn.timed.sets),
+        against_off: against(|turn| turn.timed.gets),
+        gets_per_elapsed_second: rate(|turn| turn.elapsed.gets),
+        sets_per_elapsed_second: rate(|turn| turn.elapsed.sets),
+        against_off_elapsed: against(|turn| turn.elapsed.gets),
+        filling: measured.filling,
         gets: measured.gets,
         sets: measured.sets,
         counts: measured.counts,
@@ -348,6 +375,7 @@ fn read_counters(file: &PathBuf) -> Result<OffloadCounters, BenchError> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use run::Rates;
 
     fn options() -> CacheLikeOptions {
         CacheLikeOptions {
@@ -369,14 +397,18 @@ pub(crate) mod tests {
     /// A result in which one side has too few samples for the last percentile.
     pub(crate) fn sample() -> CacheLikeResult {
         let (job, remarks) = job(&options(), CacheConfig::paper(), &machine(2), 3).unwrap();
-        let turn = |gets| Turn { gets, sets: gets / 10.0 };
+        let turn = |gets| {
+            let rates = |part: f64| Rates { gets: gets * part, sets: gets * part / 10.0 };
+            Turn { timed: rates(1.0), elapsed: rates(0.5) }
+        };
         let percentiles = |samples, last| Percentiles {
             samples,
             ns: [Some(900.0), Some(4000.0), Some(9000.0), Some(20_000.0), last],
         };
         let counts = Counts { copies: 1000, bytes: 100_000, long_copies: 48, long_bytes: 96_400, ..Counts::default() };
-        let measured = |gets| Measured { counts: counts.clone(), gets, sets: percentiles(200_000, None) };
-        let offload = OffloadCounters { device_calls: 48, device_bytes: 96_400, ..OffloadCounters::default() };
+        let filling = Filling { long_copies: 52, long_bytes: 3600 };
+        let measured = |gets| Measured { counts: counts.clone(), gets, sets: percentiles(200_000, None), filling };
+        let offload = OffloadCounters { device_calls: 100, device_bytes: 100_000, ..OffloadCounters::default() };
         let off = [turn(1e6), turn(1e6)];
         let sides = vec![
             side_result(Side::Off, &off, Some(&off), measured(percentiles(2_000_000, Some(50_000.0))), None),
@@ -412,10 +444,23 @@ pub(crate) mod tests {
         };
         assert_eq!(of(&[]).unwrap(), Side::NAMED);
         assert_eq!(of(&["learned", "off"]).unwrap(), [Side::Learned, Side::Off]);
+        assert_eq!(of(&["off", "always", "off"]).unwrap(), [Side::Off, Side::Always], "a side runs once");
         assert!(of(&["of"]).unwrap_err().to_string().contains("use off, always, learned"));
         assert_eq!(sides(&CacheLikeOptions { alone: true, ..options() }).unwrap(), [Side::AsItIs]);
         let ratios: Vec<_> = sample().sides.iter().map(|side| side.against_off).collect();
         assert_eq!(ratios, [Some(1.0), Some(1.75)]);
+    }
+
+    #[test]
+    fn the_turns_have_exactly_the_operations_of_the_load() {
+        let of = |operations| {
+            let (mut job, _) = job(&options(), CacheConfig::paper(), &machine(2), 1).unwrap();
+            job.config.operations = operations;
+            turns_of(&job)
+        };
+        assert_eq!(of(23), [3, 3, 3, 2, 2, 2, 2, 2, 2, 2]);
+        assert_eq!((of(4), of(20)), (vec![1; 4], vec![2; 10]));
+        assert_eq!(of(2_222_222).iter().sum::<u64>(), 2_222_222);
     }
 
     #[test]

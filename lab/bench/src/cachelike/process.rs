@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// A command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Order {
-    /// Set every key once.
+    /// Set as many keys as fit, each once.
     Fill,
     /// Execute this many operations with each thread.
     Turn(u64),

@@ -6,6 +6,7 @@ use super::store::Store;
 use super::value::{fill, first_wrong};
 use crate::measure::{Clock, Latencies};
 use serde::{Deserialize, Serialize};
+use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 use telpher_os::ticks;
@@ -23,10 +24,35 @@ pub(super) struct Job {
 /// The rates of one turn.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Turn {
-    /// Gets per second of all threads, without the time of preparing and checking values.
+    /// By the time of each thread without that of preparing and checking values and of refused sets.
+    pub(super) timed: Rates,
+    /// By elapsed time.
+    pub(super) elapsed: Rates,
+}
+
+/// Rates of all threads together.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Rates {
+    /// Gets per second, each with one read of the value.
     pub(super) gets: f64,
-    /// Sets per second, likewise.
+    /// Sets per second that stored a value.
     pub(super) sets: f64,
+}
+
+impl Rates {
+    fn add(&mut self, other: Rates) {
+        self.gets += other.gets;
+        self.sets += other.sets;
+    }
+}
+
+/// Copies of values in the filling of the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Filling {
+    /// Copies of at least the threshold.
+    pub long_copies: u64,
+    /// Their bytes.
+    pub long_bytes: u64,
 }
 
 /// Counts over all turns; the filling of the cache is not among them.
@@ -36,7 +62,7 @@ pub struct Counts {
     pub gets: u64,
     /// Gets that found a value.
     pub hits: u64,
-    /// Sets, with those that followed a get.
+    /// Sets that stored a value, with those that followed a get.
     pub sets: u64,
     /// Sets for which the cache had no room.
     pub refused_sets: u64,
@@ -80,6 +106,8 @@ pub(super) struct Measured {
     pub(super) counts: Counts,
     pub(super) gets: Percentiles,
     pub(super) sets: Percentiles,
+    /// What is not in `counts`.
+    pub(super) filling: Filling,
 }
 
 impl Percentiles {
@@ -142,8 +170,9 @@ struct Worker<'a> {
     counts: Counts,
     gets: Latencies,
     sets: Latencies,
-    /// Ticks in which values were prepared and checked.
+    /// Ticks in which values were prepared and checked, and of refused sets.
     aside: u64,
+    filling: Filling,
 }
 
 impl<'a> Worker<'a> {
@@ -160,6 +189,7 @@ impl<'a> Worker<'a> {
             gets: Latencies::new(1),
             sets: Latencies::new(1),
             aside: 0,
+            filling: Filling::default(),
         }
     }
 
@@ -173,8 +203,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sets a new value of a key. Returns the ticks of the set.
-    fn set(&mut self, pool: usize, key: u64) -> u64 {
+    /// Sets a new value of a key. Returns the ticks of the set; `None` if the cache has no room.
+    fn set(&mut self, pool: usize, key: u64) -> Option<u64> {
         let begun = ticks();
         self.generation += 1;
         let value = &mut self.source[..self.job.config.distribution(pool).sizes.of_key(key)];
@@ -184,19 +214,32 @@ impl<'a> Worker<'a> {
         let took = ticks().wrapping_sub(prepared);
         let len = value.len();
         self.aside += prepared.wrapping_sub(begun);
-        self.counts.sets += 1;
-        if has_room {
-            self.count_copy(len);
-        } else {
+        if !has_room {
             self.counts.refused_sets += 1;
+            self.aside += took;
+            return None;
         }
-        took
+        self.counts.sets += 1;
+        self.count_copy(len);
+        Some(took)
     }
 
-    /// Gets the value of a key and checks it. Returns false if the cache does not have it.
+    /// Sets a new value of a key, and records the latency.
+    fn timed_set(&mut self, pool: usize, key: u64) {
+        if let Some(took) = self.set(pool, key) {
+            self.sets.record(took);
+        }
+    }
+
+    /// Gets the value of a key, reads it once, and checks it. The check is not in the latency. Returns false if the
+    /// cache does not have the value.
     fn get(&mut self, pool: usize, key: u64) -> bool {
         let begun = ticks();
         let found = self.store.get(pool, key, &mut self.target);
+        if let Some(found) = found {
+            // Each get pays for the read, so that a device that writes to memory does not get it for free.
+            black_box(read_each_line(&self.target[..found.len]));
+        }
         let done = ticks();
         self.gets.record(done.wrapping_sub(begun));
         self.counts.gets += 1;
@@ -221,14 +264,10 @@ impl<'a> Worker<'a> {
             match operation {
                 Operation::Get => {
                     if !self.get(pool, key) && self.job.config.lookaside {
-                        let took = self.set(pool, key);
-                        self.sets.record(took);
+                        self.timed_set(pool, key);
                     }
                 }
-                Operation::Set => {
-                    let took = self.set(pool, key);
-                    self.sets.record(took);
-                }
+                Operation::Set => self.timed_set(pool, key),
                 Operation::Delete => {
                     self.store.delete(pool, key);
                     self.counts.deletions += 1;
@@ -237,16 +276,28 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sets each key of its part once.
+    /// Sets its part of the keys that fit into the cache. Only the copies are counted.
     fn fill(&mut self, thread: u64) {
         let config = &self.job.config;
         for pool in 0..config.pools.len() {
-            let keys = config.first_key(pool)..config.first_key(pool + 1);
-            for key in keys.filter(|key| key % u64::from(config.threads) == thread) {
+            for key in config.filling(pool, thread) {
                 self.set(pool, key);
             }
         }
+        let Counts { long_copies, long_bytes, .. } = std::mem::take(&mut self.counts);
+        self.filling = Filling { long_copies, long_bytes };
+        self.aside = 0;
     }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Reads a byte of each cache line of a value, as the least that its consumer does. Returns their exclusive or.
+fn read_each_line(value: &[u8]) -> u8 {
+    // The value may begin within a line, so its last byte may be in a line of its own.
+    let last = value.last().copied().unwrap_or(0);
+    value.iter().step_by(LINE).fold(last, |all, byte| all ^ byte)
 }
 
 /// The load on one cache.
@@ -280,13 +331,9 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Sets every key once. Nothing of it is counted.
+    /// Sets as many keys as fit once.
     pub(super) fn fill(&mut self) {
-        self.together(|number, worker| {
-            worker.fill(number);
-            worker.counts = Counts::default();
-            worker.aside = 0;
-        });
+        self.together(|number, worker| worker.fill(number));
         self.evicted_by_filling = self.store.evictions();
     }
 
@@ -297,31 +344,44 @@ impl<'a> Load<'a> {
             let (before, aside) = ((worker.counts.gets, worker.counts.sets), worker.aside);
             let begun = Instant::now();
             worker.work(operations);
-            let ns = crate::measure::to_ns(begun.elapsed()) - clock.ns(worker.aside - aside);
-            let rate = |number: u64| number as f64 * 1e9 / ns.max(1.0);
-            Turn { gets: rate(worker.counts.gets - before.0), sets: rate(worker.counts.sets - before.1) }
+            let elapsed = crate::measure::to_ns(begun.elapsed());
+            let done = (worker.counts.gets - before.0, worker.counts.sets - before.1);
+            let rates = |ns: f64| {
+                let rate = |number: u64| number as f64 * 1e9 / ns.max(1.0);
+                Rates { gets: rate(done.0), sets: rate(done.1) }
+            };
+            Turn { timed: rates(elapsed - clock.ns(worker.aside - aside)), elapsed: rates(elapsed) }
         });
-        Turn { gets: rates.iter().map(|turn| turn.gets).sum(), sets: rates.iter().map(|turn| turn.sets).sum() }
+        let mut all = Turn::default();
+        for turn in rates {
+            all.timed.add(turn.timed);
+            all.elapsed.add(turn.elapsed);
+        }
+        all
     }
 
     /// Returns what was measured in all turns.
     pub(super) fn measured(&self) -> Measured {
         let mut counts = Counts::default();
         let (mut gets, mut sets) = (Latencies::new(1), Latencies::new(1));
+        let mut filling = Filling::default();
         for worker in &self.workers {
+            filling.long_copies += worker.filling.long_copies;
+            filling.long_bytes += worker.filling.long_bytes;
             counts.add(worker.counts.clone());
             gets.merge(&worker.gets);
             sets.merge(&worker.sets);
         }
         counts.evictions = self.store.evictions() - self.evicted_by_filling;
         let of = |latencies: &Latencies| Percentiles::of(latencies, &self.clock);
-        Measured { counts, gets: of(&gets), sets: of(&sets) }
+        Measured { counts, gets: of(&gets), sets: of(&sets), filling }
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     /// A load of some thousand operations on a cache that cannot hold all values.
     pub(in super::super) fn small() -> Job {
@@ -343,14 +403,21 @@ pub(super) mod tests {
             load.fill();
             assert_eq!(load.measured().counts, Counts::default(), "filling is not counted");
             let turns = [0; 4].map(|_| load.turn(job.config.operations / 4));
-            assert!(turns.iter().all(|turn| turn.gets > 0.0 && turn.sets > 0.0));
+            for Turn { timed, elapsed } in turns {
+                assert!(elapsed.gets > 0.0 && timed.gets > elapsed.gets, "values are prepared and checked");
+                assert!(elapsed.sets > 0.0 && timed.sets > elapsed.sets);
+            }
             load.measured()
         });
-        let Measured { counts, gets, sets } = measured;
+        let Measured { counts, gets, sets, filling } = measured;
         let operations = 2 * (job.config.operations / 4 * 4);
         let lookaside = counts.gets - counts.hits;
         assert_eq!(counts.gets + counts.sets - lookaside + counts.deletions, operations, "{counts:?}");
-        assert_eq!(counts.copies, counts.hits + counts.sets - counts.refused_sets, "{counts:?}");
+        assert_eq!(counts.copies, counts.hits + counts.sets, "{counts:?}");
+        // All keys fit.
+        let sizes = (0..job.config.keys).map(|key| job.config.distribution(0).sizes.of_key(key) as u64);
+        let long: Vec<u64> = sizes.filter(|size| *size >= job.threshold).collect();
+        assert_eq!((filling.long_copies, filling.long_bytes), (long.len() as u64, long.iter().sum()));
         assert_eq!((counts.wrong, counts.refused_sets), (0, 0), "{counts:?}");
         assert!(counts.hits > counts.gets * 9 / 10 && lookaside > 0, "deleted keys are set again: {counts:?}");
         assert_eq!((gets.samples, sets.samples), (counts.gets, counts.sets));
@@ -373,6 +440,45 @@ pub(super) mod tests {
         let first = counts();
         assert!(first.evictions > 0 && first.hits < first.gets, "{first:?}");
         assert_eq!(first, counts());
+    }
+
+    #[test]
+    fn a_refused_set_is_no_set_and_has_no_latency() {
+        let mut job = small();
+        job.config.threads = 1;
+        // The only slab belongs to the class of the first value, so most of the others have no room.
+        job.config.cache_bytes = super::super::config::SLAB_BYTES;
+        let (measured, turn) = with_load(&job, |load| {
+            load.fill();
+            let turn = load.turn(2000);
+            (load.measured(), turn)
+        });
+        let Measured { counts, sets, .. } = measured;
+        assert!(counts.refused_sets > 0 && counts.sets > 0, "{counts:?}");
+        assert_eq!((sets.samples, counts.copies), (counts.sets, counts.hits + counts.sets));
+        let ratio = turn.elapsed.sets / turn.elapsed.gets;
+        assert!((ratio - counts.sets as f64 / counts.gets as f64).abs() < 1e-6, "{ratio}: {counts:?}");
+    }
+
+    #[test]
+    fn each_line_of_a_value_is_read() {
+        // A byte of each line, wherever the value begins.
+        let mut memory = vec![0_u8; 64 * 5];
+        let address = memory.as_ptr() as usize;
+        for start in 0..64 {
+            let first = (64 - address % 64) % 64 + start;
+            let value = first..first + 150;
+            let lines = |at: usize| (address + at) / 64;
+            let mut read = BTreeSet::new();
+            for at in value.clone() {
+                memory[at] = 1;
+                if read_each_line(&memory[value.clone()]) != 0 {
+                    read.insert(lines(at));
+                }
+                memory[at] = 0;
+            }
+            assert_eq!(read, value.map(lines).collect(), "from byte {start} of a line");
+        }
     }
 
     #[test]

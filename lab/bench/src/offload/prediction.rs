@@ -1,7 +1,7 @@
 //! What `telpher record predict` says of a program, against the same program with simulated device times.
 
 use super::program::LONG;
-use super::runs::{Offloaded, Predicted, deviation, offload_as_predicted, offloaded, predict, record_into};
+use super::runs::{Offloaded, Predicted, deviation, largest, offload_as_predicted, offloaded, predict, record_into};
 use crate::BenchError;
 use crate::folder::Folder;
 use crate::goal::{Goal, Row};
@@ -23,7 +23,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Most deviation of the time, in per cent. Source: promise of `telpher record predict`.
 const TIME: f64 = 10.0;
-/// Most deviation of a replay without devices from the recording, in per cent. Source: likewise.
+/// Most deviation of the sections' time in a replay without devices, in per cent. Source: likewise.
 const REPLAY: f64 = 3.0;
 /// Recordings and runs. Counts must be exact in each; of times the median counts, because on a busy machine some
 /// disturbed copies look like copies to missing pages, though the program has all of its pages.
@@ -54,18 +54,23 @@ fn rows(rounds: &[(Predicted, Offloaded)]) -> Vec<Row> {
     let exact = Some(Goal::AtMost(0.0));
     // Without calls by the device there is nothing to compare.
     let compared: Vec<_> = rounds.iter().filter(|(predicted, _)| predicted.calls > 0.0).collect();
-    let largest =
-        |of: fn(&(Predicted, Offloaded)) -> f64| compared.iter().map(|round| of(round)).fold(f64::NAN, f64::max);
+    let largest_of = |of: fn(&(Predicted, Offloaded)) -> f64| largest(compared.iter().map(|round| of(round)));
     let sorted = |of: fn(&(Predicted, Offloaded)) -> f64| {
         let mut values: Vec<f64> = compared.iter().map(|round| of(round)).collect();
         values.sort_by(f64::total_cmp);
         values
     };
     let median = |values: &[f64]| values.get(values.len() / 2).copied().unwrap_or(f64::NAN);
-    let used = match compared.len() {
-        0 => "on this machine the prediction leaves all copies to the CPU".into(),
-        used => format!("one thread, {} KiB copies, fixed verdicts; {used} of {ROUNDS} predictions use it", LONG >> 10),
+    // A row without a number says why.
+    let if_used = |how: String| match compared.is_empty() {
+        true => "on this machine the prediction leaves all copies to the CPU".into(),
+        false => how,
     };
+    let used = format!(
+        "one thread, {} KiB copies, fixed verdicts; {} of {ROUNDS} predictions use the device",
+        LONG >> 10,
+        compared.len()
+    );
     let times = sorted(|(predicted, done)| deviation(predicted.ns, done.ns));
     let range = |values: &[f64], scale: f64| match values {
         [first, .., last] => format!("{:.2} to {:.2}", scale * first, scale * last),
@@ -74,56 +79,82 @@ fn rows(rounds: &[(Predicted, Offloaded)]) -> Vec<Row> {
     vec![
         Row::new(
             "calls by the device: predicted, against the run's",
-            largest(|(predicted, done)| (predicted.calls - done.calls).abs()),
+            largest_of(|(predicted, done)| (predicted.calls - done.calls).abs()),
             "calls",
             exact,
-            used.clone(),
+            if_used(used.clone()),
         ),
         Row::new(
             "bytes by the device: predicted, against the run's",
-            largest(|(predicted, done)| (predicted.bytes - done.bytes).abs()),
+            largest_of(|(predicted, done)| (predicted.bytes - done.bytes).abs()),
             "bytes",
             exact,
-            used,
+            if_used(used),
         ),
         Row::new(
             "simulated time of these calls: predicted, against the run's",
             median(&times),
             "%",
             Some(Goal::AtMost(TIME)),
-            format!(
+            if_used(format!(
                 "median of {}; from {} %; {} in the run; missing pages predicted in {} % of calls",
                 times.len(),
                 range(&times, 1.0),
                 units::time(median(&sorted(|(_, done)| done.ns))),
                 range(&sorted(|(predicted, _)| predicted.faults), 100.0)
+            )),
+        ),
+        Row::new(
+            "replay with offload off, against the recorded time of its sections",
+            largest(rounds.iter().map(|(predicted, _)| 100.0 * predicted.section_error.abs())),
+            "%",
+            Some(Goal::AtMost(REPLAY)),
+            format!(
+                "largest of {}; checks the work between calls: calls take their recorded times. Temperatures are \
+                 checked by the calibration curves, which deviate {}",
+                rounds.len(),
+                curve_errors(rounds)
             ),
         ),
         Row::new(
-            "replay without devices, against the recorded time of the calls",
-            rounds.iter().map(|(predicted, _)| 100.0 * predicted.replay_error.abs()).fold(0.0, f64::max),
-            "%",
-            Some(Goal::AtMost(REPLAY)),
-            "the largest of all recordings",
-        ),
-        Row::new(
             "calls that took the CPU longer than the simulated device",
-            largest(|(_, done)| done.late),
+            largest_of(|(_, done)| done.late),
             "calls",
             None,
-            "more than 0: elapsed times of the run are not those with such a device; simulated times are",
+            if_used(
+                "more than 0: elapsed times of the run are not those with such a device; simulated times are".into(),
+            ),
         ),
     ]
+}
+
+/// Returns how far calls' times by the calibration curves are from the recorded ones.
+fn curve_errors(rounds: &[(Predicted, Offloaded)]) -> String {
+    let errors: Option<Vec<f64>> = rounds.iter().map(|(predicted, _)| predicted.curve_error).collect();
+    match errors {
+        Some(errors) => format!("up to {:.2} %", 100.0 * largest(errors.iter().map(|error| error.abs()))),
+        None => "by an unknown part: a recording has no call with a curve".into(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PREDICTED: Predicted = Predicted {
+        calls: 10.0,
+        bytes: 640.0,
+        ns: 1090.0,
+        faults: 0.0,
+        section_error: -0.02,
+        curve_error: Some(-0.125),
+    };
+    const DONE: Offloaded = Offloaded { calls: 10.0, bytes: 640.0, ns: 1000.0, late: 3.0 };
+
     #[test]
     fn counts_must_be_exact_and_times_may_deviate_by_a_tenth() {
-        let predicted = Predicted { calls: 10.0, bytes: 640.0, ns: 1090.0, faults: 0.0, replay_error: -0.02 };
-        let done = Offloaded { calls: 10.0, bytes: 640.0, ns: 1000.0, late: 3.0 };
+        let predicted = PREDICTED;
+        let done = DONE;
         let round = |done| (predicted, done);
         assert!(rows(&[round(done); 3]).iter().all(Row::reached));
         let reached = |rounds: &[_]| rows(rounds).iter().map(Row::reached).collect::<Vec<bool>>();
@@ -131,5 +162,28 @@ mod tests {
         let other = Offloaded { calls: 9.0, bytes: 641.0, ns: 980.0, late: 0.0 };
         assert_eq!(reached(&[round(done), round(other), round(done)]), [false, false, true, true, true]);
         assert_eq!(reached(&[round(other), round(other), round(done)]), [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn the_replay_of_the_sections_can_miss_its_goal() {
+        let replay = |section_error| {
+            let wrong = Predicted { section_error, ..PREDICTED };
+            rows(&[(PREDICTED, DONE), (wrong, DONE), (PREDICTED, DONE)])[3].clone()
+        };
+        assert!(replay(0.029).reached() && !replay(-0.031).reached() && !replay(f64::NAN).reached());
+        assert!(replay(0.0).how.ends_with("which deviate up to 12.50 %"), "{}", replay(0.0).how);
+        let unknown = Predicted { curve_error: None, ..PREDICTED };
+        assert!(rows(&[(unknown, DONE)])[3].how.ends_with("no call with a curve"));
+    }
+
+    #[test]
+    fn rows_without_a_number_say_that_the_copies_are_left_to_the_cpu() {
+        let without = Predicted { calls: 0.0, bytes: 0.0, ns: 0.0, ..PREDICTED };
+        for row in rows(&[(without, DONE); 2]) {
+            assert_eq!(row.measured.is_nan(), row.how.contains("to the CPU"), "{row:?}");
+            assert_eq!(row.measured.is_nan(), !row.what.starts_with("replay"), "{row:?}");
+        }
+        // Without a number, no goal is reached.
+        assert!(rows(&[(PREDICTED, Offloaded { calls: f64::NAN, ..DONE })]).iter().any(|row| !row.reached()));
     }
 }

@@ -17,6 +17,8 @@ use telpher_report::machine::Machine;
 pub const SHORT: [usize; 3] = [8, 64, 1024];
 /// Bytes of the long copies.
 pub const LONG: usize = 64 << 10;
+/// Words of a long copy.
+pub(super) const WORDS: usize = LONG / 8;
 /// Copies of one step.
 const STEP: u64 = 256;
 /// Copies of cached data in a round of the task `mixed`, beside one of data in memory.
@@ -45,9 +47,12 @@ fn answer(line: &str, buffers: &mut Buffers) -> io::Result<f64> {
     let result: Result<Window, Infallible> = match (word, size) {
         (_, Some(size)) => window(time, || Ok(buffers.copy_short(size))),
         ("hot", _) => window(time, || Ok(buffers.copy_hot())),
-        ("read-and-copy", _) => window(time, || Ok(buffers.read_and_copy_hot())),
         ("mixed", _) => return buffers.mixed(number).map(|()| number as f64),
-        _ => return Err(unknown()),
+        _ => {
+            let words = word.strip_prefix("read-and-copy-").and_then(|words| words.parse().ok());
+            let words = words.filter(|words| *words <= WORDS).ok_or_else(unknown)?;
+            window(time, || Ok(buffers.read_and_copy_hot(words)))
+        }
     };
     let Ok(seen) = result;
     Ok(seen.cpu_ns_per_op())
@@ -87,10 +92,11 @@ impl Buffers {
         1
     }
 
-    /// Reads as much as it copies: a program that makes data before it copies it.
-    fn read_and_copy_hot(&mut self) -> u64 {
-        let words =
-            self.halves[..LONG].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    /// Computes with this many of the words that it copies then: a program that makes data before it copies it.
+    fn read_and_copy_hot(&mut self, words: usize) -> u64 {
+        let words = self.halves[..8 * words]
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
         let sum = words.fold(0_u64, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.halves[..8].copy_from_slice(&sum.to_le_bytes());
         self.copy_hot()

@@ -13,11 +13,15 @@ fn rows(result: &CacheLikeResult) -> Vec<Row> {
     let row = |name: &str, cell: &dyn Fn(&SideResult) -> String| {
         (name.to_owned(), result.sides.iter().map(cell).collect::<Vec<_>>())
     };
+    let times = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.3} ×"));
     let share = |part: u64, of: u64| format!("{:.1} %", part as f64 / of.max(1) as f64 * 100.0);
     let mut rows = vec![
         row("gets", &|side| units::frequency(side.gets_per_second)),
-        row("against off", &|side| side.against_off.map_or(String::new(), |ratio| format!("{ratio:.3} ×"))),
+        row("against off", &|side| times(side.against_off)),
         row("sets", &|side| units::frequency(side.sets_per_second)),
+        row("gets by elapsed time", &|side| units::frequency(side.gets_per_elapsed_second)),
+        row("against off by elapsed time", &|side| times(side.against_off_elapsed)),
+        row("sets by elapsed time", &|side| units::frequency(side.sets_per_elapsed_second)),
     ];
     let latencies = |of: fn(&SideResult) -> &Percentiles, what: &str| {
         let row = |number: usize| {
@@ -32,15 +36,22 @@ fn rows(result: &CacheLikeResult) -> Vec<Row> {
     let offload =
         |of: fn(&OffloadCounters) -> String| move |side: &SideResult| side.offload.as_ref().map_or(String::new(), of);
     rows.extend([
+        row("number of gets", &|side| side.counts.gets.to_string()),
+        row("number of sets", &|side| side.counts.sets.to_string()),
+        row("sets without room", &|side| side.counts.refused_sets.to_string()),
         row("gets that found a value", &|side| share(side.counts.hits, side.counts.gets)),
         row("values removed to make room", &|side| side.counts.evictions.to_string()),
         row("copies from the threshold on", &|side| share(side.counts.long_copies, side.counts.copies)),
         row("their bytes", &|side| share(side.counts.long_bytes, side.counts.bytes)),
-        row("copies by the device", &offload(|it| it.device_calls.to_string())),
-        row("bytes by the device", &offload(|it| telpher_report::units::size(it.device_bytes))),
-        row("left to the CPU as cached", &offload(|it| it.cached_calls.to_string())),
-        row("page faults of the device", &offload(|it| it.faults.to_string())),
-        row("refusals of full queues", &offload(|it| it.retries.to_string())),
+        row("with filling: long copies", &|side| (side.counts.long_copies + side.filling.long_copies).to_string()),
+        row("with filling: copies by the device", &offload(|it| it.device_calls.to_string())),
+        row("with filling: bytes of long copies", &|side| {
+            telpher_report::units::size(side.counts.long_bytes + side.filling.long_bytes)
+        }),
+        row("with filling: bytes by the device", &offload(|it| telpher_report::units::size(it.device_bytes))),
+        row("with filling: left to the CPU as cached", &offload(|it| it.cached_calls.to_string())),
+        row("with filling: page faults of the device", &offload(|it| it.faults.to_string())),
+        row("with filling: refusals of full queues", &offload(|it| it.retries.to_string())),
         row("wrong values", &|side| side.counts.wrong.to_string()),
     ]);
     rows
@@ -50,11 +61,15 @@ fn rows(result: &CacheLikeResult) -> Vec<Row> {
 fn subject(result: &CacheLikeResult) -> String {
     let config = &result.config;
     format!(
-        "{}h/{}s, a cache of {} with {} keys, {} gets a thread; load {}; calls of {} or more may be offloaded",
+        "{} CPUs for {} threads ({}h/{}s), a cache of {} with {} keys; a thread has {} operations, on average with {} \
+         gets; load {}; calls of {} or more may be offloaded",
+        result.cores,
+        config.threads,
         result.cores,
         config.threads,
         telpher_report::units::size(config.cache_bytes),
         config.keys,
+        config.operations,
         config.gets(),
         config.name,
         telpher_report::units::size(result.threshold),
@@ -63,10 +78,11 @@ fn subject(result: &CacheLikeResult) -> String {
 
 /// What the sides mean.
 const SIDES: &str = "off: without telpher offload; always: each copy of the threshold or more goes to the device, as \
-                     with DTO in the paper; learned: only those of call sites that copy uncached data. Latencies are \
-                     those of the operation; rates leave out the time in which values are prepared and checked. What \
-                     the device did includes the filling of the cache. A percentile is empty below ten samples beyond \
-                     it.";
+                     with DTO in the paper; learned: only those of call sites that copy uncached data. A get includes \
+                     one read of each cache line of its copy; a set is the operation alone. Rates leave out the time \
+                     in which values are prepared before a set and checked after a get, and that of sets without \
+                     room; rates by elapsed time leave out no time. 'With filling' adds the filling of the cache, which is in no other \
+                     row; long copies have the threshold or more. A percentile is empty below ten samples beyond it.";
 
 /// Returns the table for a terminal.
 pub fn text(result: &CacheLikeResult) -> String {
@@ -89,8 +105,9 @@ pub fn csv(result: &CacheLikeResult) -> String {
         format!("{what}_samples,{}", each.join(","))
     };
     let mut out = format!(
-        "side,cores,threads,keys,cache_bytes,gets_per_second,sets_per_second,against_off,{},{},hits,copies,bytes,\
-         long_copies,long_bytes,evictions,device_calls,device_bytes,cached_calls,faults,retries,wrong\n",
+        "side,cores,threads,keys,cache_bytes,gets_per_second,sets_per_second,against_off,gets_per_elapsed_second,\
+         sets_per_elapsed_second,against_off_elapsed,{},{},hits,refused_sets,copies,bytes,long_copies,long_bytes,\
+         evictions,filling_long_copies,filling_long_bytes,device_calls,device_bytes,cached_calls,faults,retries,wrong\n",
         names("get"),
         names("set")
     );
@@ -104,7 +121,7 @@ pub fn csv(result: &CacheLikeResult) -> String {
             format!("{},{},{},{},{}", it.device_calls, it.device_bytes, it.cached_calls, it.faults, it.retries)
         });
         out.push_str(&format!(
-            "{},{},{},{},{},{:.0},{:.0},{},{},{},{},{},{},{},{},{},{offload},{}\n",
+            "{},{},{},{},{},{:.0},{:.0},{},{:.0},{:.0},{},{},{},{},{},{},{},{},{},{},{},{},{offload},{}\n",
             side.name,
             result.cores,
             config.threads,
@@ -113,14 +130,20 @@ pub fn csv(result: &CacheLikeResult) -> String {
             side.gets_per_second,
             side.sets_per_second,
             units::field(side.against_off, 4),
+            side.gets_per_elapsed_second,
+            side.sets_per_elapsed_second,
+            units::field(side.against_off_elapsed, 4),
             latencies(&side.gets),
             latencies(&side.sets),
             counts.hits,
+            counts.refused_sets,
             counts.copies,
             counts.bytes,
             counts.long_copies,
             counts.long_bytes,
             counts.evictions,
+            side.filling.long_copies,
+            side.filling.long_bytes,
             counts.wrong,
         ));
     }
@@ -162,6 +185,14 @@ mod tests {
             "{text}"
         );
         assert!(line("set p99.999").trim() == "set p99.999", "{text}");
+        assert!(
+            line("against off by elapsed").contains("1.750 ×") && line("sets without room").contains('0'),
+            "{text}"
+        );
+        // The copies of the device and those that it may have are on the same base.
+        for row in ["with filling: long copies", "with filling: copies by the device"] {
+            assert!(line(row).trim_end().ends_with("100"), "{text}");
+        }
         assert!(text.contains("2h/4s") && text.lines().all(|line| line.chars().count() <= 110), "{text}");
     }
 
