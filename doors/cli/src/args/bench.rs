@@ -204,8 +204,8 @@ pub(crate) struct Contests {
 /// Measure a cache under load, with its long copies by the CPU and by a device.
 ///
 /// A driver of our own that reads CacheBench's JSON: threads get, set and delete values in pools of slabs, and a get
-/// that finds no value is followed by a set. Unlike CacheBench, it copies with memmove, a get copies its value and reads
-/// the copy once, and every value is checked.
+/// that finds no value is followed by a set. Unlike CacheBench, it copies with memmove, a get copies its value and
+/// reads the copy once, and every value is checked.
 ///
 /// The same load runs in three processes, in turns: without `telpher offload` (off), with every long copy on the device
 /// (always), and with those of call sites that copy uncached data (learned). Prints the rates of gets and sets, and

@@ -200,8 +200,8 @@ impl CacheConfig {
         self.operation_parts.iter().enumerate().map(of_pool).sum()
     }
 
-    /// Makes the cache with its index fit into this many bytes. A cache into which the values of all keys fit keeps its keys as long
-    /// as they fit; otherwise the keys shrink with the cache. Returns what was scaled, as a sentence.
+    /// Makes the cache with its index fit into this many bytes. A cache into which the values of all keys fit keeps its
+    /// keys as long as they fit; otherwise the keys shrink with the cache. Returns what was scaled, as a sentence.
     pub(super) fn scale(&mut self, most_bytes: u64) -> Option<String> {
         let (least, why) = self.least_bytes();
         let wanted = self.cache_bytes_in(most_bytes);
@@ -410,8 +410,8 @@ fn distribution(
     Ok(Distribution { sizes, popularity, operations })
 }
 
-/// Reads a part of the configuration from another file, whose name is relative to the first one's folder. Adds the names
-/// of its fields without effect.
+/// Reads a part of the configuration from another file, whose name is relative to the first one's folder. Adds the
+/// names of its fields without effect.
 fn in_file<T>(
     path: &str,
     name: &str,

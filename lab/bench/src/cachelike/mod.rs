@@ -212,7 +212,8 @@ fn job(
             config.threads = u32::try_from(here * wanted as usize / cores).unwrap_or(wanted).max(1);
         }
         remarks.push(format!(
-            "Scaled to the CPUs of this machine: {here}h/{}s instead of {cores}h/{wanted}s (CPUs, which may share a core, \
+            "Scaled to the CPUs of this machine: {here}h/{}s instead of {cores}h/{wanted}s \
+             (CPUs, which may share a core, \
              and threads).",
             config.threads
         ));
