@@ -213,8 +213,7 @@ fn job(
         }
         remarks.push(format!(
             "Scaled to the CPUs of this machine: {here}h/{}s instead of {cores}h/{wanted}s \
-             (CPUs, which may share a core, \
-             and threads).",
+             (CPUs, which may share a core, and threads).",
             config.threads
         ));
     }

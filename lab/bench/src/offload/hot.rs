@@ -62,8 +62,8 @@ fn measure(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(rows_of(&of_tasks).into())
 }
 
-/// Returns how many words to read before each copy, so that copies have their share of the time. `copy` is the time of a
-/// copy alone, `all` that with all words read before.
+/// Returns how many words to read before each copy, so that copies have their share of the time. `copy` is the time of
+/// a copy alone, `all` that with all words read before.
 fn words_for_share(copy: f64, all: f64) -> usize {
     let wanted = copy * (1.0 - SHARE) / SHARE;
     (1..WORDS).find(|words| (all - copy) * *words as f64 >= wanted * WORDS as f64).unwrap_or(WORDS)

@@ -81,8 +81,9 @@ const SIDES: &str = "off: without telpher offload; always: each copy of the thre
                      with DTO in the paper; learned: only those of call sites that copy uncached data. A get includes \
                      one read of each cache line of its copy; a set is the operation alone. Rates leave out the time \
                      in which values are prepared before a set and checked after a get, and that of sets without \
-                     room; rates by elapsed time leave out no time. 'With filling' adds the filling of the cache, which is in no other \
-                     row; long copies have the threshold or more. A percentile is empty below ten samples beyond it.";
+                     room; rates by elapsed time leave out no time. 'With filling' adds the filling of the cache, \
+                     which is in no other row; long copies have the threshold or more. A percentile is empty below ten \
+                     samples beyond it.";
 
 /// Returns the table for a terminal.
 pub fn text(result: &CacheLikeResult) -> String {
@@ -107,7 +108,8 @@ pub fn csv(result: &CacheLikeResult) -> String {
     let mut out = format!(
         "side,cores,threads,keys,cache_bytes,gets_per_second,sets_per_second,against_off,gets_per_elapsed_second,\
          sets_per_elapsed_second,against_off_elapsed,{},{},hits,refused_sets,copies,bytes,long_copies,long_bytes,\
-         evictions,filling_long_copies,filling_long_bytes,device_calls,device_bytes,cached_calls,faults,retries,wrong\n",
+         evictions,filling_long_copies,filling_long_bytes,device_calls,device_bytes,cached_calls,faults,retries,\
+         wrong\n",
         names("get"),
         names("set")
     );
