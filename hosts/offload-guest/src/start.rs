@@ -100,10 +100,12 @@ fn default_settings() -> Settings {
     let environment = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
     let DtoVariables { mut remarks, log_file } = read_dto_variables(environment, &mut settings);
-    if settings.statistics || log_file.is_some() {
+    if settings.statistics {
         settings.statistics = false;
-        let table = "`telpher offload --stats dto` prints the table";
-        remarks.push(format!("DTO_COLLECT_STATS and DTO_LOG_FILE have no effect here: {table}"));
+        remarks.push("DTO_COLLECT_STATS has no effect here: `telpher offload --stats dto` prints the table".into());
+    }
+    if log_file.is_some() {
+        remarks.push("DTO_LOG_FILE has no effect here".into());
     }
     if !remarks.is_empty() {
         print(format_args!("process {}: variables of DTO: {}", std::process::id(), remarks.join("; ")));

@@ -95,11 +95,12 @@ fn a_preloaded_file_needs_no_other_variable_and_reports_what_has_no_effect() {
     let folder = installed("offload_by_hand", &[]);
     let Some(counts) = client("offload_counts") else { return };
     let preload = format!("LD_PRELOAD={}", word(&folder.join("libtelpher-offload.so")));
-    let variables = [&preload, ALL_CALLS[0], "DTO_MIN_BYTES=150K", "DTO_COLLECT_STATS=1"];
+    let variables = [&preload, ALL_CALLS[0], "DTO_MIN_BYTES=150K", "DTO_COLLECT_STATS=1", "DTO_LOG_FILE=/no/such/file"];
     let (done, copies) = with_only("offload_by_hand_run", &variables, &[word(&counts), "20", "30"], "memory-move");
     assert_eq!((done.code(), done.stdout.as_str(), done.stderr.lines().count()), (0, "ok\n", 1), "{done}");
     assert!((31..40).contains(&copies), "{copies} copies: {done}");
-    for part in ["DTO_MIN_BYTES=150K is read as 153600 bytes", "DTO_COLLECT_STATS has no effect here"] {
+    let ineffective = ["DTO_COLLECT_STATS has no effect here", "DTO_LOG_FILE has no effect here"];
+    for part in ineffective.into_iter().chain(["DTO_MIN_BYTES=150K is read as 153600 bytes"]) {
         assert!(done.stderr.contains(part), "{done}");
     }
 }
