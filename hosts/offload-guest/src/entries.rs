@@ -76,19 +76,16 @@ pub(crate) unsafe extern "C" fn bcopy(from: *const c_void, to: *mut c_void, len:
     naked_asm!("endbr64", "xchg rdi, rsi", "jmp {}", sym memmove)
 }
 
-/// What these functions return.
-type Pointer = *mut c_void;
-
 /// Defines a function that the compiler calls with the size of the destination, if it knows the size.
 macro_rules! checked {
-    ($name:ident, $second:ty, $unchecked:path) => {
+    ($name:ident, $first:ty, $second:ty, $unchecked:path) => {
         /// Ends the process if the length exceeds the size of the destination, the fourth argument.
         ///
         /// # Safety
         /// As for the C library's function of this name.
         #[unsafe(naked)]
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub(crate) unsafe extern "C" fn $name(to: *mut c_void, second: $second, len: usize, room: usize) -> Pointer {
+        pub(crate) unsafe extern "C" fn $name(to: $first, second: $second, len: usize, room: usize) -> $first {
             naked_asm!(
                 "endbr64",
                 "cmp rcx, rdx",
@@ -97,18 +94,20 @@ macro_rules! checked {
                 "2:",
                 "jmp qword ptr [rip + {fail}@GOTPCREL]",
                 unchecked = sym $unchecked,
-                fail = sym __chk_fail,
+                fail = sym $crate::entries::__chk_fail,
             )
         }
     };
 }
 
+pub(crate) use checked;
+
 unsafe extern "C" {
     /// Reports an overflow and ends the process.
-    fn __chk_fail() -> !;
+    pub(crate) fn __chk_fail() -> !;
 }
 
-checked!(__memcpy_chk, *const c_void, memcpy);
-checked!(__memmove_chk, *const c_void, memmove);
-checked!(__mempcpy_chk, *const c_void, mempcpy);
-checked!(__memset_chk, c_int, memset);
+checked!(__memcpy_chk, *mut c_void, *const c_void, memcpy);
+checked!(__memmove_chk, *mut c_void, *const c_void, memmove);
+checked!(__mempcpy_chk, *mut c_void, *const c_void, mempcpy);
+checked!(__memset_chk, *mut c_void, c_int, memset);

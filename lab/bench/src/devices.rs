@@ -199,6 +199,18 @@ pub fn start(
         Runner::Threaded | Runner::Hardware => telpher_device::Runner::Threaded,
     });
     let submitters = shape.threads as usize;
+    let device = start_beside(options, submitters, name, machine)?;
+    let portals = portals(&device, name, submitters)?;
+    Ok(Running { name: name.to_owned(), runner, portals })
+}
+
+/// Starts a device whose engine threads run on the cores that `submitters` submitting threads do not use.
+pub fn start_beside(
+    options: ModelOptions,
+    submitters: usize,
+    name: &str,
+    machine: &Machine,
+) -> Result<ModelDevice, BenchError> {
     // A thread inherits the CPU affinity of the thread that starts it.
     let started = thread::scope(|scope| {
         let starter = scope.spawn(|| {
@@ -207,9 +219,7 @@ pub fn start(
         });
         starter.join().expect("starting a device does not panic")
     });
-    let device = started.map_err(|source| BenchError::Start { name: name.to_owned(), source })?;
-    let portals = portals(&device, name, submitters)?;
-    Ok(Running { name: name.to_owned(), runner, portals })
+    started.map_err(|source| BenchError::Start { name: name.to_owned(), source })
 }
 
 /// Returns portals to a model's queues for `threads` threads.

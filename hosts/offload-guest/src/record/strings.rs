@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "exports functions with the C library's names, and calls the C library's by address")]
 
 use super::calls::count;
+use crate::entries::{__chk_fail, checked};
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::transmute;
@@ -40,11 +41,6 @@ type Copy = unsafe extern "C" fn(Text, Source) -> Text;
 type CopyBounded = unsafe extern "C" fn(Text, Source, usize) -> Text;
 /// `strdup`.
 type Duplicate = unsafe extern "C" fn(Source) -> Text;
-
-unsafe extern "C" {
-    /// Reports an overflow and ends the process.
-    fn __chk_fail() -> !;
-}
 
 impl Target {
     fn get(&self) -> *mut c_void {
@@ -106,24 +102,7 @@ string_function!(
 
 static ALL: [&StringFunction; 6] = [&STRCPY, &STPCPY, &STRNCPY, &STRDUP, &STRCPY_CHK, &STPCPY_CHK];
 
-/// `strncpy` with the size of the destination, which the compiler knows.
-///
-/// # Safety
-/// As for the C library's function of this name.
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn __strncpy_chk(to: Text, from: Source, len: usize, room: usize) -> Text {
-    naked_asm!(
-        "endbr64",
-        "cmp rcx, rdx",
-        "jb 2f",
-        "jmp {unchecked}",
-        "2:",
-        "jmp qword ptr [rip + {fail}@GOTPCREL]",
-        unchecked = sym strncpy,
-        fail = sym __chk_fail,
-    )
-}
+checked!(__strncpy_chk, Text, Source, strncpy);
 
 /// Finds the C library's functions, and lets their calls continue there.
 pub(crate) fn find_originals() {

@@ -10,15 +10,15 @@ use super::Experiment;
 use super::interleaved::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
+use crate::devices::start_beside;
 use crate::goal::{Goal, Row};
 use crate::measure::median;
 use std::collections::VecDeque;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
-use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
+use telpher_device::{Config, ModelOptions, Runner, WqMode};
 use telpher_mover::{Mover, Outcome, Policy, Split};
 use telpher_report::machine::Machine;
 use telpher_report::units;
@@ -171,15 +171,7 @@ impl HybridCase {
 fn movers(machine: &Machine) -> Result<[Mover; 2], BenchError> {
     let options =
         ModelOptions::default().with_config(Config::single(WqMode::Shared, 64, 1)).with_runner(Runner::Threaded);
-    // A thread inherits the CPU affinity of the thread that starts it.
-    let started = thread::scope(|scope| {
-        let starter = scope.spawn(|| {
-            let _ = telpher_os::run_on(&machine.engine_cores(1));
-            ModelDevice::start(options)
-        });
-        starter.join().expect("starting a device does not panic")
-    });
-    let device = started.map_err(|source| BenchError::Start { name: "model:spr".into(), source })?;
+    let device = start_beside(options, 1, "model:spr", machine)?;
     let queue = device.portal("wq0.0")?;
     let with = |hybrid| Policy { split: Split { hybrid, ..Split::default() }, ..Policy::default() };
     Ok([false, true].map(|hybrid| Mover::new([queue.clone()], with(hybrid))))
@@ -239,6 +231,7 @@ fn at(machine: &Machine, time: Duration, bytes: usize, [alone, shared]: [&Mover;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     #[test]
     fn a_shared_copy_is_complete_and_a_wrong_byte_is_found() {

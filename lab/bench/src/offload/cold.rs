@@ -4,14 +4,14 @@
 use super::program::LONG;
 use crate::BenchError;
 use crate::buffers::{Arena, Places, Temperature};
+use crate::devices::start_beside;
 use crate::ffi;
 use crate::goal::{Goal, Row};
 use crate::interleaved::{Contestant, rates, ratio};
 use crate::measure::median;
 use crate::questions::Experiment;
-use std::thread;
 use std::time::Duration;
-use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
+use telpher_device::{Config, ModelOptions, Runner, WqMode};
 use telpher_mover::{Mover, Policy, Split, Threshold};
 use telpher_report::machine::Machine;
 use telpher_report::units;
@@ -62,15 +62,7 @@ impl Copier {
 fn mover(machine: &Machine) -> Result<Mover, BenchError> {
     let options =
         ModelOptions::default().with_config(Config::single(WqMode::Shared, 64, 1)).with_runner(Runner::Threaded);
-    // A thread inherits the CPU affinity of the thread that starts it.
-    let started = thread::scope(|scope| {
-        let starter = scope.spawn(|| {
-            let _ = telpher_os::run_on(&machine.engine_cores(1));
-            ModelDevice::start(options)
-        });
-        starter.join().expect("starting a device does not panic")
-    });
-    let device = started.map_err(|source| BenchError::Start { name: "model:spr".into(), source })?;
+    let device = start_beside(options, 1, "model:spr", machine)?;
     let split = Split { above: LONG as u64, hybrid: true, ..Split::default() };
     let policy = Policy { split, threshold: Threshold::all(LONG as u64), ..Policy::default() };
     Ok(Mover::new([device.portal("wq0.0")?], policy))

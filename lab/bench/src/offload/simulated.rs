@@ -36,17 +36,9 @@ fn measure(_: &Machine, _: Duration) -> Result<Vec<Row>, BenchError> {
             wait: Wait::Poll,
         };
         let call = ReplayCall {
-            index: 0,
             gap: Picos::from_nanos(1000),
-            op: Opcode::MemoryMove,
-            bytes: LONG as u64,
             by_core,
-            interrupted: Picos::ZERO,
-            by_device: true,
-            cached: false,
-            aligned: true,
-            overlaps: false,
-            missing_pages: 0,
+            ..ReplayCall::by_device(Opcode::MemoryMove, LONG as u64)
         };
         let replayed = replay(&machine, &devices, vec![vec![vec![call]]]);
         let replayed = replayed.map_err(|source| BenchError::Start { name: PROFILE.into(), source })?;

@@ -49,19 +49,7 @@ fn points(options: &PredictOptions, device: &ReplayDevices, op: Opcode) -> Resul
 }
 
 fn call(op: Opcode, bytes: u64, index: usize, gap: Picos) -> ReplayCall {
-    ReplayCall {
-        index,
-        gap,
-        op,
-        bytes,
-        by_core: Picos::ZERO,
-        interrupted: Picos::ZERO,
-        by_device: true,
-        cached: false,
-        aligned: true,
-        overlaps: false,
-        missing_pages: 0,
-    }
+    ReplayCall { index, gap, ..ReplayCall::by_device(op, bytes) }
 }
 
 #[cfg(test)]

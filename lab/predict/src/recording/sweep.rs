@@ -81,16 +81,7 @@ fn short_calls(study: &Study<'_>) -> Result<Vec<ShortCalls>, PredictError> {
     let bytes = |row: &SizeRow| (row.bytes / row.calls.max(1)).clamp(row.from, row.to).min(LARGEST);
     let call = |(index, row): (usize, &&SizeRow)| ReplayCall {
         index,
-        gap: Picos::ZERO,
-        op: opcode(row.operation),
-        bytes: bytes(row),
-        by_core: Picos::ZERO,
-        interrupted: Picos::ZERO,
-        by_device: true,
-        cached: false,
-        aligned: true,
-        overlaps: false,
-        missing_pages: 0,
+        ..ReplayCall::by_device(opcode(row.operation), bytes(row))
     };
     let calls = rows.iter().enumerate().map(call).collect();
     let took = study.replay(vec![vec![calls]])?.took;

@@ -46,6 +46,24 @@ pub struct ReplayCall {
 }
 
 impl ReplayCall {
+    /// A call that a device executes: of aligned data in memory, with all pages, without work before it.
+    #[must_use]
+    pub fn by_device(op: Opcode, bytes: u64) -> ReplayCall {
+        ReplayCall {
+            index: 0,
+            gap: Picos::ZERO,
+            op,
+            bytes,
+            by_core: Picos::ZERO,
+            interrupted: Picos::ZERO,
+            by_device: true,
+            cached: false,
+            aligned: true,
+            overlaps: false,
+            missing_pages: 0,
+        }
+    }
+
     /// Missing pages, and bytes before the first of them, if any page is missing. They are spread evenly over the call.
     fn fault(&self) -> Option<(u64, u64)> {
         let pages = self.bytes.div_ceil(PAGE);
