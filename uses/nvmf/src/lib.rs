@@ -1,0 +1,37 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! Target          subsystems and controllers, shared by all connections
+//!   Subsystem     a name, the hosts allowed, and Namespaces, each on a Storage (memory, null)
+//!   Controller    properties, admin commands, features, events, keep alive
+//!     identify, log_pages, discovery      the data of its answers
+//! Connection      one TCP connection: bytes in, bytes out, jobs for a DigestEngine
+//!   Decoder       a stream of bytes to PDUs; also used by the Initiator
+//!   commands      I/O commands: checks before their data, execution after it
+//! Initiator       the host's side of a connection
+//! pdu, command, status, limits, digest    layouts, numbers and limits
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod commands;
+pub mod connection;
+pub mod controller;
+pub mod decoder;
+pub mod digest;
+pub mod discovery;
+pub mod engine;
+pub mod identify;
+pub mod initiator;
+pub mod limits;
+pub mod log_pages;
+pub mod memory;
+pub mod namespace;
+pub mod pdu;
+pub mod stats;
+pub mod status;
+pub mod storage;
+pub mod subsystem;
+pub mod target;

@@ -1,0 +1,8 @@
+//! The target's and the initiator's state machines connected to each other in memory, without sockets.
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+mod admin;
+mod connect;
+mod fatal;
+mod io;
+mod session;
