@@ -4,5 +4,6 @@
 mod admin;
 mod connect;
 mod fatal;
+mod hostile;
 mod io;
 mod session;
