@@ -11,6 +11,7 @@
 //!   Decoder       a stream of bytes to PDUs; also used by the Initiator
 //!   commands      I/O commands: checks before their data, execution after it
 //! Initiator       the host's side of a connection
+//! Server          the sockets: one thread with an epoll loop over the connections of a target
 //! pdu, command, status, limits, digest    layouts, numbers and limits
 //! ```
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod log_pages;
 pub mod memory;
 pub mod namespace;
 pub mod pdu;
+pub mod server;
 pub mod stats;
 pub mod status;
 pub mod storage;
