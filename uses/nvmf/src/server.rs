@@ -34,9 +34,9 @@ const FIRST_CONNECTION: u64 = 1 << 16;
 /// How long listeners rest after the kernel could not create a socket for a connection.
 const ACCEPT_PAUSE_MS: u64 = 100;
 
-/// What a handle asks of its loop.
+/// How a handle reaches its loop.
 #[derive(Debug)]
-struct Shared {
+struct Signal {
     event: OwnedFd,
     is_stopping: std::sync::Mutex<bool>,
 }
@@ -44,20 +44,20 @@ struct Shared {
 /// Stops a server from another thread, or tells it that its target changed.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    signal: Arc<Signal>,
 }
 
 impl Handle {
     /// Ends the loop. Connections are closed.
     pub fn stop(&self) {
-        *crate::subsystem::lock(&self.shared.is_stopping) = true;
+        *crate::subsystem::lock(&self.signal.is_stopping) = true;
         self.target_changed();
     }
 
     /// Reports that namespaces, hosts or subsystems changed, so that waiting hosts are told now.
     pub fn target_changed(&self) {
         // It fails only if the counter is full, and then the loop is going to wake up anyway.
-        let _ = rustix::io::write(&self.shared.event, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.signal.event, &1_u64.to_ne_bytes());
     }
 }
 
@@ -69,7 +69,7 @@ pub struct Server<E> {
     listeners: Vec<TcpListener>,
     most_connections: usize,
     events: OwnedFd,
-    shared: Arc<Shared>,
+    signal: Arc<Signal>,
     clients: HashMap<u64, Client>,
     buffer: Vec<u8>,
     start: Instant,
@@ -100,14 +100,14 @@ impl<E: DigestEngine> Server<E> {
             bound.push(listener.local_addr()?);
         }
         target.set_listeners(bound);
-        let shared = Arc::new(Shared { event, is_stopping: std::sync::Mutex::new(false) });
+        let signal = Arc::new(Signal { event, is_stopping: std::sync::Mutex::new(false) });
         Ok(Server {
             target: Arc::clone(target),
             engine,
             listeners,
             most_connections,
             events,
-            shared,
+            signal,
             clients: HashMap::new(),
             buffer: vec![0; READ_BYTES],
             start: Instant::now(),
@@ -127,7 +127,7 @@ impl<E: DigestEngine> Server<E> {
     /// A handle for other threads.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { shared: Arc::clone(&self.shared) }
+        Handle { signal: Arc::clone(&self.signal) }
     }
 
     fn now(&self) -> u64 {
@@ -154,8 +154,8 @@ impl<E: DigestEngine> Server<E> {
                 let flags = event.flags;
                 match event.data.u64() {
                     HANDLE => {
-                        let _ = rustix::io::read(&self.shared.event, &mut [0_u8; 8]);
-                        if *crate::subsystem::lock(&self.shared.is_stopping) {
+                        let _ = rustix::io::read(&self.signal.event, &mut [0_u8; 8]);
+                        if *crate::subsystem::lock(&self.signal.is_stopping) {
                             return Ok(());
                         }
                         polls_all = true;

@@ -41,8 +41,9 @@ impl Connection {
         match self.target.connect(command, data, now) {
             Ok(queue) => {
                 let id = queue.controller.id();
-                // The queue's head starts at 0, and Connect is its first command.
-                self.sq_head = 1 % queue.entries;
+                // The queue's head starts at 0, and Connect is its first command. FFFFh tells the host that flow
+                // control is off (NVMe over Fabrics 1.1 §3.3).
+                self.sq_head = if queue.flow_control { 1 % queue.entries } else { u16::MAX.into() };
                 self.queue = Some(queue);
                 Answer::result(id.into())
             }
@@ -169,10 +170,10 @@ impl Connection {
         }
     }
 
-    /// Advances the head of the submission queue by one command.
+    /// Advances the head of the submission queue by one command. Without flow control it is not used, and 0.
     pub(super) fn advance_head(&mut self) {
         if let Some(queue) = &self.queue {
-            self.sq_head = (self.sq_head + 1) % queue.entries;
+            self.sq_head = if queue.flow_control { (self.sq_head + 1) % queue.entries } else { 0 };
         }
     }
 
@@ -181,10 +182,7 @@ impl Connection {
         if !status.is_success() {
             self.stats.failed_commands += 1;
         }
-        let head = match &self.queue {
-            Some(queue) if !queue.flow_control => 0,
-            _ => u16::try_from(self.sq_head).unwrap_or(0),
-        };
+        let head = u16::try_from(self.sq_head).unwrap_or(0);
         let response = CapsuleResp {
             common: pdu::blank(),
             completion: Completion {

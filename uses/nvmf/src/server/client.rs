@@ -28,6 +28,8 @@ impl Client {
     pub(super) fn new(socket: TcpStream, target: &Arc<Target>, now: u64) -> io::Result<Client> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
+        // A host without a keep alive time-out may vanish without closing its connection.
+        rustix::net::sockopt::set_socket_keepalive(&socket, true)?;
         let connection = Connection::new(target, socket.local_addr()?, now);
         Ok(Client { socket, connection, rest: Vec::new(), interest: EventFlags::IN })
     }

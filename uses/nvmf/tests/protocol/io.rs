@@ -1,10 +1,12 @@
 //! I/O commands in all digest combinations, with streams cut at any byte.
 
-use crate::session::{LateEngine, NQN, Session, admin_session, io_queue, io_session, namespace, options, target};
+use crate::session::{
+    LateEngine, NQN, Session, admin_session, identity, io_queue, io_session, namespace, options, target,
+};
 use std::sync::Arc;
 use telpher_nvmf::command::io;
 use telpher_nvmf::digest::Digests;
-use telpher_nvmf::initiator::requests;
+use telpher_nvmf::initiator::requests::{self, QueueRequest};
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Transfer};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::status::Status;
@@ -129,6 +131,22 @@ fn responses_have_the_head_of_the_submission_queue() {
         let command = requests::blocks(io::READ, number, 1, 0, 1);
         let (completion, _) = io.execute(command, Transfer::ToHost(512));
         assert_eq!(completion.sq_head.get(), number % 64);
+    }
+}
+
+#[test]
+fn without_flow_control_only_connect_has_a_queue_head() {
+    let target = target(Limits::default());
+    for (flow_control, expected) in [(true, [1, 2, 3]), (false, [0xffff, 0, 0])] {
+        let mut session = Session::new(&target, HostOptions::default());
+        session.initialise();
+        let queue = QueueRequest { qid: 0, entries: 32, flow_control, keep_alive_ms: 0 };
+        let data = identity().connect_data(0xffff);
+        let (connect, _) = session.execute(requests::connect(1, queue), Transfer::InCapsule(data));
+        let (enable, _) = session.execute(requests::enable(2), Transfer::None);
+        let invalid = telpher_nvmf::command::Submission::new(0xff, 3, 0);
+        let (failure, _) = session.execute(invalid, Transfer::None);
+        assert_eq!([connect, enable, failure].map(|completion| completion.sq_head.get()), expected);
     }
 }
 
