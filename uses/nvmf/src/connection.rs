@@ -121,6 +121,8 @@ struct Open {
     r2ts: u32,
     /// The command's bytes count in the connection's receive budget.
     is_budgeted: bool,
+    /// The command is in the line of those that wait for an R2T.
+    is_waiting: bool,
     /// Data whose digest is right or that has none, with its offset.
     pieces: Vec<(u32, Piece)>,
     /// Data whose digest is being computed.

@@ -196,6 +196,7 @@ impl Connection {
             asked: 0,
             r2ts: 0,
             is_budgeted: false,
+            is_waiting: false,
             pieces: Vec::new(),
             pending: Vec::new(),
             next_part: 0,
@@ -215,6 +216,9 @@ impl Connection {
         self.open_count -= 1;
         self.set_used(open.command.cid.get(), false);
         self.replying -= open.reply_bytes;
+        if open.is_waiting {
+            self.waiting.retain(|waiting| *waiting != index);
+        }
         if open.is_budgeted {
             self.budgeted -= open.from_host;
             self.ask_for_data();
@@ -323,7 +327,8 @@ impl Connection {
     }
 
     fn wait_for_data(&mut self, index: u32) {
-        if !self.waiting.contains(&index) {
+        let Some(open) = self.open(index) else { return };
+        if !std::mem::replace(&mut open.is_waiting, true) {
             self.waiting.push_back(index);
         }
         self.ask_for_data();
@@ -331,20 +336,20 @@ impl Connection {
 
     /// Sends R2Ts for the commands that wait, in their order, as far as the receive budget and the host allow.
     fn ask_for_data(&mut self) {
-        let mut blocked = std::collections::VecDeque::new();
         while let Some(index) = self.waiting.pop_front() {
             match self.ask_for(index) {
-                Asked::All => {}
-                // The host takes no more R2Ts for this command. Its next H2CData puts it back in the line.
-                Asked::HostLimit => {}
+                // If the host takes no more R2Ts for this command now, its next data puts it back in the line.
+                Asked::All | Asked::HostLimit => {
+                    if let Some(open) = self.open(index) {
+                        open.is_waiting = false;
+                    }
+                }
                 Asked::NoRoom => {
-                    blocked.push_back(index);
-                    break;
+                    self.waiting.push_front(index);
+                    return;
                 }
             }
         }
-        blocked.append(&mut self.waiting);
-        self.waiting = blocked;
     }
 
     fn ask_for(&mut self, index: u32) -> Asked {
