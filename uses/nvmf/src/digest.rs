@@ -48,6 +48,51 @@ pub fn digest_after(seed: u32, bytes: &[u8]) -> u32 {
     crc32c(seed, bytes, CrcMode::default())
 }
 
+/// Castagnoli's polynomial, reflected: bit 31 is x⁰. Source: RFC 3720 §12.1.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// x⁰ in reflected form.
+const ONE: u32 = 1 << 31;
+
+/// Multiplies two remainders modulo the polynomial.
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut bit = 32;
+    while bit > 0 {
+        bit -= 1;
+        if a >> bit & 1 == 1 {
+            product ^= b;
+        }
+        b = if b & 1 == 1 { b >> 1 ^ POLYNOMIAL } else { b >> 1 };
+    }
+    product
+}
+
+/// x to the power of 8 × 2ⁿ, for each n: what moves a digest forward by 2ⁿ bytes.
+const POWERS: [u32; 64] = {
+    // x⁸, reflected.
+    let mut powers = [ONE >> 8; 64];
+    let mut n = 1;
+    while n < powers.len() {
+        powers[n] = multiply(powers[n - 1], powers[n - 1]);
+        n += 1;
+    }
+    powers
+};
+
+/// The digest of bytes whose first part has the digest `first`, and whose other `len` bytes have the digest `second`.
+/// Source: zlib's `crc32_combine`; inversion of a digest at both ends cancels out.
+#[must_use]
+pub fn join(first: u32, second: u32, len: usize) -> u32 {
+    let mut moved = first;
+    let mut rest = len as u64;
+    while rest > 0 {
+        moved = multiply(POWERS[rest.trailing_zeros() as usize], moved);
+        rest &= rest - 1;
+    }
+    moved ^ second
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +114,7 @@ mod tests {
             assert_eq!(digest(bytes), expected);
             let (head, tail) = bytes.split_at(bytes.len() / 3);
             assert_eq!(digest_after(digest(head), tail), expected);
+            assert_eq!(join(digest(head), digest(tail), tail.len()), expected);
         }
     }
 }

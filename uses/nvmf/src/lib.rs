@@ -10,6 +10,7 @@
 //! Connection      one TCP connection: bytes in, bytes out, jobs for a DigestEngine
 //!   Decoder       a stream of bytes to PDUs; also used by the Initiator
 //!   commands      I/O commands: checks before their data, execution after it
+//! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
 //! Initiator       the host's side of a connection
 //! Server          the sockets: one thread with an epoll loop over the connections of a target
 //! pdu, command, status, limits, digest    layouts, numbers and limits
@@ -21,6 +22,7 @@ pub mod commands;
 pub mod connection;
 pub mod controller;
 pub mod decoder;
+pub mod device_engine;
 pub mod digest;
 pub mod discovery;
 pub mod engine;

@@ -54,7 +54,7 @@ fn the_sequence_of_linux_works() {
     // MQES 1023, CQR, TO 30, CSS NVM.
     assert_eq!(capabilities, 0x0000_0020_1e01_03ff);
     set_configuration(&mut session, ENTRY_SIZES);
-    assert_eq!(get_property(&mut session, property::CC), ENTRY_SIZES.into());
+    assert_eq!(get_property(&mut session, property::CC), u64::from(ENTRY_SIZES));
     set_configuration(&mut session, ENTRY_SIZES | ENABLE);
     assert_eq!(get_property(&mut session, property::CSTS), 1);
     assert_eq!(get_property(&mut session, property::VS), 0x0001_0400);

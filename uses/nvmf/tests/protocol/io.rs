@@ -34,7 +34,7 @@ fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
 }
 
 /// Random reads and writes, compared with a plain buffer.
-fn exercise(session: &mut Session, seed: u64, rounds: u64) {
+pub(crate) fn exercise(session: &mut Session, seed: u64, rounds: u64) {
     let mut random = Random::new(seed);
     let mut plain = vec![0_u8; 1 << 20];
     for _ in 0..rounds {

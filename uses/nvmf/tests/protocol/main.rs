@@ -3,6 +3,7 @@
 
 mod admin;
 mod connect;
+mod device;
 mod fatal;
 mod hostile;
 mod io;
