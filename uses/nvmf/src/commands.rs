@@ -327,14 +327,3 @@ impl Task {
 fn field<const N: usize>(entry: &[u8], offset: usize) -> [u8; N] {
     entry[offset..offset + N].try_into().expect("entries are longer")
 }
-
-impl Piece {
-    /// The bytes, in their order.
-    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let (bytes, blocks) = match self {
-            Piece::Bytes(segment) => (Some(segment.as_slice()), [].as_slice()),
-            Piece::Blocks(blocks) => (None, blocks.as_slice()),
-        };
-        bytes.into_iter().chain(blocks.iter().map(Vec::as_slice))
-    }
-}

@@ -41,12 +41,6 @@ pub struct Context<'a> {
     pub now: u64,
 }
 
-impl std::fmt::Debug for dyn DigestEngine + '_ {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DigestEngine({} pending)", self.pending())
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// Waiting for ICReq.
@@ -268,7 +262,7 @@ impl Connection {
     }
 
     /// Takes received bytes. Returns how many were taken; the others are to be passed again when
-    /// [`Connection::wants_input`] says so.
+    /// [`Connection::wants_input`] says so. Jobs are prepared only: the caller submits them, best after a burst.
     pub fn receive(&mut self, bytes: &[u8], context: &mut Context<'_>) -> usize {
         let mut input = bytes;
         while self.wants_input() {
@@ -286,7 +280,6 @@ impl Connection {
                 Err(error) => self.terminate(error, context.now),
             }
         }
-        context.engine.submit();
         bytes.len() - input.len()
     }
 
@@ -335,7 +328,6 @@ impl Connection {
         } else {
             self.part_digested(index, job, context);
         }
-        context.engine.submit();
     }
 
     /// Takes the backend's answer to a request that it had not answered at once.
@@ -345,7 +337,6 @@ impl Connection {
         if let Some(mut task) = task {
             let step = task.resume(result);
             self.stepped(index, task, step, context);
-            context.engine.submit();
         }
     }
 
@@ -378,7 +369,7 @@ impl Connection {
             }
             return;
         };
-        queue.controller.check_keep_alive(now);
+        queue.controller.check_expiry(now);
         let is_reset = queue.qid > 0 && queue.controller.epoch() != queue.epoch;
         if is_reset || queue.controller.ended().is_some() {
             self.close(Ending::ControllerEnded);

@@ -7,7 +7,6 @@
 
 use crate::command::{FUSED, Submission, admin};
 use crate::identify::{self, DISCOVERY_EVENTS, NAMESPACE_EVENTS, VERSION};
-use crate::limits::EVENT_REQUESTS;
 use crate::status::Status;
 use crate::subsystem::{Subsystem, Subsystems, lock};
 use crate::{discovery, log_pages};
@@ -64,6 +63,8 @@ pub enum EndReason {
     Closed,
     /// The host sent no command within the keep alive time-out.
     KeepAlive,
+    /// The host did not enable it in time.
+    Disabled,
     /// Its subsystem was removed.
     Removed,
 }
@@ -85,6 +86,8 @@ pub struct CommandState {
     pub is_ready: bool,
     /// Writes may stay in a volatile cache until a Flush (feature 06h).
     pub has_write_cache: bool,
+    /// The number of resets so far.
+    pub epoch: u32,
 }
 
 /// The answer to a command.
@@ -126,6 +129,8 @@ struct State {
     epoch: u32,
     keep_alive_ms: u32,
     alive_at: u64,
+    /// While the controller is disabled: when it ends.
+    enable_by: Option<u64>,
     /// I/O queues in use.
     queues: BTreeSet<u16>,
     /// Granted I/O queues.
@@ -184,6 +189,7 @@ impl Controller {
         now: u64,
     ) -> Controller {
         let granted = subsystems.limits.io_queues;
+        let enable_by = Some(now.saturating_add(subsystems.limits.disabled_ms));
         let controller = Controller {
             id,
             subsystem,
@@ -196,6 +202,7 @@ impl Controller {
                 epoch: 0,
                 keep_alive_ms: 0,
                 alive_at: now,
+                enable_by,
                 queues: BTreeSet::new(),
                 granted,
                 features: PLAIN_FEATURES.into_iter().chain([(WRITE_CACHE, 1)]).collect(),
@@ -263,25 +270,35 @@ impl Controller {
     pub fn begin_command(&self, now: u64) -> CommandState {
         let mut state = lock(&self.state);
         state.alive_at = now;
-        CommandState { is_ready: state.status == READY, has_write_cache: state.features.get(&WRITE_CACHE) == Some(&1) }
+        let has_write_cache = state.features.get(&WRITE_CACHE) == Some(&1);
+        CommandState { is_ready: state.status == READY, has_write_cache, epoch: state.epoch }
     }
 
-    /// The time at which the keep alive time-out expires, if it is on.
+    /// The time at which the controller ends if its host does nothing more, and the reason.
+    fn expiry(&self) -> Option<(u64, EndReason)> {
+        let state = lock(&self.state);
+        let timeout: Option<u64> = match state.keep_alive_ms {
+            0 if self.subsystem.is_discovery() => Some(DISCOVERY_IDLE_MS),
+            0 => None,
+            timeout => Some(timeout.into()),
+        };
+        let silent = timeout.map(|timeout| (state.alive_at.saturating_add(timeout), EndReason::KeepAlive));
+        let disabled = state.enable_by.map(|at| (at, EndReason::Disabled));
+        silent.into_iter().chain(disabled).min_by_key(|(at, _)| *at)
+    }
+
+    /// The time at which the controller ends if its host sends no command and does not enable it; `None` for never.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
-        let state = lock(&self.state);
-        let timeout = match state.keep_alive_ms {
-            0 if self.subsystem.is_discovery() => DISCOVERY_IDLE_MS,
-            0 => return None,
-            timeout => timeout.into(),
-        };
-        Some(state.alive_at.saturating_add(timeout))
+        self.expiry().map(|(at, _)| at)
     }
 
-    /// Ends the controller if its keep alive time-out has expired.
-    pub fn check_keep_alive(&self, now: u64) {
-        if self.expires_at().is_some_and(|at| now >= at) {
-            self.end(EndReason::KeepAlive);
+    /// Ends the controller if its time has come.
+    pub fn check_expiry(&self, now: u64) {
+        if let Some((at, reason)) = self.expiry()
+            && now >= at
+        {
+            self.end(reason);
         }
     }
 
@@ -332,7 +349,7 @@ impl Controller {
     }
 
     /// Property Set.
-    pub fn set_property(&self, offset: u32, is_long: bool, value: u64) -> Answer {
+    pub fn set_property(&self, offset: u32, is_long: bool, value: u64, now: u64) -> Answer {
         if (offset, is_long) != (property::CC, false) {
             return Status::CONNECT_PARAMETERS.do_not_retry().into();
         }
@@ -343,8 +360,11 @@ impl Controller {
         if !was_enabled && is_enabled {
             // A configuration that cannot be served is reported as a failed controller.
             state.status = if configuration & FIXED_FIELDS == 0 { READY } else { FATAL_STATUS };
+            state.enable_by = None;
         } else if was_enabled && !is_enabled {
-            state.reset(self.subsystems.limits.io_queues);
+            let limits = &self.subsystems.limits;
+            state.reset(limits.io_queues);
+            state.enable_by = Some(now.saturating_add(limits.disabled_ms));
         }
         if configuration & SHUTDOWN != 0 && before & SHUTDOWN == 0 {
             // Nothing is kept back in a controller, so a shutdown is complete at once. Linux nvmet clears RDY as well.
@@ -591,12 +611,6 @@ impl Controller {
         state.events.remove(&event);
         state.masked.insert(event);
         Some(event)
-    }
-
-    /// The most Asynchronous Event Requests at a time.
-    #[must_use]
-    pub const fn event_requests() -> usize {
-        EVENT_REQUESTS
     }
 }
 

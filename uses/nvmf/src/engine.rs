@@ -10,6 +10,7 @@
 
 use crate::digest::digest_after;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use telpher_ops::Hint;
@@ -144,7 +145,8 @@ pub trait DigestEngine: Send {
     /// Takes a job. Nothing has to happen before [`DigestEngine::submit`].
     fn prepare(&mut self, job: Job);
 
-    /// Starts the prepared jobs, as one batch where that is possible.
+    /// Starts the prepared jobs, as one batch where that is possible. The engine's owner calls it after a burst, for
+    /// all of its connections at once.
     fn submit(&mut self);
 
     /// Appends the jobs that are done, without waiting.
@@ -152,6 +154,12 @@ pub trait DigestEngine: Send {
 
     /// The number of jobs that were prepared and not yet returned.
     fn pending(&self) -> usize;
+}
+
+impl fmt::Debug for dyn DigestEngine + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DigestEngine({} pending)", self.pending())
+    }
 }
 
 /// Computes on the calling thread.

@@ -39,3 +39,13 @@ pub mod status;
 pub mod storage;
 pub mod subsystem;
 pub mod target;
+
+pub use connection::{Connection, Context};
+pub use device_engine::DeviceEngine;
+pub use engine::{CpuEngine, DigestEngine};
+pub use initiator::Initiator;
+pub use limits::Limits;
+pub use memory::MemoryStorage;
+pub use server::Server;
+pub use storage::{NullStorage, Storage};
+pub use target::Target;

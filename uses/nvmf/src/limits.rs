@@ -5,7 +5,8 @@
 //! - `receive_bytes`: data that the target asked for by R2T and that has not been written yet;
 //! - `send_bytes` plus one reply: data that the host has not read yet. Blocks of a memory namespace are shared with the
 //!   namespace and count only if they were overwritten in the meantime;
-//! - the fixed tables of a connection, below 64 KiB.
+//! - the tables of a connection: below 64 KiB, and half a KiB for each open command;
+//! - bytes that a server had read when the connection stopped taking them, at most 256 KiB.
 
 /// The largest header of a PDU, with its digest and the padding before the data. Source: NVMe/TCP Transport 1.1 §3.6.1:
 /// PDO is at most 128; an ICReq is 128 bytes.
@@ -68,6 +69,9 @@ pub struct Limits {
     pub terminate_ms: u64,
     /// The smallest keep alive time-out in milliseconds; shorter ones are raised to it. Source: SPDK's `min_kato`.
     pub least_keep_alive_ms: u32,
+    /// Milliseconds for which a controller may stay disabled, after Connect or a reset. Source: SPDK's
+    /// `association_timeout`.
+    pub disabled_ms: u64,
 }
 
 impl Default for Limits {
@@ -86,6 +90,7 @@ impl Default for Limits {
             connect_ms: 10_000,
             terminate_ms: 30_000,
             least_keep_alive_ms: 10_000,
+            disabled_ms: 120_000,
         }
     }
 }
@@ -138,6 +143,8 @@ impl Limits {
         low("queue_depth", self.queue_depth.into(), 2)?;
         low("io_queues", self.io_queues.into(), 1)?;
         low("controllers", self.controllers.into(), 1)?;
+        // At 0, no command would ever be taken.
+        low("send_bytes", u32::try_from(self.send_bytes).unwrap_or(u32::MAX), PAGE)?;
         if !self.transfer_bytes.is_power_of_two() || self.transfer_bytes < PAGE {
             return Err(LimitsError::Transfer { value: self.transfer_bytes });
         }
@@ -158,5 +165,34 @@ impl Limits {
     #[must_use]
     pub fn mdts(&self) -> u8 {
         u8::try_from((self.transfer_bytes / PAGE).ilog2()).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_the_protocol_cannot_express_are_refused() {
+        let good = Limits::default();
+        assert_eq!((good.check(), good.mdts()), (Ok(()), 5));
+        let bad = [
+            Limits { admin_depth: 31, ..good },
+            Limits { queue_depth: 1, ..good },
+            Limits { io_queues: 0, ..good },
+            Limits { controllers: 0, ..good },
+            Limits { send_bytes: 4095, ..good },
+            Limits { transfer_bytes: 0, ..good },
+            Limits { transfer_bytes: 2048, ..good },
+            Limits { transfer_bytes: 12288, ..good },
+            Limits { capsule_bytes: 8, ..good },
+            Limits { h2c_bytes: 4092, ..good },
+            Limits { h2c_bytes: 4098, ..good },
+            Limits { r2t_bytes: 0, ..good },
+            Limits { receive_bytes: good.transfer_bytes - 4, ..good },
+        ];
+        for limits in bad {
+            assert!(limits.check().is_err(), "{limits:?}");
+        }
     }
 }

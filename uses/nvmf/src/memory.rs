@@ -190,23 +190,6 @@ impl Storage for MemoryStorage {
     }
 }
 
-impl Piece {
-    /// The number of bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        match self {
-            Piece::Bytes(segment) => segment.range.len(),
-            Piece::Blocks(blocks) => blocks.iter().map(Vec::len).sum(),
-        }
-    }
-
-    /// Returns whether there are no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

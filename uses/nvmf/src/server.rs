@@ -164,7 +164,7 @@ impl<E: DigestEngine> Server<E> {
                     number => polls_all |= self.serve(number, flags, now),
                 }
             }
-            self.finish_jobs(&mut finished, now);
+            polls_all |= self.finish_jobs(&mut finished, now);
             if self.accepts_at.is_some_and(|at| now >= at) {
                 self.accepts_at = None;
                 self.listen(EventFlags::IN);
@@ -229,31 +229,35 @@ impl<E: DigestEngine> Server<E> {
         let is_dead = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         let may_read = flags.contains(EventFlags::IN);
         let is_open = !is_dead && (!may_read || client.read(&mut self.buffer, &mut context));
-        // Commands of an admin queue may end or change other queues.
-        let affects_others = client.connection.queue().is_none_or(|queue| queue.qid == 0);
+        let is_open = is_open && client.write(&mut context);
         let deadline = client.connection.next_deadline();
         self.next_poll = [self.next_poll, deadline].into_iter().flatten().min();
-        let is_open = is_open && client.write(&mut context);
-        self.update(number, is_open);
-        affects_others
+        // Commands of an admin queue may end or change other queues.
+        let affects_others = client.is_admin();
+        self.update(number, is_open) || affects_others
     }
 
-    /// Changes the interest of a connection, or removes it.
-    fn update(&mut self, number: u64, is_open: bool) {
-        let Some(client) = self.clients.get_mut(&number) else { return };
+    /// Changes the interest of a connection, or removes it. Returns whether it removed one with an admin queue, whose
+    /// I/O queues then have to end.
+    fn update(&mut self, number: u64, is_open: bool) -> bool {
+        let Some(client) = self.clients.get_mut(&number) else { return false };
         if is_open && !client.connection.is_closed() {
             if let Some(interest) = client.changed_interest() {
                 let _ = epoll::modify(&self.events, client.socket(), EventData::new_u64(number), interest);
             }
-            return;
+            return false;
         }
+        let was_admin = client.is_admin();
         // Closing the socket takes it out of epoll.
         self.clients.remove(&number);
+        was_admin
     }
 
-    /// Returns finished jobs to their connections, and sends the replies.
-    fn finish_jobs(&mut self, finished: &mut Vec<FinishedJob>, now: u64) {
+    /// Returns finished jobs to their connections, and sends the replies. Returns whether other connections may be
+    /// affected.
+    fn finish_jobs(&mut self, finished: &mut Vec<FinishedJob>, now: u64) -> bool {
         let mut touched = Vec::new();
+        let mut affects_others = false;
         loop {
             self.engine.submit();
             self.engine.completed(finished);
@@ -273,18 +277,23 @@ impl<E: DigestEngine> Server<E> {
         for number in touched {
             let Some(client) = self.clients.get_mut(&number) else { continue };
             let is_open = client.write(&mut Context { engine: &mut self.engine, now });
-            self.update(number, is_open);
+            affects_others |= self.update(number, is_open);
         }
+        affects_others
     }
 
     /// Looks at all time-outs, resets and events.
     fn poll_all(&mut self, now: u64) {
-        let numbers: Vec<u64> = self.clients.keys().copied().collect();
-        for number in numbers {
-            let Some(client) = self.clients.get_mut(&number) else { continue };
-            client.connection.poll(now);
-            let is_open = client.write(&mut Context { engine: &mut self.engine, now });
-            self.update(number, is_open);
+        let mut again = true;
+        // Each further round follows the end of an admin queue, so there are not more rounds than connections.
+        while std::mem::take(&mut again) {
+            let numbers: Vec<u64> = self.clients.keys().copied().collect();
+            for number in numbers {
+                let Some(client) = self.clients.get_mut(&number) else { continue };
+                client.connection.poll(now);
+                let is_open = client.write(&mut Context { engine: &mut self.engine, now });
+                again |= self.update(number, is_open);
+            }
         }
         self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
     }

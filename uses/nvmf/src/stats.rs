@@ -30,6 +30,8 @@ pub struct Stats {
     pub digests_by_device: u64,
     /// Digests of data that the CPU computed because a device refused or failed.
     pub digests_by_fallback: u64,
+    /// Digests of a device that did not match while the CPU's did.
+    pub wrong_device_digests: u64,
     /// Bytes of data whose digests were computed.
     pub digested_bytes: u64,
 }

@@ -3,6 +3,7 @@
 use crate::engine::{JobId, Segment, Shared};
 use crate::status::Status;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// A part of the data of a write, in the order of the blocks.
 #[derive(Debug)]
@@ -11,6 +12,32 @@ pub enum Piece {
     Bytes(Segment),
     /// Complete blocks of the backend's [`Storage::placement`] size, which it takes over without a copy.
     Blocks(Vec<Vec<u8>>),
+}
+
+impl Piece {
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Piece::Bytes(segment) => segment.range.len(),
+            Piece::Blocks(blocks) => blocks.iter().map(Vec::len).sum(),
+        }
+    }
+
+    /// Returns whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, in their order.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let (bytes, blocks) = match self {
+            Piece::Bytes(segment) => (Some(segment.as_slice()), [].as_slice()),
+            Piece::Blocks(blocks) => (None, blocks.as_slice()),
+        };
+        bytes.into_iter().chain(blocks.iter().map(Vec::as_slice))
+    }
 }
 
 /// What a backend is to do. Positions and lengths are in bytes, multiples of the block size, and were checked against
@@ -80,16 +107,16 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Changes the capacity in bytes.
     ///
     /// # Errors
-    /// A status if the backend cannot have this size.
+    /// A status if the backend cannot have this size. By default it can have no other than it has.
     fn resize(&self, capacity: u64) -> Result<(), Status> {
-        if capacity <= self.capacity() { Ok(()) } else { Err(Status::CAPACITY_EXCEEDED) }
+        if capacity == self.capacity() { Ok(()) } else { Err(Status::CAPACITY_EXCEEDED) }
     }
 }
 
 /// Reads zeroes and forgets what is written.
 #[derive(Debug)]
 pub struct NullStorage {
-    capacity: u64,
+    capacity: Mutex<u64>,
     zeroes: Shared,
 }
 
@@ -100,7 +127,7 @@ impl NullStorage {
     /// A backend of this capacity in bytes.
     #[must_use]
     pub fn new(capacity: u64) -> NullStorage {
-        NullStorage { capacity, zeroes: Shared::new(vec![0; NULL_SEGMENT]) }
+        NullStorage { capacity: Mutex::new(capacity), zeroes: Shared::new(vec![0; NULL_SEGMENT]) }
     }
 }
 
@@ -117,6 +144,11 @@ impl Storage for NullStorage {
     }
 
     fn capacity(&self) -> u64 {
-        self.capacity
+        *self.capacity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn resize(&self, capacity: u64) -> Result<(), Status> {
+        *self.capacity.lock().unwrap_or_else(PoisonError::into_inner) = capacity;
+        Ok(())
     }
 }

@@ -30,8 +30,8 @@ impl Connection {
                 return;
             }
             Executor::Connect => self.connect(&command, &bytes_of(&data), context.now),
-            Executor::PropertyGet => self.property(&command, None),
-            Executor::PropertySet => self.property(&command, Some(command.long(12))),
+            Executor::PropertyGet => self.property(&command, None, context.now),
+            Executor::PropertySet => self.property(&command, Some(command.long(12)), context.now),
             Executor::Admin => self.admin(&command),
         };
         self.answer(index, answer);
@@ -51,7 +51,7 @@ impl Connection {
         }
     }
 
-    fn property(&mut self, command: &Submission, value: Option<u64>) -> Answer {
+    fn property(&mut self, command: &Submission, value: Option<u64>, now: u64) -> Answer {
         let Some(queue) = &self.queue else { return Status::SEQUENCE_ERROR.into() };
         let [attributes, ..] = command.dword(10).to_le_bytes();
         let is_long = match attributes & 7 {
@@ -61,7 +61,7 @@ impl Connection {
         };
         let offset = command.dword(11);
         let Some(value) = value else { return queue.controller.get_property(offset, is_long) };
-        let answer = queue.controller.set_property(offset, is_long, value);
+        let answer = queue.controller.set_property(offset, is_long, value, now);
         if !queue.controller.is_ready() {
             // A reset drops the waiting requests without an answer.
             for cid in std::mem::take(&mut self.event_requests) {

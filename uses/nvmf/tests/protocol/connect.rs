@@ -4,7 +4,7 @@ use crate::session::{HOST, NQN, Session, admin_session, identity, io_queue, io_s
 use std::collections::BTreeSet;
 use telpher_nvmf::command::{Submission, admin, fabrics, io};
 use telpher_nvmf::connection::Ending;
-use telpher_nvmf::controller::{ENABLE, ENTRY_SIZES, property};
+use telpher_nvmf::controller::{ENABLE, ENTRY_SIZES, EndReason, property};
 use telpher_nvmf::initiator::requests::{self, Identity, QueueRequest};
 use telpher_nvmf::initiator::{HostOptions, Transfer};
 use telpher_nvmf::limits::Limits;
@@ -195,6 +195,38 @@ fn io_queues_end_with_a_reset_and_with_the_admin_queue() {
     drop(admin);
     second.connection.poll(0);
     assert!(second.connection.is_closed() && target.controllers().is_empty());
+}
+
+#[test]
+fn a_queue_from_before_a_reset_serves_no_commands() {
+    let target = target(Limits::default());
+    let (mut admin, mut io) = io_session(&target, HostOptions::default());
+    let command = requests::property_set(admin.cid(), property::CC, ENTRY_SIZES);
+    admin.ok(command, Transfer::None);
+    let command = requests::enable(admin.cid());
+    admin.ok(command, Transfer::None);
+    let command = requests::blocks(io::READ, io.cid(), 1, 0, 1);
+    assert_eq!(io.status(command, Transfer::ToHost(512)), Status::SEQUENCE_ERROR.do_not_retry());
+}
+
+#[test]
+fn a_controller_that_stays_disabled_ends() {
+    let target = target(Limits::default());
+    let mut session = session(&target);
+    session.connect(&identity(), ADMIN, 0xffff);
+    assert_eq!(session.connection.next_deadline(), Some(120_000));
+    session.now = 60_000;
+    let command = requests::enable(session.cid());
+    session.ok(command, Transfer::None);
+    assert_eq!(session.connection.next_deadline(), None);
+    session.now = 200_000;
+    let command = requests::property_set(session.cid(), property::CC, ENTRY_SIZES);
+    session.ok(command, Transfer::None);
+    session.connection.poll(319_999);
+    assert!(!session.connection.is_closed());
+    session.connection.poll(320_000);
+    assert!(session.connection.is_closed());
+    assert_eq!(target.controllers()[0].ended(), Some(EndReason::Disabled));
 }
 
 #[test]

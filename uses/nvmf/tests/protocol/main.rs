@@ -8,3 +8,4 @@ mod fatal;
 mod hostile;
 mod io;
 mod session;
+mod storage;

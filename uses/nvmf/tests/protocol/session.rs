@@ -131,6 +131,7 @@ impl Session {
                 }
             }
             let mut done = Vec::new();
+            self.engine.submit();
             self.engine.completed(&mut done);
             for job in done {
                 has_moved = true;
