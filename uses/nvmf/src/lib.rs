@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! Target          subsystems and controllers, shared by all connections
-//!   Subsystem     a name, the hosts allowed, and Namespaces, each on a Storage (memory, null)
+//!   Subsystem     a name, the hosts allowed, and Namespaces, each on a Storage (memory, file, null)
 //!   Controller    properties, admin commands, features, events, keep alive
 //!     identify, log_pages, discovery      the data of its answers
 //! Connection      one TCP connection: bytes in, bytes out, jobs for a DigestEngine
@@ -26,10 +26,12 @@ pub mod device_engine;
 pub mod digest;
 pub mod discovery;
 pub mod engine;
+pub mod file;
 pub mod identify;
 pub mod initiator;
 pub mod limits;
 pub mod log_pages;
+pub mod loops;
 pub mod memory;
 pub mod namespace;
 pub mod pdu;
@@ -43,6 +45,7 @@ pub mod target;
 pub use connection::{Connection, Context};
 pub use device_engine::DeviceEngine;
 pub use engine::{CpuEngine, DigestEngine};
+pub use file::{FilePool, FileStorage};
 pub use initiator::Initiator;
 pub use limits::Limits;
 pub use memory::MemoryStorage;

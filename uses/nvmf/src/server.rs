@@ -11,17 +11,20 @@
 mod client;
 
 use crate::connection::Context;
-use crate::engine::{DigestEngine, FinishedJob};
+use crate::engine::{DigestEngine, FinishedJob, JobId};
+use crate::loops::LoopInbox;
+use crate::storage::StorageResult;
+use crate::subsystem::lock;
 use crate::target::Target;
 use client::Client;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
 
 /// Bytes that are read from a socket at once. All connections of a loop share the buffer.
 const READ_BYTES: usize = 256 << 10;
@@ -34,14 +37,49 @@ const FIRST_CONNECTION: u64 = 1 << 16;
 /// How long listeners rest after the kernel could not create a socket for a connection.
 const ACCEPT_PAUSE_MS: u64 = 100;
 
-/// How a handle reaches its loop.
+/// What other threads ask of a loop.
+#[derive(Debug, Default)]
+struct Requests {
+    is_stopping: bool,
+    /// The target changed.
+    is_changed: bool,
+    answers: Vec<(JobId, StorageResult)>,
+}
+
+/// How other threads reach a loop.
 #[derive(Debug)]
 struct Signal {
     event: OwnedFd,
-    is_stopping: std::sync::Mutex<bool>,
+    requests: Mutex<Requests>,
 }
 
-/// Stops a server from another thread, or tells it that its target changed.
+impl Signal {
+    fn wake(&self) {
+        // It fails only if the counter is full, and then the loop is going to wake up anyway.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+impl LoopInbox for Signal {
+    fn answer(&self, id: JobId, result: StorageResult) {
+        let mut requests = lock(&self.requests);
+        // The loop takes all answers at once, so only the first one has to wake it up.
+        let is_first = requests.answers.is_empty();
+        requests.answers.push((id, result));
+        drop(requests);
+        if is_first {
+            self.wake();
+        }
+    }
+
+    fn target_changed(&self) {
+        if !std::mem::replace(&mut lock(&self.requests).is_changed, true) {
+            self.wake();
+        }
+    }
+}
+
+/// Stops a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Handle {
     signal: Arc<Signal>,
@@ -50,15 +88,16 @@ pub struct Handle {
 impl Handle {
     /// Ends the loop. Connections are closed.
     pub fn stop(&self) {
-        *crate::subsystem::lock(&self.signal.is_stopping) = true;
-        self.target_changed();
+        lock(&self.signal.requests).is_stopping = true;
+        self.signal.wake();
     }
+}
 
-    /// Reports that namespaces, hosts or subsystems changed, so that waiting hosts are told now.
-    pub fn target_changed(&self) {
-        // It fails only if the counter is full, and then the loop is going to wake up anyway.
-        let _ = rustix::io::write(&self.signal.event, &1_u64.to_ne_bytes());
-    }
+/// Milliseconds of the monotonic clock: the same for all loops, which share the time-outs of controllers.
+fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let milliseconds = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
+    u64::try_from(milliseconds).unwrap_or(0)
 }
 
 /// One loop that serves a target.
@@ -72,14 +111,14 @@ pub struct Server<E> {
     signal: Arc<Signal>,
     clients: HashMap<u64, Client>,
     buffer: Vec<u8>,
-    start: Instant,
     /// When time-outs have to be looked at. Time-outs of connections only move to later times.
     next_poll: Option<u64>,
     accepts_at: Option<u64>,
 }
 
 impl<E: DigestEngine> Server<E> {
-    /// Listens at these addresses, and makes the target's discovery log list them.
+    /// Listens at these addresses, and adds them to the target's discovery log. Several servers, each on its own
+    /// thread, can serve one target.
     ///
     /// # Errors
     /// The kernel's error for the first address at which it cannot listen, or for a missing descriptor.
@@ -99,8 +138,12 @@ impl<E: DigestEngine> Server<E> {
             epoll::add(&events, listener, EventData::new_u64(number), EventFlags::IN)?;
             bound.push(listener.local_addr()?);
         }
-        target.set_listeners(bound);
-        let signal = Arc::new(Signal { event, is_stopping: std::sync::Mutex::new(false) });
+        let known = target.subsystems().listeners();
+        bound.retain(|address| !known.contains(address));
+        target.set_listeners([known, bound].concat());
+        let signal = Arc::new(Signal { event, requests: Mutex::default() });
+        let inbox: Arc<dyn LoopInbox> = Arc::<Signal>::clone(&signal);
+        target.loops().add_loop(&inbox);
         Ok(Server {
             target: Arc::clone(target),
             engine,
@@ -110,7 +153,6 @@ impl<E: DigestEngine> Server<E> {
             signal,
             clients: HashMap::new(),
             buffer: vec![0; READ_BYTES],
-            start: Instant::now(),
             next_poll: None,
             accepts_at: None,
         })
@@ -130,10 +172,6 @@ impl<E: DigestEngine> Server<E> {
         Handle { signal: Arc::clone(&self.signal) }
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// Serves until the handle stops it.
     ///
     /// # Errors
@@ -148,23 +186,25 @@ impl<E: DigestEngine> Server<E> {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let now = self.now();
+            let now = now_ms();
             let mut polls_all = self.next_poll.is_some_and(|at| now >= at);
             for event in &events {
                 let flags = event.flags;
                 match event.data.u64() {
                     HANDLE => {
                         let _ = rustix::io::read(&self.signal.event, &mut [0_u8; 8]);
-                        if *crate::subsystem::lock(&self.signal.is_stopping) {
+                        let requests = std::mem::take(&mut *lock(&self.signal.requests));
+                        if requests.is_stopping {
                             return Ok(());
                         }
-                        polls_all = true;
+                        polls_all |= requests.is_changed;
+                        self.answered(requests.answers, now);
                     }
                     number if number < FIRST_CONNECTION => self.accept(number, now),
-                    number => polls_all |= self.serve(number, flags, now),
+                    number => self.serve(number, flags, now),
                 }
             }
-            polls_all |= self.finish_jobs(&mut finished, now);
+            self.finish_jobs(&mut finished, now);
             if self.accepts_at.is_some_and(|at| now >= at) {
                 self.accepts_at = None;
                 self.listen(EventFlags::IN);
@@ -181,7 +221,7 @@ impl<E: DigestEngine> Server<E> {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let at = [self.next_poll, self.accepts_at].into_iter().flatten().min()?;
-        let rest = at.saturating_sub(self.now());
+        let rest = at.saturating_sub(now_ms());
         let seconds = i64::try_from(rest / 1000).unwrap_or(i64::MAX);
         let nanoseconds = i64::try_from(rest % 1000).unwrap_or(0) * 1_000_000;
         Some(Timespec { tv_sec: seconds, tv_nsec: nanoseconds })
@@ -215,14 +255,16 @@ impl<E: DigestEngine> Server<E> {
             let number = client.connection.number() + FIRST_CONNECTION;
             if epoll::add(&self.events, client.socket(), EventData::new_u64(number), client.interest()).is_ok() {
                 self.next_poll = [self.next_poll, client.connection.next_deadline()].into_iter().flatten().min();
+                let inbox: Arc<dyn LoopInbox> = Arc::<Signal>::clone(&self.signal);
+                self.target.loops().register(client.connection.number(), inbox);
                 self.clients.insert(number, client);
             }
         }
     }
 
-    /// Reads and writes one connection. Returns whether other connections may be affected.
-    fn serve(&mut self, number: u64, flags: EventFlags, now: u64) -> bool {
-        let Some(client) = self.clients.get_mut(&number) else { return false };
+    /// Reads and writes one connection.
+    fn serve(&mut self, number: u64, flags: EventFlags, now: u64) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
         let mut context = Context { engine: &mut self.engine, now };
         // Both directions are closed. epoll reports this whatever the interest is, so the socket must not stay
         // (spdk/spdk #3842: a dead socket kept a core busy).
@@ -232,32 +274,26 @@ impl<E: DigestEngine> Server<E> {
         let is_open = is_open && client.write(&mut context);
         let deadline = client.connection.next_deadline();
         self.next_poll = [self.next_poll, deadline].into_iter().flatten().min();
-        // Commands of an admin queue may end or change other queues.
-        let affects_others = client.is_admin();
-        self.update(number, is_open) || affects_others
+        self.update(number, is_open);
     }
 
-    /// Changes the interest of a connection, or removes it. Returns whether it removed one with an admin queue, whose
-    /// I/O queues then have to end.
-    fn update(&mut self, number: u64, is_open: bool) -> bool {
-        let Some(client) = self.clients.get_mut(&number) else { return false };
+    /// Changes the interest of a connection, or removes it.
+    fn update(&mut self, number: u64, is_open: bool) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
         if is_open && !client.connection.is_closed() {
             if let Some(interest) = client.changed_interest() {
                 let _ = epoll::modify(&self.events, client.socket(), EventData::new_u64(number), interest);
             }
-            return false;
+            return;
         }
-        let was_admin = client.is_admin();
+        self.target.loops().forget(client.connection.number());
         // Closing the socket takes it out of epoll.
         self.clients.remove(&number);
-        was_admin
     }
 
-    /// Returns finished jobs to their connections, and sends the replies. Returns whether other connections may be
-    /// affected.
-    fn finish_jobs(&mut self, finished: &mut Vec<FinishedJob>, now: u64) -> bool {
+    /// Returns finished jobs to their connections, and sends the replies.
+    fn finish_jobs(&mut self, finished: &mut Vec<FinishedJob>, now: u64) {
         let mut touched = Vec::new();
-        let mut affects_others = false;
         loop {
             self.engine.submit();
             self.engine.completed(finished);
@@ -274,27 +310,49 @@ impl<E: DigestEngine> Server<E> {
                 }
             }
         }
-        for number in touched {
+        self.write_to(&touched, now);
+    }
+
+    /// Returns the backends' answers to their connections, and sends the replies.
+    fn answered(&mut self, answers: Vec<(JobId, StorageResult)>, now: u64) {
+        let mut touched = Vec::new();
+        for (id, result) in answers {
+            let number = id.connection + FIRST_CONNECTION;
+            let Some(client) = self.clients.get_mut(&number) else { continue };
+            client.connection.storage_done(id, result, &mut Context { engine: &mut self.engine, now });
+            if touched.last() != Some(&number) {
+                touched.push(number);
+            }
+        }
+        self.write_to(&touched, now);
+    }
+
+    /// Sends what waits in these connections.
+    fn write_to(&mut self, numbers: &[u64], now: u64) {
+        for &number in numbers {
             let Some(client) = self.clients.get_mut(&number) else { continue };
             let is_open = client.write(&mut Context { engine: &mut self.engine, now });
-            affects_others |= self.update(number, is_open);
+            self.update(number, is_open);
         }
-        affects_others
     }
 
     /// Looks at all time-outs, resets and events.
     fn poll_all(&mut self, now: u64) {
-        let mut again = true;
-        // Each further round follows the end of an admin queue, so there are not more rounds than connections.
-        while std::mem::take(&mut again) {
-            let numbers: Vec<u64> = self.clients.keys().copied().collect();
-            for number in numbers {
-                let Some(client) = self.clients.get_mut(&number) else { continue };
+        let numbers: Vec<u64> = self.clients.keys().copied().collect();
+        for &number in &numbers {
+            if let Some(client) = self.clients.get_mut(&number) {
                 client.connection.poll(now);
-                let is_open = client.write(&mut Context { engine: &mut self.engine, now });
-                again |= self.update(number, is_open);
             }
         }
+        self.write_to(&numbers, now);
         self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
+    }
+}
+
+impl<E> Drop for Server<E> {
+    fn drop(&mut self) {
+        for client in self.clients.values() {
+            self.target.loops().forget(client.connection.number());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a namespace's blocks are. A backend implements [`Storage`]; memory and null are in this crate.
+//! Where a namespace's blocks are. A backend implements [`Storage`]; memory, file and null are in this crate.
 
 use crate::engine::{JobId, Segment, Shared};
 use crate::status::Status;
@@ -51,7 +51,7 @@ pub enum StorageRequest {
         /// The number of bytes.
         len: u64,
     },
-    /// Writes the pieces from `start`: all of them, or none.
+    /// Writes the pieces from `start`. Memory takes all of them at once, or none; a file that fails may have a part.
     Write {
         /// The first byte.
         start: u64,

@@ -3,6 +3,7 @@
 use crate::command::Submission;
 use crate::controller::{Answer, Controller, EndReason};
 use crate::limits::{Limits, LimitsError, MOST_CONTROLLER_ID};
+use crate::loops::Loops;
 use crate::namespace::{NamespaceError, NamespaceOptions};
 use crate::status::Status;
 use crate::subsystem::{Subsystem, SubsystemError, SubsystemOptions, Subsystems, lock};
@@ -54,6 +55,7 @@ pub struct Target {
     subsystems: Arc<Subsystems>,
     controllers: Mutex<Controllers>,
     connections: Mutex<u64>,
+    loops: Arc<Loops>,
 }
 
 impl Target {
@@ -67,6 +69,7 @@ impl Target {
             subsystems: Arc::new(Subsystems::new(limits)),
             controllers: Mutex::default(),
             connections: Mutex::new(0),
+            loops: Arc::default(),
         }))
     }
 
@@ -80,6 +83,12 @@ impl Target {
     #[must_use]
     pub fn subsystems(&self) -> &Arc<Subsystems> {
         &self.subsystems
+    }
+
+    /// How the target and backends with threads of their own reach the loops that serve connections.
+    #[must_use]
+    pub fn loops(&self) -> &Arc<Loops> {
+        &self.loops
     }
 
     /// The controllers that exist.
@@ -187,6 +196,7 @@ impl Target {
         for controller in self.controllers_of(nqn) {
             controller.namespace_changed(nsid);
         }
+        self.loops.target_changed();
     }
 
     fn discovery_changed(&self) {
@@ -194,6 +204,7 @@ impl Target {
         for controller in self.controllers() {
             controller.discovery_changed();
         }
+        self.loops.target_changed();
     }
 
     /// Executes Connect. The checks have the order of SPDK's.
@@ -297,6 +308,7 @@ impl Target {
         if queue.qid == 0 {
             queue.controller.end(EndReason::Closed);
             lock(&self.controllers).by_id.remove(&queue.controller.id());
+            self.loops.target_changed();
         } else {
             queue.controller.release_queue(queue.qid, queue.epoch);
         }

@@ -67,6 +67,8 @@ impl Connection {
             for cid in std::mem::take(&mut self.event_requests) {
                 self.set_used(cid, false);
             }
+            // The I/O queues end, also those that other loops serve.
+            self.target.loops().target_changed();
         }
         answer
     }

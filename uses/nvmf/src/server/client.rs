@@ -38,11 +38,6 @@ impl Client {
         &self.socket
     }
 
-    /// Returns whether this is an admin queue.
-    pub(super) fn is_admin(&self) -> bool {
-        self.connection.queue().is_some_and(|queue| queue.qid == 0)
-    }
-
     pub(super) fn interest(&self) -> EventFlags {
         self.interest
     }

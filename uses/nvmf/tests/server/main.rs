@@ -1,10 +1,13 @@
 //! The server with real sockets on the loopback interface.
 
+mod file;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use telpher_nvmf::command::{Submission, admin, io};
+use telpher_nvmf::controller::{ENTRY_SIZES, property};
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::engine::CpuEngine;
 use telpher_nvmf::initiator::requests::{self, Identity, QueueRequest};
@@ -13,6 +16,7 @@ use telpher_nvmf::limits::Limits;
 use telpher_nvmf::memory::MemoryStorage;
 use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::server::{Handle, Server};
+use telpher_nvmf::storage::Storage;
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::target::Target;
 
@@ -27,10 +31,18 @@ struct Running {
 
 impl Running {
     fn start(limits: Limits, most_connections: usize) -> Running {
+        Running::with(limits, most_connections, |_| Arc::new(MemoryStorage::new(8 << 20)))
+    }
+
+    fn with(
+        limits: Limits,
+        most_connections: usize,
+        storage: impl FnOnce(&Arc<Target>) -> Arc<dyn Storage>,
+    ) -> Running {
         let target = Target::new(limits).unwrap();
         let options = SubsystemOptions { nqn: NQN.into(), serial: "1".into(), model: "test".into(), hosts: None };
         target.add_subsystem(options).unwrap();
-        let storage = Arc::new(MemoryStorage::new(8 << 20));
+        let storage = storage(&target);
         let options = NamespaceOptions {
             nsid: 1,
             block_bytes: 4096,
@@ -160,7 +172,6 @@ fn a_change_of_the_target_wakes_a_waiting_host() {
     // A command behind the request has been answered, so the request waits.
     client.ok(Submission::new(admin::KEEP_ALIVE, 5, 0), Transfer::None);
     running.target.resize_namespace(NQN, 1, 4 << 20).unwrap();
-    running.handle.target_changed();
     let event = client.wait();
     let HostEvent::Completed { completion, .. } = event else { panic!("{event:?}") };
     assert_eq!((completion.cid.get(), completion.result.get()), (4, 0x0004_0002));
@@ -194,4 +205,23 @@ fn a_host_that_violates_the_protocol_is_told_and_can_connect_again() {
     assert_eq!(client.wait(), HostEvent::Terminated { fes: 1, fei: 0, header: vec![0x55; 8] });
     drop(client);
     let (_admin, _) = admin(&running, Digests::default());
+}
+
+#[test]
+fn two_loops_serve_one_controller() {
+    let running = Running::start(Limits::default(), 64);
+    let local = "127.0.0.1:0".parse().unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let (address, handle) = (server.addresses().unwrap()[0], server.handle());
+    assert_eq!(running.target.subsystems().listeners(), [running.address, address]);
+    let thread = std::thread::spawn(move || server.run().unwrap());
+    let (mut admin, controller) = admin(&running, Digests::default());
+    let mut client = Client::new(address, Digests::default());
+    client.connect(1, controller);
+    client.ok(requests::blocks(io::READ, 2, 1, 0, 1), Transfer::ToHost(4096));
+    // A reset by the admin queue ends the I/O queue in the other loop.
+    admin.ok(requests::property_set(3, property::CC, ENTRY_SIZES), Transfer::None);
+    client.wait_for_close();
+    handle.stop();
+    thread.join().unwrap();
 }
