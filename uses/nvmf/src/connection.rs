@@ -1,0 +1,418 @@
+//! One TCP connection of the target as a state machine: bytes in, bytes out, and jobs for a digest engine.
+//!
+//! ```text
+//! receive ─► Decoder ─► command ─► (R2T ─► H2CData …) ─► Task ─► C2HData, CapsuleResp ─► outgoing
+//!                          │            └ digest job ┘     └ digest job ┘
+//!                          └ Fabrics, admin ─► Target, Controller
+//! ```
+//!
+//! The connection has no socket, no clock and no thread. Its caller passes bytes and the time in milliseconds, sends
+//! what [`Connection::outgoing`] lists, and returns finished jobs with [`Connection::digest_done`].
+//!
+//! Source: NVMe/TCP Transport 1.1 §3.
+
+mod fatal;
+mod flow;
+mod output;
+mod requests;
+
+use crate::command::Submission;
+use crate::commands::{Plan, Task};
+use crate::decoder::{Decoder, Event};
+use crate::digest::Digests;
+use crate::engine::{DigestEngine, FinishedJob, JobId};
+use crate::limits::{EVENT_REQUESTS, Limits};
+use crate::pdu::{FatalError, Receiver};
+use crate::stats::Stats;
+use crate::status::Status;
+use crate::storage::{Piece, StorageResult};
+use crate::target::{Connected, Target};
+use output::Output;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What a call may use: the engine of the calling thread, and the time.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// Where digests are computed.
+    pub engine: &'a mut dyn DigestEngine,
+    /// The time in milliseconds; it never goes back.
+    pub now: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Waiting for ICReq.
+    Initial,
+    /// ICResp was sent.
+    Ready,
+    /// C2HTermReq was sent; the connection closes when the host closes it, or at this time.
+    Terminating(u64),
+    /// The socket is to be closed.
+    Closed,
+}
+
+/// Why a connection has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// The host violated the protocol; it got a C2HTermReq.
+    Fatal(FatalError),
+    /// The host sent H2CTermReq with this FES.
+    TerminatedByHost(u16),
+    /// No ICReq, or no Connect, came in time.
+    NoConnect,
+    /// The controller was reset, or has ended.
+    ControllerEnded,
+}
+
+/// What a command is executed by.
+#[derive(Debug)]
+enum Executor {
+    Connect,
+    PropertyGet,
+    PropertySet,
+    Admin,
+    Io(Plan),
+}
+
+/// An accepted command.
+#[derive(Debug)]
+struct Accepted {
+    executor: Executor,
+    /// Bytes that the host sends.
+    from_host: u32,
+}
+
+/// The PDU whose header has been received.
+#[derive(Debug)]
+enum Incoming {
+    None,
+    IcReq { host_alignment: usize, digests: Digests, most_r2ts: u32 },
+    Capsule { command: Submission, verdict: Result<Accepted, Status> },
+    Data { tag: u16, is_last: bool },
+    TermReq { fes: u16 },
+}
+
+/// A part of a command's data whose digest is being computed.
+#[derive(Clone, Copy, Debug)]
+struct PendingPart {
+    part: u32,
+    offset: u32,
+    digest: u32,
+}
+
+/// A command that has not completed.
+#[derive(Debug)]
+struct Open {
+    command: Submission,
+    executor: Executor,
+    /// Bytes that the host sends.
+    from_host: u32,
+    /// Bytes that came, or that were asked for by R2T.
+    asked: u32,
+    /// R2Ts whose data has not completely arrived.
+    r2ts: u32,
+    /// The command's bytes count in the connection's receive budget.
+    is_budgeted: bool,
+    /// The command is in the line of those that wait for an R2T.
+    is_waiting: bool,
+    /// Data whose digest is right or that has none, with its offset.
+    pieces: Vec<(u32, Piece)>,
+    /// Data whose digest is being computed.
+    pending: Vec<PendingPart>,
+    next_part: u32,
+    /// The status with which the command ends when all of its data has arrived.
+    failure: Option<Status>,
+    task: Option<Task>,
+    /// The data of a read whose digest is being computed.
+    reply_bytes: usize,
+}
+
+/// The part number of the data for the host.
+const REPLY: u32 = u32::MAX;
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    open: Option<Box<Open>>,
+}
+
+/// An R2T whose data is awaited. Its tag is its index plus 1.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    slot: u32,
+    /// The offset of the next byte.
+    next: u32,
+    /// The offset behind the last byte.
+    end: u32,
+}
+
+/// One TCP connection of the target.
+#[derive(Debug)]
+pub struct Connection {
+    number: u64,
+    target: Arc<Target>,
+    local: SocketAddr,
+    decoder: Decoder,
+    incoming: Incoming,
+    phase: Phase,
+    ending: Option<Ending>,
+    /// ICReq, or Connect, must have come at this time.
+    connect_by: u64,
+    digests: Digests,
+    /// Alignment of data to the host in bytes.
+    host_alignment: usize,
+    /// R2Ts that the host accepts for one command.
+    most_r2ts: u32,
+    queue: Option<Connected>,
+    sq_head: u32,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    open_count: u32,
+    /// Identifiers of commands that have not completed, one bit each.
+    used_ids: Vec<u64>,
+    /// Identifiers of waiting Asynchronous Event Requests.
+    event_requests: Vec<u16>,
+    grants: Vec<Option<Grant>>,
+    /// Slots of commands that wait for an R2T.
+    waiting: VecDeque<u32>,
+    budgeted: u32,
+    replying: usize,
+    output: Output,
+    stats: Stats,
+}
+
+impl Connection {
+    /// A connection that was accepted at the address `local`.
+    #[must_use]
+    pub fn new(target: &Arc<Target>, local: SocketAddr, now: u64) -> Connection {
+        Connection {
+            number: target.next_connection(),
+            target: Arc::clone(target),
+            local,
+            decoder: Decoder::new(Receiver::Controller),
+            incoming: Incoming::None,
+            phase: Phase::Initial,
+            ending: None,
+            connect_by: now.saturating_add(target.limits().connect_ms),
+            digests: Digests::default(),
+            host_alignment: 4,
+            most_r2ts: 1,
+            queue: None,
+            sq_head: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+            open_count: 0,
+            used_ids: Vec::new(),
+            event_requests: Vec::with_capacity(EVENT_REQUESTS),
+            grants: Vec::new(),
+            waiting: VecDeque::new(),
+            budgeted: 0,
+            replying: 0,
+            output: Output::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Its number, which [`JobId`]s carry.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The queue that the host connected, if it has.
+    #[must_use]
+    pub fn queue(&self) -> Option<&Connected> {
+        self.queue.as_ref()
+    }
+
+    /// Its counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Why it has ended, if it has.
+    #[must_use]
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    /// Returns whether the socket is to be closed now.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// Returns whether the connection takes more bytes now. It takes none while too many replies wait for the host.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        self.phase != Phase::Closed && self.output.len() + self.replying < self.limits().send_bytes
+    }
+
+    fn limits(&self) -> &Limits {
+        self.target.limits()
+    }
+
+    /// The number of commands that have not completed, without Asynchronous Event Requests.
+    #[must_use]
+    pub fn open_commands(&self) -> u32 {
+        self.open_count
+    }
+
+    /// Takes received bytes. Returns how many were taken; the others are to be passed again when
+    /// [`Connection::wants_input`] says so. Jobs are prepared only: the caller submits them, best after a burst.
+    pub fn receive(&mut self, bytes: &[u8], context: &mut Context<'_>) -> usize {
+        let mut input = bytes;
+        while self.wants_input() {
+            if let Phase::Terminating(_) = self.phase {
+                input = &[];
+                break;
+            }
+            match self.decoder.next(&mut input) {
+                Ok(None) => break,
+                Ok(Some(event)) => {
+                    if let Err(error) = self.event(event, context) {
+                        self.terminate(error, context.now);
+                    }
+                }
+                Err(error) => self.terminate(error, context.now),
+            }
+        }
+        bytes.len() - input.len()
+    }
+
+    /// Where the caller may read data of the current PDU directly from the socket.
+    pub fn data_space(&mut self) -> Option<&mut [u8]> {
+        if self.wants_input() { self.decoder.data_space() } else { None }
+    }
+
+    /// `count` bytes were read into [`Connection::data_space`].
+    ///
+    /// # Panics
+    /// If the space is smaller.
+    pub fn data_filled(&mut self, count: usize, context: &mut Context<'_>) {
+        self.decoder.data_filled(count);
+        self.receive(&[], context);
+    }
+
+    fn event(&mut self, event: Event, context: &mut Context<'_>) -> Result<(), FatalError> {
+        match event {
+            Event::Header(layout) => self.header(layout, context.now),
+            Event::Whole { data, digest, .. } => match std::mem::replace(&mut self.incoming, Incoming::None) {
+                Incoming::None => Ok(()),
+                Incoming::IcReq { host_alignment, digests, most_r2ts } => {
+                    self.initialise(host_alignment, digests, most_r2ts, context.now);
+                    Ok(())
+                }
+                Incoming::Capsule { command, verdict } => self.capsule(command, verdict, data, digest, context),
+                Incoming::Data { tag, is_last } => {
+                    self.data(tag, is_last, data, digest, context);
+                    Ok(())
+                }
+                Incoming::TermReq { fes } => {
+                    self.close(Ending::TerminatedByHost(fes));
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Takes a job that the engine has finished. Jobs of commands that no longer exist are dropped.
+    pub fn digest_done(&mut self, job: FinishedJob, context: &mut Context<'_>) {
+        self.stats.count_digest(job.work.len(), job.by);
+        let Some(index) = self.slot_of(job.id) else { return };
+        if job.id.part == REPLY {
+            self.reply_digested(index, job);
+        } else {
+            self.part_digested(index, job, context);
+        }
+    }
+
+    /// Takes the backend's answer to a request that it had not answered at once.
+    pub fn storage_done(&mut self, id: JobId, result: StorageResult, context: &mut Context<'_>) {
+        let Some(index) = self.slot_of(id) else { return };
+        let task = self.open(index).and_then(|open| open.task.take());
+        if let Some(mut task) = task {
+            let step = task.resume(result);
+            self.stepped(index, task, step, context);
+        }
+    }
+
+    /// The slot of a job, if its command still exists.
+    fn slot_of(&self, id: JobId) -> Option<u32> {
+        let slot = self.slots.get(id.slot as usize)?;
+        let is_current = id.connection == self.number && slot.generation == id.generation && slot.open.is_some();
+        is_current.then_some(id.slot)
+    }
+
+    fn open(&mut self, index: u32) -> Option<&mut Open> {
+        self.slots.get_mut(index as usize)?.open.as_deref_mut()
+    }
+
+    /// Does what depends on time and on other connections: time-outs, resets, asynchronous events.
+    pub fn poll(&mut self, now: u64) {
+        match self.phase {
+            Phase::Closed => return,
+            Phase::Terminating(until) => {
+                if now >= until {
+                    self.phase = Phase::Closed;
+                }
+                return;
+            }
+            Phase::Initial | Phase::Ready => {}
+        }
+        let Some(queue) = &self.queue else {
+            if now >= self.connect_by {
+                self.close(Ending::NoConnect);
+            }
+            return;
+        };
+        queue.controller.check_expiry(now);
+        let is_reset = queue.qid > 0 && queue.controller.epoch() != queue.epoch;
+        if is_reset || queue.controller.ended().is_some() {
+            self.close(Ending::ControllerEnded);
+            return;
+        }
+        self.report_events();
+    }
+
+    /// The time at which [`Connection::poll`] has to be called at the latest, if there is one.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        match (self.phase, &self.queue) {
+            (Phase::Closed, _) => None,
+            (Phase::Terminating(until), _) => Some(until),
+            (_, None) => Some(self.connect_by),
+            (_, Some(queue)) => queue.controller.expires_at(),
+        }
+    }
+
+    /// The bytes to send next, in their order; at most `most` slices.
+    pub fn outgoing(&self, most: usize) -> impl Iterator<Item = &[u8]> {
+        self.output.slices().take(most)
+    }
+
+    /// The number of bytes to send.
+    #[must_use]
+    pub fn outgoing_len(&self) -> usize {
+        self.output.len()
+    }
+
+    /// `count` bytes were sent.
+    ///
+    /// # Panics
+    /// If there were fewer.
+    pub fn sent(&mut self, count: usize) {
+        self.output.sent(count);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.queue {
+            self.target.disconnected(queue);
+        }
+    }
+}

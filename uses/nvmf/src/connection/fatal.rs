@@ -1,0 +1,50 @@
+//! Errors that end the connection.
+
+use super::{Connection, Ending, Phase};
+use crate::digest::Digests;
+use crate::limits::MOST_HEADER;
+use crate::pdu::{self, FatalError, Kind, TermReq};
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::little_endian::{U16, U32};
+
+impl Connection {
+    /// Answers an error with C2HTermReq, and takes no more PDUs. Replies that were queued before are still sent.
+    pub(super) fn terminate(&mut self, error: FatalError, now: u64) {
+        let header = self.decoder.header();
+        self.stats.count_fatal(error);
+        // Nothing is sent in answer to H2CTermReq, whatever is wrong with it.
+        if header.first() == Some(&(Kind::H2cTermReq as u8)) {
+            self.close(Ending::TerminatedByHost(0));
+            return;
+        }
+        let (fes, fei) = error.words();
+        let offending = header[..header.len().min(MOST_HEADER)].to_vec();
+        let term = TermReq { common: pdu::blank(), fes: U16::new(fes), fei: U32::new(fei), reserved: [0; 10] };
+        let mut bytes = pdu::build(Kind::C2hTermReq, 0, term.as_bytes(), offending.len(), Digests::default(), 4);
+        bytes.extend_from_slice(&offending);
+        self.output.push(&bytes);
+        self.ending = Some(Ending::Fatal(error));
+        self.phase = Phase::Terminating(now.saturating_add(self.limits().terminate_ms));
+        self.drop_commands();
+    }
+
+    /// Ends the connection without a message.
+    pub(super) fn close(&mut self, ending: Ending) {
+        self.ending.get_or_insert(ending);
+        self.phase = Phase::Closed;
+        self.output.clear();
+        self.drop_commands();
+    }
+
+    /// Forgets all commands. Jobs that are under way own their buffers, and are dropped when they return.
+    fn drop_commands(&mut self) {
+        for slot in &mut self.slots {
+            slot.open = None;
+            slot.generation = slot.generation.wrapping_add(1);
+        }
+        self.waiting.clear();
+        self.grants.clear();
+        self.event_requests.clear();
+        (self.open_count, self.budgeted, self.replying) = (0, 0, 0);
+    }
+}

@@ -1,0 +1,187 @@
+//! The one place where the target computes digests of data and copies blocks.
+//!
+//! ```text
+//! Connection ─► DigestEngine::prepare … prepare ─► submit ─► … ─► completed ─► Connection::digest_done
+//! ```
+//!
+//! A job owns its buffers from `prepare` until it is returned by `completed`. So no buffer is freed or reused while a
+//! device may touch it, even if its connection has ended. [`CpuEngine`] computes at once; an engine on a device
+//! collects jobs, submits them as one batch, and returns them later in any order.
+
+use crate::digest::digest_after;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use telpher_ops::Hint;
+use telpher_ops::crc::{CrcMode, copy_crc32c};
+
+/// Bytes that are not changed any more, and that several owners may read.
+pub type Shared = Arc<Vec<u8>>;
+
+/// A part of shared bytes.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The bytes.
+    pub bytes: Shared,
+    /// The part.
+    pub range: Range<usize>,
+}
+
+impl Segment {
+    /// All of `bytes`.
+    #[must_use]
+    pub fn whole(bytes: Vec<u8>) -> Segment {
+        let range = 0..bytes.len();
+        Segment { bytes: Arc::new(bytes), range }
+    }
+
+    /// The bytes of the part.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
+    }
+}
+
+/// Identifies a job: a connection, one of its commands, and a part of that command's data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct JobId {
+    /// The connection's number, which is not used twice.
+    pub connection: u64,
+    /// The command's slot in its connection.
+    pub slot: u32,
+    /// Counts the commands in the slot, so that a late answer is not taken for another command's.
+    pub generation: u32,
+    /// The part of the command's data.
+    pub part: u32,
+}
+
+/// What a job does.
+#[derive(Debug)]
+pub enum Work {
+    /// Computes the digest of segments, in their order.
+    Digest(Vec<Segment>),
+    /// Copies `source` to blocks of equal size, in their order, and computes its digest. The last block may stay partly
+    /// unwritten.
+    Place {
+        /// The bytes; not longer than all blocks.
+        source: Shared,
+        /// Free blocks.
+        blocks: Vec<Vec<u8>>,
+    },
+}
+
+impl Work {
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Work::Digest(segments) => segments.iter().map(|segment| segment.range.len()).sum(),
+            Work::Place { source, .. } => source.len(),
+        }
+    }
+
+    /// Returns whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Does the work on this thread, and returns the digest.
+    pub fn run(&mut self) -> u32 {
+        match self {
+            Work::Digest(segments) => segments.iter().fold(0, |seed, segment| digest_after(seed, segment.as_slice())),
+            Work::Place { source, blocks } => {
+                let mut rest = source.as_slice();
+                let mut seed = 0;
+                for block in blocks {
+                    let (now, later) = rest.split_at(rest.len().min(block.len()));
+                    let into = &mut block[..now.len()];
+                    seed = copy_crc32c(now, into, seed, CrcMode::default(), Hint::Cache);
+                    rest = later;
+                }
+                seed
+            }
+        }
+    }
+}
+
+/// Who did a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum DoneBy {
+    /// The CPU, because there is no device or the job is short.
+    Cpu,
+    /// A device.
+    Device,
+    /// The CPU, because a device refused or failed.
+    Fallback,
+}
+
+/// A job for an engine.
+#[derive(Debug)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// What it does, with the buffers.
+    pub work: Work,
+}
+
+/// A job that an engine has done.
+#[derive(Debug)]
+pub struct FinishedJob {
+    /// Its number.
+    pub id: JobId,
+    /// What it did, with the buffers.
+    pub work: Work,
+    /// The digest.
+    pub digest: u32,
+    /// Who did it.
+    pub by: DoneBy,
+}
+
+/// Computes digests and copies. Every prepared job comes back exactly once, with the right digest: an engine on a
+/// device repeats on the CPU what the device fails to do.
+pub trait DigestEngine: Send {
+    /// Takes a job. Nothing has to happen before [`DigestEngine::submit`].
+    fn prepare(&mut self, job: Job);
+
+    /// Starts the prepared jobs, as one batch where that is possible. The engine's owner calls it after a burst, for
+    /// all of its connections at once.
+    fn submit(&mut self);
+
+    /// Appends the jobs that are done, without waiting.
+    fn completed(&mut self, done: &mut Vec<FinishedJob>);
+
+    /// The number of jobs that were prepared and not yet returned.
+    fn pending(&self) -> usize;
+}
+
+impl fmt::Debug for dyn DigestEngine + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DigestEngine({} pending)", self.pending())
+    }
+}
+
+/// Computes on the calling thread.
+#[derive(Debug, Default)]
+pub struct CpuEngine {
+    done: VecDeque<FinishedJob>,
+}
+
+impl DigestEngine for CpuEngine {
+    fn prepare(&mut self, Job { id, mut work }: Job) {
+        // The received bytes are most likely still in the cache.
+        let digest = work.run();
+        self.done.push_back(FinishedJob { id, work, digest, by: DoneBy::Cpu });
+    }
+
+    fn submit(&mut self) {}
+
+    fn completed(&mut self, done: &mut Vec<FinishedJob>) {
+        done.extend(self.done.drain(..));
+    }
+
+    fn pending(&self) -> usize {
+        self.done.len()
+    }
+}

@@ -1,0 +1,54 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! Target          subsystems and controllers, shared by all connections
+//!   Subsystem     a name, the hosts allowed, and Namespaces, each on a Storage (memory, file, null)
+//!   Controller    properties, admin commands, features, events, keep alive
+//!     identify, log_pages, discovery      the data of its answers
+//! Connection      one TCP connection: bytes in, bytes out, jobs for a DigestEngine
+//!   Decoder       a stream of bytes to PDUs; also used by the Initiator
+//!   commands      I/O commands: checks before their data, execution after it
+//! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
+//! Initiator       the host's side of a connection
+//! Server          the sockets: one thread with an epoll loop over the connections of a target
+//! pdu, command, status, limits, digest    layouts, numbers and limits
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod commands;
+pub mod connection;
+pub mod controller;
+pub mod decoder;
+pub mod device_engine;
+pub mod digest;
+pub mod discovery;
+pub mod engine;
+pub mod file;
+pub mod identify;
+pub mod initiator;
+pub mod limits;
+pub mod log_pages;
+pub mod loops;
+pub mod memory;
+pub mod namespace;
+pub mod pdu;
+pub mod server;
+pub mod stats;
+pub mod status;
+pub mod storage;
+pub mod subsystem;
+pub mod target;
+
+pub use connection::{Connection, Context};
+pub use device_engine::DeviceEngine;
+pub use engine::{CpuEngine, DigestEngine};
+pub use file::{FilePool, FileStorage};
+pub use initiator::Initiator;
+pub use limits::Limits;
+pub use memory::MemoryStorage;
+pub use server::Server;
+pub use storage::{NullStorage, Storage};
+pub use target::Target;

@@ -1,0 +1,154 @@
+//! Where a namespace's blocks are. A backend implements [`Storage`]; memory, file and null are in this crate.
+
+use crate::engine::{JobId, Segment, Shared};
+use crate::status::Status;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// A part of the data of a write, in the order of the blocks.
+#[derive(Debug)]
+pub enum Piece {
+    /// Received bytes, which the backend copies or writes.
+    Bytes(Segment),
+    /// Complete blocks of the backend's [`Storage::placement`] size, which it takes over without a copy.
+    Blocks(Vec<Vec<u8>>),
+}
+
+impl Piece {
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Piece::Bytes(segment) => segment.range.len(),
+            Piece::Blocks(blocks) => blocks.iter().map(Vec::len).sum(),
+        }
+    }
+
+    /// Returns whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, in their order.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let (bytes, blocks) = match self {
+            Piece::Bytes(segment) => (Some(segment.as_slice()), [].as_slice()),
+            Piece::Blocks(blocks) => (None, blocks.as_slice()),
+        };
+        bytes.into_iter().chain(blocks.iter().map(Vec::as_slice))
+    }
+}
+
+/// What a backend is to do. Positions and lengths are in bytes, multiples of the block size, and were checked against
+/// the size of the namespace when the command was accepted; the namespace may have become smaller since.
+#[derive(Debug)]
+pub enum StorageRequest {
+    /// Returns `len` bytes from `start`.
+    Read {
+        /// The first byte.
+        start: u64,
+        /// The number of bytes.
+        len: u64,
+    },
+    /// Writes the pieces from `start`. Memory takes all of them at once, or none; a file that fails may have a part.
+    Write {
+        /// The first byte.
+        start: u64,
+        /// The data.
+        pieces: Vec<Piece>,
+        /// The data must survive a crash before the answer.
+        force: bool,
+    },
+    /// Everything that was written before must survive a crash before the answer.
+    Flush,
+    /// The bytes read as zero afterwards.
+    WriteZeroes {
+        /// The first byte.
+        start: u64,
+        /// The number of bytes.
+        len: u64,
+        /// The data must survive a crash before the answer.
+        force: bool,
+    },
+    /// The bytes of these ranges (start and length) are not needed any more.
+    Deallocate {
+        /// The ranges.
+        ranges: Vec<(u64, u64)>,
+    },
+}
+
+/// The end of a request: the bytes of a read, nothing for the others, or the status of a failure.
+pub type StorageResult = Result<Vec<Segment>, Status>;
+
+/// What a backend says to a request.
+#[derive(Debug)]
+pub enum Started {
+    /// It is done.
+    Done(StorageResult),
+    /// The result comes later, through `Connection::storage_done` with the same number.
+    Later,
+}
+
+/// A backend. All connections share it.
+pub trait Storage: Send + Sync + fmt::Debug {
+    /// Starts a request. The backend owns the buffers in it.
+    fn start(&self, id: JobId, request: StorageRequest) -> Started;
+
+    /// The bytes that a namespace may have.
+    fn capacity(&self) -> u64;
+
+    /// The size of the blocks that writes may be placed in directly, and then be taken over without a copy; `None` if
+    /// the backend cannot do that.
+    fn placement(&self) -> Option<usize> {
+        None
+    }
+
+    /// Changes the capacity in bytes.
+    ///
+    /// # Errors
+    /// A status if the backend cannot have this size. By default it can have no other than it has.
+    fn resize(&self, capacity: u64) -> Result<(), Status> {
+        if capacity == self.capacity() { Ok(()) } else { Err(Status::CAPACITY_EXCEEDED) }
+    }
+}
+
+/// Reads zeroes and forgets what is written.
+#[derive(Debug)]
+pub struct NullStorage {
+    capacity: Mutex<u64>,
+    zeroes: Shared,
+}
+
+/// The zero bytes that a segment of a null read refers to.
+const NULL_SEGMENT: usize = 64 << 10;
+
+impl NullStorage {
+    /// A backend of this capacity in bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> NullStorage {
+        NullStorage { capacity: Mutex::new(capacity), zeroes: Shared::new(vec![0; NULL_SEGMENT]) }
+    }
+}
+
+impl Storage for NullStorage {
+    fn start(&self, _id: JobId, request: StorageRequest) -> Started {
+        let StorageRequest::Read { mut len, .. } = request else { return Started::Done(Ok(Vec::new())) };
+        let mut segments = Vec::new();
+        while len > 0 {
+            let part = usize::try_from(len).unwrap_or(usize::MAX).min(NULL_SEGMENT);
+            segments.push(Segment { bytes: Shared::clone(&self.zeroes), range: 0..part });
+            len -= part as u64;
+        }
+        Started::Done(Ok(segments))
+    }
+
+    fn capacity(&self) -> u64 {
+        *self.capacity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn resize(&self, capacity: u64) -> Result<(), Status> {
+        *self.capacity.lock().unwrap_or_else(PoisonError::into_inner) = capacity;
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Digests and copies by a modelled device.
+
+use crate::io::exercise;
+use crate::session::{io_session, options, target};
+use std::sync::Arc;
+use telpher_device::{OpenOptions, open};
+use telpher_mover::{Channel, ChannelPolicy};
+use telpher_nvmf::command::io;
+use telpher_nvmf::device_engine::{DeviceEngine, DigestChannel};
+use telpher_nvmf::digest::Digests;
+use telpher_nvmf::engine::{CpuEngine, DigestEngine, DoneBy, FinishedJob, Job, Work};
+use telpher_nvmf::initiator::requests;
+use telpher_nvmf::initiator::{HostEvent, HostOptions, Transfer};
+use telpher_nvmf::limits::Limits;
+
+fn channel(slots: u32) -> DigestChannel {
+    let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
+    Channel::new(Arc::clone(&opened.portals[0]), slots, ChannelPolicy::default()).unwrap()
+}
+
+#[test]
+fn data_survives_with_digests_by_a_device() {
+    for header in [false, true] {
+        for h2c_bytes in [4096, 12288, 131_072] {
+            let target = target(Limits { h2c_bytes, ..Limits::default() });
+            let host = HostOptions { most_r2ts: 2, ..options(Digests { header, data: true }) };
+            let (_admin, mut io) = io_session(&target, host);
+            io.engine = Box::new(DeviceEngine::new(channel(128), 0));
+            exercise(&mut io, 21, 60);
+            let stats = io.connection.stats();
+            assert!(stats.digests_by_device > 60, "{stats:?}");
+            assert_eq!((stats.digests_by_cpu, stats.digests_by_fallback), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn short_data_and_what_a_full_channel_refuses_is_done_by_the_cpu() {
+    let target = target(Limits::default());
+    let (_admin, mut io) = io_session(&target, options(Digests { header: false, data: true }));
+    io.engine = Box::new(DeviceEngine::new(channel(4), 8192));
+    exercise(&mut io, 22, 100);
+    let stats = io.connection.stats();
+    assert!(stats.digests_by_cpu > 0 && stats.digests_by_fallback > 0, "{stats:?}");
+}
+
+/// A device that damages data and digests.
+#[derive(Debug, Default)]
+struct WrongEngine {
+    right: CpuEngine,
+}
+
+impl DigestEngine for WrongEngine {
+    fn prepare(&mut self, job: Job) {
+        self.right.prepare(job);
+    }
+
+    fn submit(&mut self) {}
+
+    fn completed(&mut self, done: &mut Vec<FinishedJob>) {
+        let before = done.len();
+        self.right.completed(done);
+        for job in &mut done[before..] {
+            (job.digest, job.by) = (!job.digest, DoneBy::Device);
+            if let Work::Place { blocks, .. } = &mut job.work {
+                blocks[0][0] ^= 1;
+            }
+        }
+    }
+
+    fn pending(&self) -> usize {
+        self.right.pending()
+    }
+}
+
+#[test]
+fn a_device_that_is_wrong_damages_no_data() {
+    let target = target(Limits { h2c_bytes: 4096, ..Limits::default() });
+    let (_admin, mut io) = io_session(&target, options(Digests { header: true, data: true }));
+    io.engine = Box::new(WrongEngine::default());
+    // Placed blocks, and a write that is not aligned to them.
+    let placed = requests::blocks(io::WRITE, 1, 1, 0, 64);
+    io.ok(placed, Transfer::OnRequest(vec![1; 64 * 512]));
+    let unaligned = requests::blocks(io::WRITE, 2, 1, 101, 3);
+    io.ok(unaligned, Transfer::InCapsule(vec![2; 3 * 512]));
+    let stats = *io.connection.stats();
+    assert_eq!((stats.wrong_device_digests, stats.data_digest_errors), (9, 0));
+    // A host sees a wrong digest of a read, and repeats the command.
+    io.host.send(requests::blocks(io::READ, 3, 1, 0, 64), Transfer::ToHost(64 * 512));
+    assert!(matches!(io.events()[..], [HostEvent::Completed { is_intact: false, .. }]));
+    io.engine = Box::new(CpuEngine::default());
+    let read = requests::blocks(io::READ, 4, 1, 0, 64);
+    assert!(io.ok(read, Transfer::ToHost(64 * 512)).1 == vec![1; 64 * 512]);
+    let read = requests::blocks(io::READ, 5, 1, 101, 3);
+    assert!(io.ok(read, Transfer::ToHost(3 * 512)).1 == vec![2; 3 * 512]);
+}
