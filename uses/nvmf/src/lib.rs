@@ -12,6 +12,7 @@
 //!   commands      I/O commands: checks before their data, execution after it
 //! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
 //! Initiator       the host's side of a connection
+//! load            a load generator on Initiators
 //! Server          the sockets: one thread with an epoll loop over the connections of a target
 //! pdu, command, status, limits, digest    layouts, numbers and limits
 //! ```
@@ -30,6 +31,7 @@ pub mod file;
 pub mod identify;
 pub mod initiator;
 pub mod limits;
+pub mod load;
 pub mod log_pages;
 pub mod loops;
 pub mod memory;

@@ -335,8 +335,10 @@ impl Connection {
 
     fn wait_for_data(&mut self, index: u32) {
         let Some(open) = self.open(index) else { return };
+        let is_budgeted = open.is_budgeted;
         if !std::mem::replace(&mut open.is_waiting, true) {
-            self.waiting.push_back(index);
+            // A command that has its part of the budget goes first: the others may be waiting for that part.
+            if is_budgeted { self.waiting.push_front(index) } else { self.waiting.push_back(index) }
         }
         self.ask_for_data();
     }

@@ -1,6 +1,7 @@
 //! The server with real sockets on the loopback interface.
 
 mod file;
+mod load;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
