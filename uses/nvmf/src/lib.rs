@@ -16,7 +16,7 @@
 //! Server          the sockets: one thread with an epoll loop over the connections of a target
 //! pdu, command, status, limits, digest    layouts, numbers and limits
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod command;
 pub mod commands;
@@ -47,7 +47,7 @@ pub mod target;
 pub use connection::{Connection, Context};
 pub use device_engine::DeviceEngine;
 pub use engine::{CpuEngine, DigestEngine};
-pub use file::{FilePool, FileStorage};
+pub use file::{FileOptions, FilePool, FileStorage};
 pub use initiator::Initiator;
 pub use limits::Limits;
 pub use memory::MemoryStorage;
