@@ -1,6 +1,8 @@
 //! The server with real sockets on the loopback interface.
 
 mod file;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
