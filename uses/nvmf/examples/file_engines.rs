@@ -102,7 +102,7 @@ fn measure(path: &Path, pattern: &Pattern, way: (FileEngine, bool), seed: u64) -
     let mut ended = 0;
     let mut open = 0;
     loop {
-        let is_over = began.elapsed() > Duration::from_millis(1500);
+        let is_over = began.elapsed() > Duration::from_millis(500);
         while open < DEPTH && !is_over {
             start(started);
             started += 1;
@@ -132,7 +132,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = arguments.next().ok_or("name a file that does not exist")?;
     let path = Path::new(&path);
     let mib: usize = arguments.next().map_or(Ok(1024), |mib| mib.parse())?;
-    let rounds: u64 = arguments.next().map_or(Ok(5), |rounds| rounds.parse())?;
+    let rounds: u64 = arguments.next().map_or(Ok(9), |rounds| rounds.parse())?;
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path)?;
     let part: Vec<u8> = (0..1_usize << 20).map(|at| (at / 7).to_le_bytes()[0]).collect();
     for _ in 0..mib {

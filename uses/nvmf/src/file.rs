@@ -22,6 +22,7 @@
 //! time, so with transfers of 128 KiB its buffers have at most 33 MiB; threads execute one request each. The answer to
 //! a read takes its buffer over.
 
+mod buffer;
 mod contents;
 mod queue;
 mod ring;
