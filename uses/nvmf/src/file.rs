@@ -22,6 +22,7 @@
 //! time, so with transfers of 128 KiB its buffers have at most 33 MiB; threads execute one request each. The answer to
 //! a read takes its buffer over.
 
+mod buffer;
 mod contents;
 mod queue;
 mod ring;
@@ -43,6 +44,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long opening a file waits for its lock. A killed process keeps it until the kernel has ended its operations.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The time between two attempts.
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -96,10 +104,14 @@ impl FileStorage {
     }
 
     fn of(file: File, path: &Path, pool: &Arc<FilePool>) -> Result<FileStorage, FileError> {
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FileError::InUse { path: path.into() }),
-            Err(TryLockError::Error(error)) => return Err(failed("lock", path)(error)),
+        let since = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_INTERVAL),
+                Err(TryLockError::WouldBlock) => return Err(FileError::InUse { path: path.into() }),
+                Err(TryLockError::Error(error)) => return Err(failed("lock", path)(error)),
+            }
         }
         let contents = Contents::new(file, pool.is_direct).map_err(failed("find the size of", path))?;
         Ok(FileStorage { contents: Arc::new(contents), pool: Arc::clone(pool) })

@@ -145,6 +145,7 @@ const FILES: &[&str] = &[
     "path/portal/src/mock.rs",
     "path/portal/src/submission.rs",
     "uses/cache/src/shared_copy.rs",
+    "uses/nvmf/src/file/buffer.rs",
     "uses/nvmf/src/file/ring.rs",
     "uses/switch/src/interface.rs",
     "uses/tier/src/arena.rs",

@@ -1,5 +1,6 @@
 //! A file or block device while requests use it: its size, how it is accessed, and the buffers that this access needs.
 
+use super::buffer::Buffer;
 use crate::engine::Segment;
 use crate::status::Status;
 use crate::storage::{Piece, StorageRequest};
@@ -10,8 +11,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom};
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// What O_DIRECT needs if the kernel does not say it. Source: no device that Linux supports has larger sectors by
@@ -209,6 +208,11 @@ impl Admitted {
         Buffer::new(len, self.memory)
     }
 
+    /// Zeroes to write where the file system has no call for it.
+    pub(super) fn zeroes(&self) -> Segment {
+        Buffer::zeroes(ZEROES, self.memory).into_segment()
+    }
+
     /// The data of a write as one segment: that of the only piece, or a copy if there are several or if O_DIRECT cannot
     /// read this address.
     pub(super) fn gather(&self, mut pieces: Vec<Piece>) -> Segment {
@@ -219,11 +223,8 @@ impl Admitted {
             return segment;
         }
         let mut buffer = self.buffer(pieces.iter().map(Piece::len).sum());
-        let mut rest = &mut buffer.bytes[buffer.range.clone()];
         for slice in pieces.iter().flat_map(|piece| piece.slices()) {
-            let (now, later) = rest.split_at_mut(slice.len());
-            now.copy_from_slice(slice);
-            rest = later;
+            buffer.append(slice);
         }
         buffer.into_segment()
     }
@@ -240,28 +241,6 @@ impl Drop for Admitted {
         }
         drop(state);
         self.contents.changed.notify_all();
-    }
-}
-
-/// Bytes, of which a part begins at an aligned address.
-#[derive(Debug)]
-pub(super) struct Buffer {
-    /// Their memory, which stays where it is when the buffer moves.
-    pub(super) bytes: Vec<u8>,
-    /// The aligned part.
-    pub(super) range: Range<usize>,
-}
-
-impl Buffer {
-    pub(super) fn new(len: usize, alignment: usize) -> Buffer {
-        let bytes = vec![0; len + alignment - 1];
-        let address = bytes.as_ptr().addr();
-        let first = address.next_multiple_of(alignment) - address;
-        Buffer { bytes, range: first..first + len }
-    }
-
-    pub(super) fn into_segment(self) -> Segment {
-        Segment { bytes: Arc::new(self.bytes), range: self.range }
     }
 }
 
@@ -322,8 +301,8 @@ fn open_direct(file: &File, capacity: u64) -> Result<Alignment, Errno> {
     set_direct(file, true)?;
     let len = usize::try_from(alignment.position).map_err(|_| Errno::INVAL)?;
     if alignment.position <= capacity {
-        let Buffer { mut bytes, range } = Buffer::new(len, alignment.memory);
-        file.read_exact_at(&mut bytes[range], 0).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let read = Buffer::new(len, alignment.memory).read(file, 0);
+        read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     }
     Ok(alignment)
 }

@@ -4,7 +4,7 @@
 //! is dropped. So the kernel never accesses memory that was freed.
 #![allow(unsafe_code, reason = "entries name memory of this process by address")]
 
-use super::contents::Buffer;
+use super::buffer::Buffer;
 use crate::engine::Segment;
 use io_uring::opcode::{Fallocate, Fsync, Read, Write};
 use io_uring::types::{Fd, FsyncFlags};
@@ -30,7 +30,7 @@ const WAKE: u64 = u64::MAX;
 /// What the kernel is to do.
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// Reads bytes from `position` into the buffer's range.
+    /// Reads from `position` the bytes that the buffer lacks; after the end of the operation, it has those that came.
     Read { buffer: Buffer, position: u64 },
     /// Writes the segment from `position`; if `is_durable`, it survives a crash of the machine afterwards (RWF_DSYNC).
     Write { data: Segment, position: u64, is_durable: bool },
@@ -78,7 +78,7 @@ pub(super) struct Ring<C> {
     free: Vec<usize>,
     waker: Waker,
     /// The counter of the wake-up event, which the kernel writes while `is_wake_armed`.
-    wake_counter: Buffer,
+    wake_counter: Vec<u8>,
     is_wake_armed: bool,
 }
 
@@ -103,8 +103,7 @@ impl<C> Ring<C> {
         let waker = Waker(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?));
         let in_flight = (0..MOST_OPERATIONS).map(|_| None).collect();
         let free = (0..MOST_OPERATIONS).rev().collect();
-        let wake_counter = Buffer::new(8, 8);
-        Ok(Ring { ring, in_flight, free, waker, wake_counter, is_wake_armed: false })
+        Ok(Ring { ring, in_flight, free, waker, wake_counter: vec![0; 8], is_wake_armed: false })
     }
 
     pub(super) fn waker(&self) -> Waker {
@@ -126,9 +125,9 @@ impl<C> Ring<C> {
         let new = self.in_flight[number].insert(InFlight { file, operation, context });
         let fd = Fd(new.file.as_raw_fd());
         let entry = match &mut new.operation {
-            Operation::Read { buffer: Buffer { bytes, range }, position } => {
-                let into = &mut bytes[range.clone()];
-                Read::new(fd, into.as_mut_ptr(), most(into.len())).offset(*position).build()
+            Operation::Read { buffer, position } => {
+                let into = buffer.unfilled();
+                Read::new(fd, into.as_mut_ptr().cast(), most(into.len())).offset(*position).build()
             }
             Operation::Write { data, position, is_durable } => {
                 let from = data.as_slice();
@@ -151,8 +150,7 @@ impl<C> Ring<C> {
     pub(super) fn wait(&mut self) {
         if !self.is_wake_armed {
             self.is_wake_armed = true;
-            let Buffer { bytes, range } = &mut self.wake_counter;
-            let into = bytes[range.clone()].as_mut_ptr();
+            let into = self.wake_counter.as_mut_ptr();
             let entry = Read::new(Fd(self.waker.0.as_raw_fd()), into, 8).build().user_data(WAKE);
             // SAFETY: the counter and the event belong to this value, whose `drop` waits for the end of this read, and
             // nothing else accesses the counter.
@@ -174,11 +172,16 @@ impl<C> Ring<C> {
                 continue;
             }
             let number = usize::try_from(entry.user_data()).expect("64-bit system");
-            let InFlight { operation, context, .. } =
+            let InFlight { mut operation, context, .. } =
                 self.in_flight[number].take().expect("the kernel reports each operation once");
             self.free.push(number);
             let result = usize::try_from(entry.result());
             let result = result.map_err(|_| io::Error::from_raw_os_error(-entry.result()));
+            if let (Operation::Read { buffer, .. }, Ok(count)) = (&mut operation, &result) {
+                // SAFETY: the kernel has written this many bytes from the address that `start` gave it: that of the
+                // first unfilled byte, which has not changed since.
+                unsafe { buffer.add_filled(*count) }
+            }
             ended.push(Ended { operation, context, result });
         }
     }

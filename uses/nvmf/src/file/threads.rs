@@ -9,7 +9,6 @@ use rustix::fs::fallocate;
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use telpher_os::spawn_unsignalled;
@@ -31,8 +30,7 @@ fn execute(admitted: &Admitted, request: StorageRequest) -> StorageResult {
     match request {
         StorageRequest::Read { start, len } => {
             let mut buffer = admitted.buffer(usize::try_from(len).map_err(|_| Status::INTERNAL_ERROR)?);
-            let read = file.read_exact_at(&mut buffer.bytes[buffer.range.clone()], start);
-            read.map_err(|_| Status::READ_ERROR)?;
+            buffer.read(file, start).map_err(|_| Status::READ_ERROR)?;
             return Ok(vec![buffer.into_segment()]);
         }
         StorageRequest::Write { start, pieces, force } => {
@@ -81,7 +79,7 @@ fn write_zeroes(admitted: &Admitted, start: u64, len: u64) -> Result<(), Status>
     if len == 0 || ZERO_MODES.iter().any(|&mode| fallocate(admitted.file(), mode, start, len).is_ok()) {
         return Ok(());
     }
-    let zeroes = admitted.buffer(ZEROES).into_segment();
+    let zeroes = admitted.zeroes();
     let mut position = start;
     let end = start + len;
     while position < end {

@@ -82,10 +82,7 @@ struct Running {
 /// The operation of a request that the kernel executes, and what must be known afterwards.
 enum Step {
     /// The read of the bytes that are left.
-    Read {
-        /// The place of the request's first byte in the buffer.
-        first: usize,
-    },
+    Read,
     /// The write of the bytes that are left.
     Write,
     /// The last operation of a request, or its only one.
@@ -136,9 +133,7 @@ fn begin(admitted: &Admitted, request: StorageRequest) -> Next {
     match request {
         StorageRequest::Read { start: position, len } => {
             let Ok(len) = usize::try_from(len) else { return Next::Answer(Err(Status::INTERNAL_ERROR)) };
-            let buffer = admitted.buffer(len);
-            let first = buffer.range.start;
-            Next::Start(Operation::Read { buffer, position }, Step::Read { first })
+            Next::Start(Operation::Read { buffer: admitted.buffer(len), position }, Step::Read)
         }
         StorageRequest::Write { start: position, pieces, force: is_durable } => {
             let data = admitted.gather(pieces);
@@ -161,17 +156,11 @@ fn advance(admitted: &Admitted, operation: Operation, step: Step, result: io::Re
         return Next::Start(operation, step);
     }
     match (step, operation) {
-        (Step::Read { first }, Operation::Read { mut buffer, position }) => match result {
-            Ok(count) if count == buffer.range.len() => {
-                buffer.range.start = first;
-                Next::Answer(Ok(vec![buffer.into_segment()]))
-            }
+        (Step::Read, Operation::Read { buffer, position }) => match result {
+            Ok(_) if buffer.missing() == 0 => Next::Answer(Ok(vec![buffer.into_segment()])),
             // The file ends here: it was cut.
             Ok(0) | Err(_) => Next::Answer(Err(Status::READ_ERROR)),
-            Ok(count) => {
-                buffer.range.start += count;
-                Next::Start(Operation::Read { buffer, position: position + count as u64 }, Step::Read { first })
-            }
+            Ok(count) => Next::Start(Operation::Read { buffer, position: position + count as u64 }, Step::Read),
         },
         (Step::Write, Operation::Write { mut data, position, is_durable }) => match result {
             Ok(count) if count == data.range.len() => done(),
@@ -216,7 +205,7 @@ fn zeroed(zeroes: &Zeroes) -> Next {
 
 fn zero(admitted: &Admitted, zeroes: Zeroes, modes: &'static [FallocateFlags]) -> Next {
     let Some((&mode, modes)) = modes.split_first() else {
-        return write_zeroes(admitted.buffer(ZEROES).into_segment(), zeroes);
+        return write_zeroes(admitted.zeroes(), zeroes);
     };
     let operation = Operation::Fallocate { mode, start: zeroes.start, len: zeroes.end - zeroes.start };
     Next::Start(operation, Step::Zero { zeroes, modes })

@@ -2,6 +2,8 @@
 
 mod file;
 mod load;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
