@@ -4,8 +4,8 @@
 //! command ─► Plan::of (checks, no side effect) ─► data from the host ─► Task::start ─► Step … Task::resume ─► Step
 //! ```
 //!
-//! A command that takes several requests of the backend (Compare, Verify, Copy) is a [`Task`], which is resumed with
-//! the result of each request.
+//! A command that takes several requests of the backend, or work of an engine (Compare, Copy, protected namespaces), is
+//! a [`Task`], which is resumed with each result.
 //!
 //! Source: NVM Command Set 1.0 §3.2, §3.3.
 
@@ -13,6 +13,7 @@ use crate::command::{FUSED, Submission, io};
 use crate::engine::{JobId, Segment};
 use crate::limits::{Limits, MOST_COPY_RANGES};
 use crate::namespace::Namespace;
+use crate::protection::{Operation, Protection, ProtectionWork, joined};
 use crate::status::Status;
 use crate::storage::{Piece, Started, StorageRequest, StorageResult};
 use crate::subsystem::Subsystem;
@@ -184,6 +185,8 @@ impl Plan {
 pub enum Step {
     /// The backend will answer later; resume the task with the answer.
     Waiting,
+    /// An engine has to do this; give the finished work to [`Task::computed`].
+    Computing(ProtectionWork),
     /// The command has ended. A successful read has data.
     Ended(Result<Vec<Segment>, Status>),
 }
@@ -200,6 +203,10 @@ pub struct Task {
     destination: u64,
     /// Copy: the answer that is awaited is that of a write.
     is_writing: bool,
+    /// The first byte of the read that is under way; `None` for other requests.
+    reading: Option<u64>,
+    /// The first byte of the write whose data is being protected.
+    writing: u64,
 }
 
 impl Task {
@@ -207,7 +214,8 @@ impl Task {
     #[must_use]
     pub fn start(plan: Plan, id: JobId, data: Vec<Piece>) -> (Task, Step) {
         let destination = plan.start;
-        let mut task = Task { plan, id, data, sources: Vec::new(), destination, is_writing: false };
+        let mut task =
+            Task { plan, id, data, sources: Vec::new(), destination, is_writing: false, reading: None, writing: 0 };
         let step = task.begin();
         (task, step)
     }
@@ -217,7 +225,10 @@ impl Task {
         let request = match self.plan.action {
             Action::Flush => StorageRequest::Flush,
             Action::Read | Action::Compare | Action::Verify => StorageRequest::Read { start, len },
-            Action::Write => StorageRequest::Write { start, pieces: std::mem::take(&mut self.data), force },
+            Action::Write => {
+                let pieces = std::mem::take(&mut self.data);
+                return self.write(start, pieces);
+            }
             Action::WriteZeroes => StorageRequest::WriteZeroes { start, len, force },
             Action::Nothing => return Step::Ended(Ok(Vec::new())),
             Action::Deallocate => match self.dsm_ranges() {
@@ -241,7 +252,40 @@ impl Task {
         self.plan.to_host
     }
 
+    /// Writes data, after tuples were inserted if the namespace is protected.
+    fn write(&mut self, start: u64, pieces: Vec<Piece>) -> Step {
+        match self.plan.namespace.options().protection {
+            Some(protection) => {
+                self.writing = start;
+                self.protect(protection, Operation::Insert, start, pieces)
+            }
+            None => self.request(StorageRequest::Write { start, pieces, force: self.plan.force }),
+        }
+    }
+
+    fn protect(&self, protection: Protection, operation: Operation, start: u64, pieces: Vec<Piece>) -> Step {
+        let block_bytes = self.plan.namespace.block_bytes();
+        Step::Computing(protection.work(operation, joined(pieces), block_bytes, start / block_bytes))
+    }
+
+    /// Goes on with work that an engine has done.
+    pub fn computed(&mut self, work: ProtectionWork) -> Step {
+        let operation = work.operation();
+        match work.into_result() {
+            Err(status) => Step::Ended(Err(status)),
+            Ok(stored) if operation == Operation::Insert => {
+                let (start, pieces) = (self.writing, vec![Piece::Bytes(stored)]);
+                self.request(StorageRequest::Write { start, pieces, force: self.plan.force })
+            }
+            Ok(data) => self.advance(vec![data]),
+        }
+    }
+
     fn request(&mut self, request: StorageRequest) -> Step {
+        self.reading = match &request {
+            StorageRequest::Read { start, .. } => Some(*start),
+            _ => None,
+        };
         match self.plan.namespace.start(self.id, request) {
             Started::Done(result) => self.resume(result),
             Started::Later => Step::Waiting,
@@ -254,6 +298,19 @@ impl Task {
             Ok(segments) => segments,
             Err(status) => return Step::Ended(Err(status)),
         };
+        match (self.reading.take(), self.plan.namespace.options().protection) {
+            (Some(start), Some(protection)) => {
+                let is_verify = self.plan.action == Action::Verify;
+                let operation = if is_verify { Operation::Check } else { Operation::Strip };
+                let pieces = segments.into_iter().map(Piece::Bytes).collect();
+                self.protect(protection, operation, start, pieces)
+            }
+            _ => self.advance(segments),
+        }
+    }
+
+    /// Goes on after a request; `segments` is the data of a read.
+    fn advance(&mut self, segments: Vec<Segment>) -> Step {
         match self.plan.action {
             Action::Read => Step::Ended(Ok(segments)),
             Action::Compare => {
@@ -271,7 +328,7 @@ impl Task {
                 let start = self.destination;
                 let pieces: Vec<_> = segments.into_iter().map(Piece::Bytes).collect();
                 self.destination += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-                self.request(StorageRequest::Write { start, pieces, force: self.plan.force })
+                self.write(start, pieces)
             }
             _ => Step::Ended(Ok(Vec::new())),
         }

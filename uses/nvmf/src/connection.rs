@@ -20,7 +20,7 @@ use crate::command::Submission;
 use crate::commands::{Plan, Task};
 use crate::decoder::{Decoder, Event};
 use crate::digest::Digests;
-use crate::engine::{DigestEngine, FinishedJob, JobId};
+use crate::engine::{DigestEngine, FinishedJob, JobId, Work};
 use crate::limits::{EVENT_REQUESTS, Limits};
 use crate::pdu::{FatalError, Receiver};
 use crate::stats::Stats;
@@ -125,10 +125,12 @@ struct Open {
     /// The status with which the command ends when all of its data has arrived.
     failure: Option<Status>,
     task: Option<Task>,
-    /// The data of a read whose digest is being computed.
+    /// The data of a read whose digest is being computed, or whose tuples are being checked.
     reply_bytes: usize,
 }
 
+/// The part number of protection information.
+const PROTECTION: u32 = u32::MAX - 1;
 /// The part number of the data for the host.
 const REPLY: u32 = u32::MAX;
 
@@ -321,9 +323,14 @@ impl Connection {
 
     /// Takes a job that the engine has finished. Jobs of commands that no longer exist are dropped.
     pub fn digest_done(&mut self, job: FinishedJob, context: &mut Context<'_>) {
-        self.stats.count_digest(job.work.len(), job.by);
+        match &job.work {
+            Work::Protect(work) => self.stats.count_protection(work.is_device_wrong(), job.by),
+            work => self.stats.count_digest(work.len(), job.by),
+        }
         let Some(index) = self.slot_of(job.id) else { return };
-        if job.id.part == REPLY {
+        if let Work::Protect(work) = job.work {
+            self.protection_done(index, work, context);
+        } else if job.id.part == REPLY {
             self.reply_digested(index, job);
         } else {
             self.part_digested(index, job, context);

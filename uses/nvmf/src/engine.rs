@@ -1,4 +1,4 @@
-//! The one place where the target computes digests of data and copies blocks.
+//! The one place where the target computes digests of data, copies blocks, and checks their protection information.
 //!
 //! ```text
 //! Connection ─► DigestEngine::prepare … prepare ─► submit ─► … ─► completed ─► Connection::digest_done
@@ -9,6 +9,7 @@
 //! collects jobs, submits them as one batch, and returns them later in any order.
 
 use crate::digest::digest_after;
+use crate::protection::ProtectionWork;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -69,6 +70,8 @@ pub enum Work {
         /// Free blocks.
         blocks: Vec<Vec<u8>>,
     },
+    /// Inserts, checks or strips the tuples of protected blocks. The result is in the work; the digest is 0.
+    Protect(ProtectionWork),
 }
 
 impl Work {
@@ -78,6 +81,7 @@ impl Work {
         match self {
             Work::Digest(segments) => segments.iter().map(|segment| segment.range.len()).sum(),
             Work::Place { source, .. } => source.len(),
+            Work::Protect(work) => work.source().range.len(),
         }
     }
 
@@ -102,6 +106,10 @@ impl Work {
                 }
                 seed
             }
+            Work::Protect(work) => {
+                work.run();
+                0
+            }
         }
     }
 }
@@ -113,7 +121,7 @@ pub enum DoneBy {
     Cpu,
     /// A device.
     Device,
-    /// The CPU, because a device refused or failed.
+    /// The CPU, because a device refused or failed, or because blocks that were never written need the CPU.
     Fallback,
 }
 

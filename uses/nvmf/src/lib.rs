@@ -10,6 +10,7 @@
 //! Connection      one TCP connection: bytes in, bytes out, jobs for a DigestEngine
 //!   Decoder       a stream of bytes to PDUs; also used by the Initiator
 //!   commands      I/O commands: checks before their data, execution after it
+//!   protection    guards and tags that stored blocks have, inserted and checked
 //! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
 //! Initiator       the host's side of a connection
 //! Server          the sockets: one thread with an epoll loop over the connections of a target
@@ -35,6 +36,7 @@ pub mod loops;
 pub mod memory;
 pub mod namespace;
 pub mod pdu;
+pub mod protection;
 pub mod server;
 pub mod stats;
 pub mod status;
@@ -49,6 +51,7 @@ pub use file::{FilePool, FileStorage};
 pub use initiator::Initiator;
 pub use limits::Limits;
 pub use memory::MemoryStorage;
+pub use protection::Protection;
 pub use server::Server;
 pub use storage::{NullStorage, Storage};
 pub use target::Target;

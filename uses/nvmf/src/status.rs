@@ -73,6 +73,12 @@ impl Status {
         WRITE_FAULT = 2 / 0x80;
         /// The backend could not read.
         READ_ERROR = 2 / 0x81;
+        /// The guard of a stored block does not match its data.
+        GUARD_CHECK = 2 / 0x82;
+        /// The application tag of a stored block is not that of the namespace.
+        APPLICATION_TAG_CHECK = 2 / 0x83;
+        /// The reference tag of a stored block is not its address.
+        REFERENCE_TAG_CHECK = 2 / 0x84;
         /// The compared data differs.
         COMPARE_FAILURE = 2 / 0x85;
     }
@@ -111,6 +117,13 @@ impl Status {
     #[must_use]
     pub const fn is_final(self) -> bool {
         self.0 & DO_NOT_RETRY != 0
+    }
+
+    /// Returns whether protection information did not match.
+    #[must_use]
+    pub fn is_protection_error(self) -> bool {
+        let errors = [Status::GUARD_CHECK, Status::APPLICATION_TAG_CHECK, Status::REFERENCE_TAG_CHECK];
+        errors.contains(&Status(self.0 & !DO_NOT_RETRY))
     }
 
     /// Returns whether the command succeeded.

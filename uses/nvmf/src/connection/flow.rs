@@ -300,6 +300,8 @@ impl Connection {
             let pieces = match job.work {
                 Work::Place { blocks, .. } => vec![Piece::Blocks(blocks)],
                 Work::Digest(segments) => segments.into_iter().map(Piece::Bytes).collect(),
+                // Tuples are inserted later, when all data has arrived.
+                Work::Protect(_) => return,
             };
             let mut offset = pending.offset;
             for piece in pieces {

@@ -1,12 +1,13 @@
 //! From commands with all their data to replies.
 
-use super::{Connection, Context, Executor, Phase, REPLY};
+use super::{Connection, Context, Executor, PROTECTION, Phase, REPLY};
 use crate::command::{Completion, Submission, admin};
 use crate::commands::{Step, Task};
 use crate::controller::Answer;
 use crate::digest::digest;
 use crate::engine::{FinishedJob, Job, JobId, Segment, Work};
 use crate::pdu::{self, CapsuleResp, DataHeader, Kind, LAST, SUCCESS};
+use crate::protection::ProtectionWork;
 use crate::status::Status;
 use crate::storage::Piece;
 use zerocopy::IntoBytes;
@@ -101,21 +102,32 @@ impl Connection {
 
     /// Goes on after a step of an I/O command.
     pub(super) fn stepped(&mut self, index: u32, task: Task, step: Step, context: &mut Context<'_>) {
-        let Step::Ended(result) = step else {
-            if let Some(open) = self.open(index) {
-                open.task = Some(task);
+        let (number, generation) = (self.number, self.slots[index as usize].generation);
+        let result = match step {
+            Step::Ended(result) => result,
+            Step::Waiting => {
+                if let Some(open) = self.open(index) {
+                    open.task = Some(task);
+                }
+                return;
             }
-            return;
+            Step::Computing(work) => {
+                self.count_reply(index, task.to_host() as usize);
+                if let Some(open) = self.open(index) {
+                    open.task = Some(task);
+                    let id = JobId { connection: number, slot: index, generation, part: PROTECTION };
+                    context.engine.prepare(Job { id, work: Work::Protect(work) });
+                }
+                return;
+            }
         };
         let wants_digest = self.digests.data;
-        let (number, generation) = (self.number, self.slots[index as usize].generation);
         let Some(open) = self.open(index) else { return };
         let cid = open.command.cid.get();
         match result {
             Ok(segments) if task.to_host() > 0 => {
                 if wants_digest {
-                    open.reply_bytes = task.to_host() as usize;
-                    self.replying += task.to_host() as usize;
+                    self.count_reply(index, task.to_host() as usize);
                     let id = JobId { connection: number, slot: index, generation, part: REPLY };
                     context.engine.prepare(Job { id, work: Work::Digest(segments) });
                 } else {
@@ -128,9 +140,25 @@ impl Connection {
                 self.respond(cid, Status::SUCCESS, 0);
             }
             Err(status) => {
+                self.stats.protection_errors += u64::from(status.is_protection_error());
                 self.free_slot(index);
                 self.respond(cid, status, 0);
             }
+        }
+    }
+
+    /// The data of a read exists now, and counts as a reply until the command ends.
+    fn count_reply(&mut self, index: u32, bytes: usize) {
+        let Some(open) = self.open(index) else { return };
+        let before = std::mem::replace(&mut open.reply_bytes, bytes);
+        self.replying = self.replying - before + bytes;
+    }
+
+    /// Goes on with a command whose tuples were inserted or checked.
+    pub(super) fn protection_done(&mut self, index: u32, work: ProtectionWork, context: &mut Context<'_>) {
+        if let Some(mut task) = self.open(index).and_then(|open| open.task.take()) {
+            let step = task.computed(work);
+            self.stepped(index, task, step, context);
         }
     }
 

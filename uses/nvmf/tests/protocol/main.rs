@@ -7,5 +7,6 @@ mod device;
 mod fatal;
 mod hostile;
 mod io;
+mod protection;
 mod session;
 mod storage;

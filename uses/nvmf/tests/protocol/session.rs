@@ -29,7 +29,15 @@ pub(crate) fn identity() -> Identity {
 }
 
 pub(crate) fn namespace(nsid: u32, block_bytes: u32, storage: Arc<dyn Storage>) -> NamespaceOptions {
-    NamespaceOptions { nsid, block_bytes, uuid: [nsid as u8; 16], nguid: [0xa0; 16], is_read_only: false, storage }
+    NamespaceOptions {
+        nsid,
+        block_bytes,
+        uuid: [nsid as u8; 16],
+        nguid: [0xa0; 16],
+        is_read_only: false,
+        protection: None,
+        storage,
+    }
 }
 
 /// A target with one subsystem, and namespace 1 in memory: 1 MiB, blocks of 512 bytes.
