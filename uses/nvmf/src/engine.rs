@@ -12,37 +12,10 @@ use crate::digest::digest_after;
 use crate::protection::ProtectionWork;
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Range;
-use std::sync::Arc;
 use telpher_ops::Hint;
 use telpher_ops::crc::{CrcMode, copy_crc32c};
 
-/// Bytes that are not changed any more, and that several owners may read.
-pub type Shared = Arc<Vec<u8>>;
-
-/// A part of shared bytes.
-#[derive(Clone, Debug)]
-pub struct Segment {
-    /// The bytes.
-    pub bytes: Shared,
-    /// The part.
-    pub range: Range<usize>,
-}
-
-impl Segment {
-    /// All of `bytes`.
-    #[must_use]
-    pub fn whole(bytes: Vec<u8>) -> Segment {
-        let range = 0..bytes.len();
-        Segment { bytes: Arc::new(bytes), range }
-    }
-
-    /// The bytes of the part.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.range.clone()]
-    }
-}
+pub use crate::segment::{Segment, Shared};
 
 /// Identifies a job: a connection, one of its commands, and a part of that command's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -11,6 +11,7 @@
 //!   Decoder       a stream of bytes to PDUs; also used by the Initiator
 //!   commands      I/O commands: checks before their data, execution after it
 //!   protection    guards and tags that stored blocks have, inserted and checked
+//! RangeLock       keeps other commands from the blocks of a fused Compare and Write
 //! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
 //! Initiator       the host's side of a connection
 //! Server          the sockets: one thread with an epoll loop over the connections of a target
@@ -37,11 +38,14 @@ pub mod memory;
 pub mod namespace;
 pub mod pdu;
 pub mod protection;
+pub mod range_lock;
+pub mod segment;
 pub mod server;
 pub mod stats;
 pub mod status;
 pub mod storage;
 pub mod subsystem;
+mod sync;
 pub mod target;
 
 pub use connection::{Connection, Context};

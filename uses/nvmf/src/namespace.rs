@@ -3,6 +3,7 @@
 use crate::engine::JobId;
 use crate::limits::MOST_NAMESPACES;
 use crate::protection::{Protection, TUPLE_BYTES};
+use crate::range_lock::RangeLock;
 use crate::status::Status;
 use crate::storage::{Started, Storage, StorageRequest};
 use std::sync::Arc;
@@ -86,6 +87,7 @@ pub enum NamespaceError {
 #[derive(Debug)]
 pub struct Namespace {
     options: NamespaceOptions,
+    range_lock: Arc<RangeLock>,
 }
 
 impl Namespace {
@@ -106,7 +108,7 @@ impl Namespace {
         {
             return Err(NamespaceError::ApplicationTag { tag });
         }
-        let namespace = Namespace { options };
+        let namespace = Namespace { options, range_lock: Arc::default() };
         if namespace.blocks() == 0 {
             return Err(NamespaceError::Empty { bytes: namespace.options.storage.capacity() });
         }
@@ -117,6 +119,12 @@ impl Namespace {
     #[must_use]
     pub fn options(&self) -> &NamespaceOptions {
         &self.options
+    }
+
+    /// What keeps other commands from the blocks of a fused pair.
+    #[must_use]
+    pub fn range_lock(&self) -> &Arc<RangeLock> {
+        &self.range_lock
     }
 
     /// Bytes of a block, as the host sees it.

@@ -16,9 +16,8 @@
 //!
 //! Source: NVM Command Set 1.0 §5.2; the operations of the device, SPEC §8.3.17.
 
-use crate::engine::Segment;
+use crate::segment::Segment;
 use crate::status::Status;
-use crate::storage::Piece;
 use telpher_abi::{DIF_TUPLE_BYTES, DestDifFlags, DifBlock, DifFlags, DifStatus, SourceDifFlags};
 use telpher_mover::{DifConfig, Tags};
 use telpher_ops::dif::{check, insert, strip};
@@ -242,18 +241,5 @@ fn status_of(what: DifStatus) -> Status {
         Status::APPLICATION_TAG_CHECK
     } else {
         Status::REFERENCE_TAG_CHECK
-    }
-}
-
-/// The bytes of all pieces in one segment. They are copied only if there are several.
-pub(crate) fn joined(mut pieces: Vec<Piece>) -> Segment {
-    match pieces.pop() {
-        Some(Piece::Bytes(only)) if pieces.is_empty() => only,
-        last => {
-            pieces.extend(last);
-            let mut bytes = Vec::with_capacity(pieces.iter().map(Piece::len).sum());
-            pieces.iter().flat_map(Piece::slices).for_each(|slice| bytes.extend_from_slice(slice));
-            Segment::whole(bytes)
-        }
     }
 }

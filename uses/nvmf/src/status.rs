@@ -35,6 +35,10 @@ impl Status {
         INTERNAL_ERROR = 0 / 0x06;
         /// The command was aborted at the host's request.
         ABORTED = 0 / 0x07;
+        /// The other half of the fused pair failed.
+        FAILED_FUSED = 0 / 0x09;
+        /// The other half of the fused pair is missing.
+        MISSING_FUSED = 0 / 0x0a;
         /// The namespace does not exist or is not attached.
         INVALID_NAMESPACE = 0 / 0x0b;
         /// The command came in a state in which it is not allowed.

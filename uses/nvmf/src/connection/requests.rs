@@ -1,6 +1,6 @@
 //! From commands with all their data to replies.
 
-use super::{Connection, Context, Executor, PROTECTION, Phase, REPLY};
+use super::{Connection, Context, Executor, PROTECTION, Phase, REPLY, TaskWait};
 use crate::command::{Completion, Submission, admin};
 use crate::commands::{Step, Task};
 use crate::controller::Answer;
@@ -19,15 +19,16 @@ impl Connection {
         let generation = self.slots[index as usize].generation;
         let id = JobId { connection: self.number, slot: index, generation, part: 0 };
         let Some(open) = self.open(index) else { return };
-        let mut pieces = std::mem::take(&mut open.pieces);
-        // R2Ts may be answered, and digests may be computed, in any order.
-        pieces.sort_by_key(|(offset, _)| *offset);
-        let data: Vec<Piece> = pieces.into_iter().map(|(_, piece)| piece).collect();
+        if open.half.is_some() {
+            self.half_ready(index, context);
+            return;
+        }
+        let data = open.take_data();
         let command = open.command;
         let answer = match &open.executor {
             Executor::Io(plan) => {
-                let (task, step) = Task::start(plan.clone(), id, data);
-                self.stepped(index, task, step, context);
+                let task = Task::new(plan.clone(), id, data, None);
+                self.start(index, task, context);
                 return;
             }
             Executor::Connect => self.connect(&command, &bytes_of(&data), context.now),
@@ -36,6 +37,16 @@ impl Connection {
             Executor::Admin => self.admin(&command),
         };
         self.answer(index, answer);
+    }
+
+    /// Begins an I/O command as soon as no fused pair uses its blocks.
+    pub(super) fn start(&mut self, index: u32, mut task: Task, context: &mut Context<'_>) {
+        if task.lock(self.target.loops()) {
+            let step = task.begin();
+            self.stepped(index, task, step, context);
+        } else if let Some(open) = self.open(index) {
+            open.task = Some((TaskWait::Lock, task));
+        }
     }
 
     fn connect(&mut self, command: &Submission, data: &[u8], now: u64) -> Answer {
@@ -107,14 +118,14 @@ impl Connection {
             Step::Ended(result) => result,
             Step::Waiting => {
                 if let Some(open) = self.open(index) {
-                    open.task = Some(task);
+                    open.task = Some((TaskWait::Backend, task));
                 }
                 return;
             }
             Step::Computing(work) => {
                 self.count_reply(index, task.to_host() as usize);
                 if let Some(open) = self.open(index) {
-                    open.task = Some(task);
+                    open.task = Some((TaskWait::Engine, task));
                     let id = JobId { connection: number, slot: index, generation, part: PROTECTION };
                     context.engine.prepare(Job { id, work: Work::Protect(work) });
                 }
@@ -123,6 +134,11 @@ impl Connection {
         };
         let wants_digest = self.digests.data;
         let Some(open) = self.open(index) else { return };
+        if open.half.is_some() {
+            let last = result.map_or_else(|status| status, |_| Status::SUCCESS);
+            self.pair_ended(index, task.pair_statuses(last));
+            return;
+        }
         let cid = open.command.cid.get();
         match result {
             Ok(segments) if task.to_host() > 0 => {
@@ -156,7 +172,7 @@ impl Connection {
 
     /// Goes on with a command whose tuples were inserted or checked.
     pub(super) fn protection_done(&mut self, index: u32, work: ProtectionWork, context: &mut Context<'_>) {
-        if let Some(mut task) = self.open(index).and_then(|open| open.task.take()) {
+        if let Some((_, mut task)) = self.open(index).and_then(|open| open.task.take()) {
             let step = task.computed(work);
             self.stepped(index, task, step, context);
         }

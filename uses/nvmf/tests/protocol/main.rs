@@ -5,6 +5,7 @@ mod admin;
 mod connect;
 mod device;
 mod fatal;
+mod fused;
 mod hostile;
 mod io;
 mod protection;
