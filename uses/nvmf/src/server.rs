@@ -286,7 +286,6 @@ impl<E: DigestEngine> Server<E> {
             }
             return;
         }
-        self.target.loops().forget(client.connection.number());
         // Closing the socket takes it out of epoll.
         self.clients.remove(&number);
     }
@@ -318,7 +317,10 @@ impl<E: DigestEngine> Server<E> {
         let mut touched = Vec::new();
         for (id, result) in answers {
             let number = id.connection + FIRST_CONNECTION;
-            let Some(client) = self.clients.get_mut(&number) else { continue };
+            let Some(client) = self.clients.get_mut(&number) else {
+                self.target.loops().release(id);
+                continue;
+            };
             client.connection.storage_done(id, result, &mut Context { engine: &mut self.engine, now });
             if touched.last() != Some(&number) {
                 touched.push(number);
@@ -346,13 +348,5 @@ impl<E: DigestEngine> Server<E> {
         }
         self.write_to(&numbers, now);
         self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
-    }
-}
-
-impl<E> Drop for Server<E> {
-    fn drop(&mut self) {
-        for client in self.clients.values() {
-            self.target.loops().forget(client.connection.number());
-        }
     }
 }

@@ -32,6 +32,17 @@ pub struct Stats {
     pub digests_by_fallback: u64,
     /// Digests of a device that did not match while the CPU's did.
     pub wrong_device_digests: u64,
+    /// Insertions and checks of protection information that the CPU did.
+    pub protections_by_cpu: u64,
+    /// Insertions and checks of protection information that a device did.
+    pub protections_by_device: u64,
+    /// Insertions and checks of protection information that the CPU did because a device refused or failed, or because
+    /// blocks were never written.
+    pub protections_by_fallback: u64,
+    /// Mismatches of a device that the CPU did not find.
+    pub wrong_device_checks: u64,
+    /// Commands that ended because protection information did not match.
+    pub protection_errors: u64,
     /// Bytes of data whose digests were computed.
     pub digested_bytes: u64,
 }
@@ -43,6 +54,15 @@ impl Stats {
             DoneBy::Cpu => self.digests_by_cpu += 1,
             DoneBy::Device => self.digests_by_device += 1,
             DoneBy::Fallback => self.digests_by_fallback += 1,
+        }
+    }
+
+    pub(crate) fn count_protection(&mut self, is_device_wrong: bool, by: DoneBy) {
+        self.wrong_device_checks += u64::from(is_device_wrong);
+        match by {
+            DoneBy::Cpu => self.protections_by_cpu += 1,
+            DoneBy::Device => self.protections_by_device += 1,
+            DoneBy::Fallback => self.protections_by_fallback += 1,
         }
     }
 

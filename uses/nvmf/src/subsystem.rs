@@ -2,9 +2,12 @@
 
 use crate::limits::Limits;
 use crate::namespace::{Namespace, NamespaceError, NamespaceOptions};
+use crate::sync::{read, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock};
+
+pub(crate) use crate::sync::lock;
 
 /// The NQN of every discovery subsystem. Source: NVMe over Fabrics 1.1 §1.5.6.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -76,19 +79,6 @@ pub struct Subsystem {
     options: SubsystemOptions,
     hosts: RwLock<Option<BTreeSet<String>>>,
     namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
-}
-
-// A lock is never held while user code runs, and every change is one step: a poisoned lock has a valid value.
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Subsystem {

@@ -157,6 +157,7 @@ impl Connection {
     ) -> Result<(), FatalError> {
         self.stats.commands += 1;
         self.advance_head();
+        let (verdict, half) = self.fuse(&command, verdict, context);
         let accepted = match verdict {
             Ok(accepted) => accepted,
             Err(status) => {
@@ -171,6 +172,9 @@ impl Connection {
             return Ok(());
         }
         let index = self.take_slot(command, accepted);
+        if let Some(half) = half {
+            self.take_half(index, half);
+        }
         if data.is_empty() {
             self.proceed(index, context);
         } else {
@@ -203,6 +207,7 @@ impl Connection {
             next_part: 0,
             failure: None,
             task: None,
+            half: None,
             reply_bytes: 0,
         }));
         index
@@ -300,6 +305,8 @@ impl Connection {
             let pieces = match job.work {
                 Work::Place { blocks, .. } => vec![Piece::Blocks(blocks)],
                 Work::Digest(segments) => segments.into_iter().map(Piece::Bytes).collect(),
+                // Tuples are inserted later, when all data has arrived.
+                Work::Protect(_) => return,
             };
             let mut offset = pending.offset;
             for piece in pieces {
@@ -323,9 +330,12 @@ impl Connection {
             return;
         }
         if let Some(status) = open.failure {
-            let cid = open.command.cid.get();
+            let (cid, half) = (open.command.cid.get(), open.half);
             self.free_slot(index);
             self.respond(cid, status, 0);
+            if let Some(half) = half {
+                self.half_failed(index, half, context);
+            }
         } else if open.asked < open.from_host {
             self.wait_for_data(index);
         } else {

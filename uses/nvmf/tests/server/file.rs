@@ -5,6 +5,7 @@ mod refused;
 mod requests;
 
 use crate::{Client, Running, admin, skip};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use telpher_nvmf::command::{Submission, io};
@@ -14,6 +15,7 @@ use telpher_nvmf::initiator::requests as commands;
 use telpher_nvmf::initiator::{HostEvent, Transfer};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::loops::Loops;
+use telpher_nvmf::protection::Protection;
 use telpher_nvmf::status::Status;
 
 const BLOCK: usize = 4096;
@@ -162,4 +164,40 @@ fn a_file_has_one_server_at_a_time() {
         drop(running);
         assert!(FileStorage::open(&file.0, &pool).is_ok());
     }
+}
+
+/// A file with tuples: new blocks read as zeroes, and damage of the file is answered with its status.
+#[test]
+fn a_protected_file_keeps_its_tags_and_reports_damage() {
+    let file = TestFile::new("protected");
+    let running = Running::protected(Limits::default(), 64, Some(Protection { application_tag: 0x55 }), |target| {
+        let pool = FilePool::start(2, target.loops()).unwrap();
+        Arc::new(FileStorage::create(&file.0, 512 * 4104, &pool).unwrap())
+    });
+    let (_admin, mut client) = connect(&running);
+    let data: Vec<u8> = (0..32 * 4096_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
+    client.ok(commands::blocks(io::WRITE, 1, 1, 3, 32), Transfer::OnRequest(data.clone()));
+    assert!(read(&mut client, 3, 32) == data);
+    assert_eq!(read(&mut client, 480, 32), vec![0; 32 * BLOCK]);
+    client.ok(commands::blocks(io::WRITE_ZEROES, 2, 1, 4, 2), Transfer::None);
+    let (command, list) = commands::copy(3, 1, 100, &[(3, 4)]);
+    client.ok(command, Transfer::InCapsule(list));
+    assert!(read(&mut client, 100, 4) == [&data[..BLOCK], &vec![0; 2 * BLOCK], &data[3 * BLOCK..4 * BLOCK]].concat());
+    client.ok(commands::blocks(io::VERIFY, 4, 1, 0, 32), Transfer::None);
+    let damages = [
+        (4095, Status::GUARD_CHECK),
+        (4096, Status::GUARD_CHECK),
+        (4099, Status::APPLICATION_TAG_CHECK),
+        (4102, Status::REFERENCE_TAG_CHECK),
+    ];
+    for (cid, (at, expected)) in (10..).zip(damages) {
+        let on_disk = std::fs::OpenOptions::new().read(true).write(true).open(&file.0).unwrap();
+        let (mut byte, position) = ([0], 20 * 4104 + at);
+        on_disk.read_exact_at(&mut byte, position).unwrap();
+        on_disk.write_all_at(&[byte[0] ^ 1], position).unwrap();
+        let command = commands::blocks(io::READ, cid, 1, 3, 32);
+        assert_eq!(status(&mut client, command, Transfer::ToHost(32 * 4096)), expected);
+        on_disk.write_all_at(&byte, position).unwrap();
+    }
+    assert!(read(&mut client, 20, 15) == data[17 * BLOCK..]);
 }
