@@ -9,7 +9,7 @@
 //! of a late operation until the device has written its record, so nothing is freed under it.
 
 use crate::digest::join;
-use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
+use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
 use std::collections::{HashMap, VecDeque};
 use telpher_mem::Slice;
 use telpher_mover::{Channel, CrcMode, Finished, Outcome, Rejected, Ticket, Via};
@@ -66,6 +66,7 @@ pub struct DeviceEngine {
     operations: HashMap<Ticket, (u64, usize)>,
     done: VecDeque<FinishedJob>,
     finished: Vec<Finished<Slice<Shared>, Vec<u8>>>,
+    submissions: Submissions,
 }
 
 impl DeviceEngine {
@@ -81,6 +82,7 @@ impl DeviceEngine {
             operations: HashMap::new(),
             done: VecDeque::new(),
             finished: Vec::new(),
+            submissions: Submissions::default(),
         }
     }
 
@@ -193,7 +195,11 @@ impl DigestEngine for DeviceEngine {
     }
 
     fn submit(&mut self) {
-        self.channel.submit();
+        let operations = self.channel.submit() as u64;
+        if operations > 0 {
+            self.submissions.batches += 1;
+            self.submissions.operations += operations;
+        }
     }
 
     fn completed(&mut self, done: &mut Vec<FinishedJob>) {
@@ -208,5 +214,9 @@ impl DigestEngine for DeviceEngine {
 
     fn pending(&self) -> usize {
         self.running.len() + self.done.len()
+    }
+
+    fn submissions(&self) -> Submissions {
+        self.submissions
     }
 }

@@ -139,6 +139,15 @@ pub struct FinishedJob {
     pub by: DoneBy,
 }
 
+/// What an engine has submitted to its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Submissions {
+    /// Submissions, each of one or several operations.
+    pub batches: u64,
+    /// The operations in them.
+    pub operations: u64,
+}
+
 /// Computes digests and copies. Every prepared job comes back exactly once, with the right digest: an engine on a
 /// device repeats on the CPU what the device fails to do.
 pub trait DigestEngine: Send {
@@ -154,6 +163,11 @@ pub trait DigestEngine: Send {
 
     /// The number of jobs that were prepared and not yet returned.
     fn pending(&self) -> usize;
+
+    /// What was submitted to a device so far.
+    fn submissions(&self) -> Submissions {
+        Submissions::default()
+    }
 }
 
 impl fmt::Debug for dyn DigestEngine + '_ {
