@@ -170,6 +170,28 @@ pub trait DigestEngine: Send {
     }
 }
 
+impl<E: DigestEngine + ?Sized> DigestEngine for Box<E> {
+    fn prepare(&mut self, job: Job) {
+        (**self).prepare(job);
+    }
+
+    fn submit(&mut self) {
+        (**self).submit();
+    }
+
+    fn completed(&mut self, done: &mut Vec<FinishedJob>) {
+        (**self).completed(done);
+    }
+
+    fn pending(&self) -> usize {
+        (**self).pending()
+    }
+
+    fn submissions(&self) -> Submissions {
+        (**self).submissions()
+    }
+}
+
 impl fmt::Debug for dyn DigestEngine + '_ {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DigestEngine({} pending)", self.pending())

@@ -49,6 +49,8 @@ metrics! {
         pub reads: u64 = counter "telpher_nvmf_reads_total",
         /// Write commands that came in capsules.
         pub writes: u64 = counter "telpher_nvmf_writes_total",
+        /// Accepted commands of I/O queues that have completed.
+        pub completed_io: u64 = counter "telpher_nvmf_completed_io_commands_total",
         /// Commands that ended with an error.
         pub failed_commands: u64 = counter "telpher_nvmf_failed_commands_total",
         /// Commands whose data came in the capsule.

@@ -219,8 +219,11 @@ impl Connection {
         let Some(open) = slot.open.take() else { return };
         self.free.push(index);
         self.open_count -= 1;
-        if let (Some(clock), Executor::Io(_)) = (self.clock, &open.executor) {
-            self.stats.count_latency(open.command.opcode, clock().saturating_sub(open.begun));
+        if let Executor::Io(_) = &open.executor {
+            self.stats.completed_io += 1;
+            if let Some(clock) = self.clock {
+                self.stats.count_latency(open.command.opcode, clock().saturating_sub(open.begun));
+            }
         }
         self.set_used(open.command.cid.get(), false);
         self.replying -= open.reply_bytes;
