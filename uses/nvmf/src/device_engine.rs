@@ -9,7 +9,7 @@
 //! of a late operation until the device has written its record, so nothing is freed under it.
 
 use crate::digest::join;
-use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
+use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
 use crate::protection::{Operation, ProtectionWork};
 use std::collections::{HashMap, VecDeque};
 use telpher_mem::Slice;
@@ -74,6 +74,7 @@ pub struct DeviceEngine {
     operations: HashMap<Ticket, (u64, usize)>,
     done: VecDeque<FinishedJob>,
     finished: Vec<Finished<Slice<Shared>, Vec<u8>>>,
+    submissions: Submissions,
 }
 
 impl DeviceEngine {
@@ -89,6 +90,7 @@ impl DeviceEngine {
             operations: HashMap::new(),
             done: VecDeque::new(),
             finished: Vec::new(),
+            submissions: Submissions::default(),
         }
     }
 
@@ -231,7 +233,11 @@ impl DigestEngine for DeviceEngine {
     }
 
     fn submit(&mut self) {
-        self.channel.submit();
+        let operations = self.channel.submit() as u64;
+        if operations > 0 {
+            self.submissions.batches += 1;
+            self.submissions.operations += operations;
+        }
     }
 
     fn completed(&mut self, done: &mut Vec<FinishedJob>) {
@@ -246,5 +252,9 @@ impl DigestEngine for DeviceEngine {
 
     fn pending(&self) -> usize {
         self.running.len() + self.done.len()
+    }
+
+    fn submissions(&self) -> Submissions {
+        self.submissions
     }
 }

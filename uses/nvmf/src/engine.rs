@@ -120,6 +120,15 @@ pub struct FinishedJob {
     pub by: DoneBy,
 }
 
+/// What an engine has submitted to its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Submissions {
+    /// Submissions, each of one or several operations.
+    pub batches: u64,
+    /// The operations in them.
+    pub operations: u64,
+}
+
 /// Computes digests and copies. Every prepared job comes back exactly once, with the right digest: an engine on a
 /// device repeats on the CPU what the device fails to do.
 pub trait DigestEngine: Send {
@@ -135,6 +144,33 @@ pub trait DigestEngine: Send {
 
     /// The number of jobs that were prepared and not yet returned.
     fn pending(&self) -> usize;
+
+    /// What was submitted to a device so far.
+    fn submissions(&self) -> Submissions {
+        Submissions::default()
+    }
+}
+
+impl<E: DigestEngine + ?Sized> DigestEngine for Box<E> {
+    fn prepare(&mut self, job: Job) {
+        (**self).prepare(job);
+    }
+
+    fn submit(&mut self) {
+        (**self).submit();
+    }
+
+    fn completed(&mut self, done: &mut Vec<FinishedJob>) {
+        (**self).completed(done);
+    }
+
+    fn pending(&self) -> usize {
+        (**self).pending()
+    }
+
+    fn submissions(&self) -> Submissions {
+        (**self).submissions()
+    }
 }
 
 impl fmt::Debug for dyn DigestEngine + '_ {

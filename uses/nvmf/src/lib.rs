@@ -30,6 +30,7 @@ pub mod digest;
 pub mod discovery;
 pub mod engine;
 pub mod file;
+pub mod flush;
 pub mod identify;
 pub mod initiator;
 pub mod limits;

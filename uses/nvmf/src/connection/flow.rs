@@ -155,7 +155,10 @@ impl Connection {
         digest: Option<u32>,
         context: &mut super::Context<'_>,
     ) -> Result<(), FatalError> {
-        self.stats.commands += 1;
+        if self.is_finishing {
+            return Ok(());
+        }
+        self.stats.count_command(command.opcode, self.queue.as_ref().is_some_and(|queue| queue.qid > 0));
         self.advance_head();
         let (verdict, half) = self.fuse(&command, verdict, context);
         let accepted = match verdict {
@@ -209,6 +212,7 @@ impl Connection {
             task: None,
             half: None,
             reply_bytes: 0,
+            begun: self.clock.map_or(0, |clock| clock()),
         }));
         index
     }
@@ -220,6 +224,12 @@ impl Connection {
         let Some(open) = slot.open.take() else { return };
         self.free.push(index);
         self.open_count -= 1;
+        if let Executor::Io(_) = &open.executor {
+            self.stats.completed_io += 1;
+            if let Some(clock) = self.clock {
+                self.stats.count_latency(open.command.opcode, clock().saturating_sub(open.begun));
+            }
+        }
         self.set_used(open.command.cid.get(), false);
         self.replying -= open.reply_bytes;
         if open.is_waiting {
