@@ -3,9 +3,8 @@
 //! unnoticed.
 //!
 //! An input begins with the digests, the direction and whether digests are computed again after the changes. Changes
-//! follow, each a byte and its operands: change bytes of a PDU, set a field to a value at a limit, drop, repeat, swap or
-//! shorten PDUs, or insert a PDU. Used by the libFuzzer target and by the bounded test
-//! `uses/nvmf/tests/fuzz_nvmf.rs`.
+//! follow, each a byte and its operands: change bytes of a PDU, set a field to a value at a limit, drop, repeat, swap
+//! or shorten PDUs. Used by the libFuzzer target and by the bounded test `uses/nvmf/tests/fuzz_nvmf.rs`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

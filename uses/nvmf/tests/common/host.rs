@@ -1,7 +1,7 @@
 //! The crate's initiator with a blocking socket.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 use telpher_nvmf::Initiator;
 use telpher_nvmf::command::{Completion, Submission};
@@ -18,7 +18,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(crate) enum Ended {
     /// The other side closed the connection.
     Closed,
-    /// It violated the protocol.
+    /// It violated the protocol. Tests that expect no violation only print it.
+    #[allow(dead_code, reason = "other tests use it")]
     Violation(HostError),
 }
 
@@ -111,6 +112,40 @@ impl Host {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Err(Ended::Closed),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("the other side is silent: {error}"),
+            }
+        }
+    }
+
+    /// Receives a whole PDU that the state machine does not see. It must not have received a part of it.
+    pub(crate) fn pdu(&mut self) -> Vec<u8> {
+        self.flush();
+        let mut pdu = vec![0; 8];
+        self.socket.read_exact(&mut pdu).expect("a PDU");
+        let len = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]) as usize;
+        pdu.resize(len, 0);
+        self.socket.read_exact(&mut pdu[8..]).expect("the rest of the PDU");
+        pdu
+    }
+
+    /// Closes the connection at once: what has not been sent is dropped, and the other side gets a reset.
+    pub(crate) fn reset(self) {
+        rustix::net::sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("a TCP socket");
+    }
+
+    /// Tells the other side that nothing more will come.
+    pub(crate) fn end_output(&self) {
+        // An error means that the other side has closed the connection.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Waits until the other side closes the connection.
+    pub(crate) fn wait_for_close(mut self) {
+        loop {
+            match self.socket.read(&mut self.buffer) {
+                Ok(1..) => {}
+                Ok(0) => return,
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
+                Err(error) => panic!("the other side does not close: {error}"),
             }
         }
     }
