@@ -5,6 +5,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 #[path = "../common/host.rs"]
+#[allow(dead_code, reason = "other tests use all of it")]
 mod host;
 #[path = "../common/proxy.rs"]
 mod proxy;
