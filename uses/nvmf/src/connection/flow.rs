@@ -460,7 +460,7 @@ impl Connection {
             return Err(FatalError::HeaderField { offset: offset::DATAL });
         }
         let is_last = layout.flags & LAST != 0;
-        if is_last != (end == grant.end.into()) {
+        if is_last != (end == u64::from(grant.end)) {
             return Err(FatalError::HeaderField { offset: offset::FLAGS });
         }
         self.decoder.keep_data();

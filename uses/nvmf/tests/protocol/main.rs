@@ -2,6 +2,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 mod admin;
+mod cases;
 mod connect;
 mod device;
 mod fatal;
