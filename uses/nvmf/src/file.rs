@@ -20,7 +20,7 @@
 //! Requests that wait hold only the data of their writes, which [`Limits`](crate::Limits) bound. A request that is
 //! executed has one buffer of its length and at most 4095 bytes more. An io_uring executes at most 255 requests at a
 //! time, so with transfers of 128 KiB its buffers have at most 33 MiB; threads execute one request each. The answer to
-//! a read takes its buffer over.
+//! a read takes its buffer over. Each thread keeps at most 8 MiB of the buffers of writes for the next ones.
 
 mod buffer;
 mod contents;
