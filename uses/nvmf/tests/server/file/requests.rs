@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use telpher_nvmf::engine::{JobId, Segment};
-use telpher_nvmf::file::{Access, FileOptions, PageCacheReason};
+use telpher_nvmf::file::{Access, FileError, FileOptions, PageCacheReason};
 use telpher_nvmf::loops::{LoopInbox, Loops};
 use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::{Piece, Started, Storage, StorageRequest, StorageResult};
@@ -308,6 +308,8 @@ fn a_block_device_is_a_namespace() {
         let fixture = Fixture::new(&device.0, options);
         assert_eq!(fixture.storage.capacity(), SIZE);
         assert_eq!(matches!(fixture.storage.access(), Access::Direct(_)), options.direct);
+        let pool = FilePool::with_options(options, &fixture.loops).unwrap();
+        assert!(matches!(FileStorage::open(&device.0, &pool), Err(FileError::InUse { .. })));
         let data = pattern(3, 128 << 10);
         fixture.request(write(SIZE - (128 << 10), &data, 5000)).unwrap();
         let zeroes = StorageRequest::WriteZeroes { start: SIZE - (64 << 10), len: 4096, force: true };
