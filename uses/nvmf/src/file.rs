@@ -20,7 +20,7 @@
 //! Requests that wait hold only the data of their writes, which [`Limits`](crate::Limits) bound. A request that is
 //! executed has one buffer of its length and at most 4095 bytes more. An io_uring executes at most 255 requests at a
 //! time, so with transfers of 128 KiB its buffers have at most 33 MiB; threads execute one request each. The answer to
-//! a read takes its buffer over.
+//! a read takes its buffer over. Each thread keeps at most 8 MiB of the buffers of writes for the next ones.
 
 mod buffer;
 mod contents;
@@ -38,19 +38,22 @@ use crate::storage::{Started, Storage, StorageRequest};
 use contents::Contents;
 use queue::{Queue, Task};
 use ring::Waker;
+use rustix::fs::OFlags;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long opening a file waits for its lock. A killed process keeps it until the kernel has ended its operations.
-const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+/// How long opening a file waits until it is free. The kernel ends the operations of a killed process after it, and
+/// keeps its files until then.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The time between two attempts.
-const LOCK_INTERVAL: Duration = Duration::from_millis(5);
+const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +70,8 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// Another process has locked the file.
-    #[error("{} is in use by another process", path.display())]
+    /// Another process has locked the file, or the device is mounted.
+    #[error("{} is in use by another process, or mounted", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
@@ -83,13 +86,23 @@ pub struct FileStorage {
 }
 
 impl FileStorage {
-    /// Opens a file or a block device; its capacity is its size. The file is locked against other servers.
+    /// Opens a file or a block device; its capacity is its size. A file is locked against other servers. A device must
+    /// not be mounted or in use.
     ///
     /// # Errors
     /// [`FileError`].
     pub fn open(path: &Path, pool: &Arc<FilePool>) -> Result<FileStorage, FileError> {
-        let opened = OpenOptions::new().read(true).write(true).open(path);
-        FileStorage::of(opened.map_err(failed("open", path))?, path, pool)
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+            options.custom_flags(OFlags::EXCL.bits().cast_signed());
+        }
+        let file = when_free(path, || match options.open(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(None),
+            Err(error) => Err(failed("open", path)(error)),
+        })?;
+        FileStorage::of(file, path, pool)
     }
 
     /// Creates a file of `capacity` bytes without allocating them.
@@ -104,15 +117,11 @@ impl FileStorage {
     }
 
     fn of(file: File, path: &Path, pool: &Arc<FilePool>) -> Result<FileStorage, FileError> {
-        let since = Instant::now();
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_INTERVAL),
-                Err(TryLockError::WouldBlock) => return Err(FileError::InUse { path: path.into() }),
-                Err(TryLockError::Error(error)) => return Err(failed("lock", path)(error)),
-            }
-        }
+        when_free(path, || match file.try_lock() {
+            Ok(()) => Ok(Some(())),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(failed("lock", path)(error)),
+        })?;
         let contents = Contents::new(file, pool.is_direct).map_err(failed("find the size of", path))?;
         Ok(FileStorage { contents: Arc::new(contents), pool: Arc::clone(pool) })
     }
@@ -121,6 +130,20 @@ impl FileStorage {
     #[must_use]
     pub fn access(&self) -> Access {
         self.contents.access()
+    }
+}
+
+/// Repeats a call that returns `None` while another process has the file.
+fn when_free<T>(path: &Path, mut call: impl FnMut() -> Result<Option<T>, FileError>) -> Result<T, FileError> {
+    let since = Instant::now();
+    loop {
+        if let Some(done) = call()? {
+            return Ok(done);
+        }
+        if since.elapsed() >= PATIENCE {
+            return Err(FileError::InUse { path: path.into() });
+        }
+        std::thread::sleep(INTERVAL);
     }
 }
 
@@ -152,7 +175,7 @@ impl Storage for FileStorage {
 /// Which calls read and write files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FileEngine {
-    /// An io_uring; if the kernel refuses it, threads.
+    /// The faster one: with O_DIRECT an io_uring, unless the kernel refuses it; through the page cache, threads.
     #[default]
     Auto,
     /// An io_uring only.
@@ -188,7 +211,7 @@ pub enum EngineInUse {
     Threads {
         /// Their number.
         count: usize,
-        /// Why there is no io_uring; `None` if the options ask for threads.
+        /// Why there is no io_uring; `None` if the options choose threads.
         refusal: Option<io::Error>,
     },
 }
@@ -224,7 +247,7 @@ pub struct FilePool {
 }
 
 impl FilePool {
-    /// Starts a pool with the default options, but with `threads` threads if io_uring is refused.
+    /// Starts a pool with the default options: an io_uring, or `threads` threads if the kernel refuses it.
     ///
     /// # Errors
     /// As [`FilePool::with_options`].
@@ -239,8 +262,9 @@ impl FilePool {
     pub fn with_options(options: FileOptions, loops: &Arc<Loops>) -> io::Result<Arc<FilePool>> {
         let queue = Arc::default();
         let uring = match options.engine {
-            FileEngine::Threads => None,
-            FileEngine::Auto | FileEngine::Uring => Some(uring::start(&queue, loops)),
+            FileEngine::Auto if options.direct => Some(uring::start(&queue, loops)),
+            FileEngine::Uring => Some(uring::start(&queue, loops)),
+            FileEngine::Auto | FileEngine::Threads => None,
         };
         let refusal = match uring {
             Some(Ok((thread, waker))) => {

@@ -1,6 +1,6 @@
 //! A file or block device while requests use it: its size, how it is accessed, and the buffers that this access needs.
 
-use super::buffer::Buffer;
+use super::buffer::{Buffer, SpareMemory};
 use crate::engine::Segment;
 use crate::status::Status;
 use crate::storage::{Piece, StorageRequest};
@@ -117,6 +117,14 @@ impl Contents {
         Ok(Contents { file, state: Mutex::new(state), changed: Condvar::new(), resize: Mutex::new(()) })
     }
 
+    /// A file that is treated as if it had this size; accessed through the page cache.
+    #[cfg(test)]
+    pub(super) fn of_size(file: File, capacity: u64) -> Contents {
+        let contents = Contents::new(file, false).unwrap();
+        lock(&contents.state).capacity = capacity;
+        contents
+    }
+
     pub(super) fn file(&self) -> &Arc<File> {
         &self.file
     }
@@ -215,14 +223,14 @@ impl Admitted {
 
     /// The data of a write as one segment: that of the only piece, or a copy if there are several or if O_DIRECT cannot
     /// read this address.
-    pub(super) fn gather(&self, mut pieces: Vec<Piece>) -> Segment {
+    pub(super) fn gather(&self, mut pieces: Vec<Piece>, spare: &mut SpareMemory) -> Segment {
         if let [Piece::Bytes(segment)] = &*pieces
             && segment.as_slice().as_ptr().addr().is_multiple_of(self.memory)
             && let Some(Piece::Bytes(segment)) = pieces.pop()
         {
             return segment;
         }
-        let mut buffer = self.buffer(pieces.iter().map(Piece::len).sum());
+        let mut buffer = spare.buffer(pieces.iter().map(Piece::len).sum(), self.memory);
         for slice in pieces.iter().flat_map(|piece| piece.slices()) {
             buffer.append(slice);
         }

@@ -212,3 +212,91 @@ impl<C> Drop for Ring<C> {
 fn most(len: usize) -> u32 {
     u32::try_from(len.min(MOST_BYTES)).expect("at most a GiB")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    /// A ring, unless the kernel refuses it; the tests of `tests/server/file` report that.
+    fn ring() -> Option<Ring<u32>> {
+        Ring::new().ok()
+    }
+
+    fn read(len: usize) -> Operation {
+        Operation::Read { buffer: Buffer::new(len, 512), position: 0 }
+    }
+
+    #[test]
+    fn a_ring_takes_255_operations_and_reports_each_once() {
+        let Some(mut ring) = ring() else { return };
+        let file = Arc::new(File::open("/dev/zero").unwrap());
+        for context in 0..255 {
+            assert_eq!(ring.room(), 255 - usize::try_from(context).unwrap());
+            ring.start(Arc::clone(&file), read(4096), context);
+        }
+        assert_eq!(ring.room(), 0);
+        let (mut ended, mut seen) = (Vec::new(), [false; 255]);
+        while !ring.is_idle() {
+            ring.wait();
+            ring.take_ended(&mut ended);
+            for Ended { operation, context, result } in ended.drain(..) {
+                assert!(!std::mem::replace(&mut seen[usize::try_from(context).unwrap()], true));
+                assert_eq!(result.unwrap(), 4096);
+                let Operation::Read { buffer, .. } = operation else { panic!("{operation:?}") };
+                assert_eq!(buffer.into_segment().as_slice(), [0; 4096]);
+            }
+        }
+        assert!(seen.iter().all(|&seen| seen));
+    }
+
+    #[test]
+    fn waking_ends_one_wait_before_it_begins_or_during_it() {
+        let Some(mut ring) = ring() else { return };
+        let waker = ring.waker();
+        let (next, round) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            for () in round {
+                waker.wake();
+            }
+        });
+        ring.waker().wake();
+        ring.wait();
+        ring.take_ended(&mut Vec::new());
+        for _ in 0..100 {
+            next.send(()).unwrap();
+            ring.wait();
+            ring.take_ended(&mut Vec::new());
+        }
+        drop(next);
+        thread.join().unwrap();
+        assert!(ring.is_idle());
+    }
+
+    #[test]
+    fn a_dropped_ring_waits_for_the_operations_that_use_its_buffers() {
+        let Some(mut ring) = ring() else { return };
+        let (source, mut sink) = std::io::pipe().unwrap();
+        let has_written = Arc::new(AtomicBool::new(false));
+        ring.start(Arc::new(File::from(OwnedFd::from(source))), read(4096), 1);
+        // The kernel has the read and waits for bytes.
+        ring.waker().wake();
+        ring.wait();
+        ring.take_ended(&mut Vec::new());
+        assert!(!ring.is_idle());
+        let (begin, begun) = mpsc::channel::<()>();
+        let flag = Arc::clone(&has_written);
+        let thread = std::thread::spawn(move || {
+            begun.recv().unwrap();
+            // Both orderings pair with the system calls that write to and read from the pipe.
+            flag.store(true, Ordering::SeqCst);
+            sink.write_all(&[7; 4096]).unwrap();
+        });
+        begin.send(()).unwrap();
+        drop(ring);
+        assert!(has_written.load(Ordering::SeqCst), "the drop has waited for the read");
+        thread.join().unwrap();
+    }
+}

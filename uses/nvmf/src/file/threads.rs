@@ -1,5 +1,6 @@
 //! Threads that execute the requests of files with pread, pwritev2, fdatasync and fallocate.
 
+use super::buffer::SpareMemory;
 use super::contents::{Admitted, DEALLOCATE, ZERO_MODES, ZEROES, write_status};
 use super::queue::{Queue, Task};
 use crate::loops::Loops;
@@ -17,15 +18,16 @@ use telpher_os::spawn_unsignalled;
 pub(super) fn start(number: usize, queue: &Arc<Queue>, loops: &Arc<Loops>) -> io::Result<JoinHandle<()>> {
     let (queue, loops) = (Arc::clone(queue), Arc::clone(loops));
     spawn_unsignalled(&format!("nvmf-file-{number}"), move || {
+        let mut spare = SpareMemory::default();
         while let Some(Task { admitted, id, request }) = queue.wait() {
-            let result = execute(&admitted, request);
+            let result = execute(&admitted, request, &mut spare);
             drop(admitted);
             loops.answer(id, result);
         }
     })
 }
 
-fn execute(admitted: &Admitted, request: StorageRequest) -> StorageResult {
+fn execute(admitted: &Admitted, request: StorageRequest, spare: &mut SpareMemory) -> StorageResult {
     let file = admitted.file();
     match request {
         StorageRequest::Read { start, len } => {
@@ -34,7 +36,10 @@ fn execute(admitted: &Admitted, request: StorageRequest) -> StorageResult {
             return Ok(vec![buffer.into_segment()]);
         }
         StorageRequest::Write { start, pieces, force } => {
-            write_all(file, admitted.gather(pieces).as_slice(), start, force).map_err(|error| write_status(&error))?;
+            let data = admitted.gather(pieces, spare);
+            let written = write_all(file, data.as_slice(), start, force);
+            spare.keep(data);
+            written.map_err(|error| write_status(&error))?;
         }
         StorageRequest::Flush => flush(file)?,
         StorageRequest::WriteZeroes { start, len, force } => {

@@ -7,6 +7,7 @@
 //! The thread sleeps in io_uring_enter until an operation ends or the first task of a burst comes. Tasks beyond
 //! [`MOST_OPERATIONS`] wait in the queue.
 
+use super::buffer::SpareMemory;
 use super::contents::{Admitted, DEALLOCATE, ZERO_MODES, ZEROES, write_status};
 use super::queue::{Queue, Taken, Task};
 use super::ring::{Ended, Operation, Ring, Waker};
@@ -51,10 +52,11 @@ pub(super) fn start(queue: &Arc<Queue>, loops: &Arc<Loops>) -> io::Result<(JoinH
 
 fn run(mut ring: Ring<Running>, queue: &Queue, loops: &Loops) {
     let (mut tasks, mut ended) = (Vec::new(), Vec::new());
+    let mut spare = SpareMemory::default();
     loop {
         let taken = queue.take(ring.room(), &mut tasks);
         for Task { admitted, id, request } in tasks.drain(..) {
-            let next = begin(&admitted, request);
+            let next = begin(&admitted, request, &mut spare);
             go_on(&mut ring, loops, admitted, id, next);
         }
         match taken {
@@ -66,7 +68,7 @@ fn run(mut ring: Ring<Running>, queue: &Queue, loops: &Loops) {
         ring.take_ended(&mut ended);
         for Ended { operation, context, result } in ended.drain(..) {
             let Running { admitted, id, step } = context;
-            let next = advance(&admitted, operation, step, result);
+            let next = advance(&admitted, operation, step, result, &mut spare);
             go_on(&mut ring, loops, admitted, id, next);
         }
     }
@@ -129,14 +131,14 @@ fn go_on(ring: &mut Ring<Running>, loops: &Loops, admitted: Admitted, id: JobId,
 }
 
 /// The first operation of a request.
-fn begin(admitted: &Admitted, request: StorageRequest) -> Next {
+fn begin(admitted: &Admitted, request: StorageRequest, spare: &mut SpareMemory) -> Next {
     match request {
         StorageRequest::Read { start: position, len } => {
             let Ok(len) = usize::try_from(len) else { return Next::Answer(Err(Status::INTERNAL_ERROR)) };
             Next::Start(Operation::Read { buffer: admitted.buffer(len), position }, Step::Read)
         }
         StorageRequest::Write { start: position, pieces, force: is_durable } => {
-            let data = admitted.gather(pieces);
+            let data = admitted.gather(pieces, spare);
             Next::Start(Operation::Write { data, position, is_durable }, Step::Write)
         }
         StorageRequest::Flush => flush(),
@@ -149,7 +151,13 @@ fn begin(admitted: &Admitted, request: StorageRequest) -> Next {
 }
 
 /// The next operation of a request after one has ended.
-fn advance(admitted: &Admitted, operation: Operation, step: Step, result: io::Result<usize>) -> Next {
+fn advance(
+    admitted: &Admitted,
+    operation: Operation,
+    step: Step,
+    result: io::Result<usize>,
+    spare: &mut SpareMemory,
+) -> Next {
     if let Err(error) = &result
         && matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
     {
@@ -163,7 +171,10 @@ fn advance(admitted: &Admitted, operation: Operation, step: Step, result: io::Re
             Ok(count) => Next::Start(Operation::Read { buffer, position: position + count as u64 }, Step::Read),
         },
         (Step::Write, Operation::Write { mut data, position, is_durable }) => match result {
-            Ok(count) if count == data.range.len() => done(),
+            Ok(count) if count == data.range.len() => {
+                spare.keep(data);
+                done()
+            }
             Ok(0) => Next::Answer(Err(Status::WRITE_FAULT)),
             Ok(count) => {
                 data.range.start += count;
@@ -226,3 +237,6 @@ fn deallocate(mut ranges: std::vec::IntoIter<(u64, u64)>) -> Next {
     let Some((start, len)) = ranges.next() else { return done() };
     Next::Start(Operation::Fallocate { mode: DEALLOCATE, start, len }, Step::Deallocate { ranges })
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ mod requests;
 use crate::{Client, Running, admin, skip};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use telpher_nvmf::command::{Submission, io};
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::file::{FileEngine, FileError, FileOptions, FilePool, FileStorage};
@@ -46,14 +46,16 @@ const THREADS: [FileOptions; 2] = [options(FileEngine::Threads, true), options(F
 const URING: [FileOptions; 2] = [options(FileEngine::Uring, true), options(FileEngine::Uring, false)];
 
 /// All ways to read and write a file that this machine has.
-fn ways(test: &str) -> Vec<FileOptions> {
-    match FilePool::with_options(URING[0], &Arc::new(Loops::default())) {
-        Ok(_) => [URING, THREADS].concat(),
+fn ways() -> Vec<FileOptions> {
+    static REFUSED: OnceLock<bool> = OnceLock::new();
+    let is_refused = REFUSED.get_or_init(|| match FilePool::with_options(URING[0], &Arc::new(Loops::default())) {
+        Ok(_) => false,
         Err(error) => {
-            skip::skip(test, &format!("io_uring is refused: {error}"));
-            THREADS.to_vec()
+            skip::skip("files_by_io_uring", &format!("io_uring is refused: {error}"));
+            true
         }
-    }
+    });
+    if *is_refused { THREADS.to_vec() } else { [URING, THREADS].concat() }
 }
 
 /// A server with the file as namespace 1; the file is created if it does not exist.
@@ -87,7 +89,7 @@ fn read(client: &mut Client, first: u64, blocks: u32) -> Vec<u8> {
 
 #[test]
 fn a_file_keeps_its_data_over_a_restart() {
-    for options in ways("a_file_keeps_its_data_over_a_restart") {
+    for options in ways() {
         let file = TestFile::new("restart");
         let data: Vec<u8> = (0..32 * 4096_u32).map(|at| (at / 5).to_le_bytes()[0]).collect();
         let running = serve(&file.0, options);
@@ -110,7 +112,7 @@ fn a_file_keeps_its_data_over_a_restart() {
 
 #[test]
 fn commands_have_their_effect_on_a_file() {
-    for options in ways("commands_have_their_effect_on_a_file") {
+    for options in ways() {
         let file = TestFile::new("commands");
         let running = serve(&file.0, options);
         let (_admin, mut client) = connect(&running);
@@ -136,7 +138,7 @@ fn commands_have_their_effect_on_a_file() {
 
 #[test]
 fn a_file_that_was_cut_is_a_read_error_and_a_new_size_is_used() {
-    for options in ways("a_file_that_was_cut_is_a_read_error_and_a_new_size_is_used") {
+    for options in ways() {
         let file = TestFile::new("cut");
         let running = serve(&file.0, options);
         let (_admin, mut client) = connect(&running);
@@ -155,7 +157,7 @@ fn a_file_that_was_cut_is_a_read_error_and_a_new_size_is_used() {
 
 #[test]
 fn a_file_has_one_server_at_a_time() {
-    for options in ways("a_file_has_one_server_at_a_time") {
+    for options in ways() {
         let file = TestFile::new("lock");
         let running = serve(&file.0, options);
         let pool = FilePool::with_options(options, running.target.loops()).unwrap();

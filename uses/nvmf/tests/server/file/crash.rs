@@ -185,7 +185,7 @@ fn a_killed_server_keeps_what_it_has_acknowledged() {
     if let Ok(child) = std::env::var(CHILD) {
         return serve_for_the_parent(&child);
     }
-    for options in ways(test) {
+    for options in ways() {
         let file = TestFile::new("crash");
         let mut expected = Expected::new();
         let mut generation = 0;

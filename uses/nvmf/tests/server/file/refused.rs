@@ -73,6 +73,13 @@ fn threads_replace_an_io_uring_that_is_refused() {
 }
 
 #[test]
+fn threads_are_the_choice_for_the_page_cache() {
+    let pool = FilePool::with_options(options(FileEngine::Auto, false), &Arc::new(Loops::default())).unwrap();
+    assert!(matches!(pool.engine(), EngineInUse::Threads { count: 2, refusal: None }));
+    assert_eq!(pool.engine().to_string(), "2 threads read and write");
+}
+
+#[test]
 fn the_page_cache_replaces_o_direct_that_is_refused() {
     with_refused(libc::SYS_fcntl, Some((libc::F_SETFL, libc::O_DIRECT)), libc::EINVAL, || {
         let file = TestFile::new("no-direct");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use telpher_nvmf::engine::{JobId, Segment};
-use telpher_nvmf::file::{Access, FileOptions, PageCacheReason};
+use telpher_nvmf::file::{Access, FileError, FileOptions, PageCacheReason};
 use telpher_nvmf::loops::{LoopInbox, Loops};
 use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::{Piece, Started, Storage, StorageRequest, StorageResult};
@@ -93,7 +93,7 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn more_requests_than_a_ring_holds_are_all_answered() {
-    for options in ways("more_requests_than_a_ring_holds_are_all_answered") {
+    for options in ways() {
         let file = TestFile::new("many");
         let fixture = Fixture::new(&file.0, options);
         let block = |number: u32| pattern(u64::from(number), 4096);
@@ -115,7 +115,7 @@ fn more_requests_than_a_ring_holds_are_all_answered() {
 
 #[test]
 fn a_storage_that_is_dropped_executes_what_it_has_accepted() {
-    for options in ways("a_storage_that_is_dropped_executes_what_it_has_accepted") {
+    for options in ways() {
         let file = TestFile::new("drop");
         let Fixture { loops, inbox, storage } = Fixture::new(&file.0, options);
         let fixture = Fixture { loops: Arc::clone(&loops), inbox: Arc::clone(&inbox), storage };
@@ -143,7 +143,7 @@ fn a_storage_that_is_dropped_executes_what_it_has_accepted() {
 
 #[test]
 fn all_lengths_and_positions_read_what_was_written() {
-    for options in ways("all_lengths_and_positions_read_what_was_written") {
+    for options in ways() {
         let file = TestFile::new("lengths");
         let fixture = Fixture::new(&file.0, options);
         let mut expected = vec![0; usize::try_from(SIZE).unwrap()];
@@ -181,7 +181,7 @@ fn all_lengths_and_positions_read_what_was_written() {
 
 #[test]
 fn blocks_that_o_direct_cannot_write_end_direct_access_without_loss() {
-    for options in ways("blocks_that_o_direct_cannot_write_end_direct_access_without_loss") {
+    for options in ways() {
         let file = TestFile::new("odd-blocks");
         let fixture = Fixture::new(&file.0, options);
         let before = fixture.storage.access();
@@ -221,7 +221,7 @@ fn marked(start: u64, len: u64, generation: u64) -> Vec<u8> {
 
 #[test]
 fn overlapping_writes_leave_whole_sectors_of_one_of_them() {
-    for options in ways("overlapping_writes_leave_whole_sectors_of_one_of_them") {
+    for options in ways() {
         let file = TestFile::new("overlap");
         let fixture = Fixture::new(&file.0, options);
         let mut random = Random::new(11);
@@ -245,7 +245,7 @@ fn overlapping_writes_leave_whole_sectors_of_one_of_them() {
 
 #[test]
 fn a_size_that_no_file_system_has_is_capacity_exceeded() {
-    for options in ways("a_size_that_no_file_system_has_is_capacity_exceeded") {
+    for options in ways() {
         let file = TestFile::new("size");
         let fixture = Fixture::new(&file.0, options);
         assert_eq!(fixture.storage.resize(i64::MAX.cast_unsigned()), Err(Status::CAPACITY_EXCEEDED));
@@ -257,7 +257,7 @@ fn a_size_that_no_file_system_has_is_capacity_exceeded() {
 
 #[test]
 fn a_file_that_shrinks_under_writes_stays_as_short_as_it_was_made() {
-    for options in ways("a_file_that_shrinks_under_writes_stays_as_short_as_it_was_made") {
+    for options in ways() {
         let file = TestFile::new("shrink");
         let fixture = Fixture::new(&file.0, options);
         for round in 0..20 {
@@ -298,17 +298,18 @@ impl Drop for LoopDevice {
 
 #[test]
 fn a_block_device_is_a_namespace() {
-    let test = "a_block_device_is_a_namespace";
-    for options in ways(test) {
+    for options in ways() {
         let file = TestFile::new("device");
         std::fs::File::create(&file.0).unwrap().set_len(SIZE).unwrap();
         let device = match LoopDevice::new(&file.0) {
             Ok(device) => device,
-            Err(error) => return skip::skip(test, &format!("no loop device: {error}")),
+            Err(error) => return skip::skip("a_block_device_is_a_namespace", &format!("no loop device: {error}")),
         };
         let fixture = Fixture::new(&device.0, options);
         assert_eq!(fixture.storage.capacity(), SIZE);
         assert_eq!(matches!(fixture.storage.access(), Access::Direct(_)), options.direct);
+        let pool = FilePool::with_options(options, &fixture.loops).unwrap();
+        assert!(matches!(FileStorage::open(&device.0, &pool), Err(FileError::InUse { .. })));
         let data = pattern(3, 128 << 10);
         fixture.request(write(SIZE - (128 << 10), &data, 5000)).unwrap();
         let zeroes = StorageRequest::WriteZeroes { start: SIZE - (64 << 10), len: 4096, force: true };
