@@ -1,23 +1,25 @@
 //! Digests and copies on a device, through a channel of the mover.
 //!
 //! ```text
-//! job ─► one operation for each block or segment ─► Channel (one batch for a burst) ─► digests joined ─► finished job
+//! job ─► one operation for each run or segment ─► Channel (one batch for a burst) ─► digests joined ─► finished job
 //!    └─ short, or the channel is full ─► this thread
 //! ```
 //!
 //! An operation that fails, or that misses its deadline, is done again by this thread. The channel keeps the buffers
-//! of a late operation until the device has written its record, so nothing is freed under it.
+//! of a late operation until the device has written its record, so nothing is freed under it. If it keeps a run of
+//! blocks, the job ends as a digest of its source, and the backend copies the data when it executes the write.
 
 use crate::digest::join;
 use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
 use std::collections::{HashMap, VecDeque};
-use telpher_mem::Slice;
+use std::ops::Range;
+use telpher_mem::{BlockRun, Slice};
 use telpher_mover::{Channel, CrcMode, Finished, Outcome, Rejected, Ticket, Via};
 use telpher_ops::Hint;
 use telpher_ops::crc::{copy_crc32c, crc32c};
 
-/// The mover's channel for digests: sources are parts of shared bytes, destinations are blocks.
-pub type DigestChannel = Channel<Slice<Shared>, Vec<u8>>;
+/// The mover's channel for digests: sources are parts of shared bytes, destinations are runs of blocks.
+pub type DigestChannel = Channel<Slice<Shared>, BlockRun>;
 
 /// Jobs of fewer bytes are done by the CPU. Source: assumed; a submission costs about as much as the CRC of 4 KiB on
 /// the CPU.
@@ -37,19 +39,68 @@ struct Running {
 #[derive(Debug)]
 enum RunningWork {
     Digest(Vec<Segment>),
-    Place { source: Shared, block_bytes: usize, blocks: Vec<Option<Vec<u8>>> },
+    Place { source: Shared, parts: Vec<RunningPart> },
+}
+
+/// A run of blocks, and the part of the source that belongs there.
+#[derive(Debug)]
+struct RunningPart {
+    range: Range<usize>,
+    /// The channel has the run while it is absent.
+    run: Option<BlockRun>,
 }
 
 impl RunningWork {
+    /// The work of a job, and its number of parts.
+    fn of(work: Work) -> (RunningWork, usize) {
+        match work {
+            Work::Digest(segments) => {
+                let parts = segments.len();
+                (RunningWork::Digest(segments), parts)
+            }
+            Work::Place { source, runs } => {
+                let mut end = 0;
+                let part = |run: BlockRun| {
+                    let start = end;
+                    end += run.len();
+                    RunningPart { range: start..end, run: Some(run) }
+                };
+                let parts: Vec<RunningPart> = runs.into_iter().map(part).collect();
+                let count = parts.len();
+                (RunningWork::Place { source, parts }, count)
+            }
+        }
+    }
+
     /// The bytes of a part.
     fn segment(&self, part: usize) -> Segment {
         match self {
             RunningWork::Digest(segments) => segments[part].clone(),
-            RunningWork::Place { source, block_bytes, .. } => {
-                let start = part * block_bytes;
-                let end = source.len().min(start + block_bytes);
-                Segment { bytes: Shared::clone(source), range: start..end }
+            RunningWork::Place { source, parts } => {
+                Segment { bytes: Shared::clone(source), range: parts[part].range.clone() }
             }
+        }
+    }
+
+    /// The number of bytes of a part.
+    fn len(&self, part: usize) -> usize {
+        match self {
+            RunningWork::Digest(segments) => segments[part].range.len(),
+            RunningWork::Place { parts, .. } => parts[part].range.len(),
+        }
+    }
+
+    fn finished(self) -> Work {
+        let (source, parts) = match self {
+            RunningWork::Digest(segments) => return Work::Digest(segments),
+            RunningWork::Place { source, parts } => (source, parts),
+        };
+        let count = parts.len();
+        let runs: Vec<BlockRun> = parts.into_iter().filter_map(|part| part.run).collect();
+        if runs.len() == count {
+            Work::Place { source, runs }
+        } else {
+            Work::Digest(vec![Segment { range: 0..source.len(), bytes: source }])
         }
     }
 }
@@ -65,7 +116,7 @@ pub struct DeviceEngine {
     /// The job and the part of each operation.
     operations: HashMap<Ticket, (u64, usize)>,
     done: VecDeque<FinishedJob>,
-    finished: Vec<Finished<Slice<Shared>, Vec<u8>>>,
+    finished: Vec<Finished<Slice<Shared>, BlockRun>>,
 }
 
 impl DeviceEngine {
@@ -88,18 +139,14 @@ impl DeviceEngine {
     fn start_part(&mut self, number: u64, part: usize) {
         let Some(running) = self.running.get_mut(&number) else { return };
         let segment = running.work.segment(part);
-        let block = match &mut running.work {
+        let run = match &mut running.work {
             RunningWork::Digest(_) => None,
-            RunningWork::Place { blocks, .. } => blocks[part].take(),
+            RunningWork::Place { parts, .. } => parts[part].run.take(),
         };
-        let len = segment.range.len();
-        let source = Slice::new(Shared::clone(&segment.bytes), segment.range.clone());
-        let Ok(source) = source else { unreachable!("a segment lies in its bytes") };
-        let taken = match block {
+        let Ok(source) = Slice::new(segment.bytes, segment.range) else { unreachable!("a segment lies in its bytes") };
+        let taken = match run {
             None => self.channel.crc(source, 0, CrcMode::default()),
-            Some(block) if block.len() == len => self.channel.copy_crc(source, block, 0, CrcMode::default()),
-            // A part that does not fill its block.
-            Some(block) => return self.redo(number, part, Some(block)),
+            Some(run) => self.channel.copy_crc(source, run, 0, CrcMode::default()),
         };
         match taken {
             Ok(ticket) => {
@@ -109,34 +156,32 @@ impl DeviceEngine {
         }
     }
 
-    /// Does one part on this thread. `block` is the part's block, if the channel has given it back.
-    fn redo(&mut self, number: u64, part: usize, block: Option<Vec<u8>>) {
+    /// Does one part on this thread. `run` is the part's run, if the channel has given it back.
+    fn redo(&mut self, number: u64, part: usize, run: Option<BlockRun>) {
         let Some(running) = self.running.get_mut(&number) else { return };
         let segment = running.work.segment(part);
         let bytes = segment.as_slice();
-        let digest = match &mut running.work {
-            RunningWork::Digest(_) => crc32c(0, bytes, CrcMode::default()),
-            RunningWork::Place { block_bytes, blocks, .. } => {
-                // The device may still write the old block if the channel has not given it back.
-                let mut block = block.unwrap_or_else(|| vec![0; *block_bytes]);
-                let digest = copy_crc32c(bytes, &mut block[..bytes.len()], 0, CrcMode::default(), Hint::Cache);
-                blocks[part] = Some(block);
+        let digest = match (&mut running.work, run) {
+            (RunningWork::Place { parts, .. }, Some(mut run)) => {
+                let digest = copy_crc32c(bytes, &mut run, 0, CrcMode::default(), Hint::Cache);
+                parts[part].run = Some(run);
                 digest
             }
+            // The device may still write the run if the channel has not given it back.
+            (_, _) => crc32c(0, bytes, CrcMode::default()),
         };
         running.by = DoneBy::Fallback;
         self.part_done(number, part, digest);
     }
 
     /// Takes the result of an operation.
-    fn operation_done(&mut self, finished: Finished<Slice<Shared>, Vec<u8>>) {
+    fn operation_done(&mut self, finished: Finished<Slice<Shared>, BlockRun>) {
         let Some((number, part)) = self.operations.remove(&finished.ticket) else { return };
-        let block = finished.buffers.and_then(|buffers| buffers.dst);
-        let Ok(Outcome::Crc(digest)) = finished.result else { return self.redo(number, part, block) };
+        let run = finished.buffers.and_then(|buffers| buffers.dst);
+        let Ok(Outcome::Crc(digest)) = finished.result else { return self.redo(number, part, run) };
         let Some(running) = self.running.get_mut(&number) else { return };
-        if let RunningWork::Place { blocks, .. } = &mut running.work {
-            let Some(block) = block else { return self.redo(number, part, None) };
-            blocks[part] = Some(block);
+        if let RunningWork::Place { parts, .. } = &mut running.work {
+            parts[part].run = run;
         }
         if finished.via != Via::Device {
             running.by = DoneBy::Fallback;
@@ -154,13 +199,8 @@ impl DeviceEngine {
         let Some(running) = self.running.remove(&number) else { return };
         let digest = (0..)
             .zip(&running.digests)
-            .fold(0, |seed, (part, digest)| join(seed, digest.unwrap_or(0), running.work.segment(part).range.len()));
-        let work = match running.work {
-            RunningWork::Digest(segments) => Work::Digest(segments),
-            RunningWork::Place { source, blocks, .. } => {
-                Work::Place { source, blocks: blocks.into_iter().flatten().collect() }
-            }
-        };
+            .fold(0, |seed, (part, digest)| join(seed, digest.unwrap_or(0), running.work.len(part)));
+        let work = running.work.finished();
         self.done.push_back(FinishedJob { id: running.id, work, digest, by: running.by });
     }
 }
@@ -172,17 +212,7 @@ impl DigestEngine for DeviceEngine {
             self.done.push_back(FinishedJob { id, work, digest, by: DoneBy::Cpu });
             return;
         }
-        let (work, parts) = match work {
-            Work::Digest(segments) => {
-                let parts = segments.len();
-                (RunningWork::Digest(segments), parts)
-            }
-            Work::Place { source, blocks } => {
-                let (block_bytes, parts) = (blocks.first().map_or(0, Vec::len), blocks.len());
-                let blocks = blocks.into_iter().map(Some).collect();
-                (RunningWork::Place { source, block_bytes, blocks }, parts)
-            }
-        };
+        let (work, parts) = RunningWork::of(work);
         let number = self.next;
         self.next += 1;
         let running = Running { id, work, digests: vec![None; parts], missing: parts, by: DoneBy::Device };

@@ -12,12 +12,12 @@ use crate::digest::digest_after;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use telpher_mem::{BlockRun, SharedBytes};
 use telpher_ops::Hint;
 use telpher_ops::crc::{CrcMode, copy_crc32c};
 
 /// Bytes that are not changed any more, and that several owners may read.
-pub type Shared = Arc<Vec<u8>>;
+pub type Shared = SharedBytes;
 
 /// A part of shared bytes.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Segment {
     #[must_use]
     pub fn whole(bytes: Vec<u8>) -> Segment {
         let range = 0..bytes.len();
-        Segment { bytes: Arc::new(bytes), range }
+        Segment { bytes: Shared::new(bytes), range }
     }
 
     /// The bytes of the part.
@@ -61,13 +61,13 @@ pub struct JobId {
 pub enum Work {
     /// Computes the digest of segments, in their order.
     Digest(Vec<Segment>),
-    /// Copies `source` to blocks of equal size, in their order, and computes its digest. The last block may stay partly
-    /// unwritten.
+    /// Copies `source` to runs of free blocks, in their order, and computes its digest. An engine may return
+    /// [`Work::Digest`] of the source instead, if it has lost a run to a device.
     Place {
-        /// The bytes; not longer than all blocks.
+        /// The bytes, exactly as many as all runs have.
         source: Shared,
-        /// Free blocks.
-        blocks: Vec<Vec<u8>>,
+        /// Free blocks of the backend.
+        runs: Vec<BlockRun>,
     },
 }
 
@@ -91,16 +91,13 @@ impl Work {
     pub fn run(&mut self) -> u32 {
         match self {
             Work::Digest(segments) => segments.iter().fold(0, |seed, segment| digest_after(seed, segment.as_slice())),
-            Work::Place { source, blocks } => {
-                let mut rest = source.as_slice();
-                let mut seed = 0;
-                for block in blocks {
-                    let (now, later) = rest.split_at(rest.len().min(block.len()));
-                    let into = &mut block[..now.len()];
-                    seed = copy_crc32c(now, into, seed, CrcMode::default(), Hint::Cache);
+            Work::Place { source, runs } => {
+                let mut rest = &source[..];
+                runs.iter_mut().fold(0, |seed, run| {
+                    let (now, later) = rest.split_at(run.len());
                     rest = later;
-                }
-                seed
+                    copy_crc32c(now, run, seed, CrcMode::default(), Hint::Cache)
+                })
             }
         }
     }

@@ -5,6 +5,7 @@ use crate::limits::MOST_NAMESPACES;
 use crate::status::Status;
 use crate::storage::{Started, Storage, StorageRequest};
 use std::sync::Arc;
+use telpher_mem::BlockRun;
 
 /// How a namespace is created.
 #[derive(Clone, Debug)]
@@ -129,10 +130,10 @@ impl Namespace {
         }
     }
 
-    /// The size of the blocks that a write's data may be placed in.
+    /// Free blocks of the backend for the data of a write.
     #[must_use]
-    pub fn placement(&self) -> Option<usize> {
-        self.options.storage.placement()
+    pub fn place(&self, start: u64, len: usize) -> Option<Vec<BlockRun>> {
+        self.options.storage.place(start, len)
     }
 
     /// Starts a request of the backend.

@@ -62,8 +62,8 @@ impl DigestEngine for WrongEngine {
         self.right.completed(done);
         for job in &mut done[before..] {
             (job.digest, job.by) = (!job.digest, DoneBy::Device);
-            if let Work::Place { blocks, .. } = &mut job.work {
-                blocks[0][0] ^= 1;
+            if let Work::Place { runs, .. } = &mut job.work {
+                runs[0][0] ^= 1;
             }
         }
     }
