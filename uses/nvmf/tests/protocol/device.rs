@@ -44,6 +44,22 @@ fn short_data_and_what_a_full_channel_refuses_is_done_by_the_cpu() {
     assert!(stats.digests_by_cpu > 0 && stats.digests_by_fallback > 0, "{stats:?}");
 }
 
+#[test]
+fn a_long_write_and_a_long_read_are_one_operation_each() {
+    let target = target(Limits::default());
+    let (_admin, mut io) = io_session(&target, options(Digests { header: false, data: true }));
+    // A channel of one slot takes one operation. The CPU would do a second one.
+    io.engine = Box::new(DeviceEngine::new(channel(1), 8192));
+    for (first, byte) in [(0, 1), (256, 2), (1024, 3), (256, 4)] {
+        let data = vec![byte; 256 * 512];
+        io.ok(requests::blocks(io::WRITE, 1, 1, first, 256), Transfer::OnRequest(data.clone()));
+        let read = requests::blocks(io::READ, 2, 1, first, 256);
+        assert!(io.ok(read, Transfer::ToHost(256 * 512)).1 == data);
+    }
+    let stats = io.connection.stats();
+    assert_eq!((stats.digests_by_device, stats.digests_by_fallback), (8, 0));
+}
+
 /// A device that damages data and digests.
 #[derive(Debug, Default)]
 struct WrongEngine {
