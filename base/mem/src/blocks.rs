@@ -287,20 +287,43 @@ impl BlockMemory {
     /// If a block is not kept, or the range is not in the mapping.
     #[must_use]
     pub fn share(&self, blocks: Range<u32>) -> SharedRun {
-        let run = SharedRun::without_blocks(self, blocks.start);
-        run.extended(blocks.end)
+        // Relaxed: a mere count, here and below.
+        self.0.shared.fetch_add(blocks.len(), Ordering::Relaxed);
+        self.count_readers(blocks)
     }
 
     /// As [`share`](BlockMemory::share), if all shared runs then have at most `most` blocks, each counted once for each
     /// run.
     ///
     /// # Panics
-    /// If a block is not kept.
+    /// As [`share`](BlockMemory::share).
     #[must_use]
     pub fn share_within(&self, blocks: Range<u32>, most: usize) -> Option<SharedRun> {
-        // Relaxed: a mere count. Two threads may both pass the limit by their own blocks and then both refuse.
-        let shared = self.0.shared.load(Ordering::Relaxed);
-        (shared.saturating_add(blocks.len()) <= most).then(|| self.share(blocks))
+        let more = |shared: usize| shared.checked_add(blocks.len()).filter(|&shared| shared <= most);
+        self.0.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(self.count_readers(blocks))
+    }
+
+    /// Makes a run of blocks that are already counted as shared.
+    fn count_readers(&self, blocks: Range<u32>) -> SharedRun {
+        let mut run = SharedRun { memory: self.clone(), first: blocks.start, count: 0 };
+        let states = self.0.states.get(blocks.start as usize..blocks.end as usize).unwrap_or_default();
+        for state in states {
+            // Acquire: the writer's bytes are seen.
+            let kept = state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
+                (state & KEPT != 0 && state & !KEPT < TAKEN - 1).then_some(state + 1)
+            });
+            if kept.is_err() {
+                break;
+            }
+            run.count += 1;
+        }
+        if run.blocks() < blocks.len() || blocks.is_empty() {
+            // The drop of the run subtracts the others.
+            self.0.shared.fetch_sub(blocks.len() - run.blocks(), Ordering::Relaxed);
+            panic!("block {} is not kept", run.first.saturating_add(run.count));
+        }
+        run
     }
 
     /// Ends the keeping of blocks. Each is free when its last reader has dropped it.
@@ -496,6 +519,21 @@ impl BlockRun {
         self.count as usize
     }
 
+    /// Returns whether its blocks are of this mapping.
+    #[must_use]
+    pub fn is_of(&self, memory: &BlockMemory) -> bool {
+        Arc::ptr_eq(&self.memory.0, &memory.0)
+    }
+
+    /// Divides the run: it keeps its first `blocks` blocks, and the others are returned, if there are any.
+    pub fn split_off(&mut self, blocks: usize) -> Option<BlockRun> {
+        let count = u32::try_from(blocks).unwrap_or(u32::MAX).min(self.count);
+        let rest = BlockRun { memory: self.memory.clone(), first: self.first + count, count: self.count - count };
+        self.count = count;
+        // An empty run would have nothing to give back.
+        (rest.count > 0).then_some(rest)
+    }
+
     /// Keeps the blocks with their present bytes, and returns their numbers. They stay until they are
     /// [released](BlockMemory::release).
     #[must_use]
@@ -578,28 +616,6 @@ pub struct SharedRun {
 }
 
 impl SharedRun {
-    fn without_blocks(memory: &BlockMemory, first: u32) -> SharedRun {
-        SharedRun { memory: memory.clone(), first, count: 0 }
-    }
-
-    /// Adds the following kept blocks, up to `end`.
-    fn extended(mut self, end: u32) -> SharedRun {
-        let inner = &*self.memory.0;
-        let mut states = inner.states[self.first as usize..end as usize].iter();
-        let missing = states.position(|state| {
-            // Acquire: the writer's bytes are seen.
-            let kept = state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
-                (state & KEPT != 0 && state & !KEPT < TAKEN - 1).then_some(state + 1)
-            });
-            kept.is_err()
-        });
-        // Counted before a panic, because the drop of `self` subtracts it.
-        self.count = missing.map_or(end - self.first, number);
-        inner.shared.fetch_add(self.count as usize, Ordering::Relaxed);
-        assert!(missing.is_none(), "block {} is not kept", self.first + self.count);
-        self
-    }
-
     /// The number of blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
@@ -700,6 +716,40 @@ unsafe impl StableBuf for SharedBytes {
     }
     fn len(&self) -> usize {
         (**self).len()
+    }
+}
+
+/// Bytes with one owner, who may write them: on the heap, or in blocks.
+#[derive(Debug)]
+pub enum OwnedBytes {
+    /// On the heap.
+    Heap(Vec<u8>),
+    /// In blocks.
+    Blocks(BlockRun),
+}
+
+// SAFETY: both kinds are stable buffers, and a change of kind needs the value mutably or by value.
+unsafe impl StableBuf for OwnedBytes {
+    fn address(&self) -> u64 {
+        match self {
+            OwnedBytes::Heap(bytes) => bytes.address(),
+            OwnedBytes::Blocks(run) => run.address(),
+        }
+    }
+    fn len(&self) -> usize {
+        match self {
+            OwnedBytes::Heap(bytes) => bytes.len(),
+            OwnedBytes::Blocks(run) => run.len(),
+        }
+    }
+}
+// SAFETY: both kinds have one owner.
+unsafe impl StableBufMut for OwnedBytes {
+    fn address_mut(&mut self) -> u64 {
+        match self {
+            OwnedBytes::Heap(bytes) => bytes.address_mut(),
+            OwnedBytes::Blocks(run) => run.address_mut(),
+        }
     }
 }
 

@@ -204,6 +204,13 @@ impl AsFd for PrivateFile {
     }
 }
 
+impl Drop for PrivateFile {
+    fn drop(&mut self) {
+        // A forked child has the descriptor, too, and would keep the lock until it closes its copy; so unlock here.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(rustix::io::Errno) -> PrivateFileError {
     move |error| PrivateFileError::Call { action, path: path.into(), source: error.into() }
 }

@@ -37,6 +37,20 @@ fn a_run_is_as_long_as_the_gaps_allow() {
 }
 
 #[test]
+fn a_run_is_divided_without_losing_a_block() {
+    let (memory, other) = (memory(8), memory(1));
+    let mut run = memory.take(8).unwrap().remove(0);
+    assert!(run.is_of(&memory) && !run.is_of(&other));
+    let mut rest = run.split_off(3).unwrap();
+    rest.fill(2);
+    run.fill(1);
+    assert!(rest.split_off(5).is_none() && rest.iter().all(|&byte| byte == 2));
+    assert_eq!((run.blocks(), rest.blocks(), memory.taken_blocks()), (3, 5, 8));
+    drop(run);
+    assert_eq!((memory.free_blocks(), rest.keep()), (3, 3..8));
+}
+
+#[test]
 fn used_blocks_are_taken_before_blocks_without_memory() {
     let memory = memory(64);
     let first = memory.take(4).unwrap().remove(0).keep();

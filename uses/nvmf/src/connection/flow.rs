@@ -267,16 +267,12 @@ impl Connection {
         let id =
             JobId { connection: self.number, slot: index, generation: self.slots[index as usize].generation, part: 0 };
         let Some(open) = self.open(index) else { return };
-        let len = u32::try_from(data.len()).expect("at most a transfer");
         match (digest, &open.executor) {
             (None, _) => open.pieces.push((offset, Piece::Bytes(Segment::whole(data)))),
             (Some(digest), Executor::Io(plan)) => {
                 let source = Shared::new(data);
-                let work = match plan.placement(offset, len) {
-                    Some(block) => {
-                        let blocks = (0..source.len() / block).map(|_| vec![0; block]).collect();
-                        Work::Place { source, blocks }
-                    }
+                let work = match plan.place(offset, source.len()) {
+                    Some(runs) => Work::Place { source, runs },
                     None => Work::Digest(vec![Segment { range: 0..source.len(), bytes: source }]),
                 };
                 let part = open.next_part;
@@ -305,15 +301,15 @@ impl Connection {
         let Some(open) = self.open(index) else { return };
         let Some(place) = open.pending.iter().position(|pending| pending.part == job.id.part) else { return };
         let pending = open.pending.swap_remove(place);
-        if pending.digest != job.digest && job.by == DoneBy::Device {
-            // The device may be wrong, and not the data. The CPU decides.
+        if pending.digest != job.digest && job.by != DoneBy::Cpu {
+            // A device that did all or a part of the job may be wrong, and not the data. The CPU decides.
             job.digest = job.work.run();
             self.stats.wrong_device_digests += u64::from(pending.digest == job.digest);
         }
         if pending.digest == job.digest {
             let Some(open) = self.open(index) else { return };
             let pieces = match job.work {
-                Work::Place { blocks, .. } => vec![Piece::Blocks(blocks)],
+                Work::Place { runs, .. } => vec![Piece::Blocks(runs)],
                 Work::Digest(segments) => segments.into_iter().map(Piece::Bytes).collect(),
                 // Tuples are inserted later, when all data has arrived.
                 Work::Protect(_) => return,

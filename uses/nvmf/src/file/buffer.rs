@@ -1,7 +1,7 @@
 //! Buffers at addresses that O_DIRECT accepts. Their bytes are not cleared before the kernel fills them.
 #![allow(unsafe_code, reason = "the kernel initialises the bytes")]
 
-use crate::engine::Segment;
+use crate::engine::{Segment, Shared};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
@@ -93,7 +93,7 @@ impl Buffer {
     /// The filled bytes, without a copy.
     pub(super) fn into_segment(self) -> Segment {
         let range = self.first..self.bytes.len();
-        Segment { bytes: Arc::new(self.bytes), range }
+        Segment { bytes: Shared::new(self.bytes), range }
     }
 }
 
@@ -126,8 +126,9 @@ impl SpareMemory {
     /// Keeps the memory of a segment that has no other owner.
     pub(super) fn keep(&mut self, segment: Segment) {
         if self.0.len() < SpareMemory::MOST
-            && (LEAST_KEPT..=MOST_KEPT).contains(&segment.bytes.capacity())
-            && let Some(memory) = Arc::into_inner(segment.bytes)
+            && let Shared::Heap(bytes) = segment.bytes
+            && (LEAST_KEPT..=MOST_KEPT).contains(&bytes.capacity())
+            && let Some(memory) = Arc::into_inner(bytes)
         {
             self.0.push(memory);
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+use telpher_mem::BlockRun;
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::engine::{JobId, Segment};
 use telpher_nvmf::limits::Limits;
@@ -152,8 +153,8 @@ impl Storage for WrongStorage {
         self.storage.capacity()
     }
 
-    fn placement(&self) -> Option<usize> {
-        self.storage.placement()
+    fn place(&self, start: u64, len: usize) -> Option<Vec<BlockRun>> {
+        self.storage.place(start, len)
     }
 
     fn resize(&self, capacity: u64) -> Result<(), telpher_nvmf::status::Status> {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
-use telpher_nvmf::engine::{JobId, Segment};
+use telpher_nvmf::engine::{JobId, Segment, Shared};
 use telpher_nvmf::file::{Access, FileError, FileOptions, PageCacheReason};
 use telpher_nvmf::loops::{LoopInbox, Loops};
 use telpher_nvmf::status::Status;
@@ -80,7 +80,7 @@ fn bytes(result: StorageResult) -> Vec<u8> {
 
 /// A write of `data` in pieces of `piece` bytes, at odd addresses.
 pub(super) fn write(start: u64, data: &[u8], piece: usize) -> StorageRequest {
-    let odd = |part: &[u8]| Segment { bytes: Arc::new([&[0xaa], part].concat()), range: 1..part.len() + 1 };
+    let odd = |part: &[u8]| Segment { bytes: Shared::new([&[0xaa], part].concat()), range: 1..part.len() + 1 };
     let pieces = data.chunks(piece).map(|part| Piece::Bytes(odd(part))).collect();
     StorageRequest::Write { start, pieces, force: start.is_multiple_of(8192) }
 }
