@@ -222,6 +222,8 @@ pub struct Task {
     /// The Write of a fused pair and its data, until the Compare has succeeded.
     second: Option<Box<(Plan, Vec<Piece>)>>,
     guard: Option<RangeGuard>,
+    /// Requests of the backend that were started.
+    requests: u32,
 }
 
 impl Task {
@@ -239,6 +241,7 @@ impl Task {
             writing: 0,
             second: second.map(Box::new),
             guard: None,
+            requests: 0,
         }
     }
 
@@ -268,6 +271,18 @@ impl Task {
             }
             _ => vec![(self.plan.start, self.plan.len)],
         }
+    }
+
+    /// Returns whether no request of the backend was started.
+    #[must_use]
+    pub fn is_unstarted(&self) -> bool {
+        self.requests == 0
+    }
+
+    /// Takes the first request back from the backend. Returns whether the task has had no effect and has no answer.
+    #[must_use]
+    pub fn cancel(&self) -> bool {
+        self.requests == 1 && self.plan.namespace.options().storage.cancel(self.id)
     }
 
     /// The task's part of the lock, which the caller must keep until the backend has answered.
@@ -349,6 +364,7 @@ impl Task {
             StorageRequest::Read { start, .. } => Some(*start),
             _ => None,
         };
+        self.requests += 1;
         match self.plan.namespace.start(self.id, request) {
             Started::Done(result) => self.resume(result),
             Started::Later => Step::Waiting,

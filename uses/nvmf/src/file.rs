@@ -107,6 +107,10 @@ impl Storage for FileStorage {
         Started::Later
     }
 
+    fn cancel(&self, id: JobId) -> bool {
+        self.pool.cancel(id)
+    }
+
     fn capacity(&self) -> u64 {
         *self.contents.capacity.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -253,6 +257,12 @@ impl FilePool {
         lock(&self.state.queue).tasks.push_back(task);
         self.state.ready.notify_one();
     }
+
+    fn cancel(&self, id: JobId) -> bool {
+        let mut queue = lock(&self.state.queue);
+        let found = queue.tasks.iter().position(|task| task.id == id);
+        found.and_then(|index| queue.tasks.remove(index)).is_some()
+    }
 }
 
 impl PoolState {
@@ -282,5 +292,48 @@ impl Drop for FilePool {
             // A thread that panicked has nothing to report here.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::LoopInbox;
+    use std::sync::mpsc::{Sender, channel};
+
+    #[derive(Debug)]
+    struct Answers(Mutex<Sender<u32>>);
+
+    impl LoopInbox for Answers {
+        fn answer(&self, id: JobId, _result: StorageResult) {
+            lock(&self.0).send(id.slot).unwrap();
+        }
+
+        fn target_changed(&self) {}
+    }
+
+    #[test]
+    fn a_request_is_taken_back_until_a_thread_begins_it() {
+        let path = std::env::temp_dir().join(format!("telpher-nvmf-{}-cancel", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let (sender, answers) = channel();
+        let loops = Arc::new(Loops::default());
+        loops.register(1, Arc::new(Answers(Mutex::new(sender))));
+        let pool = FilePool::start(1, &loops).unwrap();
+        let storage = FileStorage::create(&path, 4096, &pool).unwrap();
+        let id = |slot| JobId { connection: 1, slot, generation: 0, part: 0 };
+        // The thread waits in the first request as long as the file's size is being changed.
+        let resizing = storage.contents.capacity.write().unwrap();
+        for slot in 0..3 {
+            let _ = storage.start(id(slot), StorageRequest::Read { start: 0, len: 512 });
+        }
+        while lock(&pool.state.queue).tasks.len() > 2 {
+            std::thread::yield_now();
+        }
+        assert!(!storage.cancel(id(0)) && storage.cancel(id(1)) && !storage.cancel(id(1)));
+        drop(resizing);
+        assert_eq!((answers.recv(), answers.recv()), (Ok(0), Ok(2)));
+        assert!(!storage.cancel(id(2)));
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -19,6 +19,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aborts;
 pub mod command;
 pub mod commands;
 pub mod connection;

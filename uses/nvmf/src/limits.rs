@@ -30,6 +30,10 @@ pub const MOST_CONTROLLER_ID: u16 = 0xffef;
 /// R2Ts that a connection may have outstanding for all its commands. Source: chosen; it bounds the table of tags.
 pub const MOST_R2TS: u16 = 256;
 
+/// R2Ts of aborted commands whose data has not come. Source: chosen; a host may never send this data, so a command is
+/// not aborted if there would be more.
+pub const MOST_DRAINING_R2TS: u16 = 256;
+
 /// Ranges of a Dataset Management command. Source: NVM Command Set 1.0 §3.2.3: a 0's based byte.
 pub const MOST_DSM_RANGES: u32 = 256;
 

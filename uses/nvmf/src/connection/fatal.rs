@@ -53,6 +53,7 @@ impl Connection {
         self.waiting.clear();
         self.first_half = FirstHalf::None;
         self.grants.clear();
+        (self.draining, self.granted) = (0, 0);
         self.event_requests.clear();
         (self.open_count, self.budgeted, self.replying) = (0, 0, 0);
     }

@@ -1,6 +1,7 @@
 //! The target's and the initiator's state machines connected to each other in memory, without sockets.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
+mod abort;
 mod admin;
 mod connect;
 mod device;

@@ -17,6 +17,7 @@ use telpher_nvmf::memory::MemoryStorage;
 use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::protection::Protection;
 use telpher_nvmf::server::{Handle, Server};
+use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::Storage;
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::target::Target;
@@ -233,6 +234,47 @@ fn two_loops_serve_one_controller() {
     // A reset by the admin queue ends the I/O queue in the other loop.
     admin.ok(requests::property_set(3, property::CC, ENTRY_SIZES), Transfer::None);
     client.wait_for_close();
+    handle.stop();
+    thread.join().unwrap();
+}
+
+/// The Abort comes through one loop, and its command is on another.
+#[test]
+fn a_command_of_another_loop_is_aborted() {
+    let running = Running::start(Limits::default(), 64);
+    let local = "127.0.0.1:0".parse().unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let (address, handle) = (server.addresses().unwrap()[0], server.handle());
+    let thread = std::thread::spawn(move || server.run().unwrap());
+    let (mut admin, controller) = admin(&running, Digests::default());
+    let mut client = Client::new(address, Digests { header: true, data: true });
+    client.connect(1, controller);
+    client.host.send(requests::blocks(io::WRITE, 7, 1, 0, 32), Transfer::OnRequest(vec![1; 32 * 4096]));
+    client.flush();
+    // A read behind the write has been answered, so the write waits for its data, which the host still has.
+    let mut buffer = vec![0; 64 << 10];
+    client.host.send(requests::blocks(io::READ, 8, 1, 0, 1), Transfer::ToHost(4096));
+    client.flush();
+    let completed = |client: &mut Client| match client.host.take_event() {
+        Some(HostEvent::Completed { completion, .. }) => Some((completion.cid.get(), completion.status())),
+        _ => None,
+    };
+    let mut wait = |client: &mut Client| loop {
+        if let Some(event) = completed(client) {
+            return event;
+        }
+        let count = client.socket.read(&mut buffer).unwrap();
+        client.host.receive(&buffer[..count]).unwrap();
+    };
+    assert_eq!(wait(&mut client), (8, Status::SUCCESS));
+    let mut abort = Submission::new(admin::ABORT, 50, 0);
+    abort.set_dword(10, 1 | 7 << 16);
+    assert_eq!(admin.ok(abort, Transfer::None).0, 0);
+    assert_eq!(wait(&mut client), (7, Status::ABORTED));
+    // The data comes late, and harms nothing.
+    client.flush();
+    let read = requests::blocks(io::READ, 9, 1, 0, 32);
+    assert_eq!(client.ok(read, Transfer::ToHost(32 * 4096)).1, vec![0; 32 * 4096]);
     handle.stop();
     thread.join().unwrap();
 }
