@@ -278,3 +278,57 @@ fn a_command_of_another_loop_is_aborted() {
     handle.stop();
     thread.join().unwrap();
 }
+
+/// Waits until queue 1 of a controller can be connected, because its last connection has ended.
+fn connect_again(running: &Running, controller: u16) -> Client {
+    let identity =
+        Identity { host_id: [7; 16], host_nqn: "nqn.2026-01.org.example:host".into(), subsystem_nqn: NQN.into() };
+    loop {
+        let mut client = Client::new(running.address, Digests::default());
+        let queue = QueueRequest { qid: 1, entries: 64, flow_control: true, keep_alive_ms: 0 };
+        client.host.send(requests::connect(1, queue), Transfer::InCapsule(identity.connect_data(controller)));
+        let HostEvent::Completed { completion, .. } = client.wait() else { panic!("Connect is answered") };
+        if completion.status().is_success() {
+            return client;
+        }
+        assert_eq!(completion.status(), Status::INVALID_QUEUE);
+    }
+}
+
+/// The host's kernel sends RST, because bytes of the target are unread when the socket is closed.
+#[test]
+fn a_connection_may_be_reset_while_data_is_awaited() {
+    let running = Running::start(Limits::default(), 64);
+    let (_admin, controller) = admin(&running, Digests::default());
+    for _ in 0..10 {
+        let mut client = connect_again(&running, controller);
+        client.host.send(requests::blocks(io::WRITE, 2, 1, 0, 32), Transfer::OnRequest(vec![1; 32 * 4096]));
+        client.flush();
+        assert_eq!(client.socket.peek(&mut [0; 24]).unwrap(), 24, "the R2T is there");
+        drop(client);
+    }
+    let mut client = connect_again(&running, controller);
+    let read = requests::blocks(io::READ, 9, 1, 0, 32);
+    assert_eq!(client.ok(read, Transfer::ToHost(32 * 4096)).1, vec![0; 32 * 4096]);
+}
+
+/// A host that violates the protocol and closes left a socket that kept a core of SPDK busy. Here the only connection
+/// that the server takes is free again.
+#[test]
+fn spdk_3842_a_dead_socket_is_closed() {
+    let running = Running::start(Limits::default(), 1);
+    for bytes in [&[0x55; 8][..], &[0; 200], &[4, 0, 72, 0, 72, 0, 0, 0]] {
+        // The server closes connections beyond its limit at once, until the last one has been removed.
+        loop {
+            let mut socket = TcpStream::connect(running.address).unwrap();
+            let mut host = Initiator::new(HostOptions::default());
+            let mut response = [0; 128];
+            if socket.write_all(&host.take_output()).and_then(|()| socket.read_exact(&mut response)).is_err() {
+                continue;
+            }
+            socket.write_all(bytes).unwrap();
+            socket.shutdown(Shutdown::Both).unwrap();
+            break;
+        }
+    }
+}
