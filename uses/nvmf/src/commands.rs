@@ -16,7 +16,7 @@ use crate::limits::{Limits, MOST_COPY_RANGES};
 use crate::loops::Loops;
 use crate::namespace::Namespace;
 use crate::protection::{Operation, Protection, ProtectionWork};
-use crate::range_lock::{ByteRange, RangeGuard};
+use crate::range_lock::{ByteRange, Hold};
 use crate::status::Status;
 use crate::storage::{Piece, Started, StorageRequest, StorageResult, joined};
 use crate::subsystem::Subsystem;
@@ -221,7 +221,8 @@ pub struct Task {
     writing: u64,
     /// The Write of a fused pair and its data, until the Compare has succeeded.
     second: Option<Box<(Plan, Vec<Piece>)>>,
-    guard: Option<RangeGuard>,
+    /// The task's part of the namespace's lock.
+    hold: Option<Hold>,
     /// Requests of the backend that were started.
     requests: u32,
 }
@@ -240,7 +241,7 @@ impl Task {
             reading: None,
             writing: 0,
             second: second.map(Box::new),
-            guard: None,
+            hold: None,
             requests: 0,
         }
     }
@@ -250,12 +251,12 @@ impl Task {
     #[must_use]
     pub fn lock(&mut self, loops: &Arc<Loops>) -> bool {
         let Plan { namespace, start, len, action, .. } = &self.plan;
-        let (guard, may_begin) = match action {
+        let (hold, may_begin) = match action {
             Action::Flush | Action::Nothing => return true,
             _ if self.second.is_some() => namespace.range_lock().exclusive(self.id, loops, (*start, *len)),
             _ => namespace.range_lock().shared(self.id, loops, || self.ranges()),
         };
-        self.guard = Some(guard);
+        self.hold = Some(hold);
         may_begin
     }
 
@@ -285,10 +286,12 @@ impl Task {
         self.requests == 1 && self.plan.namespace.options().storage.cancel(self.id)
     }
 
-    /// The task's part of the lock, which the caller must keep until the backend has answered.
+    /// Frees the data of a task that will not go on. The caller keeps the task until the backend has answered, and so
+    /// its part of the lock.
     #[must_use]
-    pub fn into_guard(self) -> Option<RangeGuard> {
-        self.guard
+    pub fn without_data(mut self) -> Task {
+        self.data.clear();
+        self
     }
 
     /// The statuses of both commands of a fused pair of which the last step had this status.
@@ -464,6 +467,14 @@ impl Task {
         let first = self.plan.start / namespace.block_bytes();
         namespace.bytes_of(first, total / namespace.block_bytes())?;
         Ok(sources)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            self.plan.namespace.range_lock().leave(hold);
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The memory that one connection can hold is at most the sum of
 //! - `queue_depth` × `capsule_bytes`: data that came in command capsules and waits for execution;
-//! - `receive_bytes`: data that the target asked for by R2T and that has not been written yet;
+//! - `receive_bytes`: data that the target asked for by R2T and that has not been written yet; for a namespace with
+//!   protection information twice as much, while tuples are inserted;
 //! - `send_bytes` plus one reply: data that the host has not read yet. Blocks of a memory namespace are shared with the
 //!   namespace and count only if they were overwritten in the meantime;
 //! - the tables of a connection: below 64 KiB, and half a KiB for each open command;

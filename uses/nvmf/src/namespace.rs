@@ -87,7 +87,7 @@ pub enum NamespaceError {
 #[derive(Debug)]
 pub struct Namespace {
     options: NamespaceOptions,
-    range_lock: Arc<RangeLock>,
+    range_lock: RangeLock,
 }
 
 impl Namespace {
@@ -108,7 +108,7 @@ impl Namespace {
         {
             return Err(NamespaceError::ApplicationTag { tag });
         }
-        let namespace = Namespace { options, range_lock: Arc::default() };
+        let namespace = Namespace { options, range_lock: RangeLock::default() };
         if namespace.blocks() == 0 {
             return Err(NamespaceError::Empty { bytes: namespace.options.storage.capacity() });
         }
@@ -123,7 +123,7 @@ impl Namespace {
 
     /// What keeps other commands from the blocks of a fused pair.
     #[must_use]
-    pub fn range_lock(&self) -> &Arc<RangeLock> {
+    pub fn range_lock(&self) -> &RangeLock {
         &self.range_lock
     }
 

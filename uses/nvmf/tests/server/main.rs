@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use telpher_nvmf::command::{Submission, admin, io};
+use telpher_nvmf::command::{FUSED_FIRST, FUSED_SECOND, Submission, admin, io};
 use telpher_nvmf::controller::{ENTRY_SIZES, property};
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::engine::CpuEngine;
@@ -331,4 +331,67 @@ fn spdk_3842_a_dead_socket_is_closed() {
             break;
         }
     }
+}
+
+/// Hosts on two loops count in one block, each with pairs of Compare and Write. No step is lost or done twice.
+fn count_with_pairs(running: &Running) {
+    const STEPS: u64 = 60;
+    let local = "127.0.0.1:0".parse().unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let (address, handle) = (server.addresses().unwrap()[0], server.handle());
+    let thread = std::thread::spawn(move || server.run().unwrap());
+    let (_admin, controller) = admin(running, Digests::default());
+    let block = |count: u64| [&count.to_le_bytes()[..], &[0; 4088]].concat();
+    let hosts: Vec<_> = [(1, running.address), (2, address), (3, running.address), (4, address)]
+        .into_iter()
+        .map(|(qid, address)| {
+            let mut client = Client::new(address, Digests { header: false, data: true });
+            client.connect(qid, controller);
+            std::thread::spawn(move || {
+                let (mut count, mut steps, mut failures) = (0, 0, 0);
+                while steps < STEPS {
+                    let mut compare = requests::blocks(io::COMPARE, 1, 1, 5, 1);
+                    compare.flags |= FUSED_FIRST;
+                    let mut write = requests::blocks(io::WRITE, 2, 1, 5, 1);
+                    write.flags |= FUSED_SECOND;
+                    client.host.send(compare, Transfer::InCapsule(block(count)));
+                    client.host.send(write, Transfer::InCapsule(block(count + 1)));
+                    let statuses = [client.wait(), client.wait()].map(|event| match event {
+                        HostEvent::Completed { completion, .. } => completion.status(),
+                        other => panic!("{other:?}"),
+                    });
+                    if statuses == [Status::SUCCESS; 2] {
+                        steps += 1;
+                        count += 1;
+                        continue;
+                    }
+                    assert_eq!(statuses, [Status::COMPARE_FAILURE, Status::FAILED_FUSED]);
+                    failures += 1;
+                    // Another host has counted.
+                    let (_, data) = client.ok(requests::blocks(io::READ, 3, 1, 5, 1), Transfer::ToHost(4096));
+                    let seen = u64::from_le_bytes(data[..8].try_into().unwrap());
+                    assert!(seen > count && data[8..] == [0; 4088]);
+                    count = seen;
+                }
+                failures
+            })
+        })
+        .collect();
+    let failures: u64 = hosts.into_iter().map(|host| host.join().unwrap()).sum();
+    assert!(failures > 0, "at least the hosts that come later start with the wrong count");
+    let mut client = Client::new(running.address, Digests::default());
+    client.connect(9, controller);
+    let (_, data) = client.ok(requests::blocks(io::READ, 3, 1, 5, 1), Transfer::ToHost(4096));
+    assert!(data == block(4 * STEPS));
+    handle.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn pairs_of_hosts_on_two_loops_are_atomic_in_memory() {
+    count_with_pairs(&Running::start(Limits::default(), 64));
+    let protection = Some(Protection::default());
+    count_with_pairs(&Running::protected(Limits::default(), 64, protection, |_| {
+        Arc::new(MemoryStorage::new(1026 * 4104))
+    }));
 }
