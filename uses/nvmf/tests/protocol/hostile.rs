@@ -26,6 +26,10 @@ fn command(random: &mut Random) -> (Submission, Vec<u8>) {
     let blocks = 1 + random.below(80) as u32;
     let mut command = requests::blocks(opcode, cid, 1, random.below(2048), blocks);
     command.sgl_length = U32::new(blocks * 512);
+    // Halves of fused pairs, which seldom fit.
+    if random.below(6) == 0 {
+        command.flags |= 1 + random.below(2) as u8;
+    }
     let mut data = Vec::new();
     if random.below(2) == 0 && blocks <= 16 {
         command.sgl_kind = 1;
