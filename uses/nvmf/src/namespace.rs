@@ -2,7 +2,7 @@
 
 use crate::engine::JobId;
 use crate::limits::MOST_NAMESPACES;
-use crate::protection::{Protection, TUPLE_BYTES};
+use crate::protection::{Protection, TUPLE_BYTES, stored_capacity};
 use crate::range_lock::RangeLock;
 use crate::status::Status;
 use crate::storage::{Started, Storage, StorageRequest};
@@ -140,7 +140,7 @@ impl Namespace {
 
     /// The bytes that whole blocks of `bytes` bytes take in the backend.
     fn stored(&self, bytes: u64) -> u64 {
-        bytes / self.block_bytes() * self.stored_block_bytes()
+        stored_capacity(bytes, self.options.block_bytes)
     }
 
     /// The number of blocks.

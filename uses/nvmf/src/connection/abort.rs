@@ -17,8 +17,8 @@
 //!
 //! Source: NVMe Base 2.0 §5.1.
 
-use super::{Connection, Context, TaskWait};
-use crate::command::Submission;
+use super::{Connection, Context, Executor, Open, Slot, TaskWait};
+use crate::command::{Submission, admin};
 use crate::controller::Answer;
 use crate::engine::JobId;
 use crate::limits::MOST_DRAINING_R2TS;
@@ -55,7 +55,11 @@ impl Connection {
 
     /// The connection of an I/O queue has answered an Abort.
     pub(super) fn abort_answered(&mut self, index: u32, is_aborted: bool) {
-        self.answer(index, answer_of(is_aborted));
+        let is_abort =
+            |open: &mut Open| matches!(open.executor, Executor::Admin) && open.command.opcode == admin::ABORT;
+        if self.open(index).is_some_and(is_abort) {
+            self.answer(index, answer_of(is_aborted));
+        }
     }
 
     fn abort_event_request(&mut self, cid: u16) -> bool {
@@ -86,7 +90,7 @@ impl Connection {
 
     /// Ends a command that has had no effect. Returns whether it was aborted.
     fn abort_command(&mut self, cid: u16, context: &mut Context<'_>) -> bool {
-        let of_cid = |slot: &super::Slot| slot.open.as_ref().is_some_and(|open| open.command.cid.get() == cid);
+        let of_cid = |slot: &Slot| slot.open.as_ref().is_some_and(|open| open.command.cid.get() == cid);
         let Some(index) = self.slots.iter().position(of_cid).and_then(|index| u32::try_from(index).ok()) else {
             return false;
         };
