@@ -12,7 +12,8 @@
 //!   commands      I/O commands: checks before their data, execution after it
 //! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
 //! Initiator       the host's side of a connection
-//! Server          the sockets: one thread with an epoll loop over the connections of a target
+//! Server          the sockets: one thread with an epoll loop over the connections of a target; reports for a log
+//! flush           flushes all backends when a server stops
 //! pdu, command, status, limits, digest    layouts, numbers and limits
 //! ```
 #![forbid(unsafe_code)]
