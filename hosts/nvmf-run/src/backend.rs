@@ -9,6 +9,18 @@ use telpher_nvmf::file::{FileError, FilePool};
 use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::{FileStorage, MemoryStorage, NullStorage, Storage};
 
+/// Why a backend cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// There is too little memory.
+    #[error(transparent)]
+    Memory(#[from] telpher_os::MemoryError),
+}
+
 /// Opens backends. All files share a pool of threads.
 #[derive(Debug)]
 pub(crate) struct Backends {
@@ -22,11 +34,34 @@ impl Backends {
         Backends { pool, given: Mutex::default() }
     }
 
+    /// Refuses a namespace in memory that is larger than what is free: the kernel would kill the server when hosts fill
+    /// it.
+    fn check_memory(bytes: u64) -> Result<(), BackendError> {
+        Ok(telpher_os::check_memory("the namespace", bytes, None, "make it smaller, or put it into a file")?)
+    }
+
+    /// Checks a new size of a namespace.
+    pub(crate) fn check_size(&self, nqn: &str, nsid: u32, bytes: u64) -> Result<(), BackendError> {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        match given.get(&(nqn.into(), nsid)) {
+            Some(Backend::Memory { .. }) => Backends::check_memory(bytes),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the backend of a namespace, and returns the namespace's options.
-    pub(crate) fn open(&self, nqn: &str, nsid: u32, config: &NamespaceConfig) -> Result<NamespaceOptions, FileError> {
+    pub(crate) fn open(
+        &self,
+        nqn: &str,
+        nsid: u32,
+        config: &NamespaceConfig,
+    ) -> Result<NamespaceOptions, BackendError> {
         let backend = config.backend.clone().unwrap_or(Backend::Null { bytes: 0 });
         let storage: Arc<dyn Storage> = match &backend {
-            Backend::Memory { bytes } => Arc::new(MemoryStorage::new(*bytes)),
+            Backend::Memory { bytes } => {
+                Backends::check_memory(*bytes)?;
+                Arc::new(MemoryStorage::new(*bytes))
+            }
             Backend::Null { bytes } => Arc::new(NullStorage::new(*bytes)),
             Backend::File { path, create_bytes } => Arc::new(match create_bytes {
                 Some(bytes) if !path.exists() => FileStorage::create(path, *bytes, &self.pool)?,
@@ -39,6 +74,7 @@ impl Backends {
             uuid: config.uuid.map_or_else(|| identity::uuid(nqn, nsid), |uuid| uuid.0),
             nguid: config.nguid.map_or_else(|| identity::nguid(nqn, nsid), |nguid| nguid.0),
             is_read_only: config.read_only,
+            protection: None,
             storage,
         })
     }

@@ -62,6 +62,7 @@ impl Shared {
             "resize-namespace" => {
                 let (nqn, nsid) = (self.subsystem(request)?.options().nqn.clone(), nsid(request)?);
                 let Size(bytes) = request.size.ok_or("the request needs 'size'")?;
+                self.backends.check_size(&nqn, nsid, bytes).map_err(|error| error.to_string())?;
                 self.target.resize_namespace(&nqn, nsid, bytes).map_err(|error| error.to_string())?;
                 Ok(json!({ "nsid": nsid, "bytes": bytes }))
             }

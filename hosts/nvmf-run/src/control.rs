@@ -2,7 +2,8 @@
 //!
 //! A client sends one line of JSON, a [`Request`], and gets one line of JSON: `{"result": …}` or `{"error": "…"}`. Then
 //! the connection ends. The socket has mode 0600, and only its owner and root are answered. Each client has its own
-//! thread and a deadline, so that a slow one delays no other; the number of clients and the length of a line are bounded.
+//! thread and a deadline, so that a slow one delays no other. The number of clients and the length of a line are
+//! bounded.
 
 use crate::commands::{Request, Shared};
 use crate::error::NvmfRunError;
@@ -199,7 +200,7 @@ fn read_line(client: &UnixStream) -> io::Result<Option<Vec<u8>>> {
 #[non_exhaustive]
 pub enum AskError {
     /// No server answers at the socket.
-    #[error("no server answers at {}; start telpher nvmf, or name its socket with --socket", path.display())]
+    #[error("no server answers at {}; start telpher nvmf, or name its socket with --control", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,

@@ -1,10 +1,10 @@
 //! Why a server does not start. The messages name the keys of the configuration.
 
+use crate::backend::BackendError;
 use crate::config::ConfigError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use telpher_nvmf::file::FileError;
 use telpher_nvmf::limits::LimitsError;
 use telpher_nvmf::namespace::NamespaceError;
 use telpher_nvmf::subsystem::SubsystemError;
@@ -32,7 +32,7 @@ pub enum NvmfRunError {
         /// Why.
         source: NamespaceError,
     },
-    /// The file of a namespace cannot be used.
+    /// The backend of a namespace cannot be used.
     #[error("cannot open the backend of namespace {nsid} of {nqn}")]
     Backend {
         /// The subsystem.
@@ -40,7 +40,7 @@ pub enum NvmfRunError {
         /// The namespace.
         nsid: u32,
         /// Why.
-        source: FileError,
+        source: BackendError,
     },
     /// An address cannot be used.
     #[error("cannot listen at {address}{}", if source.kind() == io::ErrorKind::AddrInUse {
@@ -67,7 +67,7 @@ pub enum NvmfRunError {
         source: io::Error,
     },
     /// No directory for the control socket.
-    #[error("no place for the control socket; name one with --socket")]
+    #[error("no place for the control socket; name one with --control, or with the key control_socket")]
     NoDirectory(#[source] Box<telpher_launch::LaunchError>),
     /// The system refuses a thread or a descriptor.
     #[error("cannot start the server")]

@@ -24,6 +24,7 @@ mod run;
 pub mod statistics;
 pub mod values;
 
+pub use backend::BackendError;
 pub use commands::Request;
 pub use config::{Config, ConfigError};
 pub use control::{AskError, ask, default_socket};

@@ -33,7 +33,7 @@ pub struct Counters {
     pub bytes_written: u64,
     /// Commands that ended with an error.
     pub failed_commands: u64,
-    /// Commands whose data came in the capsule.
+    /// Write commands whose data came in the capsule.
     pub in_capsule: u64,
     /// Their share of all write commands in percent; null without writes.
     pub in_capsule_percent: Option<f64>,
@@ -180,8 +180,8 @@ impl From<Stats> for Counters {
             bytes_read: stats.bytes_to_host,
             bytes_written: stats.bytes_from_host,
             failed_commands: stats.failed_commands,
-            in_capsule: stats.in_capsule,
-            in_capsule_percent: ratio(stats.in_capsule.min(stats.writes), stats.writes, 100.0),
+            in_capsule: stats.writes_in_capsule,
+            in_capsule_percent: ratio(stats.writes_in_capsule, stats.writes, 100.0),
             r2ts: stats.r2ts,
             fatal_errors: stats.fatal_errors,
             header_digest_errors: stats.header_digest_errors,
@@ -308,9 +308,8 @@ impl Statistics {
         for group in &self.poll_groups {
             let PollGroup { name, connections, wakeups, io_qpairs, pending_bdev_io, device_batches, .. } = group;
             let mean = group.mean_batch.map_or_else(|| "–".into(), |mean| format!("{mean:.2}"));
-            line(format_args!(
-                "{name:<8}{connections:>11}{wakeups:>12}{io_qpairs:>12}{pending_bdev_io:>10}{device_batches:>9}{mean:>12}"
-            ));
+            let queues = format!("{name:<8}{connections:>11}{wakeups:>12}{io_qpairs:>12}{pending_bdev_io:>10}");
+            line(format_args!("{queues}{device_batches:>9}{mean:>12}"));
         }
         text
     }

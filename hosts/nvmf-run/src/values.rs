@@ -144,6 +144,21 @@ impl FromStr for Backend {
     }
 }
 
+impl Backend {
+    /// The same backend with an absolute path.
+    ///
+    /// # Errors
+    /// If the current folder is unknown.
+    pub fn absolute(&self) -> std::io::Result<Backend> {
+        match self {
+            Backend::File { path, create_bytes } => {
+                Ok(Backend::File { path: std::path::absolute(path)?, create_bytes: *create_bytes })
+            }
+            other => Ok(other.clone()),
+        }
+    }
+}
+
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -78,3 +78,73 @@ pub fn flush_all(target: &Target, within: Duration) -> Vec<NotFlushed> {
     target.loops().forget(connection);
     failed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::namespace::NamespaceOptions;
+    use crate::storage::{NullStorage, Storage};
+    use crate::subsystem::SubsystemOptions;
+
+    const NQN: &str = "nqn.2026-01.org.example:disk";
+
+    /// A backend that answers a flush in one way.
+    #[derive(Debug)]
+    enum Flushed {
+        AtOnce(StorageResult),
+        ByLoops(Arc<Target>, StorageResult),
+        Never,
+    }
+
+    impl Storage for Flushed {
+        fn start(&self, id: JobId, request: StorageRequest) -> Started {
+            assert!(matches!(request, StorageRequest::Flush));
+            match self {
+                Flushed::AtOnce(result) => return Started::Done(result.clone()),
+                Flushed::ByLoops(target, result) => {
+                    target.loops().answer(id, result.clone());
+                }
+                Flushed::Never => {}
+            }
+            Started::Later
+        }
+
+        fn capacity(&self) -> u64 {
+            1 << 20
+        }
+    }
+
+    #[test]
+    fn namespaces_that_were_not_flushed_are_named() {
+        let target = Target::new(Limits::default()).unwrap();
+        let options = SubsystemOptions { nqn: NQN.into(), serial: "1".into(), model: "test".into(), hosts: None };
+        target.add_subsystem(options).unwrap();
+        let failure = || Err(Status::INTERNAL_ERROR);
+        let backends: [Arc<dyn Storage>; 6] = [
+            Arc::new(NullStorage::new(1 << 20)),
+            Arc::new(Flushed::AtOnce(Ok(Vec::new()))),
+            Arc::new(Flushed::AtOnce(failure())),
+            Arc::new(Flushed::ByLoops(Arc::clone(&target), Ok(Vec::new()))),
+            Arc::new(Flushed::ByLoops(Arc::clone(&target), failure())),
+            Arc::new(Flushed::Never),
+        ];
+        for (nsid, storage) in (1..).zip(backends) {
+            let (uuid, nguid) = ([1; 16], [2; 16]);
+            let options = NamespaceOptions {
+                nsid,
+                block_bytes: 4096,
+                uuid,
+                nguid,
+                is_read_only: false,
+                protection: None,
+                storage,
+            };
+            target.add_namespace(NQN, options).unwrap();
+        }
+        let failed = flush_all(&target, Duration::ZERO);
+        let named: Vec<_> = failed.iter().map(|failed| (failed.nsid, failed.status)).collect();
+        let status = Some(Status::INTERNAL_ERROR);
+        assert_eq!(named, [(3, status), (5, status), (6, None)]);
+    }
+}

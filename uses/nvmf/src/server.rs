@@ -9,6 +9,7 @@
 //! input, so that a host that does not read costs no CPU.
 
 mod client;
+mod clock;
 mod handle;
 mod report;
 
@@ -19,12 +20,12 @@ use crate::stats::{LoopStats, Stats};
 use crate::storage::StorageResult;
 use crate::target::Target;
 use client::Client;
+use clock::now_ms;
 pub use handle::Handle;
 use handle::Signal;
 pub use report::{LoopReport, Observer, QueueName, QueueReport, ServerEvent};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -42,18 +43,6 @@ const HANDLE: u64 = 0;
 const FIRST_CONNECTION: u64 = 1 << 16;
 /// How long listeners rest after the kernel could not create a socket for a connection.
 const ACCEPT_PAUSE_MS: u64 = 100;
-
-/// Milliseconds of the monotonic clock: the same for all loops, which share the time-outs of controllers.
-fn now_ms() -> u64 {
-    now_ns() / 1_000_000
-}
-
-/// Nanoseconds of the monotonic clock.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let nanoseconds = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
-    u64::try_from(nanoseconds).unwrap_or(0)
-}
 
 /// One loop that serves a target.
 #[derive(Debug)]

@@ -59,6 +59,8 @@ metrics! {
         pub failed_commands: u64 = counter "telpher_nvmf_failed_commands_total",
         /// Commands whose data came in the capsule.
         pub in_capsule: u64 = counter "telpher_nvmf_in_capsule_commands_total",
+        /// Write commands whose data came in the capsule.
+        pub writes_in_capsule: u64 = counter "telpher_nvmf_in_capsule_writes_total",
         /// R2Ts that were sent.
         pub r2ts: u64 = counter "telpher_nvmf_r2ts_total",
         /// Bytes of data from the host.
@@ -122,11 +124,14 @@ metrics! {
 }
 
 impl Stats {
-    pub(crate) fn count_command(&mut self, opcode: u8, is_io: bool) {
+    pub(crate) fn count_command(&mut self, opcode: u8, is_io: bool, has_data: bool) {
         self.commands += 1;
         match opcode {
             io::READ if is_io => self.reads += 1,
-            io::WRITE if is_io => self.writes += 1,
+            io::WRITE if is_io => {
+                self.writes += 1;
+                self.writes_in_capsule += u64::from(has_data);
+            }
             _ => {}
         }
     }

@@ -87,6 +87,7 @@ fn requests_that_make_no_sense_are_refused_with_a_sentence() {
         (json!({"command": "remove-namespace", "nsid": 9}), "there is no namespace 9"),
         (json!({"command": "remove-namespace"}), "the request needs 'nsid'"),
         (json!({"command": "resize-namespace", "nsid": 1, "size": 1}), "less than one block"),
+        (json!({"command": "add-namespace", "namespace": {"backend": "memory:1000000t"}}), "the namespace would take"),
         (json!({"command": "show", "subsystem": 7}), "subsystem: invalid type"),
         (json!({"command": "add-host", "host": HOST}), "any host may use"),
         (json!({"command": "remove-namespace", "subsystem": "nqn.2026-01.x", "nsid": 1}), "there is no subsystem"),

@@ -1,8 +1,9 @@
 //! Several loops, and loops without work.
 
 use crate::client::Client;
+use crate::skip;
 use crate::{NQN, Served, one};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 use telpher_nvmf::digest::Digests;
 
@@ -30,6 +31,20 @@ fn connections_are_divided_by_load_and_serve_one_controller() {
     let _more: Vec<Client> =
         (2..=7).map(|qid| Client::queue(served.address, NQN, Digests::default(), controller, qid)).collect();
     assert_eq!(connections(&served), [2, 2, 2, 2]);
+}
+
+#[test]
+fn hosts_connect_by_ipv6() {
+    let listener = TcpListener::bind("[::1]:0");
+    let Ok(address) = listener.and_then(|listener| listener.local_addr()) else {
+        return skip::skip("hosts_connect_by_ipv6", "this machine has no IPv6");
+    };
+    let config = one("{\"backend\": \"memory:1m\"}", "");
+    let served = Served::at(address, &config, std::sync::Arc::new(crate::TestFolder::new())).unwrap();
+    let (_admin, controller) = Client::admin(served.address, NQN, Digests::default());
+    let mut queue = Client::queue(served.address, NQN, Digests::default(), controller, 1);
+    queue.write(1, 0, 1, &[6; 4096]);
+    assert_eq!(queue.read(1, 0, 1, 4096), [6; 4096]);
 }
 
 #[test]

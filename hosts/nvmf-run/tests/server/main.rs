@@ -4,6 +4,8 @@ mod client;
 mod configuration;
 mod control;
 mod loops;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
 mod statistics;
 mod stop;
 

@@ -158,7 +158,8 @@ impl Connection {
         if self.is_finishing {
             return Ok(());
         }
-        self.stats.count_command(command.opcode, self.queue.as_ref().is_some_and(|queue| queue.qid > 0));
+        let is_io = self.queue.as_ref().is_some_and(|queue| queue.qid > 0);
+        self.stats.count_command(command.opcode, is_io, !data.is_empty());
         self.advance_head();
         let (verdict, half) = self.fuse(&command, verdict, context);
         let accepted = match verdict {

@@ -1,6 +1,6 @@
 //! A connection and its socket.
 
-use super::now_ns;
+use super::clock::now_ns;
 use super::report::{QueueName, QueueReport};
 use crate::connection::{Connection, Context, Ending};
 use crate::digest::Digests;
@@ -90,7 +90,14 @@ impl Client {
     /// if bytes from it were still unread when the socket closes.
     pub(super) fn hang_up(&mut self, buffer: &mut [u8]) {
         let _ = self.socket.shutdown(Shutdown::Write);
-        while self.socket.read(buffer).is_ok_and(|count| count > 0) {}
+        // A hostile host sends without end.
+        let mut rest = TURN;
+        while let Ok(count @ 1..) = self.socket.read(buffer) {
+            rest = rest.saturating_sub(count);
+            if rest == 0 {
+                break;
+            }
+        }
     }
 
     pub(super) fn socket(&self) -> &TcpStream {

@@ -1,6 +1,6 @@
 //! How other threads reach a loop.
 
-use super::now_ms;
+use super::clock::now_ms;
 use super::report::LoopReport;
 use crate::engine::JobId;
 use crate::loops::LoopInbox;

@@ -223,6 +223,22 @@ fn a_host_that_violates_the_protocol_is_told_and_can_connect_again() {
 }
 
 #[test]
+fn a_loop_that_is_to_finish_waits_no_longer_than_its_bound() {
+    let running = Running::start(Limits::default(), 64);
+    let (_admin, controller) = admin(&running, Digests::default());
+    let mut client = Client::new(running.address, Digests::default());
+    client.connect(1, controller);
+    // The host never sends the data that the target asks for.
+    client.host.send(requests::blocks(io::WRITE, 5, 1, 0, 32), Transfer::OnRequest(vec![8; 131_072]));
+    client.flush();
+    client.socket.read_exact(&mut [0; 24]).unwrap();
+    assert_eq!(running.handle.connections(), 2);
+    running.handle.finish(std::time::Duration::ZERO);
+    client.wait_for_close();
+    assert!(TcpStream::connect(running.address).is_err());
+}
+
+#[test]
 fn two_loops_serve_one_controller() {
     let running = Running::start(Limits::default(), 64);
     let local = "127.0.0.1:0".parse().unwrap();
