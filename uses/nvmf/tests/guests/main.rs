@@ -26,7 +26,7 @@ use proxy::{Action, Fault, Place, Proxy};
 use serving::{NQN, Serving};
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use telpher_nvmf::pdu::Kind;
 use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::Storage;
@@ -117,6 +117,7 @@ impl Servers {
         let target = Arc::clone(&self.paths[1].as_ref().expect("only the first path is stopped").target);
         let data =
             |kind, least_data| Fault { least_data, one_of: 3, ..Fault::each(kind, Action::Flip(Place::Data(1000))) };
+        let cut = |kind| Fault { skip: 3, most: 1, ..Fault::each(kind, Action::Cut) };
         match request {
             "grow" => target.resize_namespace(NQN, 1, SIZES[1]).expect("it exists"),
             "add" => target.add_namespace(NQN, serving::namespace(2, memory(SMALL))).expect("it is new"),
@@ -139,6 +140,15 @@ impl Servers {
                 let fault = Fault::each(Kind::H2cData, Action::Flip(Place::Header(23)));
                 self.proxy.inject(Some(Fault { most: 1, ..fault }));
             }
+            "disturb delay" => {
+                let delay = Fault::each(Kind::R2t, Action::Delay(Duration::from_millis(20)));
+                self.proxy.inject(Some(Fault { most: 10, ..delay }));
+            }
+            "disturb swap-data" => self.proxy.inject(Some(Fault::each(Kind::H2cData, Action::Swap))),
+            "disturb swap-responses" => self.proxy.inject(Some(Fault::each(Kind::CapsuleResp, Action::Swap))),
+            "disturb cut-data" => self.proxy.inject(Some(cut(Kind::H2cData))),
+            "disturb cut-response" => self.proxy.inject(Some(cut(Kind::CapsuleResp))),
+            "undisturb" => self.proxy.inject(None),
             "undamage" => self.undamage(0),
             "undamage refused" => self.undamage(self.proxy.faults()),
             "initiate" => initiator::uses_linux(([127, 0, 0, 1], machine.forwarded).into()),
@@ -216,6 +226,8 @@ fn short_form(test: &str, lines: &mut Vec<String>) {
     lines.push(format!("change $PROXY {}", options(3, true)));
     lines.push("check 'no complaints' no_complaints".to_owned());
     lines.push("damage $PROXY".to_owned());
+    lines.push(format!("disturb $PROXY {}", options(3, true)));
+    lines.push(format!("reset $PORT {}", options(3, true)));
     lines.push(format!("restart $RESTARTED {}", options(3, true)));
     lines.push(format!("paths $PORT $SECOND {}", options(3, true)));
     lines.push("serve".to_owned());
@@ -232,7 +244,7 @@ fn linux_6_12_is_a_host_and_a_target() {
     let test = "linux_6_12_is_a_host_and_a_target";
     run(test, "newest", |lines| {
         short_form(test, lines);
-        with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 1");
+        with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 1\nnotice $PROXY");
     });
 }
 
@@ -244,11 +256,15 @@ fn long_form(test: &str, lines: &mut Vec<String>) {
             for port in ["$PORT", "$SHORT"] {
                 lines.push(format!("use_disk 'digests {digests} {has_flow_control} {port}' {port} {options}"));
             }
+            lines.push(format!("reset $PORT {options}"));
+            lines.push(format!("disturb $PROXY {options}"));
+            lines.push(format!("idle $PORT {options}"));
             lines.push(format!("restart $RESTARTED {options}"));
             lines.push(format!("paths $PORT $SECOND {options}"));
         }
     }
     lines.push("check 'no data lost' no_io_errors".to_owned());
+    lines.push("lose $RESTARTED".to_owned());
     with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 30");
 }
 
