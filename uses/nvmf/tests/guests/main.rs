@@ -25,8 +25,10 @@ use machine::{Folder, Machine};
 use proxy::{Action, Fault, Place, Proxy};
 use serving::{NQN, Serving};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::pdu::Kind;
 use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::Storage;
@@ -60,7 +62,7 @@ struct Servers {
     /// Writes that the target refused because of their data's digest.
     refused: u32,
     /// The addresses of the first path and of the restarted server.
-    fixed: [std::net::SocketAddr; 2],
+    fixed: [SocketAddr; 2],
 }
 
 impl Servers {
@@ -77,7 +79,7 @@ impl Servers {
         for nsid in 1..=NAMESPACES {
             // Their identifiers differ from those of the other subsystem.
             let options = serving::namespace(nsid + 0x20, memory(SMALL));
-            let options = telpher_nvmf::namespace::NamespaceOptions { nsid: nsid.into(), ..options };
+            let options = NamespaceOptions { nsid: nsid.into(), ..options };
             many.target.add_namespace(MANY, options).expect("valid options");
         }
         let proxy = Proxy::start(first.address);
@@ -258,11 +260,11 @@ fn long_form(test: &str, lines: &mut Vec<String>) {
             }
             lines.push(format!("reset $PORT {options}"));
             lines.push(format!("disturb $PROXY {options}"));
-            lines.push(format!("idle $PORT {options}"));
             lines.push(format!("restart $RESTARTED {options}"));
             lines.push(format!("paths $PORT $SECOND {options}"));
         }
     }
+    lines.push(format!("idle $PORT {}", options(3, true)));
     lines.push("check 'no data lost' no_io_errors".to_owned());
     lines.push("lose $RESTARTED".to_owned());
     with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 30");
