@@ -19,6 +19,7 @@ use telpher_nvmf::limits::Limits;
 use telpher_nvmf::memory::MemoryStorage;
 use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::pdu::Receiver;
+use telpher_nvmf::protection::Protection;
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::target::Target;
 
@@ -165,9 +166,11 @@ impl Queue {
     }
 }
 
+/// A namespace; those with even numbers have protection information.
 fn namespace(nsid: u32) -> NamespaceOptions {
     let storage = Arc::new(MemoryStorage::new(NAMESPACE));
-    NamespaceOptions { nsid, block_bytes: 512, uuid: [1; 16], nguid: [2; 16], is_read_only: false, storage }
+    let protection = nsid.is_multiple_of(2).then_some(Protection { application_tag: 7 });
+    NamespaceOptions { nsid, block_bytes: 512, uuid: [1; 16], nguid: [2; 16], is_read_only: false, protection, storage }
 }
 
 /// A command that is often valid.

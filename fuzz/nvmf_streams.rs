@@ -58,7 +58,15 @@ fn target() -> Arc<Target> {
     target.add_subsystem(options).expect("valid options");
     let storage = Arc::new(MemoryStorage::new((BLOCKS * BLOCK) as u64));
     let (uuid, nguid) = ([1; 16], [2; 16]);
-    let options = NamespaceOptions { nsid: 1, block_bytes: BLOCK as u32, uuid, nguid, is_read_only: false, storage };
+    let options = NamespaceOptions {
+        nsid: 1,
+        block_bytes: BLOCK as u32,
+        uuid,
+        nguid,
+        is_read_only: false,
+        protection: None,
+        storage,
+    };
     target.add_namespace(NQN, options).expect("valid options");
     target
 }

@@ -9,7 +9,8 @@
 //! of a late operation until the device has written its record, so nothing is freed under it.
 
 use crate::digest::join;
-use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
+use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
+use crate::protection::{Operation, ProtectionWork};
 use std::collections::{HashMap, VecDeque};
 use telpher_mem::Slice;
 use telpher_mover::{Channel, CrcMode, Finished, Outcome, Rejected, Ticket, Via};
@@ -37,7 +38,13 @@ struct Running {
 #[derive(Debug)]
 enum RunningWork {
     Digest(Vec<Segment>),
-    Place { source: Shared, block_bytes: usize, blocks: Vec<Option<Vec<u8>>> },
+    Place {
+        source: Shared,
+        block_bytes: usize,
+        blocks: Vec<Option<Vec<u8>>>,
+    },
+    /// One operation; the channel has the destination.
+    Protect(ProtectionWork),
 }
 
 impl RunningWork {
@@ -50,6 +57,7 @@ impl RunningWork {
                 let end = source.len().min(start + block_bytes);
                 Segment { bytes: Shared::clone(source), range: start..end }
             }
+            RunningWork::Protect(work) => work.source().clone(),
         }
     }
 }
@@ -66,6 +74,7 @@ pub struct DeviceEngine {
     operations: HashMap<Ticket, (u64, usize)>,
     done: VecDeque<FinishedJob>,
     finished: Vec<Finished<Slice<Shared>, Vec<u8>>>,
+    submissions: Submissions,
 }
 
 impl DeviceEngine {
@@ -81,6 +90,7 @@ impl DeviceEngine {
             operations: HashMap::new(),
             done: VecDeque::new(),
             finished: Vec::new(),
+            submissions: Submissions::default(),
         }
     }
 
@@ -88,18 +98,24 @@ impl DeviceEngine {
     fn start_part(&mut self, number: u64, part: usize) {
         let Some(running) = self.running.get_mut(&number) else { return };
         let segment = running.work.segment(part);
-        let block = match &mut running.work {
-            RunningWork::Digest(_) => None,
-            RunningWork::Place { blocks, .. } => blocks[part].take(),
-        };
         let len = segment.range.len();
-        let source = Slice::new(Shared::clone(&segment.bytes), segment.range.clone());
+        let source = Slice::new(segment.bytes, segment.range);
         let Ok(source) = source else { unreachable!("a segment lies in its bytes") };
-        let taken = match block {
-            None => self.channel.crc(source, 0, CrcMode::default()),
-            Some(block) if block.len() == len => self.channel.copy_crc(source, block, 0, CrcMode::default()),
-            // A part that does not fill its block.
-            Some(block) => return self.redo(number, part, Some(block)),
+        let taken = match &mut running.work {
+            RunningWork::Digest(_) => self.channel.crc(source, 0, CrcMode::default()),
+            RunningWork::Place { blocks, .. } => match blocks[part].take() {
+                Some(block) if block.len() == len => self.channel.copy_crc(source, block, 0, CrcMode::default()),
+                // A part that does not fill its block.
+                block => return self.redo(number, part, block),
+            },
+            RunningWork::Protect(work) => {
+                let (config, tags) = (work.config(), work.tags());
+                match work.operation() {
+                    Operation::Check => self.channel.dif_check(source, config, tags),
+                    Operation::Insert => self.channel.dif_insert(source, work.take_destination(), config, tags),
+                    Operation::Strip => self.channel.dif_strip(source, work.take_destination(), config, tags),
+                }
+            }
         };
         match taken {
             Ok(ticket) => {
@@ -123,6 +139,11 @@ impl DeviceEngine {
                 blocks[part] = Some(block);
                 digest
             }
+            RunningWork::Protect(work) => {
+                work.give_back(block.unwrap_or_default());
+                work.run();
+                0
+            }
         };
         running.by = DoneBy::Fallback;
         self.part_done(number, part, digest);
@@ -132,13 +153,30 @@ impl DeviceEngine {
     fn operation_done(&mut self, finished: Finished<Slice<Shared>, Vec<u8>>) {
         let Some((number, part)) = self.operations.remove(&finished.ticket) else { return };
         let block = finished.buffers.and_then(|buffers| buffers.dst);
-        let Ok(Outcome::Crc(digest)) = finished.result else { return self.redo(number, part, block) };
         let Some(running) = self.running.get_mut(&number) else { return };
-        if let RunningWork::Place { blocks, .. } = &mut running.work {
-            let Some(block) = block else { return self.redo(number, part, None) };
-            blocks[part] = Some(block);
-        }
-        if finished.via != Via::Device {
+        let mut is_by_device = finished.via == Via::Device;
+        let digest = match (&mut running.work, finished.result, block) {
+            (RunningWork::Digest(_), Ok(Outcome::Crc(digest)), _) => digest,
+            (RunningWork::Place { blocks, .. }, Ok(Outcome::Crc(digest)), Some(block)) => {
+                blocks[part] = Some(block);
+                digest
+            }
+            (RunningWork::Protect(work), Ok(outcome), block)
+                if block.is_some() || work.operation() == Operation::Check =>
+            {
+                work.give_back(block.unwrap_or_default());
+                match outcome {
+                    Outcome::Dif { .. } => {}
+                    Outcome::DifMismatch { at, .. } => {
+                        is_by_device &= work.mismatch_at(usize::try_from(at).unwrap_or(usize::MAX));
+                    }
+                    _ => return self.redo(number, part, None),
+                }
+                0
+            }
+            (_, _, block) => return self.redo(number, part, block),
+        };
+        if !is_by_device {
             running.by = DoneBy::Fallback;
         }
         self.part_done(number, part, digest);
@@ -160,6 +198,7 @@ impl DeviceEngine {
             RunningWork::Place { source, blocks, .. } => {
                 Work::Place { source, blocks: blocks.into_iter().flatten().collect() }
             }
+            RunningWork::Protect(work) => Work::Protect(work),
         };
         self.done.push_back(FinishedJob { id: running.id, work, digest, by: running.by });
     }
@@ -182,6 +221,7 @@ impl DigestEngine for DeviceEngine {
                 let blocks = blocks.into_iter().map(Some).collect();
                 (RunningWork::Place { source, block_bytes, blocks }, parts)
             }
+            Work::Protect(work) => (RunningWork::Protect(work), 1),
         };
         let number = self.next;
         self.next += 1;
@@ -193,7 +233,11 @@ impl DigestEngine for DeviceEngine {
     }
 
     fn submit(&mut self) {
-        self.channel.submit();
+        let operations = self.channel.submit() as u64;
+        if operations > 0 {
+            self.submissions.batches += 1;
+            self.submissions.operations += operations;
+        }
     }
 
     fn completed(&mut self, done: &mut Vec<FinishedJob>) {
@@ -208,5 +252,9 @@ impl DigestEngine for DeviceEngine {
 
     fn pending(&self) -> usize {
         self.running.len() + self.done.len()
+    }
+
+    fn submissions(&self) -> Submissions {
+        self.submissions
     }
 }

@@ -1,4 +1,4 @@
-//! The one place where the target computes digests of data and copies blocks.
+//! The one place where the target computes digests of data, copies blocks, and checks their protection information.
 //!
 //! ```text
 //! Connection ─► DigestEngine::prepare … prepare ─► submit ─► … ─► completed ─► Connection::digest_done
@@ -9,39 +9,13 @@
 //! collects jobs, submits them as one batch, and returns them later in any order.
 
 use crate::digest::digest_after;
+use crate::protection::ProtectionWork;
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Range;
-use std::sync::Arc;
 use telpher_ops::Hint;
 use telpher_ops::crc::{CrcMode, copy_crc32c};
 
-/// Bytes that are not changed any more, and that several owners may read.
-pub type Shared = Arc<Vec<u8>>;
-
-/// A part of shared bytes.
-#[derive(Clone, Debug)]
-pub struct Segment {
-    /// The bytes.
-    pub bytes: Shared,
-    /// The part.
-    pub range: Range<usize>,
-}
-
-impl Segment {
-    /// All of `bytes`.
-    #[must_use]
-    pub fn whole(bytes: Vec<u8>) -> Segment {
-        let range = 0..bytes.len();
-        Segment { bytes: Arc::new(bytes), range }
-    }
-
-    /// The bytes of the part.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.range.clone()]
-    }
-}
+pub use crate::segment::{Segment, Shared};
 
 /// Identifies a job: a connection, one of its commands, and a part of that command's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -69,6 +43,8 @@ pub enum Work {
         /// Free blocks.
         blocks: Vec<Vec<u8>>,
     },
+    /// Inserts, checks or strips the tuples of protected blocks. The result is in the work; the digest is 0.
+    Protect(ProtectionWork),
 }
 
 impl Work {
@@ -78,6 +54,7 @@ impl Work {
         match self {
             Work::Digest(segments) => segments.iter().map(|segment| segment.range.len()).sum(),
             Work::Place { source, .. } => source.len(),
+            Work::Protect(work) => work.source().range.len(),
         }
     }
 
@@ -102,6 +79,10 @@ impl Work {
                 }
                 seed
             }
+            Work::Protect(work) => {
+                work.run();
+                0
+            }
         }
     }
 }
@@ -113,7 +94,7 @@ pub enum DoneBy {
     Cpu,
     /// A device.
     Device,
-    /// The CPU, because a device refused or failed.
+    /// The CPU, because a device refused or failed, or because blocks that were never written need the CPU.
     Fallback,
 }
 
@@ -139,6 +120,15 @@ pub struct FinishedJob {
     pub by: DoneBy,
 }
 
+/// What an engine has submitted to its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Submissions {
+    /// Submissions, each of one or several operations.
+    pub batches: u64,
+    /// The operations in them.
+    pub operations: u64,
+}
+
 /// Computes digests and copies. Every prepared job comes back exactly once, with the right digest: an engine on a
 /// device repeats on the CPU what the device fails to do.
 pub trait DigestEngine: Send {
@@ -154,6 +144,33 @@ pub trait DigestEngine: Send {
 
     /// The number of jobs that were prepared and not yet returned.
     fn pending(&self) -> usize;
+
+    /// What was submitted to a device so far.
+    fn submissions(&self) -> Submissions {
+        Submissions::default()
+    }
+}
+
+impl<E: DigestEngine + ?Sized> DigestEngine for Box<E> {
+    fn prepare(&mut self, job: Job) {
+        (**self).prepare(job);
+    }
+
+    fn submit(&mut self) {
+        (**self).submit();
+    }
+
+    fn completed(&mut self, done: &mut Vec<FinishedJob>) {
+        (**self).completed(done);
+    }
+
+    fn pending(&self) -> usize {
+        (**self).pending()
+    }
+
+    fn submissions(&self) -> Submissions {
+        (**self).submissions()
+    }
 }
 
 impl fmt::Debug for dyn DigestEngine + '_ {

@@ -59,5 +59,13 @@ pub(crate) fn target(limits: Limits, storages: &[Arc<dyn Storage>]) -> Arc<Targe
 /// A namespace with blocks of 4096 bytes.
 pub(crate) fn namespace(nsid: u8, storage: Arc<dyn Storage>) -> NamespaceOptions {
     let (uuid, nguid) = ([nsid; 16], [0xa0 | nsid; 16]);
-    NamespaceOptions { nsid: nsid.into(), block_bytes: 4096, uuid, nguid, is_read_only: false, storage }
+    NamespaceOptions {
+        nsid: nsid.into(),
+        block_bytes: 4096,
+        uuid,
+        nguid,
+        is_read_only: false,
+        protection: None,
+        storage,
+    }
 }
