@@ -271,14 +271,14 @@ fn long_form(test: &str, lines: &mut Vec<String>) {
 }
 
 #[test]
-#[ignore = "ten minutes on emulated processors: `./soak` runs it"]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
 fn linux_6_1_uses_every_combination() {
     let test = "linux_6_1_uses_every_combination";
     run(test, "", |lines| long_form(test, lines));
 }
 
 #[test]
-#[ignore = "ten minutes on emulated processors: `./soak` runs it"]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
 fn linux_6_12_uses_every_combination() {
     let test = "linux_6_12_uses_every_combination";
     run(test, "newest", |lines| long_form(test, lines));
