@@ -7,10 +7,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use telpher_nvmf::command::{Submission, admin, io};
+use telpher_nvmf::command::{FUSED_FIRST, FUSED_SECOND, Submission, admin, io};
 use telpher_nvmf::connection::{Connection, Context};
 use telpher_nvmf::controller::{ENABLE, ENTRY_SIZES, property};
-use telpher_nvmf::decoder::Decoder;
+use telpher_nvmf::decoder::{Decoder, Event};
 use telpher_nvmf::digest::{Digests, digest};
 use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job};
 use telpher_nvmf::initiator::requests::{self, Identity, QueueRequest};
@@ -18,7 +18,7 @@ use telpher_nvmf::initiator::{HostEvent, HostOptions, Initiator, Transfer};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::memory::MemoryStorage;
 use telpher_nvmf::namespace::NamespaceOptions;
-use telpher_nvmf::pdu::Receiver;
+use telpher_nvmf::pdu::{Kind, Receiver};
 use telpher_nvmf::protection::Protection;
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::target::Target;
@@ -90,6 +90,16 @@ struct Queue {
     host: Initiator,
     /// Checks what the target sends.
     decoder: Decoder,
+    /// The R2Ts that were not answered in full.
+    asked: Vec<Request>,
+}
+
+/// The rest of an R2T.
+struct Request {
+    cid: u16,
+    tag: u16,
+    offset: u32,
+    len: u32,
 }
 
 fn local() -> SocketAddr {
@@ -103,6 +113,7 @@ impl Queue {
             connection: Connection::new(target, local(), now),
             host: Initiator::new(HostOptions { digests, ..HostOptions::default() }),
             decoder: Decoder::new(Receiver::Host),
+            asked: Vec::new(),
         };
         queue.exchange(now);
         // Two hosts: the identifier belongs to the name.
@@ -161,7 +172,16 @@ impl Queue {
         let reply = self.connection.outgoing(usize::MAX).collect::<Vec<_>>().concat();
         self.connection.sent(reply.len());
         let mut rest = &reply[..];
-        while self.decoder.next(&mut rest).expect("a valid PDU").is_some() {}
+        while let Some(event) = self.decoder.next(&mut rest).expect("a valid PDU") {
+            if let Event::Header(layout) = event
+                && layout.kind == Kind::R2t
+            {
+                let header = self.decoder.header();
+                let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+                let long = |at: usize| u32::from(word(at)) | u32::from(word(at + 2)) << 16;
+                self.asked.push(Request { cid: word(8), tag: word(10), offset: long(12), len: long(16) });
+            }
+        }
         assert!(self.connection.open_commands() <= 32, "more commands than entries");
     }
 }
@@ -173,6 +193,11 @@ fn namespace(nsid: u32) -> NamespaceOptions {
     NamespaceOptions { nsid, block_bytes: 512, uuid: [1; 16], nguid: [2; 16], is_read_only: false, protection, storage }
 }
 
+/// A namespace that often exists.
+fn nsid(input: &mut Input<'_>) -> u32 {
+    input.one_of(&[1, 1, 1, 1, 1, 2, 2, 0])
+}
+
 /// A command that is often valid.
 fn command(input: &mut Input<'_>, is_admin: bool) -> (Submission, Vec<u8>) {
     let opcodes: &[u8] = if is_admin {
@@ -182,8 +207,8 @@ fn command(input: &mut Input<'_>, is_admin: bool) -> (Submission, Vec<u8>) {
             admin::GET_FEATURES,
             admin::SET_FEATURES,
             admin::EVENT_REQUEST,
-            0x18,
-            8,
+            admin::KEEP_ALIVE,
+            admin::ABORT,
             0x7f,
         ]
     } else {
@@ -192,10 +217,14 @@ fn command(input: &mut Input<'_>, is_admin: bool) -> (Submission, Vec<u8>) {
     let opcode = if input.byte() < 240 { input.one_of(opcodes) } else { input.byte() };
     let cid = u16::from(input.byte() % 24);
     let blocks = u32::from(input.byte() % 64) + 1;
-    let nsid = if is_admin { u32::from(input.byte() % 2) } else { u32::from(input.byte() % 3) };
+    let nsid = if is_admin { u32::from(input.byte() % 2) } else { nsid(input) };
     let mut command = requests::blocks(opcode, cid, nsid, u64::from(input.word() % 600), blocks);
     if is_admin {
         command.set_dword(10, u32::from(input.byte()) | u32::from(input.word()) << 16);
+    }
+    if is_admin && opcode == admin::ABORT {
+        // A command of the I/O queue, which may be under way.
+        command.set_dword(10, 1 | u32::from(input.byte() % 24) << 16);
     }
     command.sgl_length = if is_admin { 4096_u32.into() } else { (blocks * 512).into() };
     let mut data = Vec::new();
@@ -207,9 +236,29 @@ fn command(input: &mut Input<'_>, is_admin: bool) -> (Submission, Vec<u8>) {
     (command, data)
 }
 
+/// Compare and Write as a fused pair. Sometimes a half is missing, or the two halves have different blocks.
+fn fused_pair(input: &mut Input<'_>) -> Vec<(Submission, Vec<u8>)> {
+    let (cid, nsid) = (u16::from(input.byte() % 24), nsid(input));
+    let (first, blocks) = (u64::from(input.word() % 600), u32::from(input.byte() % 8) + 1);
+    let mut halves = Vec::new();
+    for (number, opcode, fused) in [(0, io::COMPARE, FUSED_FIRST), (1, io::WRITE, FUSED_SECOND)] {
+        let choice = input.byte();
+        if choice < 30 {
+            continue;
+        }
+        let first = if choice < 40 { first + 1 } else { first };
+        let mut half = requests::blocks(opcode, cid + number, nsid, first, blocks);
+        half.flags |= fused;
+        (half.sgl_kind, half.sgl_length) = (1, (blocks * 512).into());
+        // Zeros are equal to what the namespace held at first.
+        halves.push((half, vec![input.byte() % 2; blocks as usize * 512]));
+    }
+    halves
+}
+
 /// Damages some bytes of a PDU, and makes its header digest right again most of the time.
 fn damage(input: &mut Input<'_>, bytes: &mut [u8], digests: Digests) {
-    if bytes.is_empty() || input.byte() < 128 {
+    if bytes.is_empty() || input.byte() < 230 {
         return;
     }
     for _ in 0..=input.byte() % 3 {
@@ -253,6 +302,14 @@ pub(crate) fn play(input: &[u8]) {
         }
         let step = input.byte() % 16;
         match step {
+            1 => {
+                for (half, data) in fused_pair(&mut input) {
+                    queue.host.send_capsule(&half, &data);
+                    let mut bytes = queue.host.take_output();
+                    damage(&mut input, &mut bytes, digests);
+                    queue.send(&bytes, 1 + usize::from(input.word()), &mut engine, now);
+                }
+            }
             0..=6 => {
                 let is_admin = step == 0;
                 let (command, data) = command(&mut input, is_admin);
@@ -262,7 +319,22 @@ pub(crate) fn play(input: &[u8]) {
                 damage(&mut input, &mut bytes, digests);
                 to.send(&bytes, 1 + usize::from(input.word()), &mut engine, now);
             }
-            7 | 8 => {
+            7 if !queue.asked.is_empty() => {
+                // The answer to an R2T, in parts.
+                let index = usize::from(input.byte()) % queue.asked.len();
+                let request = &mut queue.asked[index];
+                let Request { cid, tag, offset, len } = *request;
+                let part = len.min(4096);
+                (request.offset, request.len) = (offset + part, len - part);
+                if len == part {
+                    queue.asked.remove(index);
+                }
+                queue.host.send_data(cid, tag, offset as usize, &vec![input.byte(); part as usize], len == part);
+                let mut bytes = queue.host.take_output();
+                damage(&mut input, &mut bytes, digests);
+                queue.send(&bytes, 1 + usize::from(input.word()), &mut engine, now);
+            }
+            8 if input.byte() < 64 => {
                 let (cid, tag) = (u16::from(input.byte() % 24), input.one_of(&[0, 1, 1, 1, 1, 2, 3, 256, 0xffff]));
                 let offset = input.one_of(&[0, 0, 4096, 4096, 8192, 12288, 0x7fff_f000]);
                 let len = input.one_of(&[4096, 4096, 4096, 512, 4, 8192]);
@@ -272,7 +344,7 @@ pub(crate) fn play(input: &[u8]) {
                 damage(&mut input, &mut bytes, digests);
                 queue.send(&bytes, 1 + usize::from(input.word()), &mut engine, now);
             }
-            9 => {
+            9 if input.byte() < 32 => {
                 let bytes: Vec<u8> = (0..input.byte() % 64).map(|_| input.byte()).collect();
                 queue.send(&bytes, 7, &mut engine, now);
             }
@@ -280,19 +352,27 @@ pub(crate) fn play(input: &[u8]) {
             12 => now += u64::from(input.word()),
             13 => {
                 // Each of these may fail, depending on what is there.
-                let _ = match input.byte() % 4 {
+                let _ = match input.byte() % 8 {
                     0 => target.remove_namespace(NQNS[0], 1),
-                    1 => target.add_namespace(NQNS[0], namespace(u32::from(input.byte() % 3))),
-                    2 => target.resize_namespace(NQNS[0], 1, NAMESPACE / 2),
+                    1..6 => target.add_namespace(NQNS[0], namespace(nsid(&mut input))),
+                    6 => target.resize_namespace(NQNS[0], 1, NAMESPACE / 2),
                     _ => target.resize_namespace(NQNS[0], 1, NAMESPACE),
                 };
             }
             14 => {
-                let value = input.one_of(&[ENTRY_SIZES, ENTRY_SIZES | ENABLE, 0, ENTRY_SIZES | ENABLE | 1 << 14]);
+                // Mostly enabled: a disabled controller refuses all commands.
+                let enabled = ENTRY_SIZES | ENABLE;
+                let value = match input.byte() {
+                    0..8 => 0,
+                    8..16 => ENTRY_SIZES,
+                    16..24 => enabled | 1 << 14,
+                    _ => enabled,
+                };
                 admin.host.send_capsule(&requests::property_set(100, property::CC, value), &[]);
                 let bytes = admin.host.take_output();
                 admin.send(&bytes, bytes.len(), &mut engine, now);
             }
+            _ if input.byte() >= 64 => {}
             _ => (queue, _) = Queue::connect(&target, NQNS[0], digests, 1, id, now),
         }
         let mut done = Vec::new();
@@ -309,10 +389,12 @@ pub(crate) fn play(input: &[u8]) {
             queue.connection.poll(now);
             queue.check();
         }
-        if admin.connection.ending().is_some() {
+        // Connect fails if the controller is disabled, or if the queue of before has not ended.
+        let is_connected = queue.connection.queue().is_some();
+        if admin.connection.ending().is_some() || !is_connected {
             (admin, id) = Queue::connect(&target, NQNS[0], digests, 0, 0xffff, now);
         }
-        if queue.connection.ending().is_some() {
+        if queue.connection.ending().is_some() || !is_connected {
             (queue, _) = Queue::connect(&target, NQNS[0], digests, 1, id, now);
         }
         assert!(target.controllers().len() <= 3);

@@ -62,24 +62,35 @@ impl Host {
     /// Connects an admin queue and enables its controller; returns the controller's identifier too.
     pub(crate) fn admin(address: SocketAddr, nqn: &str, digests: Digests) -> (Host, u16) {
         let mut host = Host::new(address, digests);
-        let controller = host.connect(nqn, 0, 0xffff);
+        let queue = QueueRequest { qid: 0, entries: 32, flow_control: true, keep_alive_ms: 120_000 };
+        let controller = host.connect(nqn, queue, 0xffff);
         let cid = host.cid();
         host.ok(requests::enable(cid), Transfer::None);
         (host, controller)
     }
 
-    /// Connects an I/O queue.
+    /// Connects an I/O queue with 32 entries.
     pub(crate) fn queue(address: SocketAddr, nqn: &str, digests: Digests, controller: u16, qid: u16) -> Host {
+        let request = QueueRequest { qid, entries: 32, flow_control: true, keep_alive_ms: 0 };
+        Host::queue_as(address, nqn, digests, controller, request)
+    }
+
+    /// Connects an I/O queue as requested.
+    pub(crate) fn queue_as(
+        address: SocketAddr,
+        nqn: &str,
+        digests: Digests,
+        controller: u16,
+        request: QueueRequest,
+    ) -> Host {
         let mut host = Host::new(address, digests);
-        host.connect(nqn, qid, controller);
+        host.connect(nqn, request, controller);
         host
     }
 
-    fn connect(&mut self, nqn: &str, qid: u16, controller: u16) -> u16 {
+    fn connect(&mut self, nqn: &str, queue: QueueRequest, controller: u16) -> u16 {
         let host_nqn = "nqn.2014-08.org.nvmexpress:uuid:77777777-2222-3333-4444-555555555555".into();
         let identity = Identity { host_id: [7; 16], host_nqn, subsystem_nqn: nqn.into() };
-        let keep_alive_ms = if qid == 0 { 120_000 } else { 0 };
-        let queue = QueueRequest { qid, entries: 32, flow_control: true, keep_alive_ms };
         let command = requests::connect(self.cid(), queue);
         let (result, _) = self.ok(command, Transfer::InCapsule(identity.connect_data(controller)));
         u16::try_from(result & 0xffff).expect("16 bits")

@@ -2,6 +2,7 @@
 //!
 //! It relies on PLEN only, so it passes everything on that a correct peer sends, with any digests.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use telpher_nvmf::status::Status;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
-/// PDUs that the log keeps.
+/// PDUs that the log keeps, the last ones.
 const LOG_ENTRIES: usize = 100_000;
 
 /// A bit of a PDU.
@@ -110,7 +111,7 @@ struct State {
     /// PDUs that had the current fault.
     faults: u32,
     connections: u32,
-    log: Vec<Entry>,
+    log: VecDeque<Entry>,
 }
 
 /// A proxy in front of a target. Its threads end with their connections; the one that accepts ends with the process.
@@ -157,9 +158,9 @@ impl Proxy {
         lock(&self.state).faults
     }
 
-    /// The PDUs until now.
+    /// The last PDUs.
     pub(crate) fn log(&self) -> Vec<Entry> {
-        lock(&self.state).log.clone()
+        lock(&self.state).log.iter().copied().collect()
     }
 }
 
@@ -240,11 +241,12 @@ impl Way {
         // Whether PDUs can be swapped is known later.
         let has_fault = action.is_some_and(|action| !matches!(action, Action::Swap));
         state.faults += u32::from(has_fault);
-        if state.log.len() < LOG_ENTRIES {
-            let (connection, sender) = (self.connection, self.sender);
-            let (flags, cid, status, len) = (pdu[1], command(pdu), status(pdu), pdu.len());
-            state.log.push(Entry { connection, sender, kind, flags, cid, status, len, has_fault });
+        if state.log.len() == LOG_ENTRIES {
+            state.log.pop_front();
         }
+        let (connection, sender) = (self.connection, self.sender);
+        let (flags, cid, status, len) = (pdu[1], command(pdu), status(pdu), pdu.len());
+        state.log.push_back(Entry { connection, sender, kind, flags, cid, status, len, has_fault });
         action
     }
 

@@ -211,7 +211,49 @@ damage() {
     check "damage: disconnect" disconnect
 }
 
-# Linux as the target: two null_blk disks that keep their data.
+# disturb PORT OPTIONS: the proxy delays, swaps and cuts.
+disturb() {
+    check "disturb: connect" connect $NQN $1 $2
+    for fault in delay swap-data swap-responses cut-data cut-response; do
+        ask disturb $fault
+        check "disturb: $fault" data
+        ask undisturb
+    done
+    check "disturb: disconnect" disconnect
+}
+
+# reset PORT OPTIONS: a controller is reset while a write is under way.
+reset() {
+    check "reset: connect" connect $NQN $1 $2
+    controller=$(ls -d $nvme/nvme*)
+    write_large 2>/dev/null &
+    writer=$!
+    echo 1 > $controller/reset_controller
+    check "reset: written" wait $writer
+    check "reset: live" wait_for is_state $controller live
+    check "reset: read" read_large
+    check "reset: disconnect" disconnect
+}
+
+# lose PORT OPTIONS: the target does not come back in time, and the host gives up.
+lose() {
+    check "lose: connect" connect $NQN $1 $2,ctrl_loss_tmo=3
+    ask stop
+    check "lose: removed" wait_for no_disk
+    ask start
+}
+
+# idle PORT OPTIONS: a controller stays connected by keep alive alone. The target's time-out is 10 seconds.
+idle() {
+    check "idle: connect" connect $NQN $1 $2,keep_alive_tmo=5
+    before=$(complaints reconnect)
+    sleep 25
+    check "idle: not reconnected" [ "$(complaints reconnect)" = "$before" ]
+    check "idle: data" data
+    check "idle: disconnect" disconnect
+}
+
+# Linux as the target, with a null_blk disk that keeps its data.
 serves() {
     insmod /null_blk.ko memory_backed=1 gb=1 bs=4096 nr_devices=1 &&
         mount -t configfs none /sys/kernel/config || return 1
@@ -240,6 +282,18 @@ verified() {
     reads=$(cut -d ';' -f 8 /tmp/said | head -n 1)
     writes=$(cut -d ';' -f 49 /tmp/said | head -n 1)
     say "measured $name: $reads reads and $writes writes a second"
+}
+# Without digests, fio gets damaged data, and must notice: this shows that its verification works.
+notices_damage() {
+    ask damage data-to-host
+    ! fio --ioengine=libaio --direct=1 --thread --name=1 --filename=$disk --bs=16k --size=1m --rw=write --verify=crc32c
+}
+# notice PORT: fio's verification of data that the proxy damages.
+notice() {
+    check "fio: connect without digests" connect $NQN $1
+    check "fio: notices damage" notices_damage
+    ask undamage
+    check "fio: disconnect" disconnect
 }
 # load PORT SECONDS: fio over namespace 1, and then over 16 namespaces, with both digests.
 load() {

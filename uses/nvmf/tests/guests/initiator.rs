@@ -1,12 +1,14 @@
 //! The crate's initiator with Linux as its target.
 
 use crate::host::{Ended, Host};
+use crate::proxy::{Action, Fault, Place, Proxy};
 use crate::serving::NQN;
 use std::net::SocketAddr;
 use telpher_nvmf::command::{Submission, admin, io};
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::initiator::Transfer;
-use telpher_nvmf::initiator::requests;
+use telpher_nvmf::initiator::requests::{self, QueueRequest};
+use telpher_nvmf::pdu::Kind;
 
 /// Bytes of a block of the guest's disk, and its blocks.
 const BLOCK: u32 = 4096;
@@ -27,25 +29,47 @@ pub(crate) fn uses_linux(address: SocketAddr) {
     for digests in Digests::ALL {
         let (mut admin, controller) = Host::admin(address, NQN, digests);
         identifies(&mut admin, controller);
-        let mut queue = Host::queue(address, NQN, digests, controller, 1);
-        // In the capsule; by one R2T; with lengths that are not powers of two.
-        let places = [(0, 1), (1, 4), (100, 32), (1000, 100), (5000, 256)];
-        for (first, blocks) in places {
-            let command = requests::blocks(io::WRITE, queue.cid(), 1, first, blocks);
-            let data = pattern(first, blocks, digests.bits());
-            queue.ok(command, if blocks <= 4 { Transfer::InCapsule(data) } else { Transfer::OnRequest(data) });
+        // Without flow control, Linux sends the flag SUCCESS in place of a response.
+        for has_flow_control in [true, false] {
+            let qid = if has_flow_control { 1 } else { 2 };
+            let request = QueueRequest { qid, entries: 32, flow_control: has_flow_control, keep_alive_ms: 0 };
+            let mut queue = Host::queue_as(address, NQN, digests, controller, request);
+            moves_data(&mut queue, digests.bits() * 2 + u8::from(has_flow_control));
         }
-        queue.ok(Submission::new(io::FLUSH, 900, 1), Transfer::None);
-        for (first, blocks) in places {
-            let command = requests::blocks(io::READ, queue.cid(), 1, first, blocks);
-            let data = queue.ok(command, Transfer::ToHost(blocks * BLOCK)).1;
-            assert!(data == pattern(first, blocks, digests.bits()), "{digests:?}: blocks from {first} differ");
-        }
+        notices_damage(address, digests, controller);
         admin.ok(Submission::new(admin::KEEP_ALIVE, 901, 0), Transfer::None);
         if digests.data {
-            refuses_damage(&mut queue);
+            refuses_damage(Host::queue(address, NQN, digests, controller, 1));
         }
     }
+}
+
+/// Writes, and reads the same data back.
+fn moves_data(queue: &mut Host, pass: u8) {
+    // In the capsule; by one R2T; with lengths that are not powers of two.
+    let places = [(0, 1), (1, 4), (100, 32), (1000, 100), (5000, 256)];
+    for (first, blocks) in places {
+        let command = requests::blocks(io::WRITE, queue.cid(), 1, first, blocks);
+        let data = pattern(first, blocks, pass);
+        queue.ok(command, if blocks <= 4 { Transfer::InCapsule(data) } else { Transfer::OnRequest(data) });
+    }
+    queue.ok(Submission::new(io::FLUSH, 900, 1), Transfer::None);
+    for (first, blocks) in places {
+        let command = requests::blocks(io::READ, queue.cid(), 1, first, blocks);
+        let data = queue.ok(command, Transfer::ToHost(blocks * BLOCK)).1;
+        assert!(data == pattern(first, blocks, pass), "pass {pass}: blocks from {first} differ");
+    }
+}
+
+/// The initiator notices damaged data of Linux, if there are data digests.
+fn notices_damage(address: SocketAddr, digests: Digests, controller: u16) {
+    let proxy = Proxy::start(address);
+    let mut queue = Host::queue(proxy.address, NQN, digests, controller, 3);
+    let read = requests::blocks(io::READ, queue.cid(), 1, 0, 32);
+    let right = queue.ok(read, Transfer::ToHost(32 * BLOCK)).1;
+    proxy.inject(Some(Fault { most: 1, ..Fault::each(Kind::C2hData, Action::Flip(Place::Data(7000))) }));
+    let damaged = queue.execute(read, Transfer::ToHost(32 * BLOCK)).expect("the connection is kept");
+    assert_eq!((damaged.is_intact, damaged.data == right, proxy.faults()), (!digests.data, false, 1), "{digests:?}");
 }
 
 fn identifies(admin: &mut Host, controller: u16) {
@@ -61,7 +85,7 @@ fn identifies(admin: &mut Host, controller: u16) {
 }
 
 /// Linux ends the connection when the digest of data is wrong.
-fn refuses_damage(queue: &mut Host) {
+fn refuses_damage(mut queue: Host) {
     let command = requests::blocks(io::WRITE, queue.cid(), 1, 0, 1);
     queue.machine.send(command, Transfer::InCapsule(vec![0xdd; BLOCK as usize]));
     let mut bytes = queue.machine.take_output();

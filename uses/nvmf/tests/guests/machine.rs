@@ -40,7 +40,7 @@ const COMMANDS: [&str; 22] = [
     "sleep", "stty", "sync", "tail", "touch", "umount", "true",
 ];
 
-/// The guest's commands that are programs of this system, with their packages. The last ones are optional.
+/// The guest's commands that are programs of this system, with their packages. The last two are optional.
 const PROGRAMS: [(&str, &str); 5] = [
     ("mke2fs", "e2fsprogs"),
     ("e2fsck", "e2fsprogs"),

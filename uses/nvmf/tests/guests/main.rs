@@ -25,8 +25,10 @@ use machine::{Folder, Machine};
 use proxy::{Action, Fault, Place, Proxy};
 use serving::{NQN, Serving};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::pdu::Kind;
 use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::Storage;
@@ -60,7 +62,7 @@ struct Servers {
     /// Writes that the target refused because of their data's digest.
     refused: u32,
     /// The addresses of the first path and of the restarted server.
-    fixed: [std::net::SocketAddr; 2],
+    fixed: [SocketAddr; 2],
 }
 
 impl Servers {
@@ -77,7 +79,7 @@ impl Servers {
         for nsid in 1..=NAMESPACES {
             // Their identifiers differ from those of the other subsystem.
             let options = serving::namespace(nsid + 0x20, memory(SMALL));
-            let options = telpher_nvmf::namespace::NamespaceOptions { nsid: nsid.into(), ..options };
+            let options = NamespaceOptions { nsid: nsid.into(), ..options };
             many.target.add_namespace(MANY, options).expect("valid options");
         }
         let proxy = Proxy::start(first.address);
@@ -117,6 +119,7 @@ impl Servers {
         let target = Arc::clone(&self.paths[1].as_ref().expect("only the first path is stopped").target);
         let data =
             |kind, least_data| Fault { least_data, one_of: 3, ..Fault::each(kind, Action::Flip(Place::Data(1000))) };
+        let cut = |kind| Fault { skip: 3, most: 1, ..Fault::each(kind, Action::Cut) };
         match request {
             "grow" => target.resize_namespace(NQN, 1, SIZES[1]).expect("it exists"),
             "add" => target.add_namespace(NQN, serving::namespace(2, memory(SMALL))).expect("it is new"),
@@ -139,6 +142,15 @@ impl Servers {
                 let fault = Fault::each(Kind::H2cData, Action::Flip(Place::Header(23)));
                 self.proxy.inject(Some(Fault { most: 1, ..fault }));
             }
+            "disturb delay" => {
+                let delay = Fault::each(Kind::R2t, Action::Delay(Duration::from_millis(20)));
+                self.proxy.inject(Some(Fault { most: 10, ..delay }));
+            }
+            "disturb swap-data" => self.proxy.inject(Some(Fault::each(Kind::H2cData, Action::Swap))),
+            "disturb swap-responses" => self.proxy.inject(Some(Fault::each(Kind::CapsuleResp, Action::Swap))),
+            "disturb cut-data" => self.proxy.inject(Some(cut(Kind::H2cData))),
+            "disturb cut-response" => self.proxy.inject(Some(cut(Kind::CapsuleResp))),
+            "undisturb" => self.proxy.inject(None),
             "undamage" => self.undamage(0),
             "undamage refused" => self.undamage(self.proxy.faults()),
             "initiate" => initiator::uses_linux(([127, 0, 0, 1], machine.forwarded).into()),
@@ -216,6 +228,8 @@ fn short_form(test: &str, lines: &mut Vec<String>) {
     lines.push(format!("change $PROXY {}", options(3, true)));
     lines.push("check 'no complaints' no_complaints".to_owned());
     lines.push("damage $PROXY".to_owned());
+    lines.push(format!("disturb $PROXY {}", options(3, true)));
+    lines.push(format!("reset $PORT {}", options(3, true)));
     lines.push(format!("restart $RESTARTED {}", options(3, true)));
     lines.push(format!("paths $PORT $SECOND {}", options(3, true)));
     lines.push("serve".to_owned());
@@ -232,7 +246,7 @@ fn linux_6_12_is_a_host_and_a_target() {
     let test = "linux_6_12_is_a_host_and_a_target";
     run(test, "newest", |lines| {
         short_form(test, lines);
-        with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 1");
+        with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 1\nnotice $PROXY");
     });
 }
 
@@ -244,23 +258,27 @@ fn long_form(test: &str, lines: &mut Vec<String>) {
             for port in ["$PORT", "$SHORT"] {
                 lines.push(format!("use_disk 'digests {digests} {has_flow_control} {port}' {port} {options}"));
             }
+            lines.push(format!("reset $PORT {options}"));
+            lines.push(format!("disturb $PROXY {options}"));
             lines.push(format!("restart $RESTARTED {options}"));
             lines.push(format!("paths $PORT $SECOND {options}"));
         }
     }
+    lines.push(format!("idle $PORT {}", options(3, true)));
     lines.push("check 'no data lost' no_io_errors".to_owned());
+    lines.push("lose $RESTARTED".to_owned());
     with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 30");
 }
 
 #[test]
-#[ignore = "ten minutes on emulated processors: `./soak` runs it"]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
 fn linux_6_1_uses_every_combination() {
     let test = "linux_6_1_uses_every_combination";
     run(test, "", |lines| long_form(test, lines));
 }
 
 #[test]
-#[ignore = "ten minutes on emulated processors: `./soak` runs it"]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
 fn linux_6_12_uses_every_combination() {
     let test = "linux_6_12_uses_every_combination";
     run(test, "newest", |lines| long_form(test, lines));
