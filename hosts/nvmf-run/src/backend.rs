@@ -2,11 +2,15 @@
 
 use crate::config::NamespaceConfig;
 use crate::identity;
-use crate::values::Backend;
+use crate::values::{Backend, Pages, Protected};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use telpher_mem::BlockPages;
 use telpher_nvmf::file::{FileError, FilePool};
-use telpher_nvmf::namespace::NamespaceOptions;
+use telpher_nvmf::memory::{MemoryError, MemoryOptions};
+use telpher_nvmf::namespace::{NamespaceError, NamespaceOptions};
+use telpher_nvmf::protection::{Protection, stored_capacity};
+use telpher_nvmf::target::Target;
 use telpher_nvmf::{FileStorage, MemoryStorage, NullStorage, Storage};
 
 /// Why a backend cannot be used.
@@ -18,7 +22,46 @@ pub enum BackendError {
     File(#[from] FileError),
     /// There is too little memory.
     #[error(transparent)]
-    Memory(#[from] telpher_os::MemoryError),
+    TooLittle(#[from] telpher_os::MemoryError),
+    /// The memory cannot be used.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// A backend in use.
+#[derive(Debug)]
+struct Given {
+    backend: Backend,
+    access: Access,
+}
+
+/// What is to be said of how a backend is used.
+#[derive(Debug)]
+enum Access {
+    /// The file's access, which may change while it is used.
+    File(Weak<FileStorage>),
+    /// A remark that stays true.
+    Remark(String),
+    /// Nothing.
+    Plain,
+}
+
+/// A backend that was opened for a namespace.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// The namespace's options.
+    pub(crate) options: NamespaceOptions,
+    given: Given,
+}
+
+impl Opened {
+    /// What the user should know of the backend.
+    pub(crate) fn remark(&self) -> Option<&str> {
+        match &self.given.access {
+            Access::Remark(remark) => Some(remark),
+            Access::File(_) | Access::Plain => None,
+        }
+    }
 }
 
 /// Opens backends. All files share a pool of threads.
@@ -26,7 +69,7 @@ pub enum BackendError {
 pub(crate) struct Backends {
     pool: Arc<FilePool>,
     /// How the backends of the namespaces were given, by NQN and NSID.
-    given: Mutex<BTreeMap<(String, u32), Backend>>,
+    given: Mutex<BTreeMap<(String, u32), Given>>,
 }
 
 impl Backends {
@@ -43,51 +86,95 @@ impl Backends {
     /// Checks a new size of a namespace.
     pub(crate) fn check_size(&self, nqn: &str, nsid: u32, bytes: u64) -> Result<(), BackendError> {
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        match given.get(&(nqn.into(), nsid)) {
+        match given.get(&(nqn.into(), nsid)).map(|given| &given.backend) {
             Some(Backend::Memory { .. }) => Backends::check_memory(bytes),
             _ => Ok(()),
         }
     }
 
-    /// Opens the backend of a namespace, and returns the namespace's options.
-    pub(crate) fn open(
-        &self,
-        nqn: &str,
-        nsid: u32,
-        config: &NamespaceConfig,
-    ) -> Result<NamespaceOptions, BackendError> {
+    /// Opens the backend of a namespace. Sizes are those that hosts see; protection information needs more.
+    pub(crate) fn open(&self, nqn: &str, nsid: u32, config: &NamespaceConfig) -> Result<Opened, BackendError> {
         let backend = config.backend.clone().unwrap_or(Backend::Null { bytes: 0 });
-        let storage: Arc<dyn Storage> = match &backend {
-            Backend::Memory { bytes } => {
-                Backends::check_memory(*bytes)?;
-                Arc::new(MemoryStorage::new(*bytes))
-            }
-            Backend::Null { bytes } => Arc::new(NullStorage::new(*bytes)),
-            Backend::File { path, create_bytes } => Arc::new(match create_bytes {
-                Some(bytes) if !path.exists() => FileStorage::create(path, *bytes, &self.pool)?,
-                _ => FileStorage::open(path, &self.pool)?,
-            }),
+        let protection = match config.protection {
+            Protected::No => None,
+            Protected::InsertStrip => Some(Protection { application_tag: config.application_tag }),
         };
-        Ok(NamespaceOptions {
+        let stored = |bytes: u64| match protection {
+            Some(_) => stored_capacity(bytes, config.block_bytes),
+            None => bytes,
+        };
+        let mut access = Access::Plain;
+        let storage: Arc<dyn Storage> = match &backend {
+            Backend::Memory { bytes, pages } => {
+                Backends::check_memory(stored(*bytes))?;
+                let storage = MemoryStorage::anonymous(memory_options(stored(*bytes), *pages))?;
+                if let Some(remark) = storage.remark() {
+                    access = Access::Remark(remark);
+                }
+                Arc::new(storage)
+            }
+            Backend::MemoryFile { path, create_bytes } => Arc::new(match create_bytes {
+                Some(bytes) if !path.exists() => {
+                    Backends::check_memory(stored(*bytes))?;
+                    MemoryStorage::create(path, MemoryOptions::fixed(stored(*bytes)))?
+                }
+                _ => MemoryStorage::open(path)?,
+            }),
+            Backend::Null { bytes } => Arc::new(NullStorage::new(stored(*bytes))),
+            Backend::File { path, create_bytes } => {
+                let storage = Arc::new(match create_bytes {
+                    Some(bytes) if !path.exists() => FileStorage::create(path, stored(*bytes), &self.pool)?,
+                    _ => FileStorage::open(path, &self.pool)?,
+                });
+                access = Access::File(Arc::downgrade(&storage));
+                storage
+            }
+        };
+        let options = NamespaceOptions {
             nsid,
             block_bytes: config.block_bytes,
             uuid: config.uuid.map_or_else(|| identity::uuid(nqn, nsid), |uuid| uuid.0),
             nguid: config.nguid.map_or_else(|| identity::nguid(nqn, nsid), |nguid| nguid.0),
             is_read_only: config.read_only,
-            protection: None,
+            protection,
             storage,
-        })
+        };
+        Ok(Opened { options, given: Given { backend, access } })
     }
 
-    /// Remembers how the backend of a namespace was given.
-    pub(crate) fn added(&self, nqn: &str, nsid: u32, backend: &Backend) {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.insert((nqn.into(), nsid), backend.clone());
+    /// Adds the namespace of an opened backend to the target.
+    pub(crate) fn add(&self, target: &Target, nqn: &str, opened: Opened) -> Result<(), NamespaceError> {
+        let Opened { options, given } = opened;
+        let nsid = options.nsid;
+        target.add_namespace(nqn, options)?;
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).insert((nqn.into(), nsid), given);
+        Ok(())
     }
 
-    /// How the backend of a namespace was given.
-    pub(crate) fn given(&self, nqn: &str, nsid: u32) -> String {
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.get(&(nqn.into(), nsid)).map_or_else(String::new, Backend::to_string)
+    /// How the backend of a namespace was given, and how it is used if there is something to say.
+    pub(crate) fn given(&self, nqn: &str, nsid: u32) -> (String, Option<String>) {
+        let all = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(given) = all.get(&(nqn.into(), nsid)) else { return (String::new(), None) };
+        let access = match &given.access {
+            Access::File(storage) => storage.upgrade().map(|storage| storage.access().to_string()),
+            Access::Remark(remark) => Some(remark.clone()),
+            Access::Plain => None,
+        };
+        (given.backend.to_string(), access)
+    }
+
+    /// How files are read and written.
+    pub(crate) fn files(&self) -> String {
+        self.pool.engine().to_string()
+    }
+}
+
+/// The options of a namespace in memory.
+fn memory_options(bytes: u64, pages: Pages) -> MemoryOptions {
+    match pages {
+        Pages::Small => MemoryOptions::new(bytes),
+        Pages::Transparent => MemoryOptions { pages: BlockPages::Transparent, ..MemoryOptions::new(bytes) },
+        // All pages are allocated at once, so there are none to grow into.
+        Pages::Reserved => MemoryOptions { pages: BlockPages::Reserved, ..MemoryOptions::fixed(bytes) },
     }
 }

@@ -99,12 +99,13 @@ impl Shared {
             // Before the backend is opened, which may create a file.
             return Err(format!("namespace {nsid} exists"));
         }
-        let options = self.backends.open(nqn, nsid, namespace).map_err(|error| chain(&error))?;
-        self.target.add_namespace(nqn, options).map_err(|error| error.to_string())?;
-        if let Some(backend) = &namespace.backend {
-            self.backends.added(nqn, nsid, backend);
+        let opened = self.backends.open(nqn, nsid, namespace).map_err(|error| chain(&error))?;
+        let mut result = json!({ "nsid": nsid });
+        if let Some(remark) = opened.remark() {
+            result["remark"] = remark.into();
         }
-        Ok(json!({ "nsid": nsid }))
+        self.backends.add(&self.target, nqn, opened).map_err(|error| error.to_string())?;
+        Ok(result)
     }
 
     fn change_host(&self, request: &Request, adds: bool) -> Result<Value, String> {
@@ -146,14 +147,17 @@ impl Shared {
             let namespaces = subsystem.namespaces_above(0).into_iter().filter_map(|nsid| {
                 let namespace = subsystem.namespace(nsid)?;
                 let options = namespace.options();
+                let (backend, access) = self.backends.given(nqn, nsid);
                 Some(json!({
                     "nsid": nsid,
-                    "backend": self.backends.given(nqn, nsid),
-                    "bytes": options.storage.capacity(),
+                    "backend": backend,
+                    "access": access,
+                    "bytes": namespace.blocks() * namespace.block_bytes(),
                     "block_bytes": options.block_bytes,
                     "uuid": Identifier(options.uuid).to_string(),
                     "nguid": Identifier(options.nguid).to_string().replace('-', ""),
                     "read_only": options.is_read_only,
+                    "protected": options.protection.is_some(),
                 }))
             });
             json!({
@@ -165,7 +169,13 @@ impl Shared {
             })
         });
         let all: Vec<Value> = all.collect();
-        json!({ "listeners": listeners, "digests": self.rule, "loops": self.loops.len(), "subsystems": all })
+        json!({
+            "listeners": listeners,
+            "digests": self.rule,
+            "files": self.backends.files(),
+            "loops": self.loops.len(),
+            "subsystems": all,
+        })
     }
 }
 

@@ -1,13 +1,14 @@
 //! The configuration of a server: a JSON file, or what a command line says.
 
 use crate::keys::{Check, part};
-use crate::values::{Backend, Device, Identifier, Size};
+use crate::values::{Backend, Device, Engine, Identifier, Protected, Size};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use telpher_device::DeviceName;
 use telpher_nvmf::device_engine::DEFAULT_SHORTEST;
 use telpher_nvmf::limits::{Limits, MOST_NAMESPACES};
+use telpher_nvmf::protection::DEFAULT_APPLICATION_TAG;
 use telpher_nvmf::subsystem::{Subsystem, SubsystemOptions, is_nqn};
 
 /// The port of NVMe/TCP. Source: IANA.
@@ -38,7 +39,11 @@ part! {
         pub digests: DigestsConfig = DigestsConfig::default(),
         /// The threads that serve connections.
         pub loops: u16 = 1,
-        /// Threads that read and write files.
+        /// How files are read and written: `auto`, `io_uring` or `threads`.
+        pub file_engine: Engine = Engine::Auto,
+        /// Files are read and written without the page cache (O_DIRECT), where the file system permits it.
+        pub file_direct: bool = true,
+        /// Threads that read and write files where io_uring is not used.
         pub file_threads: u16 = 8,
         /// The control socket; by default one in the user's directory for run files.
         pub control_socket: Option<PathBuf> = None,
@@ -86,6 +91,10 @@ part! {
         pub nguid: Option<Identifier> = None,
         /// Writes are refused.
         pub read_only: bool = false,
+        /// `insert-strip`: stored blocks have 8 more bytes, a guard and tags, which reads check. Or `none`.
+        pub protection: Protected = Protected::No,
+        /// The application tag of protected blocks; 1 to 65534.
+        pub application_tag: u16 = DEFAULT_APPLICATION_TAG,
     }
 }
 
@@ -188,10 +197,13 @@ impl Check for NamespaceConfig {
         if self.block_bytes != 512 && self.block_bytes != 4096 {
             return Err(format!("block_bytes is {}; it must be 512 or 4096", self.block_bytes));
         }
+        if self.application_tag == 0 || self.application_tag == u16::MAX {
+            return Err(format!("application_tag is {}; it must be 1 to 65534", self.application_tag));
+        }
         let bytes = match &self.backend {
             None => return Err("a namespace needs the key 'backend', such as \"memory:1g\"".into()),
-            Some(Backend::Memory { bytes } | Backend::Null { bytes }) => Some(*bytes),
-            Some(Backend::File { create_bytes, .. }) => *create_bytes,
+            Some(Backend::Memory { bytes, .. } | Backend::Null { bytes }) => Some(*bytes),
+            Some(Backend::File { create_bytes, .. } | Backend::MemoryFile { create_bytes, .. }) => *create_bytes,
         };
         match bytes {
             Some(bytes) if bytes < self.block_bytes.into() => {

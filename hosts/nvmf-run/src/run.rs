@@ -8,14 +8,14 @@ use crate::engines;
 use crate::error::NvmfRunError;
 use crate::log::{Level, Log};
 use crate::statistics::Statistics;
-use crate::values::Backend;
+use crate::values::Engine;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telpher_nvmf::DigestEngine;
-use telpher_nvmf::file::FilePool;
+use telpher_nvmf::file::{FileEngine, FileOptions, FilePool};
 use telpher_nvmf::flush::{NotFlushed, flush_all};
 use telpher_nvmf::server::{Observer, Server};
 use telpher_nvmf::target::Target;
@@ -59,17 +59,28 @@ impl NvmfRun {
         // An address that is in use should not cost the time to open everything else.
         let listeners: Vec<TcpListener> = config.addresses().into_iter().map(listen).collect::<Result<_, _>>()?;
         let target = Target::new(config.limits.limits())?;
-        let pool = FilePool::start(config.file_threads.into(), target.loops()).map_err(NvmfRunError::Start)?;
+        let files = FileOptions {
+            engine: match config.file_engine {
+                Engine::Auto => FileEngine::Auto,
+                Engine::Uring => FileEngine::Uring,
+                Engine::Threads => FileEngine::Threads,
+            },
+            threads: config.file_threads.into(),
+            direct: config.file_direct,
+        };
+        let pool = FilePool::with_options(files, target.loops()).map_err(NvmfRunError::Start)?;
         let backends = Backends::new(pool);
         for subsystem in &config.subsystems {
             target.add_subsystem(subsystem.options())?;
             let nqn = &subsystem.nqn;
             for (nsid, namespace) in subsystem.numbered() {
                 let opened = backends.open(nqn, nsid, namespace);
-                let options = opened.map_err(|source| NvmfRunError::Backend { nqn: nqn.clone(), nsid, source })?;
-                let added = target.add_namespace(nqn, options);
+                let opened = opened.map_err(|source| NvmfRunError::Backend { nqn: nqn.clone(), nsid, source })?;
+                if let Some(remark) = opened.remark() {
+                    print(Level::Warning, format!("namespace {nsid} of {nqn}: {remark}"));
+                }
+                let added = backends.add(&target, nqn, opened);
                 added.map_err(|source| NvmfRunError::Namespace { nqn: nqn.clone(), nsid, source })?;
-                backends.added(nqn, nsid, namespace.backend.as_ref().unwrap_or(&Backend::Null { bytes: 0 }));
             }
         }
         let loops = usize::from(config.loops);

@@ -97,10 +97,20 @@ macro_rules! from_text {
 /// Where the blocks of a namespace are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Backend {
-    /// `memory:SIZE`: in the memory of this process; gone when it ends.
+    /// `memory:SIZE` or `memory:SIZE,pages=PAGES`: in the memory of this process; gone when it ends.
     Memory {
         /// Its bytes.
         bytes: u64,
+        /// Its pages.
+        pages: Pages,
+    },
+    /// `memory-file:PATH` or `memory-file:PATH,size=SIZE`: in a file on tmpfs or hugetlbfs, or in the memory file that
+    /// another process keeps open (`/proc/PID/fd/N`). It survives the end of this process, not of the machine.
+    MemoryFile {
+        /// The file.
+        path: PathBuf,
+        /// The bytes with which the file is created if it does not exist; without, it must exist.
+        create_bytes: Option<u64>,
     },
     /// `file:PATH` or `file:PATH,size=SIZE`: in a file or on a block device.
     File {
@@ -123,13 +133,17 @@ impl FromStr for Backend {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let error = || {
             ValueError(format!(
-                "'{text}' is not a backend; use memory:SIZE, file:PATH, file:PATH,size=SIZE or null:SIZE"
+                "'{text}' is not a backend; use memory:SIZE, memory:SIZE,pages=PAGES, memory-file:PATH,size=SIZE, \
+                 file:PATH, file:PATH,size=SIZE or null:SIZE"
             ))
         };
         match kind {
-            "memory" => Ok(Backend::Memory { bytes: rest.parse::<Size>()?.0 }),
+            "memory" => {
+                let (size, pages) = rest.split_once(",pages=").unwrap_or((rest, Pages::NAMES[0].0));
+                Ok(Backend::Memory { bytes: size.parse::<Size>()?.0, pages: pages.parse()? })
+            }
             "null" => Ok(Backend::Null { bytes: rest.parse::<Size>()?.0 }),
-            "file" => {
+            "file" | "memory-file" => {
                 let (path, create_bytes) = match rest.rsplit_once(",size=") {
                     Some((path, size)) => (path, Some(size.parse::<Size>()?.0)),
                     None => (rest, None),
@@ -137,7 +151,11 @@ impl FromStr for Backend {
                 if path.is_empty() {
                     return Err(error());
                 }
-                Ok(Backend::File { path: path.into(), create_bytes })
+                let path = path.into();
+                match kind {
+                    "file" => Ok(Backend::File { path, create_bytes }),
+                    _ => Ok(Backend::MemoryFile { path, create_bytes }),
+                }
             }
             _ => Err(error()),
         }
@@ -154,6 +172,9 @@ impl Backend {
             Backend::File { path, create_bytes } => {
                 Ok(Backend::File { path: std::path::absolute(path)?, create_bytes: *create_bytes })
             }
+            Backend::MemoryFile { path, create_bytes } => {
+                Ok(Backend::MemoryFile { path: std::path::absolute(path)?, create_bytes: *create_bytes })
+            }
             other => Ok(other.clone()),
         }
     }
@@ -161,18 +182,90 @@ impl Backend {
 
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Backend::Memory { bytes } => write!(f, "memory:{}", Size(*bytes)),
-            Backend::File { path, create_bytes: None } => write!(f, "file:{}", path.display()),
-            Backend::File { path, create_bytes: Some(bytes) } => {
-                write!(f, "file:{},size={}", path.display(), Size(*bytes))
-            }
-            Backend::Null { bytes } => write!(f, "null:{}", Size(*bytes)),
-        }
+        let (kind, path, create_bytes) = match self {
+            Backend::Memory { bytes, pages: Pages::Small } => return write!(f, "memory:{}", Size(*bytes)),
+            Backend::Memory { bytes, pages } => return write!(f, "memory:{},pages={pages}", Size(*bytes)),
+            Backend::Null { bytes } => return write!(f, "null:{}", Size(*bytes)),
+            Backend::File { path, create_bytes } => ("file", path, create_bytes),
+            Backend::MemoryFile { path, create_bytes } => ("memory-file", path, create_bytes),
+        };
+        write!(f, "{kind}:{}", path.display())?;
+        create_bytes.map_or(Ok(()), |bytes| write!(f, ",size={}", Size(bytes)))
     }
 }
 
 from_text!(Backend);
+
+/// Declares a value that is one of a few names.
+macro_rules! names {
+    ($(#[$doc:meta])* $value:ident, $what:literal, $( $(#[$variant_doc:meta])* $variant:ident = $name:literal ),+) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum $value {
+            $( $(#[$variant_doc])* $variant, )+
+        }
+
+        impl $value {
+            /// The names, with their values.
+            pub const NAMES: &'static [(&'static str, $value)] = &[$( ($name, $value::$variant) ),+];
+        }
+
+        impl FromStr for $value {
+            type Err = ValueError;
+
+            fn from_str(text: &str) -> Result<$value, ValueError> {
+                let found = $value::NAMES.iter().find(|(name, _)| *name == text);
+                found.map(|(_, value)| *value).ok_or_else(|| {
+                    let names: Vec<&str> = $value::NAMES.iter().map(|(name, _)| *name).collect();
+                    ValueError(format!(concat!("'{}' is no ", $what, "; use {}"), text, names.join(", ")))
+                })
+            }
+        }
+
+        impl fmt::Display for $value {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let name = $value::NAMES.iter().find(|(_, value)| value == self);
+                f.write_str(name.map_or("", |(name, _)| name))
+            }
+        }
+
+        from_text!($value);
+    };
+}
+
+names!(
+    /// The pages of a namespace in memory.
+    Pages,
+    "kind of page",
+    /// Pages of 4 KiB.
+    Small = "small",
+    /// Transparent huge pages, where the system has free ones.
+    Transparent = "transparent",
+    /// Huge pages from the system's pool (`vm.nr_hugepages`); all are allocated at once.
+    Reserved = "reserved"
+);
+
+names!(
+    /// How files are read and written.
+    Engine,
+    "way to use files",
+    /// With io_uring where the file system has O_DIRECT and the kernel permits it; else by threads.
+    Auto = "auto",
+    /// With io_uring only.
+    Uring = "io_uring",
+    /// By threads only.
+    Threads = "threads"
+);
+
+names!(
+    /// Whether stored blocks have protection information.
+    Protected,
+    "protection",
+    /// They have none.
+    No = "none",
+    /// The target inserts it on writes, and checks and removes it on reads.
+    InsertStrip = "insert-strip"
+);
 
 /// A UUID or an NGUID: 32 hexadecimal digits, with or without dashes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,10 +333,28 @@ mod tests {
 
     #[test]
     fn backends_are_written_as_they_are_read() {
-        for text in ["memory:1g", "file:/dev/sdb", "file:a,b,size=64m", "null:1t"] {
+        for text in [
+            "memory:1g",
+            "memory:64m,pages=reserved",
+            "memory-file:/dev/shm/disk,size=1g",
+            "memory-file:/proc/1/fd/3",
+            "file:/dev/sdb",
+            "file:a,b,size=64m",
+            "null:1t",
+        ] {
             assert_eq!(text.parse::<Backend>().unwrap().to_string(), text);
         }
-        for text in ["", "memory", "memory:", "file:", "file:,size=1g", "file:a,size=x", "disk:1g", "null:x"] {
+        for text in [
+            "",
+            "memory",
+            "memory:",
+            "file:",
+            "file:,size=1g",
+            "file:a,size=x",
+            "disk:1g",
+            "null:x",
+            "memory:1g,pages=big",
+        ] {
             assert!(text.parse::<Backend>().is_err(), "{text}");
         }
     }

@@ -3,7 +3,7 @@
 use crate::{Served, one, parse};
 use std::path::Path;
 use telpher_nvmf_run::config::{Config, DigestsConfig, LimitsConfig, Listener, NamespaceConfig, PORT, SubsystemConfig};
-use telpher_nvmf_run::values::Backend;
+use telpher_nvmf_run::values::{Backend, Pages};
 use telpher_nvmf_run::{ConfigError, NvmfRunError};
 
 /// The documentation for users.
@@ -66,7 +66,7 @@ fn keys_that_are_missing_have_their_defaults() {
     assert_eq!(config.addresses(), [format!("127.0.0.1:{PORT}").parse().unwrap()]);
     let config = parse(&one("{\"backend\": \"memory:1m\"}, {\"backend\": \"null:2m\", \"nsid\": 1}", ""));
     let backend = config.subsystems[0].namespaces[0].backend.clone();
-    assert_eq!(backend, Some(Backend::Memory { bytes: 1 << 20 }));
+    assert_eq!(backend, Some(Backend::Memory { bytes: 1 << 20, pages: Pages::Small }));
 }
 
 #[test]

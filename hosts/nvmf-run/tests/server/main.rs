@@ -1,5 +1,6 @@
 //! Whole servers on loopback sockets.
 
+mod backends;
 mod client;
 mod configuration;
 mod control;
