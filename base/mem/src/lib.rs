@@ -10,6 +10,8 @@
 //! Fault             address, direction, bytes done: exact
 //! StableBuf(Mut)    owned bytes at a fixed address: Vec, Box, Arc, &'static, Region, Slice
 //! Region            owned pages, 4 KiB or 2 MiB
+//! BlockMemory       equal blocks of one mapping, each owned by a writer or shared by readers
+//! PrivateFile       a file in memory that only this user can write, locked by this process
 //! Pool              hands out buffers from memory that is mapped beforehand
 //! Shared            bytes of a file that other processes share and may truncate
 //! RawPages             owned pages that are known by address only
@@ -22,6 +24,8 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-mem is for x86-64 Linux: its kernels are assembly and its faults are signals");
 
+mod blocks;
+mod gaps;
 pub mod hook;
 mod local;
 mod map;
@@ -30,6 +34,7 @@ mod mock;
 #[cfg(any(test, feature = "test-util"))]
 mod pages;
 mod pool;
+mod private_file;
 mod raw_pages;
 mod region;
 mod remote;
@@ -38,6 +43,7 @@ mod space;
 mod stable_buf;
 mod strict_space;
 
+pub use blocks::{BlockError, BlockMemory, BlockPages, BlockRun, OwnedBytes, SharedBytes, SharedRun};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::{FileError, MapError, MemoryFile, Window};
 #[cfg(any(test, feature = "test-util"))]
@@ -45,10 +51,11 @@ pub use mock::{MockSpace, PageRequest};
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
 pub use pool::{Pool, PoolAllocator, PoolBuffer, PoolOptions};
+pub use private_file::{PrivateFile, PrivateFileError};
 pub use raw_pages::RawPages;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
-pub use shared::{MOST_SHARED, SharedError, SharedMapping, torn_pages};
+pub use shared::{MOST_SHARED, SharedError, SharedMapping, SharedWords, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable_buf::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict_space::Strict;

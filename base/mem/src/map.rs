@@ -79,8 +79,8 @@ impl Mapping {
     /// pages.
     pub(crate) fn discard(&self, offset: usize, len: usize) -> Result<(), MapError> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "the range lies in the mapping");
-        // SAFETY: the range lies in our own private mapping, whose users hold no reference across this call: `Region`
-        // passes `&mut self`, and `Pages` never hands out references.
+        // SAFETY: the range lies in our own private mapping, whose users hold no reference to it across this call:
+        // `Region` passes `&mut self`, `Pages` never hands out references, and `BlockMemory` names free blocks.
         let failed = unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), len, libc::MADV_DONTNEED) };
         if failed == 0 {
             Ok(())

@@ -1,10 +1,10 @@
 //! Hands out buffers from memory that is mapped beforehand, so that a caller need not wait for the system.
 #![allow(unsafe_code, reason = "parts of a mapping are owned separately")]
 
+use crate::gaps::Gaps;
 use crate::map::MapError;
 use crate::region::{PageSize, Region};
 use crate::stable_buf::{StableBuf, StableBufMut};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -178,7 +178,7 @@ impl Pool {
     #[must_use]
     pub fn lent(&self) -> usize {
         match &*self.0 {
-            Owner::Mapped { region, gaps, .. } => region.len() / ALIGN_BYTES * ALIGN_BYTES - lock(gaps).free,
+            Owner::Mapped { region, gaps, .. } => region.len() / ALIGN_BYTES * ALIGN_BYTES - lock(gaps).free(),
             Owner::Supplied { lent, .. } => lent.load(Ordering::Relaxed),
         }
     }
@@ -270,65 +270,6 @@ unsafe impl StableBuf for PoolBuffer {
 unsafe impl StableBufMut for PoolBuffer {
     fn address_mut(&mut self) -> u64 {
         self.start.addr().get() as u64
-    }
-}
-
-/// The free ranges of a mapping, in multiples of the alignment.
-#[derive(Debug, Default)]
-struct Gaps {
-    /// Length of each gap by its start. No two gaps touch.
-    by_start: BTreeMap<usize, usize>,
-    /// The same gaps as (length, start).
-    by_len: BTreeSet<(usize, usize)>,
-    /// Free bytes in total.
-    free: usize,
-}
-
-impl Gaps {
-    /// Creates a single gap of `len` bytes.
-    fn of(len: usize) -> Gaps {
-        let mut gaps = Gaps::default();
-        if len > 0 {
-            gaps.insert(0, len);
-            gaps.free = len;
-        }
-        gaps
-    }
-
-    fn insert(&mut self, start: usize, len: usize) {
-        self.by_start.insert(start, len);
-        self.by_len.insert((len, start));
-    }
-
-    fn remove(&mut self, start: usize, len: usize) {
-        self.by_start.remove(&start);
-        self.by_len.remove(&(len, start));
-    }
-
-    /// Takes `len` bytes from the smallest gap that is large enough.
-    fn take(&mut self, len: usize) -> Option<usize> {
-        let &(gap, start) = self.by_len.range((len, 0)..).next()?;
-        self.remove(start, gap);
-        if gap > len {
-            self.insert(start + len, gap - len);
-        }
-        self.free -= len;
-        Some(start)
-    }
-
-    fn give_back(&mut self, mut start: usize, mut len: usize) {
-        self.free += len;
-        if let Some((&before, &gap)) = self.by_start.range(..start).next_back()
-            && before + gap == start
-        {
-            self.remove(before, gap);
-            (start, len) = (before, len + gap);
-        }
-        if let Some(&gap) = self.by_start.get(&(start + len)) {
-            self.remove(start + len, gap);
-            len += gap;
-        }
-        self.insert(start, len);
     }
 }
 

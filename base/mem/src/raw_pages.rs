@@ -7,8 +7,8 @@ use std::ops::Range;
 /// Bytes of a huge page, to which every tract is aligned. Source: x86-64 page tables, level 2.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Owned anonymous memory to which no references exist, for code that moves its pages and maps others in their place.
-/// Unmapped on drop.
+/// Owned anonymous memory, for code that moves its pages, maps others in their place, or hands out parts of it. Gives no
+/// reference to its bytes. Unmapped on drop.
 #[derive(Debug)]
 pub struct RawPages {
     mapping: Mapping,
@@ -39,6 +39,11 @@ impl RawPages {
     #[must_use]
     pub fn start(&self) -> u64 {
         self.mapping.as_ptr().addr() as u64 + self.offset as u64
+    }
+
+    /// Returns the pointer to its first byte.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ptr().wrapping_add(self.offset)
     }
 
     /// Returns its address range.

@@ -16,7 +16,7 @@ use crate::local::trap;
 use crate::map::MapError;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// The most mappings in one process. Source: derived from a vhost-user frontend, which may have 509 memory slots, a
 /// dirty log and a record for each of 32 ports. So frontends that use all of theirs leave enough for the others. The
@@ -213,6 +213,37 @@ impl Drop for SharedMapping {
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
         // Release: pairs with the Acquire in `take_row`.
         ROWS[self.row].taken.store(false, Ordering::Release);
+    }
+}
+
+/// Words of a file, shared with other processes: atomics, so that a change by another process is a value and no fault.
+#[derive(Debug)]
+pub struct SharedWords {
+    mapping: SharedMapping,
+    count: usize,
+}
+
+impl SharedWords {
+    /// Maps the first `count` words of `file`; `count` is not 0.
+    ///
+    /// # Errors
+    /// [`SharedError`], as for [`SharedMapping::map`].
+    pub fn map(file: BorrowedFd<'_>, count: usize) -> Result<SharedWords, SharedError> {
+        Ok(SharedWords { mapping: SharedMapping::map(file, 0, count as u64 * 4)?, count })
+    }
+
+    /// Returns the words.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU32] {
+        // SAFETY: `count` words lie in the mapping, which begins at a page and stays until drop. Any bits are a valid
+        // word, and atomics may be changed by others.
+        unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().cast::<AtomicU32>(), self.count) }
+    }
+
+    /// True if no page had to be replaced so far: see [`SharedMapping::is_whole`].
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.mapping.is_whole()
     }
 }
 

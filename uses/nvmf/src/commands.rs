@@ -21,6 +21,7 @@ use crate::status::Status;
 use crate::storage::{Piece, Started, StorageRequest, StorageResult, joined};
 use crate::subsystem::Subsystem;
 use std::sync::Arc;
+use telpher_mem::BlockRun;
 
 /// Bytes of a range of Dataset Management.
 const DSM_RANGE_BYTES: usize = 16;
@@ -182,13 +183,13 @@ impl Plan {
         self.to_host
     }
 
-    /// The size of the blocks in which `len` bytes from `offset` of the command's data can be placed, if they are
-    /// whole blocks of the backend.
+    /// Free blocks for `len` bytes from `offset` of a write's data, if the backend has such blocks.
     #[must_use]
-    pub fn placement(&self, offset: u32, len: u32) -> Option<usize> {
-        let block = self.namespace.placement().filter(|_| self.action == Action::Write)?;
-        let is_whole = |bytes: u64| bytes.is_multiple_of(block as u64);
-        (is_whole(self.start + u64::from(offset)) && is_whole(len.into())).then_some(block)
+    pub fn place(&self, offset: u32, len: usize) -> Option<Vec<BlockRun>> {
+        if self.action != Action::Write {
+            return None;
+        }
+        self.namespace.place(self.start + u64::from(offset), len)
     }
 }
 

@@ -163,6 +163,8 @@ struct Open {
     half: Option<Half>,
     /// The data of a read whose digest is being computed, or whose tuples are being checked.
     reply_bytes: usize,
+    /// When the capsule was complete, by the connection's clock.
+    begun: u64,
 }
 
 /// The part number of protection information.
@@ -228,6 +230,11 @@ pub struct Connection {
     replying: usize,
     output: Output,
     stats: Stats,
+    /// Nanoseconds for latencies; without a clock, none are measured.
+    clock: Option<fn() -> u64>,
+    /// No more commands are taken.
+    is_finishing: bool,
+    refused_host: Option<String>,
 }
 
 impl Connection {
@@ -262,7 +269,38 @@ impl Connection {
             replying: 0,
             output: Output::default(),
             stats: Stats::default(),
+            clock: None,
+            is_finishing: false,
+            refused_host: None,
         }
+    }
+
+    /// Measures latencies with a clock of nanoseconds that does not go back.
+    pub fn measure_latency(&mut self, clock: fn() -> u64) {
+        self.clock = Some(clock);
+    }
+
+    /// Takes no more commands: those that arrive from now on get no answer, so that the host sends them again after it
+    /// has connected again. Commands that were accepted before still complete.
+    pub fn finish(&mut self) {
+        self.is_finishing = true;
+    }
+
+    /// Returns whether all accepted commands have completed and all replies were sent.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.open_count == 0 && self.output.len() == 0
+    }
+
+    /// The digests that the host asked for in ICReq.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// Takes the NQN of the host whose Connect was refused because it may not use the subsystem.
+    pub fn take_refused_host(&mut self) -> Option<String> {
+        self.refused_host.take()
     }
 
     /// Its number, which [`JobId`]s carry.

@@ -1,24 +1,27 @@
 //! Digests and copies on a device, through a channel of the mover.
 //!
 //! ```text
-//! job ─► one operation for each block or segment ─► Channel (one batch for a burst) ─► digests joined ─► finished job
+//! job ─► one operation for each run or segment ─► Channel (one batch for a burst) ─► digests joined ─► finished job
 //!    └─ short, or the channel is full ─► this thread
 //! ```
 //!
 //! An operation that fails, or that misses its deadline, is done again by this thread. The channel keeps the buffers
-//! of a late operation until the device has written its record, so nothing is freed under it.
+//! of a late operation until the device has written its record, so nothing is freed under it. If it keeps a run of
+//! blocks, the job ends as a digest of its source, and the backend copies the data when it executes the write.
 
 use crate::digest::join;
-use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
+use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
 use crate::protection::{Operation, ProtectionWork};
 use std::collections::{HashMap, VecDeque};
-use telpher_mem::Slice;
+use std::ops::Range;
+use telpher_mem::{BlockRun, OwnedBytes, Slice};
 use telpher_mover::{Channel, CrcMode, Finished, Outcome, Rejected, Ticket, Via};
 use telpher_ops::Hint;
 use telpher_ops::crc::{copy_crc32c, crc32c};
 
-/// The mover's channel for digests: sources are parts of shared bytes, destinations are blocks.
-pub type DigestChannel = Channel<Slice<Shared>, Vec<u8>>;
+/// The mover's channel for digests: sources are parts of shared bytes, destinations are runs of blocks, or
+/// bytes for protected blocks.
+pub type DigestChannel = Channel<Slice<Shared>, OwnedBytes>;
 
 /// Jobs of fewer bytes are done by the CPU. Source: assumed; a submission costs about as much as the CRC of 4 KiB on
 /// the CPU.
@@ -40,24 +43,75 @@ enum RunningWork {
     Digest(Vec<Segment>),
     Place {
         source: Shared,
-        block_bytes: usize,
-        blocks: Vec<Option<Vec<u8>>>,
+        parts: Vec<RunningPart>,
     },
     /// One operation; the channel has the destination.
     Protect(ProtectionWork),
 }
 
+/// A run of blocks, and the part of the source that belongs there.
+#[derive(Debug)]
+struct RunningPart {
+    range: Range<usize>,
+    /// The channel has the run while it is absent.
+    run: Option<BlockRun>,
+}
+
 impl RunningWork {
+    /// The work of a job, and its number of parts.
+    fn of(work: Work) -> (RunningWork, usize) {
+        match work {
+            Work::Digest(segments) => {
+                let parts = segments.len();
+                (RunningWork::Digest(segments), parts)
+            }
+            Work::Place { source, runs } => {
+                let mut end = 0;
+                let part = |run: BlockRun| {
+                    let start = end;
+                    end += run.len();
+                    RunningPart { range: start..end, run: Some(run) }
+                };
+                let parts: Vec<RunningPart> = runs.into_iter().map(part).collect();
+                let count = parts.len();
+                (RunningWork::Place { source, parts }, count)
+            }
+            Work::Protect(work) => (RunningWork::Protect(work), 1),
+        }
+    }
+
     /// The bytes of a part.
     fn segment(&self, part: usize) -> Segment {
         match self {
             RunningWork::Digest(segments) => segments[part].clone(),
-            RunningWork::Place { source, block_bytes, .. } => {
-                let start = part * block_bytes;
-                let end = source.len().min(start + block_bytes);
-                Segment { bytes: Shared::clone(source), range: start..end }
+            RunningWork::Place { source, parts } => {
+                Segment { bytes: Shared::clone(source), range: parts[part].range.clone() }
             }
             RunningWork::Protect(work) => work.source().clone(),
+        }
+    }
+
+    /// The number of bytes of a part.
+    fn len(&self, part: usize) -> usize {
+        match self {
+            RunningWork::Digest(segments) => segments[part].range.len(),
+            RunningWork::Place { parts, .. } => parts[part].range.len(),
+            RunningWork::Protect(work) => work.source().range.len(),
+        }
+    }
+
+    fn finished(self) -> Work {
+        let (source, parts) = match self {
+            RunningWork::Digest(segments) => return Work::Digest(segments),
+            RunningWork::Protect(work) => return Work::Protect(work),
+            RunningWork::Place { source, parts } => (source, parts),
+        };
+        let count = parts.len();
+        let runs: Vec<BlockRun> = parts.into_iter().filter_map(|part| part.run).collect();
+        if runs.len() == count {
+            Work::Place { source, runs }
+        } else {
+            Work::Digest(vec![Segment { range: 0..source.len(), bytes: source }])
         }
     }
 }
@@ -73,7 +127,8 @@ pub struct DeviceEngine {
     /// The job and the part of each operation.
     operations: HashMap<Ticket, (u64, usize)>,
     done: VecDeque<FinishedJob>,
-    finished: Vec<Finished<Slice<Shared>, Vec<u8>>>,
+    finished: Vec<Finished<Slice<Shared>, OwnedBytes>>,
+    submissions: Submissions,
 }
 
 impl DeviceEngine {
@@ -89,6 +144,7 @@ impl DeviceEngine {
             operations: HashMap::new(),
             done: VecDeque::new(),
             finished: Vec::new(),
+            submissions: Submissions::default(),
         }
     }
 
@@ -96,22 +152,24 @@ impl DeviceEngine {
     fn start_part(&mut self, number: u64, part: usize) {
         let Some(running) = self.running.get_mut(&number) else { return };
         let segment = running.work.segment(part);
-        let len = segment.range.len();
-        let source = Slice::new(segment.bytes, segment.range);
-        let Ok(source) = source else { unreachable!("a segment lies in its bytes") };
+        let Ok(source) = Slice::new(segment.bytes, segment.range) else { unreachable!("a segment lies in its bytes") };
         let taken = match &mut running.work {
             RunningWork::Digest(_) => self.channel.crc(source, 0, CrcMode::default()),
-            RunningWork::Place { blocks, .. } => match blocks[part].take() {
-                Some(block) if block.len() == len => self.channel.copy_crc(source, block, 0, CrcMode::default()),
-                // A part that does not fill its block.
-                block => return self.redo(number, part, block),
+            RunningWork::Place { parts, .. } => match parts[part].run.take() {
+                Some(run) => self.channel.copy_crc(source, OwnedBytes::Blocks(run), 0, CrcMode::default()),
+                None => self.channel.crc(source, 0, CrcMode::default()),
             },
             RunningWork::Protect(work) => {
                 let (config, tags) = (work.config(), work.tags());
                 match work.operation() {
                     Operation::Check => self.channel.dif_check(source, config, tags),
-                    Operation::Insert => self.channel.dif_insert(source, work.take_destination(), config, tags),
-                    Operation::Strip => self.channel.dif_strip(source, work.take_destination(), config, tags),
+                    operation => {
+                        let destination = OwnedBytes::Heap(work.take_destination());
+                        match operation {
+                            Operation::Insert => self.channel.dif_insert(source, destination, config, tags),
+                            _ => self.channel.dif_strip(source, destination, config, tags),
+                        }
+                    }
                 }
             }
         };
@@ -123,46 +181,47 @@ impl DeviceEngine {
         }
     }
 
-    /// Does one part on this thread. `block` is the part's block, if the channel has given it back.
-    fn redo(&mut self, number: u64, part: usize, block: Option<Vec<u8>>) {
+    /// Does one part on this thread. `destination` is the part's destination, if the channel has given it back.
+    fn redo(&mut self, number: u64, part: usize, destination: Option<OwnedBytes>) {
         let Some(running) = self.running.get_mut(&number) else { return };
         let segment = running.work.segment(part);
         let bytes = segment.as_slice();
-        let digest = match &mut running.work {
-            RunningWork::Digest(_) => crc32c(0, bytes, CrcMode::default()),
-            RunningWork::Place { block_bytes, blocks, .. } => {
-                // The device may still write the old block if the channel has not given it back.
-                let mut block = block.unwrap_or_else(|| vec![0; *block_bytes]);
-                let digest = copy_crc32c(bytes, &mut block[..bytes.len()], 0, CrcMode::default(), Hint::Cache);
-                blocks[part] = Some(block);
+        let digest = match (&mut running.work, destination) {
+            (RunningWork::Place { parts, .. }, Some(OwnedBytes::Blocks(mut run))) => {
+                let digest = copy_crc32c(bytes, &mut run, 0, CrcMode::default(), Hint::Cache);
+                parts[part].run = Some(run);
                 digest
             }
-            RunningWork::Protect(work) => {
-                work.give_back(block.unwrap_or_default());
+            (RunningWork::Protect(work), destination) => {
+                work.give_back(bytes_of(destination));
                 work.run();
                 0
             }
+            // The device may still write the run if the channel has not given it back.
+            (_, _) => crc32c(0, bytes, CrcMode::default()),
         };
         running.by = DoneBy::Fallback;
         self.part_done(number, part, digest);
     }
 
     /// Takes the result of an operation.
-    fn operation_done(&mut self, finished: Finished<Slice<Shared>, Vec<u8>>) {
+    fn operation_done(&mut self, finished: Finished<Slice<Shared>, OwnedBytes>) {
         let Some((number, part)) = self.operations.remove(&finished.ticket) else { return };
-        let block = finished.buffers.and_then(|buffers| buffers.dst);
+        let destination = finished.buffers.and_then(|buffers| buffers.dst);
         let Some(running) = self.running.get_mut(&number) else { return };
         let mut is_by_device = finished.via == Via::Device;
-        let digest = match (&mut running.work, finished.result, block) {
+        let digest = match (&mut running.work, finished.result, destination) {
             (RunningWork::Digest(_), Ok(Outcome::Crc(digest)), _) => digest,
-            (RunningWork::Place { blocks, .. }, Ok(Outcome::Crc(digest)), Some(block)) => {
-                blocks[part] = Some(block);
+            (RunningWork::Place { parts, .. }, Ok(Outcome::Crc(digest)), destination) => {
+                if let Some(OwnedBytes::Blocks(run)) = destination {
+                    parts[part].run = Some(run);
+                }
                 digest
             }
-            (RunningWork::Protect(work), Ok(outcome), block)
-                if block.is_some() || work.operation() == Operation::Check =>
+            (RunningWork::Protect(work), Ok(outcome), destination)
+                if destination.is_some() || work.operation() == Operation::Check =>
             {
-                work.give_back(block.unwrap_or_default());
+                work.give_back(bytes_of(destination));
                 match outcome {
                     Outcome::Dif { .. } => {}
                     Outcome::DifMismatch { at, .. } => {
@@ -172,7 +231,7 @@ impl DeviceEngine {
                 }
                 0
             }
-            (_, _, block) => return self.redo(number, part, block),
+            (_, _, destination) => return self.redo(number, part, destination),
         };
         if !is_by_device {
             running.by = DoneBy::Fallback;
@@ -190,14 +249,8 @@ impl DeviceEngine {
         let Some(running) = self.running.remove(&number) else { return };
         let digest = (0..)
             .zip(&running.digests)
-            .fold(0, |seed, (part, digest)| join(seed, digest.unwrap_or(0), running.work.segment(part).range.len()));
-        let work = match running.work {
-            RunningWork::Digest(segments) => Work::Digest(segments),
-            RunningWork::Place { source, blocks, .. } => {
-                Work::Place { source, blocks: blocks.into_iter().flatten().collect() }
-            }
-            RunningWork::Protect(work) => Work::Protect(work),
-        };
+            .fold(0, |seed, (part, digest)| join(seed, digest.unwrap_or(0), running.work.len(part)));
+        let work = running.work.finished();
         self.done.push_back(FinishedJob { id: running.id, work, digest, by: running.by });
     }
 }
@@ -209,18 +262,7 @@ impl DigestEngine for DeviceEngine {
             self.done.push_back(FinishedJob { id, work, digest, by: DoneBy::Cpu });
             return;
         }
-        let (work, parts) = match work {
-            Work::Digest(segments) => {
-                let parts = segments.len();
-                (RunningWork::Digest(segments), parts)
-            }
-            Work::Place { source, blocks } => {
-                let (block_bytes, parts) = (blocks.first().map_or(0, Vec::len), blocks.len());
-                let blocks = blocks.into_iter().map(Some).collect();
-                (RunningWork::Place { source, block_bytes, blocks }, parts)
-            }
-            Work::Protect(work) => (RunningWork::Protect(work), 1),
-        };
+        let (work, parts) = RunningWork::of(work);
         let number = self.next;
         self.next += 1;
         let running = Running { id, work, digests: vec![None; parts], missing: parts, by: DoneBy::Device };
@@ -231,7 +273,11 @@ impl DigestEngine for DeviceEngine {
     }
 
     fn submit(&mut self) {
-        self.channel.submit();
+        let operations = self.channel.submit() as u64;
+        if operations > 0 {
+            self.submissions.batches += 1;
+            self.submissions.operations += operations;
+        }
     }
 
     fn completed(&mut self, done: &mut Vec<FinishedJob>) {
@@ -246,5 +292,17 @@ impl DigestEngine for DeviceEngine {
 
     fn pending(&self) -> usize {
         self.running.len() + self.done.len()
+    }
+
+    fn submissions(&self) -> Submissions {
+        self.submissions
+    }
+}
+
+/// The bytes that a channel has given back.
+fn bytes_of(destination: Option<OwnedBytes>) -> Vec<u8> {
+    match destination {
+        Some(OwnedBytes::Heap(bytes)) => bytes,
+        Some(OwnedBytes::Blocks(_)) | None => Vec::new(),
     }
 }

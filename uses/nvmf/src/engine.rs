@@ -12,6 +12,7 @@ use crate::digest::digest_after;
 use crate::protection::ProtectionWork;
 use std::collections::VecDeque;
 use std::fmt;
+use telpher_mem::BlockRun;
 use telpher_ops::Hint;
 use telpher_ops::crc::{CrcMode, copy_crc32c};
 
@@ -35,13 +36,13 @@ pub struct JobId {
 pub enum Work {
     /// Computes the digest of segments, in their order.
     Digest(Vec<Segment>),
-    /// Copies `source` to blocks of equal size, in their order, and computes its digest. The last block may stay partly
-    /// unwritten.
+    /// Copies `source` to runs of free blocks, in their order, and computes its digest. An engine may return
+    /// [`Work::Digest`] of the source instead, if it has lost a run to a device.
     Place {
-        /// The bytes; not longer than all blocks.
+        /// The bytes, exactly as many as all runs have.
         source: Shared,
-        /// Free blocks.
-        blocks: Vec<Vec<u8>>,
+        /// Free blocks of the backend.
+        runs: Vec<BlockRun>,
     },
     /// Inserts, checks or strips the tuples of protected blocks. The result is in the work; the digest is 0.
     Protect(ProtectionWork),
@@ -68,16 +69,13 @@ impl Work {
     pub fn run(&mut self) -> u32 {
         match self {
             Work::Digest(segments) => segments.iter().fold(0, |seed, segment| digest_after(seed, segment.as_slice())),
-            Work::Place { source, blocks } => {
-                let mut rest = source.as_slice();
-                let mut seed = 0;
-                for block in blocks {
-                    let (now, later) = rest.split_at(rest.len().min(block.len()));
-                    let into = &mut block[..now.len()];
-                    seed = copy_crc32c(now, into, seed, CrcMode::default(), Hint::Cache);
+            Work::Place { source, runs } => {
+                let mut rest = &source[..];
+                runs.iter_mut().fold(0, |seed, run| {
+                    let (now, later) = rest.split_at(run.len());
                     rest = later;
-                }
-                seed
+                    copy_crc32c(now, run, seed, CrcMode::default(), Hint::Cache)
+                })
             }
             Work::Protect(work) => {
                 work.run();
@@ -120,6 +118,15 @@ pub struct FinishedJob {
     pub by: DoneBy,
 }
 
+/// What an engine has submitted to its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Submissions {
+    /// Submissions, each of one or several operations.
+    pub batches: u64,
+    /// The operations in them.
+    pub operations: u64,
+}
+
 /// Computes digests and copies. Every prepared job comes back exactly once, with the right digest: an engine on a
 /// device repeats on the CPU what the device fails to do.
 pub trait DigestEngine: Send {
@@ -135,6 +142,33 @@ pub trait DigestEngine: Send {
 
     /// The number of jobs that were prepared and not yet returned.
     fn pending(&self) -> usize;
+
+    /// What was submitted to a device so far.
+    fn submissions(&self) -> Submissions {
+        Submissions::default()
+    }
+}
+
+impl<E: DigestEngine + ?Sized> DigestEngine for Box<E> {
+    fn prepare(&mut self, job: Job) {
+        (**self).prepare(job);
+    }
+
+    fn submit(&mut self) {
+        (**self).submit();
+    }
+
+    fn completed(&mut self, done: &mut Vec<FinishedJob>) {
+        (**self).completed(done);
+    }
+
+    fn pending(&self) -> usize {
+        (**self).pending()
+    }
+
+    fn submissions(&self) -> Submissions {
+        (**self).submissions()
+    }
 }
 
 impl fmt::Debug for dyn DigestEngine + '_ {

@@ -14,10 +14,11 @@
 //! RangeLock       keeps other commands from the blocks of a fused Compare and Write
 //! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
 //! Initiator       the host's side of a connection
+//! load            a load generator on Initiators
 //! Server          the sockets: one thread with an epoll loop over the connections of a target
 //! pdu, command, status, limits, digest    layouts, numbers and limits
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod aborts;
 pub mod command;
@@ -30,9 +31,11 @@ pub mod digest;
 pub mod discovery;
 pub mod engine;
 pub mod file;
+pub mod flush;
 pub mod identify;
 pub mod initiator;
 pub mod limits;
+pub mod load;
 pub mod log_pages;
 pub mod loops;
 pub mod memory;
@@ -52,7 +55,7 @@ pub mod target;
 pub use connection::{Connection, Context};
 pub use device_engine::DeviceEngine;
 pub use engine::{CpuEngine, DigestEngine};
-pub use file::{FilePool, FileStorage};
+pub use file::{FileOptions, FilePool, FileStorage};
 pub use initiator::Initiator;
 pub use limits::Limits;
 pub use memory::MemoryStorage;

@@ -38,7 +38,7 @@ impl Loops {
     }
 
     /// The connection has ended, and has given what must be kept to [`Loops::keep`].
-    pub(crate) fn forget(&self, connection: u64) {
+    pub fn forget(&self, connection: u64) {
         lock(&self.connections).remove(&connection);
     }
 

@@ -1,157 +1,376 @@
-//! A namespace in memory, with a block map.
+//! A namespace in memory: one mapping for its data, and a block map.
 //!
-//! Blocks are immutable once they are in the map. A write fills free blocks and then switches the map, under one lock:
-//! a reader sees all of the write or nothing of it. A read takes references to the blocks, so the bytes that were
-//! digested are the bytes that are sent, whatever is written in the meantime (spdk/spdk #2845). An overwritten block is
-//! freed when its last reader has sent it.
+//! ```text
+//! logical block ─► BlockMap ─► physical block, or none: zeroes
+//!                     │           free ─► written by one request ─► in the map ─► read by replies ─► free
+//!                     └─► the same map in a file, if there is one
+//! ```
+//!
+//! Blocks are immutable once they are in the map. A write fills free blocks, in as few runs as possible, and then
+//! switches the map under one lock: a reader sees all of the write or nothing of it. No lock is held during a copy. A
+//! read takes references to the blocks, so the bytes that were digested are the bytes that are sent, whatever is written
+//! in the meantime (spdk/spdk #2845). A replaced block is reused after its last reader has sent it.
+//!
+//! # The reserve
+//!
+//! There are as many physical blocks as logical ones, and a reserve ([`MemoryOptions::reserve`]). So no write fails for
+//! lack of blocks, and none waits for a host or a device:
+//!
+//! | part of the reserve | what it is for | what happens beyond it |
+//! |---|---|---|
+//! | a half | blocks that replies still read after they were replaced | the bytes of a reply are copied to the heap |
+//! | a quarter | data that was placed before its write starts | data stays where it was received, and is copied later |
+//! | a quarter | writes under execution | a thread waits for the writes of the other threads to end |
+//!
+//! What is on the heap then is bounded for each connection by [`limits`](crate::limits). A single write may have as many
+//! bytes as the last part has; a longer one can fail with Capacity Exceeded.
+//!
+//! # Files
+//!
+//! A namespace may be in an unnamed file in memory (memfd), or in a file on tmpfs or hugetlbfs. The data and the map are
+//! in it. If another process keeps the file open, a server that starts after a crash of this one finds every write that
+//! was acknowledged. Of a write that was not acknowledged, any of its blocks of [`MAP_BLOCK`] may be there, each of them
+//! completely. A memfd cannot be truncated, because it is sealed. If another program of this user truncates a named
+//! file, the server continues, and every further request of the namespace fails.
+
+mod block_map;
+mod file_layout;
+mod geometry;
+mod update;
 
 use crate::engine::{JobId, Segment, Shared};
 use crate::status::Status;
-use crate::storage::{Piece, Started, Storage, StorageRequest, StorageResult};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::storage::{Started, Storage, StorageRequest, StorageResult};
+use block_map::BlockMap;
+pub use file_layout::HeaderError;
+use file_layout::MapFile;
+use geometry::{Geometry, blocks_of, to_usize};
+pub use geometry::{LEAST_RESERVE, MAP_BLOCK};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use telpher_mem::{
+    BlockError, BlockMemory, BlockPages, BlockRun, PrivateFile, PrivateFileError, SharedError, SharedRun,
+};
 
-/// Bytes of a block of the map. Writes of fewer bytes copy the rest of the block. Source: the page size.
-pub const MAP_BLOCK: usize = 4096;
+/// The zero bytes that a segment of a read refers to, and the longest such segment.
+const ZEROES: usize = 128 << 10;
 
-/// A block map; `None` reads as zeroes.
-#[derive(Debug)]
-struct Map {
-    blocks: Vec<Option<Shared>>,
-    capacity: u64,
+/// Free blocks that may keep their memory after a Deallocate or Write Zeroes. Source: chosen; 4 MiB, so that one system
+/// call returns many blocks.
+const KEPT_FREE_BLOCKS: usize = 1024;
+
+/// The shortest run of free blocks whose memory is returned. Source: chosen; 64 KiB.
+const SHORTEST_RETURNED: usize = 16;
+
+/// Blocks of a transparent huge page. A shorter hole would split the page.
+const HUGE_PAGE_BLOCKS: usize = 512;
+
+/// The setting of transparent huge pages. Source: Linux, Documentation/admin-guide/mm/transhuge.rst.
+const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// How a namespace in memory is created. Sizes are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryOptions {
+    /// The capacity.
+    pub capacity: u64,
+    /// The capacity to which it may grow. It takes address space, and in files on tmpfs or hugetlbfs and with reserved
+    /// huge pages also memory.
+    pub most_capacity: u64,
+    /// Memory beyond the capacity, from [`LEAST_RESERVE`].
+    pub reserve: u64,
+    /// The pages of anonymous memory. A file has those of its file system.
+    pub pages: BlockPages,
 }
 
-/// A backend in anonymous memory. It allocates a block when it is first written.
+impl MemoryOptions {
+    /// Options for small pages, a capacity that may double, and an eighth of the capacity, from 8 to 64 MiB, as reserve.
+    #[must_use]
+    pub const fn new(capacity: u64) -> MemoryOptions {
+        let reserve = match capacity / 8 {
+            0..0x0080_0000 => 8 << 20,
+            0x0400_0000.. => 64 << 20,
+            eighth => eighth,
+        };
+        MemoryOptions { capacity, most_capacity: capacity.saturating_mul(2), reserve, pages: BlockPages::Small }
+    }
+
+    /// As [`new`](MemoryOptions::new), but the capacity cannot grow. For memory that is allocated at once.
+    #[must_use]
+    pub const fn fixed(capacity: u64) -> MemoryOptions {
+        MemoryOptions { most_capacity: capacity, ..MemoryOptions::new(capacity) }
+    }
+}
+
+/// Why a namespace in memory cannot be created or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The reserve is too small.
+    #[error("a reserve of {reserve} bytes is too small; the least is {LEAST_RESERVE}")]
+    Reserve {
+        /// The reserve asked for.
+        reserve: u64,
+    },
+    /// The namespace could not have its own capacity.
+    #[error("a capacity of {capacity} bytes is above the most, {most}")]
+    Capacity {
+        /// The capacity asked for.
+        capacity: u64,
+        /// The largest capacity asked for.
+        most: u64,
+    },
+    /// The data cannot be mapped.
+    #[error(transparent)]
+    Blocks(#[from] BlockError),
+    /// The file cannot be used as memory.
+    #[error(transparent)]
+    File(#[from] PrivateFileError),
+    /// The map of the file cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] SharedError),
+    /// The file has no namespace, or a damaged one.
+    #[error("{} has no namespace that can be used: {why}", path.display())]
+    Contents {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: HeaderError,
+    },
+}
+
+/// The parts of the reserve, in blocks.
+#[derive(Clone, Copy, Debug)]
+struct Reserve {
+    all: usize,
+    read: usize,
+    placed: usize,
+    written: usize,
+}
+
+impl Reserve {
+    fn of(all: usize) -> Reserve {
+        Reserve { all, read: all / 2, placed: all / 4, written: all / 4 }
+    }
+}
+
+/// A backend in memory.
 #[derive(Debug)]
 pub struct MemoryStorage {
-    map: RwLock<Map>,
+    blocks: BlockMemory,
+    map: RwLock<BlockMap>,
+    reserve: Reserve,
+    pages: BlockPages,
+    /// The number of physical blocks in use or free. The lock also keeps changes of the capacity apart.
+    used_blocks: Mutex<usize>,
     zeroes: Shared,
 }
 
-fn blocks_of(capacity: u64) -> usize {
-    usize::try_from(capacity.div_ceil(MAP_BLOCK as u64)).unwrap_or(usize::MAX)
-}
-
 impl MemoryStorage {
-    /// A backend of this capacity in bytes, all zeroes. The map takes 8 bytes a block at once.
+    /// A backend of this capacity in bytes, in anonymous memory, all zeroes. Memory is allocated when it is written.
+    ///
+    /// # Panics
+    /// If the system refuses the address space: [`MemoryStorage::anonymous`] returns its error.
     #[must_use]
     pub fn new(capacity: u64) -> MemoryStorage {
-        let map = Map { blocks: vec![None; blocks_of(capacity)], capacity };
-        MemoryStorage { map: RwLock::new(map), zeroes: Shared::new(vec![0; MAP_BLOCK]) }
+        MemoryStorage::anonymous(MemoryOptions::new(capacity)).expect("address space for a namespace")
     }
 
-    /// The number of blocks that have memory.
+    /// A backend in anonymous memory.
+    ///
+    /// # Errors
+    /// [`MemoryError`]: invalid options, or the system's refusal, for example because it has too few huge pages.
+    pub fn anonymous(options: MemoryOptions) -> Result<MemoryStorage, MemoryError> {
+        let geometry = geometry(&options)?;
+        let blocks = BlockMemory::anonymous(to_usize(geometry.physical), MAP_BLOCK, options.pages)?;
+        let map = BlockMap::new(options.capacity, None);
+        Ok(MemoryStorage::over(blocks, map, &geometry, options.pages))
+    }
+
+    /// A backend in an unnamed file in memory. Another process may keep the returned descriptor, and pass it, or its path
+    /// `/proc/PID/fd/N`, to the server that opens the namespace after a crash of this one.
+    ///
+    /// # Errors
+    /// [`MemoryError`]: invalid options, or the system's refusal.
+    pub fn unnamed(options: MemoryOptions) -> Result<(MemoryStorage, OwnedFd), MemoryError> {
+        let geometry = geometry(&options)?;
+        let (file, kept) = PrivateFile::create_unnamed("telpher-namespace", geometry.file_bytes())?;
+        Ok((MemoryStorage::format(file, &geometry)?, kept))
+    }
+
+    /// A backend in a new file on tmpfs or hugetlbfs. The file has all its memory at once.
+    ///
+    /// # Errors
+    /// [`MemoryError`]: invalid options, a file that exists, or the system's refusal.
+    pub fn create(path: &Path, options: MemoryOptions) -> Result<MemoryStorage, MemoryError> {
+        let geometry = geometry(&options)?;
+        let file = PrivateFile::create(path, geometry.file_bytes())?;
+        let created = MemoryStorage::format(file, &geometry);
+        if created.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        created
+    }
+
+    /// Opens a namespace that [`unnamed`](MemoryStorage::unnamed) or [`create`](MemoryStorage::create) made: a file, or
+    /// the memory file that another process keeps, as `/proc/PID/fd/N`.
+    ///
+    /// # Errors
+    /// [`MemoryError`]: a file that another process uses or that other users can write, contents that are no namespace or
+    /// are damaged, or the system's refusal.
+    pub fn open(path: &Path) -> Result<MemoryStorage, MemoryError> {
+        MemoryStorage::load(PrivateFile::open(path)?)
+    }
+
+    /// As [`open`](MemoryStorage::open), by a descriptor, for example an inherited one.
+    ///
+    /// # Errors
+    /// As [`open`](MemoryStorage::open).
+    pub fn adopt(file: BorrowedFd<'_>) -> Result<MemoryStorage, MemoryError> {
+        MemoryStorage::load(PrivateFile::adopt(file)?)
+    }
+
+    fn format(file: PrivateFile, geometry: &Geometry) -> Result<MemoryStorage, MemoryError> {
+        let file = Arc::new(file);
+        let blocks = BlockMemory::of_file(&file, geometry.data_offset(), to_usize(geometry.physical), MAP_BLOCK)?;
+        let map = BlockMap::new(geometry.capacity, Some(MapFile::format(&file, geometry)?));
+        Ok(MemoryStorage::over(blocks, map, geometry, BlockPages::Small))
+    }
+
+    fn load(file: PrivateFile) -> Result<MemoryStorage, MemoryError> {
+        let file = Arc::new(file);
+        let path = file.path();
+        let damaged = |why| MemoryError::Contents { path: path.into(), why };
+        let (map_file, geometry) = MapFile::load(&file)?.map_err(damaged)?;
+        let blocks = BlockMemory::of_file(&file, geometry.data_offset(), to_usize(geometry.physical), MAP_BLOCK)?;
+        let map = BlockMap::load(&geometry, map_file, |block| blocks.keep(block)).map_err(damaged)?;
+        if !blocks.is_whole() {
+            return Err(damaged(HeaderError::Truncated));
+        }
+        let storage = MemoryStorage::over(blocks, map, &geometry, BlockPages::Small);
+        // Free blocks may still have the memory of the previous server. Blocks that were taken count as used.
+        drop(storage.blocks.take(storage.blocks.free_blocks()));
+        storage.return_memory();
+        // The previous server may have ended before it cleared the bytes behind a new end.
+        storage.clear_tail(geometry.capacity);
+        Ok(storage)
+    }
+
+    fn over(blocks: BlockMemory, map: BlockMap, geometry: &Geometry, pages: BlockPages) -> MemoryStorage {
+        let reserve = Reserve::of(to_usize(geometry.reserve()));
+        // After a namespace has shrunk, blocks beyond its capacity may be in use.
+        let used = (blocks_of(geometry.capacity) + reserve.all).max(map.last_used().map_or(0, |last| last + 1));
+        map.each_gap(used, |gap| blocks.add(gap));
+        let zeroes = Shared::new(vec![0; ZEROES]);
+        MemoryStorage { blocks, map: RwLock::new(map), reserve, pages, used_blocks: Mutex::new(used), zeroes }
+    }
+
+    /// The number of blocks that the namespace uses.
     #[must_use]
     pub fn allocated_blocks(&self) -> usize {
-        self.read_map().blocks.iter().flatten().count()
+        self.read_map().allocated()
+    }
+
+    /// What a user should know about the pages: that huge pages were asked for, and the system has switched them off.
+    #[must_use]
+    pub fn remark(&self) -> Option<String> {
+        if self.pages != BlockPages::Transparent {
+            return None;
+        }
+        let setting = std::fs::read_to_string(TRANSPARENT);
+        remark_on(setting.as_deref())
     }
 
     // A thread that panicked while it held the lock left a valid map: every change is a switch of whole blocks.
-    fn read_map(&self) -> RwLockReadGuard<'_, Map> {
+    fn read_map(&self) -> RwLockReadGuard<'_, BlockMap> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_map(&self) -> RwLockWriteGuard<'_, Map> {
+    fn write_map(&self) -> RwLockWriteGuard<'_, BlockMap> {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, start: u64, len: u64) -> StorageResult {
+        let mut segments = Vec::with_capacity(1);
+        let mut is_over = false;
         let map = self.read_map();
         map.check(start, len)?;
-        let mut segments = Vec::with_capacity(blocks_of(len) + 1);
-        each_block(start, len, |index, range| {
-            let bytes = map.blocks[index].as_ref().unwrap_or(&self.zeroes);
-            segments.push(Segment { bytes: Shared::clone(bytes), range });
-        });
-        Ok(segments)
-    }
-
-    fn write(&self, start: u64, pieces: Vec<Piece>) -> StorageResult {
-        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        // Whole blocks are built before the lock is taken.
-        let mut ready = Vec::with_capacity(pieces.len());
-        let mut position = start;
-        for piece in pieces {
-            let bytes = piece.len() as u64;
-            match piece {
-                Piece::Blocks(blocks) if position.is_multiple_of(MAP_BLOCK as u64) => {
-                    for (number, block) in blocks.into_iter().enumerate() {
-                        let at = position + (number * MAP_BLOCK) as u64;
-                        ready.push((at, Segment::whole(block)));
-                    }
-                }
-                Piece::Blocks(blocks) => ready.push((position, Segment::whole(blocks.concat()))),
-                Piece::Bytes(segment) => ready.push((position, segment)),
+        map.each_run(start, len, |run| match run.blocks {
+            Some(blocks) => {
+                let shared = self.blocks.share_within(blocks.clone(), self.reserve.read).unwrap_or_else(|| {
+                    is_over = true;
+                    self.blocks.share(blocks)
+                });
+                segments.push(Segment { bytes: Shared::Blocks(shared), range: run.bytes });
             }
-            position += bytes;
+            None => {
+                let mut rest = run.bytes.len();
+                while rest > 0 {
+                    let part = rest.min(ZEROES);
+                    segments.push(Segment { bytes: Shared::clone(&self.zeroes), range: 0..part });
+                    rest -= part;
+                }
+            }
+        });
+        drop(map);
+        if is_over {
+            // This thread holds the blocks for the time of the copy only.
+            for segment in &mut segments {
+                if let Shared::Blocks(_) = segment.bytes {
+                    *segment = Segment::whole(segment.as_slice().to_vec());
+                }
+            }
         }
-        let mut map = self.write_map();
-        map.check(start, len)?;
-        for (position, segment) in ready {
-            map.put(position, &segment, &self.zeroes);
-        }
-        Ok(Vec::new())
+        if self.blocks.is_whole() { Ok(segments) } else { Err(Status::READ_ERROR) }
     }
 
-    fn clear(&self, ranges: &[(u64, u64)]) -> StorageResult {
-        let mut map = self.write_map();
-        for &(start, len) in ranges {
-            map.check(start, len)?;
+    /// Returns the memory of long free runs to the system, if free blocks have much of it.
+    fn return_memory(&self) {
+        if self.blocks.free_blocks_with_memory() > KEPT_FREE_BLOCKS {
+            let shortest = if self.pages == BlockPages::Transparent { HUGE_PAGE_BLOCKS } else { SHORTEST_RETURNED };
+            // A refusal costs memory and no data.
+            let _ = self.blocks.give_back(shortest);
         }
-        for &(start, len) in ranges {
-            each_block(start, len, |index, range| {
-                let Some(block) = &mut map.blocks[index] else { return };
-                if range.len() == MAP_BLOCK {
-                    map.blocks[index] = None;
-                } else {
-                    Shared::make_mut(block)[range].fill(0);
-                }
-            });
-        }
-        Ok(Vec::new())
+    }
+
+    /// Clears the bytes of the last block that are behind the end, which must not come back when the namespace grows.
+    fn clear_tail(&self, capacity: u64) {
+        let behind = capacity.next_multiple_of(MAP_BLOCK as u64) - capacity;
+        self.clear_part_behind_end(capacity, behind);
+    }
+
+    fn shared_block(&self, block: u32) -> SharedRun {
+        self.blocks.share(block..block + 1)
     }
 }
 
-/// Calls `each` with every block of a range of bytes, and the part of the block.
-fn each_block(start: u64, len: u64, mut each: impl FnMut(usize, std::ops::Range<usize>)) {
-    let mut position = start;
-    let end = start + len;
-    while position < end {
-        let index = usize::try_from(position / MAP_BLOCK as u64).expect("the map is in memory");
-        let from = usize::try_from(position % MAP_BLOCK as u64).expect("below a block");
-        let part = usize::try_from(end - position).unwrap_or(usize::MAX).min(MAP_BLOCK - from);
-        each(index, from..from + part);
-        position += part as u64;
+/// Says what the setting of transparent huge pages means for a namespace that asked for them.
+fn remark_on(setting: Result<&str, &io::Error>) -> Option<String> {
+    match setting {
+        Ok(setting) if setting.contains("[never]") => Some(format!(
+            "transparent huge pages are switched off, so the namespace has pages of 4 KiB; \
+             switch them on: echo madvise > {TRANSPARENT}"
+        )),
+        Ok(_) => None,
+        Err(_) => Some(format!("this kernel has no transparent huge pages ({TRANSPARENT} cannot be read)")),
     }
 }
 
-impl Map {
-    fn check(&self, start: u64, len: u64) -> Result<(), Status> {
-        let fits = start.checked_add(len).is_some_and(|end| end <= self.capacity);
-        if fits { Ok(()) } else { Err(Status::LBA_RANGE) }
+/// Checks options, and computes the sizes of the parts.
+fn geometry(options: &MemoryOptions) -> Result<Geometry, MemoryError> {
+    let &MemoryOptions { capacity, most_capacity: most, reserve, pages: _ } = options;
+    if reserve < LEAST_RESERVE {
+        return Err(MemoryError::Reserve { reserve });
     }
-
-    /// Puts bytes at a position. A block that a reader holds is replaced and not changed.
-    fn put(&mut self, position: u64, segment: &Segment, zeroes: &Shared) {
-        if segment.range == (0..MAP_BLOCK)
-            && segment.bytes.len() == MAP_BLOCK
-            && position.is_multiple_of(MAP_BLOCK as u64)
-        {
-            each_block(position, MAP_BLOCK as u64, |index, _| {
-                self.blocks[index] = Some(Shared::clone(&segment.bytes));
-            });
-            return;
-        }
-        let mut rest = segment.as_slice();
-        each_block(position, rest.len() as u64, |index, range| {
-            let (now, later) = rest.split_at(range.len());
-            rest = later;
-            if now.len() == MAP_BLOCK {
-                self.blocks[index] = Some(Shared::new(now.to_vec()));
-            } else {
-                let block = self.blocks[index].get_or_insert_with(|| Shared::clone(zeroes));
-                Shared::make_mut(block)[range].copy_from_slice(now);
-            }
-        });
+    if capacity > most {
+        return Err(MemoryError::Capacity { capacity, most });
+    }
+    let too_many = BlockError::Many { blocks: usize::MAX, block_bytes: MAP_BLOCK };
+    let physical = (most.div_ceil(MAP_BLOCK as u64)).checked_add(reserve / MAP_BLOCK as u64);
+    match physical {
+        Some(physical) => Ok(Geometry { capacity, most_capacity: most, physical }),
+        None => Err(too_many.into()),
     }
 }
 
@@ -159,8 +378,8 @@ impl Storage for MemoryStorage {
     fn start(&self, _id: JobId, request: StorageRequest) -> Started {
         Started::Done(match request {
             StorageRequest::Read { start, len } => self.read(start, len),
-            StorageRequest::Write { start, pieces, .. } => self.write(start, pieces),
-            // Anonymous memory does not survive a crash, whatever is flushed.
+            StorageRequest::Write { start, mut pieces, .. } => self.write(start, &mut pieces),
+            // Memory does not survive a crash of the machine, whatever is flushed.
             StorageRequest::Flush => Ok(Vec::new()),
             StorageRequest::WriteZeroes { start, len, .. } => self.clear(&[(start, len)]),
             StorageRequest::Deallocate { ranges } => self.clear(&ranges),
@@ -168,129 +387,35 @@ impl Storage for MemoryStorage {
     }
 
     fn capacity(&self) -> u64 {
-        self.read_map().capacity
+        self.read_map().capacity()
     }
 
-    fn placement(&self) -> Option<usize> {
-        Some(MAP_BLOCK)
+    fn place(&self, start: u64, len: usize) -> Option<Vec<BlockRun>> {
+        if len == 0 || !len.is_multiple_of(MAP_BLOCK) || !start.is_multiple_of(MAP_BLOCK as u64) {
+            return None;
+        }
+        self.blocks.take_within(len / MAP_BLOCK, self.reserve.placed)
     }
 
     fn resize(&self, capacity: u64) -> Result<(), Status> {
-        let mut map = self.write_map();
-        map.blocks.resize(blocks_of(capacity), None);
-        // Bytes behind a smaller end must not come back when the namespace grows again.
-        let tail = usize::try_from(capacity % MAP_BLOCK as u64).expect("below a block");
-        if tail > 0
-            && let Some(Some(block)) = map.blocks.last_mut()
-        {
-            Shared::make_mut(block)[tail..].fill(0);
+        let mut used = self.used_blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = (self.blocks.blocks() - self.reserve.all) as u64 * MAP_BLOCK as u64;
+        if capacity > most {
+            return Err(Status::CAPACITY_EXCEEDED);
         }
-        map.capacity = capacity;
+        let needed = blocks_of(capacity) + self.reserve.all;
+        if needed > *used {
+            self.blocks.add(*used..needed);
+            *used = needed;
+        }
+        let mut released = Vec::new();
+        self.write_map().resize(capacity, &mut released);
+        self.blocks.release(released);
+        self.clear_tail(capacity);
+        self.return_memory();
         Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use telpher_os::Random;
-
-    const ID: JobId = JobId { connection: 0, slot: 0, generation: 0, part: 0 };
-
-    fn done(storage: &dyn Storage, request: StorageRequest) -> StorageResult {
-        let Started::Done(result) = storage.start(ID, request) else { panic!("memory answers at once") };
-        result
-    }
-
-    fn read(storage: &dyn Storage, start: u64, len: u64) -> Vec<u8> {
-        let segments = done(storage, StorageRequest::Read { start, len }).unwrap();
-        segments.iter().flat_map(|segment| segment.as_slice().to_vec()).collect()
-    }
-
-    fn bytes(bytes: Vec<u8>) -> Piece {
-        Piece::Bytes(Segment::whole(bytes))
-    }
-
-    #[test]
-    fn random_requests_have_the_effect_of_a_plain_buffer() {
-        let mut random = Random::new(24);
-        let mut plain = vec![0_u8; 64 << 10];
-        let storage = MemoryStorage::new(plain.len() as u64);
-        for round in 0..2000_u64 {
-            let start = random.below(128) * 512;
-            let len = (1 + random.below(40)) * 512;
-            let len = len.min(plain.len() as u64 - start);
-            let range = usize::try_from(start).unwrap()..usize::try_from(start + len).unwrap();
-            match random.below(6) {
-                0 => {
-                    done(&storage, StorageRequest::WriteZeroes { start, len, force: false }).unwrap();
-                    plain[range].fill(0);
-                }
-                1 => {
-                    done(&storage, StorageRequest::Deallocate { ranges: vec![(start, len)] }).unwrap();
-                    plain[range].fill(0);
-                }
-                2 if start.is_multiple_of(4096) && len.is_multiple_of(4096) => {
-                    let blocks: Vec<Vec<u8>> =
-                        (0..len / 4096).map(|n| vec![(round + n).to_le_bytes()[0]; 4096]).collect();
-                    plain[range].copy_from_slice(&blocks.concat());
-                    let pieces = vec![Piece::Blocks(blocks)];
-                    done(&storage, StorageRequest::Write { start, pieces, force: false }).unwrap();
-                }
-                2 | 3 => {
-                    let mut data = vec![0; range.len()];
-                    random.fill(&mut data);
-                    plain[range].copy_from_slice(&data);
-                    let tail = data.split_off(data.len() / 3);
-                    let pieces = vec![bytes(data), bytes(tail)];
-                    done(&storage, StorageRequest::Write { start, pieces, force: false }).unwrap();
-                }
-                _ => assert_eq!(read(&storage, start, len), plain[range]),
-            }
-        }
-        assert_eq!(read(&storage, 0, plain.len() as u64), plain);
-    }
-
-    #[test]
-    fn a_read_keeps_its_bytes_while_they_are_overwritten() {
-        let storage = MemoryStorage::new(8192);
-        done(&storage, StorageRequest::Write { start: 0, pieces: vec![bytes(vec![1; 8192])], force: false }).unwrap();
-        let old = done(&storage, StorageRequest::Read { start: 0, len: 8192 }).unwrap();
-        done(&storage, StorageRequest::Write { start: 512, pieces: vec![bytes(vec![2; 7168])], force: false }).unwrap();
-        done(&storage, StorageRequest::WriteZeroes { start: 0, len: 512, force: false }).unwrap();
-        assert!(old.iter().all(|segment| segment.as_slice() == [1; 4096]));
-        assert_eq!(read(&storage, 0, 1024), [vec![0; 512], vec![2; 512]].concat());
-    }
-
-    #[test]
-    fn a_request_beyond_the_end_changes_nothing() {
-        let storage = MemoryStorage::new(8192);
-        for (start, len) in [(8192, 512), (7680, 1024), (u64::MAX - 511, 512), (u64::MAX, u64::MAX)] {
-            assert_eq!(done(&storage, StorageRequest::Read { start, len }).unwrap_err(), Status::LBA_RANGE);
-            let ranges = vec![(0, 512), (start, len)];
-            assert_eq!(done(&storage, StorageRequest::Deallocate { ranges }).unwrap_err(), Status::LBA_RANGE);
-        }
-        let pieces = vec![bytes(vec![3; 4096]), bytes(vec![4; 4608])];
-        assert!(done(&storage, StorageRequest::Write { start: 0, pieces, force: false }).is_err());
-        assert_eq!((storage.allocated_blocks(), read(&storage, 0, 8192)), (0, vec![0; 8192]));
-    }
-
-    #[test]
-    fn a_namespace_that_shrinks_and_grows_has_zeroes_behind_its_old_end() {
-        let storage = MemoryStorage::new(8192);
-        done(&storage, StorageRequest::Write { start: 0, pieces: vec![bytes(vec![9; 8192])], force: false }).unwrap();
-        storage.resize(512).unwrap();
-        storage.resize(8192).unwrap();
-        assert_eq!(read(&storage, 0, 8192), [vec![9; 512], vec![0; 7680]].concat());
-    }
-
-    #[test]
-    fn a_cleared_block_frees_its_memory() {
-        let storage = MemoryStorage::new(1 << 20);
-        assert_eq!(storage.allocated_blocks(), 0);
-        done(&storage, StorageRequest::Write { start: 0, pieces: vec![bytes(vec![1; 16384])], force: true }).unwrap();
-        assert_eq!(storage.allocated_blocks(), 4);
-        done(&storage, StorageRequest::Deallocate { ranges: vec![(512, 16384 - 512)] }).unwrap();
-        assert_eq!(storage.allocated_blocks(), 1);
-    }
-}
+mod tests;

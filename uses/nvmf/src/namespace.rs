@@ -7,6 +7,7 @@ use crate::range_lock::RangeLock;
 use crate::status::Status;
 use crate::storage::{Started, Storage, StorageRequest};
 use std::sync::Arc;
+use telpher_mem::BlockRun;
 
 /// How a namespace is created.
 #[derive(Clone, Debug)]
@@ -174,11 +175,11 @@ impl Namespace {
         }
     }
 
-    /// The size of the blocks that a write's data may be placed in.
+    /// Free blocks of the backend for the data of a write.
     #[must_use]
-    pub fn placement(&self) -> Option<usize> {
-        // The backend's blocks are not those that the host sent.
-        self.options.storage.placement().filter(|_| self.options.protection.is_none())
+    pub fn place(&self, start: u64, len: usize) -> Option<Vec<BlockRun>> {
+        // The blocks of a protected namespace are not those that the host sent.
+        if self.options.protection.is_some() { None } else { self.options.storage.place(start, len) }
     }
 
     /// Starts a request of the backend. Positions are bytes that the host sees; the data has the form of the backend.

@@ -1,10 +1,10 @@
 //! Bytes that several owners share: data under way between sockets, engines and backends.
 
 use std::ops::Range;
-use std::sync::Arc;
+use telpher_mem::SharedBytes;
 
 /// Bytes that are not changed any more, and that several owners may read.
-pub type Shared = Arc<Vec<u8>>;
+pub type Shared = SharedBytes;
 
 /// A part of shared bytes.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Segment {
     #[must_use]
     pub fn whole(bytes: Vec<u8>) -> Segment {
         let range = 0..bytes.len();
-        Segment { bytes: Arc::new(bytes), range }
+        Segment { bytes: Shared::new(bytes), range }
     }
 
     /// The bytes of the part.

@@ -4,14 +4,15 @@ use crate::engine::{JobId, Segment, Shared};
 use crate::status::Status;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use telpher_mem::BlockRun;
 
 /// A part of the data of a write, in the order of the blocks.
 #[derive(Debug)]
 pub enum Piece {
     /// Received bytes, which the backend copies or writes.
     Bytes(Segment),
-    /// Complete blocks of the backend's [`Storage::placement`] size, which it takes over without a copy.
-    Blocks(Vec<Vec<u8>>),
+    /// Data in blocks of [`Storage::place`], which the backend takes over without a copy.
+    Blocks(Vec<BlockRun>),
 }
 
 impl Piece {
@@ -20,7 +21,7 @@ impl Piece {
     pub fn len(&self) -> usize {
         match self {
             Piece::Bytes(segment) => segment.range.len(),
-            Piece::Blocks(blocks) => blocks.iter().map(Vec::len).sum(),
+            Piece::Blocks(runs) => runs.iter().map(|run| run.len()).sum(),
         }
     }
 
@@ -32,11 +33,11 @@ impl Piece {
 
     /// The bytes, in their order.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let (bytes, blocks) = match self {
+        let (bytes, runs) = match self {
             Piece::Bytes(segment) => (Some(segment.as_slice()), [].as_slice()),
-            Piece::Blocks(blocks) => (None, blocks.as_slice()),
+            Piece::Blocks(runs) => (None, runs.as_slice()),
         };
-        bytes.into_iter().chain(blocks.iter().map(Vec::as_slice))
+        bytes.into_iter().chain(runs.iter().map(|run| &run[..]))
     }
 }
 
@@ -116,9 +117,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// The bytes that a namespace may have.
     fn capacity(&self) -> u64;
 
-    /// The size of the blocks that writes may be placed in directly, and then be taken over without a copy; `None` if
-    /// the backend cannot do that.
-    fn placement(&self) -> Option<usize> {
+    /// Returns free blocks for the data of a write of `len` bytes at `start`, in few runs. The data is copied there before
+    /// the write starts, and the write takes the blocks over ([`Piece::Blocks`]). `None` if the backend has none, or if
+    /// the bytes are not whole blocks.
+    fn place(&self, start: u64, len: usize) -> Option<Vec<BlockRun>> {
+        let _ = (start, len);
         None
     }
 

@@ -129,6 +129,12 @@ impl Subsystem {
         read(&self.hosts).as_ref().is_none_or(|hosts| hosts.contains(host))
     }
 
+    /// The NQNs of the hosts that may connect; `None` for any host.
+    #[must_use]
+    pub fn hosts(&self) -> Option<BTreeSet<String>> {
+        read(&self.hosts).clone()
+    }
+
     /// Sets which hosts may connect from now on; `None` for any host.
     pub fn set_hosts(&self, hosts: Option<BTreeSet<String>>) {
         *write(&self.hosts) = hosts;

@@ -311,6 +311,11 @@ impl Target {
     }
 }
 
+/// The NQN of the host in the data of Connect.
+pub(crate) fn host_name(data: &[u8]) -> Option<String> {
+    name(data.get(512..768)?).map(str::to_owned)
+}
+
 /// The low and the high half of a dword.
 fn split(dword: u32) -> [u16; 2] {
     let [a, b, c, d] = dword.to_le_bytes();

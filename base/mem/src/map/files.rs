@@ -119,6 +119,11 @@ impl MemoryFile {
         unsafe { self.mapping.as_ptr().write_bytes(0, self.mapping.len) };
     }
 
+    /// Returns the pointer to the first byte of its owner's mapping.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ptr()
+    }
+
     /// Returns the address range at which its owner has it mapped.
     #[must_use]
     pub fn range(&self) -> Range<u64> {

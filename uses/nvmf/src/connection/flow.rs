@@ -155,7 +155,10 @@ impl Connection {
         digest: Option<u32>,
         context: &mut super::Context<'_>,
     ) -> Result<(), FatalError> {
-        self.stats.commands += 1;
+        if self.is_finishing {
+            return Ok(());
+        }
+        self.stats.count_command(command.opcode, self.queue.as_ref().is_some_and(|queue| queue.qid > 0));
         self.advance_head();
         let (verdict, half) = self.fuse(&command, verdict, context);
         let accepted = match verdict {
@@ -209,6 +212,7 @@ impl Connection {
             task: None,
             half: None,
             reply_bytes: 0,
+            begun: self.clock.map_or(0, |clock| clock()),
         }));
         index
     }
@@ -220,6 +224,12 @@ impl Connection {
         let Some(open) = slot.open.take() else { return };
         self.free.push(index);
         self.open_count -= 1;
+        if let Executor::Io(_) = &open.executor {
+            self.stats.completed_io += 1;
+            if let Some(clock) = self.clock {
+                self.stats.count_latency(open.command.opcode, clock().saturating_sub(open.begun));
+            }
+        }
         self.set_used(open.command.cid.get(), false);
         self.replying -= open.reply_bytes;
         if open.is_waiting {
@@ -257,16 +267,12 @@ impl Connection {
         let id =
             JobId { connection: self.number, slot: index, generation: self.slots[index as usize].generation, part: 0 };
         let Some(open) = self.open(index) else { return };
-        let len = u32::try_from(data.len()).expect("at most a transfer");
         match (digest, &open.executor) {
             (None, _) => open.pieces.push((offset, Piece::Bytes(Segment::whole(data)))),
             (Some(digest), Executor::Io(plan)) => {
                 let source = Shared::new(data);
-                let work = match plan.placement(offset, len) {
-                    Some(block) => {
-                        let blocks = (0..source.len() / block).map(|_| vec![0; block]).collect();
-                        Work::Place { source, blocks }
-                    }
+                let work = match plan.place(offset, source.len()) {
+                    Some(runs) => Work::Place { source, runs },
                     None => Work::Digest(vec![Segment { range: 0..source.len(), bytes: source }]),
                 };
                 let part = open.next_part;
@@ -295,15 +301,15 @@ impl Connection {
         let Some(open) = self.open(index) else { return };
         let Some(place) = open.pending.iter().position(|pending| pending.part == job.id.part) else { return };
         let pending = open.pending.swap_remove(place);
-        if pending.digest != job.digest && job.by == DoneBy::Device {
-            // The device may be wrong, and not the data. The CPU decides.
+        if pending.digest != job.digest && job.by != DoneBy::Cpu {
+            // A device that did all or a part of the job may be wrong, and not the data. The CPU decides.
             job.digest = job.work.run();
             self.stats.wrong_device_digests += u64::from(pending.digest == job.digest);
         }
         if pending.digest == job.digest {
             let Some(open) = self.open(index) else { return };
             let pieces = match job.work {
-                Work::Place { blocks, .. } => vec![Piece::Blocks(blocks)],
+                Work::Place { runs, .. } => vec![Piece::Blocks(runs)],
                 Work::Digest(segments) => segments.into_iter().map(Piece::Bytes).collect(),
                 // Tuples are inserted later, when all data has arrived.
                 Work::Protect(_) => return,
@@ -345,8 +351,10 @@ impl Connection {
 
     fn wait_for_data(&mut self, index: u32) {
         let Some(open) = self.open(index) else { return };
+        let is_budgeted = open.is_budgeted;
         if !std::mem::replace(&mut open.is_waiting, true) {
-            self.waiting.push_back(index);
+            // A command that has its part of the budget goes first: the others may be waiting for that part.
+            if is_budgeted { self.waiting.push_front(index) } else { self.waiting.push_back(index) }
         }
         self.ask_for_data();
     }
@@ -446,7 +454,7 @@ impl Connection {
             return Err(FatalError::HeaderField { offset: offset::DATAL });
         }
         let is_last = layout.flags & LAST != 0;
-        if is_last != (end == grant.end.into()) {
+        if is_last != (end == u64::from(grant.end)) {
             return Err(FatalError::HeaderField { offset: offset::FLAGS });
         }
         if !grant.is_draining {

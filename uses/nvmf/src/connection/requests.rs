@@ -10,6 +10,7 @@ use crate::pdu::{self, CapsuleResp, DataHeader, Kind, LAST, SUCCESS};
 use crate::protection::ProtectionWork;
 use crate::status::Status;
 use crate::storage::Piece;
+use crate::target::host_name;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
@@ -63,7 +64,12 @@ impl Connection {
                 self.queue = Some(queue);
                 Answer::result(id.into())
             }
-            Err(answer) => answer,
+            Err(answer) => {
+                if answer.status == Status::INVALID_HOST.do_not_retry() {
+                    self.refused_host = host_name(data);
+                }
+                answer
+            }
         }
     }
 

@@ -3,15 +3,19 @@
 use crate::io::exercise;
 use crate::session::{io_session, options, target};
 use std::sync::Arc;
+use std::time::Duration;
 use telpher_device::{OpenOptions, open};
-use telpher_mover::{Channel, ChannelPolicy};
+use telpher_mem::{BlockMemory, BlockPages};
+use telpher_mover::{Channel, ChannelPolicy, ManualClock};
 use telpher_nvmf::command::io;
 use telpher_nvmf::device_engine::{DeviceEngine, DigestChannel};
-use telpher_nvmf::digest::Digests;
-use telpher_nvmf::engine::{CpuEngine, DigestEngine, DoneBy, FinishedJob, Job, Work};
+use telpher_nvmf::digest::{Digests, digest};
+use telpher_nvmf::engine::{CpuEngine, DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
 use telpher_nvmf::initiator::requests;
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Transfer};
 use telpher_nvmf::limits::Limits;
+use telpher_portal::QueueMode;
+use telpher_portal::mock::MockPortal;
 
 fn channel(slots: u32) -> DigestChannel {
     let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
@@ -44,6 +48,56 @@ fn short_data_and_what_a_full_channel_refuses_is_done_by_the_cpu() {
     assert!(stats.digests_by_cpu > 0 && stats.digests_by_fallback > 0, "{stats:?}");
 }
 
+#[test]
+fn a_long_write_and_a_long_read_are_one_operation_each() {
+    let target = target(Limits::default());
+    let (_admin, mut io) = io_session(&target, options(Digests { header: false, data: true }));
+    // A channel of one slot takes one operation. The CPU would do a second one.
+    io.engine = Box::new(DeviceEngine::new(channel(1), 8192));
+    for (first, byte) in [(0, 1), (256, 2), (1024, 3), (256, 4)] {
+        let data = vec![byte; 256 * 512];
+        io.ok(requests::blocks(io::WRITE, 1, 1, first, 256), Transfer::OnRequest(data.clone()));
+        let read = requests::blocks(io::READ, 2, 1, first, 256);
+        assert!(io.ok(read, Transfer::ToHost(256 * 512)).1 == data);
+    }
+    let stats = io.connection.stats();
+    assert_eq!((stats.digests_by_device, stats.digests_by_fallback), (8, 0));
+}
+
+#[test]
+fn a_device_that_never_answers_keeps_its_blocks_and_delays_no_job() {
+    let portal = Arc::new(MockPortal::new(QueueMode::Shared, 8));
+    let clock = Arc::new(ManualClock::new(Duration::from_millis(100)));
+    let (deadline, linger) = (Some(Duration::from_millis(1)), Duration::ZERO);
+    let policy = ChannelPolicy { deadline, linger, ..ChannelPolicy::default() };
+    let channel = Channel::with_clock(portal, 8, policy, Arc::<ManualClock>::clone(&clock)).unwrap();
+    let mut engine = DeviceEngine::new(channel, 0);
+    let memory = BlockMemory::anonymous(4, 4096, BlockPages::Small).unwrap();
+    memory.add(0..4);
+    let data: Vec<u8> = (0..8192_u16).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
+    let source = Shared::new(data.clone());
+    let id = |slot| JobId { connection: 0, slot, generation: 0, part: 0 };
+    let runs = memory.take(2).unwrap();
+    engine.prepare(Job { id: id(1), work: Work::Place { source: Shared::clone(&source), runs } });
+    let segment = Segment { bytes: source, range: 100..5000 };
+    engine.prepare(Job { id: id(2), work: Work::Digest(vec![segment]) });
+    engine.submit();
+    let mut done = Vec::new();
+    engine.completed(&mut done);
+    assert_eq!((done.len(), engine.pending()), (0, 2));
+    clock.advance(Duration::from_millis(2));
+    engine.completed(&mut done);
+    assert_eq!((done.len(), engine.pending()), (2, 0));
+    done.sort_by_key(|job| job.id.slot);
+    for (job, range) in done.iter().zip([0..8192, 100..5000]) {
+        assert_eq!((job.digest, job.by), (digest(&data[range.clone()]), DoneBy::Fallback));
+        let Work::Digest(segments) = &job.work else { panic!("the device has the blocks: {job:?}") };
+        assert_eq!(segments[0].as_slice(), &data[range]);
+    }
+    // The device may still write these blocks.
+    assert_eq!((memory.taken_blocks(), memory.free_blocks()), (2, 2));
+}
+
 /// A device that damages data and digests.
 #[derive(Debug, Default)]
 struct WrongEngine {
@@ -62,8 +116,8 @@ impl DigestEngine for WrongEngine {
         self.right.completed(done);
         for job in &mut done[before..] {
             (job.digest, job.by) = (!job.digest, DoneBy::Device);
-            if let Work::Place { blocks, .. } = &mut job.work {
-                blocks[0][0] ^= 1;
+            if let Work::Place { runs, .. } = &mut job.work {
+                runs[0][0] ^= 1;
             }
         }
     }

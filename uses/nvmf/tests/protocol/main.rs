@@ -49,6 +49,7 @@
 
 mod abort;
 mod admin;
+mod cases;
 mod connect;
 mod cves;
 mod device;

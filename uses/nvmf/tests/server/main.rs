@@ -1,6 +1,9 @@
 //! The server with real sockets on the loopback interface.
 
 mod file;
+mod load;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
