@@ -1,5 +1,5 @@
-//! Edge cases of the protocol: limits of capsules, tags of other commands, long names, resets and shutdowns with
-//! commands under way, devices that stop.
+//! Cases of the protocol that belong to no single command: limits of capsules, tags of other commands, long names,
+//! resets and shutdowns with commands under way, devices that stop.
 
 use crate::session::{HOST, NQN, Session, admin_session, identity, io_queue, io_session, local, options, target};
 use crate::storage::{self, NSID, done};
