@@ -286,10 +286,12 @@ impl Connection {
         self.is_finishing = true;
     }
 
-    /// Returns whether all accepted commands have completed and all replies were sent.
+    /// Returns whether all accepted commands have completed and all replies were sent. The first command of a fused
+    /// pair does not count while its second one has not come: it is not executed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.open_count == 0 && self.output.len() == 0
+        let waits_for_second = matches!(self.first_half, FirstHalf::Waiting(_));
+        self.open_count == u32::from(waits_for_second) && self.output.len() == 0
     }
 
     /// The digests that the host asked for in ICReq.

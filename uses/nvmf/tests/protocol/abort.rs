@@ -434,111 +434,124 @@ fn an_abort_for_a_connection_that_ends_is_answered() {
     assert_eq!((completion.cid.get(), completion.result.get()), (50, 1));
 }
 
+/// An I/O queue of the random test, and the identifiers of its open commands.
+struct Queue {
+    io: Session,
+    open: BTreeSet<u16>,
+    next: u16,
+}
+
+impl Queue {
+    const FIRST: u16 = 1000;
+
+    fn new(io: Session) -> Queue {
+        Queue { io, open: BTreeSet::new(), next: Queue::FIRST }
+    }
+
+    fn send(&mut self, opcode: u8, fused: u8, first: u64, blocks: u32) {
+        let transfer = match opcode {
+            io::READ => Transfer::ToHost(blocks * 512),
+            io::WRITE | io::COMPARE => Transfer::OnRequest(vec![0; blocks as usize * BLOCK]),
+            _ => Transfer::None,
+        };
+        let mut command = requests::blocks(opcode, self.next, NSID, first, blocks);
+        command.flags |= fused;
+        self.io.host.send(command, transfer);
+        self.open.insert(self.next);
+        self.next += 1;
+    }
+
+    fn send_pair(&mut self, first: u64, blocks: u32) {
+        self.send(io::COMPARE, FUSED_FIRST, first, blocks);
+        self.send(io::WRITE, FUSED_SECOND, first, blocks);
+    }
+
+    /// Takes what has completed. Returns how many commands were aborted.
+    fn completed(&mut self) -> usize {
+        let events: Vec<_> = std::iter::from_fn(|| self.io.host.take_event()).collect();
+        let is_aborted = |event| {
+            let HostEvent::Completed { completion, .. } = event else { panic!("{event:?}") };
+            assert!(self.open.remove(&completion.cid.get()), "each command completes once");
+            completion.status() == Status::ABORTED
+        };
+        events.into_iter().map(is_aborted).filter(|&is_aborted| is_aborted).count()
+    }
+}
+
 /// Random commands, fused pairs and aborts on two queues, with a backend that answers in random order: each command
 /// completes once, each Abort is answered, and afterwards no block is locked.
 #[test]
 fn random_aborts_leave_nothing_behind() {
     let mut aborted = 0;
     for seed in 0..60 {
+        println!("seed {seed}");
         let mut random = Random::new(seed);
         let digests = Digests::ALL[seed as usize % 4];
         let (mut admin, one, backend) = storage::start(digests);
+        let target = one.target();
         let controller = one.connection.queue().unwrap().controller.id();
-        let two = io_queue(&one.target(), options(digests), controller, 2, true);
-        let mut queues = [(one, BTreeSet::new(), 1000_u16), (two, BTreeSet::new(), 1000_u16)];
+        let two = io_queue(&target, options(digests), controller, 2, true);
+        let mut queues = [Queue::new(one), Queue::new(two)];
         let mut held = Vec::new();
         let mut aborts = 0;
-        for round in 0..200 {
-            let is_last = round == 199;
-            let queue = random.below(2) as usize;
-            let (session, open, next) = &mut queues[queue];
-            let first = random.below(64);
-            let blocks = 1 + random.below(20) as u32;
+        for _ in 0..200 {
+            let number = random.below(2) as usize;
+            let queue = &mut queues[number];
+            let (first, blocks) = (random.below(64), 1 + random.below(20) as u32);
             match random.below(8) {
-                _ if is_last => {}
-                0 | 1 if open.len() < 40 => {
+                0 | 1 if queue.open.len() < 40 => {
                     let opcodes = [io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES, io::VERIFY];
-                    let opcode = opcodes[random.below(5) as usize];
-                    let transfer = match opcode {
-                        io::READ => Transfer::ToHost(blocks * 512),
-                        io::WRITE | io::COMPARE => Transfer::OnRequest(vec![seed as u8; blocks as usize * BLOCK]),
-                        _ => Transfer::None,
-                    };
-                    session.host.send(requests::blocks(opcode, *next, NSID, first, blocks), transfer);
-                    open.insert(*next);
-                    *next += 1;
+                    queue.send(opcodes[random.below(5) as usize], 0, first, blocks);
                 }
-                2 if open.len() < 40 => {
-                    for (fused, opcode) in [(FUSED_FIRST, io::COMPARE), (FUSED_SECOND, io::WRITE)] {
-                        let mut command = requests::blocks(opcode, *next, NSID, first, blocks);
-                        command.flags |= fused;
-                        session.host.send(command, Transfer::OnRequest(vec![0; blocks as usize * BLOCK]));
-                        open.insert(*next);
-                        *next += 1;
-                    }
-                }
+                2 if queue.open.len() < 40 => queue.send_pair(first, blocks),
                 3 if aborts < 20 => {
-                    let cid = 1000 + random.below(u64::from(*next - 1000) + 1) as u16;
-                    admin.host.send(abort_command(100 + aborts, queue as u16 + 1, cid), Transfer::None);
+                    let cid = Queue::FIRST + random.below(u64::from(queue.next - Queue::FIRST) + 1) as u16;
+                    admin.host.send(abort_command(100 + aborts, number as u16 + 1, cid), Transfer::None);
                     aborts += 1;
                     // The target has asked for data, and the Abort comes before it.
-                    session.exchange_until_data();
-                    let unsent = session.host.take_output();
+                    queue.io.exchange_until_data();
+                    let unsent = queue.io.host.take_output();
                     admin.pump();
-                    session.pump();
-                    session.host.send_raw(&unsent);
+                    queue.io.pump();
+                    queue.io.host.send_raw(&unsent);
                 }
                 4 | 5 => {
                     held.extend(backend.take());
                     if !held.is_empty() {
                         let (id, request) = held.swap_remove(random.below(held.len() as u64) as usize);
-                        let result =
-                            if random.below(8) == 0 { Err(Status::READ_ERROR) } else { backend.result(id, request) };
-                        assert!(session.target().loops().answer(id, result));
+                        let fails = random.below(8) == 0;
+                        let result = if fails { Err(Status::READ_ERROR) } else { backend.result(id, request) };
+                        assert!(target.loops().answer(id, result));
                     }
                 }
-                _ => session.pump(),
+                _ => queue.io.pump(),
             }
-            // At the end, everything is answered. A pair that ends on one queue may let a command of the other one begin.
-            let mut idle_rounds = 0;
-            while idle_rounds < if is_last { 3 } else { 1 } {
-                idle_rounds += 1;
-                for (session, open, _) in &mut queues {
-                    if is_last {
-                        session.pump();
-                    }
-                    while let Some(event) = session.host.take_event() {
-                        let HostEvent::Completed { completion, .. } = event else { panic!("{event:?}") };
-                        assert!(open.remove(&completion.cid.get()), "seed {seed}: a command completes once");
-                        aborted += u64::from(completion.status() == Status::ABORTED);
-                    }
-                }
-                if is_last {
-                    held.extend(backend.take());
-                    for (id, request) in held.drain(..) {
-                        let result = backend.result(id, request);
-                        assert!(admin.target().loops().answer(id, result));
-                        idle_rounds = 0;
-                    }
-                }
+            aborted += queues.iter_mut().map(Queue::completed).sum::<usize>();
+        }
+        // Everything is answered. A pair that ends on one queue may let a command of the other one begin.
+        let mut idle_rounds = 0;
+        while idle_rounds < 3 {
+            idle_rounds += 1;
+            queues.iter_mut().for_each(|queue| queue.io.pump());
+            aborted += queues.iter_mut().map(Queue::completed).sum::<usize>();
+            held.extend(backend.take());
+            for (id, request) in held.drain(..) {
+                let result = backend.result(id, request);
+                assert!(target.loops().answer(id, result));
+                idle_rounds = 0;
             }
         }
-        let answers = admin.events();
-        assert_eq!(answers.len(), usize::from(aborts), "seed {seed}: each Abort is answered");
-        for (session, open, _) in &mut queues {
-            assert_eq!((open.len(), session.connection.open_commands()), (0, 0), "seed {seed}");
-            for (fused, opcode, cid) in [(FUSED_FIRST, io::COMPARE, 1), (FUSED_SECOND, io::WRITE, 2)] {
-                let mut command = requests::blocks(opcode, cid, NSID, 0, 84);
-                command.flags |= fused;
-                session.host.send(command, Transfer::OnRequest(vec![0; 84 * BLOCK]));
-            }
-            assert_eq!(session.events(), []);
+        assert_eq!(admin.events().len(), usize::from(aborts), "each Abort is answered");
+        for queue in &mut queues {
+            assert_eq!((queue.open.len(), queue.io.connection.open_commands()), (0, 0));
+            queue.send_pair(0, 84);
+            assert_eq!(queue.io.events(), []);
             let waiting = backend.take();
-            assert_eq!(waiting.len(), 1, "seed {seed}: the pair gets the lock");
+            assert_eq!(waiting.len(), 1, "the pair gets the lock");
             for (id, _) in waiting {
-                done(session, id, Err(Status::READ_ERROR));
+                done(&mut queue.io, id, Err(Status::READ_ERROR));
             }
-            assert_eq!(session.events().len(), 2);
+            assert_eq!(queue.io.events().len(), 2);
         }
     }
     assert!(aborted > 100, "{aborted} commands were aborted");

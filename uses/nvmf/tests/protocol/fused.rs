@@ -341,3 +341,26 @@ fn a_failing_backend_fails_the_half_that_it_executes() {
         assert_eq!(statuses(&mut io), BTreeMap::from([(1, expected[0]), (2, expected[1])]));
     }
 }
+
+/// A server that stops takes no more commands, so it does not wait for the second command of a pair.
+#[test]
+fn a_connection_finishes_without_the_second_half() {
+    let target = target(Limits::default());
+    let (_admin, mut io) = io_session(&target, HostOptions::default());
+    io.host.send(compare(1, 1, 0, 1), data(0, 1));
+    assert_eq!(statuses(&mut io), BTreeMap::new());
+    io.connection.finish();
+    assert_eq!((io.connection.is_finished(), io.connection.open_commands()), (true, 1));
+    io.host.send(write(2, 1, 0, 1), data(7, 1));
+    assert_eq!(statuses(&mut io), BTreeMap::new());
+    // A pair that was accepted completes.
+    let (_other_admin, mut io) = io_session(&target, HostOptions::default());
+    io.host.send(compare(1, 1, 0, 64), data(0, 64));
+    io.host.send(write(2, 1, 0, 64), data(7, 64));
+    io.exchange_until_data();
+    io.connection.finish();
+    assert!(!io.connection.is_finished());
+    let success = Status::SUCCESS;
+    assert_eq!(statuses(&mut io), BTreeMap::from([(1, success), (2, success)]));
+    assert!(io.connection.is_finished());
+}
