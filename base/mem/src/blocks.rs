@@ -343,8 +343,8 @@ impl BlockMemory {
         }
     }
 
-    /// Returns the memory of free runs of at least `least_run` blocks to the system, unless it stays in reserve. Returns
-    /// the number of blocks. Other threads do not find these blocks free during the call.
+    /// Returns the memory of free runs of at least `least_run` blocks to the system, unless it stays in reserve.
+    /// Returns the number of blocks. Other threads do not find these blocks free during the call.
     ///
     /// # Errors
     /// The system's refusal; the blocks stay free.

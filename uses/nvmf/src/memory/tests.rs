@@ -410,9 +410,10 @@ fn a_kept_memory_file_has_the_namespace() {
 fn a_named_file_is_created_once_and_opened_again() {
     let folder = Folder::new("named");
     let path = folder.file();
-    let storage = MemoryStorage::create(&path, MemoryOptions::fixed(1 << 20)).unwrap();
+    let storage = MemoryStorage::create(&path, MemoryOptions::fixed((1 << 20) - 512)).unwrap();
     write(&storage, 4096, vec![bytes(vec![5; 8192])]);
-    assert_eq!(storage.resize((1 << 20) + 4096), Err(Status::CAPACITY_EXCEEDED));
+    storage.resize(1 << 20).unwrap();
+    assert_eq!(storage.resize((1 << 20) + 512), Err(Status::CAPACITY_EXCEEDED));
     drop(storage);
     assert!(MemoryStorage::create(&path, MemoryOptions::new(1 << 20)).is_err());
     let storage = MemoryStorage::open(&path).unwrap();
