@@ -85,13 +85,13 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// Options for small pages, a capacity that may double, and an eighth of the capacity, from 8 to 64 MiB, as
-    /// reserve.
+    /// Options for small pages, a capacity that may double, and an eighth of the capacity, from 32 to 256 MiB, as
+    /// reserve. Half of 32 MiB has the replies of 128 reads of 128 KiB.
     #[must_use]
     pub const fn new(capacity: u64) -> MemoryOptions {
         let reserve = match capacity / 8 {
-            0..0x0080_0000 => 8 << 20,
-            0x0400_0000.. => 64 << 20,
+            0..0x0200_0000 => 32 << 20,
+            0x1000_0000.. => 256 << 20,
             eighth => eighth,
         };
         MemoryOptions { capacity, most_capacity: capacity.saturating_mul(2), reserve, pages: BlockPages::Small }

@@ -537,9 +537,9 @@ fn a_truncated_file_ends_no_server() {
 #[test]
 fn options_that_do_not_fit_are_refused() {
     let options = MemoryOptions::new(1 << 20);
-    assert_eq!(options.reserve, 8 << 20);
-    assert_eq!(MemoryOptions::new(256 << 20).reserve, 32 << 20);
-    assert_eq!(MemoryOptions::new(u64::MAX).reserve, 64 << 20);
+    assert_eq!(options.reserve, 32 << 20);
+    assert_eq!(MemoryOptions::new(1 << 30).reserve, 128 << 20);
+    assert_eq!(MemoryOptions::new(u64::MAX).reserve, 256 << 20);
     let refused = |options| MemoryStorage::anonymous(options).unwrap_err();
     let little = MemoryOptions { reserve: LEAST_RESERVE - 1, ..options };
     assert!(matches!(refused(little), MemoryError::Reserve { .. }));
