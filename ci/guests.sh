@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# the tier's tests in QEMU machines with three NUMA nodes, on two kernels
+# Linux guests in QEMU, with two kernels: the tier's tests on three NUMA nodes, and peers of the NVMe/TCP target
 #   ci/guests.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
 # Not part of `cargo test`, for the reasons in run.sh. One at a time: a guest has two emulated processors.

@@ -22,6 +22,9 @@ packages=(
     dpdk                # dpdk-testpmd, the guest's driver and the competitor of `telpher vhost` in its tests
     qemu-system-x86     # virtual machines: one whose network card is `telpher vhost`, one with three NUMA nodes
     busybox-static      # the guests' shell
+    e2fsprogs           # makes and checks the file systems of guests, as do the next two with their disks
+    nvme-cli            # discovers NVMe/TCP targets
+    fio                 # writes and verifies
     xz-utils            # unpacks modules of the guests' kernels
     redis-server        # runs under `telpher tier run` in a test
     memcached           # runs under `telpher offload` in a test, as do the next four

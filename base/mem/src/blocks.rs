@@ -722,5 +722,39 @@ unsafe impl StableBuf for SharedBytes {
     }
 }
 
+/// Bytes with one owner, who may write them: on the heap, or in blocks.
+#[derive(Debug)]
+pub enum OwnedBytes {
+    /// On the heap.
+    Heap(Vec<u8>),
+    /// In blocks.
+    Blocks(BlockRun),
+}
+
+// SAFETY: both kinds are stable buffers, and a change of kind needs the value mutably or by value.
+unsafe impl StableBuf for OwnedBytes {
+    fn address(&self) -> u64 {
+        match self {
+            OwnedBytes::Heap(bytes) => bytes.address(),
+            OwnedBytes::Blocks(run) => run.address(),
+        }
+    }
+    fn len(&self) -> usize {
+        match self {
+            OwnedBytes::Heap(bytes) => bytes.len(),
+            OwnedBytes::Blocks(run) => run.len(),
+        }
+    }
+}
+// SAFETY: both kinds have one owner.
+unsafe impl StableBufMut for OwnedBytes {
+    fn address_mut(&mut self) -> u64 {
+        match self {
+            OwnedBytes::Heap(bytes) => bytes.address_mut(),
+            OwnedBytes::Blocks(run) => run.address_mut(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

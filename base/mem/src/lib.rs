@@ -43,7 +43,7 @@ mod space;
 mod stable_buf;
 mod strict_space;
 
-pub use blocks::{BlockError, BlockMemory, BlockPages, BlockRun, SharedBytes, SharedRun};
+pub use blocks::{BlockError, BlockMemory, BlockPages, BlockRun, OwnedBytes, SharedBytes, SharedRun};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::{FileError, MapError, MemoryFile, Window};
 #[cfg(any(test, feature = "test-util"))]

@@ -38,6 +38,13 @@ impl Termination {
         }
     }
 
+    /// Like [`wait`](Termination::wait), and takes the signal that has arrived, so that the next one is seen, too.
+    #[must_use]
+    pub fn take(&self, timeout: Duration) -> bool {
+        self.wait(timeout)
+            && rustix::io::read(&self.descriptor, &mut [0_u8; size_of::<libc::signalfd_siginfo>()]).is_ok()
+    }
+
     /// Waits until a signal has arrived, at most for this time. Returns true if one has.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
@@ -59,6 +66,10 @@ mod tests {
             // SAFETY: sends a signal to this thread, which blocks it.
             assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) }, 0);
             assert!(termination.wait(Duration::from_secs(60)));
+            assert!(termination.take(Duration::ZERO) && !termination.take(Duration::ZERO));
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) }, 0);
+            assert!(termination.take(Duration::from_secs(60)));
         })
         .join()
         .unwrap();

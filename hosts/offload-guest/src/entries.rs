@@ -1,10 +1,11 @@
-//! The exported functions: one comparison and one indirect jump in front of the C library's.
+//! The exported functions: one or two comparisons and one indirect jump in front of the C library's.
 //!
 //! Each function has a gate: calls shorter than its threshold continue in the C library at once, all others in
-//! [`calls`](crate::calls) or [`record`](crate::record).
+//! [`calls`](crate::calls) or [`record`](crate::record). While calls are offloaded, copies of at most 64 bytes are done
+//! here: a jump to the C library would cost more than the copy.
 #![allow(unsafe_code, reason = "exports functions with the C library's names, written in assembly")]
 
-use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END};
+use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END, SMALL_OFFSET};
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
@@ -33,21 +34,103 @@ macro_rules! entry {
     };
 }
 
-entry!(
+/// Defines an exported function that copies. `$result` is the instruction that computes the result.
+///
+/// A small copy loads all bytes before it stores the first, so the ranges may overlap. Two loads, from the start and
+/// from the end, cover each length up to twice their size. Source: the technique of glibc's `memmove`.
+macro_rules! copying_entry {
+    ($(#[$doc:meta])* $name:ident, $gate:path, $result:literal) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C library's function of this name.
+        #[unsafe(naked)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name(first: *mut c_void, second: *const c_void, len: usize) -> *mut c_void {
+            naked_asm!(
+                "endbr64",
+                "cmp rdx, qword ptr [rip + {gate} + {small}]",
+                "jae 7f",
+                $result,
+                "cmp edx, 16",
+                "jb 2f",
+                "movups xmm0, xmmword ptr [rsi]",
+                "movups xmm1, xmmword ptr [rsi + rdx - 16]",
+                "cmp edx, 32",
+                "jbe 6f",
+                // 33 to 64 bytes.
+                "movups xmm2, xmmword ptr [rsi + 16]",
+                "movups xmm3, xmmword ptr [rsi + rdx - 32]",
+                "movups xmmword ptr [rdi], xmm0",
+                "movups xmmword ptr [rdi + 16], xmm2",
+                "movups xmmword ptr [rdi + rdx - 32], xmm3",
+                "movups xmmword ptr [rdi + rdx - 16], xmm1",
+                "ret",
+                "2:",
+                "cmp edx, 8",
+                "jb 3f",
+                // 8 to 15 bytes.
+                "mov rcx, qword ptr [rsi]",
+                "mov rsi, qword ptr [rsi + rdx - 8]",
+                "mov qword ptr [rdi], rcx",
+                "mov qword ptr [rdi + rdx - 8], rsi",
+                "ret",
+                "3:",
+                "cmp edx, 4",
+                "jb 4f",
+                // 4 to 7 bytes.
+                "mov ecx, dword ptr [rsi]",
+                "mov esi, dword ptr [rsi + rdx - 4]",
+                "mov dword ptr [rdi], ecx",
+                "mov dword ptr [rdi + rdx - 4], esi",
+                "ret",
+                "4:",
+                "cmp edx, 1",
+                "jb 5f",
+                "movzx ecx, byte ptr [rsi]",
+                "je 9f",
+                // 2 or 3 bytes.
+                "movzx esi, word ptr [rsi + rdx - 2]",
+                "mov word ptr [rdi + rdx - 2], si",
+                "9:",
+                "mov byte ptr [rdi], cl",
+                "5:",
+                "ret",
+                // 16 to 32 bytes.
+                "6:",
+                "movups xmmword ptr [rdi], xmm0",
+                "movups xmmword ptr [rdi + rdx - 16], xmm1",
+                "ret",
+                "7:",
+                "cmp rdx, qword ptr [rip + {gate}]",
+                "jae 8f",
+                "jmp qword ptr [rip + {gate} + 8]",
+                "8:",
+                // The fourth argument: where the call came from.
+                "mov rcx, qword ptr [rsp]",
+                "jmp qword ptr [rip + {gate} + 16]",
+                gate = sym $gate,
+                small = const SMALL_OFFSET,
+            )
+        }
+    };
+}
+
+copying_entry!(
     /// Copies; the ranges may overlap.
-    memcpy, *const c_void, *mut c_void, COPY
+    memcpy, COPY, "mov rax, rdi"
 );
-entry!(
+copying_entry!(
     /// Copies; the ranges may overlap.
-    memmove, *const c_void, *mut c_void, MOVE
+    memmove, MOVE, "mov rax, rdi"
 );
-entry!(
+copying_entry!(
     /// Copies, and returns the end of the destination.
-    mempcpy, *const c_void, *mut c_void, MOVE_TO_END
+    mempcpy, MOVE_TO_END, "lea rax, [rdi + rdx]"
 );
-entry!(
+copying_entry!(
     /// Copies, and returns the end of the destination.
-    __mempcpy, *const c_void, *mut c_void, MOVE_TO_END
+    __mempcpy, MOVE_TO_END, "lea rax, [rdi + rdx]"
 );
 entry!(
     /// Fills with one byte.
@@ -111,3 +194,40 @@ checked!(__memcpy_chk, *mut c_void, *const c_void, memcpy);
 checked!(__memmove_chk, *mut c_void, *const c_void, memmove);
 checked!(__mempcpy_chk, *mut c_void, *const c_void, mempcpy);
 checked!(__memset_chk, *mut c_void, c_int, memset);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Copy = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+
+    #[test]
+    fn small_copies_have_the_effect_of_the_c_library_at_each_length_and_overlap() {
+        const ROOM: usize = 256;
+        let functions: [(Copy, &crate::gates::Gate, bool); 4] = [
+            (memcpy, &COPY, false),
+            (memmove, &MOVE, false),
+            (mempcpy, &MOVE_TO_END, true),
+            (__mempcpy, &MOVE_TO_END, true),
+        ];
+        for (function, gate, returns_end) in functions {
+            gate.copy_small();
+            for len in 0..=80 {
+                for (from, to) in (0..ROOM - len).step_by(7).flat_map(|from| [(from, 90), (90, from)]) {
+                    let before: [u8; ROOM] = std::array::from_fn(|index| index.to_le_bytes()[0] ^ 0x5a);
+                    let (mut expected, mut bytes) = (before, before);
+                    expected.copy_within(from..from + len, to);
+                    let base = bytes.as_mut_ptr();
+                    // SAFETY: both ranges are in the array.
+                    let (destination, result) = unsafe {
+                        let destination = base.add(to).cast();
+                        (destination, function(destination, base.add(from).cast(), len))
+                    };
+                    assert_eq!(bytes, expected, "{len} bytes from {from} to {to}");
+                    let offset = if returns_end { len } else { 0 };
+                    assert_eq!(result, destination.wrapping_byte_add(offset), "{len} bytes");
+                }
+            }
+        }
+    }
+}

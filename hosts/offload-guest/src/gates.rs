@@ -10,8 +10,12 @@ use std::mem::transmute;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use telpher_interpose::preload::{own_compare, own_fill, own_move};
 
-/// Where the calls of one function go.
-#[repr(C)]
+/// Copies of fewer bytes are done by the exported function itself, while calls are offloaded.
+/// Source: measured by `telpher bench offload`; up to here, two or four loads and stores cost less than another jump.
+pub(crate) const SMALL: usize = 65;
+
+/// Where the calls of one function go. The exported function reads one cache line.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Gate {
     /// Calls of at least this many bytes are long.
@@ -22,10 +26,16 @@ pub(crate) struct Gate {
     long: AtomicPtr<c_void>,
     /// The C library's function.
     original: AtomicPtr<c_void>,
+    /// Copies of fewer bytes are done by the exported function. It is 0 while calls are counted, and where the C
+    /// library's function may be a sanitizer's.
+    small: AtomicUsize,
 }
 
 /// The threshold that no call reaches: a length above `isize::MAX` is not legal.
 pub(crate) const NEVER: usize = usize::MAX;
+
+/// Where the exported functions find [`Gate::small`].
+pub(crate) const SMALL_OFFSET: usize = std::mem::offset_of!(Gate, small);
 
 impl Gate {
     const fn new(original: *mut c_void) -> Gate {
@@ -35,6 +45,7 @@ impl Gate {
             // Reached only after `divert_long`.
             long: AtomicPtr::new(original),
             original: AtomicPtr::new(original),
+            small: AtomicUsize::new(0),
         }
     }
 
@@ -64,8 +75,14 @@ impl Gate {
         self.short.store(short, Ordering::Release);
     }
 
+    /// Lets the exported function do copies of fewer than [`SMALL`] bytes, if they are below the threshold.
+    pub(crate) fn copy_small(&self) {
+        self.small.store(self.threshold.load(Ordering::Relaxed).min(SMALL), Ordering::Relaxed);
+    }
+
     /// Lets the C library execute all further calls.
     pub(crate) fn close(&self) {
+        self.small.store(0, Ordering::Relaxed);
         self.threshold.store(NEVER, Ordering::Relaxed);
         self.short.store(self.original(), Ordering::Relaxed);
     }

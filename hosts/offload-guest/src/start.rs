@@ -125,6 +125,9 @@ fn open_gates(device: &Device) {
     for (gate, operation, long) in gates {
         gate.divert_long(if device.statistics().is_some() { 0 } else { device.threshold(operation) }, long);
     }
+    for gate in [&COPY, &MOVE_TO_END, &MOVE] {
+        gate.copy_small();
+    }
 }
 
 /// Tells the user that the calls of this process stay with the CPU, and why.

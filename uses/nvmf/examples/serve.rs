@@ -26,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     target.add_subsystem(disk)?;
     let storage = Arc::new(MemoryStorage::new(bytes));
     let (uuid, nguid) = ([0x11; 16], [0x22; 16]);
-    let options = NamespaceOptions { nsid: 1, block_bytes: 4096, uuid, nguid, is_read_only: false, storage };
+    let options =
+        NamespaceOptions { nsid: 1, block_bytes: 4096, uuid, nguid, is_read_only: false, protection: None, storage };
     target.add_namespace(NQN, options)?;
     let mut server = Server::bind(&target, &[address], 256, CpuEngine::default())?;
     println!("{NQN} at {:?}", server.addresses()?);

@@ -63,6 +63,10 @@ pub mod io {
 pub const USES_SGL: u8 = 0x40;
 /// Bits of the second byte of a command that say whether it is fused.
 pub const FUSED: u8 = 0x03;
+/// The value of these bits for the first command of a fused pair.
+pub const FUSED_FIRST: u8 = 0x01;
+/// The value of these bits for the second command of a fused pair.
+pub const FUSED_SECOND: u8 = 0x02;
 
 /// Identifier of an SGL descriptor: a data block at an offset in the capsule.
 pub const SGL_IN_CAPSULE: u8 = 0x01;

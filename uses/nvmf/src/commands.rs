@@ -1,20 +1,24 @@
 //! I/O commands: what they need and what they do to a namespace.
 //!
 //! ```text
-//! command ─► Plan::of (checks, no side effect) ─► data from the host ─► Task::start ─► Step … Task::resume ─► Step
+//! command ─► Plan::of (checks, no side effect) ─► data from the host ─► Task::lock, Task::begin ─► Step
+//!                                                                  … Task::resume, Task::computed ─► Step
 //! ```
 //!
-//! A command that takes several requests of the backend (Compare, Verify, Copy) is a [`Task`], which is resumed with
-//! the result of each request.
+//! A command that takes several requests of the backend, or work of an engine (Compare, Copy, protected namespaces), is
+//! a [`Task`], which is resumed with each result.
 //!
 //! Source: NVM Command Set 1.0 §3.2, §3.3.
 
-use crate::command::{FUSED, Submission, io};
+use crate::command::{FUSED, FUSED_FIRST, FUSED_SECOND, Submission, io};
 use crate::engine::{JobId, Segment};
 use crate::limits::{Limits, MOST_COPY_RANGES};
+use crate::loops::Loops;
 use crate::namespace::Namespace;
+use crate::protection::{Operation, Protection, ProtectionWork};
+use crate::range_lock::{ByteRange, RangeGuard};
 use crate::status::Status;
-use crate::storage::{Piece, Started, StorageRequest, StorageResult};
+use crate::storage::{Piece, Started, StorageRequest, StorageResult, joined};
 use crate::subsystem::Subsystem;
 use std::sync::Arc;
 use telpher_mem::BlockRun;
@@ -83,8 +87,10 @@ impl Plan {
             io::COPY => Action::Copy,
             _ => return Err(Status::INVALID_OPCODE.do_not_retry()),
         };
-        if command.flags & FUSED != 0 {
-            return Err(Status::INVALID_FIELD.do_not_retry());
+        // The only fused pair is Compare and Write.
+        match (command.flags & FUSED, action) {
+            (0, _) | (FUSED_FIRST, Action::Compare) | (FUSED_SECOND, Action::Write) => {}
+            _ => return Err(Status::INVALID_FIELD.do_not_retry()),
         }
         let namespace = subsystem.namespace(command.nsid.get()).ok_or(Status::INVALID_NAMESPACE.do_not_retry())?;
         let writes = matches!(action, Action::Write | Action::WriteZeroes | Action::Deallocate | Action::Copy);
@@ -158,6 +164,13 @@ impl Plan {
         Ok(())
     }
 
+    /// Returns whether this command and `second` may be a fused pair: they are for the same blocks.
+    #[must_use]
+    pub fn is_pair_with(&self, second: &Plan) -> bool {
+        let blocks = (self.start, self.len) == (second.start, second.len);
+        blocks && Arc::ptr_eq(&self.namespace, &second.namespace)
+    }
+
     /// Bytes that the host sends.
     #[must_use]
     pub fn from_host(&self) -> u32 {
@@ -185,6 +198,8 @@ impl Plan {
 pub enum Step {
     /// The backend will answer later; resume the task with the answer.
     Waiting,
+    /// An engine has to do this; give the finished work to [`Task::computed`].
+    Computing(ProtectionWork),
     /// The command has ended. A successful read has data.
     Ended(Result<Vec<Segment>, Status>),
 }
@@ -201,24 +216,83 @@ pub struct Task {
     destination: u64,
     /// Copy: the answer that is awaited is that of a write.
     is_writing: bool,
+    /// The first byte of the read that is under way; `None` for other requests.
+    reading: Option<u64>,
+    /// The first byte of the write whose data is being protected.
+    writing: u64,
+    /// The Write of a fused pair and its data, until the Compare has succeeded.
+    second: Option<Box<(Plan, Vec<Piece>)>>,
+    guard: Option<RangeGuard>,
 }
 
 impl Task {
-    /// Starts a command whose data has arrived; `data` is in the order of the blocks.
+    /// A command whose data has arrived; `data` is in the order of the blocks. `second` is the Write of a fused pair.
     #[must_use]
-    pub fn start(plan: Plan, id: JobId, data: Vec<Piece>) -> (Task, Step) {
-        let destination = plan.start;
-        let mut task = Task { plan, id, data, sources: Vec::new(), destination, is_writing: false };
-        let step = task.begin();
-        (task, step)
+    pub fn new(plan: Plan, id: JobId, data: Vec<Piece>, second: Option<(Plan, Vec<Piece>)>) -> Task {
+        Task {
+            destination: plan.start,
+            plan,
+            id,
+            data,
+            sources: Vec::new(),
+            is_writing: false,
+            reading: None,
+            writing: 0,
+            second: second.map(Box::new),
+            guard: None,
+        }
     }
 
-    fn begin(&mut self) -> Step {
+    /// Takes the namespace's lock. Returns whether the command may begin now. If it may not, `loops` gets an answer for
+    /// its number when it may.
+    #[must_use]
+    pub fn lock(&mut self, loops: &Arc<Loops>) -> bool {
+        let Plan { namespace, start, len, action, .. } = &self.plan;
+        let (guard, may_begin) = match action {
+            Action::Flush | Action::Nothing => return true,
+            _ if self.second.is_some() => namespace.range_lock().exclusive(self.id, loops, (*start, *len)),
+            _ => namespace.range_lock().shared(self.id, loops, || self.ranges()),
+        };
+        self.guard = Some(guard);
+        may_begin
+    }
+
+    /// All bytes that the command uses; none if its list is invalid, because it will fail.
+    fn ranges(&self) -> Vec<ByteRange> {
+        match self.plan.action {
+            Action::Deallocate => self.dsm_ranges().unwrap_or_default(),
+            Action::Copy => {
+                let mut ranges = self.copy_ranges().unwrap_or_default();
+                let total = ranges.iter().map(|(_, len)| len).sum();
+                ranges.push((self.plan.start, total));
+                ranges
+            }
+            _ => vec![(self.plan.start, self.plan.len)],
+        }
+    }
+
+    /// The task's part of the lock, which the caller must keep until the backend has answered.
+    #[must_use]
+    pub fn into_guard(self) -> Option<RangeGuard> {
+        self.guard
+    }
+
+    /// The statuses of both commands of a fused pair of which the last step had this status.
+    #[must_use]
+    pub fn pair_statuses(&self, last: Status) -> (Status, Status) {
+        if self.second.is_some() { (last, Status::FAILED_FUSED) } else { (Status::SUCCESS, last) }
+    }
+
+    /// Begins the execution.
+    pub fn begin(&mut self) -> Step {
         let Plan { start, len, force, .. } = self.plan;
         let request = match self.plan.action {
             Action::Flush => StorageRequest::Flush,
             Action::Read | Action::Compare | Action::Verify => StorageRequest::Read { start, len },
-            Action::Write => StorageRequest::Write { start, pieces: std::mem::take(&mut self.data), force },
+            Action::Write => {
+                let pieces = std::mem::take(&mut self.data);
+                return self.write(start, pieces);
+            }
             Action::WriteZeroes => StorageRequest::WriteZeroes { start, len, force },
             Action::Nothing => return Step::Ended(Ok(Vec::new())),
             Action::Deallocate => match self.dsm_ranges() {
@@ -242,7 +316,40 @@ impl Task {
         self.plan.to_host
     }
 
+    /// Writes data, after tuples were inserted if the namespace is protected.
+    fn write(&mut self, start: u64, pieces: Vec<Piece>) -> Step {
+        match self.plan.namespace.options().protection {
+            Some(protection) => {
+                self.writing = start;
+                self.protect(protection, Operation::Insert, start, pieces)
+            }
+            None => self.request(StorageRequest::Write { start, pieces, force: self.plan.force }),
+        }
+    }
+
+    fn protect(&self, protection: Protection, operation: Operation, start: u64, pieces: Vec<Piece>) -> Step {
+        let block_bytes = self.plan.namespace.block_bytes();
+        Step::Computing(protection.work(operation, joined(pieces), block_bytes, start / block_bytes))
+    }
+
+    /// Goes on with work that an engine has done.
+    pub fn computed(&mut self, work: ProtectionWork) -> Step {
+        let operation = work.operation();
+        match work.into_result() {
+            Err(status) => Step::Ended(Err(status)),
+            Ok(stored) if operation == Operation::Insert => {
+                let (start, pieces) = (self.writing, vec![Piece::Bytes(stored)]);
+                self.request(StorageRequest::Write { start, pieces, force: self.plan.force })
+            }
+            Ok(data) => self.advance(vec![data]),
+        }
+    }
+
     fn request(&mut self, request: StorageRequest) -> Step {
+        self.reading = match &request {
+            StorageRequest::Read { start, .. } => Some(*start),
+            _ => None,
+        };
         match self.plan.namespace.start(self.id, request) {
             Started::Done(result) => self.resume(result),
             Started::Later => Step::Waiting,
@@ -255,13 +362,34 @@ impl Task {
             Ok(segments) => segments,
             Err(status) => return Step::Ended(Err(status)),
         };
+        match (self.reading.take(), self.plan.namespace.options().protection) {
+            (Some(start), Some(protection)) => {
+                let is_verify = self.plan.action == Action::Verify;
+                let operation = if is_verify { Operation::Check } else { Operation::Strip };
+                let pieces = segments.into_iter().map(Piece::Bytes).collect();
+                self.protect(protection, operation, start, pieces)
+            }
+            _ => self.advance(segments),
+        }
+    }
+
+    /// Goes on after a request; `segments` is the data of a read.
+    fn advance(&mut self, segments: Vec<Segment>) -> Step {
         match self.plan.action {
             Action::Read => Step::Ended(Ok(segments)),
             Action::Compare => {
                 let expected = segments.iter().flat_map(|segment| segment.as_slice());
                 let given = self.data.iter().flat_map(|piece| piece.slices()).flatten();
-                let result = if expected.eq(given) { Ok(Vec::new()) } else { Err(Status::COMPARE_FAILURE) };
-                Step::Ended(result)
+                if !expected.eq(given) {
+                    return Step::Ended(Err(Status::COMPARE_FAILURE));
+                }
+                match self.second.take() {
+                    Some(second) => {
+                        (self.plan, self.data) = *second;
+                        self.begin()
+                    }
+                    None => Step::Ended(Ok(Vec::new())),
+                }
             }
             Action::Copy if self.is_writing => {
                 self.is_writing = false;
@@ -272,7 +400,7 @@ impl Task {
                 let start = self.destination;
                 let pieces: Vec<_> = segments.into_iter().map(Piece::Bytes).collect();
                 self.destination += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-                self.request(StorageRequest::Write { start, pieces, force: self.plan.force })
+                self.write(start, pieces)
             }
             _ => Step::Ended(Ok(Vec::new())),
         }

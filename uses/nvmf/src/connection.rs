@@ -13,6 +13,7 @@
 
 mod fatal;
 mod flow;
+mod fused;
 mod output;
 mod requests;
 
@@ -20,7 +21,7 @@ use crate::command::Submission;
 use crate::commands::{Plan, Task};
 use crate::decoder::{Decoder, Event};
 use crate::digest::Digests;
-use crate::engine::{DigestEngine, FinishedJob, JobId};
+use crate::engine::{DigestEngine, FinishedJob, JobId, Work};
 use crate::limits::{EVENT_REQUESTS, Limits};
 use crate::pdu::{FatalError, Receiver};
 use crate::stats::Stats;
@@ -102,6 +103,36 @@ struct PendingPart {
     digest: u32,
 }
 
+/// What a command under execution waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TaskWait {
+    /// Other commands that use its blocks.
+    Lock,
+    /// The answer of the backend.
+    Backend,
+    /// The engine.
+    Engine,
+}
+
+/// A command of a fused pair.
+#[derive(Clone, Copy, Debug)]
+struct Half {
+    /// The slot of the other command; `None` while the second one has not come.
+    partner: Option<u32>,
+    /// All data has arrived.
+    is_ready: bool,
+}
+
+/// The first command of a fused pair, whose second one has to come next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FirstHalf {
+    None,
+    /// It is in this slot.
+    Waiting(u32),
+    /// It has failed.
+    Failed,
+}
+
 /// A command that has not completed.
 #[derive(Debug)]
 struct Open {
@@ -124,11 +155,18 @@ struct Open {
     next_part: u32,
     /// The status with which the command ends when all of its data has arrived.
     failure: Option<Status>,
-    task: Option<Task>,
-    /// The data of a read whose digest is being computed.
+    /// The command under execution. The first command of a fused pair has the task of both.
+    task: Option<(TaskWait, Task)>,
+    /// The command is one of a fused pair.
+    half: Option<Half>,
+    /// The data of a read whose digest is being computed, or whose tuples are being checked.
     reply_bytes: usize,
+    /// When the capsule was complete, by the connection's clock.
+    begun: u64,
 }
 
+/// The part number of protection information.
+const PROTECTION: u32 = u32::MAX - 1;
 /// The part number of the data for the host.
 const REPLY: u32 = u32::MAX;
 
@@ -177,10 +215,16 @@ pub struct Connection {
     grants: Vec<Option<Grant>>,
     /// Slots of commands that wait for an R2T.
     waiting: VecDeque<u32>,
+    first_half: FirstHalf,
     budgeted: u32,
     replying: usize,
     output: Output,
     stats: Stats,
+    /// Nanoseconds for latencies; without a clock, none are measured.
+    clock: Option<fn() -> u64>,
+    /// No more commands are taken.
+    is_finishing: bool,
+    refused_host: Option<String>,
 }
 
 impl Connection {
@@ -208,11 +252,43 @@ impl Connection {
             event_requests: Vec::with_capacity(EVENT_REQUESTS),
             grants: Vec::new(),
             waiting: VecDeque::new(),
+            first_half: FirstHalf::None,
             budgeted: 0,
             replying: 0,
             output: Output::default(),
             stats: Stats::default(),
+            clock: None,
+            is_finishing: false,
+            refused_host: None,
         }
+    }
+
+    /// Measures latencies with a clock of nanoseconds that does not go back.
+    pub fn measure_latency(&mut self, clock: fn() -> u64) {
+        self.clock = Some(clock);
+    }
+
+    /// Takes no more commands: those that arrive from now on get no answer, so that the host sends them again after it
+    /// has connected again. Commands that were accepted before still complete.
+    pub fn finish(&mut self) {
+        self.is_finishing = true;
+    }
+
+    /// Returns whether all accepted commands have completed and all replies were sent.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.open_count == 0 && self.output.len() == 0
+    }
+
+    /// The digests that the host asked for in ICReq.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// Takes the NQN of the host whose Connect was refused because it may not use the subsystem.
+    pub fn take_refused_host(&mut self) -> Option<String> {
+        self.refused_host.take()
     }
 
     /// Its number, which [`JobId`]s carry.
@@ -321,22 +397,38 @@ impl Connection {
 
     /// Takes a job that the engine has finished. Jobs of commands that no longer exist are dropped.
     pub fn digest_done(&mut self, job: FinishedJob, context: &mut Context<'_>) {
-        self.stats.count_digest(job.work.len(), job.by);
+        match &job.work {
+            Work::Protect(work) => self.stats.count_protection(work.is_device_wrong(), job.by),
+            work => self.stats.count_digest(work.len(), job.by),
+        }
         let Some(index) = self.slot_of(job.id) else { return };
-        if job.id.part == REPLY {
+        if let Work::Protect(work) = job.work {
+            self.protection_done(index, work, context);
+        } else if job.id.part == REPLY {
             self.reply_digested(index, job);
         } else {
             self.part_digested(index, job, context);
         }
     }
 
-    /// Takes the backend's answer to a request that it had not answered at once.
+    /// Takes the backend's answer to a request that it had not answered at once, or the news that a command may begin.
     pub fn storage_done(&mut self, id: JobId, result: StorageResult, context: &mut Context<'_>) {
-        let Some(index) = self.slot_of(id) else { return };
-        let task = self.open(index).and_then(|open| open.task.take());
-        if let Some(mut task) = task {
-            let step = task.resume(result);
-            self.stepped(index, task, step, context);
+        let Some(index) = self.slot_of(id) else {
+            self.target.loops().release(id);
+            return;
+        };
+        let Some(open) = self.open(index) else { return };
+        match open.task.take() {
+            Some((TaskWait::Backend, mut task)) => {
+                let step = task.resume(result);
+                self.stepped(index, task, step, context);
+            }
+            // The lock was given to the command.
+            Some((TaskWait::Lock, mut task)) => {
+                let step = task.begin();
+                self.stepped(index, task, step, context);
+            }
+            other => open.task = other,
         }
     }
 
@@ -411,6 +503,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.drop_commands();
+        self.target.loops().forget(self.number);
         if let Some(queue) = &self.queue {
             self.target.disconnected(queue);
         }

@@ -10,16 +10,18 @@
 //! blocks, the job ends as a digest of its source, and the backend copies the data when it executes the write.
 
 use crate::digest::join;
-use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
+use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
+use crate::protection::{Operation, ProtectionWork};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use telpher_mem::{BlockRun, Slice};
+use telpher_mem::{BlockRun, OwnedBytes, Slice};
 use telpher_mover::{Channel, CrcMode, Finished, Outcome, Rejected, Ticket, Via};
 use telpher_ops::Hint;
 use telpher_ops::crc::{copy_crc32c, crc32c};
 
-/// The mover's channel for digests: sources are parts of shared bytes, destinations are runs of blocks.
-pub type DigestChannel = Channel<Slice<Shared>, BlockRun>;
+/// The mover's channel for digests: sources are parts of shared bytes, destinations are runs of blocks, or
+/// bytes for protected blocks.
+pub type DigestChannel = Channel<Slice<Shared>, OwnedBytes>;
 
 /// Jobs of fewer bytes are done by the CPU. Source: assumed; a submission costs about as much as the CRC of 4 KiB on
 /// the CPU.
@@ -39,7 +41,12 @@ struct Running {
 #[derive(Debug)]
 enum RunningWork {
     Digest(Vec<Segment>),
-    Place { source: Shared, parts: Vec<RunningPart> },
+    Place {
+        source: Shared,
+        parts: Vec<RunningPart>,
+    },
+    /// One operation; the channel has the destination.
+    Protect(ProtectionWork),
 }
 
 /// A run of blocks, and the part of the source that belongs there.
@@ -69,6 +76,7 @@ impl RunningWork {
                 let count = parts.len();
                 (RunningWork::Place { source, parts }, count)
             }
+            Work::Protect(work) => (RunningWork::Protect(work), 1),
         }
     }
 
@@ -79,6 +87,7 @@ impl RunningWork {
             RunningWork::Place { source, parts } => {
                 Segment { bytes: Shared::clone(source), range: parts[part].range.clone() }
             }
+            RunningWork::Protect(work) => work.source().clone(),
         }
     }
 
@@ -87,12 +96,14 @@ impl RunningWork {
         match self {
             RunningWork::Digest(segments) => segments[part].range.len(),
             RunningWork::Place { parts, .. } => parts[part].range.len(),
+            RunningWork::Protect(work) => work.source().range.len(),
         }
     }
 
     fn finished(self) -> Work {
         let (source, parts) = match self {
             RunningWork::Digest(segments) => return Work::Digest(segments),
+            RunningWork::Protect(work) => return Work::Protect(work),
             RunningWork::Place { source, parts } => (source, parts),
         };
         let count = parts.len();
@@ -116,7 +127,8 @@ pub struct DeviceEngine {
     /// The job and the part of each operation.
     operations: HashMap<Ticket, (u64, usize)>,
     done: VecDeque<FinishedJob>,
-    finished: Vec<Finished<Slice<Shared>, BlockRun>>,
+    finished: Vec<Finished<Slice<Shared>, OwnedBytes>>,
+    submissions: Submissions,
 }
 
 impl DeviceEngine {
@@ -132,6 +144,7 @@ impl DeviceEngine {
             operations: HashMap::new(),
             done: VecDeque::new(),
             finished: Vec::new(),
+            submissions: Submissions::default(),
         }
     }
 
@@ -139,14 +152,26 @@ impl DeviceEngine {
     fn start_part(&mut self, number: u64, part: usize) {
         let Some(running) = self.running.get_mut(&number) else { return };
         let segment = running.work.segment(part);
-        let run = match &mut running.work {
-            RunningWork::Digest(_) => None,
-            RunningWork::Place { parts, .. } => parts[part].run.take(),
-        };
         let Ok(source) = Slice::new(segment.bytes, segment.range) else { unreachable!("a segment lies in its bytes") };
-        let taken = match run {
-            None => self.channel.crc(source, 0, CrcMode::default()),
-            Some(run) => self.channel.copy_crc(source, run, 0, CrcMode::default()),
+        let taken = match &mut running.work {
+            RunningWork::Digest(_) => self.channel.crc(source, 0, CrcMode::default()),
+            RunningWork::Place { parts, .. } => match parts[part].run.take() {
+                Some(run) => self.channel.copy_crc(source, OwnedBytes::Blocks(run), 0, CrcMode::default()),
+                None => self.channel.crc(source, 0, CrcMode::default()),
+            },
+            RunningWork::Protect(work) => {
+                let (config, tags) = (work.config(), work.tags());
+                match work.operation() {
+                    Operation::Check => self.channel.dif_check(source, config, tags),
+                    operation => {
+                        let destination = OwnedBytes::Heap(work.take_destination());
+                        match operation {
+                            Operation::Insert => self.channel.dif_insert(source, destination, config, tags),
+                            _ => self.channel.dif_strip(source, destination, config, tags),
+                        }
+                    }
+                }
+            }
         };
         match taken {
             Ok(ticket) => {
@@ -156,16 +181,21 @@ impl DeviceEngine {
         }
     }
 
-    /// Does one part on this thread. `run` is the part's run, if the channel has given it back.
-    fn redo(&mut self, number: u64, part: usize, run: Option<BlockRun>) {
+    /// Does one part on this thread. `destination` is the part's destination, if the channel has given it back.
+    fn redo(&mut self, number: u64, part: usize, destination: Option<OwnedBytes>) {
         let Some(running) = self.running.get_mut(&number) else { return };
         let segment = running.work.segment(part);
         let bytes = segment.as_slice();
-        let digest = match (&mut running.work, run) {
-            (RunningWork::Place { parts, .. }, Some(mut run)) => {
+        let digest = match (&mut running.work, destination) {
+            (RunningWork::Place { parts, .. }, Some(OwnedBytes::Blocks(mut run))) => {
                 let digest = copy_crc32c(bytes, &mut run, 0, CrcMode::default(), Hint::Cache);
                 parts[part].run = Some(run);
                 digest
+            }
+            (RunningWork::Protect(work), destination) => {
+                work.give_back(bytes_of(destination));
+                work.run();
+                0
             }
             // The device may still write the run if the channel has not given it back.
             (_, _) => crc32c(0, bytes, CrcMode::default()),
@@ -175,15 +205,35 @@ impl DeviceEngine {
     }
 
     /// Takes the result of an operation.
-    fn operation_done(&mut self, finished: Finished<Slice<Shared>, BlockRun>) {
+    fn operation_done(&mut self, finished: Finished<Slice<Shared>, OwnedBytes>) {
         let Some((number, part)) = self.operations.remove(&finished.ticket) else { return };
-        let run = finished.buffers.and_then(|buffers| buffers.dst);
-        let Ok(Outcome::Crc(digest)) = finished.result else { return self.redo(number, part, run) };
+        let destination = finished.buffers.and_then(|buffers| buffers.dst);
         let Some(running) = self.running.get_mut(&number) else { return };
-        if let RunningWork::Place { parts, .. } = &mut running.work {
-            parts[part].run = run;
-        }
-        if finished.via != Via::Device {
+        let mut is_by_device = finished.via == Via::Device;
+        let digest = match (&mut running.work, finished.result, destination) {
+            (RunningWork::Digest(_), Ok(Outcome::Crc(digest)), _) => digest,
+            (RunningWork::Place { parts, .. }, Ok(Outcome::Crc(digest)), destination) => {
+                if let Some(OwnedBytes::Blocks(run)) = destination {
+                    parts[part].run = Some(run);
+                }
+                digest
+            }
+            (RunningWork::Protect(work), Ok(outcome), destination)
+                if destination.is_some() || work.operation() == Operation::Check =>
+            {
+                work.give_back(bytes_of(destination));
+                match outcome {
+                    Outcome::Dif { .. } => {}
+                    Outcome::DifMismatch { at, .. } => {
+                        is_by_device &= work.mismatch_at(usize::try_from(at).unwrap_or(usize::MAX));
+                    }
+                    _ => return self.redo(number, part, None),
+                }
+                0
+            }
+            (_, _, destination) => return self.redo(number, part, destination),
+        };
+        if !is_by_device {
             running.by = DoneBy::Fallback;
         }
         self.part_done(number, part, digest);
@@ -223,7 +273,11 @@ impl DigestEngine for DeviceEngine {
     }
 
     fn submit(&mut self) {
-        self.channel.submit();
+        let operations = self.channel.submit() as u64;
+        if operations > 0 {
+            self.submissions.batches += 1;
+            self.submissions.operations += operations;
+        }
     }
 
     fn completed(&mut self, done: &mut Vec<FinishedJob>) {
@@ -238,5 +292,17 @@ impl DigestEngine for DeviceEngine {
 
     fn pending(&self) -> usize {
         self.running.len() + self.done.len()
+    }
+
+    fn submissions(&self) -> Submissions {
+        self.submissions
+    }
+}
+
+/// The bytes that a channel has given back.
+fn bytes_of(destination: Option<OwnedBytes>) -> Vec<u8> {
+    match destination {
+        Some(OwnedBytes::Heap(bytes)) => bytes,
+        Some(OwnedBytes::Blocks(_)) | None => Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! The one place where the target computes digests of data and copies blocks.
+//! The one place where the target computes digests of data, copies blocks, and checks their protection information.
 //!
 //! ```text
 //! Connection ─► DigestEngine::prepare … prepare ─► submit ─► … ─► completed ─► Connection::digest_done
@@ -9,39 +9,14 @@
 //! collects jobs, submits them as one batch, and returns them later in any order.
 
 use crate::digest::digest_after;
+use crate::protection::ProtectionWork;
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Range;
-use telpher_mem::{BlockRun, SharedBytes};
+use telpher_mem::BlockRun;
 use telpher_ops::Hint;
 use telpher_ops::crc::{CrcMode, copy_crc32c};
 
-/// Bytes that are not changed any more, and that several owners may read.
-pub type Shared = SharedBytes;
-
-/// A part of shared bytes.
-#[derive(Clone, Debug)]
-pub struct Segment {
-    /// The bytes.
-    pub bytes: Shared,
-    /// The part.
-    pub range: Range<usize>,
-}
-
-impl Segment {
-    /// All of `bytes`.
-    #[must_use]
-    pub fn whole(bytes: Vec<u8>) -> Segment {
-        let range = 0..bytes.len();
-        Segment { bytes: Shared::new(bytes), range }
-    }
-
-    /// The bytes of the part.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.range.clone()]
-    }
-}
+pub use crate::segment::{Segment, Shared};
 
 /// Identifies a job: a connection, one of its commands, and a part of that command's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -69,6 +44,8 @@ pub enum Work {
         /// Free blocks of the backend.
         runs: Vec<BlockRun>,
     },
+    /// Inserts, checks or strips the tuples of protected blocks. The result is in the work; the digest is 0.
+    Protect(ProtectionWork),
 }
 
 impl Work {
@@ -78,6 +55,7 @@ impl Work {
         match self {
             Work::Digest(segments) => segments.iter().map(|segment| segment.range.len()).sum(),
             Work::Place { source, .. } => source.len(),
+            Work::Protect(work) => work.source().range.len(),
         }
     }
 
@@ -99,6 +77,10 @@ impl Work {
                     copy_crc32c(now, run, seed, CrcMode::default(), Hint::Cache)
                 })
             }
+            Work::Protect(work) => {
+                work.run();
+                0
+            }
         }
     }
 }
@@ -110,7 +92,7 @@ pub enum DoneBy {
     Cpu,
     /// A device.
     Device,
-    /// The CPU, because a device refused or failed.
+    /// The CPU, because a device refused or failed, or because blocks that were never written need the CPU.
     Fallback,
 }
 
@@ -136,6 +118,15 @@ pub struct FinishedJob {
     pub by: DoneBy,
 }
 
+/// What an engine has submitted to its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Submissions {
+    /// Submissions, each of one or several operations.
+    pub batches: u64,
+    /// The operations in them.
+    pub operations: u64,
+}
+
 /// Computes digests and copies. Every prepared job comes back exactly once, with the right digest: an engine on a
 /// device repeats on the CPU what the device fails to do.
 pub trait DigestEngine: Send {
@@ -151,6 +142,33 @@ pub trait DigestEngine: Send {
 
     /// The number of jobs that were prepared and not yet returned.
     fn pending(&self) -> usize;
+
+    /// What was submitted to a device so far.
+    fn submissions(&self) -> Submissions {
+        Submissions::default()
+    }
+}
+
+impl<E: DigestEngine + ?Sized> DigestEngine for Box<E> {
+    fn prepare(&mut self, job: Job) {
+        (**self).prepare(job);
+    }
+
+    fn submit(&mut self) {
+        (**self).submit();
+    }
+
+    fn completed(&mut self, done: &mut Vec<FinishedJob>) {
+        (**self).completed(done);
+    }
+
+    fn pending(&self) -> usize {
+        (**self).pending()
+    }
+
+    fn submissions(&self) -> Submissions {
+        (**self).submissions()
+    }
 }
 
 impl fmt::Debug for dyn DigestEngine + '_ {

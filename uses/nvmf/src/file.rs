@@ -1,29 +1,59 @@
-//! A namespace in a file or on a block device, read and written by a pool of threads.
+//! A namespace in a file or on a block device.
 //!
 //! ```text
-//! FileStorage::start ─► FilePool: a thread calls pread, pwrite, fdatasync, fallocate ─► Loops ─► the connection's loop
+//! FileStorage::start ─► FilePool ─┬─ uring    one thread with an io_uring
+//!                                 └─ threads  pread, pwritev2, fdatasync, fallocate    ─► Loops ─► the connection's loop
 //! ```
 //!
-//! Data that was acknowledged is in the page cache, and survives the end of this process. After a Flush, or with FUA,
-//! it survives a crash of the machine. A write of several blocks is not atomic: a crash may leave a part of it.
+//! # What survives
+//!
+//! Data that was acknowledged survives the end of this process. After a Flush, or with FUA, it survives a crash of the
+//! machine, as far as the file system and the device keep their promises.
+//!
+//! # Several commands on the same blocks
+//!
+//! A write of several blocks is not atomic: a crash, and another command on the same blocks at the same time, may find a
+//! part of it. Of two such writes, each sector of the device then has the bytes of one of them.
+//!
+//! # Memory
+//!
+//! Requests that wait hold only the data of their writes, which [`Limits`](crate::Limits) bound. A request that is
+//! executed has one buffer of its length and at most 4095 bytes more. An io_uring executes at most 255 requests at a
+//! time, so with transfers of 128 KiB its buffers have at most 33 MiB; threads execute one request each. The answer to
+//! a read takes its buffer over. Each thread keeps at most 8 MiB of the buffers of writes for the next ones.
 
-use crate::engine::{JobId, Segment};
+mod buffer;
+mod contents;
+mod queue;
+mod ring;
+mod threads;
+mod uring;
+
+pub use contents::{Access, Alignment, PageCacheReason};
+
+use crate::engine::JobId;
 use crate::loops::Loops;
 use crate::status::Status;
-use crate::storage::{Started, Storage, StorageRequest, StorageResult};
-use crate::subsystem::lock;
-use rustix::fs::{FallocateFlags, fallocate};
-use std::collections::VecDeque;
+use crate::storage::{Started, Storage, StorageRequest};
+use contents::Contents;
+use queue::{Queue, Task};
+use ring::Waker;
+use rustix::fs::OFlags;
+use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use telpher_os::spawn_unsignalled;
+use std::time::{Duration, Instant};
 
-/// Zeroes that are written at once where the file system cannot make holes.
-const ZEROES: usize = 64 << 10;
+/// How long opening a file waits until it is free. The kernel ends the operations of a killed process after it, and
+/// keeps its files until then.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The time between two attempts.
+const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,20 +70,12 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// Another process has locked the file.
-    #[error("{} is in use by another process", path.display())]
+    /// Another process has locked the file, or the device is mounted.
+    #[error("{} is in use by another process, or mounted", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-}
-
-/// A file, and the bytes of it that the namespace has. Requests hold the capacity's lock while they use the file, so
-/// that none of them makes the file longer again after it was cut.
-#[derive(Debug)]
-struct Contents {
-    file: File,
-    capacity: RwLock<u64>,
 }
 
 /// A backend in a file.
@@ -64,13 +86,23 @@ pub struct FileStorage {
 }
 
 impl FileStorage {
-    /// Opens a file or a block device; its capacity is its size. The file is locked against other servers.
+    /// Opens a file or a block device; its capacity is its size. A file is locked against other servers. A device must
+    /// not be mounted or in use.
     ///
     /// # Errors
     /// [`FileError`].
     pub fn open(path: &Path, pool: &Arc<FilePool>) -> Result<FileStorage, FileError> {
-        let opened = OpenOptions::new().read(true).write(true).open(path);
-        FileStorage::of(opened.map_err(failed("open", path))?, path, pool)
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+            options.custom_flags(OFlags::EXCL.bits().cast_signed());
+        }
+        let file = when_free(path, || match options.open(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => Ok(None),
+            Err(error) => Err(failed("open", path)(error)),
+        })?;
+        FileStorage::of(file, path, pool)
     }
 
     /// Creates a file of `capacity` bytes without allocating them.
@@ -85,15 +117,33 @@ impl FileStorage {
     }
 
     fn of(file: File, path: &Path, pool: &Arc<FilePool>) -> Result<FileStorage, FileError> {
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FileError::InUse { path: path.into() }),
-            Err(TryLockError::Error(error)) => return Err(failed("lock", path)(error)),
+        when_free(path, || match file.try_lock() {
+            Ok(()) => Ok(Some(())),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(failed("lock", path)(error)),
+        })?;
+        let contents = Contents::new(file, pool.is_direct).map_err(failed("find the size of", path))?;
+        Ok(FileStorage { contents: Arc::new(contents), pool: Arc::clone(pool) })
+    }
+
+    /// How the file is accessed now.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.contents.access()
+    }
+}
+
+/// Repeats a call that returns `None` while another process has the file.
+fn when_free<T>(path: &Path, mut call: impl FnMut() -> Result<Option<T>, FileError>) -> Result<T, FileError> {
+    let since = Instant::now();
+    loop {
+        if let Some(done) = call()? {
+            return Ok(done);
         }
-        // The metadata of a block device has no size.
-        let capacity = (&file).seek(SeekFrom::End(0)).map_err(failed("find the size of", path))?;
-        let contents = Arc::new(Contents { file, capacity: RwLock::new(capacity) });
-        Ok(FileStorage { contents, pool: Arc::clone(pool) })
+        if since.elapsed() >= PATIENCE {
+            return Err(FileError::InUse { path: path.into() });
+        }
+        std::thread::sleep(INTERVAL);
     }
 }
 
@@ -102,182 +152,161 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileEr
 }
 
 impl Storage for FileStorage {
+    /// Starts the request. Only the first request that O_DIRECT cannot execute waits here, for those before it.
     fn start(&self, id: JobId, request: StorageRequest) -> Started {
-        self.pool.push(Task { contents: Arc::clone(&self.contents), id, request });
-        Started::Later
+        match self.contents.admit(&request) {
+            Ok(admitted) => {
+                self.pool.push(Task { admitted, id, request });
+                Started::Later
+            }
+            Err(status) => Started::Done(Err(status)),
+        }
     }
 
     fn capacity(&self) -> u64 {
-        *self.contents.capacity.read().unwrap_or_else(PoisonError::into_inner)
+        self.contents.capacity()
     }
 
     fn resize(&self, bytes: u64) -> Result<(), Status> {
-        let mut capacity = self.contents.capacity.write().unwrap_or_else(PoisonError::into_inner);
-        let file = &self.contents.file;
-        if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-            file.set_len(bytes).map_err(|error| write_status(&error))?;
-        } else {
-            // A device has the size that it has; the namespace may use a part of it.
-            let mut device = file;
-            let size = device.seek(SeekFrom::End(0)).map_err(|_| Status::INTERNAL_ERROR)?;
-            if bytes > size {
-                return Err(Status::CAPACITY_EXCEEDED);
-            }
-        }
-        *capacity = bytes;
-        Ok(())
+        self.contents.resize(bytes)
     }
 }
 
-impl Contents {
-    fn execute(&self, request: StorageRequest) -> StorageResult {
-        let capacity = self.capacity.read().unwrap_or_else(PoisonError::into_inner);
-        let check = |start: u64, len: u64| match start.checked_add(len) {
-            Some(end) if end <= *capacity => Ok(()),
-            _ => Err(Status::LBA_RANGE),
-        };
-        match request {
-            StorageRequest::Read { start, len } => {
-                check(start, len)?;
-                let mut bytes = vec![0; usize::try_from(len).map_err(|_| Status::INTERNAL_ERROR)?];
-                self.file.read_exact_at(&mut bytes, start).map_err(|_| Status::READ_ERROR)?;
-                return Ok(vec![Segment::whole(bytes)]);
-            }
-            StorageRequest::Write { start, pieces, force } => {
-                check(start, pieces.iter().map(|piece| piece.len() as u64).sum())?;
-                let mut position = start;
-                for slice in pieces.iter().flat_map(|piece| piece.slices()) {
-                    self.file.write_all_at(slice, position).map_err(|error| write_status(&error))?;
-                    position += slice.len() as u64;
-                }
-                self.flush_if(force)?;
-            }
-            StorageRequest::Flush => self.flush_if(true)?,
-            StorageRequest::WriteZeroes { start, len, force } => {
-                check(start, len)?;
-                self.write_zeroes(start, len)?;
-                self.flush_if(force)?;
-            }
-            StorageRequest::Deallocate { ranges } => {
-                for &(start, len) in &ranges {
-                    check(start, len)?;
-                }
-                for (start, len) in ranges {
-                    // It is a hint: a file system that cannot make holes keeps the blocks.
-                    let _ = self.make_hole(start, len);
-                }
-            }
-        }
-        Ok(Vec::new())
-    }
+/// Which calls read and write files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FileEngine {
+    /// The faster one: with O_DIRECT an io_uring, unless the kernel refuses it; through the page cache, threads.
+    #[default]
+    Auto,
+    /// An io_uring only.
+    Uring,
+    /// Threads only.
+    Threads,
+}
 
-    fn flush_if(&self, is_wanted: bool) -> Result<(), Status> {
-        if is_wanted { self.file.sync_data().map_err(|error| write_status(&error)) } else { Ok(()) }
-    }
+/// Options of a [`FilePool`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileOptions {
+    /// The calls.
+    pub engine: FileEngine,
+    /// Threads, at least one, if there is no io_uring.
+    pub threads: usize,
+    /// Opens files with O_DIRECT where the file system has it.
+    pub direct: bool,
+}
 
-    fn make_hole(&self, start: u64, len: u64) -> rustix::io::Result<()> {
-        // fallocate refuses a length of 0.
-        if len == 0 {
-            return Ok(());
-        }
-        fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, start, len)
-    }
-
-    fn write_zeroes(&self, start: u64, len: u64) -> Result<(), Status> {
-        if self.make_hole(start, len).is_ok() {
-            return Ok(());
-        }
-        let zeroes = vec![0; ZEROES];
-        let mut position = start;
-        let end = start + len;
-        while position < end {
-            let part = usize::try_from(end - position).unwrap_or(usize::MAX).min(ZEROES);
-            self.file.write_all_at(&zeroes[..part], position).map_err(|error| write_status(&error))?;
-            position += part as u64;
-        }
-        Ok(())
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions { engine: FileEngine::Auto, threads: 4, direct: true }
     }
 }
 
-fn write_status(error: &io::Error) -> Status {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Status::CAPACITY_EXCEEDED,
-        _ => Status::WRITE_FAULT,
-    }
-}
-
+/// The engine that a [`FilePool`] uses.
 #[derive(Debug)]
-struct Task {
-    contents: Arc<Contents>,
-    id: JobId,
-    request: StorageRequest,
+#[non_exhaustive]
+pub enum EngineInUse {
+    /// An io_uring.
+    Uring,
+    /// Threads.
+    Threads {
+        /// Their number.
+        count: usize,
+        /// Why there is no io_uring; `None` if the options choose threads.
+        refusal: Option<io::Error>,
+    },
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    tasks: VecDeque<Task>,
-    is_stopping: bool,
+impl fmt::Display for EngineInUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineInUse::Uring => write!(f, "one thread reads and writes with io_uring"),
+            EngineInUse::Threads { count, refusal } => {
+                if let Some(refusal) = refusal {
+                    write!(f, "io_uring is refused: {refusal}; ")?;
+                }
+                if *count == 1 {
+                    write!(f, "1 thread reads and writes")
+                } else {
+                    write!(f, "{count} threads read and write")
+                }
+            }
+        }
+    }
 }
 
-#[derive(Debug)]
-struct PoolState {
-    queue: Mutex<Queue>,
-    ready: Condvar,
-    loops: Arc<Loops>,
-}
-
-/// Threads that execute the requests of files. The queue is bounded by the open commands of all connections.
+/// Executes the requests of files. When the last storage that uses it is dropped, it waits for the requests that were
+/// accepted.
 #[derive(Debug)]
 pub struct FilePool {
-    state: Arc<PoolState>,
+    queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
+    /// Calls the thread of the io_uring.
+    waker: Option<Waker>,
+    engine: EngineInUse,
+    is_direct: bool,
 }
 
 impl FilePool {
-    /// Starts `threads` threads, at least one. Their answers go through `loops`, those of the target.
+    /// Starts a pool with the default options: an io_uring, or `threads` threads if the kernel refuses it.
     ///
     /// # Errors
-    /// The kernel's error if it cannot start a thread.
+    /// As [`FilePool::with_options`].
     pub fn start(threads: usize, loops: &Arc<Loops>) -> io::Result<Arc<FilePool>> {
-        let queue = Mutex::new(Queue::default());
-        let state = Arc::new(PoolState { queue, ready: Condvar::new(), loops: Arc::clone(loops) });
-        let mut pool = FilePool { state, threads: Vec::with_capacity(threads) };
-        for number in 0..threads.max(1) {
-            let state = Arc::clone(&pool.state);
-            pool.threads.push(spawn_unsignalled(&format!("nvmf-file-{number}"), move || state.run())?);
+        FilePool::with_options(FileOptions { threads, ..FileOptions::default() }, loops)
+    }
+
+    /// Starts a pool. Its answers go through `loops`, those of the target.
+    ///
+    /// # Errors
+    /// The kernel refuses a thread, or the io_uring that the options require.
+    pub fn with_options(options: FileOptions, loops: &Arc<Loops>) -> io::Result<Arc<FilePool>> {
+        let queue = Arc::default();
+        let uring = match options.engine {
+            FileEngine::Auto if options.direct => Some(uring::start(&queue, loops)),
+            FileEngine::Uring => Some(uring::start(&queue, loops)),
+            FileEngine::Auto | FileEngine::Threads => None,
+        };
+        let refusal = match uring {
+            Some(Ok((thread, waker))) => {
+                let (threads, waker, engine) = (vec![thread], Some(waker), EngineInUse::Uring);
+                return Ok(Arc::new(FilePool { queue, threads, waker, engine, is_direct: options.direct }));
+            }
+            Some(Err(error)) if options.engine == FileEngine::Uring => return Err(error),
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        let count = options.threads.max(1);
+        let engine = EngineInUse::Threads { count, refusal };
+        let mut pool = FilePool { queue, threads: Vec::new(), waker: None, engine, is_direct: options.direct };
+        for number in 0..count {
+            pool.threads.push(threads::start(number, &pool.queue, loops)?);
         }
         Ok(Arc::new(pool))
     }
 
-    fn push(&self, task: Task) {
-        lock(&self.state.queue).tasks.push_back(task);
-        self.state.ready.notify_one();
+    /// The engine in use, and why it is not another one.
+    #[must_use]
+    pub fn engine(&self) -> &EngineInUse {
+        &self.engine
     }
-}
 
-impl PoolState {
-    /// Executes tasks until the pool stops and none is left.
-    fn run(&self) {
-        let mut queue = lock(&self.queue);
-        loop {
-            if let Some(Task { contents, id, request }) = queue.tasks.pop_front() {
-                drop(queue);
-                let result = contents.execute(request);
-                self.loops.answer(id, result);
-                queue = lock(&self.queue);
-            } else if queue.is_stopping {
-                return;
-            } else {
-                queue = self.ready.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            }
+    fn push(&self, task: Task) {
+        if self.queue.push(task) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake();
         }
     }
 }
 
 impl Drop for FilePool {
     fn drop(&mut self) {
-        lock(&self.state.queue).is_stopping = true;
-        self.state.ready.notify_all();
+        self.queue.stop();
+        self.wake();
         for thread in self.threads.drain(..) {
             // A thread that panicked has nothing to report here.
             let _ = thread.join();

@@ -70,6 +70,7 @@ pub fn controller(subsystem: &Subsystem, id: u16, limits: &Limits) -> Vec<u8> {
     page.put(512, &[0x66, 0x44]); // SQES, CQES: 64 and 16 bytes
     page.put(516, &MOST_NAMESPACES.to_le_bytes()); // NN
     page.put(520, &COMMANDS.to_le_bytes());
+    page.put(522, &1_u16.to_le_bytes()); // FUSES: Compare and Write
     page.put(525, &[1 | 2 << 1]); // VWC: present; Flush of all namespaces is not supported
     page.put(534, &1_u16.to_le_bytes()); // OCFS: Copy descriptor format 0
     // IOCCSZ and IORCSZ in units of 16 bytes, with the command's 64 bytes.

@@ -302,7 +302,12 @@ impl Initiator {
             Incoming::R2t(request) => self.requested(&request),
             Incoming::Data { cid, flags } => {
                 let sent = self.commands.get_mut(&cid).ok_or(HostError::UnknownCommand { cid })?;
-                sent.data.extend_from_slice(&data);
+                // The data of a read usually comes in one PDU.
+                if sent.data.is_empty() {
+                    sent.data = data;
+                } else {
+                    sent.data.extend_from_slice(&data);
+                }
                 sent.is_intact &= is_intact;
                 if flags & SUCCESS != 0 {
                     let completion = Completion { cid: U16::new(cid), ..Completion::new_zeroed() };

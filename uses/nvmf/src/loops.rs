@@ -2,7 +2,8 @@
 
 use crate::engine::JobId;
 use crate::storage::StorageResult;
-use crate::subsystem::lock;
+use crate::sync::lock;
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -21,6 +22,8 @@ pub trait LoopInbox: Send + Sync + fmt::Debug {
 pub struct Loops {
     connections: Mutex<HashMap<u64, Arc<dyn LoopInbox>>>,
     loops: Mutex<Vec<Weak<dyn LoopInbox>>>,
+    /// What must exist until the backend has answered, although the connection has ended.
+    kept: Mutex<HashMap<JobId, Box<dyn Any + Send>>>,
 }
 
 impl Loops {
@@ -34,17 +37,34 @@ impl Loops {
         lock(&self.connections).insert(connection, inbox);
     }
 
-    /// The connection has ended.
+    /// The connection has ended, and has given what must be kept to [`Loops::keep`].
     pub fn forget(&self, connection: u64) {
         lock(&self.connections).remove(&connection);
     }
 
-    /// Passes an answer on. It is dropped if its connection has ended.
-    pub fn answer(&self, id: JobId, result: StorageResult) {
+    /// Passes an answer on. It is dropped if its connection has ended. Returns whether a loop got it.
+    pub fn answer(&self, id: JobId, result: StorageResult) -> bool {
         let inbox = lock(&self.connections).get(&id.connection).cloned();
-        if let Some(inbox) = inbox {
-            inbox.answer(id, result);
+        match inbox {
+            Some(inbox) => inbox.answer(id, result),
+            None => {
+                self.release(id);
+                return false;
+            }
         }
+        true
+    }
+
+    /// Keeps a value until the backend has answered a request of a command that has ended before.
+    pub(crate) fn keep(&self, id: JobId, value: Box<dyn Any + Send>) {
+        lock(&self.kept).insert(id, value);
+    }
+
+    /// The backend has answered a request whose command has ended before.
+    pub fn release(&self, id: JobId) {
+        let released = lock(&self.kept).remove(&id);
+        // Dropping it may send answers to other connections, so no lock is held.
+        drop(released);
     }
 
     /// Tells all loops that the target changed.

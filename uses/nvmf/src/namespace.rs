@@ -2,6 +2,8 @@
 
 use crate::engine::JobId;
 use crate::limits::MOST_NAMESPACES;
+use crate::protection::{Protection, TUPLE_BYTES};
+use crate::range_lock::RangeLock;
 use crate::status::Status;
 use crate::storage::{Started, Storage, StorageRequest};
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use telpher_mem::BlockRun;
 pub struct NamespaceOptions {
     /// NSID, from 1.
     pub nsid: u32,
-    /// Bytes of a block: 512 or 4096.
+    /// Bytes of a block, as the host sees it: 512 or 4096.
     pub block_bytes: u32,
     /// The UUID. Linux rejects a namespace whose identifiers changed, so it must be the same after a restart.
     pub uuid: [u8; 16],
@@ -20,6 +22,8 @@ pub struct NamespaceOptions {
     pub nguid: [u8; 16],
     /// Writes are refused.
     pub is_read_only: bool,
+    /// The backend's blocks have tuples of 8 bytes, which the host does not see; `None` for blocks without.
+    pub protection: Option<Protection>,
     /// Where the blocks are.
     pub storage: Arc<dyn Storage>,
 }
@@ -39,6 +43,12 @@ pub enum NamespaceError {
     BlockSize {
         /// The size.
         bytes: u32,
+    },
+    /// The application tag has a special meaning.
+    #[error("the application tag {tag:#x} is reserved: use 1 to 0xfffe")]
+    ApplicationTag {
+        /// The tag.
+        tag: u16,
     },
     /// The backend has less than one block.
     #[error("the backend's {bytes} bytes are less than one block")]
@@ -78,6 +88,7 @@ pub enum NamespaceError {
 #[derive(Debug)]
 pub struct Namespace {
     options: NamespaceOptions,
+    range_lock: Arc<RangeLock>,
 }
 
 impl Namespace {
@@ -93,11 +104,16 @@ impl Namespace {
         if block_bytes != 512 && block_bytes != 4096 {
             return Err(NamespaceError::BlockSize { bytes: block_bytes });
         }
-        let bytes = options.storage.capacity();
-        if bytes < u64::from(block_bytes) {
-            return Err(NamespaceError::Empty { bytes });
+        if let Some(Protection { application_tag: tag }) =
+            options.protection.filter(|protection| !protection.is_valid())
+        {
+            return Err(NamespaceError::ApplicationTag { tag });
         }
-        Ok(Namespace { options })
+        let namespace = Namespace { options, range_lock: Arc::default() };
+        if namespace.blocks() == 0 {
+            return Err(NamespaceError::Empty { bytes: namespace.options.storage.capacity() });
+        }
+        Ok(namespace)
     }
 
     /// Its options.
@@ -106,16 +122,45 @@ impl Namespace {
         &self.options
     }
 
-    /// Bytes of a block.
+    /// What keeps other commands from the blocks of a fused pair.
+    #[must_use]
+    pub fn range_lock(&self) -> &Arc<RangeLock> {
+        &self.range_lock
+    }
+
+    /// Bytes of a block, as the host sees it.
     #[must_use]
     pub fn block_bytes(&self) -> u64 {
         self.options.block_bytes.into()
     }
 
+    /// Bytes of a block in the backend.
+    fn stored_block_bytes(&self) -> u64 {
+        self.block_bytes() + if self.options.protection.is_some() { u64::from(TUPLE_BYTES) } else { 0 }
+    }
+
+    /// The bytes that whole blocks of `bytes` bytes take in the backend.
+    fn stored(&self, bytes: u64) -> u64 {
+        bytes / self.block_bytes() * self.stored_block_bytes()
+    }
+
     /// The number of blocks.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        self.options.storage.capacity() / self.block_bytes()
+        self.options.storage.capacity() / self.stored_block_bytes()
+    }
+
+    /// Changes the capacity, in bytes that the host sees.
+    ///
+    /// # Errors
+    /// [`NamespaceError`] if there is no block left, or the backend cannot have this size.
+    pub fn resize(&self, bytes: u64) -> Result<(), NamespaceError> {
+        if bytes < self.block_bytes() {
+            return Err(NamespaceError::Empty { bytes });
+        }
+        let is_protected = self.options.protection.is_some();
+        let stored = if is_protected { self.stored(bytes) } else { bytes };
+        self.options.storage.resize(stored).map_err(|status| NamespaceError::Resize { bytes, status })
     }
 
     /// Returns the byte position and length of `count` blocks from `first`.
@@ -133,11 +178,26 @@ impl Namespace {
     /// Free blocks of the backend for the data of a write.
     #[must_use]
     pub fn place(&self, start: u64, len: usize) -> Option<Vec<BlockRun>> {
-        self.options.storage.place(start, len)
+        // The blocks of a protected namespace are not those that the host sent.
+        if self.options.protection.is_some() { None } else { self.options.storage.place(start, len) }
     }
 
-    /// Starts a request of the backend.
-    pub fn start(&self, id: JobId, request: StorageRequest) -> Started {
+    /// Starts a request of the backend. Positions are bytes that the host sees; the data has the form of the backend.
+    pub fn start(&self, id: JobId, mut request: StorageRequest) -> Started {
+        if self.options.protection.is_some() {
+            match &mut request {
+                StorageRequest::Read { start, len } | StorageRequest::WriteZeroes { start, len, .. } => {
+                    (*start, *len) = (self.stored(*start), self.stored(*len));
+                }
+                StorageRequest::Write { start, .. } => *start = self.stored(*start),
+                StorageRequest::Deallocate { ranges } => {
+                    for (start, len) in ranges {
+                        (*start, *len) = (self.stored(*start), self.stored(*len));
+                    }
+                }
+                StorageRequest::Flush => {}
+            }
+        }
         self.options.storage.start(id, request)
     }
 }

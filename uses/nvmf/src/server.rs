@@ -9,22 +9,28 @@
 //! input, so that a host that does not read costs no CPU.
 
 mod client;
+mod handle;
+mod report;
 
-use crate::connection::Context;
+use crate::connection::{Context, Ending};
 use crate::engine::{DigestEngine, FinishedJob, JobId};
 use crate::loops::LoopInbox;
+use crate::stats::{LoopStats, Stats};
 use crate::storage::StorageResult;
-use crate::subsystem::lock;
 use crate::target::Target;
 use client::Client;
+pub use handle::Handle;
+use handle::Signal;
+pub use report::{LoopReport, Observer, QueueName, QueueReport, ServerEvent};
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use telpher_metrics::MetricSet as _;
 
 /// Bytes that are read from a socket at once. All connections of a loop share the buffer.
 const READ_BYTES: usize = 256 << 10;
@@ -37,67 +43,16 @@ const FIRST_CONNECTION: u64 = 1 << 16;
 /// How long listeners rest after the kernel could not create a socket for a connection.
 const ACCEPT_PAUSE_MS: u64 = 100;
 
-/// What other threads ask of a loop.
-#[derive(Debug, Default)]
-struct Requests {
-    is_stopping: bool,
-    /// The target changed.
-    is_changed: bool,
-    answers: Vec<(JobId, StorageResult)>,
-}
-
-/// How other threads reach a loop.
-#[derive(Debug)]
-struct Signal {
-    event: OwnedFd,
-    requests: Mutex<Requests>,
-}
-
-impl Signal {
-    fn wake(&self) {
-        // It fails only if the counter is full, and then the loop is going to wake up anyway.
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-    }
-}
-
-impl LoopInbox for Signal {
-    fn answer(&self, id: JobId, result: StorageResult) {
-        let mut requests = lock(&self.requests);
-        // The loop takes all answers at once, so only the first one has to wake it up.
-        let is_first = requests.answers.is_empty();
-        requests.answers.push((id, result));
-        drop(requests);
-        if is_first {
-            self.wake();
-        }
-    }
-
-    fn target_changed(&self) {
-        if !std::mem::replace(&mut lock(&self.requests).is_changed, true) {
-            self.wake();
-        }
-    }
-}
-
-/// Stops a server from another thread.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    signal: Arc<Signal>,
-}
-
-impl Handle {
-    /// Ends the loop. Connections are closed.
-    pub fn stop(&self) {
-        lock(&self.signal.requests).is_stopping = true;
-        self.signal.wake();
-    }
-}
-
 /// Milliseconds of the monotonic clock: the same for all loops, which share the time-outs of controllers.
 fn now_ms() -> u64 {
+    now_ns() / 1_000_000
+}
+
+/// Nanoseconds of the monotonic clock.
+fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    let milliseconds = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
-    u64::try_from(milliseconds).unwrap_or(0)
+    let nanoseconds = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
+    u64::try_from(nanoseconds).unwrap_or(0)
 }
 
 /// One loop that serves a target.
@@ -114,6 +69,14 @@ pub struct Server<E> {
     /// When time-outs have to be looked at. Time-outs of connections only move to later times.
     next_poll: Option<u64>,
     accepts_at: Option<u64>,
+    /// No more commands are taken, and the loop ends at this time.
+    finish_by: Option<u64>,
+    /// The loops that get the connections of the listeners, with this one.
+    loops: Vec<Handle>,
+    stats: LoopStats,
+    /// Sums of the connections that have ended, by their subsystem.
+    ended: BTreeMap<String, Stats>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl<E: DigestEngine> Server<E> {
@@ -129,9 +92,23 @@ impl<E: DigestEngine> Server<E> {
         engine: E,
     ) -> io::Result<Server<E>> {
         let listeners: Vec<TcpListener> = addresses.iter().map(TcpListener::bind).collect::<io::Result<_>>()?;
+        Server::new(target, listeners, most_connections, engine)
+    }
+
+    /// Accepts connections from these listeners, and adds their addresses to the target's discovery log. Without
+    /// listeners, the server gets its connections from [`Handle::adopt`].
+    ///
+    /// # Errors
+    /// The kernel's error for a missing descriptor.
+    pub fn new(
+        target: &Arc<Target>,
+        listeners: Vec<TcpListener>,
+        most_connections: usize,
+        engine: E,
+    ) -> io::Result<Server<E>> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&events, &event, EventData::new_u64(HANDLE), EventFlags::IN)?;
+        let signal = Arc::new(Signal::new()?);
+        epoll::add(&events, &signal.event, EventData::new_u64(HANDLE), EventFlags::IN)?;
         let mut bound = Vec::with_capacity(listeners.len());
         for (number, listener) in (HANDLE + 1..).zip(&listeners) {
             listener.set_nonblocking(true)?;
@@ -141,7 +118,6 @@ impl<E: DigestEngine> Server<E> {
         let known = target.subsystems().listeners();
         bound.retain(|address| !known.contains(address));
         target.set_listeners([known, bound].concat());
-        let signal = Arc::new(Signal { event, requests: Mutex::default() });
         let inbox: Arc<dyn LoopInbox> = Arc::<Signal>::clone(&signal);
         target.loops().add_loop(&inbox);
         Ok(Server {
@@ -150,12 +126,28 @@ impl<E: DigestEngine> Server<E> {
             listeners,
             most_connections,
             events,
+            loops: vec![Handle { signal: Arc::clone(&signal) }],
             signal,
             clients: HashMap::new(),
             buffer: vec![0; READ_BYTES],
             next_poll: None,
             accepts_at: None,
+            finish_by: None,
+            stats: LoopStats::default(),
+            ended: BTreeMap::new(),
+            observer: None,
         })
+    }
+
+    /// Divides the connections of the listeners among this loop and `others`: each goes to the loop with the fewest
+    /// connections, and stays there. The limit of connections is for all of them together.
+    pub fn share_with(&mut self, others: impl IntoIterator<Item = Handle>) {
+        self.loops.extend(others);
+    }
+
+    /// Reports what happens to connections.
+    pub fn observe_by(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     /// The addresses at which the server listens, with the ports that the kernel chose.
@@ -172,7 +164,7 @@ impl<E: DigestEngine> Server<E> {
         Handle { signal: Arc::clone(&self.signal) }
     }
 
-    /// Serves until the handle stops it.
+    /// Serves until the handle stops it, or lets it finish.
     ///
     /// # Errors
     /// The kernel's error if epoll fails.
@@ -186,19 +178,27 @@ impl<E: DigestEngine> Server<E> {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            self.stats.wakeups += 1;
             let now = now_ms();
             let mut polls_all = self.next_poll.is_some_and(|at| now >= at);
             for event in &events {
                 let flags = event.flags;
                 match event.data.u64() {
                     HANDLE => {
-                        let _ = rustix::io::read(&self.signal.event, &mut [0_u8; 8]);
-                        let requests = std::mem::take(&mut *lock(&self.signal.requests));
+                        let requests = self.signal.take();
                         if requests.is_stopping {
                             return Ok(());
                         }
                         polls_all |= requests.is_changed;
                         self.answered(requests.answers, now);
+                        requests.sockets.into_iter().for_each(|socket| self.adopt(socket, now));
+                        for reader in requests.reports {
+                            // The reader may have given up.
+                            let _ = reader.send(self.report());
+                        }
+                        if let Some(by) = requests.finish_by {
+                            self.begin_to_finish(by);
+                        }
                     }
                     number if number < FIRST_CONNECTION => self.accept(number, now),
                     number => self.serve(number, flags, now),
@@ -212,6 +212,40 @@ impl<E: DigestEngine> Server<E> {
             if polls_all {
                 self.poll_all(now);
             }
+            if let Some(by) = self.finish_by {
+                let is_finished = self.clients.values().all(|client| client.connection.is_finished());
+                if is_finished || now >= by {
+                    self.clients.values_mut().for_each(|client| client.hang_up(&mut self.buffer));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes no more connections and commands.
+    fn begin_to_finish(&mut self, by: u64) {
+        self.finish_by = Some(self.finish_by.map_or(by, |before| before.min(by)));
+        // Closing them takes them out of epoll. Another server can listen at their addresses.
+        self.listeners.clear();
+        self.accepts_at = None;
+        self.clients.values_mut().for_each(|client| client.connection.finish());
+    }
+
+    fn report(&self) -> LoopReport {
+        let submissions = self.engine.submissions();
+        let stats = LoopStats {
+            connections: self.clients.len() as u64,
+            device_batches: submissions.batches,
+            device_operations: submissions.operations,
+            ..self.stats
+        };
+        let queues = self.clients.values().map(Client::report).collect();
+        LoopReport { stats, queues, ended: self.ended.clone() }
+    }
+
+    fn observe(&self, event: impl FnOnce() -> ServerEvent) {
+        if let Some(observer) = &self.observer {
+            observer.observe(event());
         }
     }
 
@@ -220,7 +254,7 @@ impl<E: DigestEngine> Server<E> {
         if self.engine.pending() > 0 {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let at = [self.next_poll, self.accepts_at].into_iter().flatten().min()?;
+        let at = [self.next_poll, self.accepts_at, self.finish_by].into_iter().flatten().min()?;
         let rest = at.saturating_sub(now_ms());
         let seconds = i64::try_from(rest / 1000).unwrap_or(i64::MAX);
         let nanoseconds = i64::try_from(rest % 1000).unwrap_or(0) * 1_000_000;
@@ -235,31 +269,52 @@ impl<E: DigestEngine> Server<E> {
 
     fn accept(&mut self, number: u64, now: u64) {
         let index = usize::try_from(number - HANDLE - 1).unwrap_or(usize::MAX);
-        let Some(listener) = self.listeners.get(index) else { return };
-        loop {
-            let socket = match listener.accept() {
-                Ok((socket, _)) => socket,
+        while let Some(listener) = self.listeners.get(index) {
+            let (socket, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(_) => {
+                Err(error) => {
                     // No descriptor is free. Without a pause, the loop would try again at once, for ever.
                     self.accepts_at = Some(now.saturating_add(ACCEPT_PAUSE_MS));
                     self.listen(EventFlags::empty());
+                    self.observe(|| ServerEvent::NotAccepted { error: error.to_string() });
                     return;
                 }
             };
-            if self.clients.len() >= self.most_connections {
+            if self.loops.iter().map(Handle::connections).sum::<usize>() >= self.most_connections {
+                self.stats.refused += 1;
+                self.observe(|| ServerEvent::TooMany { peer });
                 continue; // closes the socket
             }
-            let Ok(client) = Client::new(socket, &self.target, now) else { continue };
-            let number = client.connection.number() + FIRST_CONNECTION;
-            if epoll::add(&self.events, client.socket(), EventData::new_u64(number), client.interest()).is_ok() {
-                self.next_poll = [self.next_poll, client.connection.next_deadline()].into_iter().flatten().min();
-                let inbox: Arc<dyn LoopInbox> = Arc::<Signal>::clone(&self.signal);
-                self.target.loops().register(client.connection.number(), inbox);
-                self.clients.insert(number, client);
+            let Some(least) = self.loops.iter().min_by_key(|one| one.connections()) else { return };
+            if Arc::ptr_eq(&least.signal, &self.signal) {
+                self.signal.count_connection();
+                self.adopt(socket, now);
+            } else {
+                least.adopt(socket);
             }
         }
+    }
+
+    /// Serves a connection that was accepted by this loop or another one, and counted.
+    fn adopt(&mut self, socket: TcpStream, now: u64) {
+        self.stats.accepted += 1;
+        let is_taken = self.finish_by.is_none() && self.add(socket, now).is_ok();
+        if !is_taken {
+            self.signal.forget_connection();
+        }
+    }
+
+    fn add(&mut self, socket: TcpStream, now: u64) -> io::Result<()> {
+        let client = Client::new(socket, &self.target, now)?;
+        let number = client.connection.number() + FIRST_CONNECTION;
+        epoll::add(&self.events, client.socket(), EventData::new_u64(number), client.interest())?;
+        self.next_poll = [self.next_poll, client.connection.next_deadline()].into_iter().flatten().min();
+        let inbox: Arc<dyn LoopInbox> = Arc::<Signal>::clone(&self.signal);
+        self.target.loops().register(client.connection.number(), inbox);
+        self.clients.insert(number, client);
+        Ok(())
     }
 
     /// Reads and writes one connection.
@@ -279,6 +334,7 @@ impl<E: DigestEngine> Server<E> {
 
     /// Changes the interest of a connection, or removes it.
     fn update(&mut self, number: u64, is_open: bool) {
+        self.notice(number);
         let Some(client) = self.clients.get_mut(&number) else { return };
         if is_open && !client.connection.is_closed() {
             if let Some(interest) = client.changed_interest() {
@@ -286,9 +342,37 @@ impl<E: DigestEngine> Server<E> {
             }
             return;
         }
-        self.target.loops().forget(client.connection.number());
         // Closing the socket takes it out of epoll.
-        self.clients.remove(&number);
+        let Some(client) = self.clients.remove(&number) else { return };
+        self.signal.forget_connection();
+        let QueueReport { peer, queue, stats, .. } = client.report();
+        let subsystem = queue.as_ref().map_or(String::new(), |queue| queue.subsystem.clone());
+        let sum = self.ended.entry(subsystem).or_default();
+        *sum = sum.plus(&stats);
+        if let Some(queue) = queue {
+            let ending = client.connection.ending();
+            self.observe(|| ServerEvent::Closed { peer, queue, ending });
+        }
+    }
+
+    /// Counts and reports what is new about a connection: its queue, a refused host, an error.
+    fn notice(&mut self, number: u64) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        let peer = client.peer();
+        let refused = client.connection.take_refused_host();
+        let connected = client.newly_connected();
+        let failed = client.newly_failed();
+        if let Some(host) = refused {
+            self.stats.refused_hosts += 1;
+            self.observe(|| ServerEvent::HostRefused { peer, host });
+        }
+        if let Some((queue, digests)) = connected {
+            self.stats.queues[usize::from(queue.qid > 0)] += 1;
+            self.observe(|| ServerEvent::Connected { peer, queue, digests });
+        }
+        if let Some((queue, error)) = failed {
+            self.observe(|| ServerEvent::Failed { peer, queue, ending: Ending::Fatal(error) });
+        }
     }
 
     /// Returns finished jobs to their connections, and sends the replies.
@@ -318,7 +402,10 @@ impl<E: DigestEngine> Server<E> {
         let mut touched = Vec::new();
         for (id, result) in answers {
             let number = id.connection + FIRST_CONNECTION;
-            let Some(client) = self.clients.get_mut(&number) else { continue };
+            let Some(client) = self.clients.get_mut(&number) else {
+                self.target.loops().release(id);
+                continue;
+            };
             client.connection.storage_done(id, result, &mut Context { engine: &mut self.engine, now });
             if touched.last() != Some(&number) {
                 touched.push(number);
@@ -346,13 +433,5 @@ impl<E: DigestEngine> Server<E> {
         }
         self.write_to(&numbers, now);
         self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
-    }
-}
-
-impl<E> Drop for Server<E> {
-    fn drop(&mut self) {
-        for client in self.clients.values() {
-            self.target.loops().forget(client.connection.number());
-        }
     }
 }

@@ -35,6 +35,10 @@ impl Status {
         INTERNAL_ERROR = 0 / 0x06;
         /// The command was aborted at the host's request.
         ABORTED = 0 / 0x07;
+        /// The other half of the fused pair failed.
+        FAILED_FUSED = 0 / 0x09;
+        /// The other half of the fused pair is missing.
+        MISSING_FUSED = 0 / 0x0a;
         /// The namespace does not exist or is not attached.
         INVALID_NAMESPACE = 0 / 0x0b;
         /// The command came in a state in which it is not allowed.
@@ -73,6 +77,12 @@ impl Status {
         WRITE_FAULT = 2 / 0x80;
         /// The backend could not read.
         READ_ERROR = 2 / 0x81;
+        /// The guard of a stored block does not match its data.
+        GUARD_CHECK = 2 / 0x82;
+        /// The application tag of a stored block is not that of the namespace.
+        APPLICATION_TAG_CHECK = 2 / 0x83;
+        /// The reference tag of a stored block is not its address.
+        REFERENCE_TAG_CHECK = 2 / 0x84;
         /// The compared data differs.
         COMPARE_FAILURE = 2 / 0x85;
     }
@@ -111,6 +121,13 @@ impl Status {
     #[must_use]
     pub const fn is_final(self) -> bool {
         self.0 & DO_NOT_RETRY != 0
+    }
+
+    /// Returns whether protection information did not match.
+    #[must_use]
+    pub fn is_protection_error(self) -> bool {
+        let errors = [Status::GUARD_CHECK, Status::APPLICATION_TAG_CHECK, Status::REFERENCE_TAG_CHECK];
+        errors.contains(&Status(self.0 & !DO_NOT_RETRY))
     }
 
     /// Returns whether the command succeeded.

@@ -41,6 +41,19 @@ impl Piece {
     }
 }
 
+/// The bytes of all pieces in one segment. They are copied only if there are several.
+pub(crate) fn joined(mut pieces: Vec<Piece>) -> Segment {
+    match pieces.pop() {
+        Some(Piece::Bytes(only)) if pieces.is_empty() => only,
+        last => {
+            pieces.extend(last);
+            let mut bytes = Vec::with_capacity(pieces.iter().map(Piece::len).sum());
+            pieces.iter().flat_map(Piece::slices).for_each(|slice| bytes.extend_from_slice(slice));
+            Segment::whole(bytes)
+        }
+    }
+}
+
 /// What a backend is to do. Positions and lengths are in bytes, multiples of the block size, and were checked against
 /// the size of the namespace when the command was accepted; the namespace may have become smaller since.
 #[derive(Debug)]

@@ -2,9 +2,12 @@
 
 use crate::limits::Limits;
 use crate::namespace::{Namespace, NamespaceError, NamespaceOptions};
+use crate::sync::{read, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock};
+
+pub(crate) use crate::sync::lock;
 
 /// The NQN of every discovery subsystem. Source: NVMe over Fabrics 1.1 §1.5.6.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -78,19 +81,6 @@ pub struct Subsystem {
     namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
 }
 
-// A lock is never held while user code runs, and every change is one step: a poisoned lock has a valid value.
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Subsystem {
     /// Creates a subsystem without namespaces.
     ///
@@ -137,6 +127,12 @@ impl Subsystem {
     #[must_use]
     pub fn allows(&self, host: &str) -> bool {
         read(&self.hosts).as_ref().is_none_or(|hosts| hosts.contains(host))
+    }
+
+    /// The NQNs of the hosts that may connect; `None` for any host.
+    #[must_use]
+    pub fn hosts(&self) -> Option<BTreeSet<String>> {
+        read(&self.hosts).clone()
     }
 
     /// Sets which hosts may connect from now on; `None` for any host.

@@ -172,11 +172,7 @@ impl Target {
     /// [`NamespaceError`].
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, bytes: u64) -> Result<(), NamespaceError> {
         let namespace = self.subsystem(nqn)?.namespace(nsid).ok_or(NamespaceError::Missing { nsid })?;
-        if bytes < namespace.block_bytes() {
-            return Err(NamespaceError::Empty { bytes });
-        }
-        let resized = namespace.options().storage.resize(bytes);
-        resized.map_err(|status| NamespaceError::Resize { bytes, status })?;
+        namespace.resize(bytes)?;
         self.namespace_changed(nqn, nsid);
         Ok(())
     }
@@ -313,6 +309,11 @@ impl Target {
             queue.controller.release_queue(queue.qid, queue.epoch);
         }
     }
+}
+
+/// The NQN of the host in the data of Connect.
+pub(crate) fn host_name(data: &[u8]) -> Option<String> {
+    name(data.get(512..768)?).map(str::to_owned)
 }
 
 /// The low and the high half of a dword.

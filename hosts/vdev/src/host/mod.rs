@@ -16,7 +16,6 @@ mod files;
 mod identity;
 mod listener;
 mod packet;
-mod peer;
 mod server;
 mod share;
 mod tally;

@@ -3,9 +3,9 @@
 //! One thread, which never blocks on a single connection: it reads a connection when a packet has arrived, and closes a
 //! connection whose packet does not arrive in time.
 
+use super::Host;
 use super::packet::{self, MAX_PACKET};
 use super::tracer::Tracer;
-use super::{Host, peer};
 use crate::tree::Errno;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::{
@@ -184,7 +184,7 @@ impl Service {
         // Files that were closed before this request count as closed.
         self.host.release_closed();
         let packet = packet.get(..len).filter(|_| len <= MAX_PACKET).ok_or(Errno::MSGSIZE);
-        let answer = packet.and_then(|packet| self.host.answer(peer::process(connection.as_fd()), packet));
+        let answer = packet.and_then(|packet| self.host.answer(process(&connection), packet));
         let head = packet::head(&answer);
         let (data, descriptors) = match &answer {
             Ok(answer) => (answer.data(), answer.descriptors()),
@@ -201,4 +201,9 @@ impl Service {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = rustix::net::sendmsg(&connection, &parts, &mut ancillary, flags);
     }
+}
+
+/// The process that connected; 0 if it is not visible in this PID namespace, or cannot be determined.
+fn process(connection: &OwnedFd) -> u32 {
+    telpher_os::peer(connection.as_fd()).map_or(0, |peer| peer.process)
 }

@@ -23,7 +23,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// How much longer a query may take, in percent. Source: promise of the engine.
+/// How much longer a query may take, in percent. Source: goal of the engine.
 const LONGER: f64 = 5.0;
 /// Rows of the tables: 64 MiB of two 64-bit columns, and 64 MiB of the seven columns of TPC-H's lineitem.
 const ROWS: [u64; 2] = [4 << 20, (64 << 20) / 38];

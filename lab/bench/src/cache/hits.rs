@@ -13,7 +13,7 @@ use telpher_report::machine::Machine;
 pub(super) const EXPERIMENT: Experiment =
     Experiment { name: "hits", question: "What does a hit cost one thread?", cores: 1, weight: 1.0, measure };
 
-/// Upper limit in nanoseconds of an access, a call of `location` and the drop of the handle. Source: promise of the
+/// Upper limit in nanoseconds of an access, a call of `location` and the drop of the handle. Source: goal of the
 /// cache.
 const HIT: f64 = 60.0;
 /// Numbers of entries: all data and metadata within the first-level cache; the usual case; beyond the second-level

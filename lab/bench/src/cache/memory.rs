@@ -18,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Upper limit in bytes. Source: promise of the cache.
+/// Upper limit in bytes. Source: goal of the cache.
 const ENTRY: f64 = 128.0;
 /// Numbers of entries.
 const COUNTS: [usize; 3] = [1024, 16_384, 65_536];

@@ -24,7 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Upper limit in nanoseconds of an access that misses and of the drop of the handle, without the copy. Source: promise
+/// Upper limit in nanoseconds of an access that misses and of the drop of the handle, without the copy. Source: goal
 /// of the cache.
 const MISS: f64 = 1000.0;
 /// Blocks in a turn. They and their copies fit into the second-level cache of most cores, so memory speed does not

@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Minimum throughput of two threads on different entries, divided by that of one thread. Source: promise of the cache.
+/// Minimum throughput of two threads on different entries, divided by that of one thread. Source: goal of the cache.
 const APART: f64 = 1.8;
 /// Entries of each thread.
 const BLOCKS: usize = 512;

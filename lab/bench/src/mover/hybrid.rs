@@ -32,7 +32,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Minimum speed of a shared copy, divided by that of one thread. Source: promise of the mover.
+/// Minimum speed of a shared copy, divided by that of one thread. Source: goal of the mover.
 const SHARED: f64 = 1.5;
 /// Fraction of the speed of two threads from which on memory counts as the limit.
 const LIMIT: f64 = 0.95;

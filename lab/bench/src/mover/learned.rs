@@ -28,9 +28,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Minimum speed with a learned threshold, divided by that of the best fixed one. Source: promise of the mover.
+/// Minimum speed with a learned threshold, divided by that of the best fixed one. Source: goal of the mover.
 const LEARNED: f64 = 0.95;
-/// Number of operations from which a mover may learn before it is measured. Source: promise of the mover.
+/// Number of operations from which a mover may learn before it is measured. Source: goal of the mover.
 const LESSONS: u64 = 10_000;
 /// The fixed thresholds, in bytes.
 const FIXED: [u64; 7] = [0, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, u64::MAX];

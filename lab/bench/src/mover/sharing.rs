@@ -27,7 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Minimum speed of two threads with one mover, divided by that of two threads with one each. Source: promise of the
+/// Minimum speed of two threads with one mover, divided by that of two threads with one each. Source: goal of the
 /// mover.
 const SHARED: f64 = 0.9;
 /// Bytes below the threshold.

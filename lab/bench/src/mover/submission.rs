@@ -24,7 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Upper limit in nanoseconds per descriptor. Source: promise of the hardware path.
+/// Upper limit in nanoseconds per descriptor. Source: goal of the hardware path.
 const MOST_NS: f64 = 40.0;
 /// Descriptors in a burst, entries of the queue, slots of the channel.
 const BURST: u32 = 32;

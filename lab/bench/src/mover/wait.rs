@@ -32,9 +32,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Bytes of a job.
 const BYTES: usize = 4 << 20;
-/// Upper limit of the CPU time with predicted sleep, in percent of spinning's. Source: promise of the mover.
+/// Upper limit of the CPU time with predicted sleep, in percent of spinning's. Source: goal of the mover.
 const CPU: f64 = 30.0;
-/// Upper limit of the time from submission to seeing the record, divided by spinning's. Source: promise of the mover.
+/// Upper limit of the time from submission to seeing the record, divided by spinning's. Source: goal of the mover.
 const LATENCY: f64 = 1.10;
 /// Intended number of turns, and the minimum.
 const TURNS: u32 = 11;

@@ -22,9 +22,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Most time of a call under `telpher offload`, by that of a plain call. Source: promise of `telpher offload`.
+/// Most time of a call under `telpher offload`, by that of a plain call. Source: goal of `telpher offload`.
 const OFFLOADED: f64 = 1.25;
-/// Most time of a call while it is recorded. Source: promise of `telpher record`.
+/// Most time of a call while it is recorded. Source: goal of `telpher record`.
 const RECORDED: f64 = 1.4;
 /// Rounds in which every competitor has its turn; medians are over rounds.
 const ROUNDS: u32 = 15;

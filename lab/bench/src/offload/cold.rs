@@ -25,7 +25,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Most time of the calling thread, by that of a copy by the CPU. Source: promise of `telpher offload`.
+/// Most time of the calling thread, by that of a copy by the CPU. Source: goal of `telpher offload`.
 const SHARED: f64 = 0.65;
 
 /// How 64 KiB are copied, and the buffers.

@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Most time of the program under `telpher offload`, by that of the program by itself. Source: promise of
+/// Most time of the program under `telpher offload`, by that of the program by itself. Source: goal of
 /// `telpher offload`.
 const SLOWDOWN: f64 = 1.01;
 /// Rounds in which both have their turn; medians are over rounds.

@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Most deviation of the time, in per cent. Source: promise of `telpher record predict`.
+/// Most deviation of the time, in per cent. Source: goal of `telpher record predict`.
 const TIME: f64 = 10.0;
 /// Most deviation of the sections' time in a replay without devices, in per cent. Source: likewise.
 const REPLAY: f64 = 3.0;

@@ -25,9 +25,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Most time of the requests while the server is recorded, by that without. Source: promise of `telpher record`.
+/// Most time of the requests while the server is recorded, by that without. Source: goal of `telpher record`.
 const RECORDED: f64 = 1.02;
-/// Most deviation of predicted calls and bytes, and of their time, in per cent. Source: promise of
+/// Most deviation of predicted calls and bytes, and of their time, in per cent. Source: goal of
 /// `telpher record predict`.
 const COUNTS: f64 = 2.0;
 const TIME: f64 = 10.0;

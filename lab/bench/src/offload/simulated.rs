@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Most time of the calling thread, by that of a copy by its core. Source: promise of `telpher offload`.
+/// Most time of the calling thread, by that of a copy by its core. Source: goal of `telpher offload`.
 const DEVICE: f64 = 0.6;
 
 fn measure(_: &Machine, _: Duration) -> Result<Vec<Row>, BenchError> {

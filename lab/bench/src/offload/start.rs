@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     measure,
 };
 
-/// Most time by that of `true` with an empty library, and milliseconds in addition. Source: promise of
+/// Most time by that of `true` with an empty library, and milliseconds in addition. Source: goal of
 /// `telpher offload`.
 const TIMES: f64 = 3.0;
 const MORE_MS: f64 = 10.0;

@@ -31,7 +31,7 @@ pub struct QueryResult {
     pub rows: Vec<Row>,
 }
 
-/// Minimum speed against DuckDB. Source: promise of the engine.
+/// Minimum speed against DuckDB. Source: goal of the engine.
 const AGAINST_DUCKDB: f64 = 1.0;
 /// Minimum number of rounds of a query, however slow it is.
 const FEWEST_ROUNDS: usize = 5;

@@ -43,16 +43,16 @@ pub struct RunResult {
 const ROUNDS: usize = 15;
 /// Fraction of the total time for starting programs.
 const STARTING: f64 = 0.25;
-/// Upper limit in nanoseconds from the call site to the return, without execution. Source: promise of `telpher run`.
+/// Upper limit in nanoseconds from the call site to the return, without execution. Source: goal of `telpher run`.
 const SITE_NS: f64 = 300.0;
-/// Minimum factor by which a rewritten site is faster than a trap. Source: promise of `telpher run`.
+/// Minimum factor by which a rewritten site is faster than a trap. Source: goal of `telpher run`.
 const AGAINST_TRAP: f64 = 15.0;
-/// Minimum speed of 1 MiB copies, divided by that of the model used directly. Source: promise of `telpher run`.
+/// Minimum speed of 1 MiB copies, divided by that of the model used directly. Source: goal of `telpher run`.
 const COPIES: f64 = 0.8;
 /// Minimum speed of a program that never touches the device, divided by its speed without `telpher run`. Source:
 /// derived from "no measurable slowdown"; turns of the same program differ by two or three per cent.
 const UNTOUCHED: f64 = 0.97;
-/// Upper limit in milliseconds from start to end of `telpher run -- true`. Source: promise of `telpher run`.
+/// Upper limit in milliseconds from start to end of `telpher run -- true`. Source: goal of `telpher run`.
 const START_MS: f64 = 100.0;
 
 /// Runs the benchmark.

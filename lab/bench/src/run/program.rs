@@ -46,7 +46,7 @@ impl Task {
     }
 }
 
-/// Bytes of a copy. Source: the promise is about 1 MiB.
+/// Bytes of a copy. Source: the goal is for about 1 MiB.
 pub const COPY: usize = 1 << 20;
 
 /// Runs the tasks from standard input until it ends.

@@ -43,7 +43,7 @@ const ASKED: f64 = 20e3;
 const TURNS: u32 = 5;
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Goals for the exchange against the remapping: at least this factor in pages, at most this part of the wait. Source:
-/// promise of the migrator.
+/// goal of the migrator.
 const TIMES: f64 = 5.0;
 const PART: f64 = 0.1;
 

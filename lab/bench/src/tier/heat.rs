@@ -41,7 +41,7 @@ struct Case {
     most: u128,
     least: u128,
     /// Whether its numbers have goals.
-    promised: bool,
+    has_goal: bool,
 }
 
 /// Windows track writes to small pages. Traps serve memory that is only read, in small or huge pages, and watch so few
@@ -62,7 +62,7 @@ const CASES: [Case; 3] = [
         per_unit: Duration::from_millis(60),
         most: MOST,
         least: LEAST,
-        promised: true,
+        has_goal: true,
     },
     Case {
         name: "random reads of huge pages",
@@ -74,7 +74,7 @@ const CASES: [Case; 3] = [
         per_unit: Duration::from_millis(5),
         most: MOST,
         least: 20,
-        promised: false,
+        has_goal: false,
     },
     Case {
         name: "random reads of small pages",
@@ -86,7 +86,7 @@ const CASES: [Case; 3] = [
         per_unit: Duration::from_millis(30),
         most: 128,
         least: 8,
-        promised: false,
+        has_goal: false,
     },
 ];
 
@@ -114,7 +114,7 @@ const ROUNDS: u32 = 3;
 /// Turns without scanning, and as many with it. Source: chosen.
 const TURNS: u32 = 9;
 /// Upper limit of the cost in percent of a core, lower limit of the remaining write rate, and lower limit of the
-/// precision in percent. Source: promises of the tracker.
+/// precision in percent. Source: goals of the tracker.
 const SHARE: f64 = 2.0;
 const LEFT: f64 = 0.9;
 const PRECISION: f64 = 95.0;
@@ -338,7 +338,7 @@ fn rows(case: &Case, bytes: usize, rates: &[[f64; 2]], found: &Found, share: f64
         format!("{}{all} MiB, {WRITERS} threads, one page in {ONE_IN} has {of_uses} % of the {uses}", bytes >> 20);
     let called = format!("{} pages were called hot", found.called);
     let named = |what: &str| format!("{}: {what}", case.name);
-    let goal = |goal| case.promised.then_some(goal);
+    let goal = |goal| case.has_goal.then_some(goal);
     vec![
         Row::new(named("nothing samples"), of(0) / 1e6, "million/s", None, how),
         Row::new(named("looked at"), of(1) / 1e6, "million/s", None, turns.clone()),

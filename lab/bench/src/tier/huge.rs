@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment =
 
 /// Small pages in a huge one.
 const IN_HUGE: usize = 512;
-/// Minimum rate in GB/s, and upper limit in microseconds of everything but the copy. Source: promise of the migrator.
+/// Minimum rate in GB/s, and upper limit in microseconds of everything but the copy. Source: goal of the migrator.
 const RATE: f64 = 18.0;
 const BUT_THE_COPY: f64 = 8.0;
 

@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// Pages moved together.
 const TOGETHER: [usize; 5] = [1, 8, 32, 128, 512];
 /// Upper limits in nanoseconds per page, for the largest batch of adjacent pages: in all, and without the copy. Source:
-/// promise of the migrator.
+/// goal of the migrator.
 const ALL: f64 = 450.0;
 const BUT_THE_COPY: f64 = 200.0;
 

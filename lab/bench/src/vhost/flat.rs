@@ -35,9 +35,9 @@ const TURNS: u32 = 64;
 const LANDED: Duration = Duration::from_secs(10);
 /// Minimum number of intervals.
 const FEWEST: usize = 5;
-/// How much more the longest packet may cost than the shortest. Source: promise of the pipeline.
+/// How much more the longest packet may cost than the shortest. Source: goal of the pipeline.
 const FLAT: f64 = 1.15;
-/// Minimum part of the bytes that the device must copy. Source: promise of the pipeline.
+/// Minimum part of the bytes that the device must copy. Source: goal of the pipeline.
 const SHARE: f64 = 0.95;
 
 /// The cost of a packet of one length.

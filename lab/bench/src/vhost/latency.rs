@@ -19,7 +19,7 @@ use std::time::Duration;
 use telpher_os::Distance;
 use telpher_vhost::{CopyPolicy, PacketPool};
 
-/// Upper limit of the added latency for 99 of 100 packets, in microseconds. Source: promise of the pipeline.
+/// Upper limit of the added latency for 99 of 100 packets, in microseconds. Source: goal of the pipeline.
 const ADDED_US: f64 = 20.0;
 /// The load, as a part of the pipeline's maximum rate.
 const LOAD: f64 = 0.5;

@@ -78,12 +78,12 @@ const THREADED: [[&str; 2]; 2] = [[HYBRID, DPDK], [DEVICE, DPDK]];
 const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 /// Lengths with `--quick`.
 const QUICK: [u32; 3] = [64, 512, 1518];
-/// Rates must reach the peer's in the median over lengths, and 0.9 of it at each length. Source: promise of the data
+/// Rates must reach the peer's in the median over lengths, and 0.9 of it at each length. Source: goal of the data
 /// path.
 const OF_COPIES: RequiredRatio = RequiredRatio { median: Some(1.0), least: 0.9 };
-/// The pipeline's rate against CPU copies. Source: promise of the pipeline.
+/// The pipeline's rate against CPU copies. Source: goal of the pipeline.
 const OF_PIPELINE: RequiredRatio = RequiredRatio { median: None, least: 0.95 };
-/// The rate with an engine thread against DPDK's. Source: promise of the pipeline.
+/// The rate with an engine thread against DPDK's. Source: goal of the pipeline.
 const OF_THREADS: RequiredRatio = RequiredRatio { median: None, least: 2.0 };
 
 /// The extent of the measurement.

@@ -16,7 +16,7 @@ const BURST: usize = 32;
 const RINGS: usize = 40;
 /// Minimum number of rounds.
 const FEWEST: usize = 5;
-/// Upper limit in nanoseconds of a chain of one descriptor: split, packed. Source: promise of the rings.
+/// Upper limit in nanoseconds of a chain of one descriptor: split, packed. Source: goal of the rings.
 const MOST_NS: [f64; 2] = [5.0, 8.0];
 
 /// Returns a row for each layout and chain length, measured in about `time`.

@@ -1,7 +1,8 @@
 //! Errors that end the connection.
 
-use super::{Connection, Ending, Phase};
+use super::{Connection, Ending, FirstHalf, Phase, TaskWait};
 use crate::digest::Digests;
+use crate::engine::JobId;
 use crate::limits::MOST_HEADER;
 use crate::pdu::{self, FatalError, Kind, TermReq};
 use zerocopy::IntoBytes;
@@ -37,12 +38,20 @@ impl Connection {
     }
 
     /// Forgets all commands. Jobs that are under way own their buffers, and are dropped when they return.
-    fn drop_commands(&mut self) {
-        for slot in &mut self.slots {
-            slot.open = None;
+    pub(super) fn drop_commands(&mut self) {
+        for (index, slot) in (0..).zip(&mut self.slots) {
+            let id = JobId { connection: self.number, slot: index, generation: slot.generation, part: 0 };
+            // The backend may still write. Until it answers, no fused pair may use these blocks.
+            if let Some(open) = slot.open.take()
+                && let Some((TaskWait::Backend, task)) = open.task
+                && let Some(guard) = task.into_guard()
+            {
+                self.target.loops().keep(id, Box::new(guard));
+            }
             slot.generation = slot.generation.wrapping_add(1);
         }
         self.waiting.clear();
+        self.first_half = FirstHalf::None;
         self.grants.clear();
         self.event_requests.clear();
         (self.open_count, self.budgeted, self.replying) = (0, 0, 0);

@@ -155,8 +155,12 @@ impl Connection {
         digest: Option<u32>,
         context: &mut super::Context<'_>,
     ) -> Result<(), FatalError> {
-        self.stats.commands += 1;
+        if self.is_finishing {
+            return Ok(());
+        }
+        self.stats.count_command(command.opcode, self.queue.as_ref().is_some_and(|queue| queue.qid > 0));
         self.advance_head();
+        let (verdict, half) = self.fuse(&command, verdict, context);
         let accepted = match verdict {
             Ok(accepted) => accepted,
             Err(status) => {
@@ -171,6 +175,9 @@ impl Connection {
             return Ok(());
         }
         let index = self.take_slot(command, accepted);
+        if let Some(half) = half {
+            self.take_half(index, half);
+        }
         if data.is_empty() {
             self.proceed(index, context);
         } else {
@@ -203,7 +210,9 @@ impl Connection {
             next_part: 0,
             failure: None,
             task: None,
+            half: None,
             reply_bytes: 0,
+            begun: self.clock.map_or(0, |clock| clock()),
         }));
         index
     }
@@ -215,6 +224,12 @@ impl Connection {
         let Some(open) = slot.open.take() else { return };
         self.free.push(index);
         self.open_count -= 1;
+        if let Executor::Io(_) = &open.executor {
+            self.stats.completed_io += 1;
+            if let Some(clock) = self.clock {
+                self.stats.count_latency(open.command.opcode, clock().saturating_sub(open.begun));
+            }
+        }
         self.set_used(open.command.cid.get(), false);
         self.replying -= open.reply_bytes;
         if open.is_waiting {
@@ -296,6 +311,8 @@ impl Connection {
             let pieces = match job.work {
                 Work::Place { runs, .. } => vec![Piece::Blocks(runs)],
                 Work::Digest(segments) => segments.into_iter().map(Piece::Bytes).collect(),
+                // Tuples are inserted later, when all data has arrived.
+                Work::Protect(_) => return,
             };
             let mut offset = pending.offset;
             for piece in pieces {
@@ -319,9 +336,12 @@ impl Connection {
             return;
         }
         if let Some(status) = open.failure {
-            let cid = open.command.cid.get();
+            let (cid, half) = (open.command.cid.get(), open.half);
             self.free_slot(index);
             self.respond(cid, status, 0);
+            if let Some(half) = half {
+                self.half_failed(index, half, context);
+            }
         } else if open.asked < open.from_host {
             self.wait_for_data(index);
         } else {
@@ -331,8 +351,10 @@ impl Connection {
 
     fn wait_for_data(&mut self, index: u32) {
         let Some(open) = self.open(index) else { return };
+        let is_budgeted = open.is_budgeted;
         if !std::mem::replace(&mut open.is_waiting, true) {
-            self.waiting.push_back(index);
+            // A command that has its part of the budget goes first: the others may be waiting for that part.
+            if is_budgeted { self.waiting.push_front(index) } else { self.waiting.push_back(index) }
         }
         self.ask_for_data();
     }
@@ -434,7 +456,7 @@ impl Connection {
             return Err(FatalError::HeaderField { offset: offset::DATAL });
         }
         let is_last = layout.flags & LAST != 0;
-        if is_last != (end == grant.end.into()) {
+        if is_last != (end == u64::from(grant.end)) {
             return Err(FatalError::HeaderField { offset: offset::FLAGS });
         }
         self.decoder.keep_data();

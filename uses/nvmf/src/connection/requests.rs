@@ -1,14 +1,16 @@
 //! From commands with all their data to replies.
 
-use super::{Connection, Context, Executor, Phase, REPLY};
+use super::{Connection, Context, Executor, PROTECTION, Phase, REPLY, TaskWait};
 use crate::command::{Completion, Submission, admin};
 use crate::commands::{Step, Task};
 use crate::controller::Answer;
 use crate::digest::digest;
 use crate::engine::{FinishedJob, Job, JobId, Segment, Work};
 use crate::pdu::{self, CapsuleResp, DataHeader, Kind, LAST, SUCCESS};
+use crate::protection::ProtectionWork;
 use crate::status::Status;
 use crate::storage::Piece;
+use crate::target::host_name;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
@@ -18,15 +20,16 @@ impl Connection {
         let generation = self.slots[index as usize].generation;
         let id = JobId { connection: self.number, slot: index, generation, part: 0 };
         let Some(open) = self.open(index) else { return };
-        let mut pieces = std::mem::take(&mut open.pieces);
-        // R2Ts may be answered, and digests may be computed, in any order.
-        pieces.sort_by_key(|(offset, _)| *offset);
-        let data: Vec<Piece> = pieces.into_iter().map(|(_, piece)| piece).collect();
+        if open.half.is_some() {
+            self.half_ready(index, context);
+            return;
+        }
+        let data = open.take_data();
         let command = open.command;
         let answer = match &open.executor {
             Executor::Io(plan) => {
-                let (task, step) = Task::start(plan.clone(), id, data);
-                self.stepped(index, task, step, context);
+                let task = Task::new(plan.clone(), id, data, None);
+                self.start(index, task, context);
                 return;
             }
             Executor::Connect => self.connect(&command, &bytes_of(&data), context.now),
@@ -35,6 +38,16 @@ impl Connection {
             Executor::Admin => self.admin(&command),
         };
         self.answer(index, answer);
+    }
+
+    /// Begins an I/O command as soon as no fused pair uses its blocks.
+    pub(super) fn start(&mut self, index: u32, mut task: Task, context: &mut Context<'_>) {
+        if task.lock(self.target.loops()) {
+            let step = task.begin();
+            self.stepped(index, task, step, context);
+        } else if let Some(open) = self.open(index) {
+            open.task = Some((TaskWait::Lock, task));
+        }
     }
 
     fn connect(&mut self, command: &Submission, data: &[u8], now: u64) -> Answer {
@@ -47,7 +60,12 @@ impl Connection {
                 self.queue = Some(queue);
                 Answer::result(id.into())
             }
-            Err(answer) => answer,
+            Err(answer) => {
+                if answer.status == Status::INVALID_HOST.do_not_retry() {
+                    self.refused_host = host_name(data);
+                }
+                answer
+            }
         }
     }
 
@@ -101,21 +119,37 @@ impl Connection {
 
     /// Goes on after a step of an I/O command.
     pub(super) fn stepped(&mut self, index: u32, task: Task, step: Step, context: &mut Context<'_>) {
-        let Step::Ended(result) = step else {
-            if let Some(open) = self.open(index) {
-                open.task = Some(task);
+        let (number, generation) = (self.number, self.slots[index as usize].generation);
+        let result = match step {
+            Step::Ended(result) => result,
+            Step::Waiting => {
+                if let Some(open) = self.open(index) {
+                    open.task = Some((TaskWait::Backend, task));
+                }
+                return;
             }
-            return;
+            Step::Computing(work) => {
+                self.count_reply(index, task.to_host() as usize);
+                if let Some(open) = self.open(index) {
+                    open.task = Some((TaskWait::Engine, task));
+                    let id = JobId { connection: number, slot: index, generation, part: PROTECTION };
+                    context.engine.prepare(Job { id, work: Work::Protect(work) });
+                }
+                return;
+            }
         };
         let wants_digest = self.digests.data;
-        let (number, generation) = (self.number, self.slots[index as usize].generation);
         let Some(open) = self.open(index) else { return };
+        if open.half.is_some() {
+            let last = result.map_or_else(|status| status, |_| Status::SUCCESS);
+            self.pair_ended(index, task.pair_statuses(last));
+            return;
+        }
         let cid = open.command.cid.get();
         match result {
             Ok(segments) if task.to_host() > 0 => {
                 if wants_digest {
-                    open.reply_bytes = task.to_host() as usize;
-                    self.replying += task.to_host() as usize;
+                    self.count_reply(index, task.to_host() as usize);
                     let id = JobId { connection: number, slot: index, generation, part: REPLY };
                     context.engine.prepare(Job { id, work: Work::Digest(segments) });
                 } else {
@@ -128,9 +162,25 @@ impl Connection {
                 self.respond(cid, Status::SUCCESS, 0);
             }
             Err(status) => {
+                self.stats.protection_errors += u64::from(status.is_protection_error());
                 self.free_slot(index);
                 self.respond(cid, status, 0);
             }
+        }
+    }
+
+    /// The data of a read exists now, and counts as a reply until the command ends.
+    fn count_reply(&mut self, index: u32, bytes: usize) {
+        let Some(open) = self.open(index) else { return };
+        let before = std::mem::replace(&mut open.reply_bytes, bytes);
+        self.replying = self.replying - before + bytes;
+    }
+
+    /// Goes on with a command whose tuples were inserted or checked.
+    pub(super) fn protection_done(&mut self, index: u32, work: ProtectionWork, context: &mut Context<'_>) {
+        if let Some((_, mut task)) = self.open(index).and_then(|open| open.task.take()) {
+            let step = task.computed(work);
+            self.stepped(index, task, step, context);
         }
     }
 

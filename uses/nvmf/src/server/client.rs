@@ -1,10 +1,14 @@
 //! A connection and its socket.
 
-use crate::connection::{Connection, Context};
+use super::now_ns;
+use super::report::{QueueName, QueueReport};
+use crate::connection::{Connection, Context, Ending};
+use crate::digest::Digests;
+use crate::pdu::FatalError;
 use crate::target::Target;
 use rustix::event::epoll::EventFlags;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 /// Slices of one writev. Source: chosen; a reply of 128 KiB in blocks of 4 KiB has 34.
@@ -18,7 +22,12 @@ const TURN: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Client {
     socket: TcpStream,
+    peer: SocketAddr,
     pub(super) connection: Connection,
+    /// The queue was reported.
+    is_connected: bool,
+    /// The error that ends the connection was reported.
+    has_failed: bool,
     /// Bytes that were read while the connection took none.
     rest: Vec<u8>,
     interest: EventFlags,
@@ -30,8 +39,58 @@ impl Client {
         socket.set_nodelay(true)?;
         // A host without a keep alive time-out may vanish without closing its connection.
         rustix::net::sockopt::set_socket_keepalive(&socket, true)?;
-        let connection = Connection::new(target, socket.local_addr()?, now);
-        Ok(Client { socket, connection, rest: Vec::new(), interest: EventFlags::IN })
+        let peer = socket.peer_addr()?;
+        let mut connection = Connection::new(target, socket.local_addr()?, now);
+        connection.measure_latency(now_ns);
+        let (is_connected, has_failed) = (false, false);
+        Ok(Client { socket, peer, connection, is_connected, has_failed, rest: Vec::new(), interest: EventFlags::IN })
+    }
+
+    /// The host's address.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn queue_name(&self) -> Option<QueueName> {
+        let queue = self.connection.queue()?;
+        let subsystem = queue.controller.subsystem().options().nqn.clone();
+        let (host, _) = queue.controller.host();
+        Some(QueueName { subsystem, host: host.into(), controller: queue.controller.id(), qid: queue.qid })
+    }
+
+    /// Its queue, the first time after the host has connected it.
+    pub(super) fn newly_connected(&mut self) -> Option<(QueueName, Digests)> {
+        if self.is_connected || self.connection.queue().is_none() {
+            return None;
+        }
+        self.is_connected = true;
+        Some((self.queue_name()?, self.connection.digests()))
+    }
+
+    /// The error that ends it, the first time.
+    pub(super) fn newly_failed(&mut self) -> Option<(Option<QueueName>, FatalError)> {
+        let Some(Ending::Fatal(error)) = self.connection.ending() else { return None };
+        let is_new = !std::mem::replace(&mut self.has_failed, true);
+        is_new.then(|| (self.queue_name(), error))
+    }
+
+    /// Its counters.
+    pub(super) fn report(&self) -> QueueReport {
+        QueueReport {
+            peer: self.peer,
+            queue: self.queue_name(),
+            digests: self.connection.digests(),
+            entries: self.connection.queue().map_or(0, |queue| queue.entries),
+            open_commands: self.connection.open_commands(),
+            stats: *self.connection.stats(),
+        }
+    }
+
+    /// Ends the stream to the host behind the last reply. The kernel would drop replies that the host has not received
+    /// if bytes from it were still unread when the socket closes.
+    pub(super) fn hang_up(&mut self, buffer: &mut [u8]) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+        while self.socket.read(buffer).is_ok_and(|count| count > 0) {}
     }
 
     pub(super) fn socket(&self) -> &TcpStream {

@@ -1,40 +1,17 @@
 //! Violations of the protocol: each gets C2HTermReq with the right FES and FEI at once, and harms no other connection.
 
+use crate::cases::{self, BLOCK, Case, capsule, ic_req, pdu, write};
 use crate::session::{Session, admin_session, io_queue, local, options, target};
 use std::sync::Arc;
-use telpher_nvmf::command::{SGL_IN_CAPSULE, Submission, io};
+use telpher_nvmf::command::{SGL_IN_CAPSULE, io};
 use telpher_nvmf::connection::{Connection, Context, Ending};
-use telpher_nvmf::digest::{Digests, digest};
+use telpher_nvmf::digest::Digests;
 use telpher_nvmf::engine::CpuEngine;
 use telpher_nvmf::initiator::requests;
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Transfer};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::target::Target;
-use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::{U32, U64};
-
-const BLOCK: usize = 512;
-
-/// A PDU whose common header has exactly these fields.
-fn pdu(kind: u8, flags: u8, hlen: u8, pdo: u8, plen: u32, rest: &[u8]) -> Vec<u8> {
-    [&[kind, flags, hlen, pdo][..], &plen.to_le_bytes(), rest].concat()
-}
-
-fn ic_req(pfv: u16, hpda: u8, dgst: u8, maxr2t: u32) -> Vec<u8> {
-    let mut rest = vec![0; 120];
-    rest[..2].copy_from_slice(&pfv.to_le_bytes());
-    (rest[2], rest[3]) = (hpda, dgst);
-    rest[4..8].copy_from_slice(&maxr2t.to_le_bytes());
-    pdu(0, 0, 128, 0, 128, &rest)
-}
-
-/// H2CData without digests.
-fn h2c(tag: u16, cid: u16, offset: u32, announced: u32, is_last: bool, data: &[u8]) -> Vec<u8> {
-    let plen = 24 + data.len() as u32;
-    let fields = [u32::from(cid) | u32::from(tag) << 16, offset, announced, 0];
-    let rest: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).chain(data.iter().copied()).collect();
-    pdu(6, if is_last { 4 } else { 0 }, 24, 24, plen, &rest)
-}
 
 /// Sends bytes that violate the protocol. Checks the answer, that nothing else is answered, and that the connection
 /// closes.
@@ -94,21 +71,7 @@ impl Bystander {
 #[test]
 fn initialisation_is_checked() {
     let mut bystander = Bystander::new(Limits::default());
-    let mut cases: Vec<(String, Vec<u8>, (u16, u32))> = vec![
-        ("a capsule first".into(), pdu(4, 0, 72, 0, 72, &[0; 64]), (2, 0)),
-        ("H2CData first".into(), h2c(1, 1, 0, 4, true, &[0; 4]), (2, 0)),
-        ("PFV 1".into(), ic_req(1, 0, 0, 0), (1, 8)),
-    ];
-    for plen in [0, 7, 8, 127, 129, u32::MAX] {
-        cases.push((format!("ICReq PLEN {plen}"), pdu(0, 0, 128, 0, plen, &[0; 120]), (1, 4)));
-    }
-    for hlen in [0, 8, 24, 127, 129, 255] {
-        cases.push((format!("ICReq HLEN {hlen}"), pdu(0, 0, hlen, 0, 128, &[0; 120]), (1, 2)));
-    }
-    for hpda in 32..=255 {
-        cases.push((format!("HPDA {hpda}"), ic_req(0, hpda, 0, 0), (1, 10)));
-    }
-    for (name, bytes, expected) in cases {
+    for Case { name, bytes, expected, .. } in cases::of_initialisation() {
         let mut session = Session::new(&bystander.target, HostOptions::default());
         let _ = session.host.take_output(); // its own ICReq
         violates(&mut session, &bytes, expected, &name);
@@ -130,29 +93,7 @@ fn reserved_bits_of_ic_req_are_ignored() {
 #[test]
 fn common_headers_are_checked() {
     let mut bystander = Bystander::new(Limits::default());
-    let mut cases: Vec<(String, Vec<u8>, (u16, u32))> = vec![
-        ("a second ICReq".into(), ic_req(0, 0, 0, 0), (2, 0)),
-        ("a header digest that was not negotiated".into(), pdu(4, 1, 72, 0, 76, &[0; 68]), (1, 1)),
-        ("a data digest that was not negotiated".into(), pdu(4, 2, 72, 72, 80, &[0; 72]), (1, 1)),
-        ("more data than a capsule may have".into(), pdu(4, 0, 72, 72, 72 + 8193, &[0; 64]), (5, 0)),
-        ("PLEN FFFFFFFFh".into(), pdu(4, 0, 72, 72, u32::MAX, &[0; 64]), (5, 0)),
-        ("data without PDO".into(), pdu(4, 0, 72, 0, 80, &[0; 72]), (1, 3)),
-    ];
-    for kind in (0..=255).filter(|kind| ![0, 2, 4, 6].contains(kind)) {
-        cases.push((format!("type {kind}"), pdu(kind, 0, 24, 0, 24, &[0; 16]), (1, 0)));
-    }
-    for (kind, right) in [(4, 72), (6, 24)] {
-        for hlen in (0..=255).filter(|&hlen| hlen != right) {
-            cases.push((format!("type {kind} HLEN {hlen}"), pdu(kind, 0, hlen, right, 100, &[0; 92]), (1, 2)));
-        }
-        for plen in [0, 7, 8, u32::from(right) - 1] {
-            cases.push((format!("type {kind} PLEN {plen}"), pdu(kind, 0, right, 0, plen, &[0; 92]), (1, 4)));
-        }
-        for pdo in (1..right).chain([right + 1, right + 2, right + 3, 101, 124, 132, 255]) {
-            cases.push((format!("type {kind} PDO {pdo}"), pdu(kind, 0, right, pdo, 100, &[0; 92]), (1, 3)));
-        }
-    }
-    for (name, bytes, expected) in cases {
+    for Case { name, bytes, expected, .. } in cases::of_common_headers() {
         let mut session = bystander.io_queue(Digests::default());
         violates(&mut session, &bytes, expected, &name);
     }
@@ -163,55 +104,17 @@ fn common_headers_are_checked() {
 fn digests_of_headers_are_checked() {
     let mut bystander = Bystander::new(Limits::default());
     let digests = Digests { header: true, data: true };
-    let command = requests::blocks(io::READ, 1, 1, 0, 1);
-    let with_flags = |flags: u8, pdo: u8, plen: u32| pdu(4, flags, 72, pdo, plen, command.as_bytes());
-    let good = with_flags(1, 0, 76);
-    let right = digest(&good);
-    for bit in 0..32 {
-        let wrong = right ^ 1 << bit;
-        let bytes = [&good[..], &wrong.to_le_bytes()].concat();
-        violates(&mut bystander.io_queue(digests), &bytes, (3, wrong), "a wrong header digest");
+    for Case { name, bytes, expected, .. } in cases::of_header_digests() {
+        violates(&mut bystander.io_queue(digests), &bytes, expected, &name);
     }
-    let damaged = |index: usize| {
-        let mut bytes = [&good[..], &right.to_le_bytes()].concat();
-        bytes[index] ^= 1;
-        bytes
-    };
-    for index in 8..72 {
-        violates(&mut bystander.io_queue(digests), &damaged(index), (3, right), "a damaged header");
-    }
-    let absent = with_flags(0, 0, 72);
-    violates(&mut bystander.io_queue(digests), &absent, (1, 1), "an absent header digest");
-    let no_data_digest = with_flags(1, 76, 76 + 512);
-    violates(&mut bystander.io_queue(digests), &no_data_digest, (1, 1), "an absent data digest");
-    let too_short = with_flags(3, 76, 76 + 4);
-    violates(&mut bystander.io_queue(digests), &too_short, (1, 4), "a data digest without data");
     bystander.works();
 }
 
 #[test]
 fn data_descriptors_agree_with_the_capsule() {
     let mut bystander = Bystander::new(Limits::default());
-    let write = |kind: u8, length: u32| {
-        let mut command = requests::blocks(io::WRITE, 1, 1, 0, 8);
-        (command.sgl_kind, command.sgl_length) = (kind, U32::new(length));
-        command
-    };
-    let capsule = |command: Submission, data: usize| {
-        let bytes = [command.as_bytes(), &vec![0; data]].concat();
-        pdu(4, 0, 72, if data > 0 { 72 } else { 0 }, 72 + data as u32, &bytes)
-    };
-    let cases = [
-        ("in the capsule, too little", capsule(write(SGL_IN_CAPSULE, 4096), 4092), (1, 4)),
-        ("in the capsule, too much", capsule(write(SGL_IN_CAPSULE, 4096), 4100), (1, 4)),
-        ("in the capsule, none", capsule(write(SGL_IN_CAPSULE, 4096), 0), (1, 4)),
-        ("length 0 with data", capsule(write(SGL_IN_CAPSULE, 0), 4096), (1, 4)),
-        ("length FFFFFFFFh", capsule(write(SGL_IN_CAPSULE, u32::MAX), 4096), (1, 4)),
-        ("moved by the transport, with data", capsule(write(0x5a, 4096), 4096), (1, 4)),
-        ("8193 bytes", capsule(write(SGL_IN_CAPSULE, 8193), 8193), (5, 0)),
-    ];
-    for (name, bytes, expected) in cases {
-        violates(&mut bystander.io_queue(Digests::default()), &bytes, expected, name);
+    for Case { name, bytes, expected, .. } in cases::of_data_descriptors() {
+        violates(&mut bystander.io_queue(Digests::default()), &bytes, expected, &name);
     }
     // Descriptors that are not supported, while the end of the PDU is known: a status, and the connection is kept.
     let type_error = telpher_nvmf::status::Status::SGL_TYPE.do_not_retry();
@@ -222,7 +125,7 @@ fn data_descriptors_agree_with_the_capsule() {
             command.cid = session.cid().into();
             session.host.send(command, Transfer::None);
             let _ = session.host.take_output();
-            session.host.send_raw(&capsule(command, data));
+            session.host.send_raw(&capsule(&command, data));
             let events = session.events();
             let [HostEvent::Completed { completion, .. }] = &events[..] else { panic!("{kind:#x}: {events:?}") };
             assert_eq!((completion.status(), completion.cid), (type_error, command.cid), "{kind:#x}");
@@ -237,7 +140,7 @@ fn data_descriptors_agree_with_the_capsule() {
         command.cid = session.cid().into();
         session.host.send(command, Transfer::None);
         let _ = session.host.take_output();
-        session.host.send_raw(&capsule(command, 4096));
+        session.host.send_raw(&capsule(&command, 4096));
         let events = session.events();
         let [HostEvent::Completed { completion, .. }] = &events[..] else { panic!("{events:?}") };
         assert_eq!(completion.status(), type_error);
@@ -258,40 +161,15 @@ fn waiting_for_data(bystander: &mut Bystander) -> Session {
 #[test]
 fn data_that_was_not_asked_for_is_refused() {
     let mut bystander = Bystander::new(Limits { h2c_bytes: 16384, ..Limits::default() });
-    let data = vec![2; 32768];
-    let part = |tag, cid, offset, len: usize, is_last| h2c(tag, cid, offset, len as u32, is_last, &data[..len]);
-    let half = part(1, 9, 0, 16384, false);
-    let after = |bytes: Vec<u8>| (half.clone(), bytes);
-    let first = |bytes: Vec<u8>| (Vec::new(), bytes);
-    let cases = [
-        ("TTAG 0", first(part(0, 9, 0, 16384, false)), (2, 0)),
-        ("TTAG of the table's size", first(part(256, 9, 0, 16384, false)), (1, 10)),
-        ("TTAG one beyond the table", first(part(257, 9, 0, 16384, false)), (2, 0)),
-        ("TTAG FFFFh", first(part(0xffff, 9, 0, 16384, false)), (2, 0)),
-        ("TTAG never used", first(part(2, 9, 0, 16384, false)), (1, 10)),
-        ("wrong CCCID", first(part(1, 8, 0, 16384, false)), (2, 0)),
-        ("DATAO too high", first(part(1, 9, 4096, 16384, false)), (4, 0)),
-        ("DATAO repeated", after(part(1, 9, 0, 16384, true)), (4, 0)),
-        ("DATAO too low", after(part(1, 9, 16380, 16384, true)), (4, 0)),
-        ("DATAO with a gap", after(part(1, 9, 16388, 16380, true)), (4, 0)),
-        ("data beyond the R2T", after(h2c(1, 9, 16384, 16388, true, &data[..16388])), (4, 0)),
-        ("DATAO + DATAL wraps 32 bits", after(h2c(1, 9, 16384, 0xffff_c000, true, &data[..4096])), (4, 0)),
-        ("DATAL above MAXH2CDATA", first(part(1, 9, 0, 16388, false)), (5, 0)),
-        ("DATAL 0", first(h2c(1, 9, 0, 0, false, &[])), (1, 16)),
-        ("DATAL 0 with data", first(h2c(1, 9, 0, 0, false, &data[..4096])), (1, 16)),
-        ("DATAL larger than the PDU", first(h2c(1, 9, 0, 16384, false, &data[..4096])), (1, 16)),
-        ("DATAL smaller than the PDU", first(h2c(1, 9, 0, 4096, false, &data[..8192])), (1, 16)),
-        ("LAST too early", first(part(1, 9, 0, 16384, true)), (1, 1)),
-        ("LAST missing", after(part(1, 9, 16384, 16384, false)), (1, 1)),
-    ];
-    for (name, (before, bytes), expected) in cases {
+    for Case { name, before, bytes, expected } in cases::of_data() {
         let mut session = waiting_for_data(&mut bystander);
         session.host.send_raw(&before);
-        violates(&mut session, &bytes, expected, name);
+        violates(&mut session, &bytes, expected, &name);
     }
+    let half = cases::part(1, 9, 0, 16384, false);
     // The tag of a command that has ended, and data before anything was asked for (CVE-2026-22998).
     let mut session = waiting_for_data(&mut bystander);
-    session.host.send_raw(&[half.clone(), part(1, 9, 16384, 16384, true)].concat());
+    session.host.send_raw(&[half.clone(), cases::part(1, 9, 16384, 16384, true)].concat());
     assert!(matches!(session.events()[..], [HostEvent::Completed { .. }]));
     violates(&mut session, &half, (1, 10), "TTAG of a finished command");
     violates(&mut bystander.io_queue(Digests::default()), &half, (1, 10), "TTAG of a slot that never asked");

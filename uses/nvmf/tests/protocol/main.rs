@@ -2,10 +2,13 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 mod admin;
+mod cases;
 mod connect;
 mod device;
 mod fatal;
+mod fused;
 mod hostile;
 mod io;
+mod protection;
 mod session;
 mod storage;

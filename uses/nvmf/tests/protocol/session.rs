@@ -1,18 +1,19 @@
 //! A host and a target in one thread, with a stream of bytes between them that is cut at random places.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use telpher_nvmf::command::{Completion, Submission};
 use telpher_nvmf::connection::{Connection, Context};
 use telpher_nvmf::digest::Digests;
-use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job};
+use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job, JobId};
 use telpher_nvmf::initiator::requests::{self, Identity, QueueRequest};
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Initiator, Transfer};
 use telpher_nvmf::limits::Limits;
+use telpher_nvmf::loops::LoopInbox;
 use telpher_nvmf::memory::MemoryStorage;
 use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::status::Status;
-use telpher_nvmf::storage::Storage;
+use telpher_nvmf::storage::{Storage, StorageResult};
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::target::Target;
 use telpher_os::Random;
@@ -29,7 +30,15 @@ pub(crate) fn identity() -> Identity {
 }
 
 pub(crate) fn namespace(nsid: u32, block_bytes: u32, storage: Arc<dyn Storage>) -> NamespaceOptions {
-    NamespaceOptions { nsid, block_bytes, uuid: [nsid as u8; 16], nguid: [0xa0; 16], is_read_only: false, storage }
+    NamespaceOptions {
+        nsid,
+        block_bytes,
+        uuid: [nsid as u8; 16],
+        nguid: [0xa0; 16],
+        is_read_only: false,
+        protection: None,
+        storage,
+    }
 }
 
 /// A target with one subsystem, and namespace 1 in memory: 1 MiB, blocks of 512 bytes.
@@ -76,6 +85,20 @@ impl DigestEngine for LateEngine {
     }
 }
 
+/// What other connections and backends sent to a connection.
+#[derive(Debug, Default)]
+struct Inbox {
+    answers: Mutex<Vec<(JobId, StorageResult)>>,
+}
+
+impl LoopInbox for Inbox {
+    fn answer(&self, id: JobId, result: StorageResult) {
+        self.answers.lock().unwrap().push((id, result));
+    }
+
+    fn target_changed(&self) {}
+}
+
 /// One connection between a host and a target.
 pub(crate) struct Session {
     pub(crate) connection: Connection,
@@ -88,12 +111,18 @@ pub(crate) struct Session {
     /// The longest piece in which bytes arrive.
     longest: u64,
     next_cid: u16,
+    inbox: Arc<Inbox>,
+    target: Arc<Target>,
 }
 
 impl Session {
     pub(crate) fn new(target: &Arc<Target>, options: HostOptions) -> Session {
+        let (connection, inbox) = (Connection::new(target, local(), 0), Arc::new(Inbox::default()));
+        target.loops().register(connection.number(), Arc::<Inbox>::clone(&inbox));
         Session {
-            connection: Connection::new(target, local(), 0),
+            connection,
+            inbox,
+            target: Arc::clone(target),
             host: Initiator::new(options),
             engine: Box::new(CpuEngine::default()),
             now: 0,
@@ -108,6 +137,11 @@ impl Session {
     pub(crate) fn cut(mut self, longest: u64, seed: u64) -> Session {
         (self.longest, self.random) = (longest, Random::new(seed));
         self
+    }
+
+    /// The target that it is connected to.
+    pub(crate) fn target(&self) -> Arc<Target> {
+        Arc::clone(&self.target)
     }
 
     pub(crate) fn cid(&mut self) -> u16 {
@@ -129,6 +163,12 @@ impl Session {
                 if taken < len {
                     break;
                 }
+            }
+            let answers = std::mem::take(&mut *self.inbox.answers.lock().unwrap());
+            for (id, result) in answers {
+                has_moved = true;
+                let mut context = Context { engine: &mut *self.engine, now: self.now };
+                self.connection.storage_done(id, result, &mut context);
             }
             let mut done = Vec::new();
             self.engine.submit();

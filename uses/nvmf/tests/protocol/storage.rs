@@ -14,21 +14,21 @@ use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::{NullStorage, Started, Storage, StorageRequest, StorageResult};
 
 const BLOCK: usize = 512;
-const NSID: u32 = 2;
+pub(crate) const NSID: u32 = 2;
 
 /// A backend whose requests wait until the test answers them.
 #[derive(Debug)]
-struct LateStorage {
+pub(crate) struct LateStorage {
     memory: MemoryStorage,
     waiting: Mutex<Vec<(JobId, StorageRequest)>>,
 }
 
 impl LateStorage {
-    fn take(&self) -> Vec<(JobId, StorageRequest)> {
+    pub(crate) fn take(&self) -> Vec<(JobId, StorageRequest)> {
         std::mem::take(&mut *self.waiting.lock().unwrap())
     }
 
-    fn result(&self, id: JobId, request: StorageRequest) -> StorageResult {
+    pub(crate) fn result(&self, id: JobId, request: StorageRequest) -> StorageResult {
         match self.memory.start(id, request) {
             Started::Done(result) => result,
             Started::Later => unreachable!("memory answers at once"),
@@ -48,7 +48,7 @@ impl Storage for LateStorage {
 }
 
 /// An I/O queue, and a backend of 1 MiB for namespace 2.
-fn start(digests: Digests) -> (Session, Session, Arc<LateStorage>) {
+pub(crate) fn start(digests: Digests) -> (Session, Session, Arc<LateStorage>) {
     let target = target(Limits::default());
     let storage = Arc::new(LateStorage { memory: MemoryStorage::new(1 << 20), waiting: Mutex::default() });
     target.add_namespace(NQN, namespace(NSID, 512, Arc::<LateStorage>::clone(&storage))).unwrap();
@@ -56,7 +56,7 @@ fn start(digests: Digests) -> (Session, Session, Arc<LateStorage>) {
     (admin, io, storage)
 }
 
-fn done(session: &mut Session, id: JobId, result: StorageResult) {
+pub(crate) fn done(session: &mut Session, id: JobId, result: StorageResult) {
     let mut context = Context { engine: &mut *session.engine, now: session.now };
     session.connection.storage_done(id, result, &mut context);
 }

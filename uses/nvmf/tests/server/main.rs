@@ -1,6 +1,9 @@
 //! The server with real sockets on the loopback interface.
 
 mod file;
+mod load;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -15,6 +18,7 @@ use telpher_nvmf::initiator::{HostEvent, HostOptions, Initiator, Transfer};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::memory::MemoryStorage;
 use telpher_nvmf::namespace::NamespaceOptions;
+use telpher_nvmf::protection::Protection;
 use telpher_nvmf::server::{Handle, Server};
 use telpher_nvmf::storage::Storage;
 use telpher_nvmf::subsystem::SubsystemOptions;
@@ -39,6 +43,15 @@ impl Running {
         most_connections: usize,
         storage: impl FnOnce(&Arc<Target>) -> Arc<dyn Storage>,
     ) -> Running {
+        Running::protected(limits, most_connections, None, storage)
+    }
+
+    fn protected(
+        limits: Limits,
+        most_connections: usize,
+        protection: Option<Protection>,
+        storage: impl FnOnce(&Arc<Target>) -> Arc<dyn Storage>,
+    ) -> Running {
         let target = Target::new(limits).unwrap();
         let options = SubsystemOptions { nqn: NQN.into(), serial: "1".into(), model: "test".into(), hosts: None };
         target.add_subsystem(options).unwrap();
@@ -49,6 +62,7 @@ impl Running {
             uuid: [1; 16],
             nguid: [2; 16],
             is_read_only: false,
+            protection,
             storage,
         };
         target.add_namespace(NQN, options).unwrap();

@@ -1,0 +1,248 @@
+//! Values of the configuration that are written as text: sizes, backends, identifiers.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Why a value is invalid, as a sentence that says what is accepted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ValueError(String);
+
+/// A number of bytes: a number, or a text such as `64k`, `512m`, `1g` or `2t`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Size, ValueError> {
+        let error = || ValueError(format!("'{text}' is not a size; use a number of bytes, 64k, 512m, 1g or 2t"));
+        let lower = text.trim().to_ascii_lowercase();
+        let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match &lower[digits.len()..] {
+            "" | "b" => 0,
+            "k" | "kib" => 10,
+            "m" | "mib" => 20,
+            "g" | "gib" => 30,
+            "t" | "tib" => 40,
+            _ => return Err(error()),
+        };
+        let number: u64 = digits.parse().map_err(|_| error())?;
+        number.checked_mul(1 << shift).map(Size).ok_or_else(error)
+    }
+}
+
+impl fmt::Display for Size {
+    /// The shortest form that is exact.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shift, unit) in [(40, "t"), (30, "g"), (20, "m"), (10, "k")] {
+            if self.0 > 0 && self.0.trailing_zeros() >= shift {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes or a text such as \"1g\"")
+            }
+
+            fn visit_u64<E>(self, bytes: u64) -> Result<Size, E> {
+                Ok(Size(bytes))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+/// Implements `Serialize` and `Deserialize` for a value that is written as text.
+macro_rules! from_text {
+    ($value:ident) => {
+        impl Serialize for $value {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $value {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$value, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+/// Where the blocks of a namespace are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Backend {
+    /// `memory:SIZE`: in the memory of this process; gone when it ends.
+    Memory {
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// `file:PATH` or `file:PATH,size=SIZE`: in a file or on a block device.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The bytes with which the file is created if it does not exist; without, it must exist.
+        create_bytes: Option<u64>,
+    },
+    /// `null:SIZE`: reads zeroes, and forgets what is written.
+    Null {
+        /// Its bytes.
+        bytes: u64,
+    },
+}
+
+impl FromStr for Backend {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Backend, ValueError> {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let error = || {
+            ValueError(format!(
+                "'{text}' is not a backend; use memory:SIZE, file:PATH, file:PATH,size=SIZE or null:SIZE"
+            ))
+        };
+        match kind {
+            "memory" => Ok(Backend::Memory { bytes: rest.parse::<Size>()?.0 }),
+            "null" => Ok(Backend::Null { bytes: rest.parse::<Size>()?.0 }),
+            "file" => {
+                let (path, create_bytes) = match rest.rsplit_once(",size=") {
+                    Some((path, size)) => (path, Some(size.parse::<Size>()?.0)),
+                    None => (rest, None),
+                };
+                if path.is_empty() {
+                    return Err(error());
+                }
+                Ok(Backend::File { path: path.into(), create_bytes })
+            }
+            _ => Err(error()),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Memory { bytes } => write!(f, "memory:{}", Size(*bytes)),
+            Backend::File { path, create_bytes: None } => write!(f, "file:{}", path.display()),
+            Backend::File { path, create_bytes: Some(bytes) } => {
+                write!(f, "file:{},size={}", path.display(), Size(*bytes))
+            }
+            Backend::Null { bytes } => write!(f, "null:{}", Size(*bytes)),
+        }
+    }
+}
+
+from_text!(Backend);
+
+/// A UUID or an NGUID: 32 hexadecimal digits, with or without dashes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identifier(pub [u8; 16]);
+
+impl FromStr for Identifier {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Identifier, ValueError> {
+        let digits: String = text.chars().filter(|c| *c != '-').collect();
+        let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let value = u128::from_str_radix(&digits, 16).ok().filter(|value| is_hex && *value != 0);
+        value.map(|value| Identifier(value.to_be_bytes())).ok_or_else(|| {
+            ValueError(format!("'{text}' is not an identifier; use 32 hexadecimal digits that are not all 0"))
+        })
+    }
+}
+
+impl fmt::Display for Identifier {
+    /// As a UUID.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:032x}", u128::from_be_bytes(self.0));
+        write!(f, "{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
+    }
+}
+
+from_text!(Identifier);
+
+/// The name of a device, as `--device` has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device(pub telpher_device::DeviceName);
+
+impl FromStr for Device {
+    type Err = telpher_device::NameError;
+
+    fn from_str(text: &str) -> Result<Device, Self::Err> {
+        text.parse().map(Device)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+from_text!(Device);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("64k", 65536), ("1G", 1 << 30), ("2tib", 2 << 40)] {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "g", "1.5g", "-1", "1x", "99999999999t"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+        for text in ["0", "4097", "64k", "3m", "1g", "2t"] {
+            assert_eq!(text.parse::<Size>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn backends_are_written_as_they_are_read() {
+        for text in ["memory:1g", "file:/dev/sdb", "file:a,b,size=64m", "null:1t"] {
+            assert_eq!(text.parse::<Backend>().unwrap().to_string(), text);
+        }
+        for text in ["", "memory", "memory:", "file:", "file:,size=1g", "file:a,size=x", "disk:1g", "null:x"] {
+            assert!(text.parse::<Backend>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn identifiers_have_32_digits() {
+        let text = "00112233-4455-6677-8899-aabbccddeeff";
+        let plain = text.replace('-', "");
+        assert_eq!(text.parse::<Identifier>(), plain.parse());
+        assert_eq!(text.parse::<Identifier>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<Identifier>().unwrap().0[..3], [0x00, 0x11, 0x22]);
+        let zero = "0".repeat(32);
+        for text in ["", "00", &plain[1..], &format!("{plain}0"), &zero, "+0112233445566778899aabbccddeeff"] {
+            assert!(text.parse::<Identifier>().is_err(), "{text}");
+        }
+    }
+}

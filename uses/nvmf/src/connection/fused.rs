@@ -1,0 +1,151 @@
+//! Fused pairs: a Compare and the Write behind it, which is executed only if the data is equal.
+//!
+//! Both commands receive their data as others do. When all data of both has arrived, one task executes them, under the
+//! exclusive lock of their blocks.
+//!
+//! Source: NVMe Base 2.0 §3.4.2.
+
+use super::{Accepted, Connection, Context, Executor, FirstHalf, Half, Open};
+use crate::command::{FABRICS, FUSED, FUSED_FIRST, FUSED_SECOND, Submission};
+use crate::commands::{Plan, Task};
+use crate::engine::JobId;
+use crate::status::Status;
+use crate::storage::Piece;
+
+impl Open {
+    fn plan(&self) -> Option<&Plan> {
+        match &self.executor {
+            Executor::Io(plan) => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// The data of the command, in the order of its offsets.
+    pub(super) fn take_data(&mut self) -> Vec<Piece> {
+        let mut pieces = std::mem::take(&mut self.pieces);
+        // R2Ts may be answered, and digests may be computed, in any order.
+        pieces.sort_by_key(|(offset, _)| *offset);
+        pieces.into_iter().map(|(_, piece)| piece).collect()
+    }
+}
+
+impl Connection {
+    /// Decides whether a command is one of a fused pair, and ends a first command whose second one did not come next.
+    pub(super) fn fuse(
+        &mut self,
+        command: &Submission,
+        verdict: Result<Accepted, Status>,
+        context: &mut Context<'_>,
+    ) -> (Result<Accepted, Status>, Option<Half>) {
+        let is_io = command.opcode != FABRICS && self.queue.as_ref().is_some_and(|queue| queue.qid > 0);
+        let fused = if is_io { command.flags & FUSED } else { 0 };
+        let first = std::mem::replace(&mut self.first_half, FirstHalf::None);
+        match (fused, first) {
+            (FUSED_SECOND, FirstHalf::Waiting(index)) => {
+                let first = self.open(index).and_then(|open| open.plan());
+                let is_pair = match (&verdict, first) {
+                    (Ok(Accepted { executor: Executor::Io(second), .. }), Some(first)) => first.is_pair_with(second),
+                    _ => false,
+                };
+                if is_pair {
+                    return (verdict, Some(Half { partner: Some(index), is_ready: false }));
+                }
+                let (first, verdict) = match verdict {
+                    Ok(_) => {
+                        let invalid = Status::INVALID_FIELD.do_not_retry();
+                        (invalid, Err(invalid))
+                    }
+                    error => (Status::FAILED_FUSED, error),
+                };
+                self.fail(index, first, context);
+                (verdict, None)
+            }
+            (FUSED_SECOND, FirstHalf::Failed) => (verdict.and(Err(Status::FAILED_FUSED)), None),
+            (FUSED_SECOND, FirstHalf::None) => (verdict.and(Err(Status::MISSING_FUSED)), None),
+            (_, first) => {
+                if let FirstHalf::Waiting(index) = first {
+                    self.fail(index, Status::MISSING_FUSED, context);
+                }
+                if fused != FUSED_FIRST {
+                    return (verdict, None);
+                }
+                if verdict.is_err() {
+                    self.first_half = FirstHalf::Failed;
+                    return (verdict, None);
+                }
+                (verdict, Some(Half { partner: None, is_ready: false }))
+            }
+        }
+    }
+
+    /// The command in this slot is one of a pair.
+    pub(super) fn take_half(&mut self, index: u32, half: Half) {
+        match half.partner {
+            Some(first) => self.set_partner(first, Some(index)),
+            None => self.first_half = FirstHalf::Waiting(index),
+        }
+        if let Some(open) = self.open(index) {
+            open.half = Some(half);
+        }
+    }
+
+    fn set_partner(&mut self, index: u32, partner: Option<u32>) {
+        if let Some(half) = self.open(index).and_then(|open| open.half.as_mut()) {
+            half.partner = partner;
+        }
+    }
+
+    /// Ends a command with this status as soon as the data that was asked for has arrived.
+    pub(super) fn fail(&mut self, index: u32, status: Status, context: &mut Context<'_>) {
+        if let Some(open) = self.open(index) {
+            open.failure.get_or_insert(status);
+            self.proceed(index, context);
+        }
+    }
+
+    /// A command of a pair ended before the pair was executed, so the other one ends too.
+    pub(super) fn half_failed(&mut self, index: u32, half: Half, context: &mut Context<'_>) {
+        match half.partner {
+            Some(partner) => {
+                self.set_partner(partner, None);
+                self.fail(partner, Status::FAILED_FUSED, context);
+            }
+            None if self.first_half == FirstHalf::Waiting(index) => self.first_half = FirstHalf::Failed,
+            None => {}
+        }
+    }
+
+    /// All data of a command of a pair has arrived. The pair is executed when that of the other one has, too.
+    pub(super) fn half_ready(&mut self, index: u32, context: &mut Context<'_>) {
+        let Some(half) = self.open(index).and_then(|open| open.half.as_mut()) else { return };
+        half.is_ready = true;
+        let Some(partner) = half.partner else { return };
+        let Some(other) = self.open(partner) else { return };
+        if !other.half.is_some_and(|half| half.is_ready) {
+            return;
+        }
+        // The first command is the Compare.
+        let is_second = other.command.flags & FUSED == FUSED_FIRST;
+        let (first, second) = if is_second { (partner, index) } else { (index, partner) };
+        let generation = self.slots[first as usize].generation;
+        let id = JobId { connection: self.number, slot: first, generation, part: 0 };
+        let [compare, write] = [first, second].map(|index| {
+            let open = self.open(index)?;
+            Some((open.plan()?.clone(), open.take_data()))
+        });
+        if let (Some((plan, data)), Some(write)) = (compare, write) {
+            self.start(first, Task::new(plan, id, data, Some(write)), context);
+        }
+    }
+
+    /// A pair was executed. `index` is the slot of its first command.
+    pub(super) fn pair_ended(&mut self, index: u32, (first, second): (Status, Status)) {
+        let partner = self.open(index).and_then(|open| open.half).and_then(|half| half.partner);
+        for (index, status) in std::iter::once((index, first)).chain(partner.map(|partner| (partner, second))) {
+            let Some(cid) = self.open(index).map(|open| open.command.cid.get()) else { continue };
+            self.stats.protection_errors += u64::from(status.is_protection_error());
+            self.free_slot(index);
+            self.respond(cid, status, 0);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Keeps all other commands from the blocks of a fused Compare and Write while the pair is executed.
+//!
+//! Plain commands hold the lock shared, a pair holds it exclusively for its blocks. While there is no pair, a plain
+//! command only counts itself: one atomic addition, and one subtraction at its end. While a pair holds the lock or
+//! waits for it, all commands are listed with their blocks, in the order of their arrival:
+//!
+//! - a plain command waits for the pairs before it that use one of its blocks;
+//! - a pair waits for all commands before it that use one of its blocks, and for those that were only counted.
+//!
+//! There is no deadlock: each command takes the lock once, for all its blocks, when all its data has arrived, and waits
+//! only for commands that came before it.
+
+use crate::engine::JobId;
+use crate::loops::Loops;
+use crate::sync::lock;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The bit of [`RangeLock::counted`] that says that a pair is in the list.
+const HAS_PAIR: u64 = 1 << 63;
+
+/// First byte and length.
+pub type ByteRange = (u64, u64);
+
+/// A command that holds the lock or waits for it.
+#[derive(Debug)]
+struct Entry {
+    ranges: Vec<ByteRange>,
+    is_exclusive: bool,
+    is_granted: bool,
+    id: JobId,
+    loops: Arc<Loops>,
+}
+
+impl Entry {
+    /// Returns whether one of the two commands must wait for the other.
+    fn excludes(&self, other: &Entry) -> bool {
+        let overlap = |&(start, len): &ByteRange| {
+            other.ranges.iter().any(|&(other, other_len)| start < other + other_len && other < start + len)
+        };
+        (self.is_exclusive || other.is_exclusive) && self.ranges.iter().any(overlap)
+    }
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// By their order of arrival.
+    entries: BTreeMap<u64, Entry>,
+    pairs: usize,
+    next: u64,
+}
+
+/// The lock of a namespace.
+#[derive(Debug, Default)]
+pub struct RangeLock {
+    /// The number of commands that hold the lock and are not listed, and [`HAS_PAIR`].
+    counted: AtomicU64,
+    list: Mutex<List>,
+}
+
+/// A command's part of the lock, held or waited for. Dropping it gives it back.
+#[derive(Debug)]
+pub struct RangeGuard {
+    lock: Arc<RangeLock>,
+    /// The entry in the list; `None` if the command was only counted.
+    entry: Option<u64>,
+}
+
+impl RangeLock {
+    /// Takes the lock for a plain command. Returns whether the command may go on. If it may not, `loops` gets an answer
+    /// for `id` when it may.
+    #[must_use]
+    pub fn shared(
+        self: &Arc<Self>,
+        id: JobId,
+        loops: &Arc<Loops>,
+        ranges: impl FnOnce() -> Vec<ByteRange>,
+    ) -> (RangeGuard, bool) {
+        // AcqRel: pairs with the other changes of this word. What a pair wrote before it left is seen.
+        if self.counted.fetch_add(1, Ordering::AcqRel) & HAS_PAIR == 0 {
+            return (self.guard(None), true);
+        }
+        self.uncount();
+        let mut list = lock(&self.list);
+        if list.pairs == 0 {
+            // The pair has ended. The bit changes only while the list is locked.
+            self.counted.fetch_add(1, Ordering::AcqRel);
+            return (self.guard(None), true);
+        }
+        self.enter(&mut list, id, loops, ranges(), false)
+    }
+
+    /// Takes the lock for a fused pair. Returns whether the pair may go on; if not, as for [`RangeLock::shared`].
+    #[must_use]
+    pub fn exclusive(self: &Arc<Self>, id: JobId, loops: &Arc<Loops>, range: ByteRange) -> (RangeGuard, bool) {
+        let mut list = lock(&self.list);
+        list.pairs += 1;
+        self.counted.fetch_or(HAS_PAIR, Ordering::AcqRel);
+        self.enter(&mut list, id, loops, vec![range], true)
+    }
+
+    fn guard(self: &Arc<Self>, entry: Option<u64>) -> RangeGuard {
+        RangeGuard { lock: Arc::clone(self), entry }
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        list: &mut List,
+        id: JobId,
+        loops: &Arc<Loops>,
+        ranges: Vec<ByteRange>,
+        is_exclusive: bool,
+    ) -> (RangeGuard, bool) {
+        let number = list.next;
+        list.next += 1;
+        let entry = Entry { ranges, is_exclusive, is_granted: false, id, loops: Arc::clone(loops) };
+        let is_granted = self.may_go_on(list, number, &entry);
+        list.entries.insert(number, Entry { is_granted, ..entry });
+        (self.guard(Some(number)), is_granted)
+    }
+
+    fn may_go_on(&self, list: &List, number: u64, entry: &Entry) -> bool {
+        // Acquire: pairs with the subtraction of the last counted command.
+        let has_counted = entry.is_exclusive && self.counted.load(Ordering::Acquire) & !HAS_PAIR > 0;
+        !has_counted && !list.entries.range(..number).any(|(_, earlier)| earlier.excludes(entry))
+    }
+
+    /// A command that was counted leaves.
+    fn uncount(&self) {
+        let before = self.counted.fetch_sub(1, Ordering::AcqRel);
+        if before == HAS_PAIR | 1 {
+            let list = lock(&self.list);
+            let pairs = list.entries.iter().filter(|(_, entry)| entry.is_exclusive && !entry.is_granted);
+            let candidates = pairs.map(|(&number, _)| number).collect();
+            drop(list);
+            self.grant(candidates);
+        }
+    }
+
+    /// A command that was listed leaves.
+    fn remove(&self, number: u64) {
+        let mut list = lock(&self.list);
+        let Some(removed) = list.entries.remove(&number) else { return };
+        if removed.is_exclusive {
+            list.pairs -= 1;
+            if list.pairs == 0 {
+                self.counted.fetch_and(!HAS_PAIR, Ordering::AcqRel);
+            }
+        }
+        let later = list.entries.range(number..).filter(|(_, entry)| !entry.is_granted && removed.excludes(entry));
+        let candidates = later.map(|(&number, _)| number).collect();
+        drop(list);
+        self.grant(candidates);
+    }
+
+    /// Lets those of these commands go on that may.
+    fn grant(&self, candidates: Vec<u64>) {
+        let mut granted = Vec::new();
+        let mut list = lock(&self.list);
+        for number in candidates {
+            let waits = |entry: &&Entry| !entry.is_granted && self.may_go_on(&list, number, entry);
+            if list.entries.get(&number).filter(waits).is_none() {
+                continue;
+            }
+            if let Some(entry) = list.entries.get_mut(&number) {
+                entry.is_granted = true;
+                granted.push((entry.id, Arc::clone(&entry.loops)));
+            }
+        }
+        drop(list);
+        for (id, loops) in granted {
+            loops.answer(id, Ok(Vec::new()));
+        }
+    }
+}
+
+impl Drop for RangeGuard {
+    fn drop(&mut self) {
+        match self.entry {
+            None => self.lock.uncount(),
+            Some(number) => self.lock.remove(number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::LoopInbox;
+    use crate::storage::StorageResult;
+    use std::sync::mpsc::{Sender, channel};
+    use telpher_os::Random;
+
+    /// Takes answers out of a channel.
+    #[derive(Debug)]
+    struct Answers(Mutex<Sender<JobId>>);
+
+    impl LoopInbox for Answers {
+        fn answer(&self, id: JobId, _result: StorageResult) {
+            lock(&self.0).send(id).unwrap();
+        }
+
+        fn target_changed(&self) {}
+    }
+
+    fn id(slot: u32) -> JobId {
+        JobId { connection: 1, slot, generation: 0, part: 0 }
+    }
+
+    fn shared(lock: &Arc<RangeLock>, loops: &Arc<Loops>, slot: u32, range: ByteRange) -> (RangeGuard, bool) {
+        lock.shared(id(slot), loops, || vec![range])
+    }
+
+    #[test]
+    fn commands_wait_only_for_earlier_ones_that_use_their_blocks() {
+        let (sender, answers) = channel();
+        let (loops, lock) = (Arc::new(Loops::default()), Arc::new(RangeLock::default()));
+        loops.register(1, Arc::new(Answers(Mutex::new(sender))));
+        let granted = || answers.try_iter().map(|id| id.slot).collect::<Vec<_>>();
+        let (counted, goes) = shared(&lock, &loops, 0, (0, 512));
+        assert!(goes);
+        // The pair waits for the counted command, although that uses other blocks.
+        let (pair, goes) = lock.exclusive(id(1), &loops, (4096, 1024));
+        assert!(!goes);
+        let (beside, goes) = shared(&lock, &loops, 2, (5120, 512));
+        assert!(goes);
+        let (behind, goes) = shared(&lock, &loops, 3, (4608, 512));
+        assert!(!goes);
+        let (second, goes) = lock.exclusive(id(4), &loops, (5000, 512));
+        assert!(!goes);
+        drop(counted);
+        assert_eq!(granted(), [1]);
+        drop(beside);
+        assert_eq!(granted(), []);
+        drop(pair);
+        assert_eq!(granted(), [3]);
+        drop(behind);
+        assert_eq!(granted(), [4]);
+        let (waiting, goes) = shared(&lock, &loops, 5, (5504, 512));
+        assert!(!goes);
+        // A command that gives up does not get the lock.
+        drop(waiting);
+        drop(second);
+        assert_eq!(granted(), []);
+        let (_counted, goes) = shared(&lock, &loops, 6, (4096, 4096));
+        assert!(goes && lock.counted.load(Ordering::Relaxed) == 1);
+    }
+
+    /// Threads change bytes under the lock; each byte is changed by one pair at a time, and never during a plain
+    /// command that uses it.
+    #[test]
+    fn a_pair_is_alone_on_its_blocks() {
+        const THREADS: u64 = 4;
+        const BYTES: usize = 8;
+        let (loops, range_lock) = (Arc::new(Loops::default()), Arc::new(RangeLock::default()));
+        // Above 0: plain commands; below 0: a pair.
+        let users: Arc<[Mutex<i32>; BYTES]> = Arc::default();
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let (loops, range_lock, users) = (Arc::clone(&loops), Arc::clone(&range_lock), Arc::clone(&users));
+                std::thread::spawn(move || {
+                    let (sender, answers) = channel();
+                    loops.register(number, Arc::new(Answers(Mutex::new(sender))));
+                    let mut random = Random::new(number);
+                    for round in 0..5000 {
+                        let id = JobId { connection: number, slot: round, generation: 0, part: 0 };
+                        let start = random.below(BYTES as u64);
+                        let range = (start, 1 + random.below(BYTES as u64 - start));
+                        let is_pair = random.below(3) == 0;
+                        let (guard, goes) = if is_pair {
+                            range_lock.exclusive(id, &loops, range)
+                        } else {
+                            range_lock.shared(id, &loops, || vec![range])
+                        };
+                        if !goes {
+                            assert_eq!(answers.recv().unwrap(), id);
+                        }
+                        let bytes = usize::try_from(range.0).unwrap()..usize::try_from(range.0 + range.1).unwrap();
+                        for user in &users[bytes.clone()] {
+                            let mut user = lock(user);
+                            assert!(if is_pair { *user == 0 } else { *user >= 0 }, "{user:?}");
+                            *user += if is_pair { -1 } else { 1 };
+                        }
+                        std::thread::yield_now();
+                        for user in &users[bytes] {
+                            *lock(user) -= if is_pair { -1 } else { 1 };
+                        }
+                        drop(guard);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(lock(&range_lock.list).entries.is_empty());
+        assert_eq!(range_lock.counted.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,31 @@
+//! Bytes that several owners share: data under way between sockets, engines and backends.
+
+use std::ops::Range;
+use telpher_mem::SharedBytes;
+
+/// Bytes that are not changed any more, and that several owners may read.
+pub type Shared = SharedBytes;
+
+/// A part of shared bytes.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The bytes.
+    pub bytes: Shared,
+    /// The part.
+    pub range: Range<usize>,
+}
+
+impl Segment {
+    /// All of `bytes`.
+    #[must_use]
+    pub fn whole(bytes: Vec<u8>) -> Segment {
+        let range = 0..bytes.len();
+        Segment { bytes: Shared::new(bytes), range }
+    }
+
+    /// The bytes of the part.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
+    }
+}
