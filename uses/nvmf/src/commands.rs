@@ -16,7 +16,7 @@ use crate::limits::{Limits, MOST_COPY_RANGES};
 use crate::loops::Loops;
 use crate::namespace::Namespace;
 use crate::protection::{Operation, Protection, ProtectionWork};
-use crate::range_lock::{ByteRange, RangeGuard};
+use crate::range_lock::{ByteRange, Hold};
 use crate::status::Status;
 use crate::storage::{Piece, Started, StorageRequest, StorageResult, joined};
 use crate::subsystem::Subsystem;
@@ -222,7 +222,10 @@ pub struct Task {
     writing: u64,
     /// The Write of a fused pair and its data, until the Compare has succeeded.
     second: Option<Box<(Plan, Vec<Piece>)>>,
-    guard: Option<RangeGuard>,
+    /// The task's part of the namespace's lock.
+    hold: Option<Hold>,
+    /// Requests of the backend that were started.
+    requests: u32,
 }
 
 impl Task {
@@ -239,7 +242,8 @@ impl Task {
             reading: None,
             writing: 0,
             second: second.map(Box::new),
-            guard: None,
+            hold: None,
+            requests: 0,
         }
     }
 
@@ -248,12 +252,12 @@ impl Task {
     #[must_use]
     pub fn lock(&mut self, loops: &Arc<Loops>) -> bool {
         let Plan { namespace, start, len, action, .. } = &self.plan;
-        let (guard, may_begin) = match action {
+        let (hold, may_begin) = match action {
             Action::Flush | Action::Nothing => return true,
             _ if self.second.is_some() => namespace.range_lock().exclusive(self.id, loops, (*start, *len)),
             _ => namespace.range_lock().shared(self.id, loops, || self.ranges()),
         };
-        self.guard = Some(guard);
+        self.hold = Some(hold);
         may_begin
     }
 
@@ -271,10 +275,24 @@ impl Task {
         }
     }
 
-    /// The task's part of the lock, which the caller must keep until the backend has answered.
+    /// Returns whether no request of the backend was started.
     #[must_use]
-    pub fn into_guard(self) -> Option<RangeGuard> {
-        self.guard
+    pub fn is_unstarted(&self) -> bool {
+        self.requests == 0
+    }
+
+    /// Takes the first request back from the backend. Returns whether the task has had no effect and has no answer.
+    #[must_use]
+    pub fn cancel(&self) -> bool {
+        self.requests == 1 && self.plan.namespace.options().storage.cancel(self.id)
+    }
+
+    /// Frees the data of a task that will not go on. The caller keeps the task until the backend has answered, and so
+    /// its part of the lock.
+    #[must_use]
+    pub fn without_data(mut self) -> Task {
+        self.data.clear();
+        self
     }
 
     /// The statuses of both commands of a fused pair of which the last step had this status.
@@ -350,6 +368,7 @@ impl Task {
             StorageRequest::Read { start, .. } => Some(*start),
             _ => None,
         };
+        self.requests += 1;
         match self.plan.namespace.start(self.id, request) {
             Started::Done(result) => self.resume(result),
             Started::Later => Step::Waiting,
@@ -449,6 +468,14 @@ impl Task {
         let first = self.plan.start / namespace.block_bytes();
         namespace.bytes_of(first, total / namespace.block_bytes())?;
         Ok(sources)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            self.plan.namespace.range_lock().leave(hold);
+        }
     }
 }
 

@@ -11,12 +11,14 @@
 //!
 //! Source: NVMe/TCP Transport 1.1 §3.
 
+mod abort;
 mod fatal;
 mod flow;
 mod fused;
 mod output;
 mod requests;
 
+use crate::aborts::CONNECTION_SLOT;
 use crate::command::Submission;
 use crate::commands::{Plan, Task};
 use crate::decoder::{Decoder, Event};
@@ -91,7 +93,7 @@ enum Incoming {
     None,
     IcReq { host_alignment: usize, digests: Digests, most_r2ts: u32 },
     Capsule { command: Submission, verdict: Result<Accepted, Status> },
-    Data { tag: u16, is_last: bool },
+    Data { tag: u16, len: u32, is_last: bool },
     TermReq { fes: u16 },
 }
 
@@ -180,6 +182,10 @@ struct Slot {
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     slot: u32,
+    /// The command's identifier.
+    cid: u16,
+    /// The command was aborted. The host may still send the data, which is skipped.
+    is_draining: bool,
     /// The offset of the next byte.
     next: u32,
     /// The offset behind the last byte.
@@ -213,6 +219,10 @@ pub struct Connection {
     /// Identifiers of waiting Asynchronous Event Requests.
     event_requests: Vec<u16>,
     grants: Vec<Option<Grant>>,
+    /// Grants of aborted commands.
+    draining: usize,
+    /// Grants of other commands.
+    granted: usize,
     /// Slots of commands that wait for an R2T.
     waiting: VecDeque<u32>,
     first_half: FirstHalf,
@@ -251,6 +261,8 @@ impl Connection {
             used_ids: Vec::new(),
             event_requests: Vec::with_capacity(EVENT_REQUESTS),
             grants: Vec::new(),
+            draining: 0,
+            granted: 0,
             waiting: VecDeque::new(),
             first_half: FirstHalf::None,
             budgeted: 0,
@@ -383,8 +395,8 @@ impl Connection {
                     Ok(())
                 }
                 Incoming::Capsule { command, verdict } => self.capsule(command, verdict, data, digest, context),
-                Incoming::Data { tag, is_last } => {
-                    self.data(tag, is_last, data, digest, context);
+                Incoming::Data { tag, len, is_last } => {
+                    self.data(tag, len, is_last, data, digest, context);
                     Ok(())
                 }
                 Incoming::TermReq { fes } => {
@@ -413,6 +425,10 @@ impl Connection {
 
     /// Takes the backend's answer to a request that it had not answered at once, or the news that a command may begin.
     pub fn storage_done(&mut self, id: JobId, result: StorageResult, context: &mut Context<'_>) {
+        if id.slot == CONNECTION_SLOT {
+            self.take_aborts(context);
+            return;
+        }
         let Some(index) = self.slot_of(id) else {
             self.target.loops().release(id);
             return;
@@ -428,6 +444,8 @@ impl Connection {
                 let step = task.begin();
                 self.stepped(index, task, step, context);
             }
+            // The connection of an I/O queue has answered an Abort.
+            None => self.abort_answered(index, result.is_ok()),
             other => open.task = other,
         }
     }
@@ -505,6 +523,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.drop_commands();
         self.target.loops().forget(self.number);
+        self.drop_aborts();
         if let Some(queue) = &self.queue {
             self.target.disconnected(queue);
         }

@@ -5,6 +5,7 @@
 //!
 //! Source: NVMe Base 2.0 §3.1, §3.5, §5; NVMe over Fabrics 1.1 §3, §4.
 
+use crate::aborts::AbortTable;
 use crate::command::{FUSED, Submission, admin};
 use crate::identify::{self, DISCOVERY_EVENTS, NAMESPACE_EVENTS, VERSION};
 use crate::status::Status;
@@ -157,6 +158,7 @@ pub struct Controller {
     host_nqn: String,
     host_id: [u8; 16],
     state: Mutex<State>,
+    aborts: AbortTable,
 }
 
 /// Features with one number that has no effect here, and its default. Source: NVMe Base 2.0 §5.27.1.
@@ -213,6 +215,7 @@ impl Controller {
                 ended: None,
                 discovery_log: Vec::new(),
             }),
+            aborts: AbortTable::default(),
         };
         let rounded = controller.rounded(keep_alive_ms);
         lock(&controller.state).keep_alive_ms = rounded;
@@ -235,6 +238,10 @@ impl Controller {
     #[must_use]
     pub fn host(&self) -> (&str, [u8; 16]) {
         (&self.host_nqn, self.host_id)
+    }
+
+    pub(crate) fn aborts(&self) -> &AbortTable {
+        &self.aborts
     }
 
     /// Why the controller has ended, if it has.

@@ -163,6 +163,10 @@ impl Storage for FileStorage {
         }
     }
 
+    fn cancel(&self, id: JobId) -> bool {
+        self.pool.cancel(id)
+    }
+
     fn capacity(&self) -> u64 {
         self.contents.capacity()
     }
@@ -288,6 +292,10 @@ impl FilePool {
     #[must_use]
     pub fn engine(&self) -> &EngineInUse {
         &self.engine
+    }
+
+    fn cancel(&self, id: JobId) -> bool {
+        self.queue.cancel(id)
     }
 
     fn push(&self, task: Task) {

@@ -13,6 +13,9 @@ pub const VERSION: u32 = 0x0001_0400;
 /// Optional I/O commands (ONCS): Compare, Dataset Management, Write Zeroes, Verify, Copy.
 const COMMANDS: u16 = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 8;
 
+/// Bytes of the largest blocks of a namespace.
+const LARGEST_BLOCK: u32 = 4096;
+
 /// Optional asynchronous events (OAES): changes of namespaces.
 pub const NAMESPACE_EVENTS: u32 = 1 << 8;
 /// Optional asynchronous events (OAES): changes of the discovery log.
@@ -72,6 +75,9 @@ pub fn controller(subsystem: &Subsystem, id: u16, limits: &Limits) -> Vec<u8> {
     page.put(520, &COMMANDS.to_le_bytes());
     page.put(522, &1_u16.to_le_bytes()); // FUSES: Compare and Write
     page.put(525, &[1 | 2 << 1]); // VWC: present; Flush of all namespaces is not supported
+    // ACWU: blocks of the largest size that a fused Compare and Write may have.
+    let pair_blocks = u16::try_from(limits.transfer_bytes / LARGEST_BLOCK - 1).unwrap_or(u16::MAX);
+    page.put(532, &pair_blocks.to_le_bytes());
     page.put(534, &1_u16.to_le_bytes()); // OCFS: Copy descriptor format 0
     // IOCCSZ and IORCSZ in units of 16 bytes, with the command's 64 bytes.
     page.put(1792, &((64 + limits.capsule_bytes) / 16).to_le_bytes());

@@ -20,6 +20,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod aborts;
 pub mod command;
 pub mod commands;
 pub mod connection;

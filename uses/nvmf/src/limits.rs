@@ -2,7 +2,8 @@
 //!
 //! The memory that one connection can hold is at most the sum of
 //! - `queue_depth` × `capsule_bytes`: data that came in command capsules and waits for execution;
-//! - `receive_bytes`: data that the target asked for by R2T and that has not been written yet;
+//! - `receive_bytes`: data that the target asked for by R2T and that has not been written yet; for a namespace with
+//!   protection information twice as much, while tuples are inserted;
 //! - `send_bytes` plus one reply: data that the host has not read yet. Replies share the blocks of a memory namespace
 //!   as long as half of its reserve suffices for that ([`memory`](crate::memory)), and then do not count;
 //! - the tables of a connection: below 64 KiB, and half a KiB for each open command;
@@ -29,6 +30,10 @@ pub const MOST_CONTROLLER_ID: u16 = 0xffef;
 
 /// R2Ts that a connection may have outstanding for all its commands. Source: chosen; it bounds the table of tags.
 pub const MOST_R2TS: u16 = 256;
+
+/// R2Ts of aborted commands whose data has not come. Source: chosen; a host may never send this data, so a command is
+/// not aborted if there would be more.
+pub const MOST_DRAINING_R2TS: u16 = 256;
 
 /// Ranges of a Dataset Management command. Source: NVM Command Set 1.0 §3.2.3: a 0's based byte.
 pub const MOST_DSM_RANGES: u32 = 256;

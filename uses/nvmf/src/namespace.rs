@@ -2,7 +2,7 @@
 
 use crate::engine::JobId;
 use crate::limits::MOST_NAMESPACES;
-use crate::protection::{Protection, TUPLE_BYTES};
+use crate::protection::{Protection, TUPLE_BYTES, stored_capacity};
 use crate::range_lock::RangeLock;
 use crate::status::Status;
 use crate::storage::{Started, Storage, StorageRequest};
@@ -88,7 +88,7 @@ pub enum NamespaceError {
 #[derive(Debug)]
 pub struct Namespace {
     options: NamespaceOptions,
-    range_lock: Arc<RangeLock>,
+    range_lock: RangeLock,
 }
 
 impl Namespace {
@@ -109,7 +109,7 @@ impl Namespace {
         {
             return Err(NamespaceError::ApplicationTag { tag });
         }
-        let namespace = Namespace { options, range_lock: Arc::default() };
+        let namespace = Namespace { options, range_lock: RangeLock::default() };
         if namespace.blocks() == 0 {
             return Err(NamespaceError::Empty { bytes: namespace.options.storage.capacity() });
         }
@@ -124,7 +124,7 @@ impl Namespace {
 
     /// What keeps other commands from the blocks of a fused pair.
     #[must_use]
-    pub fn range_lock(&self) -> &Arc<RangeLock> {
+    pub fn range_lock(&self) -> &RangeLock {
         &self.range_lock
     }
 
@@ -141,7 +141,7 @@ impl Namespace {
 
     /// The bytes that whole blocks of `bytes` bytes take in the backend.
     fn stored(&self, bytes: u64) -> u64 {
-        bytes / self.block_bytes() * self.stored_block_bytes()
+        stored_capacity(bytes, self.options.block_bytes)
     }
 
     /// The number of blocks.

@@ -69,6 +69,12 @@ impl Protection {
     }
 }
 
+/// The capacity that a backend needs for `bytes` bytes of protected blocks of `block_bytes` bytes.
+#[must_use]
+pub fn stored_capacity(bytes: u64, block_bytes: u32) -> u64 {
+    bytes / u64::from(block_bytes) * u64::from(block_bytes + TUPLE_BYTES)
+}
+
 /// What is done with tuples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {

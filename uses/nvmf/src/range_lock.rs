@@ -59,10 +59,11 @@ pub struct RangeLock {
     list: Mutex<List>,
 }
 
-/// A command's part of the lock, held or waited for. Dropping it gives it back.
+/// A command's part of the lock, held or waited for, to be given back with [`RangeLock::leave`]. A guard that gives
+/// itself back would cost two more atomic operations, for its reference to the lock.
+#[must_use]
 #[derive(Debug)]
-pub struct RangeGuard {
-    lock: Arc<RangeLock>,
+pub struct Hold {
     /// The entry in the list; `None` if the command was only counted.
     entry: Option<u64>,
 }
@@ -70,54 +71,51 @@ pub struct RangeGuard {
 impl RangeLock {
     /// Takes the lock for a plain command. Returns whether the command may go on. If it may not, `loops` gets an answer
     /// for `id` when it may.
-    #[must_use]
-    pub fn shared(
-        self: &Arc<Self>,
-        id: JobId,
-        loops: &Arc<Loops>,
-        ranges: impl FnOnce() -> Vec<ByteRange>,
-    ) -> (RangeGuard, bool) {
+    pub fn shared(&self, id: JobId, loops: &Arc<Loops>, ranges: impl FnOnce() -> Vec<ByteRange>) -> (Hold, bool) {
         // AcqRel: pairs with the other changes of this word. What a pair wrote before it left is seen.
         if self.counted.fetch_add(1, Ordering::AcqRel) & HAS_PAIR == 0 {
-            return (self.guard(None), true);
+            return (Hold { entry: None }, true);
         }
         self.uncount();
         let mut list = lock(&self.list);
         if list.pairs == 0 {
             // The pair has ended. The bit changes only while the list is locked.
             self.counted.fetch_add(1, Ordering::AcqRel);
-            return (self.guard(None), true);
+            return (Hold { entry: None }, true);
         }
         self.enter(&mut list, id, loops, ranges(), false)
     }
 
     /// Takes the lock for a fused pair. Returns whether the pair may go on; if not, as for [`RangeLock::shared`].
-    #[must_use]
-    pub fn exclusive(self: &Arc<Self>, id: JobId, loops: &Arc<Loops>, range: ByteRange) -> (RangeGuard, bool) {
+    pub fn exclusive(&self, id: JobId, loops: &Arc<Loops>, range: ByteRange) -> (Hold, bool) {
         let mut list = lock(&self.list);
         list.pairs += 1;
         self.counted.fetch_or(HAS_PAIR, Ordering::AcqRel);
         self.enter(&mut list, id, loops, vec![range], true)
     }
 
-    fn guard(self: &Arc<Self>, entry: Option<u64>) -> RangeGuard {
-        RangeGuard { lock: Arc::clone(self), entry }
+    /// Gives the lock back, or gives up waiting for it.
+    pub fn leave(&self, hold: Hold) {
+        match hold.entry {
+            None => self.uncount(),
+            Some(number) => self.remove(number),
+        }
     }
 
     fn enter(
-        self: &Arc<Self>,
+        &self,
         list: &mut List,
         id: JobId,
         loops: &Arc<Loops>,
         ranges: Vec<ByteRange>,
         is_exclusive: bool,
-    ) -> (RangeGuard, bool) {
+    ) -> (Hold, bool) {
         let number = list.next;
         list.next += 1;
         let entry = Entry { ranges, is_exclusive, is_granted: false, id, loops: Arc::clone(loops) };
         let is_granted = self.may_go_on(list, number, &entry);
         list.entries.insert(number, Entry { is_granted, ..entry });
-        (self.guard(Some(number)), is_granted)
+        (Hold { entry: Some(number) }, is_granted)
     }
 
     fn may_go_on(&self, list: &List, number: u64, entry: &Entry) -> bool {
@@ -175,15 +173,6 @@ impl RangeLock {
     }
 }
 
-impl Drop for RangeGuard {
-    fn drop(&mut self) {
-        match self.entry {
-            None => self.lock.uncount(),
-            Some(number) => self.lock.remove(number),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,14 +197,14 @@ mod tests {
         JobId { connection: 1, slot, generation: 0, part: 0 }
     }
 
-    fn shared(lock: &Arc<RangeLock>, loops: &Arc<Loops>, slot: u32, range: ByteRange) -> (RangeGuard, bool) {
+    fn shared(lock: &RangeLock, loops: &Arc<Loops>, slot: u32, range: ByteRange) -> (Hold, bool) {
         lock.shared(id(slot), loops, || vec![range])
     }
 
     #[test]
     fn commands_wait_only_for_earlier_ones_that_use_their_blocks() {
         let (sender, answers) = channel();
-        let (loops, lock) = (Arc::new(Loops::default()), Arc::new(RangeLock::default()));
+        let (loops, lock) = (Arc::new(Loops::default()), RangeLock::default());
         loops.register(1, Arc::new(Answers(Mutex::new(sender))));
         let granted = || answers.try_iter().map(|id| id.slot).collect::<Vec<_>>();
         let (counted, goes) = shared(&lock, &loops, 0, (0, 512));
@@ -229,20 +218,20 @@ mod tests {
         assert!(!goes);
         let (second, goes) = lock.exclusive(id(4), &loops, (5000, 512));
         assert!(!goes);
-        drop(counted);
+        lock.leave(counted);
         assert_eq!(granted(), [1]);
-        drop(beside);
-        assert_eq!(granted(), []);
-        drop(pair);
+        lock.leave(beside);
+        assert!(granted().is_empty());
+        lock.leave(pair);
         assert_eq!(granted(), [3]);
-        drop(behind);
+        lock.leave(behind);
         assert_eq!(granted(), [4]);
         let (waiting, goes) = shared(&lock, &loops, 5, (5504, 512));
         assert!(!goes);
         // A command that gives up does not get the lock.
-        drop(waiting);
-        drop(second);
-        assert_eq!(granted(), []);
+        lock.leave(waiting);
+        lock.leave(second);
+        assert!(granted().is_empty());
         let (_counted, goes) = shared(&lock, &loops, 6, (4096, 4096));
         assert!(goes && lock.counted.load(Ordering::Relaxed) == 1);
     }
@@ -268,7 +257,7 @@ mod tests {
                         let start = random.below(BYTES as u64);
                         let range = (start, 1 + random.below(BYTES as u64 - start));
                         let is_pair = random.below(3) == 0;
-                        let (guard, goes) = if is_pair {
+                        let (hold, goes) = if is_pair {
                             range_lock.exclusive(id, &loops, range)
                         } else {
                             range_lock.shared(id, &loops, || vec![range])
@@ -286,7 +275,7 @@ mod tests {
                         for user in &users[bytes] {
                             *lock(user) -= if is_pair { -1 } else { 1 };
                         }
-                        drop(guard);
+                        range_lock.leave(hold);
                     }
                 })
             })

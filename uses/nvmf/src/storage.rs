@@ -109,6 +109,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Starts a request. The backend owns the buffers in it.
     fn start(&self, id: JobId, request: StorageRequest) -> Started;
 
+    /// Takes back a request that waits and was not begun. Returns whether it was: then it has no effect and no answer.
+    fn cancel(&self, _id: JobId) -> bool {
+        false
+    }
+
     /// The bytes that a namespace may have.
     fn capacity(&self) -> u64;
 

@@ -44,15 +44,15 @@ impl Connection {
             // The backend may still write. Until it answers, no fused pair may use these blocks.
             if let Some(open) = slot.open.take()
                 && let Some((TaskWait::Backend, task)) = open.task
-                && let Some(guard) = task.into_guard()
             {
-                self.target.loops().keep(id, Box::new(guard));
+                self.target.loops().keep(id, Box::new(task.without_data()));
             }
             slot.generation = slot.generation.wrapping_add(1);
         }
         self.waiting.clear();
         self.first_half = FirstHalf::None;
         self.grants.clear();
+        (self.draining, self.granted) = (0, 0);
         self.event_requests.clear();
         (self.open_count, self.budgeted, self.replying) = (0, 0, 0);
     }

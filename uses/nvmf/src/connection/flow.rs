@@ -360,7 +360,7 @@ impl Connection {
     }
 
     /// Sends R2Ts for the commands that wait, in their order, as far as the receive budget and the host allow.
-    fn ask_for_data(&mut self) {
+    pub(super) fn ask_for_data(&mut self) {
         while let Some(index) = self.waiting.pop_front() {
             match self.ask_for(index) {
                 // If the host takes no more R2Ts for this command now, its next data puts it back in the line.
@@ -394,9 +394,8 @@ impl Connection {
             }
             let (start, cid) = (open.asked, open.command.cid);
             let len = longest.min(open.from_host - start);
-            let Some(tag) = self.take_grant(Grant { slot: index, next: start, end: start + len }) else {
-                return Asked::NoRoom;
-            };
+            let grant = Grant { slot: index, cid: cid.get(), is_draining: false, next: start, end: start + len };
+            let Some(tag) = self.take_grant(grant) else { return Asked::NoRoom };
             let open = self.open(index).expect("seen above");
             open.asked += len;
             open.r2ts += 1;
@@ -418,15 +417,15 @@ impl Connection {
 
     /// Stores an R2T and returns its tag, from 1; `None` if as many as possible are outstanding.
     fn take_grant(&mut self, grant: Grant) -> Option<u16> {
-        let index = match self.grants.iter().position(Option::is_none) {
-            Some(free) => free,
-            None if self.grants.len() < usize::from(MOST_R2TS) => {
-                self.grants.push(None);
-                self.grants.len() - 1
-            }
-            None => return None,
-        };
+        if self.granted >= usize::from(MOST_R2TS) {
+            return None;
+        }
+        let index = self.grants.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.grants.push(None);
+            self.grants.len() - 1
+        });
         self.grants[index] = Some(grant);
+        self.granted += 1;
         u16::try_from(index + 1).ok()
     }
 
@@ -435,13 +434,12 @@ impl Connection {
         let header: DataHeader = self.parse();
         let tag = header.ttag.get();
         let index = match usize::from(tag).checked_sub(1) {
-            Some(index) if index < usize::from(MOST_R2TS) => index,
+            Some(index) if index < self.grants.len().max(MOST_R2TS.into()) => index,
             _ => return Err(FatalError::Sequence),
         };
         let not_waiting = FatalError::HeaderField { offset: offset::TTAG };
         let grant = self.grants.get(index).copied().flatten().ok_or(not_waiting)?;
-        let open = self.open(grant.slot).ok_or(not_waiting)?;
-        if open.command.cid != header.cccid {
+        if grant.cid != header.cccid.get() {
             return Err(FatalError::Sequence);
         }
         let (start, len) = (header.datao.get(), header.datal.get());
@@ -459,14 +457,17 @@ impl Connection {
         if is_last != (end == u64::from(grant.end)) {
             return Err(FatalError::HeaderField { offset: offset::FLAGS });
         }
-        self.decoder.keep_data();
-        Ok(Incoming::Data { tag, is_last })
+        if !grant.is_draining {
+            self.decoder.keep_data();
+        }
+        Ok(Incoming::Data { tag, len, is_last })
     }
 
     /// Takes a complete H2CData.
     pub(super) fn data(
         &mut self,
         tag: u16,
+        len: u32,
         is_last: bool,
         data: Vec<u8>,
         digest: Option<u32>,
@@ -474,10 +475,18 @@ impl Connection {
     ) {
         let Some(entry) = self.grants.get_mut(usize::from(tag) - 1) else { return };
         let Some(grant) = entry else { return };
-        let (index, offset) = (grant.slot, grant.next);
-        grant.next += u32::try_from(data.len()).expect("at most a transfer");
+        let (index, offset, is_draining) = (grant.slot, grant.next, grant.is_draining);
+        grant.next += len;
+        if is_draining {
+            if is_last {
+                *entry = None;
+                self.draining -= 1;
+            }
+            return;
+        }
         if is_last {
             *entry = None;
+            self.granted -= 1;
             if let Some(open) = self.open(index) {
                 open.r2ts -= 1;
             }

@@ -35,6 +35,7 @@ impl Connection {
             Executor::Connect => self.connect(&command, &bytes_of(&data), context.now),
             Executor::PropertyGet => self.property(&command, None, context.now),
             Executor::PropertySet => self.property(&command, Some(command.long(12)), context.now),
+            Executor::Admin if command.opcode == admin::ABORT => return self.abort(index, &command),
             Executor::Admin => self.admin(&command),
         };
         self.answer(index, answer);
@@ -57,6 +58,9 @@ impl Connection {
                 // The queue's head starts at 0, and Connect is its first command. FFFFh tells the host that flow
                 // control is off (NVMe over Fabrics 1.1 §3.3).
                 self.sq_head = if queue.flow_control { 1 % queue.entries } else { u16::MAX.into() };
+                if queue.qid > 0 {
+                    queue.controller.aborts().connected(queue.qid, self.number);
+                }
                 self.queue = Some(queue);
                 Answer::result(id.into())
             }
@@ -93,15 +97,11 @@ impl Connection {
 
     fn admin(&mut self, command: &Submission) -> Answer {
         let Some(queue) = &self.queue else { return Status::SEQUENCE_ERROR.into() };
-        match command.opcode {
-            // Commands end soon by themselves, so none is aborted: bit 0 says so.
-            admin::ABORT => Answer::result(1),
-            _ => queue.controller.admin(command, self.local),
-        }
+        queue.controller.admin(command, self.local)
     }
 
     /// Answers a Fabrics or admin command.
-    fn answer(&mut self, index: u32, answer: Answer) {
+    pub(super) fn answer(&mut self, index: u32, answer: Answer) {
         let Some(open) = self.open(index) else { return };
         let (cid, len) = (open.command.cid.get(), open.command.sgl_length.get() as usize);
         self.free_slot(index);

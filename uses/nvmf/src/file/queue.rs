@@ -52,6 +52,16 @@ impl Queue {
         needs_call
     }
 
+    /// Removes the task of a command. Returns false if no task of it waits.
+    pub(super) fn cancel(&self, id: JobId) -> bool {
+        let mut state = lock(&self.state);
+        let found = state.tasks.iter().position(|task| task.id == id);
+        let task = found.and_then(|index| state.tasks.remove(index));
+        // The end of an admitted request may wake others, so it comes after the lock.
+        drop(state);
+        task.is_some()
+    }
+
     /// No more tasks will come.
     pub(super) fn stop(&self) {
         lock(&self.state).is_stopping = true;
@@ -83,5 +93,30 @@ impl Queue {
             (true, false) => Taken::All,
             (true, true) => Taken::Ended,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::contents::Contents;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_task_is_taken_back_until_a_thread_takes_it() {
+        let path = std::env::temp_dir().join(format!("telpher-nvmf-{}-cancel", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let contents = Arc::new(Contents::of_size(file, 4096));
+        let queue = Queue::default();
+        let id = |slot| JobId { connection: 1, slot, generation: 0, part: 0 };
+        for slot in 0..3 {
+            let request = StorageRequest::Read { start: 0, len: 512 };
+            queue.push(Task { admitted: contents.admit(&request).unwrap(), id: id(slot), request });
+        }
+        assert_eq!(queue.wait().map(|task| task.id), Some(id(0)));
+        assert_eq!([0, 1, 1, 3].map(|slot| queue.cancel(id(slot))), [false, true, false, false]);
+        assert_eq!(queue.wait().map(|task| task.id), Some(id(2)));
+        assert!(!queue.cancel(id(2)));
     }
 }

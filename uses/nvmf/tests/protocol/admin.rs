@@ -444,11 +444,3 @@ fn commands_on_io_queues_keep_the_controller_alive() {
     admin.connection.poll(35_000);
     assert!(admin.connection.is_closed());
 }
-
-#[test]
-fn abort_answers_that_nothing_was_aborted() {
-    let target = target(Limits::default());
-    let (mut session, _) = admin_session(&target, HostOptions::default());
-    let command = Submission::new(admin::ABORT, session.cid(), 0);
-    assert_eq!(session.ok(command, Transfer::None).0, 1);
-}

@@ -80,16 +80,6 @@ fn invalid_requests_name_the_field_and_the_connection_stays_open() {
     assert_eq!(connect(&mut session, ADMIN, good(0xffff)).0, Status::SUCCESS);
 }
 
-/// spdk/spdk #1546: Connect's data by R2T crashed nvmet.
-#[test]
-fn the_data_of_connect_may_be_asked_for() {
-    let target = target(Limits::default());
-    let mut session = session(&target);
-    let command = requests::connect(session.cid(), ADMIN);
-    session.ok(command, Transfer::OnRequest(identity().connect_data(0xffff)));
-    assert_eq!((target.controllers().len(), session.connection.stats().r2ts), (1, 1));
-}
-
 #[test]
 fn commands_out_of_sequence_are_refused() {
     let target = target(Limits::default());

@@ -8,14 +8,13 @@ use telpher_nvmf::decoder::{Decoder, Event};
 use telpher_nvmf::digest::{Digests, digest};
 use telpher_nvmf::engine::{CpuEngine, DigestEngine};
 use telpher_nvmf::initiator::requests::{self, QueueRequest};
-use telpher_nvmf::initiator::{HostEvent, HostOptions, Initiator, Transfer};
+use telpher_nvmf::initiator::{HostOptions, Initiator, Transfer};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::pdu::{Kind, Receiver};
-use telpher_nvmf::status::Status;
 use telpher_nvmf::target::Target;
 use telpher_os::Random;
 use zerocopy::IntoBytes;
-use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::byteorder::little_endian::U32;
 
 const BLOCK: usize = 512;
 
@@ -27,6 +26,10 @@ fn command(random: &mut Random) -> (Submission, Vec<u8>) {
     let blocks = 1 + random.below(80) as u32;
     let mut command = requests::blocks(opcode, cid, 1, random.below(2048), blocks);
     command.sgl_length = U32::new(blocks * 512);
+    // Halves of fused pairs, which seldom fit.
+    if random.below(6) == 0 {
+        command.flags |= 1 + random.below(2) as u8;
+    }
     let mut data = Vec::new();
     if random.below(2) == 0 && blocks <= 16 {
         command.sgl_kind = 1;
@@ -285,29 +288,4 @@ fn a_late_digest_is_not_taken_for_that_of_a_later_command() {
     let mut other = io_queue(&target, options(digests), controller, 2, true);
     let command = requests::blocks(io::READ, 1, 1, 0, 8);
     assert_eq!(other.ok(command, Transfer::ToHost(4096)).1, vec![0; 4096], "the write was not executed");
-}
-
-/// CVE-2026-64534: a wrong data digest of a command that had failed before its data arrived.
-#[test]
-fn a_wrong_digest_of_an_invalid_commands_data_is_harmless() {
-    let target = target(Limits::default());
-    let (_admin, mut io) = io_session(&target, options(Digests { header: true, data: true }));
-    let invalid = [
-        (requests::blocks(io::WRITE, 1, 7, 0, 8), Status::INVALID_NAMESPACE),
-        (requests::blocks(io::WRITE, 1, 1, 2048, 8), Status::LBA_RANGE),
-        (requests::blocks(io::WRITE, 1, 1, 0, 9), Status::DATA_LENGTH),
-        (requests::blocks(0x85, 1, 1, 0, 8), Status::INVALID_OPCODE),
-    ];
-    for (mut command, expected) in invalid {
-        command.cid = U16::new(io.cid());
-        io.host.send(command, Transfer::InCapsule(vec![1; 4096]));
-        let mut bytes = io.host.take_output();
-        *bytes.last_mut().unwrap() ^= 0xff;
-        io.host.send_raw(&bytes);
-        let events = io.events();
-        let [HostEvent::Completed { completion, .. }] = &events[..] else { panic!("{events:?}") };
-        assert_eq!((completion.status(), completion.cid), (expected.do_not_retry(), command.cid));
-    }
-    let command = requests::blocks(io::READ, io.cid(), 1, 0, 8);
-    assert_eq!(io.ok(command, Transfer::ToHost(4096)).1, vec![0; 4096]);
 }

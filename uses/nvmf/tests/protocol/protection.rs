@@ -13,7 +13,7 @@ use telpher_nvmf::initiator::{HostOptions, Transfer, requests};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::memory::MemoryStorage;
 use telpher_nvmf::namespace::NamespaceError;
-use telpher_nvmf::protection::Protection;
+use telpher_nvmf::protection::{Protection, stored_capacity};
 use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::{Piece, Started, Storage, StorageRequest};
 use telpher_os::Random;
@@ -37,7 +37,7 @@ impl Protected {
     fn new(block: u32, limits: Limits, options: HostOptions) -> Protected {
         let target = target(limits);
         let block = block as usize;
-        let storage = Arc::new(MemoryStorage::new((BYTES / block * (block + 8)) as u64));
+        let storage = Arc::new(MemoryStorage::new(stored_capacity(BYTES as u64, block as u32)));
         let protection = Some(Protection { application_tag: TAG });
         let plain = namespace(NSID, block as u32, Arc::<MemoryStorage>::clone(&storage));
         target.add_namespace(NQN, telpher_nvmf::namespace::NamespaceOptions { protection, ..plain }).unwrap();

@@ -42,6 +42,11 @@ impl Storage for LateStorage {
         Started::Later
     }
 
+    /// A request that the test has not taken was not begun.
+    fn cancel(&self, id: JobId) -> bool {
+        self.waiting.lock().unwrap().extract_if(.., |(waiting, _)| *waiting == id).count() > 0
+    }
+
     fn capacity(&self) -> u64 {
         self.memory.capacity()
     }

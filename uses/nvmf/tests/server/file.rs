@@ -203,3 +203,9 @@ fn a_protected_file_keeps_its_tags_and_reports_damage() {
     }
     assert!(read(&mut client, 20, 15) == data[17 * BLOCK..]);
 }
+
+#[test]
+fn pairs_of_hosts_on_two_loops_are_atomic_in_a_file() {
+    let file = TestFile::new("pairs");
+    crate::count_with_pairs(&serve(&file.0, FileOptions::default()));
+}

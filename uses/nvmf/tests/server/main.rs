@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use telpher_nvmf::command::{Submission, admin, io};
+use telpher_nvmf::command::{FUSED_FIRST, FUSED_SECOND, Submission, admin, io};
 use telpher_nvmf::controller::{ENTRY_SIZES, property};
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::engine::CpuEngine;
@@ -20,6 +20,7 @@ use telpher_nvmf::memory::MemoryStorage;
 use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::protection::Protection;
 use telpher_nvmf::server::{Handle, Server};
+use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::Storage;
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::target::Target;
@@ -238,4 +239,162 @@ fn two_loops_serve_one_controller() {
     client.wait_for_close();
     handle.stop();
     thread.join().unwrap();
+}
+
+/// The Abort comes through one loop, and its command is on another.
+#[test]
+fn a_command_of_another_loop_is_aborted() {
+    let running = Running::start(Limits::default(), 64);
+    let local = "127.0.0.1:0".parse().unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let (address, handle) = (server.addresses().unwrap()[0], server.handle());
+    let thread = std::thread::spawn(move || server.run().unwrap());
+    let (mut admin, controller) = admin(&running, Digests::default());
+    let mut client = Client::new(address, Digests { header: true, data: true });
+    client.connect(1, controller);
+    client.host.send(requests::blocks(io::WRITE, 7, 1, 0, 32), Transfer::OnRequest(vec![1; 32 * 4096]));
+    client.flush();
+    // A read behind the write has been answered, so the write waits for its data, which the host still has.
+    let mut buffer = vec![0; 64 << 10];
+    client.host.send(requests::blocks(io::READ, 8, 1, 0, 1), Transfer::ToHost(4096));
+    client.flush();
+    let completed = |client: &mut Client| match client.host.take_event() {
+        Some(HostEvent::Completed { completion, .. }) => Some((completion.cid.get(), completion.status())),
+        _ => None,
+    };
+    let mut wait = |client: &mut Client| loop {
+        if let Some(event) = completed(client) {
+            return event;
+        }
+        let count = client.socket.read(&mut buffer).unwrap();
+        client.host.receive(&buffer[..count]).unwrap();
+    };
+    assert_eq!(wait(&mut client), (8, Status::SUCCESS));
+    let mut abort = Submission::new(admin::ABORT, 50, 0);
+    abort.set_dword(10, 1 | 7 << 16);
+    assert_eq!(admin.ok(abort, Transfer::None).0, 0);
+    assert_eq!(wait(&mut client), (7, Status::ABORTED));
+    // The data comes late, and harms nothing.
+    client.flush();
+    let read = requests::blocks(io::READ, 9, 1, 0, 32);
+    assert_eq!(client.ok(read, Transfer::ToHost(32 * 4096)).1, vec![0; 32 * 4096]);
+    handle.stop();
+    thread.join().unwrap();
+}
+
+/// Waits until queue 1 of a controller can be connected, because its last connection has ended.
+fn connect_again(running: &Running, controller: u16) -> Client {
+    let identity =
+        Identity { host_id: [7; 16], host_nqn: "nqn.2026-01.org.example:host".into(), subsystem_nqn: NQN.into() };
+    loop {
+        let mut client = Client::new(running.address, Digests::default());
+        let queue = QueueRequest { qid: 1, entries: 64, flow_control: true, keep_alive_ms: 0 };
+        client.host.send(requests::connect(1, queue), Transfer::InCapsule(identity.connect_data(controller)));
+        let HostEvent::Completed { completion, .. } = client.wait() else { panic!("Connect is answered") };
+        if completion.status().is_success() {
+            return client;
+        }
+        assert_eq!(completion.status(), Status::INVALID_QUEUE);
+    }
+}
+
+/// The host's kernel sends RST, because bytes of the target are unread when the socket is closed.
+#[test]
+fn a_connection_may_be_reset_while_data_is_awaited() {
+    let running = Running::start(Limits::default(), 64);
+    let (_admin, controller) = admin(&running, Digests::default());
+    for _ in 0..10 {
+        let mut client = connect_again(&running, controller);
+        client.host.send(requests::blocks(io::WRITE, 2, 1, 0, 32), Transfer::OnRequest(vec![1; 32 * 4096]));
+        client.flush();
+        assert_eq!(client.socket.peek(&mut [0; 24]).unwrap(), 24, "the R2T is there");
+        drop(client);
+    }
+    let mut client = connect_again(&running, controller);
+    let read = requests::blocks(io::READ, 9, 1, 0, 32);
+    assert_eq!(client.ok(read, Transfer::ToHost(32 * 4096)).1, vec![0; 32 * 4096]);
+}
+
+/// A host that violates the protocol and closes left a socket that kept a core of SPDK busy. Here the only connection
+/// that the server takes is free again.
+#[test]
+fn spdk_3842_a_dead_socket_is_closed() {
+    let running = Running::start(Limits::default(), 1);
+    for bytes in [&[0x55; 8][..], &[0; 200], &[4, 0, 72, 0, 72, 0, 0, 0]] {
+        // The server closes connections beyond its limit at once, until the last one has been removed.
+        loop {
+            let mut socket = TcpStream::connect(running.address).unwrap();
+            let mut host = Initiator::new(HostOptions::default());
+            let mut response = [0; 128];
+            if socket.write_all(&host.take_output()).and_then(|()| socket.read_exact(&mut response)).is_err() {
+                continue;
+            }
+            socket.write_all(bytes).unwrap();
+            socket.shutdown(Shutdown::Both).unwrap();
+            break;
+        }
+    }
+}
+
+/// Hosts on two loops count in one block, each with pairs of Compare and Write. No step is lost or done twice.
+fn count_with_pairs(running: &Running) {
+    const STEPS: u64 = 60;
+    let local = "127.0.0.1:0".parse().unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let (address, handle) = (server.addresses().unwrap()[0], server.handle());
+    let thread = std::thread::spawn(move || server.run().unwrap());
+    let (_admin, controller) = admin(running, Digests::default());
+    let block = |count: u64| [&count.to_le_bytes()[..], &[0; 4088]].concat();
+    let hosts: Vec<_> = [(1, running.address), (2, address), (3, running.address), (4, address)]
+        .into_iter()
+        .map(|(qid, address)| {
+            let mut client = Client::new(address, Digests { header: false, data: true });
+            client.connect(qid, controller);
+            std::thread::spawn(move || {
+                let (mut count, mut steps, mut failures) = (0, 0, 0);
+                while steps < STEPS {
+                    let mut compare = requests::blocks(io::COMPARE, 1, 1, 5, 1);
+                    compare.flags |= FUSED_FIRST;
+                    let mut write = requests::blocks(io::WRITE, 2, 1, 5, 1);
+                    write.flags |= FUSED_SECOND;
+                    client.host.send(compare, Transfer::InCapsule(block(count)));
+                    client.host.send(write, Transfer::InCapsule(block(count + 1)));
+                    let statuses = [client.wait(), client.wait()].map(|event| match event {
+                        HostEvent::Completed { completion, .. } => completion.status(),
+                        other => panic!("{other:?}"),
+                    });
+                    if statuses == [Status::SUCCESS; 2] {
+                        steps += 1;
+                        count += 1;
+                        continue;
+                    }
+                    assert_eq!(statuses, [Status::COMPARE_FAILURE, Status::FAILED_FUSED]);
+                    failures += 1;
+                    // Another host has counted.
+                    let (_, data) = client.ok(requests::blocks(io::READ, 3, 1, 5, 1), Transfer::ToHost(4096));
+                    let seen = u64::from_le_bytes(data[..8].try_into().unwrap());
+                    assert!(seen > count && data[8..] == [0; 4088]);
+                    count = seen;
+                }
+                failures
+            })
+        })
+        .collect();
+    let failures: u64 = hosts.into_iter().map(|host| host.join().unwrap()).sum();
+    assert!(failures > 0, "at least the hosts that come later start with the wrong count");
+    let mut client = Client::new(running.address, Digests::default());
+    client.connect(9, controller);
+    let (_, data) = client.ok(requests::blocks(io::READ, 3, 1, 5, 1), Transfer::ToHost(4096));
+    assert!(data == block(4 * STEPS));
+    handle.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn pairs_of_hosts_on_two_loops_are_atomic_in_memory() {
+    count_with_pairs(&Running::start(Limits::default(), 64));
+    let protection = Some(Protection::default());
+    count_with_pairs(&Running::protected(Limits::default(), 64, protection, |_| {
+        Arc::new(MemoryStorage::new(1026 * 4104))
+    }));
 }
