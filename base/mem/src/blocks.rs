@@ -239,17 +239,17 @@ impl BlockMemory {
     /// blocks are free.
     #[must_use]
     pub fn take(&self, count: usize) -> Option<Vec<BlockRun>> {
-        let mut free = self.0.lock();
-        (free.count() >= count).then(|| self.take_from(&mut free, count))
+        let free = self.0.lock();
+        (free.count() >= count).then(|| self.take_from(free, count))
     }
 
     /// As [`take`](BlockMemory::take), but no more than `most` blocks may be taken at a time, with these.
     #[must_use]
     pub fn take_within(&self, count: usize, most: usize) -> Option<Vec<BlockRun>> {
-        let mut free = self.0.lock();
+        let free = self.0.lock();
         // Relaxed: the count grows only under the lock.
         let fits = self.0.taken.load(Ordering::Relaxed).saturating_add(count) <= most;
-        (fits && free.count() >= count).then(|| self.take_from(&mut free, count))
+        (fits && free.count() >= count).then(|| self.take_from(free, count))
     }
 
     /// As [`take`](BlockMemory::take), but waits until enough blocks are free.
@@ -261,18 +261,21 @@ impl BlockMemory {
             free = self.0.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
             free.waiting -= 1;
         }
-        self.take_from(&mut free, count)
+        self.take_from(free, count)
     }
 
-    fn take_from(&self, free: &mut Free, count: usize) -> Vec<BlockRun> {
+    fn take_from(&self, mut free: MutexGuard<'_, Free>, count: usize) -> Vec<BlockRun> {
         let mut runs = Vec::with_capacity(1);
         let mut missing = count;
         while missing > 0 {
             let (start, len) = free.take(missing).expect("the caller counted the free blocks");
-            for state in &self.0.states[start..start + len] {
-                // Relaxed: the lock orders this after the release of the block.
-                let taken = state.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed);
-                assert!(taken.is_ok(), "a free block is in use: it was added twice");
+            // Relaxed: the lock orders this after the release of the block.
+            let take =
+                |state: &AtomicU32| state.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            if !self.0.states[start..start + len].iter().all(take) {
+                // The drop of the other runs needs the lock.
+                drop(free);
+                panic!("a free block is in use: it was added twice");
             }
             self.0.taken.fetch_add(len, Ordering::Relaxed);
             runs.push(BlockRun { memory: self.clone(), first: number(start), count: number(len) });
@@ -343,8 +346,8 @@ impl BlockMemory {
         }
     }
 
-    /// Returns the memory of free runs of at least `least_run` blocks to the system, unless it stays in reserve. Returns
-    /// the number of blocks. Other threads do not find these blocks free during the call.
+    /// Returns the memory of free runs of at least `least_run` blocks to the system, unless it stays in reserve.
+    /// Returns the number of blocks. Other threads do not find these blocks free during the call.
     ///
     /// # Errors
     /// The system's refusal; the blocks stay free.

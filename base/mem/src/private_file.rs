@@ -40,7 +40,10 @@ pub enum PrivateFileError {
         path: PathBuf,
     },
     /// The file is not in memory.
-    #[error("{} is not in memory; choose a file on tmpfs or hugetlbfs, or the memory file of a process", path.display())]
+    #[error(
+        "{} is not in memory; choose a file on tmpfs or hugetlbfs, or the memory file of a process",
+        path.display()
+    )]
     NotInMemory {
         /// The file.
         path: PathBuf,
@@ -75,8 +78,8 @@ pub struct PrivateFile {
 }
 
 impl PrivateFile {
-    /// Creates an unnamed file (memfd) of `len` zero bytes. No process can change its size. Returns it, and a descriptor
-    /// by which another process can keep it.
+    /// Creates an unnamed file (memfd) of `len` zero bytes. No process can change its size. Returns it, and a
+    /// descriptor by which another process can keep it.
     ///
     /// # Errors
     /// [`PrivateFileError`]: the system's refusal.
@@ -92,8 +95,8 @@ impl PrivateFile {
         Ok((PrivateFile::adopt(kept.as_fd())?, kept))
     }
 
-    /// Creates a file of `len` zero bytes on a file system in memory, with all its memory. On hugetlbfs, `len` is rounded
-    /// up to whole huge pages.
+    /// Creates a file of `len` zero bytes on a file system in memory, with all its memory. On hugetlbfs, `len` is
+    /// rounded up to whole huge pages.
     ///
     /// # Errors
     /// [`PrivateFileError`], also if the file exists.

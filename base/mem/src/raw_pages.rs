@@ -7,8 +7,8 @@ use std::ops::Range;
 /// Bytes of a huge page, to which every tract is aligned. Source: x86-64 page tables, level 2.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Owned anonymous memory, for code that moves its pages, maps others in their place, or hands out parts of it. Gives no
-/// reference to its bytes. Unmapped on drop.
+/// Owned anonymous memory, for code that moves its pages, maps others in their place, or hands out parts of it. Gives
+/// no reference to its bytes. Unmapped on drop.
 #[derive(Debug)]
 pub struct RawPages {
     mapping: Mapping,

@@ -4,8 +4,8 @@
 //! - `queue_depth` × `capsule_bytes`: data that came in command capsules and waits for execution;
 //! - `receive_bytes`: data that the target asked for by R2T and that has not been written yet; for a namespace with
 //!   protection information twice as much, while tuples are inserted;
-//! - `send_bytes` plus one reply: data that the host has not read yet. Blocks of a memory namespace are shared with the
-//!   namespace and count only if they were overwritten in the meantime;
+//! - `send_bytes` plus one reply: data that the host has not read yet. Replies share the blocks of a memory namespace
+//!   as long as half of its reserve suffices for that ([`memory`](crate::memory)), and then do not count;
 //! - the tables of a connection: below 64 KiB, and half a KiB for each open command;
 //! - bytes that a server had read when the connection stopped taking them, at most 256 KiB.
 

@@ -8,8 +8,8 @@
 //!
 //! Blocks are immutable once they are in the map. A write fills free blocks, in as few runs as possible, and then
 //! switches the map under one lock: a reader sees all of the write or nothing of it. No lock is held during a copy. A
-//! read takes references to the blocks, so the bytes that were digested are the bytes that are sent, whatever is written
-//! in the meantime (spdk/spdk #2845). A replaced block is reused after its last reader has sent it.
+//! read takes references to the blocks, so the bytes that were digested are the bytes that are sent, whatever is
+//! written in the meantime (spdk/spdk #2845). A replaced block is reused after its last reader has sent it.
 //!
 //! # The reserve
 //!
@@ -18,20 +18,20 @@
 //!
 //! | part of the reserve | what it is for | what happens beyond it |
 //! |---|---|---|
-//! | a half | blocks that replies still read after they were replaced | the bytes of a reply are copied to the heap |
+//! | a half | blocks that replies read, because they may be replaced meanwhile | a reply is copied to the heap |
 //! | a quarter | data that was placed before its write starts | data stays where it was received, and is copied later |
 //! | a quarter | writes under execution | a thread waits for the writes of the other threads to end |
 //!
-//! What is on the heap then is bounded for each connection by [`limits`](crate::limits). A single write may have as many
-//! bytes as the last part has; a longer one can fail with Capacity Exceeded.
+//! What is on the heap then is bounded for each connection by [`limits`](crate::limits). A single write may have as
+//! many bytes as the last part has; a longer one can fail with Capacity Exceeded.
 //!
 //! # Files
 //!
-//! A namespace may be in an unnamed file in memory (memfd), or in a file on tmpfs or hugetlbfs. The data and the map are
-//! in it. If another process keeps the file open, a server that starts after a crash of this one finds every write that
-//! was acknowledged. Of a write that was not acknowledged, any of its blocks of [`MAP_BLOCK`] may be there, each of them
-//! completely. A memfd cannot be truncated, because it is sealed. If another program of this user truncates a named
-//! file, the server continues, and every further request of the namespace fails.
+//! A namespace may be in an unnamed file in memory (memfd), or in a file on tmpfs or hugetlbfs. The data and the map
+//! are in it. If another process keeps the file open, a server that starts after a crash of this one finds every write
+//! that was acknowledged. Of a write that was not acknowledged, any of its blocks of [`MAP_BLOCK`] may be there, each
+//! of them completely. A memfd cannot be truncated, because it is sealed. If another program of this user truncates a
+//! named file, the server continues, and every further request of the namespace fails.
 
 mod block_map;
 mod file_layout;
@@ -75,8 +75,8 @@ const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 pub struct MemoryOptions {
     /// The capacity.
     pub capacity: u64,
-    /// The capacity to which it may grow. It takes address space, and in files on tmpfs or hugetlbfs and with reserved
-    /// huge pages also memory.
+    /// The capacity to which it may grow, rounded up to [`MAP_BLOCK`]. It takes address space, and in files on tmpfs or
+    /// hugetlbfs and with reserved huge pages also memory.
     pub most_capacity: u64,
     /// Memory beyond the capacity, from [`LEAST_RESERVE`].
     pub reserve: u64,
@@ -85,12 +85,13 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// Options for small pages, a capacity that may double, and an eighth of the capacity, from 8 to 64 MiB, as reserve.
+    /// Options for small pages, a capacity that may double, and an eighth of the capacity, from 32 to 256 MiB, as
+    /// reserve. Half of 32 MiB has the replies of 128 reads of 128 KiB.
     #[must_use]
     pub const fn new(capacity: u64) -> MemoryOptions {
         let reserve = match capacity / 8 {
-            0..0x0080_0000 => 8 << 20,
-            0x0400_0000.. => 64 << 20,
+            0..0x0200_0000 => 32 << 20,
+            0x1000_0000.. => 256 << 20,
             eighth => eighth,
         };
         MemoryOptions { capacity, most_capacity: capacity.saturating_mul(2), reserve, pages: BlockPages::Small }
@@ -188,8 +189,8 @@ impl MemoryStorage {
         Ok(MemoryStorage::over(blocks, map, &geometry, options.pages))
     }
 
-    /// A backend in an unnamed file in memory. Another process may keep the returned descriptor, and pass it, or its path
-    /// `/proc/PID/fd/N`, to the server that opens the namespace after a crash of this one.
+    /// A backend in an unnamed file in memory. Another process may keep the returned descriptor, and pass it, or its
+    /// path `/proc/PID/fd/N`, to the server that opens the namespace after a crash of this one.
     ///
     /// # Errors
     /// [`MemoryError`]: invalid options, or the system's refusal.
@@ -217,8 +218,8 @@ impl MemoryStorage {
     /// the memory file that another process keeps, as `/proc/PID/fd/N`.
     ///
     /// # Errors
-    /// [`MemoryError`]: a file that another process uses or that other users can write, contents that are no namespace or
-    /// are damaged, or the system's refusal.
+    /// [`MemoryError`]: a file that another process uses or that other users can write, contents that are no namespace
+    /// or are damaged, or the system's refusal.
     pub fn open(path: &Path) -> Result<MemoryStorage, MemoryError> {
         MemoryStorage::load(PrivateFile::open(path)?)
     }
@@ -366,12 +367,11 @@ fn geometry(options: &MemoryOptions) -> Result<Geometry, MemoryError> {
     if capacity > most {
         return Err(MemoryError::Capacity { capacity, most });
     }
-    let too_many = BlockError::Many { blocks: usize::MAX, block_bytes: MAP_BLOCK };
-    let physical = (most.div_ceil(MAP_BLOCK as u64)).checked_add(reserve / MAP_BLOCK as u64);
-    match physical {
-        Some(physical) => Ok(Geometry { capacity, most_capacity: most, physical }),
-        None => Err(too_many.into()),
-    }
+    let sizes = most.checked_next_multiple_of(MAP_BLOCK as u64).and_then(|most_capacity| {
+        let physical = (most_capacity / MAP_BLOCK as u64).checked_add(reserve / MAP_BLOCK as u64)?;
+        Some(Geometry { capacity, most_capacity, physical })
+    });
+    sizes.ok_or(BlockError::Many { blocks: usize::MAX, block_bytes: MAP_BLOCK }.into())
 }
 
 impl Storage for MemoryStorage {

@@ -117,9 +117,9 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// The bytes that a namespace may have.
     fn capacity(&self) -> u64;
 
-    /// Returns free blocks for the data of a write of `len` bytes at `start`, in few runs. The data is copied there before
-    /// the write starts, and the write takes the blocks over ([`Piece::Blocks`]). `None` if the backend has none, or if
-    /// the bytes are not whole blocks.
+    /// Returns free blocks for the data of a write of `len` bytes at `start`, in few runs. The data is copied there
+    /// before the write starts, and the write takes the blocks over ([`Piece::Blocks`]). `None` if the backend has
+    /// none, or if the bytes are not whole blocks.
     fn place(&self, start: u64, len: usize) -> Option<Vec<BlockRun>> {
         let _ = (start, len);
         None

@@ -15,7 +15,7 @@ const NAMESPACE: &str = "TELPHER_NVMF_TEST_NAMESPACE";
 const ID: JobId = JobId { connection: 0, slot: 0, generation: 0, part: 0 };
 const CAPACITY: u64 = 1 << 20;
 /// Bytes of one write.
-const WRITE: u64 = 128 << 10;
+const WRITE: usize = 128 << 10;
 
 /// The bytes of a block: its number and a generation, repeated.
 fn pattern(block: u64, generation: u64) -> Vec<u8> {
@@ -29,9 +29,9 @@ fn start(storage: &MemoryStorage, request: StorageRequest) -> Vec<Segment> {
 
 /// Writes one generation to all blocks: most of them placed, and the first ones as received.
 fn write_generation(storage: &MemoryStorage, generation: u64) {
-    for start_at in (0..CAPACITY).step_by(WRITE as usize) {
+    for start_at in (0..CAPACITY).step_by(WRITE) {
         let first = start_at / MAP_BLOCK as u64;
-        let blocks = first..first + WRITE / MAP_BLOCK as u64;
+        let blocks = first..first + (WRITE / MAP_BLOCK) as u64;
         let data: Vec<u8> = blocks.flat_map(|block| pattern(block, generation)).collect();
         let expected = digest(&data);
         let source = Shared::new(data);

@@ -117,7 +117,11 @@ fn wrong_block_numbers_panic_and_change_nothing() {
     let all = memory.take(8).unwrap();
     memory.add(3..4);
     assert!(catch_unwind(AssertUnwindSafe(|| drop(memory.take(1)))).is_err());
-    assert_eq!(all.iter().map(BlockRun::blocks).sum::<usize>(), 8);
+    drop(all);
+    memory.add(0..1);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(memory.take(9)))).is_err());
+    let all = memory.take(7).unwrap();
+    assert_eq!(all.iter().map(BlockRun::blocks).sum::<usize>(), 7);
 }
 
 #[test]

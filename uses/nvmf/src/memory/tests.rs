@@ -410,9 +410,10 @@ fn a_kept_memory_file_has_the_namespace() {
 fn a_named_file_is_created_once_and_opened_again() {
     let folder = Folder::new("named");
     let path = folder.file();
-    let storage = MemoryStorage::create(&path, MemoryOptions::fixed(1 << 20)).unwrap();
+    let storage = MemoryStorage::create(&path, MemoryOptions::fixed((1 << 20) - 512)).unwrap();
     write(&storage, 4096, vec![bytes(vec![5; 8192])]);
-    assert_eq!(storage.resize((1 << 20) + 4096), Err(Status::CAPACITY_EXCEEDED));
+    storage.resize(1 << 20).unwrap();
+    assert_eq!(storage.resize((1 << 20) + 512), Err(Status::CAPACITY_EXCEEDED));
     drop(storage);
     assert!(MemoryStorage::create(&path, MemoryOptions::new(1 << 20)).is_err());
     let storage = MemoryStorage::open(&path).unwrap();
@@ -536,9 +537,9 @@ fn a_truncated_file_ends_no_server() {
 #[test]
 fn options_that_do_not_fit_are_refused() {
     let options = MemoryOptions::new(1 << 20);
-    assert_eq!(options.reserve, 8 << 20);
-    assert_eq!(MemoryOptions::new(256 << 20).reserve, 32 << 20);
-    assert_eq!(MemoryOptions::new(u64::MAX).reserve, 64 << 20);
+    assert_eq!(options.reserve, 32 << 20);
+    assert_eq!(MemoryOptions::new(1 << 30).reserve, 128 << 20);
+    assert_eq!(MemoryOptions::new(u64::MAX).reserve, 256 << 20);
     let refused = |options| MemoryStorage::anonymous(options).unwrap_err();
     let little = MemoryOptions { reserve: LEAST_RESERVE - 1, ..options };
     assert!(matches!(refused(little), MemoryError::Reserve { .. }));

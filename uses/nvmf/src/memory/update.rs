@@ -240,29 +240,42 @@ impl MemoryStorage {
 
     /// Completes partial blocks, and puts an update into the map in one step.
     fn apply(&self, mut update: Update, checked: Option<(u64, u64)>) -> StorageResult {
-        let count: usize = update.new.iter().map(|new| new.run.blocks()).sum();
-        let mut replaced = Vec::with_capacity(count);
         let mut stale: Vec<usize> = (0..update.partial.len()).collect();
-        let mut map = loop {
-            for number in stale.drain(..) {
-                let index = update.partial[number].index;
-                let map = self.read_map();
-                let base = map.get(index).map(|block| (block, self.shared_block(block)));
-                drop(map);
-                update.merge(number, base);
-            }
-            let map = self.write_map();
-            if let Some((start, len)) = checked {
-                map.check(start, len)?;
-            }
-            // Another request may have replaced the block whose bytes were copied. The block itself was not reused,
-            // because `base` holds it.
-            let is_stale = |partial: &Partial| map.get(partial.index) != partial.base.as_ref().map(|base| base.0);
-            stale.extend((0..update.partial.len()).filter(|&number| is_stale(&update.partial[number])));
+        loop {
+            self.merge(&mut update, &stale);
+            stale = self.switch(&mut update, checked)?;
             if stale.is_empty() {
-                break map;
+                break;
             }
-        };
+        }
+        if self.blocks.is_whole() { Ok(Vec::new()) } else { Err(Status::WRITE_FAULT) }
+    }
+
+    /// Copies the old bytes of these partial blocks.
+    fn merge(&self, update: &mut Update, numbers: &[usize]) {
+        for &number in numbers {
+            let map = self.read_map();
+            let block = map.get(update.partial[number].index);
+            let base = block.map(|block| (block, self.shared_block(block)));
+            drop(map);
+            update.merge(number, base);
+        }
+    }
+
+    /// Puts an update into the map, or returns the partial blocks whose old bytes another request has replaced.
+    fn switch(&self, update: &mut Update, checked: Option<(u64, u64)>) -> Result<Vec<usize>, Status> {
+        let count = update.new.iter().map(|new| new.run.blocks()).sum();
+        let mut replaced = Vec::with_capacity(count);
+        let mut map = self.write_map();
+        if let Some((start, len)) = checked {
+            map.check(start, len)?;
+        }
+        // A block whose bytes were copied was not reused in the meantime, because `base` holds it.
+        let is_stale = |partial: &Partial| map.get(partial.index) != partial.base.as_ref().map(|base| base.0);
+        let stale: Vec<usize> = (0..update.partial.len()).filter(|&number| is_stale(&update.partial[number])).collect();
+        if !stale.is_empty() {
+            return Ok(stale);
+        }
         for NewRun { index, run } in update.new.drain(..) {
             for (index, block) in (index..).zip(run.keep()) {
                 replaced.extend(map.swap(index, Some(block)));
@@ -273,6 +286,40 @@ impl MemoryStorage {
         }
         drop(map);
         self.blocks.release(replaced);
-        if self.blocks.is_whole() { Ok(Vec::new()) } else { Err(Status::WRITE_FAULT) }
+        Ok(stale)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Segment;
+
+    #[test]
+    fn a_part_of_a_block_is_merged_again_if_another_request_replaced_the_block() {
+        let storage = MemoryStorage::new(8192);
+        let write = |start, byte| {
+            let mut pieces = [Piece::Bytes(Segment::whole(vec![byte; 512]))];
+            storage.write(start, &mut pieces).unwrap();
+        };
+        let mut update = Update::default();
+        let pieces = [Piece::Bytes(Segment::whole(vec![1; 4096]))];
+        storage.copy_spans(&mut update, &pieces, &[(1024..5120, 0..1)]).unwrap();
+        storage.merge(&mut update, &[0, 1]);
+        // Other requests write to both blocks, which had no memory.
+        write(512, 2);
+        write(7680, 3);
+        assert_eq!(storage.switch(&mut update, Some((0, 8192))), Ok(vec![0, 1]));
+        storage.merge(&mut update, &[0, 1]);
+        write(0, 4);
+        assert_eq!(storage.switch(&mut update, Some((0, 8192))), Ok(vec![0]));
+        storage.merge(&mut update, &[0]);
+        assert_eq!(storage.switch(&mut update, Some((0, 8192))), Ok(vec![]));
+        let segments = storage.read(0, 8192).unwrap();
+        let bytes: Vec<u8> = segments.iter().flat_map(|segment| segment.as_slice().to_vec()).collect();
+        let block = |byte: u8, sectors: usize| vec![byte; sectors * 512];
+        let expected = [block(4, 1), block(2, 1), block(1, 8), block(0, 5), block(3, 1)];
+        assert!(bytes == expected.concat());
+        assert_eq!((storage.allocated_blocks(), storage.blocks.taken_blocks()), (2, 0));
     }
 }
