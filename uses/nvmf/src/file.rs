@@ -1,10 +1,7 @@
 //! A namespace in a file or on a block device.
 //!
 //! ```text
-//! FileStorage::start ─► FilePool ─┬─ uring    one thread with an io_uring
-//!                                 └─ threads  pread, pwritev2, fdatasync, fallocate
-//!                                                         │
-//!                                                         └─► Loops ─► the connection's loop
+//! FileStorage::start ─► Queue ─► FilePool: an io_uring, or threads ─► Loops ─► the connection's loop
 //! ```
 //!
 //! # What survives
