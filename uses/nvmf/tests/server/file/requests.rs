@@ -82,7 +82,7 @@ fn bytes(result: StorageResult) -> Vec<u8> {
 pub(super) fn write(start: u64, data: &[u8], piece: usize) -> StorageRequest {
     let odd = |part: &[u8]| Segment { bytes: Arc::new([&[0xaa], part].concat()), range: 1..part.len() + 1 };
     let pieces = data.chunks(piece).map(|part| Piece::Bytes(odd(part))).collect();
-    StorageRequest::Write { start, pieces, force: start.is_multiple_of(8192) }
+    StorageRequest::Write { start, pieces, force: start.is_multiple_of(65536) }
 }
 
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
