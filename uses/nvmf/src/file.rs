@@ -1,8 +1,7 @@
 //! A namespace in a file or on a block device.
 //!
 //! ```text
-//! FileStorage::start ─► FilePool ─┬─ uring    one thread with an io_uring
-//!                                 └─ threads  pread, pwritev2, fdatasync, fallocate    ─► Loops ─► the connection's loop
+//! FileStorage::start ─► Queue ─► FilePool: an io_uring, or threads ─► Loops ─► the connection's loop
 //! ```
 //!
 //! # What survives
@@ -12,8 +11,8 @@
 //!
 //! # Several commands on the same blocks
 //!
-//! A write of several blocks is not atomic: a crash, and another command on the same blocks at the same time, may find a
-//! part of it. Of two such writes, each sector of the device then has the bytes of one of them.
+//! A write of several blocks is not atomic: a crash, and another command on the same blocks at the same time, may find
+//! a part of it. Of two such writes, each sector of the device then has the bytes of one of them.
 //!
 //! # Memory
 //!

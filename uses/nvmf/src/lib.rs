@@ -5,6 +5,7 @@
 //! ```text
 //! Target          subsystems and controllers, shared by all connections
 //!   Subsystem     a name, the hosts allowed, and Namespaces, each on a Storage (memory, file, null)
+//!   FilePool      executes the requests of files: one io_uring, or threads
 //!   Controller    properties, admin commands, features, events, keep alive
 //!     identify, log_pages, discovery      the data of its answers
 //! Connection      one TCP connection: bytes in, bytes out, jobs for a DigestEngine

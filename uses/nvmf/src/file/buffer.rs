@@ -97,8 +97,8 @@ impl Buffer {
     }
 }
 
-/// The shortest buffer that is kept. The allocator is fast for shorter ones; longer ones cost a page fault for each page,
-/// which took a third of the processor time of 128 KiB writes.
+/// The shortest buffer that is kept. The allocator is fast for shorter ones; longer ones cost a page fault for each
+/// page, which took a third of the processor time of 128 KiB writes.
 const LEAST_KEPT: usize = 64 << 10;
 
 /// The largest memory that is kept. Source: twice the default of `Limits::transfer_bytes`.

@@ -328,3 +328,40 @@ fn direct_alignment(file: &File) -> Result<Alignment, Errno> {
     }
     Ok(Alignment { memory: memory as usize, position: position.into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn the_access_changes_after_the_requests_before() {
+        let contents = Contents::of_size(File::open("/dev/null").unwrap(), 1 << 20);
+        lock(&contents.state).access = Access::Direct(Alignment { memory: 512, position: 512 });
+        let contents = Arc::new(contents);
+        let read = |start| StorageRequest::Read { start, len: 520 * 512 };
+        let [first, second] = [contents.admit(&read(0)).unwrap(), contents.admit(&StorageRequest::Flush).unwrap()];
+        let has_dropped = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let odd = scope.spawn(|| {
+                let admitted = contents.admit(&read(520)).unwrap();
+                // Pairs with the store below, as the lock of the state does.
+                assert!(has_dropped.load(Ordering::SeqCst), "the request waits for those before it");
+                drop(admitted);
+            });
+            while !lock(&contents.state).changes_access && !odd.is_finished() {
+                std::thread::yield_now();
+            }
+            drop(first);
+            // A request of whole sectors comes meanwhile.
+            let whole = scope.spawn(|| drop(contents.admit(&read(512)).unwrap()));
+            has_dropped.store(true, Ordering::SeqCst);
+            drop(second);
+            whole.join().unwrap();
+        });
+        assert_eq!(contents.access(), Access::PageCache(PageCacheReason::Blocks { needed: 512 }));
+        assert!(lock(&contents.state).ends.is_empty());
+        let beyond = StorageRequest::Read { start: 1 << 20, len: 1 };
+        assert_eq!(contents.admit(&beyond).unwrap_err(), Status::LBA_RANGE);
+    }
+}

@@ -82,7 +82,7 @@ fn bytes(result: StorageResult) -> Vec<u8> {
 pub(super) fn write(start: u64, data: &[u8], piece: usize) -> StorageRequest {
     let odd = |part: &[u8]| Segment { bytes: Shared::new([&[0xaa], part].concat()), range: 1..part.len() + 1 };
     let pieces = data.chunks(piece).map(|part| Piece::Bytes(odd(part))).collect();
-    StorageRequest::Write { start, pieces, force: start.is_multiple_of(8192) }
+    StorageRequest::Write { start, pieces, force: start.is_multiple_of(65536) }
 }
 
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
@@ -185,31 +185,38 @@ fn blocks_that_o_direct_cannot_write_end_direct_access_without_loss() {
         let file = TestFile::new("odd-blocks");
         let fixture = Fixture::new(&file.0, options);
         let before = fixture.storage.access();
-        // The blocks of 520 bytes share sectors with those of 4096 bytes before them, which are still being written.
-        for number in 0..200_u32 {
-            let at = u64::from(number);
-            fixture.start(number, write(at * 4096, &pattern(at, 4096), 4096));
+        // Blocks of 520 bytes share their pages with blocks of 4096 bytes, some of which are still being written.
+        let page = |number: u64| pattern(number, 4096);
+        // Writes to allocated blocks do not wait for each other in the file system.
+        for start in (0..SIZE).step_by(128 << 10) {
+            fixture.request(write(start, &[1; 128 << 10], 128 << 10)).unwrap();
         }
-        let odd = pattern(1000, 520);
-        fixture.start(200, write(7 * 520, &odd, 100));
-        for number in 0..=200 {
-            fixture.wait(number).unwrap();
+        for number in 0..250 {
+            fixture.start(u32::try_from(number).unwrap(), write(number * 4096, &page(number), 4096));
         }
-        let expected = match before {
-            Access::Direct(alignment) => Access::PageCache(PageCacheReason::Blocks { needed: alignment.position }),
-            cached => cached,
+        fixture.wait(0).unwrap();
+        // The only block of 520 bytes that begins in a page at this distance from its start.
+        let odd_start = |number: u64| (number * 4096).next_multiple_of(520);
+        for number in 50..250 {
+            fixture.start(1000 + u32::try_from(number).unwrap(), write(odd_start(number), &pattern(number, 520), 100));
+        }
+        for slot in (1..250).chain(1050..1250) {
+            fixture.wait(slot).unwrap();
+        }
+        let Access::Direct(alignment) = before else {
+            assert_eq!(fixture.storage.access(), before);
+            continue;
         };
-        assert_eq!(fixture.storage.access(), expected);
-        let mut first = [pattern(0, 4096), pattern(1, 4096)].concat();
-        // By threads in the page cache, the first write may also have come last.
-        let is_ordered = matches!(before, Access::Direct(_));
-        if is_ordered {
-            first[7 * 520..8 * 520].copy_from_slice(&odd);
+        let needed = alignment.position;
+        assert_eq!(fixture.storage.access(), Access::PageCache(PageCacheReason::Blocks { needed }));
+        let mut expected: Vec<u8> = (0..250).flat_map(page).collect();
+        for number in 50..250 {
+            let start = usize::try_from(odd_start(number)).unwrap();
+            expected[start..start + 520].copy_from_slice(&pattern(number, 520));
         }
-        assert!(!is_ordered || fixture.read(0, 8192) == first);
-        for number in 2..200 {
-            assert!(fixture.read(number * 4096, 4096) == pattern(number, 4096), "{options:?}: {number}");
-        }
+        assert!(fixture.read(0, 250 * 4096) == expected, "{options:?}");
+        drop(fixture);
+        assert!(std::fs::read(&file.0).unwrap()[..250 * 4096] == expected);
     }
 }
 
