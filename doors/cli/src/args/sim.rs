@@ -242,11 +242,11 @@ pub(crate) struct Elsewhere {
 
 /// Draw the published figures again, from simulation.
 ///
-/// Every figure of the ASPLOS paper that concerns the device (2 to 15, 19 and 21), of the thesis (3.4 to 3.8), the white
-/// paper's Figures 3 and 10, the slides about page migration, and LightDSA's raw series: simulated, with the published
-/// numbers for comparison. Also page migration by the program itself. Writes a folder with a CSV and a JSON file for
-/// each figure and one HTML page with all charts; prints the list of figures, and where simulated and published numbers
-/// differ.
+/// Every figure of the ASPLOS paper that concerns the device (2 to 15, 19 and 21), of the thesis (3.4 to 3.8), the
+/// white paper's Figures 3 and 10, the slides about page migration, and LightDSA's raw series: simulated, with the
+/// published numbers for comparison. Also page migration by the program itself. Writes a folder with a CSV and a JSON
+/// file for each figure and one HTML page with all charts; prints the list of figures, and where simulated and
+/// published numbers differ.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

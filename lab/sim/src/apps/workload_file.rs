@@ -442,8 +442,8 @@ mod tests {
         let costs = VhostCosts { packet: 400.0, line: 7.5, ..published.costs };
         let switch = Vhost { clock_mhz: 3000, l2_bytes: 1 << 20, costs, ..published };
         assert_eq!(app(own), Ok(App::Vhost(switch)));
-        let own = "app = \"storage\"\nby = \"cpu\"\ndisks = 2\nthreshold = \"4k\"\n[load.costs]\nsend_ns = 0\ncall_ns = 1\n\
-                   disk_gb_s = 12.5";
+        let own = "app = \"storage\"\nby = \"cpu\"\ndisks = 2\nthreshold = \"4k\"\n\
+                   [load.costs]\nsend_ns = 0\ncall_ns = 1\ndisk_gb_s = 12.5";
         let published = Storage::default();
         let costs = StorageCosts { send_ns: 0.0, call_ns: 1.0, disk_gb_s: 12.5, disks: 2, ..published.costs };
         let storage = Storage { digest: DigestBy::Core, threshold: 4096, costs, ..published };

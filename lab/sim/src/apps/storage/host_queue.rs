@@ -2,7 +2,7 @@
 //! `telpher-nvmf`'s own code.
 
 use super::disks::Disks;
-use super::{BLOCK, DigestBy, INITIATORS, Storage};
+use super::parameters::{BLOCK, DigestBy, INITIATORS, Storage};
 use crate::picos::Picos;
 use std::sync::Arc;
 use telpher_nvmf::command::io;

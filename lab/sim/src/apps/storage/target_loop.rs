@@ -5,7 +5,8 @@
 
 use super::disks::Disks;
 use super::host_queue::HostQueue;
-use super::{Shared, Storage, Tally, Times};
+use super::measurement::{Shared, Tally};
+use super::parameters::{Storage, Times};
 use crate::apps::device_queue::DeviceQueue;
 use crate::picos::Picos;
 use crate::places::{BufferPlacement, LineLocation};
@@ -25,25 +26,25 @@ const SHORTEST_ROUND: Picos = Picos::from_nanos(100);
 /// Interval between the first commands of a core. Source: chosen, so that they do not all arrive at once.
 const APART: u64 = 100;
 
-/// A connection with both of its sides.
-pub(super) struct Link {
+/// An I/O queue of an initiator: the target's connection and the initiator's side.
+pub(super) struct QueuePair {
     pub(super) connection: Connection,
     pub(super) host: HostQueue,
     /// The disk that it reads, and the link that carries its replies.
     pub(super) disk: usize,
-    pub(super) wire: usize,
+    pub(super) link: usize,
     /// Reads in flight.
     pub(super) reads: u32,
 }
 
-/// A core and its connections.
+/// A core and its queues.
 pub(super) struct TargetLoop {
     app: Rc<Storage>,
     times: Times,
     shared: Rc<RefCell<Shared>>,
     disks: Arc<Disks>,
-    links: Vec<Link>,
-    /// The link of each connection, by the connection's number.
+    pairs: Vec<QueuePair>,
+    /// The position in `pairs` of each connection, by the connection's number.
     numbers: BTreeMap<u64, usize>,
     engine: Box<dyn DigestEngine>,
     device: Option<DeviceQueue>,
@@ -58,22 +59,22 @@ impl TargetLoop {
         app: Rc<Storage>,
         shared: Rc<RefCell<Shared>>,
         disks: Arc<Disks>,
-        links: Vec<Link>,
+        pairs: Vec<QueuePair>,
         engine: Box<dyn DigestEngine>,
         device: Option<DeviceQueue>,
     ) -> TargetLoop {
-        let numbers = links.iter().enumerate().map(|(index, link)| (link.connection.number(), index)).collect();
+        let numbers = pairs.iter().enumerate().map(|(index, pair)| (pair.connection.number(), index)).collect();
         let times = app.times();
         let (requests, answers) = (BTreeMap::new(), BTreeMap::new());
-        TargetLoop { app, times, shared, disks, links, numbers, engine, device, requests, answers, inserted: 0 }
+        TargetLoop { app, times, shared, disks, pairs, numbers, engine, device, requests, answers, inserted: 0 }
     }
 
     /// Serves until enough reads are done, or none can ever come.
     pub(super) async fn run(mut self, core: Core) {
-        let most = self.links.iter().map(|link| link.reads).max().unwrap_or(0);
+        let most = self.pairs.iter().map(|pair| pair.reads).max().unwrap_or(0);
         for number in 0..most {
-            for index in 0..self.links.len() {
-                if number < self.links[index].reads {
+            for index in 0..self.pairs.len() {
+                if number < self.pairs[index].reads {
                     self.inserted += 1;
                     self.requests.insert((Picos::from_nanos(self.inserted * APART), self.inserted), index);
                 }
@@ -111,7 +112,7 @@ impl TargetLoop {
             && entry.key().0 <= core.now()
         {
             let ((at, _), index) = entry.remove_entry();
-            self.links[index].host.request(at);
+            self.pairs[index].host.request(at);
             match ready.iter_mut().find(|(ready, _)| *ready == index) {
                 Some((_, commands)) => *commands += 1,
                 None => ready.push((index, 1)),
@@ -134,7 +135,7 @@ impl TargetLoop {
 
     /// Passes received bytes to a connection, as far as it takes them. Returns the reads that it accepted.
     fn deliver(&mut self, index: usize) -> Vec<JobId> {
-        let Link { connection, host, .. } = &mut self.links[index];
+        let QueuePair { connection, host, .. } = &mut self.pairs[index];
         host.deliver(connection, &mut Context { engine: &mut *self.engine, now: 0 });
         // At once: other cores use the same backend.
         self.disks.take_accepted()
@@ -145,7 +146,7 @@ impl TargetLoop {
         for id in accepted {
             let Some(&index) = self.numbers.get(&id.connection) else { continue };
             let at = {
-                let idle = &mut self.shared.borrow_mut().disks[self.links[index].disk];
+                let idle = &mut self.shared.borrow_mut().disks[self.pairs[index].disk];
                 *idle = (*idle).max(now) + self.times.disk;
                 *idle + self.times.disk_latency
             };
@@ -163,7 +164,7 @@ impl TargetLoop {
             let id = entry.remove();
             let Some(&index) = self.numbers.get(&id.connection) else { continue };
             let mut context = Context { engine: &mut *self.engine, now: 0 };
-            self.links[index].connection.storage_done(id, self.disks.answer(), &mut context);
+            self.pairs[index].connection.storage_done(id, self.disks.answer(), &mut context);
             if touched.last() != Some(&index) {
                 touched.push(index);
             }
@@ -188,7 +189,7 @@ impl TargetLoop {
                 let Some(&index) = self.numbers.get(&job.id.connection) else { continue };
                 self.charge(core, &job).await;
                 let mut context = Context { engine: &mut *self.engine, now: 0 };
-                self.links[index].connection.digest_done(job, &mut context);
+                self.pairs[index].connection.digest_done(job, &mut context);
                 if touched.last() != Some(&index) {
                     touched.push(index);
                 }
@@ -238,7 +239,7 @@ impl TargetLoop {
     async fn send_to(&mut self, core: &Core, indices: Vec<usize>) {
         for index in indices {
             loop {
-                while self.links[index].connection.outgoing_len() > 0 {
+                while self.pairs[index].connection.outgoing_len() > 0 {
                     self.send(core, index).await;
                 }
                 // A connection takes no commands while too many replies wait.
@@ -253,7 +254,7 @@ impl TargetLoop {
 
     /// One send: the replies of a connection, at most as many slices as a call takes.
     async fn send(&mut self, core: &Core, index: usize) {
-        let Link { connection, host, .. } = &mut self.links[index];
+        let QueuePair { connection, host, .. } = &mut self.pairs[index];
         let mut bytes = 0;
         // The reads that end, and the bytes up to the end of each of them.
         let mut ended = Vec::new();
@@ -268,18 +269,18 @@ impl TargetLoop {
         let time = self.times.call + self.times.send * ended.len() as u64 + Picos::from_nanos_f64(bytes_ns);
         self.works(core, time).await;
         let half = self.app.reads / 2;
-        let number = self.links[index].wire;
+        let number = self.pairs[index].link;
         let shared = &mut *self.shared.borrow_mut();
         shared.wrong += wrong;
         shared.tally.sends += 1;
         shared.tally.calls += 1;
-        let begin = shared.wires[number].idle.max(core.now());
+        let begin = shared.links[number].idle.max(core.now());
         #[allow(clippy::cast_precision_loss, reason = "bytes of a send")]
-        let after = |bytes: usize| begin + Picos::from_nanos_f64(bytes as f64 / self.times.wire_gb_s);
+        let after = |bytes: usize| begin + Picos::from_nanos_f64(bytes as f64 / self.times.link_gb_s);
         for (requested, bytes) in ended {
             let arrived = after(bytes);
-            let wire = &mut shared.wires[number];
-            (wire.idle, wire.until, wire.replies) = (arrived, arrived, wire.replies + 1);
+            let link = &mut shared.links[number];
+            (link.idle, link.until, link.replies) = (arrived, arrived, link.replies + 1);
             shared.done += 1;
             shared.tally.replies += 1;
             shared.tally.latency += arrived.since(requested);
@@ -290,7 +291,7 @@ impl TargetLoop {
             self.inserted += 1;
             self.requests.insert((arrived + self.times.initiator, self.inserted), index);
         }
-        shared.wires[number].idle = after(bytes);
+        shared.links[number].idle = after(bytes);
     }
 }
 
