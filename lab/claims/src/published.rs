@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn every_claim_is_unique_and_has_a_source() {
         let ids: BTreeSet<&str> = claims().iter().map(|claim| claim.id.as_str()).collect();
-        assert_eq!((claims().len(), ids.len()), (168, 168));
+        assert_eq!((claims().len(), ids.len()), (171, 171));
         for claim in claims() {
             assert!(!claim.place.is_empty() && !claim.document.is_empty() && claim.says.len() > 8, "{}", claim.id);
             let (least, most) = claim.bounds();

@@ -1,4 +1,4 @@
-//! Kuper et al., appendices A to C: messages between processes, sums of many, a cache, a storage target.
+//! Kuper et al., appendices A and B: messages between processes, sums of many, a cache.
 //!
 //! Four devices of one socket with a shared queue each: appendix B names four queues, and libfabric's shared-memory
 //! provider opens as many in turn; A and C give no number. Ranks of MPI are spread over both sockets, as is the default
@@ -13,8 +13,8 @@ use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{
-    AllReduce, App, BufferPlacement, CacheBench, Copier, DigestBy, DtoVersion, ExecutedBy, Library, LineLocation,
-    MessagePattern, Messages, QueueId, ScenarioError, SharedMemory, Storage, Stream, Workload,
+    AllReduce, App, BufferPlacement, CacheBench, Copier, DtoVersion, ExecutedBy, Library, LineLocation, MessagePattern,
+    Messages, QueueId, ScenarioError, SharedMemory, Stream, Workload,
 };
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
@@ -33,17 +33,13 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-091", transparent_offload),
     ("K-094", cores_of_a_cache),
     ("K-095", tail_of_a_cache),
-    ("K-096", latency_of_reads),
-    ("K-097", |lab| saturated_without_cores_digests(lab, 16 << 10)),
-    ("K-098", |lab| saturated_without_cores_digests(lab, 128 << 10)),
-    ("K-099", |lab| saturating(lab, 16 << 10, &[("by core", DigestBy::Core)])),
-    ("K-100", |lab| saturating(lab, 128 << 10, &[("by core", DigestBy::Core)])),
 ];
 
 /// Devices of a socket.
 const DEVICES: u16 = 4;
 
-fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
+/// One number of an application on a socket with four devices.
+pub(super) fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
     let scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, Workload::App(app));
     Ok(measured(&*lab.run(&scenario)?, measure))
 }
@@ -206,43 +202,7 @@ fn tail_of_a_cache(lab: &Lab) -> Result {
     Ok(Found::shape(holds, shown.join(", ")))
 }
 
-fn storage(lab: &Lab, bytes: u32, cores: u32, digest: &DigestBy, measure: &str) -> Result<f64> {
-    of(lab, App::Storage(Storage { bytes, cores, digest: digest.clone(), reads: 8000, ..Storage::default() }), measure)
-}
-
-fn devices() -> DigestBy {
-    DigestBy::Devices((0..DEVICES).map(|device| QueueId { device, wq: 0, shared: true }).collect())
-}
-
-fn latency_of_reads(lab: &Lab) -> Result {
-    let latency = |digest| storage(lab, 16 << 10, 6, digest, "mean latency");
-    Ok(Found::Number(latency(&devices())? / latency(&DigestBy::None)?))
-}
-
-/// Number of cores at which the target reaches that share of its rate with sixteen.
-fn saturated(lab: &Lab, bytes: u32, digest: &DigestBy, share: f64) -> Result<f64> {
-    let rate = |cores| storage(lab, bytes, cores, digest, "bytes read");
-    let most = rate(16)?;
-    for cores in 1..16 {
-        if rate(cores)? >= share * most {
-            return Ok(cores.into());
-        }
-    }
-    Ok(16.0)
-}
-
-/// "Saturated": more cores hardly increase the rate.
-const SATURATED: f64 = 0.99;
-
-fn saturating(lab: &Lab, bytes: u32, digests: &[(&str, DigestBy)]) -> Result {
-    let cores = |share| {
-        let of = |(name, digest): &(&str, DigestBy)| Ok(((*name).to_owned(), saturated(lab, bytes, digest, share)?));
-        digests.iter().map(of).collect::<Result<Vec<_>>>()
-    };
-    let beside = cores(0.95)?.into_iter().map(|(name, cores)| (format!("{name}, at 95 %"), cores)).collect();
-    Ok(Found::Numbers(cores(SATURATED)?).beside(beside))
-}
-
-fn saturated_without_cores_digests(lab: &Lab, bytes: u32) -> Result {
-    saturating(lab, bytes, &[("no digests", DigestBy::None), ("by device", devices())])
+/// A shared queue on each device.
+pub(super) fn devices() -> Vec<QueueId> {
+    (0..DEVICES).map(|device| QueueId { device, wq: 0, shared: true }).collect()
 }

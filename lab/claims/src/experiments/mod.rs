@@ -10,6 +10,7 @@ pub mod measure;
 pub(crate) mod migration;
 mod query;
 pub mod series;
+pub(crate) mod storage;
 pub(crate) mod thesis;
 pub(crate) mod vhost;
 
@@ -56,6 +57,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, Experiment)> {
         asplos_multi::ALL,
         vhost::ALL,
         apps::ALL,
+        storage::ALL,
         thesis::ALL,
         query::ALL,
         migration::ALL,

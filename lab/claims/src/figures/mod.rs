@@ -11,6 +11,7 @@
 mod asplos;
 mod lightdsa;
 mod migration;
+mod nvmf;
 mod offload;
 mod others;
 pub mod page;
@@ -100,8 +101,15 @@ impl Figure {
 
 /// Every figure, in the order of the documents; then those in no document.
 pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
-    let documents =
-        [asplos::SHEETS, thesis::SHEETS, query::SHEETS, others::SHEETS, migration::SHEETS, lightdsa::SHEETS];
+    let documents = [
+        asplos::SHEETS,
+        nvmf::SHEETS,
+        thesis::SHEETS,
+        query::SHEETS,
+        others::SHEETS,
+        migration::SHEETS,
+        lightdsa::SHEETS,
+    ];
     documents.into_iter().flatten().chain(migration::program::SHEETS)
 }
 

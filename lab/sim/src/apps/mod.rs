@@ -4,6 +4,7 @@ mod allreduce;
 mod cache_load;
 mod cachebench;
 mod core_cache;
+mod device_queue;
 mod dto;
 mod gups;
 mod memory_side;

@@ -201,6 +201,7 @@ fn storage(section: &Section<'_>, queues: &[QueueId]) -> Result<Storage, Profile
     costs(
         section,
         &mut [
+            ("call_ns", "ns", &mut costs_read.call_ns),
             ("command_ns", "ns", &mut costs_read.command_ns),
             ("send_ns", "ns", &mut costs_read.send_ns),
             ("send_kib_ns", "ns", &mut costs_read.send_kib_ns),
@@ -213,9 +214,10 @@ fn storage(section: &Section<'_>, queues: &[QueueId]) -> Result<Storage, Profile
         ],
     )?;
     costs_read.disks = section.count_if_there("disks", 1..=1024, "disks")?.unwrap_or(of.costs.disks);
-    let bytes = section.bytes_if_there("size", 1..=1 << 30)?.and_then(|bytes| u32::try_from(bytes).ok());
+    let bytes = |key, range| Ok(section.bytes_if_there(key, range)?.and_then(|bytes| u32::try_from(bytes).ok()));
     Ok(Storage {
-        bytes: bytes.unwrap_or(of.bytes),
+        bytes: bytes("size", 512..=16 << 20)?.unwrap_or(of.bytes),
+        threshold: bytes("threshold", 0..=1 << 31)?.unwrap_or(of.threshold),
         cores: section.count_if_there("cores", 1..=1024, "cores")?.unwrap_or(of.cores),
         digest,
         under_way: section.count_if_there("under_way", 1..=1_000_000, "reads")?.unwrap_or(of.under_way),
@@ -440,10 +442,12 @@ mod tests {
         let costs = VhostCosts { packet: 400.0, line: 7.5, ..published.costs };
         let switch = Vhost { clock_mhz: 3000, l2_bytes: 1 << 20, costs, ..published };
         assert_eq!(app(own), Ok(App::Vhost(switch)));
-        let own = "app = \"storage\"\nby = \"cpu\"\ndisks = 2\n[load.costs]\nsend_ns = 0\ndisk_gb_s = 12.5";
+        let own = "app = \"storage\"\nby = \"cpu\"\ndisks = 2\nthreshold = \"4k\"\n\
+                   [load.costs]\nsend_ns = 0\ncall_ns = 1\ndisk_gb_s = 12.5";
         let published = Storage::default();
-        let costs = StorageCosts { send_ns: 0.0, disk_gb_s: 12.5, disks: 2, ..published.costs };
-        assert_eq!(app(own), Ok(App::Storage(Storage { digest: DigestBy::Core, costs, ..published })));
+        let costs = StorageCosts { send_ns: 0.0, call_ns: 1.0, disk_gb_s: 12.5, disks: 2, ..published.costs };
+        let storage = Storage { digest: DigestBy::Core, threshold: 4096, costs, ..published };
+        assert_eq!(app(own), Ok(App::Storage(storage)));
         let own = "app = \"messages\"\nby = \"cpu\"\nsockets = 2\nsegment = \"64k\"\n[load.costs]\nturn_ns = 1000";
         let shared = SharedMemory { sockets: 2, segment: 65536, turn_ns: 1000.0, ..SharedMemory::default() };
         assert_eq!(app(own), Ok(App::Messages(Messages { shared, ..Messages::default() })));
@@ -466,6 +470,7 @@ mod tests {
             ("app = \"mail\"", ["my.toml, line 7", "mail", "cachebench"]),
             ("app = \"messages\"\ntalk = \"shout\"", ["talk", "shout", "ping-pong"]),
             ("app = \"storage\"\ncores = 0", ["my.toml, line 8", "cores", "1024"]),
+            ("app = \"storage\"\nsize = \"32m\"", ["my.toml, line 8", "size", "16777216"]),
             ("app = \"cachebench\"\nmodel = \"dto-2024\"", ["line 8", "model", "dto-2025"]),
             ("app = \"cachebench\"\nleast_waits = 1", ["line 8", "least_waits", "model"]),
             ("app = \"query\"", ["my.toml", "to is missing", "node"]),

@@ -2,52 +2,12 @@
 
 use super::lines::Host as BufferPlacement;
 use super::{Shared, Times, Vhost};
+use crate::apps::device_queue::DeviceQueue;
 use crate::picos::Picos;
-use crate::simulated_portal::{Gate, Offered};
-use crate::workload::QueueId;
-use crate::world::{Core, PendingWork, Semaphore};
+use crate::world::{Core, Semaphore};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
-use telpher_abi::Descriptor;
 use telpher_vhost::{PacketPool, Packets, Stats, Virtqueue};
-
-/// A device's queue behind one of the switch's DMA queues: its descriptors go to the simulated device.
-pub(super) struct DeviceQueue {
-    pub(super) dma_queue: QueueId,
-    pub(super) gate: Arc<Gate>,
-    /// A copy; its size does not matter.
-    pub(super) copy: Descriptor,
-    pub(super) under_way: Vec<(u64, PendingWork)>,
-    /// Batches that completed before an earlier one.
-    pub(super) overtaking: u64,
-}
-
-impl DeviceQueue {
-    /// Submits the descriptors that the DMA queue offered.
-    async fn submit(&mut self, core: &Core) {
-        for Offered { number, sizes } in self.gate.offered() {
-            let members: Vec<Descriptor> = sizes.iter().map(|size| self.copy.with_size(*size)).collect();
-            let ticket = core.submit_batch(self.dma_queue, &members).await;
-            self.under_way.push((number, ticket));
-        }
-    }
-
-    /// Executes the completed descriptors: their bytes and records are then written.
-    fn look(&mut self) {
-        let mut before = false;
-        let DeviceQueue { gate, overtaking, .. } = self;
-        self.under_way.retain(|(number, ticket)| {
-            let done = ticket.is_done();
-            if done {
-                gate.execute(*number);
-                *overtaking += u64::from(before);
-            }
-            before |= !done;
-            !done
-        });
-    }
-}
 
 /// The work that a call to a virtqueue began.
 #[derive(Clone, Copy, Default)]

@@ -17,15 +17,15 @@ mod lines;
 mod port;
 
 use super::core_cache::CoreCache;
+use super::device_queue::DeviceQueue;
 use super::{Report, measure};
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
 use crate::scenario::Measure;
-use crate::simulated_portal::Gate;
 use crate::workload::QueueId;
 use crate::world::World;
 use guest::Guest;
-use host::{DeviceQueue, Host};
+use host::Host;
 use lines::CacheLines;
 use port::{CHECKSUM, Port};
 use std::cell::RefCell;
@@ -226,8 +226,7 @@ impl Vhost {
             let (src, dst) = (world.places.add(BufferPlacement::on(0)), world.places.add(BufferPlacement::on(0)));
             // A DMA queue's copies go to the cache.
             let copy = World::descriptor(Opcode::MemoryMove, src, dst, 1).and_flags(Flags::CACHE_CONTROL_1);
-            let gate = Arc::new(Gate::new(world.queue_info(dma_queue)));
-            DeviceQueue { dma_queue, gate, copy, under_way: Vec::new(), overtaking: 0 }
+            DeviceQueue::new(world, dma_queue, copy)
         };
         (hybrid, dma_queues.into_iter().map(way).collect())
     }
