@@ -22,7 +22,7 @@ impl Disks {
     pub(super) fn new(bytes: u32) -> Disks {
         // All values of a byte, in an order that is not periodic with a power of two.
         let bytes: Vec<u8> = (0..bytes).map(|index| (index % 251).to_le_bytes()[0]).collect();
-        Disks { digest: digest(&bytes), bytes: Arc::new(bytes), accepted: Mutex::default() }
+        Disks { digest: digest(&bytes), bytes: Shared::new(bytes), accepted: Mutex::default() }
     }
 
     /// The digest of a read's bytes.

@@ -119,7 +119,15 @@ pub(super) fn connect_initiators(app: &Storage, disks: &Arc<Disks>) -> (Vec<Conn
     for nsid in 1..=app.costs.disks {
         let id: [u8; 16] = u128::from(nsid).to_le_bytes();
         let storage = Arc::clone(disks) as Arc<dyn telpher_nvmf::Storage>;
-        let options = NamespaceOptions { nsid, block_bytes: BLOCK, uuid: id, nguid: id, is_read_only: true, storage };
+        let options = NamespaceOptions {
+            nsid,
+            block_bytes: BLOCK,
+            uuid: id,
+            nguid: id,
+            is_read_only: true,
+            protection: None,
+            storage,
+        };
         target.add_namespace(NQN, options).expect("each disk has a number of its own");
     }
     let digests = Digests { header: false, data: app.digest != DigestBy::None };
