@@ -6,6 +6,7 @@
 //! | `doctor` | 1 | 1 | 0 no findings or only notes, 2 warnings, 3 errors |
 //! | all others | 2 | 1 | 0 |
 
+use crate::nvmf::NvmfError;
 use crate::qdp::QdpError;
 use crate::record::ReadingError;
 use crate::sim::SimError;
@@ -14,6 +15,7 @@ use crate::trace::TraceError;
 use crate::tune::TuneError;
 use crate::vhost::VhostError;
 use telpher_bench::BenchError;
+use telpher_nvmf_run::ConfigError;
 use telpher_switch_run::SwitchRunError;
 
 /// A command's exit codes for errors.
@@ -133,6 +135,12 @@ impl Usage for VhostError {
                     | SwitchRunError::Name(_)
             )
         )
+    }
+}
+
+impl Usage for NvmfError {
+    fn is_usage(&self) -> bool {
+        matches!(self, NvmfError::Nothing | NvmfError::Config(ConfigError::Values(_)))
     }
 }
 

@@ -10,6 +10,7 @@
 //!      ──► sim, advise, record predict ──► telpher-predict, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-switch
+//!      ──► nvmf ──► telpher-nvmf-run
 //!      ──► tier ──► telpher-tier-run
 //!      ──► offload ──► telpher-offload        record ──► telpher-record
 //! log: what a command chooses, with -v      live: views that are updated      version: commit, target, kernels
@@ -27,6 +28,7 @@ mod exit;
 mod list;
 mod live;
 mod log;
+mod nvmf;
 mod offload;
 mod qdp;
 mod record;
@@ -65,6 +67,11 @@ fn main() -> ExitCode {
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
         args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
         args::Command::List(list) => ended(list::run(&list), codes),
+        args::Command::Nvmf(args) => match &args.kind {
+            None => ended(nvmf::run(&args), codes),
+            Some(args::NvmfKind::Check(args)) => ended(nvmf::check(args), codes),
+            Some(args::NvmfKind::Ctl(args)) => ended(nvmf::ctl(args), codes),
+        },
         args::Command::Offload(args) => match &args.kind {
             None => offload::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error))),
             Some(args::OffloadKind::Top(top)) => ended(offload::top(top), codes),

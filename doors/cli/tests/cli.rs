@@ -60,7 +60,7 @@ fn help_and_version_succeed_and_have_examples() {
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
     }
     assert!(success(&["list", "--help"]).contains("accel-config"));
-    for command in ["doctor", "qdp", "run", "trace", "tune", "vhost"] {
+    for command in ["doctor", "nvmf", "qdp", "run", "trace", "tune", "vhost"] {
         let text = success(&[command, "--help"]);
         assert!(text.contains("Examples:") && text.contains(&format!("telpher {command}")), "{text}");
     }

@@ -59,7 +59,7 @@ pub enum NvmfRunError {
     #[error(transparent)]
     Channel(#[from] telpher_mover::ChannelError),
     /// The control socket cannot be used.
-    #[error("cannot serve the control socket {}", path.display())]
+    #[error("cannot serve the control socket {}; name another with --control", path.display())]
     Control {
         /// Its path.
         path: PathBuf,

@@ -7,6 +7,7 @@ mod bench;
 mod device;
 mod doctor;
 mod error;
+mod nvmf;
 mod offload;
 pub(crate) mod operation;
 mod output;
@@ -27,6 +28,7 @@ pub(crate) use advise::Advise;
 pub(crate) use bench::{Bench, BenchKind, Contests, Hint};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
+pub(crate) use nvmf::{Nvmf, NvmfCheck, NvmfCtl, NvmfCtlKind, NvmfKind};
 pub(crate) use offload::{Offload, OffloadInstall, OffloadKind, OffloadTop, StatsArg};
 pub(crate) use output::{Format, Output, Printed, Updates};
 pub(crate) use qdp::Qdp;
@@ -61,6 +63,7 @@ Examples:
   telpher doctor                           why a device does not come up
   telpher sim run --size 64..1m            what DSA hardware would give
   telpher vhost --socket /tmp/vm.sock      a switch for virtual machines
+  telpher nvmf --memory 1g                 a disk over NVMe/TCP
   telpher qdp                              a query with prefetched columns
   telpher tier run -- PROGRAM              hot pages in fast memory
   telpher record -- PROGRAM                what it copies, and from where
@@ -119,6 +122,7 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     Doctor(Doctor),
     List(List),
+    Nvmf(Box<Nvmf>),
     Offload(Box<Offload>),
     Qdp(Box<Qdp>),
     Record(Box<Record>),

@@ -9,6 +9,8 @@ use telpher_metrics::{Metric, Unit};
 const SETS: &[(&str, &[Metric])] = &[
     ("telpher_cache::Stats", telpher_cache::Stats::METRICS),
     ("telpher_mover::Stats", telpher_mover::Stats::METRICS),
+    ("telpher_nvmf::stats::LoopStats", telpher_nvmf::stats::LoopStats::METRICS),
+    ("telpher_nvmf::stats::Stats", telpher_nvmf::stats::Stats::METRICS),
     ("telpher_offload_wire::Counters", telpher_offload_wire::Counters::METRICS),
     ("telpher_switch::PortStats", telpher_switch::PortStats::METRICS),
     ("telpher_switch::Stages", telpher_switch::Stages::METRICS),

@@ -19,16 +19,29 @@ fn no_file_of_product_code_is_too_long() {
     none(&format!("longer than {LONGEST} lines"), &findings);
 }
 
-/// Maximum lines of the command-line crate's source. It has the arguments and one file for each command; what a command
-/// does belongs in the crates below.
-const COMMAND_LINE: usize = 6000;
+/// Lines of the command-line crate's source for each command, on average. It has the arguments and one file for each
+/// command; what a command does belongs in the crates below. The number grows with the commands, because each brings
+/// its own options, help and examples. Issue 22 allowed 6,000 lines for the 23 commands of that time, so 260 for each.
+const LINES_OF_A_COMMAND: usize = 260;
+
+/// The number of commands that `main` calls a function for.
+fn count_commands() -> usize {
+    let main = text(&root().join("doors/cli/src/main.rs")).expect("main.rs is text");
+    let (_, calls) = main.split_once("match cli.command {").expect("main calls the commands");
+    let (calls, _) = calls.split_once("\n    }\n").expect("the calls end");
+    // Arms with a `match` of their own have an arm for each of their commands.
+    calls.lines().filter(|line| line.contains(" => ") && !line.contains("match ")).count()
+}
 
 #[test]
 fn the_command_line_is_thin() {
     let source = rust_files().into_iter().filter(|(path, _)| path.starts_with("doors/cli/src/"));
     let lines: usize = source.map(|(_, text)| text.lines().count()).sum();
     assert!(lines > 1000, "only {lines} lines were found");
-    assert!(lines <= COMMAND_LINE, "doors/cli/src has {lines} lines; move code to the crates below");
+    let commands = count_commands();
+    assert!((20..100).contains(&commands), "{commands} commands were found");
+    let most = commands * LINES_OF_A_COMMAND;
+    assert!(lines <= most, "doors/cli/src has {lines} lines for {commands} commands; move code to the crates below");
 }
 
 #[test]

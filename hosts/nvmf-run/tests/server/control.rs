@@ -58,6 +58,8 @@ fn hosts_are_allowed_and_refused() {
     let served = Served::new(&hosts);
     let connect = || Client::new(served.address, Digests::default()).try_connect(NQN, 0, 0xffff).0;
     assert_eq!(connect(), Status::INVALID_HOST.do_not_retry());
+    // The loop sends the answer before the line of the log, and the report after both.
+    assert_eq!(served.running().statistics().unwrap().poll_groups[0].refused_hosts, 1);
     assert!(served.log.lock().unwrap().iter().any(|line| line.contains("was refused: host") && line.contains(HOST)));
     let added = ask(served.socket(), &json!({"command": "add-host", "host": HOST})).unwrap();
     assert_eq!(added, json!({"hosts": [HOST]}));
