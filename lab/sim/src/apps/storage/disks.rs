@@ -1,6 +1,6 @@
 //! The backend of the namespaces: it accepts reads, and the simulator answers them when a simulated disk has done so.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use telpher_nvmf::digest::digest;
 use telpher_nvmf::engine::{JobId, Segment, Shared};
 use telpher_nvmf::storage::{Started, Storage, StorageRequest, StorageResult};
