@@ -29,11 +29,22 @@ ask() {
     say "ask $*"
     until [ "$answer" = $asked ]; do read -r answer; done
 }
-# check NAME COMMAND...: reports whether the command succeeded.
+# What the kernel says, with the stacks of tasks that wait for I/O.
+diagnose() {
+    sleep 90
+    echo w >/proc/sysrq-trigger
+    dmesg | tail -n 100 >&3
+}
+# check NAME COMMAND...: reports whether the command succeeded. A command that hangs is diagnosed.
 check() {
     local name=$1
     shift
-    if "$@" >/tmp/said 2>&1; then
+    diagnose &
+    watcher=$!
+    "$@" >/tmp/said 2>&1
+    result=$?
+    kill $watcher
+    if [ $result = 0 ]; then
         say "ok $name"
     else
         say "FAILED $name"
@@ -204,9 +215,13 @@ damage() {
     ask damage data-by-request
     check "damage: passes without digests" passes_damage
     check "damage: disconnect" disconnect
+}
+
+# damage_header PORT: the target ends the connection with C2HTermReq, and the host connects again.
+damage_header() {
     check "damage: connect with digests of headers" connect $NQN $1 ,hdr_digest
     ask damage one-header
-    check "damage: headers" reconnects
+    check "damage: header" reconnects
     ask undamage
     check "damage: disconnect" disconnect
 }
