@@ -134,8 +134,8 @@ fn by_a_free_device(machine: &Machine, time: Duration, part: usize, layout: &str
         "ns",
         Some(Goal::AtMost(MOST_NS)),
         format!(
-            "the CPU's digest takes {:.0} ns; a queue without a device, which writes each record within the submission; \
-             bursts of {JOBS} as batches of {BATCH}; {} turns",
+            "the CPU's digest takes {:.0} ns; a queue without a device, which writes each record within the \
+             submission; bursts of {JOBS} as batches of {BATCH}; {} turns",
             nanos(1),
             seen[0].len()
         ),
