@@ -10,7 +10,8 @@
 
 use crate::digest::join;
 use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
-use std::collections::{HashMap, VecDeque};
+use crate::number_hasher::NumberMap;
+use std::collections::VecDeque;
 use telpher_mem::Slice;
 use telpher_mover::{Channel, CrcMode, Finished, Outcome, Rejected, Ticket, Via};
 use telpher_ops::Hint;
@@ -60,10 +61,10 @@ pub struct DeviceEngine {
     channel: DigestChannel,
     shortest: usize,
     /// Jobs by their number.
-    running: HashMap<u64, Running>,
+    running: NumberMap<u64, Running>,
     next: u64,
     /// The job and the part of each operation.
-    operations: HashMap<Ticket, (u64, usize)>,
+    operations: NumberMap<Ticket, (u64, usize)>,
     done: VecDeque<FinishedJob>,
     finished: Vec<Finished<Slice<Shared>, Vec<u8>>>,
 }
@@ -76,9 +77,9 @@ impl DeviceEngine {
         DeviceEngine {
             channel,
             shortest,
-            running: HashMap::new(),
+            running: NumberMap::default(),
             next: 0,
-            operations: HashMap::new(),
+            operations: NumberMap::default(),
             done: VecDeque::new(),
             finished: Vec::new(),
         }

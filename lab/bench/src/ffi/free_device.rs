@@ -4,8 +4,11 @@ use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
 
+/// The CRC of everything. It is not 0, because some work can be skipped for 0.
+const CRC: u32 = 0x1234_5678;
+
 /// A dedicated queue without a device. The submission instruction is replaced by a write of the completion record,
-/// which real hardware would do: success, and a CRC of 0. It reads and writes no data.
+/// which real hardware would do: success, and a CRC that is always the same. It reads and writes no data.
 #[derive(Debug)]
 pub(crate) struct FreeDevice(QueueInfo);
 
@@ -29,7 +32,8 @@ impl FreeDevice {
 /// Writes the record of a descriptor that was successful.
 fn complete(descriptor: &Descriptor) {
     let record =
-        CompletionRecord::default().with_status_code(Status::Success.code()).with_bytes_completed(descriptor.size());
+        CompletionRecord::default().with_status_code(Status::Success.code()).with_bytes_completed(descriptor.size())
+        .with_crc(CRC);
     let address = descriptor.completion_address() as *const RecordCell;
     // SAFETY: the submission's promise covers the record, which is accessed only through its atomics, and all
     // descriptors of a channel have one.
