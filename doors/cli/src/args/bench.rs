@@ -71,6 +71,11 @@ Examples:
     Offload(OffloadBench),
     Query(QueryBench),
     Vhost(VhostBench),
+    /// Measure what the NVMe/TCP target costs its core.
+    ///
+    /// Target and host run in this process, on a core each, over loopback; all ratios are medians over turns.
+    #[command(after_help = "Example:\n  telpher bench nvmf --only reads,digests --seconds 30 --no-html")]
+    Nvmf(Contests),
 }
 
 #[derive(Clone, Debug, Args)]
