@@ -71,10 +71,10 @@ Examples:
     Offload(OffloadBench),
     Query(QueryBench),
     Vhost(VhostBench),
-    /// Measure what the NVMe/TCP target costs its core.
-    ///
-    /// Target and host run in this process, on a core each, over loopback; all ratios are medians over turns.
-    #[command(after_help = "Example:\n  telpher bench nvmf --only reads,digests --seconds 30 --no-html")]
+    /// Measure what the NVMe/TCP target costs its core, with a host in the same process.
+    #[command(
+        after_help = "Examples:\n  telpher bench nvmf\n  telpher bench nvmf --only reads,digests --seconds 30 --no-html"
+    )]
     Nvmf(Contests),
 }
 

@@ -31,8 +31,9 @@ impl FreeDevice {
 
 /// Writes the record of a descriptor that was successful.
 fn complete(descriptor: &Descriptor) {
-    let record =
-        CompletionRecord::default().with_status_code(Status::Success.code()).with_bytes_completed(descriptor.size())
+    let record = CompletionRecord::default()
+        .with_status_code(Status::Success.code())
+        .with_bytes_completed(descriptor.size())
         .with_crc(CRC);
     let address = descriptor.completion_address() as *const RecordCell;
     // SAFETY: the submission's promise covers the record, which is accessed only through its atomics, and all
