@@ -93,6 +93,9 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
             || telpher_bench::query::run(&query.options(), machine),
             [report::query::text, report::query::csv, report::query::html],
         ),
+        Some(BenchKind::Nvmf(args)) => answered(args, "telpher-bench-nvmf.html", telpher_bench::nvmf::LEAD, || {
+            telpher_bench::nvmf::run(&args.options(), machine)
+        }),
         Some(BenchKind::Vhost(vhost)) => measured(
             &vhost.output,
             "telpher-bench-vhost.html",

@@ -49,6 +49,7 @@ fn help_and_version_succeed_and_have_examples() {
         &["bench", "pollution", "--help"],
         &["bench", "mover", "--help"],
         &["bench", "run", "--help"],
+        &["bench", "nvmf", "--help"],
         &["bench", "offload", "--help"],
         &["bench", "query", "--help"],
         &["bench", "cache", "--help"],

@@ -5,9 +5,11 @@
 #![allow(unsafe_code, reason = "calls libc and ISA-L, stores into a portal, maps files")]
 
 mod called;
+mod free_device;
 mod remapped;
 
 pub(crate) use called::Called;
+pub(crate) use free_device::FreeDevice;
 pub(crate) use remapped::Remapped;
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -106,6 +108,31 @@ pub(crate) fn thread_cpu() -> Duration {
     // SAFETY: `time` is valid for writes of one timespec; the clock always exists on Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The CPU time of one thread, for other threads of the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThreadClock(libc::clockid_t);
+
+impl ThreadClock {
+    /// The clock of the calling thread.
+    pub(crate) fn of_this_thread() -> io::Result<ThreadClock> {
+        let mut clock = 0;
+        // SAFETY: the calling thread exists, and `clock` is valid for writes of one clock number.
+        match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) } {
+            0 => Ok(ThreadClock(clock)),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// The CPU time that the thread has used; `None` if it has ended.
+    pub(crate) fn read(self) -> Option<Duration> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is valid for writes of one timespec; the kernel refuses the clock of a thread that has ended.
+        let result = unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        let (seconds, nanoseconds) = (u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?);
+        (result == 0).then(|| Duration::new(seconds, nanoseconds))
+    }
 }
 
 /// Restricts pages that this thread touches for the first time to `node`; `None` restores the default.
@@ -323,6 +350,22 @@ mod tests {
     fn thread_time_advances_with_work() {
         let start = thread_cpu();
         while thread_cpu() <= start {}
+    }
+
+    #[test]
+    fn the_clock_of_another_thread_stands_still_while_it_sleeps() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let begin = thread_cpu();
+            while thread_cpu() < begin + Duration::from_millis(5) {}
+            sender.send(ThreadClock::of_this_thread().unwrap()).unwrap();
+            let _ = ends.recv();
+        });
+        let clock: ThreadClock = receiver.recv().unwrap();
+        assert!(clock.read().unwrap() >= Duration::from_millis(5));
+        drop(end);
+        thread.join().unwrap();
     }
 
     #[test]

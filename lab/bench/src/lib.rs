@@ -1,7 +1,7 @@
 //! Measurements: what runs, for how long, and what is computed from the numbers.
 //!
 //! ```text
-//! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | offload | query | vhost
+//! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | offload | query | vhost | nvmf
 //!         │        └──► results ──► report
 //!         ├─► tune: a sweep, for a tuning file
 //!         └─► prefetch ──► telpher-report's query
@@ -26,6 +26,8 @@ pub mod listing;
 pub mod measure;
 mod measured_program;
 pub mod mover;
+pub mod nvmf;
+pub mod nvmf_load;
 pub mod offload;
 pub mod ops;
 pub mod options;
@@ -175,6 +177,9 @@ pub enum BenchError {
     /// A query failed.
     #[error(transparent)]
     Query(#[from] telpher_query::RunError),
+    /// A load on an NVMe/TCP target failed.
+    #[error(transparent)]
+    Load(#[from] telpher_nvmf::load::LoadError),
     /// A peer program failed.
     #[error(transparent)]
     Peer(#[from] telpher_vhost::peers::PeerError),

@@ -1,4 +1,4 @@
-//! Experiments, each with a question: `telpher bench mover`, `cache`, `tier` and `offload` consist of them.
+//! Experiments, each with a question: `telpher bench mover`, `cache`, `tier`, `offload` and `nvmf` consist of them.
 //!
 //! ```text
 //! hold ──► a table of experiments ──only──► Experiment::measure ──► rows ──► report::questions
@@ -68,7 +68,7 @@ pub struct Answer {
 /// The results of such a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
-    /// The benchmark: `mover`, `cache`, `tier`, `offload`.
+    /// The benchmark: `mover`, `cache`, `tier`, `offload`, `nvmf`.
     pub kind: &'static str,
     /// The machine.
     pub machine: Machine,
@@ -121,12 +121,13 @@ fn chosen(table: &[Experiment], names: &[String]) -> Result<Vec<Experiment>, Ben
 pub(crate) mod tests {
     use super::*;
     use crate::goal::Goal;
-    use crate::{cache, mover, offload, tier};
+    use crate::{cache, mover, nvmf, offload, tier};
 
-    const TABLES: [&[Experiment]; 4] =
-        [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS, offload::EXPERIMENTS];
+    const TABLES: [&[Experiment]; 5] =
+        [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS, offload::EXPERIMENTS, nvmf::EXPERIMENTS];
     /// Without those that start the telpher binary, which this test is not; a test of the binary runs them.
-    const IN_THIS_PROCESS: [&[Experiment]; 3] = [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS];
+    const IN_THIS_PROCESS: [&[Experiment]; 4] =
+        [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS, nvmf::EXPERIMENTS];
 
     /// One experiment with a row that is short of its goal and a row without a goal.
     pub(crate) fn sample() -> Answers {

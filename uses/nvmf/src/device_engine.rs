@@ -11,8 +11,9 @@
 
 use crate::digest::join;
 use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
+use crate::number_hasher::NumberMap;
 use crate::protection::{Operation, ProtectionWork};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use telpher_mem::{BlockRun, OwnedBytes, Slice};
 use telpher_mover::{Channel, CrcMode, Finished, Outcome, Rejected, Ticket, Via};
@@ -122,10 +123,10 @@ pub struct DeviceEngine {
     channel: DigestChannel,
     shortest: usize,
     /// Jobs by their number.
-    running: HashMap<u64, Running>,
+    running: NumberMap<u64, Running>,
     next: u64,
     /// The job and the part of each operation.
-    operations: HashMap<Ticket, (u64, usize)>,
+    operations: NumberMap<Ticket, (u64, usize)>,
     done: VecDeque<FinishedJob>,
     finished: Vec<Finished<Slice<Shared>, OwnedBytes>>,
     submissions: Submissions,
@@ -139,9 +140,9 @@ impl DeviceEngine {
         DeviceEngine {
             channel,
             shortest,
-            running: HashMap::new(),
+            running: NumberMap::default(),
             next: 0,
-            operations: HashMap::new(),
+            operations: NumberMap::default(),
             done: VecDeque::new(),
             finished: Vec::new(),
             submissions: Submissions::default(),

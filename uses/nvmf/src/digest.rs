@@ -85,7 +85,8 @@ const POWERS: [u32; 64] = {
 #[must_use]
 pub fn join(first: u32, second: u32, len: usize) -> u32 {
     let mut moved = first;
-    let mut rest = len as u64;
+    // 0 stays 0, wherever it is moved; it is also the digest of no bytes.
+    let mut rest = if first == 0 { 0 } else { len as u64 };
     while rest > 0 {
         moved = multiply(POWERS[rest.trailing_zeros() as usize], moved);
         rest &= rest - 1;

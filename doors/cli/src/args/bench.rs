@@ -71,6 +71,11 @@ Examples:
     Offload(OffloadBench),
     Query(QueryBench),
     Vhost(VhostBench),
+    /// Measure what the NVMe/TCP target costs its core, with a host in the same process.
+    #[command(
+        after_help = "Examples:\n  telpher bench nvmf\n  telpher bench nvmf --only reads,digests --seconds 30 --no-html"
+    )]
+    Nvmf(Contests),
 }
 
 #[derive(Clone, Debug, Args)]

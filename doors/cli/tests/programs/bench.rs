@@ -1,4 +1,4 @@
-//! `telpher bench run` and `telpher bench offload` measure everything they promise. Their goals are not checked here;
+//! `telpher bench run`, `telpher bench offload` and `telpher bench nvmf` measure everything they promise. Their goals are not checked here;
 //! that needs a quiet machine.
 
 use crate::harness::{TELPHER, finish, test_folder};
@@ -66,6 +66,28 @@ fn bench_offload_measures_every_promise() {
                 assert!(measured <= goal, "{row}");
             }
         }
+    }
+}
+
+#[test]
+fn bench_nvmf_measures_every_promise() {
+    let mut command = Command::new(TELPHER);
+    command.args(["bench", "nvmf", "--seconds", "1", "--no-html", "--format", "json"]);
+    let done = finish(command.current_dir(test_folder("bench_nvmf")), None, Duration::from_secs(240));
+    done.expect_success();
+    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let remarks = result["remarks"].as_array().expect("remarks");
+    let experiments = result["contests"].as_array().expect("experiments");
+    for (name, goals) in [("idle", 2), ("reads", 1), ("digests", 8), ("engines", 4)] {
+        let is_named =
+            |remark: &Value| remark.as_str().is_some_and(|text| text.contains(&format!("Not measured: {name}")));
+        let Some(experiment) = experiments.iter().find(|experiment| experiment["name"] == name) else {
+            assert!(remarks.iter().any(is_named), "{name} is neither measured nor skipped: {remarks:?}");
+            continue;
+        };
+        let rows = experiment["rows"].as_array().expect("rows");
+        assert!(rows.iter().all(|row| row["measured"].is_f64()), "{rows:?}");
+        assert_eq!(rows.iter().filter(|row| row["goal"].is_object()).count(), goals, "{rows:?}");
     }
 }
 

@@ -5,18 +5,21 @@ use std::collections::VecDeque;
 
 /// Small pieces are joined up to this length, so that a reply needs few slices.
 const JOINED: usize = 4096;
+/// Sent bytes that stay at the front of the buffer of small pieces while others wait behind them.
+const MOST_SENT: usize = 64 << 10;
 
 #[derive(Debug)]
 enum Part {
-    Bytes(Vec<u8>),
+    /// This many bytes of [`Output::small`], behind those of the parts before.
+    Small(usize),
     Shared(Segment),
 }
 
 impl Part {
-    fn as_slice(&self) -> &[u8] {
+    fn len(&self) -> usize {
         match self {
-            Part::Bytes(bytes) => bytes,
-            Part::Shared(segment) => segment.as_slice(),
+            Part::Small(len) => *len,
+            Part::Shared(segment) => segment.range.len(),
         }
     }
 }
@@ -25,6 +28,10 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     parts: VecDeque<Part>,
+    /// Headers, responses and digests, one after the other, so that they need no memory of their own.
+    small: Vec<u8>,
+    /// Where the first part's bytes are, if it is small.
+    small_start: usize,
     /// Bytes of the first part that were sent.
     sent: usize,
     len: usize,
@@ -37,13 +44,11 @@ impl Output {
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
-        if let Some(Part::Bytes(last)) = self.parts.back_mut()
-            && last.len() + bytes.len() <= JOINED
-        {
-            last.extend_from_slice(bytes);
-            return;
+        self.small.extend_from_slice(bytes);
+        match self.parts.back_mut() {
+            Some(Part::Small(len)) if *len + bytes.len() <= JOINED => *len += bytes.len(),
+            _ => self.parts.push_back(Part::Small(bytes.len())),
         }
-        self.parts.push_back(Part::Bytes(bytes.to_vec()));
     }
 
     pub(crate) fn push_segment(&mut self, segment: Segment) {
@@ -56,10 +61,17 @@ impl Output {
     }
 
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let mut skip = self.sent;
+        let (mut skip, mut small) = (self.sent, self.small_start);
         self.parts.iter().map(move |part| {
-            let (_, slice) = part.as_slice().split_at(std::mem::take(&mut skip));
-            slice
+            let whole = match part {
+                Part::Small(len) => {
+                    let start = small;
+                    small += len;
+                    &self.small[start..small]
+                }
+                Part::Shared(segment) => segment.as_slice(),
+            };
+            &whole[std::mem::take(&mut skip)..]
         })
     }
 
@@ -67,12 +79,59 @@ impl Output {
         self.len = self.len.checked_sub(count).expect("at most what was queued");
         self.sent += count;
         while let Some(first) = self.parts.front() {
-            let len = first.as_slice().len();
+            let len = first.len();
             if self.sent < len {
                 break;
             }
             self.sent -= len;
-            self.parts.pop_front();
+            if let Some(Part::Small(len)) = self.parts.pop_front() {
+                self.small_start += len;
+            }
         }
+        if self.parts.is_empty() {
+            self.small_start = 0;
+            self.small.clear();
+            // An idle connection keeps little memory.
+            self.small.shrink_to(JOINED);
+        } else if self.small_start > MOST_SENT {
+            self.small.drain(..self.small_start);
+            self.small_start = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telpher_os::Random;
+
+    #[test]
+    fn bytes_leave_in_the_order_in_which_they_came() {
+        let mut random = Random::new(24);
+        let mut random = |below: usize| usize::try_from(random.below(below as u64)).unwrap();
+        let (mut output, mut queued, mut sent) = (Output::default(), Vec::new(), Vec::new());
+        let mut next = 0_u8;
+        for _ in 0..20_000 {
+            if output.len() < 200_000 && random(2) == 0 {
+                next = next.wrapping_add(7);
+                let bytes: Vec<u8> = (0..=random(600)).map(|at| at.to_le_bytes()[0] ^ next).collect();
+                queued.extend_from_slice(&bytes);
+                if random(3) == 0 {
+                    output.push_segment(Segment::whole(bytes));
+                } else {
+                    output.push(&bytes);
+                }
+            } else if output.len() > 0 {
+                let waiting: Vec<u8> = output.slices().take(8).flatten().copied().collect();
+                let count = random(waiting.len() + 1);
+                sent.extend_from_slice(&waiting[..count]);
+                output.sent(count);
+            }
+            assert_eq!(output.slices().map(<[u8]>::len).sum::<usize>(), output.len());
+        }
+        sent.extend(output.slices().flatten());
+        assert!(sent == queued && sent.len() > 1_000_000);
+        output.sent(output.len());
+        assert_eq!((output.len(), output.slices().count(), output.small.capacity() <= JOINED), (0, 0, true));
     }
 }

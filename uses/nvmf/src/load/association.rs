@@ -1,7 +1,7 @@
 //! A controller as the host sees it: the admin queue, what Identify says, and I/O queues.
 //!
 //! ```text
-//! connect ─► CAP ─► CC.EN ─► CSTS.RDY ─► Identify ─► Set Features (queues) ─► open_queue … ─► keep_alive … ─► shut_down
+//! connect ─► CAP ─► CC.EN ─► CSTS.RDY ─► Identify ─► Set Features ─► open_queue … ─► keep_alive … ─► shut_down
 //! ```
 
 use super::error::LoadError;

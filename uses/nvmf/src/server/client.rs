@@ -145,6 +145,10 @@ impl Client {
             if self.connection.is_closed() {
                 return false;
             }
+            // A short read has emptied the socket. If more has arrived since then, epoll reports it.
+            if !is_direct && count < buffer.len() {
+                return true;
+            }
         }
         true
     }
@@ -154,7 +158,8 @@ impl Client {
     pub(super) fn write(&mut self, context: &mut Context<'_>) -> bool {
         loop {
             while self.connection.outgoing_len() > 0 {
-                let slices: Vec<IoSlice<'_>> = self.connection.outgoing(SLICES).map(IoSlice::new).collect();
+                let mut slices = Vec::with_capacity(SLICES);
+                slices.extend(self.connection.outgoing(SLICES).map(IoSlice::new));
                 match self.socket.write_vectored(&slices) {
                     Ok(0) => return false,
                     Ok(count) => self.connection.sent(count),
