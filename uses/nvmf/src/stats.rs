@@ -87,7 +87,8 @@ metrics! {
         pub protections_by_device: u64 = counter "telpher_nvmf_protections_total" by executor ["device"] => PROTECTIONS,
         /// Insertions and checks of protection information that the CPU did because a device refused or failed, or
         /// because blocks were never written.
-        pub protections_by_fallback: u64 = counter "telpher_nvmf_protections_total" by executor ["fallback"] => PROTECTIONS,
+        pub protections_by_fallback: u64 =
+            counter "telpher_nvmf_protections_total" by executor ["fallback"] => PROTECTIONS,
         /// Mismatches of a device that the CPU did not find.
         pub wrong_device_checks: u64 = counter "telpher_nvmf_wrong_device_checks_total",
         /// Commands that ended because protection information did not match.

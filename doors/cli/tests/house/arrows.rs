@@ -78,7 +78,7 @@ const CRATES: &[Rule] = &[
     rule("hosts", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-wire", &["device", "model", "portal", "mem", "abi"], &[]),
     rule("hosts", "switch-run", &["switch", "vhost", "device", "mem", "os"], &[]),
-    rule("hosts", "nvmf-run", &["launch", "nvmf", "mover", "device", "portal", "metrics", "os"], &[]),
+    rule("hosts", "nvmf-run", &["launch", "nvmf", "mover", "device", "portal", "mem", "metrics", "os"], &[]),
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "tier-wire", &[], &[]),

@@ -1,5 +1,5 @@
-//! `telpher bench run`, `telpher bench offload` and `telpher bench nvmf` measure everything they promise. Their goals are not checked here;
-//! that needs a quiet machine.
+//! `telpher bench run`, `telpher bench offload` and `telpher bench nvmf` measure everything they promise. Their goals
+//! are not checked here; that needs a quiet machine.
 
 use crate::harness::{TELPHER, finish, test_folder};
 use serde_json::Value;

@@ -2,8 +2,7 @@
 //! for each writev, and looks at nothing but the command's identifier and first block.
 
 use super::driver::HEADER;
-use super::failed;
-use super::target::{BLOCK_BYTES, NAMESPACE_BYTES};
+use super::target::{BLOCK_BYTES, NAMESPACE_BYTES, failed};
 use crate::BenchError;
 use crate::ffi::ThreadClock;
 use std::io::{self, IoSlice, Read, Write};

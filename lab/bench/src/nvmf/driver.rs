@@ -4,8 +4,7 @@
 //! It is not the load generator: it knows the size of every reply, and checks only the block number in each. So the
 //! target and the bare loop get the same requests in the same way.
 
-use super::failed;
-use super::target::{BLOCK_BYTES, NAMESPACE_BYTES, NQN};
+use super::target::{BLOCK_BYTES, NAMESPACE_BYTES, NQN, failed};
 use crate::BenchError;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,7 +1,6 @@
 //! Connections that do nothing.
 
-use super::failed;
-use super::target::{BLOCK_BYTES, NQN, RunningTarget};
+use super::target::{BLOCK_BYTES, NQN, RunningTarget, failed};
 use crate::BenchError;
 use crate::goal::{Goal, Row};
 use crate::questions::Experiment;

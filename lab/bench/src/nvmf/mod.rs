@@ -17,7 +17,6 @@ mod turns;
 use super::BenchError;
 use super::questions::{self, Answers, Experiment};
 use crate::options::ExperimentOptions;
-use std::io;
 use telpher_report::machine::Machine;
 
 /// Every experiment, in the order in which they run. `idle` is first, because memory that others have freed would be
@@ -36,9 +35,4 @@ pub fn run(args: &ExperimentOptions, machine: Machine) -> Result<Answers, BenchE
         "The modelled device is software on this CPU.".to_owned(),
     ];
     questions::hold("nvmf", EXPERIMENTS, &args.only, args.seconds, machine, remarks)
-}
-
-/// The error of a step that failed.
-fn failed(what: &'static str) -> impl Fn(io::Error) -> BenchError {
-    move |source| BenchError::Program { what: what.into(), source }
 }

@@ -1,8 +1,8 @@
 //! The measured target: a server on a thread of its own.
 
-use super::failed;
 use crate::BenchError;
 use crate::ffi::ThreadClock;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -145,4 +145,9 @@ fn finished(options: &LoadOptions) -> Result<(), BenchError> {
         Some(error) => Err(error.source.into()),
         None => Ok(()),
     }
+}
+
+/// The error of a step that failed.
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> BenchError {
+    move |source| BenchError::Program { what: what.into(), source }
 }
