@@ -11,7 +11,6 @@
 
 use crate::digest::join;
 use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
-use crate::number_hasher::NumberMap;
 use crate::protection::{Operation, ProtectionWork};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,8 +32,8 @@ pub const DEFAULT_SHORTEST: usize = 8192;
 struct Running {
     id: JobId,
     work: RunningWork,
-    /// The digest of each part, in the order of the bytes.
-    digests: Vec<Option<u32>>,
+    /// The digest of each part, in the order of the bytes; empty if there is one part.
+    digests: Vec<u32>,
     missing: usize,
     by: DoneBy,
 }
@@ -117,16 +116,43 @@ impl RunningWork {
     }
 }
 
+/// The job and the part of each operation. A channel numbers its operations one after the other.
+#[derive(Debug, Default)]
+struct Operations {
+    /// The number of the first operation in `parts`.
+    first: u64,
+    parts: VecDeque<Option<(usize, usize)>>,
+}
+
+impl Operations {
+    fn insert(&mut self, ticket: Ticket, job: usize, part: usize) {
+        if self.parts.is_empty() {
+            self.first = ticket.number();
+        }
+        debug_assert_eq!(ticket.number(), self.first + self.parts.len() as u64);
+        self.parts.push_back(Some((job, part)));
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<(usize, usize)> {
+        let index = usize::try_from(ticket.number().checked_sub(self.first)?).ok()?;
+        let found = self.parts.get_mut(index)?.take();
+        while let Some(None) = self.parts.front() {
+            self.parts.pop_front();
+            self.first += 1;
+        }
+        found
+    }
+}
+
 /// Computes on a device.
 #[derive(Debug)]
 pub struct DeviceEngine {
     channel: DigestChannel,
     shortest: usize,
-    /// Jobs by their number.
-    running: NumberMap<u64, Running>,
-    next: u64,
-    /// The job and the part of each operation.
-    operations: NumberMap<Ticket, (u64, usize)>,
+    /// Jobs by their number, which is used again after the job's end.
+    running: Vec<Option<Running>>,
+    free: Vec<usize>,
+    operations: Operations,
     done: VecDeque<FinishedJob>,
     finished: Vec<Finished<Slice<Shared>, OwnedBytes>>,
     submissions: Submissions,
@@ -140,9 +166,9 @@ impl DeviceEngine {
         DeviceEngine {
             channel,
             shortest,
-            running: NumberMap::default(),
-            next: 0,
-            operations: NumberMap::default(),
+            running: Vec::new(),
+            free: Vec::new(),
+            operations: Operations::default(),
             done: VecDeque::new(),
             finished: Vec::new(),
             submissions: Submissions::default(),
@@ -150,8 +176,8 @@ impl DeviceEngine {
     }
 
     /// Prepares the operation of one part. If the channel has no room, this thread does it.
-    fn start_part(&mut self, number: u64, part: usize) {
-        let Some(running) = self.running.get_mut(&number) else { return };
+    fn start_part(&mut self, number: usize, part: usize) {
+        let Some(Some(running)) = self.running.get_mut(number) else { return };
         let segment = running.work.segment(part);
         let Ok(source) = Slice::new(segment.bytes, segment.range) else { unreachable!("a segment lies in its bytes") };
         let taken = match &mut running.work {
@@ -176,15 +202,15 @@ impl DeviceEngine {
         };
         match taken {
             Ok(ticket) => {
-                self.operations.insert(ticket, (number, part));
+                self.operations.insert(ticket, number, part);
             }
             Err(Rejected { buffers, .. }) => self.redo(number, part, buffers.dst),
         }
     }
 
     /// Does one part on this thread. `destination` is the part's destination, if the channel has given it back.
-    fn redo(&mut self, number: u64, part: usize, destination: Option<OwnedBytes>) {
-        let Some(running) = self.running.get_mut(&number) else { return };
+    fn redo(&mut self, number: usize, part: usize, destination: Option<OwnedBytes>) {
+        let Some(Some(running)) = self.running.get_mut(number) else { return };
         let segment = running.work.segment(part);
         let bytes = segment.as_slice();
         let digest = match (&mut running.work, destination) {
@@ -207,9 +233,9 @@ impl DeviceEngine {
 
     /// Takes the result of an operation.
     fn operation_done(&mut self, finished: Finished<Slice<Shared>, OwnedBytes>) {
-        let Some((number, part)) = self.operations.remove(&finished.ticket) else { return };
+        let Some((number, part)) = self.operations.remove(finished.ticket) else { return };
         let destination = finished.buffers.and_then(|buffers| buffers.dst);
-        let Some(running) = self.running.get_mut(&number) else { return };
+        let Some(Some(running)) = self.running.get_mut(number) else { return };
         let mut is_by_device = finished.via == Via::Device;
         let digest = match (&mut running.work, finished.result, destination) {
             (RunningWork::Digest(_), Ok(Outcome::Crc(digest)), _) => digest,
@@ -240,17 +266,23 @@ impl DeviceEngine {
         self.part_done(number, part, digest);
     }
 
-    fn part_done(&mut self, number: u64, part: usize, digest: u32) {
-        let Some(running) = self.running.get_mut(&number) else { return };
-        running.digests[part] = Some(digest);
+    fn part_done(&mut self, number: usize, part: usize, digest: u32) {
+        let Some(Some(running)) = self.running.get_mut(number) else { return };
+        if let Some(place) = running.digests.get_mut(part) {
+            *place = digest;
+        }
         running.missing -= 1;
         if running.missing > 0 {
             return;
         }
-        let Some(running) = self.running.remove(&number) else { return };
-        let digest = (0..)
-            .zip(&running.digests)
-            .fold(0, |seed, (part, digest)| join(seed, digest.unwrap_or(0), running.work.len(part)));
+        let Some(running) = self.running[number].take() else { return };
+        self.free.push(number);
+        let digest = if running.digests.is_empty() {
+            digest
+        } else {
+            let parts = (0..).zip(&running.digests);
+            parts.fold(0, |seed, (part, digest)| join(seed, *digest, running.work.len(part)))
+        };
         let work = running.work.finished();
         self.done.push_back(FinishedJob { id: running.id, work, digest, by: running.by });
     }
@@ -264,10 +296,15 @@ impl DigestEngine for DeviceEngine {
             return;
         }
         let (work, parts) = RunningWork::of(work);
-        let number = self.next;
-        self.next += 1;
-        let running = Running { id, work, digests: vec![None; parts], missing: parts, by: DoneBy::Device };
-        self.running.insert(number, running);
+        let digests = if parts > 1 { vec![0; parts] } else { Vec::new() };
+        let running = Some(Running { id, work, digests, missing: parts, by: DoneBy::Device });
+        let number = if let Some(number) = self.free.pop() {
+            self.running[number] = running;
+            number
+        } else {
+            self.running.push(running);
+            self.running.len() - 1
+        };
         for part in 0..parts {
             self.start_part(number, part);
         }
@@ -292,7 +329,7 @@ impl DigestEngine for DeviceEngine {
     }
 
     fn pending(&self) -> usize {
-        self.running.len() + self.done.len()
+        self.running.len() - self.free.len() + self.done.len()
     }
 
     fn submissions(&self) -> Submissions {

@@ -42,7 +42,6 @@ pub mod log_pages;
 pub mod loops;
 pub mod memory;
 pub mod namespace;
-pub mod number_hasher;
 pub mod pdu;
 pub mod protection;
 pub mod range_lock;
