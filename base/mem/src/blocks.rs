@@ -329,7 +329,7 @@ impl BlockMemory {
         run
     }
 
-    /// Ends the keeping of blocks. Each is free when its last reader has dropped it.
+    /// Releases kept blocks: each becomes free when its last reader has dropped it.
     ///
     /// # Panics
     /// If a block is not kept.
@@ -346,8 +346,8 @@ impl BlockMemory {
         }
     }
 
-    /// Returns the memory of free runs of at least `least_run` blocks to the system, unless it stays in reserve.
-    /// Returns the number of blocks. Other threads do not find these blocks free during the call.
+    /// Returns the memory of free runs of at least `least_run` blocks to the system. Does nothing for reserved pages and
+    /// unsealed files. Returns the number of blocks. Other threads do not find these blocks free during the call.
     ///
     /// # Errors
     /// The system's refusal; the blocks stay free.

@@ -40,10 +40,8 @@ struct Given {
 enum Access {
     /// The file's access, which may change while it is used.
     File(Weak<FileStorage>),
-    /// A remark that stays true.
-    Remark(String),
-    /// Nothing.
-    Plain,
+    /// A remark that stays true, if there is one.
+    Remark(Option<String>),
 }
 
 /// A backend that was opened for a namespace.
@@ -58,13 +56,13 @@ impl Opened {
     /// What the user should know of the backend.
     pub(crate) fn remark(&self) -> Option<&str> {
         match &self.given.access {
-            Access::Remark(remark) => Some(remark),
-            Access::File(_) | Access::Plain => None,
+            Access::Remark(remark) => remark.as_deref(),
+            Access::File(_) => None,
         }
     }
 }
 
-/// Opens backends. All files share a pool of threads.
+/// Opens backends. All files share a `FilePool`: one io_uring, or threads.
 #[derive(Debug)]
 pub(crate) struct Backends {
     pool: Arc<FilePool>,
@@ -103,14 +101,12 @@ impl Backends {
             Some(_) => stored_capacity(bytes, config.block_bytes),
             None => bytes,
         };
-        let mut access = Access::Plain;
+        let mut access = Access::Remark(None);
         let storage: Arc<dyn Storage> = match &backend {
             Backend::Memory { bytes, pages } => {
                 Backends::check_memory(stored(*bytes))?;
                 let storage = MemoryStorage::anonymous(memory_options(stored(*bytes), *pages))?;
-                if let Some(remark) = storage.remark() {
-                    access = Access::Remark(remark);
-                }
+                access = Access::Remark(storage.remark());
                 Arc::new(storage)
             }
             Backend::MemoryFile { path, create_bytes } => Arc::new(match create_bytes {
@@ -157,8 +153,7 @@ impl Backends {
         let Some(given) = all.get(&(nqn.into(), nsid)) else { return (String::new(), None) };
         let access = match &given.access {
             Access::File(storage) => storage.upgrade().map(|storage| storage.access().to_string()),
-            Access::Remark(remark) => Some(remark.clone()),
-            Access::Plain => None,
+            Access::Remark(remark) => remark.clone(),
         };
         (given.backend.to_string(), access)
     }

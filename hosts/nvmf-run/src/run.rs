@@ -187,8 +187,8 @@ impl Running {
         self.stop(|| signals.take(LOOK))
     }
 
-    /// Stops in order: takes no more connections and commands, completes those that were accepted, flushes the
-    /// backends, and closes the connections. `is_hurried` waits for a moment, and returns true to stop at once.
+    /// Stops in order: takes no more connections and commands, completes those that were accepted, closes the
+    /// connections, and flushes the backends. `is_hurried` waits for a moment, and returns true to stop at once.
     ///
     /// # Errors
     /// [`NvmfRunError::NotFlushed`] if a backend could not be flushed.

@@ -47,6 +47,9 @@ pub struct Counters {
     pub data_digest_errors: u64,
     /// Digests of data.
     pub digests: Digests,
+    /// Protection information of stored blocks.
+    #[serde(default)]
+    pub protection: Protection,
     /// Latencies of reads.
     pub read_latency: Latency,
     /// Latencies of writes.
@@ -65,6 +68,21 @@ pub struct Digests {
     /// Bytes of data whose digests were computed.
     pub bytes: u64,
     /// Digests of a device that did not match while the CPU's did.
+    pub wrong_by_device: u64,
+}
+
+/// Insertions and checks of protection information, by what did them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Protection {
+    /// By a device.
+    pub by_device: u64,
+    /// By the CPU.
+    pub by_cpu: u64,
+    /// By the CPU in place of a device that refused or failed, or for blocks that were never written.
+    pub by_fallback: u64,
+    /// Commands that ended because the information of a block did not match.
+    pub errors: u64,
+    /// Mismatches of a device that the CPU did not find.
     pub wrong_by_device: u64,
 }
 
@@ -193,6 +211,13 @@ impl From<Stats> for Counters {
                 bytes: stats.digested_bytes,
                 wrong_by_device: stats.wrong_device_digests,
             },
+            protection: Protection {
+                by_device: stats.protections_by_device,
+                by_cpu: stats.protections_by_cpu,
+                by_fallback: stats.protections_by_fallback,
+                errors: stats.protection_errors,
+                wrong_by_device: stats.wrong_device_checks,
+            },
             read_latency: latency(&stats.read_latencies),
             write_latency: latency(&stats.write_latencies),
         }
@@ -288,6 +313,13 @@ impl Statistics {
             "  digests of data: {by_device} by the device, {by_cpu} by the CPU, {by_fallback} by fallback"
         ));
         line(format_args!("    {} digested; {wrong_by_device} wrong by the device", telpher_os::size(bytes)));
+        if self.total.protection != Protection::default() {
+            let Protection { by_device, by_cpu, by_fallback, errors, wrong_by_device } = self.total.protection;
+            line(format_args!(
+                "  protection: {by_device} by the device, {by_cpu} by the CPU, {by_fallback} by fallback"
+            ));
+            line(format_args!("    {errors} commands with damaged blocks; {wrong_by_device} wrong by the device"));
+        }
         for subsystem in &self.subsystems {
             line(format_args!(""));
             let nqn = if subsystem.nqn.is_empty() { "connections without a queue" } else { &subsystem.nqn };

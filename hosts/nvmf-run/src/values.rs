@@ -249,7 +249,7 @@ names!(
     /// How files are read and written.
     Engine,
     "way to use files",
-    /// With io_uring where the file system has O_DIRECT and the kernel permits it; else by threads.
+    /// With io_uring if `file_direct` is true and the kernel permits io_uring; else by threads. All files are used so.
     Auto = "auto",
     /// With io_uring only.
     Uring = "io_uring",

@@ -161,7 +161,7 @@ struct Open {
     task: Option<(TaskWait, Task)>,
     /// The command is one of a fused pair.
     half: Option<Half>,
-    /// The data of a read whose digest is being computed, or whose tuples are being checked.
+    /// Bytes of a read's data from the backend's answer until the command ends; 0 before.
     reply_bytes: usize,
     /// When the capsule was complete, by the connection's clock.
     begun: u64,

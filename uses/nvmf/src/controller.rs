@@ -374,7 +374,7 @@ impl Controller {
             state.enable_by = Some(now.saturating_add(limits.disabled_ms));
         }
         if configuration & SHUTDOWN != 0 && before & SHUTDOWN == 0 {
-            // Nothing is kept back in a controller, so a shutdown is complete at once. Linux nvmet clears RDY as well.
+            // A controller caches no data, so a shutdown is complete at once. Linux nvmet clears RDY as well.
             state.status = SHUTDOWN_COMPLETE;
         }
         Answer::from(Status::SUCCESS)

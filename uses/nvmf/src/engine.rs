@@ -37,7 +37,7 @@ pub enum Work {
     /// Computes the digest of segments, in their order.
     Digest(Vec<Segment>),
     /// Copies `source` to runs of free blocks, in their order, and computes its digest. An engine may return
-    /// [`Work::Digest`] of the source instead, if it has lost a run to a device.
+    /// [`Work::Digest`] of the source instead, if a late device may still write to a run.
     Place {
         /// The bytes, exactly as many as all runs have.
         source: Shared,
@@ -85,7 +85,7 @@ impl Work {
     }
 }
 
-/// Who did a job.
+/// What executed a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum DoneBy {
     /// The CPU, because there is no device or the job is short.
@@ -114,7 +114,7 @@ pub struct FinishedJob {
     pub work: Work,
     /// The digest.
     pub digest: u32,
-    /// Who did it.
+    /// What executed it.
     pub by: DoneBy,
 }
 

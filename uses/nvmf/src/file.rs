@@ -178,7 +178,8 @@ impl Storage for FileStorage {
 /// Which calls read and write files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FileEngine {
-    /// The faster one: with O_DIRECT an io_uring, unless the kernel refuses it; through the page cache, threads.
+    /// An io_uring if `direct` is set, unless the kernel refuses it; else threads. Files that then cannot use O_DIRECT
+    /// stay with this engine.
     #[default]
     Auto,
     /// An io_uring only.

@@ -32,7 +32,7 @@ impl Loops {
         lock(&self.loops).push(Arc::downgrade(inbox));
     }
 
-    /// Loops for this connection go to `inbox` from now on.
+    /// Answers for this connection go to `inbox` from now on.
     pub fn register(&self, connection: u64, inbox: Arc<dyn LoopInbox>) {
         lock(&self.connections).insert(connection, inbox);
     }

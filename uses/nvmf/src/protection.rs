@@ -163,7 +163,7 @@ impl ProtectionWork {
         self.run_from(0);
     }
 
-    /// The bytes with or without tuples, of a Check none, or the status of the first block that does not match.
+    /// The blocks with tuples (Insert) or without (Strip); no bytes for Check.
     ///
     /// # Errors
     /// Guard, Application Tag or Reference Tag Check Error.

@@ -63,7 +63,7 @@ impl Driver {
         Driver::new(socket, Some(association), bytes, data_digest)
     }
 
-    /// Connects to the bare loop, which needs no introduction.
+    /// Connects to the bare loop, which expects neither ICReq nor Connect.
     pub(super) fn connect_bare(address: SocketAddr, bytes: u32) -> Result<Driver, BenchError> {
         let socket = TcpStream::connect(address).map_err(failed("the bare loop"))?;
         Driver::new(socket, None, bytes, false)

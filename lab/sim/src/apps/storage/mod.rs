@@ -37,7 +37,7 @@ use telpher_nvmf::{CpuEngine, DeviceEngine, DigestEngine};
 use telpher_portal::Portal;
 
 /// Digests of one core that its channel holds. Source: chosen; more than all reads in flight by default. With 128, a
-/// single core would compute half of the digests itself: so many reads are ready at once.
+/// single core would compute half of the digests itself: more reads are ready at once.
 const CHANNEL_SLOTS: u32 = 1024;
 
 impl Storage {
