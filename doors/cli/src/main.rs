@@ -10,7 +10,7 @@
 //!      ──► sim, advise, record predict ──► telpher-predict, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-switch
-//!      ──► nvmf ──► telpher-nvmf-run
+//!      ──► nvmf ──► telpher-nvmf-run, or telpher-bench's load generator
 //!      ──► tier ──► telpher-tier-run
 //!      ──► offload ──► telpher-offload        record ──► telpher-record
 //! log: what a command chooses, with -v      live: views that are updated      version: commit, target, kernels
@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         args::Command::List(list) => ended(list::run(&list), codes),
         args::Command::Nvmf(args) => match &args.kind {
             None => ended(nvmf::run(&args), codes),
+            Some(args::NvmfKind::Bench(args)) => ended(nvmf::bench(args), codes),
             Some(args::NvmfKind::Check(args)) => ended(nvmf::check(args), codes),
             Some(args::NvmfKind::Ctl(args)) => ended(nvmf::ctl(args), codes),
         },

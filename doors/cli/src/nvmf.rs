@@ -3,18 +3,22 @@
 //! ```text
 //! options, file ──► telpher-nvmf-run's Config ──► NvmfRun ──► a thread for each loop, until a signal
 //! ctl ──► control socket ──► statistics: text, JSON or CSV on standard output
+//! bench ──► telpher-bench's load generator, on a target or on servers of its own
 //! ```
 
-use crate::args::{Nvmf, NvmfCheck, NvmfCtl, NvmfCtlKind};
+use crate::args::{Nvmf, NvmfBench, NvmfCheck, NvmfCtl, NvmfCtlKind};
 use crate::{live, log};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use telpher_bench::nvmf_load::{self, Load};
+use telpher_bench::{BenchError, report};
 use telpher_nvmf_run::{
     AskError, Config, ConfigError, Level, NvmfRun, NvmfRunError, STOP_WITHIN, Statistics, ask, default_socket,
 };
 use telpher_os::Termination;
 use telpher_report::deliver::{self, DeliverError};
+use telpher_report::machine::Machine;
 
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +44,17 @@ pub(crate) enum NvmfError {
     /// The current folder is unknown.
     #[error("cannot find the current folder")]
     Path(#[source] std::io::Error),
+    /// A measurement failed.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// Connections of a load ended early.
+    #[error("{count} connections ended early, the first: {first}")]
+    EndedEarly {
+        /// How many.
+        count: usize,
+        /// The first one, and its error.
+        first: String,
+    },
     /// The result cannot be written.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
@@ -115,6 +130,28 @@ fn summary(config: &Config) -> String {
 pub(crate) fn check(args: &NvmfCheck) -> Result<(), NvmfError> {
     let config = Config::read(&args.file)?;
     Ok(deliver::print(format!("{}{} is valid.\n", summary(&config), args.file.display()))?)
+}
+
+/// Measures a target, or servers of its own.
+pub(crate) fn bench(args: &NvmfBench) -> Result<(), NvmfError> {
+    args.printed.check()?;
+    let (load, machine) = (args.load(), Machine::read());
+    if args.address.is_some() {
+        let result = nvmf_load::run(&load, machine)?;
+        args.printed.deliver(&result, || report::nvmf_load::text(&result), || report::nvmf_load::csv(&result))?;
+        return succeeded([&result.load]);
+    }
+    let result = nvmf_load::run_loops(&load, &args.servers(), machine)?;
+    let (text, csv) = (|| report::nvmf_load::loops_text(&result), || report::nvmf_load::loops_csv(&result));
+    args.printed.deliver(&result, text, csv)?;
+    succeeded(result.runs.iter().map(|run| &run.load))
+}
+
+/// Checks that no connection ended early.
+fn succeeded<'a>(loads: impl IntoIterator<Item = &'a Load>) -> Result<(), NvmfError> {
+    let mut errors = loads.into_iter().flat_map(|load| &load.errors);
+    let Some(first) = errors.next().cloned() else { return Ok(()) };
+    Err(NvmfError::EndedEarly { count: 1 + errors.count(), first })
 }
 
 /// Sends a request to a running server, and prints its answer.

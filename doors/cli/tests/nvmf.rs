@@ -252,3 +252,148 @@ fn an_address_that_others_reach_is_warned_of() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(errors.contains("is not a loopback address. Without TLS and authentication"), "{errors}");
 }
+
+/// Runs `telpher nvmf bench` in an environment whose temporary folder is that of the test.
+fn bench(folder: &TestFolder, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    command.args(["nvmf", "bench"]).args(words).env("TMPDIR", &folder.0);
+    command
+}
+
+/// Checks that no server of a bench runs any more, and that it left no file.
+fn assert_nothing_left(folder: &TestFolder) {
+    let mark = folder.0.display().to_string();
+    for process in std::fs::read_dir("/proc").expect("/proc").flatten() {
+        // A process may have ended since it was listed.
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).replace('\0', " ");
+        assert!(!words.contains(&mark), "still running: {words}");
+    }
+    assert_eq!(std::fs::read_dir(&folder.0).expect("the folder").count(), 0, "files are left in {mark}");
+}
+
+fn number(json: &Value) -> u64 {
+    json.as_u64().unwrap_or_else(|| panic!("not a count: {json}"))
+}
+
+#[test]
+fn a_bench_counts_the_commands_of_a_target_and_verifies_its_blocks() {
+    let (server_folder, folder) = (TestFolder::new(), TestFolder::new());
+    let serving = Serving::start(&server_folder, &["--memory", "16m"]);
+    let address = serving.address.to_string();
+    let words = ["--pattern", "write-verify", "--seconds", "0.2", "--connections", "2", "--in-flight", "4"];
+    let more = [address.as_str(), "--header-digest", "--data-digest", "--idle", "3", "--format", "json"];
+    let output = bench(&folder, &[&words[..], &more].concat()).output().expect("telpher runs");
+    let result: Value = serde_json::from_str(&printed(&output)).expect("JSON");
+    assert_eq!((&result["digests"], &result["errors"]), (&"header and data".into(), &Value::Array(Vec::new())));
+    assert_eq!((number(&result["connections"]), number(&result["in_flight"])), (2, 4));
+    assert!(number(&result["verified_blocks"]) > 0, "{result}");
+    assert_eq!(number(&result["unknown_blocks"]), 0, "{result}");
+    let control = server_folder.word("control");
+    let statistics = printed(&telpher(&["nvmf", "ctl", "--control", &control, "statistics", "--format", "json"]));
+    let statistics: Value = serde_json::from_str(&statistics).expect("JSON");
+    let total = &statistics["subsystems"][0]["total"];
+    let counted: u64 = ["reads", "writes"].iter().map(|name| number(&total[name])).sum();
+    assert_eq!(number(&result["commands"]), counted, "{total}");
+    // Filled, so that reads are verified, too.
+    let words = [address.as_str(), "--fill", "--seconds", "0.2"];
+    let text = printed(&bench(&folder, &words).output().expect("telpher runs"));
+    assert!(text.contains(&format!("randread-16k on namespace 1 of {NQN}")), "{text}");
+    assert!(!text.contains("blocks without a checksum"), "{text}");
+    assert_nothing_left(&folder);
+}
+
+#[test]
+fn a_bench_without_an_address_measures_servers_of_each_number_of_loops() {
+    let folder = TestFolder::new();
+    let words = ["--loops", "2", "--memory", "8m", "--seconds", "0.2", "--data-digest", "--device", "model:spr"];
+    let run = |more: &[&str]| {
+        let output = bench(&folder, &[&words[..], more].concat()).output().expect("telpher runs");
+        assert_nothing_left(&folder);
+        printed(&output)
+    };
+    let result: Value = serde_json::from_str(&run(&["--threshold", "4k", "--format", "json"])).expect("JSON");
+    let runs = result["runs"].as_array().expect("runs");
+    assert_eq!(runs.iter().map(|run| number(&run["loops"])).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(
+        (&result["servers"]["device"], number(&result["servers"]["threshold_bytes"])),
+        (&"model:spr".into(), 4096)
+    );
+    for run in runs {
+        assert_eq!((number(&run["connections"]), number(&run["unknown_blocks"])), (2, 0), "{run}");
+        // Every read of 16 KiB is four blocks that were verified.
+        assert!(number(&run["commands"]) > 0, "{run}");
+        assert_eq!(number(&run["verified_blocks"]), 4 * number(&run["commands"]), "{run}");
+        assert!(run["cpu_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{run}");
+    }
+    let csv = run(&["--format", "csv"]);
+    let loops: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(loops, ["loops", "1", "2"], "{csv}");
+}
+
+#[test]
+fn a_bench_names_what_does_not_listen_and_what_does_not_start() {
+    let folder = TestFolder::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    drop(listener);
+    let failed = |words: &[&str]| {
+        let output = bench(&folder, words).output().expect("telpher runs");
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &[][..]), "{output:?}");
+        assert_nothing_left(&folder);
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let errors = failed(&[&address, "--seconds", "0.2"]);
+    let begin = format!("telpher: cannot connect to {address}: Connection refused");
+    assert!(errors.starts_with(&begin) && errors.lines().count() == 1, "{errors}");
+    let errors = failed(&["--device", "hw:wq99999.0", "--loops", "1"]);
+    let begin = "telpher: the server with 1 loop failed: ";
+    assert!(errors.starts_with(begin) && errors.contains("wq99999.0"), "{errors}");
+    // Too few blocks for the connections: the load does not start, and the server ends.
+    let errors = failed(&["--memory", "64k", "--loops", "1", "--connections", "8"]);
+    assert!(errors.contains("8 connections need"), "{errors}");
+}
+
+#[test]
+fn a_bench_fails_if_its_target_goes_away() {
+    let (server_folder, folder) = (TestFolder::new(), TestFolder::new());
+    let serving = Serving::start(&server_folder, &["--memory", "16m"]);
+    let words = [&serving.address.to_string(), "--seconds", "600", "--format", "json"];
+    let mut command = bench(&folder, &words);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("telpher starts");
+    let control = server_folder.word("control");
+    let reads = || {
+        let statistics = printed(&telpher(&["nvmf", "ctl", "--control", &control, "statistics", "--format", "json"]));
+        let statistics: Value = serde_json::from_str(&statistics).expect("JSON");
+        // Without a connection, there are no counts yet.
+        statistics["subsystems"][0]["total"]["reads"].as_u64().unwrap_or_default()
+    };
+    while reads() == 0 {}
+    serving.signal(rustix::process::Signal::KILL);
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(1));
+    // The result has the commands until then.
+    let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(number(&result["commands"]) > 0 && !result["errors"].as_array().expect("errors").is_empty(), "{result}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("connections ended early, the first: "), "{errors}");
+}
+
+#[test]
+fn a_signal_ends_a_bench_and_its_server() {
+    let folder = TestFolder::new();
+    let mut command = bench(&folder, &["--loops", "1", "--memory", "8m", "--seconds", "600"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("telpher starts");
+    let has_socket = || {
+        let folders = std::fs::read_dir(&folder.0).expect("the folder").flatten();
+        folders.map(|entry| entry.path().join("control")).any(|path| path.exists())
+    };
+    while !has_socket() {}
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .expect("the bench runs");
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &[][..]));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(errors, "telpher: the measurement failed: a signal ended it\n");
+    assert_nothing_left(&folder);
+}

@@ -28,7 +28,7 @@ pub(crate) use advise::Advise;
 pub(crate) use bench::{Bench, BenchKind, Contests, Hint};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
-pub(crate) use nvmf::{Nvmf, NvmfCheck, NvmfCtl, NvmfCtlKind, NvmfKind};
+pub(crate) use nvmf::{Nvmf, NvmfBench, NvmfCheck, NvmfCtl, NvmfCtlKind, NvmfKind};
 pub(crate) use offload::{Offload, OffloadInstall, OffloadKind, OffloadTop, StatsArg};
 pub(crate) use output::{Format, Output, Printed, Updates};
 pub(crate) use qdp::Qdp;

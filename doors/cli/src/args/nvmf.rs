@@ -1,9 +1,13 @@
 //! Options of `telpher nvmf`.
 
 use super::output::{Printed, Updates};
+use super::values::parse_seconds;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
+use telpher_bench::nvmf_load::{Digests, End, LoadOptions, MOST_DEPTH, Pattern, ServerOptions};
 use telpher_nvmf_run::config::{Config, ConfigError, DEFAULT_NQN, Listener, NamespaceConfig, PORT, SubsystemConfig};
 use telpher_nvmf_run::values::{Backend, Device, Identifier, Size, ValueError};
 
@@ -28,6 +32,7 @@ Examples:
   telpher nvmf --memory 1g --print-config > nvmf.json
   telpher nvmf --config nvmf.json
   telpher nvmf check nvmf.json
+  telpher nvmf bench --seconds 1                  measure
 
 Then, as root on Linux:
   nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-01.io.telpher:disk
@@ -74,6 +79,7 @@ pub(crate) struct Nvmf {
 // Without a subcommand, the server runs. No doc comment: the help text is at the subcommand.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NvmfKind {
+    Bench(Box<NvmfBench>),
     Check(NvmfCheck),
     Ctl(Box<NvmfCtl>),
 }
@@ -91,6 +97,122 @@ pub(crate) struct NvmfCheck {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }
+
+/// Measure an NVMe/TCP target, and verify what it returns.
+///
+/// With ADDRESS, the command measures the target that listens there, telpher's or another one. Without, it starts
+/// servers of telpher with 1, 2, ... loops, one after the other, with a disk in memory that it fills; the same load
+/// runs on each.
+///
+/// The patterns write-verify and mixed, and --fill, overwrite up to 1 GiB of the namespace: its data is lost. What they
+/// write has a checksum in each block, and every read verifies it; wrong data ends the connection. If a connection ends
+/// early, the exit code is 1.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Patterns:
+  randread-4k, -16k  reads at random places
+  seqread-128k       reads of 128 KiB in rising order
+  write-verify       writes of up to 128 KiB, each read back; data is lost
+  mixed              7 reads for 3 writes, with flushes; data is lost
+
+Examples:
+  telpher nvmf bench --seconds 1
+  telpher nvmf bench --data-digest --device model:spr --seconds 1
+  telpher nvmf bench --loops 2 --connections 4 --seconds 1 --format csv
+With a target of your own, such as telpher nvmf --memory 1g:
+  telpher nvmf bench 127.0.0.1 --pattern mixed --seconds 1
+  telpher nvmf bench 127.0.0.1:4420 --in-flight 1 --idle 100 --seconds 1")]
+pub(crate) struct NvmfBench {
+    /// Address of the target [default: servers that this command starts].
+    #[arg(value_name = "ADDRESS[:PORT]", help_heading = "Target", value_parser = address)]
+    pub(crate) address: Option<SocketAddr>,
+    /// NQN of the subsystem.
+    #[arg(long, help_heading = "Target", value_name = "NQN", default_value = DEFAULT_NQN, requires = "address")]
+    nqn: String,
+    /// Number of the namespace.
+    #[arg(long, help_heading = "Target", value_name = "N", default_value_t = 1, requires = "address")]
+    nsid: u32,
+    /// What the load does.
+    #[arg(long, help_heading = "Load", value_name = "NAME", default_value = "randread-16k", value_parser = patterns())]
+    pattern: Pattern,
+    /// I/O queues, each on its own connection [default: 1, or --loops without ADDRESS].
+    #[arg(long, help_heading = "Load", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    connections: Option<u16>,
+    /// Threads that send commands [default: one for each connection, at most the CPUs].
+    #[arg(
+        short,
+        long,
+        help_heading = "Load",
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
+    threads: Option<u16>,
+    /// Commands in flight on each connection.
+    #[arg(
+        short,
+        long,
+        help_heading = "Load",
+        value_name = "N",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_DEPTH))
+    )]
+    in_flight: u16,
+    /// Measuring time of each load in seconds.
+    #[arg(long, help_heading = "Load", value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
+    seconds: f64,
+    /// Protect headers by CRC32C.
+    #[arg(long, help_heading = "Load")]
+    header_digest: bool,
+    /// Protect data by CRC32C.
+    #[arg(long, help_heading = "Load")]
+    data_digest: bool,
+    /// Ask for queues without flow control by the submission queue's head.
+    #[arg(long, help_heading = "Load")]
+    no_flow_control: bool,
+    /// Further connections that only stay open.
+    #[arg(long, help_heading = "Load", value_name = "N", default_value_t = 0)]
+    idle: u16,
+    /// Write every block before the measurement, so that all reads are verified (data is lost).
+    #[arg(long, help_heading = "Load")]
+    fill: bool,
+    /// The largest number of loops [default: the CPUs].
+    #[arg(
+        long,
+        help_heading = "Servers without ADDRESS",
+        value_name = "N",
+        conflicts_with = "address",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_BENCH_LOOPS))
+    )]
+    loops: Option<u16>,
+    /// Size of their disk in memory.
+    #[arg(
+        long,
+        help_heading = "Servers without ADDRESS",
+        value_name = "SIZE",
+        default_value_t = Size(256 << 20),
+        conflicts_with = "address"
+    )]
+    memory: Size,
+    /// Device that computes their data digests, as for telpher nvmf.
+    #[arg(
+        short,
+        long,
+        help_heading = "Servers without ADDRESS",
+        value_name = "DEV",
+        default_value = "cpu",
+        conflicts_with = "address",
+        value_parser = super::values::parse_device
+    )]
+    device: String,
+    /// Digests of data with fewer bytes are computed by the CPU [default: 8k].
+    #[arg(long, help_heading = "Servers without ADDRESS", value_name = "BYTES", conflicts_with = "address")]
+    threshold: Option<Size>,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
+}
+
+/// The most loops of a server that is measured: with a connection for each, a server's limit of 256 is kept.
+const MOST_BENCH_LOOPS: u16 = 128;
 
 /// Change a running server, or show its statistics.
 ///
@@ -193,14 +315,61 @@ fn null(size: &str) -> Result<Backend, ValueError> {
 }
 
 /// Parses an address with or without a port.
-fn listener(text: &str) -> Result<Listener, super::values::ValueError> {
+fn address(text: &str) -> Result<SocketAddr, super::values::ValueError> {
     let plain = text.trim_start_matches('[').trim_end_matches(']');
     let whole = text.parse().or_else(|_| plain.parse::<IpAddr>().map(|address| SocketAddr::new(address, PORT)));
-    let address: SocketAddr = whole.map_err(|_| {
+    whole.map_err(|_| {
         let sentence = format!("'{text}' is not an address; use 127.0.0.1, 10.0.0.1:4420, ::1 or [::1]:4420");
         super::values::ValueError(sentence)
-    })?;
-    Ok(Listener { address: address.ip(), port: address.port() })
+    })
+}
+
+fn listener(text: &str) -> Result<Listener, super::values::ValueError> {
+    address(text).map(|address| Listener { address: address.ip(), port: address.port() })
+}
+
+fn patterns() -> impl TypedValueParser<Value = Pattern> {
+    PossibleValuesParser::new(Pattern::ALL.map(Pattern::name)).try_map(|name| name.parse::<Pattern>())
+}
+
+impl NvmfBench {
+    /// Returns the load; without an address, the bench sets that of each server.
+    pub(crate) fn load(&self) -> LoadOptions {
+        let address = self.address.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)));
+        let alone = if self.address.is_none() { self.most_loops() } else { 1 };
+        let connections = self.connections.unwrap_or(alone);
+        LoadOptions {
+            nsid: self.nsid,
+            connections,
+            threads: self.threads.unwrap_or_else(|| connections.min(cpus())),
+            depth: self.in_flight,
+            digests: Digests { header: self.header_digest, data: self.data_digest },
+            flow_control: !self.no_flow_control,
+            idle_connections: self.idle,
+            fill: self.fill,
+            end: End::After(Duration::from_secs_f64(self.seconds)),
+            ..LoadOptions::new(address, &self.nqn, self.pattern)
+        }
+    }
+
+    /// Returns the servers of a bench without an address.
+    pub(crate) fn servers(&self) -> ServerOptions {
+        ServerOptions {
+            memory_bytes: self.memory.0,
+            most_loops: self.most_loops(),
+            device: self.device.clone(),
+            threshold_bytes: self.threshold.map(|bytes| bytes.0),
+        }
+    }
+
+    fn most_loops(&self) -> u16 {
+        self.loops.unwrap_or_else(|| cpus().min(MOST_BENCH_LOOPS))
+    }
+}
+
+/// The CPUs of this process.
+fn cpus() -> u16 {
+    std::thread::available_parallelism().map_or(1, |count| u16::try_from(count.get()).unwrap_or(u16::MAX))
 }
 
 impl Nvmf {
