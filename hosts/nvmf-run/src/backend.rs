@@ -4,6 +4,7 @@ use crate::config::NamespaceConfig;
 use crate::identity;
 use crate::values::{Backend, Pages, Protected};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use telpher_mem::BlockPages;
 use telpher_nvmf::file::{FileError, FilePool};
@@ -77,15 +78,18 @@ impl Backends {
 
     /// Refuses a namespace in memory that is larger than what is free: the kernel would kill the server when hosts fill
     /// it.
-    fn check_memory(bytes: u64) -> Result<(), BackendError> {
+    fn check_memory(options: &MemoryOptions) -> Result<(), BackendError> {
+        let bytes = options.capacity.saturating_add(options.reserve);
         Ok(telpher_os::check_memory("the namespace", bytes, None, "make it smaller, or put it into a file")?)
     }
 
-    /// Checks a new size of a namespace.
+    /// Checks a new size of a namespace, in bytes of its backend.
     pub(crate) fn check_size(&self, nqn: &str, nsid: u32, bytes: u64) -> Result<(), BackendError> {
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         match given.get(&(nqn.into(), nsid)).map(|given| &given.backend) {
-            Some(Backend::Memory { .. }) => Backends::check_memory(bytes),
+            Some(Backend::Memory { pages, .. }) if *pages != Pages::Reserved => {
+                Backends::check_memory(&memory_options(bytes, *pages))
+            }
             _ => Ok(()),
         }
     }
@@ -97,22 +101,26 @@ impl Backends {
             Protected::No => None,
             Protected::InsertStrip => Some(Protection { application_tag: config.application_tag }),
         };
-        let stored = |bytes: u64| match protection {
-            Some(_) => stored_capacity(bytes, config.block_bytes),
-            None => bytes,
-        };
+        let stored = |bytes: u64| stored_bytes(protection, bytes, config.block_bytes);
         let mut access = Access::Remark(None);
         let storage: Arc<dyn Storage> = match &backend {
             Backend::Memory { bytes, pages } => {
-                Backends::check_memory(stored(*bytes))?;
-                let storage = MemoryStorage::anonymous(memory_options(stored(*bytes), *pages))?;
+                let options = memory_options(stored(*bytes), *pages);
+                // Free memory does not contain the pool of huge pages; the mapping reports their lack itself.
+                if *pages != Pages::Reserved {
+                    Backends::check_memory(&options)?;
+                }
+                let storage = MemoryStorage::anonymous(options)?;
                 access = Access::Remark(storage.remark());
                 Arc::new(storage)
             }
             Backend::MemoryFile { path, create_bytes } => Arc::new(match create_bytes {
                 Some(bytes) if !path.exists() => {
-                    Backends::check_memory(stored(*bytes))?;
-                    MemoryStorage::create(path, MemoryOptions::fixed(stored(*bytes)))?
+                    let options = MemoryOptions::fixed(stored(*bytes));
+                    if !is_on_huge_pages(path) {
+                        Backends::check_memory(&options)?;
+                    }
+                    MemoryStorage::create(path, options)?
                 }
                 _ => MemoryStorage::open(path)?,
             }),
@@ -162,6 +170,20 @@ impl Backends {
     pub(crate) fn files(&self) -> String {
         self.pool.engine().to_string()
     }
+}
+
+/// The bytes of a backend for a namespace of `bytes` bytes.
+pub(crate) fn stored_bytes(protection: Option<Protection>, bytes: u64, block_bytes: u32) -> u64 {
+    protection.map_or(bytes, |_| stored_capacity(bytes, block_bytes))
+}
+
+/// The type of hugetlbfs. Source: Linux, include/uapi/linux/magic.h.
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+/// Returns whether a new file has huge pages.
+fn is_on_huge_pages(path: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    rustix::fs::statfs(folder).is_ok_and(|found| found.f_type == HUGETLBFS_MAGIC)
 }
 
 /// The options of a namespace in memory.

@@ -1,19 +1,20 @@
 //! What a control socket can ask for.
 
-use crate::backend::Backends;
+use crate::backend::{Backends, stored_bytes};
 use crate::config::{NamespaceConfig, check_host, lowest_free};
 use crate::keys::{Check, part};
 use crate::statistics::Statistics;
 use crate::values::{Identifier, Size};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use telpher_nvmf::limits::MOST_NAMESPACES;
 use telpher_nvmf::server::{Handle, LoopReport};
 use telpher_nvmf::subsystem::Subsystem;
 use telpher_nvmf::target::Target;
 use telpher_os::chain;
 
-/// How long a loop may take for its report: it may be in the middle of a long burst.
+/// How long all loops may take for their reports: one may be in the middle of a long burst.
 const REPORT: Duration = Duration::from_secs(10);
 
 part! {
@@ -51,23 +52,35 @@ pub(crate) struct Shared {
 impl Shared {
     /// Executes a request; returns its result, or a sentence why it failed.
     pub(crate) fn execute(&self, request: &Request) -> Result<Value, String> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let changing = || self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         match request.command.as_str() {
-            "add-namespace" => self.add_namespace(request),
+            "add-namespace" => {
+                let _changing = changing();
+                self.add_namespace(request)
+            }
             "remove-namespace" => {
+                let _changing = changing();
                 let (nqn, nsid) = (self.subsystem(request)?.options().nqn.clone(), nsid(request)?);
                 self.target.remove_namespace(&nqn, nsid).map_err(|error| error.to_string())?;
                 Ok(json!({ "nsid": nsid }))
             }
             "resize-namespace" => {
-                let (nqn, nsid) = (self.subsystem(request)?.options().nqn.clone(), nsid(request)?);
+                let _changing = changing();
+                let (subsystem, nsid) = (self.subsystem(request)?, nsid(request)?);
+                let nqn = subsystem.options().nqn.clone();
                 let Size(bytes) = request.size.ok_or("the request needs 'size'")?;
-                self.backends.check_size(&nqn, nsid, bytes).map_err(|error| error.to_string())?;
+                if let Some(namespace) = subsystem.namespace(nsid) {
+                    let options = namespace.options();
+                    let stored = stored_bytes(options.protection, bytes, options.block_bytes);
+                    self.backends.check_size(&nqn, nsid, stored).map_err(|error| error.to_string())?;
+                }
                 self.target.resize_namespace(&nqn, nsid, bytes).map_err(|error| error.to_string())?;
                 Ok(json!({ "nsid": nsid, "bytes": bytes }))
             }
-            "add-host" => self.change_host(request, true),
-            "remove-host" => self.change_host(request, false),
+            "add-host" | "remove-host" => {
+                let _changing = changing();
+                self.change_host(request, request.command == "add-host")
+            }
             "statistics" => {
                 let statistics = Statistics::of(&self.reports()?);
                 serde_json::to_value(statistics).map_err(|error| error.to_string())
@@ -95,8 +108,11 @@ impl Shared {
         let namespace = request.namespace.as_ref().ok_or("the request needs 'namespace'")?;
         let used = subsystem.namespaces_above(0).into_iter().collect();
         let nsid = namespace.nsid.unwrap_or_else(|| lowest_free(&used));
+        // Both before the backend is opened, which may create a file.
+        if nsid > MOST_NAMESPACES {
+            return Err(format!("a subsystem has at most {MOST_NAMESPACES} namespaces"));
+        }
         if used.contains(&nsid) {
-            // Before the backend is opened, which may create a file.
             return Err(format!("namespace {nsid} exists"));
         }
         let opened = self.backends.open(nqn, nsid, namespace).map_err(|error| chain(&error))?;
@@ -134,7 +150,9 @@ impl Shared {
     pub(crate) fn reports(&self) -> Result<Vec<LoopReport>, String> {
         // All are asked before the first is waited for, so that the reports are of about the same moment.
         let asked: Vec<_> = self.loops.iter().map(Handle::report).collect();
-        let received = asked.into_iter().map(|receiver| receiver.recv_timeout(REPORT));
+        let until = Instant::now() + REPORT;
+        let rest = || until.saturating_duration_since(Instant::now());
+        let received = asked.into_iter().map(|receiver| receiver.recv_timeout(rest()));
         received.collect::<Result<_, _>>().map_err(|_| "a loop did not answer; the server may be stopping".into())
     }
 

@@ -8,11 +8,12 @@
 use crate::commands::{Request, Shared};
 use crate::error::NvmfRunError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -93,20 +94,59 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(io::Error::new(ErrorKind::AlreadyExists, "the file exists and is no socket"));
         }
-        Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => return Err(io::Error::new(ErrorKind::AddrInUse, "another server uses it")),
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-            Err(error) => return Err(error),
+        Ok(_) => match connect(path) {
+            // The socket is replaced below.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            // In the last case, the listener's queue is full.
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            Ok(_) | Err(_) => return Err(io::Error::new(ErrorKind::AddrInUse, "another server uses it")),
         },
         Err(_) => {}
     }
-    // Until it has its mode, the socket has a name that no client uses. Its users are checked besides.
-    let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = std::fs::remove_file(&temporary);
+    // Until it has its mode, the socket is in a folder that only this user can enter: in a shared folder, another user
+    // could put a link in its place.
+    let folder = PrivateFolder::create_beside(path)?;
+    let temporary = folder.0.join("socket");
     let listener = UnixListener::bind(&temporary)?;
     std::fs::set_permissions(&temporary, Permissions::from_mode(0o600))?;
     std::fs::rename(&temporary, path)?;
     Ok(listener)
+}
+
+/// A folder of mode 0700, which is removed when it is dropped.
+struct PrivateFolder(PathBuf);
+
+impl PrivateFolder {
+    fn create_beside(path: &Path) -> io::Result<PrivateFolder> {
+        // Other users may have taken a name.
+        let names = (0..64).map(|number| path.with_extension(format!("{}.{number}.new", std::process::id())));
+        let mut refusal = io::Error::from(ErrorKind::AlreadyExists);
+        for name in names {
+            match std::fs::DirBuilder::new().mode(0o700).create(&name) {
+                Ok(()) => return Ok(PrivateFolder(name)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => refusal = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refusal)
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        // The socket is no longer there, unless it could not be renamed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Connects to a socket. If its listener's queue is full, this fails at once instead of waiting without bound.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// Starts a thread for each client, until the eventfd is written.
@@ -132,16 +172,31 @@ fn accept(listener: &UnixListener, stop: &OwnedFd, shared: &Arc<Shared>) {
         if !is_allowed(&client) || clients.load(Ordering::Acquire) >= MOST_CLIENTS {
             continue; // closes the connection
         }
-        clients.fetch_add(1, Ordering::AcqRel);
-        let (shared, counted) = (Arc::clone(shared), Arc::clone(&clients));
+        let counted = Counted::new(&clients);
+        let shared = Arc::clone(shared);
         let started = spawn_unsignalled("nvmf-client", move || {
+            let _counted = counted;
             // A client that goes away needs no answer.
             let _ = serve(&client, &shared);
-            counted.fetch_sub(1, Ordering::AcqRel);
         });
-        if started.is_err() {
-            clients.fetch_sub(1, Ordering::AcqRel);
-        }
+        // Without a thread, the connection is closed, and no longer counted.
+        drop(started);
+    }
+}
+
+/// A client in the count of clients, also while its thread panics.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(clients: &Arc<AtomicUsize>) -> Counted {
+        clients.fetch_add(1, Ordering::AcqRel);
+        Counted(Arc::clone(clients))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -227,7 +282,13 @@ pub enum AskError {
 pub fn ask(path: &Path, request: &Value) -> Result<Value, AskError> {
     let connect = |source| AskError::Connect { path: path.into(), source };
     let exchange = |source| AskError::Exchange { path: path.into(), source };
-    let mut server = UnixStream::connect(path).map_err(connect)?;
+    let mut server = self::connect(path).map_err(connect)?;
+    let own = rustix::process::geteuid().as_raw();
+    let peer = telpher_os::peer(server.as_fd()).map_err(connect)?;
+    if own != 0 && peer.user != own && peer.user != 0 {
+        let text = format!("a program of user {} listens there", peer.user);
+        return Err(connect(io::Error::new(ErrorKind::PermissionDenied, text)));
+    }
     server.set_read_timeout(Some(ANSWER)).map_err(exchange)?;
     server.write_all(format!("{request}\n").as_bytes()).map_err(exchange)?;
     let mut answer = String::new();

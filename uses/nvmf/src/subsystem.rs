@@ -164,7 +164,9 @@ impl Subsystem {
     }
 
     pub(crate) fn remove_namespace(&self, nsid: u32) -> Result<(), NamespaceError> {
-        write(&self.namespaces).remove(&nsid).map(drop).ok_or(NamespaceError::Missing { nsid })
+        // The end of a namespace can take long: its memory is unmapped. It comes after the lock.
+        let removed = write(&self.namespaces).remove(&nsid);
+        removed.map(drop).ok_or(NamespaceError::Missing { nsid })
     }
 }
 
