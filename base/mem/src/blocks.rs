@@ -6,11 +6,12 @@
 //!   └────────────┴────────────── last SharedRun dropped ◄────────┘
 //! ```
 //!
-//! The state of each block is one atomic word, and every step above checks it. So a block has one writer or any number
-//! of readers, whatever a caller does with block numbers. Only memory is at stake here: a map of blocks, and its
+//! The state of each block is one atomic word ([`BlockState`]), and every step above checks it. So a block has one writer
+//! or any number of readers, whatever a caller does with block numbers. Only memory is at stake here: a map of blocks, and its
 //! consistency, are the caller's.
 #![allow(unsafe_code, reason = "parts of a mapping are owned separately, or shared")]
 
+use crate::block_state::{BlockState, Released};
 use crate::gaps::Gaps;
 use crate::map::{MapError, MemoryFile};
 use crate::private_file::PrivateFile;
@@ -21,15 +22,11 @@ use crate::stable_buf::{StableBuf, StableBufMut};
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// State of a block: it is free.
-const FREE: u32 = 0;
-/// State bit of a kept block. The other bits count its readers.
-const KEPT: u32 = 1 << 31;
-/// State of a block that a [`BlockRun`] owns: a number of readers that is never reached.
-const TAKEN: u32 = KEPT - 1;
+/// The most blocks: their numbers have 31 bits.
+const MOST_BLOCKS: usize = (1 << 31) - 1;
 
 /// Pages for blocks in anonymous memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -73,7 +70,7 @@ enum Memory {
 struct Inner {
     start: NonNull<u8>,
     block_bytes: usize,
-    states: Box<[AtomicU32]>,
+    states: Box<[BlockState]>,
     /// Blocks of all live [`SharedRun`]s, each counted once for each run.
     shared: AtomicUsize,
     /// Blocks of all live [`BlockRun`]s.
@@ -186,9 +183,9 @@ impl BlockMemory {
         };
         let start = NonNull::new(start).expect("a mapping does not begin at zero");
         // Zeroed by the allocator, so that the table of a large mapping takes memory only where it is used.
-        let states = Box::into_raw(vec![FREE; blocks].into_boxed_slice());
-        // SAFETY: an AtomicU32 has the size, alignment and valid values of a u32.
-        let states = unsafe { Box::from_raw(states as *mut [AtomicU32]) };
+        let states = Box::into_raw(vec![0_u32; blocks].into_boxed_slice());
+        // SAFETY: a BlockState has the size, alignment and valid values of a u32. Zero is a free block.
+        let states = unsafe { Box::from_raw(states as *mut [BlockState]) };
         BlockMemory(Arc::new(Inner {
             start,
             block_bytes,
@@ -230,9 +227,7 @@ impl BlockMemory {
     /// there is no such block, or it is in use.
     #[must_use]
     pub fn keep(&self, block: u32) -> bool {
-        let state = self.0.states.get(block as usize);
-        // Relaxed: a thread that learns of the block from this thread synchronises with it.
-        state.is_some_and(|state| state.compare_exchange(FREE, KEPT, Ordering::Relaxed, Ordering::Relaxed).is_ok())
+        self.0.states.get(block as usize).is_some_and(BlockState::keep_found)
     }
 
     /// Takes `count` free blocks in as few runs as it finds. The bytes are old contents of the blocks. `None` if fewer
@@ -269,10 +264,7 @@ impl BlockMemory {
         let mut missing = count;
         while missing > 0 {
             let (start, len) = free.take(missing).expect("the caller counted the free blocks");
-            // Relaxed: the lock orders this after the release of the block.
-            let take =
-                |state: &AtomicU32| state.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-            if !self.0.states[start..start + len].iter().all(take) {
+            if !self.0.states[start..start + len].iter().all(BlockState::take) {
                 // The drop of the other runs needs the lock.
                 drop(free);
                 panic!("a free block is in use: it was added twice");
@@ -312,11 +304,7 @@ impl BlockMemory {
         let mut run = SharedRun { memory: self.clone(), first: blocks.start, count: 0 };
         let states = self.0.states.get(blocks.start as usize..blocks.end as usize).unwrap_or_default();
         for state in states {
-            // Acquire: the writer's bytes are seen.
-            let kept = state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
-                (state & KEPT != 0 && state & !KEPT < TAKEN - 1).then_some(state + 1)
-            });
-            if kept.is_err() {
+            if !state.share() {
                 break;
             }
             run.count += 1;
@@ -336,18 +324,16 @@ impl BlockMemory {
     pub fn release(&self, blocks: impl IntoIterator<Item = u32>) {
         let mut freed = Freed::of(&self.0);
         for block in blocks {
-            // Release: our accesses to the block come before those of its next owner. Acquire: those of its readers
-            // come before, too.
-            let before = self.0.states[block as usize].fetch_and(!KEPT, Ordering::AcqRel);
-            assert!(before & KEPT != 0, "block {block} is not kept");
-            if before == KEPT {
+            let released = self.0.states[block as usize].release();
+            assert!(released != Released::NotKept, "block {block} is not kept");
+            if released == Released::Free {
                 freed.push(block as usize);
             }
         }
     }
 
-    /// Returns the memory of free runs of at least `least_run` blocks to the system. Does nothing for reserved pages and
-    /// unsealed files. Returns the number of blocks. Other threads do not find these blocks free during the call.
+    /// Returns the memory of free runs of at least `least_run` blocks to the system. Does nothing for reserved pages
+    /// and unsealed files. Returns the number of blocks. Other threads do not find these blocks free during the call.
     ///
     /// # Errors
     /// The system's refusal; the blocks stay free.
@@ -442,7 +428,7 @@ fn len_of(blocks: usize, block_bytes: usize) -> Result<usize, BlockError> {
     assert!(block_bytes > 0 && block_bytes.is_multiple_of(64), "a block has whole cache lines");
     let many = BlockError::Many { blocks, block_bytes };
     match blocks.checked_mul(block_bytes) {
-        Some(len) if blocks < KEPT as usize && isize::try_from(len).is_ok() => Ok(len),
+        Some(len) if blocks <= MOST_BLOCKS && isize::try_from(len).is_ok() => Ok(len),
         _ => Err(many),
     }
 }
@@ -542,16 +528,15 @@ impl BlockRun {
     #[must_use]
     pub fn keep(mut self) -> Range<u32> {
         let blocks = self.first..self.first + self.count;
-        self.give_up(KEPT);
+        self.give_up(BlockState::keep);
         self.count = 0;
         blocks
     }
 
-    /// Ends the ownership, with this new state.
-    fn give_up(&self, state: u32) {
+    /// Ends the ownership of each block by this step.
+    fn give_up(&self, step: fn(&BlockState)) {
         for block in self.first..self.first + self.count {
-            // Release: our writes come before the accesses of the next owner or reader.
-            self.memory.0.states[block as usize].store(state, Ordering::Release);
+            step(&self.memory.0.states[block as usize]);
         }
         self.memory.0.taken.fetch_sub(self.count as usize, Ordering::Relaxed);
     }
@@ -560,7 +545,7 @@ impl BlockRun {
 impl Drop for BlockRun {
     fn drop(&mut self) {
         if self.count > 0 {
-            self.give_up(FREE);
+            self.give_up(BlockState::give_back);
             let mut free = self.memory.0.lock();
             free.used.give_back(self.first as usize, self.count as usize);
             self.memory.0.wake(&free);
@@ -629,8 +614,7 @@ impl SharedRun {
 impl Clone for SharedRun {
     fn clone(&self) -> SharedRun {
         for block in self.first..self.first + self.count {
-            // Relaxed: this run keeps the blocks meanwhile. Fewer than 2^31 runs fit into memory.
-            self.memory.0.states[block as usize].fetch_add(1, Ordering::Relaxed);
+            self.memory.0.states[block as usize].share_again();
         }
         self.memory.0.shared.fetch_add(self.count as usize, Ordering::Relaxed);
         SharedRun { memory: self.memory.clone(), first: self.first, count: self.count }
@@ -641,10 +625,7 @@ impl Drop for SharedRun {
     fn drop(&mut self) {
         let mut freed = Freed::of(&self.memory.0);
         for block in self.first..self.first + self.count {
-            // Release: our reads come before the writes of the next owner.
-            if self.memory.0.states[block as usize].fetch_sub(1, Ordering::Release) == 1 {
-                // Acquire: so do those of the other readers.
-                fence(Ordering::Acquire);
+            if self.memory.0.states[block as usize].drop_reader() {
                 freed.push(block as usize);
             }
         }

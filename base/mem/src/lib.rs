@@ -24,6 +24,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-mem is for x86-64 Linux: its kernels are assembly and its faults are signals");
 
+mod block_state;
 mod blocks;
 mod gaps;
 pub mod hook;
@@ -42,6 +43,7 @@ mod shared;
 mod space;
 mod stable_buf;
 mod strict_space;
+mod sync;
 
 pub use blocks::{BlockError, BlockMemory, BlockPages, BlockRun, OwnedBytes, SharedBytes, SharedRun};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
