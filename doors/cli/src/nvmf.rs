@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use telpher_bench::nvmf_load::{self, Load};
 use telpher_bench::{BenchError, report};
+use telpher_nvmf_run::values::Protected;
 use telpher_nvmf_run::{
     AskError, Config, ConfigError, Level, NvmfRun, NvmfRunError, STOP_WITHIN, Statistics, ask, default_socket,
 };
@@ -115,12 +116,18 @@ fn summary(config: &Config) -> String {
         text += &format!("Subsystem {}, ", subsystem.nqn);
         text += &match &subsystem.hosts {
             None => "any host\n".to_owned(),
+            Some(hosts) if hosts.len() == 1 => "1 host\n".to_owned(),
             Some(hosts) => format!("{} hosts\n", hosts.len()),
         };
         for (nsid, namespace) in subsystem.numbered() {
             let backend = namespace.backend.as_ref().map_or_else(String::new, ToString::to_string);
             let mode = if namespace.read_only { ", read-only" } else { "" };
-            text += &format!("  namespace {nsid}: {backend}, blocks of {} bytes{mode}\n", namespace.block_bytes);
+            let protection = match namespace.protection {
+                Protected::No => String::new(),
+                kind => format!(", {kind}, application tag {}", namespace.application_tag),
+            };
+            let blocks = namespace.block_bytes;
+            text += &format!("  namespace {nsid}: {backend}, blocks of {blocks} bytes{mode}{protection}\n");
         }
     }
     text
@@ -177,8 +184,13 @@ pub(crate) fn ctl(args: &NvmfCtl) -> Result<(), NvmfError> {
                 "uuid": add.uuid.map(|uuid| uuid.to_string()),
                 "nguid": add.nguid.map(|nguid| nguid.to_string()),
                 "read_only": add.read_only,
+                "protection": add.protection.to_string(),
+                "application_tag": add.application_tag,
             });
             let answer = send(json!({ "command": "add-namespace", "namespace": namespace }))?;
+            if let Some(remark) = answer["remark"].as_str() {
+                eprintln!("telpher: warning: {remark}");
+            }
             return Ok(deliver::print(format!("namespace {} was added", answer["nsid"]))?);
         }
         NvmfCtlKind::RemoveNamespace { nsid } => send(json!({ "command": "remove-namespace", "nsid": nsid }))?,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use telpher_device::DeviceName;
 use telpher_nvmf::device_engine::DEFAULT_SHORTEST;
 use telpher_nvmf::limits::{Limits, MOST_NAMESPACES};
-use telpher_nvmf::protection::DEFAULT_APPLICATION_TAG;
+pub use telpher_nvmf::protection::DEFAULT_APPLICATION_TAG;
 use telpher_nvmf::subsystem::{Subsystem, SubsystemOptions, is_nqn};
 
 /// The port of NVMe/TCP. Source: IANA.

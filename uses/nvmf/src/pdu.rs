@@ -11,6 +11,7 @@
 use crate::command::{Completion, Submission};
 use crate::digest::{DIGEST_BYTES, Digests};
 use crate::limits::MOST_HEADER;
+use std::ops::Deref;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -405,14 +406,29 @@ pub fn data_offset(kind: Kind, digests: Digests, alignment: usize) -> usize {
     (usize::from(kind.header_len()) + digest).next_multiple_of(alignment)
 }
 
+/// The bytes of a PDU before its data. They need no allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct BeforeData {
+    bytes: [u8; MOST_HEADER],
+    len: usize,
+}
+
+impl Deref for BeforeData {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
 /// Builds the bytes of a PDU before its data: the header with its common header filled in, its digest, and padding.
 ///
 /// `header` starts with a common header whose contents are replaced.
 ///
 /// # Panics
-/// If `header` is shorter than a common header.
+/// If `header` is shorter than a common header, or the data would start behind [`MOST_HEADER`].
 #[must_use]
-pub fn build(kind: Kind, flags: u8, header: &[u8], data_len: usize, digests: Digests, alignment: usize) -> Vec<u8> {
+pub fn build(kind: Kind, flags: u8, header: &[u8], data_len: usize, digests: Digests, alignment: usize) -> BeforeData {
     let header_digest = digests.header && kind.can_have_header_digest();
     let data_digest = digests.data && kind.can_have_data() && data_len > 0;
     let header_end = header.len() + if header_digest { DIGEST_BYTES } else { 0 };
@@ -428,15 +444,15 @@ pub fn build(kind: Kind, flags: u8, header: &[u8], data_len: usize, digests: Dig
         pdo: if has_offset { u8::try_from(before_data).expect("at most 128") } else { 0 },
         plen: U32::new(u32::try_from(plen).expect("data is at most a transfer")),
     };
-    let mut bytes = Vec::with_capacity(before_data);
-    bytes.extend_from_slice(header);
+    let mut bytes = [0; MOST_HEADER];
+    bytes[..header.len()].copy_from_slice(header);
     bytes[..size_of::<CommonHeader>()].copy_from_slice(common.as_bytes());
     if header_digest {
-        let value = crate::digest::digest(&bytes);
-        bytes.extend_from_slice(&value.to_le_bytes());
+        let value = crate::digest::digest(&bytes[..header.len()]);
+        bytes[header.len()..header_end].copy_from_slice(&value.to_le_bytes());
     }
-    bytes.resize(before_data, 0);
-    bytes
+    assert!(before_data <= MOST_HEADER, "data starts within 128 bytes");
+    BeforeData { bytes, len: before_data }
 }
 
 /// A common header whose contents [`build`] replaces.

@@ -8,13 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use telpher_bench::nvmf_load::{Digests, End, LoadOptions, MOST_DEPTH, Pattern, ServerOptions};
-use telpher_nvmf_run::config::{Config, ConfigError, DEFAULT_NQN, Listener, NamespaceConfig, PORT, SubsystemConfig};
-use telpher_nvmf_run::values::{Backend, Device, Identifier, Size, ValueError};
+use telpher_nvmf_run::config::{
+    Config, ConfigError, DEFAULT_APPLICATION_TAG, DEFAULT_NQN, Listener, NamespaceConfig, PORT, SubsystemConfig,
+};
+use telpher_nvmf_run::values::{Backend, Device, Identifier, Protected, Size, ValueError};
 
 /// Serve disks over NVMe/TCP, with digests by the CPU or a device.
 ///
-/// An NVMe/TCP target for Linux and other hosts, in place of SPDK's or the kernel's. Each --memory, --file and --null
-/// is a disk (a namespace); --config reads subsystems, hosts and limits from a file. The command prints the lines that
+/// An NVMe/TCP target for Linux and other hosts, in place of SPDK's or the kernel's. Each --memory, --memory-file,
+/// --file and --null is a disk (a namespace); --config reads subsystems, hosts and limits from a file. The command prints the lines that
 /// connect a Linux machine. Data digests of long transfers can be computed by a device.
 ///
 /// There is no TLS and no authentication: the server listens on loopback unless --listen says otherwise. Ctrl-C or
@@ -41,9 +43,13 @@ Configuration, statistics and what survives what: docs/nvmf.md"
 pub(crate) struct Nvmf {
     #[command(subcommand)]
     pub(crate) kind: Option<NvmfKind>,
-    /// Serve a disk of this size in memory, which is gone when the command ends; may be repeated.
+    /// Serve a disk of this size in memory, which is gone when the command ends (SIZE,pages=transparent or
+    /// SIZE,pages=reserved: in huge pages); may be repeated.
     #[arg(long, help_heading = "Disks", value_name = "SIZE", value_parser = memory)]
     memory: Vec<Backend>,
+    /// Serve a file on tmpfs or hugetlbfs, which outlives the command; may be repeated.
+    #[arg(long, help_heading = "Disks", value_name = "PATH[,size=SIZE]", value_parser = memory_file)]
+    memory_file: Vec<Backend>,
     /// Serve a file or a block device; SIZE creates a file that does not exist; may be repeated.
     #[arg(long, help_heading = "Disks", value_name = "PATH[,size=SIZE]", value_parser = file)]
     file: Vec<Backend>,
@@ -282,7 +288,7 @@ Examples:
   telpher nvmf ctl add-namespace memory:1g
   telpher nvmf ctl add-namespace file:/tmp/second.img,size=10g --nsid 2")]
 pub(crate) struct NvmfAddNamespace {
-    /// memory:SIZE, file:PATH, file:PATH,size=SIZE or null:SIZE.
+    /// memory:SIZE[,pages=PAGES], memory-file:PATH[,size=SIZE], file:PATH[,size=SIZE] or null:SIZE.
     #[arg(value_name = "BACKEND")]
     pub(crate) backend: Backend,
     /// Its number [default: the lowest free one].
@@ -300,10 +306,20 @@ pub(crate) struct NvmfAddNamespace {
     /// Refuse writes.
     #[arg(long, help_heading = "Namespace")]
     pub(crate) read_only: bool,
+    /// Protection information of stored blocks: none or insert-strip.
+    #[arg(long, help_heading = "Namespace", value_name = "KIND", default_value = "none")]
+    pub(crate) protection: Protected,
+    /// Application tag of protected blocks.
+    #[arg(long, help_heading = "Namespace", value_name = "N", default_value_t = DEFAULT_APPLICATION_TAG)]
+    pub(crate) application_tag: u16,
 }
 
 fn memory(size: &str) -> Result<Backend, ValueError> {
     format!("memory:{size}").parse()
+}
+
+fn memory_file(path: &str) -> Result<Backend, ValueError> {
+    format!("memory-file:{path}").parse()
 }
 
 fn file(path: &str) -> Result<Backend, ValueError> {
@@ -375,13 +391,14 @@ fn cpus() -> u16 {
 impl Nvmf {
     /// Returns true if the options name no disk and no file.
     pub(crate) fn serves_nothing(&self) -> bool {
-        self.config.is_none() && [&self.memory, &self.file, &self.null].iter().all(|disks| disks.is_empty())
+        self.config.is_none()
+            && [&self.memory, &self.memory_file, &self.file, &self.null].iter().all(|disks| disks.is_empty())
     }
 
     /// Returns the configuration: that of the file, with the options.
     pub(crate) fn configuration(&self) -> Result<Config, ConfigError> {
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-        let disks = self.memory.iter().chain(&self.file).chain(&self.null);
+        let disks = self.memory.iter().chain(&self.memory_file).chain(&self.file).chain(&self.null);
         let namespaces: Vec<NamespaceConfig> =
             disks.map(|disk| NamespaceConfig { backend: Some(disk.clone()), ..NamespaceConfig::default() }).collect();
         if !namespaces.is_empty() {

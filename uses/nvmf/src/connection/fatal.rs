@@ -21,9 +21,8 @@ impl Connection {
         let (fes, fei) = error.words();
         let offending = header[..header.len().min(MOST_HEADER)].to_vec();
         let term = TermReq { common: pdu::blank(), fes: U16::new(fes), fei: U32::new(fei), reserved: [0; 10] };
-        let mut bytes = pdu::build(Kind::C2hTermReq, 0, term.as_bytes(), offending.len(), Digests::default(), 4);
-        bytes.extend_from_slice(&offending);
-        self.output.push(&bytes);
+        self.output.push(&pdu::build(Kind::C2hTermReq, 0, term.as_bytes(), offending.len(), Digests::default(), 4));
+        self.output.push(&offending);
         self.ending = Some(Ending::Fatal(error));
         self.phase = Phase::Terminating(now.saturating_add(self.limits().terminate_ms));
         self.drop_commands();

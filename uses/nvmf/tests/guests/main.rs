@@ -247,7 +247,8 @@ fn linux_6_12_is_a_host_and_a_target() {
     run(test, "newest", |lines| {
         short_form(test, lines);
         // Not with Linux 6.1.192: in some runs, C2HTermReq made its initiator read through a null pointer, in
-        // `nvme_tcp_recv_skb`, while other R2Ts were open, after which the guest hung. 6.12.117 survived 40 repetitions.
+        // `nvme_tcp_recv_skb`, while other R2Ts were open, after which the guest hung. 6.12.117 survived 40
+        // repetitions.
         lines.push("damage_header $PROXY".to_owned());
         with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 1\nnotice $PROXY");
     });
