@@ -6,9 +6,9 @@
 //!   └────────────┴────────────── last SharedRun dropped ◄────────┘
 //! ```
 //!
-//! The state of each block is one atomic word ([`BlockState`]), and every step above checks it. So a block has one writer
-//! or any number of readers, whatever a caller does with block numbers. Only memory is at stake here: a map of blocks, and its
-//! consistency, are the caller's.
+//! The state of each block is one atomic word ([`BlockState`]), and every step above checks it. So a block has one
+//! writer or any number of readers, whatever a caller does with block numbers. Only memory is at stake here: a map of
+//! blocks, and its consistency, are the caller's.
 #![allow(unsafe_code, reason = "parts of a mapping are owned separately, or shared")]
 
 use crate::block_state::{BlockState, Released};
@@ -18,6 +18,7 @@ use crate::private_file::PrivateFile;
 use crate::raw_pages::RawPages;
 use crate::region::PageSize;
 use crate::shared::{SharedError, SharedMapping};
+use crate::space::PAGE_BYTES;
 use crate::stable_buf::{StableBuf, StableBufMut};
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut, Range};
@@ -608,6 +609,29 @@ impl SharedRun {
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.count as usize
+    }
+
+    /// Finds out whether the file lost pages of this run: reads a byte of each page, unless a seal keeps the file
+    /// whole. Returns false if the mapping lost any page so far.
+    ///
+    /// **Staleness:** the file may be truncated afterwards. [`is_whole`](SharedRun::is_whole) tells so once the lost
+    /// pages were accessed.
+    #[must_use]
+    pub fn probe(&self) -> bool {
+        if matches!(&self.memory.0.memory, Memory::File { file, .. } if !file.is_sealed()) {
+            let page = usize::try_from(PAGE_BYTES).expect("a page fits the address space");
+            for page in self.chunks(page) {
+                // SAFETY: a byte of the slice. Volatile, so that the access takes place although its value is unused.
+                unsafe { ptr::from_ref(&page[0]).read_volatile() };
+            }
+        }
+        self.is_whole()
+    }
+
+    /// Returns whether the mapping has lost no page so far: see [`BlockMemory::is_whole`].
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.memory.is_whole()
     }
 }
 

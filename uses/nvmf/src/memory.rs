@@ -31,7 +31,8 @@
 //! are in it. If another process keeps the file open, a server that starts after a crash of this one finds every write
 //! that was acknowledged. Of a write that was not acknowledged, any of its blocks of [`MAP_BLOCK`] may be there, each
 //! of them completely. A memfd cannot be truncated, because it is sealed. If another program of this user truncates a
-//! named file, the server continues, and every further request of the namespace fails.
+//! named file, the server continues. The requests that use the lost pages fail, and so does every later one. Therefore
+//! a read of a named file touches each of its pages before it succeeds.
 
 mod block_map;
 mod file_layout;
@@ -246,15 +247,15 @@ impl MemoryStorage {
         let (map_file, geometry) = MapFile::load(&file)?.map_err(damaged)?;
         let blocks = BlockMemory::of_file(&file, geometry.data_offset(), to_usize(geometry.physical), MAP_BLOCK)?;
         let map = BlockMap::load(&geometry, map_file, |block| blocks.keep(block)).map_err(damaged)?;
-        if !blocks.is_whole() {
-            return Err(damaged(HeaderError::Truncated));
-        }
         let storage = MemoryStorage::over(blocks, map, &geometry, BlockPages::Small);
         // Free blocks may still have the memory of the previous server. Blocks that were taken count as used.
         drop(storage.blocks.take(storage.blocks.free_blocks()));
         storage.return_memory();
         // The previous server may have ended before it cleared the bytes behind a new end.
         storage.clear_tail(geometry.capacity);
+        if !storage.is_whole() {
+            return Err(damaged(HeaderError::Truncated));
+        }
         Ok(storage)
     }
 
@@ -294,7 +295,7 @@ impl MemoryStorage {
 
     fn read(&self, start: u64, len: u64) -> StorageResult {
         let mut segments = Vec::with_capacity(1);
-        let mut is_over = false;
+        let (mut is_over, mut is_whole) = (false, true);
         let map = self.read_map();
         map.check(start, len)?;
         map.each_run(start, len, |run| match run.blocks {
@@ -303,6 +304,8 @@ impl MemoryStorage {
                     is_over = true;
                     self.blocks.share(blocks)
                 });
+                // A page that is lost without notice would be sent as zeroes, or would break the connection.
+                is_whole &= shared.probe();
                 segments.push(Segment { bytes: Shared::Blocks(shared), range: run.bytes });
             }
             None => {
@@ -314,6 +317,7 @@ impl MemoryStorage {
                 }
             }
         });
+        is_whole &= map.is_whole();
         drop(map);
         if is_over {
             // This thread holds the blocks for the time of the copy only.
@@ -323,7 +327,12 @@ impl MemoryStorage {
                 }
             }
         }
-        if self.blocks.is_whole() { Ok(segments) } else { Err(Status::READ_ERROR) }
+        if is_whole && self.blocks.is_whole() { Ok(segments) } else { Err(Status::READ_ERROR) }
+    }
+
+    /// Returns whether the file has lost no page of the data and the map, as far as they were accessed.
+    fn is_whole(&self) -> bool {
+        self.read_map().is_whole() && self.blocks.is_whole()
     }
 
     /// Returns the memory of long free runs to the system, if free blocks have much of it.
@@ -413,7 +422,7 @@ impl Storage for MemoryStorage {
         self.blocks.release(released);
         self.clear_tail(capacity);
         self.return_memory();
-        Ok(())
+        if self.is_whole() { Ok(()) } else { Err(Status::WRITE_FAULT) }
     }
 }
 

@@ -28,4 +28,14 @@ impl Segment {
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.range.clone()]
     }
+
+    /// Returns false if the bytes are in a file that has lost pages: what was read of them may be zeroes that no host
+    /// wrote.
+    #[must_use]
+    pub fn has_all_pages(&self) -> bool {
+        match &self.bytes {
+            Shared::Blocks(run) => run.is_whole(),
+            Shared::Heap(_) => true,
+        }
+    }
 }

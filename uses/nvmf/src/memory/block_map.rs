@@ -38,6 +38,9 @@ impl BlockMap {
     ) -> Result<BlockMap, HeaderError> {
         let count = blocks_of(geometry.capacity);
         let entries: Vec<u32> = (0..count).map(|index| file.entry(index)).collect();
+        if !file.is_whole() {
+            return Err(HeaderError::Truncated);
+        }
         let mut allocated = 0;
         for (index, &entry) in entries.iter().enumerate() {
             if entry > 0 {
@@ -115,6 +118,24 @@ impl BlockMap {
         old.checked_sub(1)
     }
 
+    /// The blocks of this range read as zeroes from now on. The old blocks are appended to `released`. Entries that are
+    /// empty already are only read.
+    pub(super) fn clear(&mut self, indices: Range<usize>, released: &mut Vec<u32>) {
+        if self.allocated == 0 {
+            return;
+        }
+        for index in indices {
+            if self.entries[index] > 0 {
+                released.extend(self.swap(index, None));
+            }
+        }
+    }
+
+    /// Returns whether the map's file has lost no page, as far as it was accessed. True without a file.
+    pub(super) fn is_whole(&self) -> bool {
+        self.file.as_ref().is_none_or(MapFile::is_whole)
+    }
+
     /// Calls `each` with the runs of a range of bytes, in their order. The range was checked.
     pub(super) fn each_run(&self, start: u64, len: u64, mut each: impl FnMut(Run)) {
         if len == 0 {
@@ -147,9 +168,7 @@ impl BlockMap {
             file.set_capacity(capacity);
         }
         self.capacity = capacity;
-        for index in count..self.entries.len() {
-            released.extend(self.swap(index, None));
-        }
+        self.clear(count..self.entries.len().max(count), released);
         self.entries.resize(count, 0);
     }
 }

@@ -168,6 +168,9 @@ impl MapFile {
             }
             decode(&words)
         });
+        if !header.is_whole() {
+            return Ok(Err(HeaderError::Truncated));
+        }
         let found = match copies {
             [Ok(first), Ok(second)] => Ok(if second.1 > first.1 { second } else { first }),
             [Ok(found), Err(_)] | [Err(_), Ok(found)] => Ok(found),
@@ -188,6 +191,11 @@ impl MapFile {
     /// The entry of a logical block.
     pub(super) fn entry(&self, index: usize) -> u32 {
         u32::from_le(self.words.words()[MAP_WORD + index].load(Ordering::Relaxed))
+    }
+
+    /// Returns whether the file has lost no page of the header and the map, as far as they were accessed.
+    pub(super) fn is_whole(&self) -> bool {
+        self.words.is_whole()
     }
 
     /// Changes the entry of a logical block.

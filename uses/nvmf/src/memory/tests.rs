@@ -526,12 +526,64 @@ fn a_truncated_file_ends_no_server() {
     let reply = segments(&storage, 0, KIB_128 as u64);
     let file = OpenOptions::new().write(true).open(folder.file()).unwrap();
     file.set_len(4096).unwrap();
-    // The bytes are lost, but can be read.
+    // The bytes are lost. A read that is not the first one to touch them learns it as well.
+    let request = || StorageRequest::Read { start: 0, len: 4096 };
+    assert_eq!(done(&storage, request()).unwrap_err(), Status::READ_ERROR);
+    assert_eq!(done(&storage, request()).unwrap_err(), Status::READ_ERROR);
+    // A reply that was under way can be read, and says that its bytes are not to be trusted.
     assert_eq!(digest(reply[0].as_slice()), digest(&vec![0; KIB_128]));
-    let request = StorageRequest::Read { start: 0, len: 4096 };
-    assert_eq!(done(&storage, request).unwrap_err(), Status::READ_ERROR);
+    assert!(!reply[0].has_all_pages());
     let request = StorageRequest::Write { start: 0, pieces: vec![bytes(vec![1; 4096])], force: false };
     assert_eq!(done(&storage, request).unwrap_err(), Status::WRITE_FAULT);
+}
+
+/// The map begins at byte 4096. Only its last page is cut off, and the data behind it, which the requests do not touch.
+#[test]
+fn a_truncated_map_fails_the_requests_that_change_it() {
+    let clear = |start, len| StorageRequest::Deallocate { ranges: vec![(start, len)] };
+    for number in 0..3 {
+        let folder = Folder::new("truncated-map");
+        let storage = MemoryStorage::create(&folder.file(), MemoryOptions::fixed(1 << 20)).unwrap();
+        write(&storage, 0, vec![bytes(vec![5; 8192])]);
+        OpenOptions::new().write(true).open(folder.file()).unwrap().set_len(4096).unwrap();
+        match number {
+            0 => assert_eq!(done(&storage, clear(0, 4096)).unwrap_err(), Status::WRITE_FAULT),
+            1 => assert_eq!(storage.resize(4096), Err(Status::WRITE_FAULT)),
+            _ => {
+                let zeroes = StorageRequest::WriteZeroes { start: 4096, len: 4096, force: false };
+                assert_eq!(done(&storage, zeroes).unwrap_err(), Status::WRITE_FAULT);
+            }
+        }
+        // Blocks without memory need no page of the file.
+        let read = StorageRequest::Read { start: 1 << 19, len: 4096 };
+        let expected = if number == 1 { Status::LBA_RANGE } else { Status::READ_ERROR };
+        assert_eq!(done(&storage, read).unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn a_map_that_is_truncated_while_it_is_opened_is_refused() {
+    let folder = Folder::new("truncated-opening");
+    drop(MemoryStorage::create(&folder.file(), MemoryOptions::fixed(1 << 20)).unwrap());
+    let file = Arc::new(PrivateFile::open(&folder.file()).unwrap());
+    let (map, geometry) = MapFile::load(&file).unwrap().unwrap();
+    OpenOptions::new().write(true).open(folder.file()).unwrap().set_len(4096).unwrap();
+    assert_eq!(BlockMap::load(&geometry, map, |_| true).unwrap_err(), HeaderError::Truncated);
+}
+
+#[test]
+fn overlapping_ranges_are_deallocated_together() {
+    let storage = MemoryStorage::new(1 << 20);
+    write(&storage, 0, vec![bytes(vec![5; 1 << 20])]);
+    let mut ranges = vec![(8192, 512), (0, 512), (4096, 8192), (256, 512), (1 << 19, 0)];
+    done(&storage, StorageRequest::Deallocate { ranges: ranges.clone() }).unwrap();
+    let expected = [vec![0; 768], vec![5; 4096 - 768], vec![0; 8192], vec![5; (1 << 20) - 12288]].concat();
+    assert_eq!((read(&storage, 0, 1 << 20), storage.allocated_blocks()), (expected.clone(), 254));
+    // One range that is not in the namespace: no block is changed.
+    ranges.push((1 << 20, 512));
+    ranges.push((0, 1 << 20));
+    assert_eq!(done(&storage, StorageRequest::Deallocate { ranges }).unwrap_err(), Status::LBA_RANGE);
+    assert_eq!(read(&storage, 0, 1 << 20), expected);
 }
 
 #[test]

@@ -42,6 +42,21 @@ fn blocks_between(start: u64, end: u64) -> Range<usize> {
     split(start).0..split(end - 1).0 + 1
 }
 
+/// The bytes of ranges, which were checked, as ranges in ascending order with gaps between them.
+fn joined(ranges: &[(u64, u64)]) -> Vec<Range<u64>> {
+    let mut sorted: Vec<Range<u64>> = ranges.iter().map(|&(start, len)| start..start + len).collect();
+    sorted.retain(|range| !range.is_empty());
+    sorted.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::with_capacity(sorted.len());
+    for range in sorted {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
 impl Update {
     /// Copies bytes to new blocks. They may cross runs.
     fn copy(&mut self, position: u64, bytes: &[u8]) {
@@ -179,14 +194,16 @@ impl MemoryStorage {
         self.blocks.take(count).ok_or(Status::CAPACITY_EXCEEDED)
     }
 
+    /// Makes these ranges read as zeroes. Each block is cleared once, also if several ranges have it: 256 ranges of a
+    /// command may each be the whole namespace. So a command takes at most one pass over the map, and other threads
+    /// wait for at most [`CLEARED_AT_ONCE`] blocks of it.
     pub(super) fn clear(&self, ranges: &[(u64, u64)]) -> StorageResult {
         let map = self.read_map();
         for &(start, len) in ranges {
             map.check(start, len)?;
         }
         drop(map);
-        for &(start, len) in ranges {
-            let end = start + len;
+        for Range { start, end } in joined(ranges) {
             let mut position = start;
             while position < end {
                 // A step ends at the end of a map block.
@@ -245,10 +262,9 @@ impl MemoryStorage {
             self.merge(&mut update, &stale);
             stale = self.switch(&mut update, checked)?;
             if stale.is_empty() {
-                break;
+                return Ok(Vec::new());
             }
         }
-        if self.blocks.is_whole() { Ok(Vec::new()) } else { Err(Status::WRITE_FAULT) }
     }
 
     /// Copies the old bytes of these partial blocks.
@@ -262,7 +278,8 @@ impl MemoryStorage {
         }
     }
 
-    /// Puts an update into the map, or returns the partial blocks whose old bytes another request has replaced.
+    /// Puts an update into the map, or returns the partial blocks whose old bytes another request has replaced. Fails
+    /// if the file has lost pages.
     fn switch(&self, update: &mut Update, checked: Option<(u64, u64)>) -> Result<Vec<usize>, Status> {
         let count = update.new.iter().map(|new| new.run.blocks()).sum();
         let mut replaced = Vec::with_capacity(count);
@@ -281,12 +298,12 @@ impl MemoryStorage {
                 replaced.extend(map.swap(index, Some(block)));
             }
         }
-        for index in update.cleared.clone() {
-            replaced.extend(map.swap(index, None));
-        }
+        map.clear(update.cleared.clone(), &mut replaced);
+        let is_whole = map.is_whole() && self.blocks.is_whole();
         drop(map);
         self.blocks.release(replaced);
-        Ok(stale)
+        // The bytes or the entries of a truncated file are lost, although this server's map has them.
+        if is_whole { Ok(stale) } else { Err(Status::WRITE_FAULT) }
     }
 }
 
@@ -294,6 +311,14 @@ impl MemoryStorage {
 mod tests {
     use super::*;
     use crate::engine::Segment;
+
+    #[test]
+    fn ranges_that_overlap_or_touch_are_joined() {
+        let whole = [(0, 1 << 40); 256];
+        assert_eq!(joined(&whole), vec![0..1 << 40; 1]);
+        assert_eq!(joined(&[(700, 50), (0, 0), (100, 50), (120, 10), (150, 1), (740, 20)]), [100..151, 700..760]);
+        assert_eq!(joined(&[]), []);
+    }
 
     #[test]
     fn a_part_of_a_block_is_merged_again_if_another_request_replaced_the_block() {
