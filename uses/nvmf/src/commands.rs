@@ -334,6 +334,22 @@ impl Task {
         self.plan.to_host
     }
 
+    /// The most bytes of the buffers that the execution fills: what the backend reads, and what an engine makes of it.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        let is_protected = self.plan.namespace.options().protection.is_some();
+        let len = match self.plan.action {
+            Action::Read | Action::Compare | Action::Verify => self.plan.len,
+            // One range after the other is copied.
+            Action::Copy => self.copy_ranges().iter().flatten().map(|(_, len)| *len).max().unwrap_or(0),
+            Action::Write if is_protected => self.plan.len,
+            _ => 0,
+        };
+        // Blocks with and without tuples are in two buffers. The data of a write is counted where it was received.
+        let buffers = if is_protected && self.plan.action != Action::Write { 2 } else { 1 };
+        usize::try_from(len * buffers).unwrap_or(usize::MAX)
+    }
+
     /// Writes data, after tuples were inserted if the namespace is protected.
     fn write(&mut self, start: u64, pieces: Vec<Piece>) -> Step {
         match self.plan.namespace.options().protection {

@@ -152,6 +152,8 @@ struct Open {
     is_waiting: bool,
     /// Data whose digest is right or that has none, with its offset.
     pieces: Vec<(u32, Piece)>,
+    /// The same for parts below [`SMALL_PART`](crate::limits::SMALL_PART), joined with those before them.
+    small_parts: Vec<(u32, Vec<u8>)>,
     /// Data whose digest is being computed.
     pending: Vec<PendingPart>,
     next_part: u32,
@@ -161,8 +163,10 @@ struct Open {
     task: Option<(TaskWait, Task)>,
     /// The command is one of a fused pair.
     half: Option<Half>,
-    /// Bytes of a read's data from the backend's answer until the command ends; 0 before.
-    reply_bytes: usize,
+    /// Bytes of the buffers that the execution fills. They count in [`Connection::buffered`] until the command ends.
+    buffer_bytes: usize,
+    /// The data of a read exists, and its digest is being computed.
+    has_reply: bool,
     /// When the capsule was complete, by the connection's clock.
     begun: u64,
 }
@@ -227,7 +231,8 @@ pub struct Connection {
     waiting: VecDeque<u32>,
     first_half: FirstHalf,
     budgeted: u32,
-    replying: usize,
+    /// Bytes of the buffers that commands under execution fill.
+    buffered: usize,
     output: Output,
     stats: Stats,
     /// Nanoseconds for latencies; without a clock, none are measured.
@@ -266,7 +271,7 @@ impl Connection {
             waiting: VecDeque::new(),
             first_half: FirstHalf::None,
             budgeted: 0,
-            replying: 0,
+            buffered: 0,
             output: Output::default(),
             stats: Stats::default(),
             clock: None,
@@ -335,10 +340,11 @@ impl Connection {
         self.phase == Phase::Closed
     }
 
-    /// Returns whether the connection takes more bytes now. It takes none while too many replies wait for the host.
+    /// Returns whether the connection takes more bytes now. It takes none while replies that wait for the host, and
+    /// buffers of commands under execution, have too many bytes.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.phase != Phase::Closed && self.output.len() + self.replying < self.limits().send_bytes
+        self.phase != Phase::Closed && self.output.len() + self.buffered < self.limits().send_bytes
     }
 
     fn limits(&self) -> &Limits {

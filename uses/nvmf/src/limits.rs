@@ -2,10 +2,10 @@
 //!
 //! The memory that one connection can hold is at most the sum of
 //! - `queue_depth` × `capsule_bytes`: data that came in command capsules and waits for execution;
-//! - `receive_bytes`: data that the target asked for by R2T and that has not been written yet; for a namespace with
-//!   protection information twice as much, while tuples are inserted;
-//! - `send_bytes` plus one reply: data that the host has not read yet. Replies share the blocks of a memory namespace
-//!   as long as half of its reserve suffices for that ([`memory`](crate::memory)), and then do not count;
+//! - `receive_bytes`: data that the target asked for by R2T and that has not been written yet;
+//! - `send_bytes`, and one transfer or, with protection information, two: data that the host has not read yet, and the
+//!   buffers that commands under execution fill. Replies share the blocks of a memory namespace as long as half of its
+//!   reserve suffices for that ([`memory`](crate::memory)); they count, but take no memory;
 //! - the tables of a connection: below 64 KiB, and half a KiB for each open command;
 //! - bytes that a server had read when the connection stopped taking them, at most 256 KiB.
 
@@ -41,6 +41,13 @@ pub const MOST_DSM_RANGES: u32 = 256;
 /// Source ranges of a Copy command (MSRC + 1). Source: chosen.
 pub const MOST_COPY_RANGES: u32 = 16;
 
+/// Parts of a write's data below this are joined: in memory of their own they would take up to 200 times their size.
+/// Source: chosen; hosts may send any length, but Linux and SPDK send MAXH2CDATA in all PDUs but the last one.
+pub const SMALL_PART: usize = 512;
+
+/// The largest [`Limits::capsule_bytes`]. Source: chosen; 64 times the default of Linux nvmet.
+pub const MOST_CAPSULE_BYTES: u32 = 1 << 20;
+
 /// Namespaces of a subsystem; their identifiers are at most this. Source: chosen; a page of Identify lists 1024.
 pub const MOST_NAMESPACES: u32 = 1024;
 
@@ -57,16 +64,18 @@ pub struct Limits {
     pub controllers: u16,
     /// Bytes of one command's data, a power of two times [`PAGE`]. Source: SPDK's default (MDTS 5).
     pub transfer_bytes: u32,
-    /// Bytes of data in a capsule of an I/O queue, a multiple of 16. Source: two blocks of 4096 bytes, between SPDK's
-    /// 4096 and nvmet's 16384.
+    /// Bytes of data in a capsule of an I/O queue, a multiple of 16 up to [`MOST_CAPSULE_BYTES`]. Source: two blocks of
+    /// 4096 bytes, between SPDK's 4096 and nvmet's 16384.
     pub capsule_bytes: u32,
     /// MAXH2CDATA, a multiple of 4 from [`LEAST_H2C_DATA`]. Source: SPDK's default.
     pub h2c_bytes: u32,
     /// The largest range that one R2T asks for. Source: chosen; by default one R2T for a command, as SPDK does.
     pub r2t_bytes: u32,
-    /// Bytes of a connection that were asked for by R2T and are not yet written. Source: chosen; eight transfers.
+    /// Bytes of a connection that were asked for by R2T and are not yet written, at least two transfers: a fused pair
+    /// keeps the data of its first command until that of the second has come. Source: chosen; eight transfers.
     pub receive_bytes: u32,
-    /// Bytes of replies waiting for the host, above which no more commands are taken. Source: chosen.
+    /// Bytes of replies that wait for the host, and of buffers of commands under execution, above which no more
+    /// commands are taken. Source: chosen.
     pub send_bytes: usize,
     /// Milliseconds within which a host must send ICReq, and then Connect. Source: chosen; Linux waits 10 s for ICResp.
     pub connect_ms: u64,
@@ -114,6 +123,16 @@ pub enum LimitsError {
         /// The smallest value.
         least: u32,
     },
+    /// Bytes that are too many.
+    #[error("{name} is {value} bytes; it must be at most {most}")]
+    High {
+        /// The field.
+        name: &'static str,
+        /// Its value.
+        value: u32,
+        /// The largest value.
+        most: u32,
+    },
     /// Bytes that are not a multiple of the unit, or too few.
     #[error("{name} is {value} bytes; it must be a multiple of {unit}, from {least}")]
     Bytes {
@@ -135,7 +154,7 @@ pub enum LimitsError {
 }
 
 impl Limits {
-    /// Checks that the protocol can express the limits, and that a transfer fits into the receive budget.
+    /// Checks that the protocol can express the limits, and that a fused pair fits into the receive budget.
     ///
     /// # Errors
     /// [`LimitsError`] for the first field that does not fit.
@@ -163,7 +182,11 @@ impl Limits {
         bytes("capsule_bytes", self.capsule_bytes, 16, 0)?;
         bytes("h2c_bytes", self.h2c_bytes, 4, LEAST_H2C_DATA)?;
         bytes("r2t_bytes", self.r2t_bytes, 4, LEAST_H2C_DATA)?;
-        bytes("receive_bytes", self.receive_bytes, 4, self.transfer_bytes)
+        if self.capsule_bytes > MOST_CAPSULE_BYTES {
+            let (name, value, most) = ("capsule_bytes", self.capsule_bytes, MOST_CAPSULE_BYTES);
+            return Err(LimitsError::High { name, value, most });
+        }
+        bytes("receive_bytes", self.receive_bytes, 4, self.transfer_bytes.saturating_mul(2))
     }
 
     /// MDTS: the logarithm of a transfer in pages.
@@ -194,10 +217,14 @@ mod tests {
             Limits { h2c_bytes: 4092, ..good },
             Limits { h2c_bytes: 4098, ..good },
             Limits { r2t_bytes: 0, ..good },
-            Limits { receive_bytes: good.transfer_bytes - 4, ..good },
+            Limits { receive_bytes: 2 * good.transfer_bytes - 4, ..good },
+            Limits { capsule_bytes: MOST_CAPSULE_BYTES + 16, ..good },
+            Limits { capsule_bytes: u32::MAX - 15, ..good },
         ];
         for limits in bad {
             assert!(limits.check().is_err(), "{limits:?}");
         }
+        let smallest = Limits { receive_bytes: 2 * good.transfer_bytes, capsule_bytes: MOST_CAPSULE_BYTES, ..good };
+        assert_eq!(smallest.check(), Ok(()));
     }
 }

@@ -95,9 +95,9 @@ metrics! {
         pub protection_errors: u64 = counter "telpher_nvmf_protection_errors_total",
         /// Bytes of data whose digests were computed.
         pub digested_bytes: u64 = counter(Bytes) "telpher_nvmf_digested_bytes_total",
-        /// Completed reads, by the time from the complete capsule to the reply.
+        /// Successful reads, by the time from the complete capsule to the reply.
         pub read_latencies: [u64; LATENCIES] = counter "telpher_nvmf_reads_by_latency_total" by below BELOW,
-        /// Completed writes, by the time from the complete capsule to the reply, with the transfer of the data.
+        /// Successful writes, by the time from the complete capsule to the reply, with the transfer of the data.
         pub write_latencies: [u64; LATENCIES] = counter "telpher_nvmf_writes_by_latency_total" by below BELOW,
     }
 }
@@ -137,7 +137,7 @@ impl Stats {
         }
     }
 
-    /// An I/O command has completed after this time.
+    /// An I/O command has succeeded after this time.
     pub(crate) fn count_latency(&mut self, opcode: u8, nanoseconds: u64) {
         let range = latency_range(nanoseconds);
         match opcode {

@@ -98,6 +98,7 @@ fn wrong_digests_are_counted_where_they_belong() {
     assert!(matches!(event, telpher_nvmf::initiator::HostEvent::Terminated { fes: 3, .. }), "{event:?}");
     let total = served.running().statistics().unwrap().total;
     assert_eq!((total.data_digest_errors, total.header_digest_errors, total.fatal_errors), (1, 1, 1));
+    assert_eq!(total.write_latency.histogram.iter().sum::<u64>(), 0, "the write did not succeed");
     let log = served.log.lock().unwrap();
     assert!(log.iter().any(|line| line.starts_with("Warning") && line.contains("FES 03h")), "{log:?}");
 }

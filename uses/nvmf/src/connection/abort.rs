@@ -122,7 +122,7 @@ impl Connection {
     fn may_abort(&mut self, index: u32) -> bool {
         let draining = self.draining;
         let Some(open) = self.open(index) else { return false };
-        if open.reply_bytes > 0 || draining + open.r2ts as usize > usize::from(MOST_DRAINING_R2TS) {
+        if open.has_reply || draining + open.r2ts as usize > usize::from(MOST_DRAINING_R2TS) {
             return false;
         }
         // The first command of a fused pair has the task of both.

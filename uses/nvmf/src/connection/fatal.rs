@@ -53,6 +53,6 @@ impl Connection {
         self.grants.clear();
         (self.draining, self.granted) = (0, 0);
         self.event_requests.clear();
-        (self.open_count, self.budgeted, self.replying) = (0, 0, 0);
+        (self.open_count, self.budgeted, self.buffered) = (0, 0, 0);
     }
 }

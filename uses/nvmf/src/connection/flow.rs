@@ -6,7 +6,7 @@ use crate::commands::Plan;
 use crate::controller::Controller;
 use crate::digest::{Digests, digest as digest_of};
 use crate::engine::{DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
-use crate::limits::{ADMIN_CAPSULE_BYTES, EVENT_REQUESTS, MOST_R2TS};
+use crate::limits::{ADMIN_CAPSULE_BYTES, EVENT_REQUESTS, MOST_R2TS, SMALL_PART};
 use crate::pdu::{self, CapsuleCmd, DataHeader, FatalError, IcReq, IcResp, Kind, LAST, Layout, R2t, TermReq, offset};
 use crate::status::Status;
 use crate::storage::Piece;
@@ -207,19 +207,21 @@ impl Connection {
             is_budgeted: false,
             is_waiting: false,
             pieces: Vec::new(),
+            small_parts: Vec::new(),
             pending: Vec::new(),
             next_part: 0,
             failure: None,
             task: None,
             half: None,
-            reply_bytes: 0,
+            buffer_bytes: 0,
+            has_reply: false,
             begun: self.clock.map_or(0, |clock| clock()),
         }));
         index
     }
 
-    /// Frees a slot. Jobs of its command that return later have an old generation.
-    pub(super) fn free_slot(&mut self, index: u32) {
+    /// Frees the slot of a command that ends with this status. Its jobs that return later have an old generation.
+    pub(super) fn free_slot(&mut self, index: u32, status: Status) {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         let Some(open) = slot.open.take() else { return };
@@ -227,12 +229,12 @@ impl Connection {
         self.open_count -= 1;
         if let Executor::Io(_) = &open.executor {
             self.stats.completed_io += 1;
-            if let Some(clock) = self.clock {
+            if let Some(clock) = self.clock.filter(|_| status.is_success()) {
                 self.stats.count_latency(open.command.opcode, clock().saturating_sub(open.begun));
             }
         }
         self.set_used(open.command.cid.get(), false);
-        self.replying -= open.reply_bytes;
+        self.buffered -= open.buffer_bytes;
         if open.is_waiting {
             self.waiting.retain(|waiting| *waiting != index);
         }
@@ -269,8 +271,8 @@ impl Connection {
             JobId { connection: self.number, slot: index, generation: self.slots[index as usize].generation, part: 0 };
         let Some(open) = self.open(index) else { return };
         match (digest, &open.executor) {
-            (None, _) => open.pieces.push((offset, Piece::Bytes(Segment::whole(data)))),
-            (Some(digest), Executor::Io(plan)) => {
+            (None, _) => open.add_data(offset, data),
+            (Some(digest), Executor::Io(plan)) if data.len() >= SMALL_PART => {
                 let source = Shared::new(data);
                 let work = match plan.place(offset, source.len()) {
                     Some(runs) => Work::Place { source, runs },
@@ -281,11 +283,20 @@ impl Connection {
                 open.pending.push(PendingPart { part, offset, digest });
                 context.engine.prepare(Job { id: JobId { part, ..id }, work });
             }
-            // Data of Connect: too short and too rare for an engine.
-            (Some(digest), _) if digest == digest_of(&data) => {
-                open.pieces.push((offset, Piece::Bytes(Segment::whole(data))));
+            // Small parts, and data of Connect: too short or too rare for an engine.
+            (Some(digest), executor) => {
+                let (is_io, bytes) = (matches!(executor, Executor::Io(_)), data.len());
+                let is_right = digest == digest_of(&data);
+                if is_right {
+                    open.add_data(offset, data);
+                }
+                if is_io {
+                    self.stats.count_digest(bytes, DoneBy::Cpu);
+                }
+                if !is_right {
+                    self.damaged(index);
+                }
             }
-            (Some(_), _) => self.damaged(index),
         }
         self.proceed(index, context);
     }
@@ -338,7 +349,7 @@ impl Connection {
         }
         if let Some(status) = open.failure {
             let (cid, half) = (open.command.cid.get(), open.half);
-            self.free_slot(index);
+            self.free_slot(index, status);
             self.respond(cid, status, 0);
             if let Some(half) = half {
                 self.half_failed(index, half, context);

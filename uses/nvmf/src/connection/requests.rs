@@ -43,6 +43,11 @@ impl Connection {
 
     /// Begins an I/O command as soon as no fused pair uses its blocks.
     pub(super) fn start(&mut self, index: u32, mut task: Task, context: &mut Context<'_>) {
+        // The backend may answer many requests late, so their buffers count before the requests are started.
+        if let Some(open) = self.open(index) {
+            open.buffer_bytes = task.buffer_bytes();
+            self.buffered += task.buffer_bytes();
+        }
         if task.lock(self.target.loops()) {
             let step = task.begin();
             self.stepped(index, task, step, context);
@@ -104,7 +109,7 @@ impl Connection {
     pub(super) fn answer(&mut self, index: u32, answer: Answer) {
         let Some(open) = self.open(index) else { return };
         let (cid, len) = (open.command.cid.get(), open.command.sgl_length.get() as usize);
-        self.free_slot(index);
+        self.free_slot(index, answer.status);
         match answer.data {
             Some(mut data) if answer.status.is_success() && len > 0 => {
                 // The host gets as many bytes as it asked for: Linux takes short data for an error.
@@ -129,7 +134,6 @@ impl Connection {
                 return;
             }
             Step::Computing(work) => {
-                self.count_reply(index, task.to_host() as usize);
                 if let Some(open) = self.open(index) {
                     open.task = Some((TaskWait::Engine, task));
                     let id = JobId { connection: number, slot: index, generation, part: PROTECTION };
@@ -149,31 +153,24 @@ impl Connection {
         match result {
             Ok(segments) if task.to_host() > 0 => {
                 if wants_digest {
-                    self.count_reply(index, task.to_host() as usize);
+                    open.has_reply = true;
                     let id = JobId { connection: number, slot: index, generation, part: REPLY };
                     context.engine.prepare(Job { id, work: Work::Digest(segments) });
                 } else {
-                    self.free_slot(index);
+                    self.free_slot(index, Status::SUCCESS);
                     self.send_data(cid, segments, None, 0);
                 }
             }
             Ok(_) => {
-                self.free_slot(index);
+                self.free_slot(index, Status::SUCCESS);
                 self.respond(cid, Status::SUCCESS, 0);
             }
             Err(status) => {
                 self.stats.protection_errors += u64::from(status.is_protection_error());
-                self.free_slot(index);
+                self.free_slot(index, status);
                 self.respond(cid, status, 0);
             }
         }
-    }
-
-    /// The data of a read exists now, and counts as a reply until the command ends.
-    fn count_reply(&mut self, index: u32, bytes: usize) {
-        let Some(open) = self.open(index) else { return };
-        let before = std::mem::replace(&mut open.reply_bytes, bytes);
-        self.replying = self.replying - before + bytes;
     }
 
     /// Goes on with a command whose tuples were inserted or checked.
@@ -187,7 +184,7 @@ impl Connection {
     pub(super) fn reply_digested(&mut self, index: u32, job: FinishedJob) {
         let Some(open) = self.open(index) else { return };
         let cid = open.command.cid.get();
-        self.free_slot(index);
+        self.free_slot(index, Status::SUCCESS);
         if let Work::Digest(segments) = job.work {
             self.send_data(cid, segments, Some(job.digest), 0);
         }

@@ -139,20 +139,21 @@ fn a_write_is_aborted_between_its_data() {
 
 #[test]
 fn a_write_behind_the_receive_budget_is_aborted_and_frees_it() {
-    let target = target(Limits { receive_bytes: 128 << 10, ..Limits::default() });
+    let target = target(Limits { receive_bytes: 256 << 10, ..Limits::default() });
     let (mut admin, mut io) = io_session(&target, HostOptions::default());
-    for cid in 1..=3 {
+    for cid in [4, 1, 2, 3] {
         let (command, transfer) = write(cid, u64::from(cid) * 256, 256, cid as u8);
         io.host.send(command, transfer);
     }
     io.exchange_until_data();
-    assert_eq!(io.connection.stats().r2ts, 1);
+    assert_eq!(io.connection.stats().r2ts, 2);
     assert_eq!(abort(&mut admin, &mut io, 2), aborted(2));
-    assert_eq!(io.connection.stats().r2ts, 1);
-    // The first has the budget; it goes to the third.
+    assert_eq!(io.connection.stats().r2ts, 2);
+    // Commands 4 and 1 have the budget; the half of command 1 goes to command 3.
     let expected = BTreeMap::from([(1, Status::ABORTED), (3, Status::SUCCESS)]);
     assert_eq!(abort(&mut admin, &mut io, 1), (true, expected));
-    assert_eq!(io.connection.stats().r2ts, 2);
+    assert_eq!(io.connection.stats().r2ts, 3);
+    assert_eq!(statuses(&mut io), BTreeMap::from([(4, Status::SUCCESS)]));
     let expected = [vec![0; 512 * BLOCK], vec![3; 256 * BLOCK]].concat();
     assert_eq!([read(&mut io, 1, 256, 256), read(&mut io, 1, 512, 256), read(&mut io, 1, 768, 256)].concat(), expected);
 }

@@ -83,16 +83,18 @@ fn read_again(target: &Arc<telpher_nvmf::target::Target>, first: u64, blocks: u3
     read(&mut io, first, blocks)
 }
 
-/// Data for a command that waits for its R2T, behind the receive budget of another command.
+/// Data for a command that waits for its R2T, because other commands have the receive budget.
 #[test]
 fn data_before_its_r2t_is_refused() {
-    let target = target(Limits { receive_bytes: 128 << 10, ..Limits::default() });
-    for tag in [1, 2] {
+    let target = target(Limits { receive_bytes: 256 << 10, ..Limits::default() });
+    for tag in [1, 3] {
         let (_admin, mut io) = io_session(&target, HostOptions::default());
         write_by_r2t(&mut io, 1, 0, 256, 1);
         let _ = io.host.take_output();
+        write_by_r2t(&mut io, 3, 512, 256, 3);
+        let _ = io.host.take_output();
         write_by_r2t(&mut io, 2, 256, 256, 2);
-        assert_eq!((io.connection.stats().r2ts, io.connection.open_commands()), (1, 2));
+        assert_eq!((io.connection.stats().r2ts, io.connection.open_commands()), (2, 3));
         io.host.send_data(2, tag, 0, &[3; 4096], false);
         let events = io.events();
         let expected = if tag == 1 { (2, 0) } else { (1, 10) };

@@ -80,6 +80,15 @@ fn the_write_is_executed_only_if_the_data_is_equal() {
     }
 }
 
+/// The budget of a connection is as small as it may be, and the first command waits with its data for the second one.
+#[test]
+fn a_pair_of_whole_transfers_fits_into_the_smallest_receive_budget() {
+    let target = target(Limits { receive_bytes: 256 << 10, ..Limits::default() });
+    let (_admin, mut io) = io_session(&target, HostOptions::default());
+    assert_eq!(pair(&mut io, 1, 0, 256, (0, 1)), (Status::SUCCESS, Status::SUCCESS));
+    assert_eq!(read(&mut io, 1, 0, 256), vec![1; 256 * BLOCK]);
+}
+
 #[test]
 fn identify_announces_compare_and_write() {
     let target = target(Limits::default());

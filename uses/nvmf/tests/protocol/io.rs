@@ -97,7 +97,7 @@ fn digests_may_be_computed_late_and_in_any_order() {
 #[test]
 fn many_commands_complete_with_their_own_data() {
     for digests in Digests::ALL {
-        let target = target(Limits { receive_bytes: 128 << 10, ..Limits::default() });
+        let target = target(Limits { receive_bytes: 256 << 10, ..Limits::default() });
         let (_admin, mut io) = io_session(&target, options(digests));
         io.engine = Box::new(LateEngine::new(6));
         // More data than the receive budget: commands wait for their turn, and all end.

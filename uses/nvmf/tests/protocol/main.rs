@@ -38,7 +38,8 @@
 //! - half-open connections; FIN after each byte; RST with an R2T out:
 //!   `fatal::a_host_that_does_not_connect_in_time_is_disconnected`, `hostile::a_host_may_leave_after_any_byte`,
 //!   `a_connection_may_be_reset_while_data_is_awaited` in `tests/server`
-//! - a host that does not read: `hostile::a_host_that_does_not_read_is_not_served_without_bound`
+//! - a host that does not read, or sends tiny parts: `hostile::a_host_that_does_not_read_is_not_served_without_bound`,
+//!   `buffers`
 //! - TermReq of the host: `fatal::a_termination_by_the_host_is_not_answered`
 //! - keep alive: expiry, the last moment, 0, 1 ms, FFFFFFFFh:
 //!   `admin::a_silent_host_loses_its_controller_and_no_other_does`
@@ -49,6 +50,7 @@
 
 mod abort;
 mod admin;
+mod buffers;
 mod cases;
 mod connect;
 mod cves;

@@ -24,6 +24,11 @@ pub(crate) struct LateStorage {
 }
 
 impl LateStorage {
+    /// A backend of 1 MiB.
+    pub(crate) fn new() -> LateStorage {
+        LateStorage { memory: MemoryStorage::new(1 << 20), waiting: Mutex::default() }
+    }
+
     pub(crate) fn take(&self) -> Vec<(JobId, StorageRequest)> {
         std::mem::take(&mut *self.waiting.lock().unwrap())
     }
@@ -55,7 +60,7 @@ impl Storage for LateStorage {
 /// An I/O queue, and a backend of 1 MiB for namespace 2.
 pub(crate) fn start(digests: Digests) -> (Session, Session, Arc<LateStorage>) {
     let target = target(Limits::default());
-    let storage = Arc::new(LateStorage { memory: MemoryStorage::new(1 << 20), waiting: Mutex::default() });
+    let storage = Arc::new(LateStorage::new());
     target.add_namespace(NQN, namespace(NSID, 512, Arc::<LateStorage>::clone(&storage))).unwrap();
     let (admin, io) = io_session(&target, options(digests));
     (admin, io, storage)

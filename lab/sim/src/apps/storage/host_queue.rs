@@ -110,7 +110,7 @@ pub(super) fn connect_initiators(app: &Storage, disks: &Arc<Disks>) -> (Vec<Conn
     let limits = Limits {
         transfer_bytes: app.bytes.next_power_of_two().max(Limits::default().transfer_bytes),
         io_queues: u16::try_from(app.costs.disks).unwrap_or(u16::MAX),
-        receive_bytes: app.bytes.next_power_of_two().max(Limits::default().receive_bytes),
+        receive_bytes: (2 * app.bytes.next_power_of_two()).max(Limits::default().receive_bytes),
         ..Limits::default()
     };
     let target = Target::new(limits).expect("the limits fit a read");
