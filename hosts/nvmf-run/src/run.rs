@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use telpher_nvmf::DigestEngine;
 use telpher_nvmf::file::{FileEngine, FileOptions, FilePool};
 use telpher_nvmf::flush::{NotFlushed, flush_all};
-use telpher_nvmf::server::{Observer, Server};
+use telpher_nvmf::server::{Handle, Observer, Server};
 use telpher_nvmf::target::Target;
 use telpher_os::{Termination, spawn_unsignalled};
 
@@ -194,14 +194,14 @@ impl Running {
     /// [`NvmfRunError::NotFlushed`] if a backend could not be flushed.
     pub fn stop(self, mut is_hurried: impl FnMut() -> bool) -> Result<(), NvmfRunError> {
         let Running { threads, shared, control, .. } = self;
-        shared.loops.iter().for_each(|handle| handle.finish(STOP_WITHIN));
+        Handle::finish_all(&shared.loops, STOP_WITHIN);
         let mut hurried = false;
         // A loop ends by itself at the limit; the sum is for the case that it hangs in a backend.
         let until = Instant::now() + 2 * STOP_WITHIN;
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
             if !hurried && is_hurried() {
                 hurried = true;
-                shared.loops.iter().for_each(telpher_nvmf::server::Handle::stop);
+                shared.loops.iter().for_each(Handle::stop);
             }
             if hurried {
                 std::thread::sleep(LOOK);

@@ -22,7 +22,7 @@ use crate::target::Target;
 use client::Client;
 use clock::now_ms;
 pub use handle::Handle;
-use handle::Signal;
+use handle::{Finish, Signal};
 pub use report::{LoopReport, Observer, QueueName, QueueReport, ServerEvent};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -58,8 +58,8 @@ pub struct Server<E> {
     /// When time-outs have to be looked at. Time-outs of connections only move to later times.
     next_poll: Option<u64>,
     accepts_at: Option<u64>,
-    /// No more commands are taken, and the loop ends at this time.
-    finish_by: Option<u64>,
+    /// No more commands are taken, and the loop ends.
+    finish: Option<Finish>,
     /// The loops that get the connections of the listeners, with this one.
     loops: Vec<Handle>,
     stats: LoopStats,
@@ -96,7 +96,7 @@ impl<E: DigestEngine> Server<E> {
         engine: E,
     ) -> io::Result<Server<E>> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let signal = Arc::new(Signal::new()?);
+        let signal = Arc::new(Signal::new(target.loops())?);
         epoll::add(&events, &signal.event, EventData::new_u64(HANDLE), EventFlags::IN)?;
         let mut bound = Vec::with_capacity(listeners.len());
         for (number, listener) in (HANDLE + 1..).zip(&listeners) {
@@ -121,7 +121,7 @@ impl<E: DigestEngine> Server<E> {
             buffer: vec![0; READ_BYTES],
             next_poll: None,
             accepts_at: None,
-            finish_by: None,
+            finish: None,
             stats: LoopStats::default(),
             ended: BTreeMap::new(),
             observer: None,
@@ -175,18 +175,19 @@ impl<E: DigestEngine> Server<E> {
                 match event.data.u64() {
                     HANDLE => {
                         let requests = self.signal.take();
+                        // The answers are not lost: a namespace is kept until the backend has answered.
+                        self.answered(requests.answers, now);
                         if requests.is_stopping {
                             return Ok(());
                         }
                         polls_all |= requests.is_changed;
-                        self.answered(requests.answers, now);
                         requests.sockets.into_iter().for_each(|socket| self.adopt(socket, now));
                         for reader in requests.reports {
                             // The reader may have given up.
                             let _ = reader.send(self.report());
                         }
-                        if let Some(by) = requests.finish_by {
-                            self.begin_to_finish(by);
+                        if let Some(finish) = requests.finish {
+                            self.begin_to_finish(finish);
                         }
                     }
                     number if number < FIRST_CONNECTION => self.accept(number, now),
@@ -198,26 +199,35 @@ impl<E: DigestEngine> Server<E> {
                 self.accepts_at = None;
                 self.listen(EventFlags::IN);
             }
+            // Before time-outs and resets: when another loop has ended, its controllers have, too, and the connections
+            // of this one would be closed without hanging up.
+            if self.is_finished(now) {
+                self.clients.values_mut().for_each(|client| client.hang_up(&mut self.buffer));
+                return Ok(());
+            }
             if polls_all {
                 self.poll_all(now);
-            }
-            if let Some(by) = self.finish_by {
-                let is_finished = self.clients.values().all(|client| client.connection.is_finished());
-                if is_finished || now >= by {
-                    self.clients.values_mut().for_each(|client| client.hang_up(&mut self.buffer));
-                    return Ok(());
-                }
             }
         }
     }
 
     /// Takes no more connections and commands.
-    fn begin_to_finish(&mut self, by: u64) {
-        self.finish_by = Some(self.finish_by.map_or(by, |before| before.min(by)));
+    fn begin_to_finish(&mut self, finish: Finish) {
+        finish.add_to(&mut self.finish);
         // Closing them takes them out of epoll. Another server can listen at their addresses.
         self.listeners.clear();
         self.accepts_at = None;
         self.clients.values_mut().for_each(|client| client.connection.finish());
+    }
+
+    /// Returns whether the loop is to end: no loop of its group has commands, or the time has come. A loop that ended
+    /// earlier could take an admin queue with it, and so the commands of I/O queues that other loops serve.
+    fn is_finished(&mut self, now: u64) -> bool {
+        let Some(finish) = &mut self.finish else { return false };
+        if self.clients.values().all(|client| client.connection.is_finished()) {
+            finish.leave();
+        }
+        finish.is_over(now)
     }
 
     fn report(&self) -> LoopReport {
@@ -243,7 +253,8 @@ impl<E: DigestEngine> Server<E> {
         if self.engine.pending() > 0 {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let at = [self.next_poll, self.accepts_at, self.finish_by].into_iter().flatten().min()?;
+        let finish_by = self.finish.as_ref().map(Finish::by);
+        let at = [self.next_poll, self.accepts_at, finish_by].into_iter().flatten().min()?;
         let rest = at.saturating_sub(now_ms());
         let seconds = i64::try_from(rest / 1000).unwrap_or(i64::MAX);
         let nanoseconds = i64::try_from(rest % 1000).unwrap_or(0) * 1_000_000;
@@ -289,7 +300,7 @@ impl<E: DigestEngine> Server<E> {
     /// Serves a connection that was accepted by this loop or another one, and counted.
     fn adopt(&mut self, socket: TcpStream, now: u64) {
         self.stats.accepted += 1;
-        let is_taken = self.finish_by.is_none() && self.add(socket, now).is_ok();
+        let is_taken = self.finish.is_none() && self.add(socket, now).is_ok();
         if !is_taken {
             self.signal.forget_connection();
         }
@@ -316,12 +327,10 @@ impl<E: DigestEngine> Server<E> {
         let may_read = flags.contains(EventFlags::IN);
         let is_open = !is_dead && (!may_read || client.read(&mut self.buffer, &mut context));
         let is_open = is_open && client.write(&mut context);
-        let deadline = client.connection.next_deadline();
-        self.next_poll = [self.next_poll, deadline].into_iter().flatten().min();
         self.update(number, is_open);
     }
 
-    /// Changes the interest of a connection, or removes it.
+    /// Changes the interest of a connection and the time of the next look at time-outs, or removes the connection.
     fn update(&mut self, number: u64, is_open: bool) {
         self.notice(number);
         let Some(client) = self.clients.get_mut(&number) else { return };
@@ -329,6 +338,7 @@ impl<E: DigestEngine> Server<E> {
             if let Some(interest) = client.changed_interest() {
                 let _ = epoll::modify(&self.events, client.socket(), EventData::new_u64(number), interest);
             }
+            self.next_poll = [self.next_poll, client.connection.next_deadline()].into_iter().flatten().min();
             return;
         }
         // Closing the socket takes it out of epoll.
@@ -422,5 +432,16 @@ impl<E: DigestEngine> Server<E> {
         }
         self.write_to(&numbers, now);
         self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
+    }
+}
+
+/// The connections of the loop end. What other threads have asked of it, or ask from now on, is dropped.
+impl<E> Drop for Server<E> {
+    fn drop(&mut self) {
+        // Commands that wait for a backend keep their namespace and its blocks until the backend has answered.
+        self.clients.clear();
+        for (id, _) in self.signal.end().answers {
+            self.target.loops().release(id);
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::client::Client;
 use crate::{NQN, Served, not_hurried, one};
+use serde_json::json;
 use std::io::Read;
 use std::sync::Arc;
 use telpher_nvmf::command::io;
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::initiator::{HostEvent, Transfer, requests};
+use telpher_nvmf_run::ask;
 
 const DISK: &str = "{\"backend\": \"file:FOLDER/disk,size=8m\"}";
 
@@ -40,6 +42,30 @@ fn accepted_commands_complete_and_later_ones_get_no_answer() {
     assert!(rest.is_empty(), "no answer");
     let written = std::fs::read(served.folder.0.join("disk")).unwrap();
     assert!(written[..131_072] == [8; 131_072]);
+}
+
+/// The admin queue and the I/O queue are in two loops. The first one has no commands, and ends with the other one.
+#[test]
+fn an_accepted_command_completes_although_the_loop_of_the_admin_queue_has_none() {
+    let mut served = Served::new(&one(DISK, ", \"loops\": 2"));
+    let (admin, controller) = Client::admin(served.address, NQN, Digests::default());
+    let mut queue = Client::queue(served.address, NQN, Digests::default(), controller, 1);
+    queue.host.send(requests::blocks(io::WRITE, 5, 1, 0, 32), Transfer::OnRequest(vec![8; 131_072]));
+    queue.flush();
+    let mut header = [0; 24];
+    queue.socket.read_exact(&mut header).unwrap(); // the R2T
+    let control = served.socket().to_path_buf();
+    let running = served.running.take().unwrap();
+    let stopped = std::thread::spawn(move || running.stop(not_hurried));
+    // The listener closes when the first loop begins to finish. If it had ended, it would not answer.
+    while std::net::TcpStream::connect(served.address).is_ok() {}
+    ask(&control, &json!({"command": "statistics"})).expect("both loops answer");
+    queue.host.receive(&header).unwrap();
+    assert!(queue.completion().0.is_success());
+    stopped.join().unwrap().unwrap();
+    queue.wait_for_close();
+    admin.wait_for_close();
+    assert!(std::fs::read(served.folder.0.join("disk")).unwrap()[..131_072] == [8; 131_072]);
 }
 
 #[test]

@@ -7,12 +7,14 @@ mod skip;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use telpher_nvmf::command::{FUSED_FIRST, FUSED_SECOND, Submission, admin, io};
 use telpher_nvmf::controller::{ENTRY_SIZES, property};
 use telpher_nvmf::digest::Digests;
-use telpher_nvmf::engine::CpuEngine;
+use telpher_nvmf::engine::{CpuEngine, JobId, Segment};
 use telpher_nvmf::initiator::requests::{self, Identity, QueueRequest};
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Initiator, Transfer};
 use telpher_nvmf::limits::Limits;
@@ -21,11 +23,14 @@ use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::protection::Protection;
 use telpher_nvmf::server::{Handle, Server};
 use telpher_nvmf::status::Status;
-use telpher_nvmf::storage::Storage;
+use telpher_nvmf::storage::{Started, Storage, StorageRequest};
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::target::Target;
 
 const NQN: &str = "nqn.2026-01.org.example:disk";
+
+/// How long a test waits for what a wrong server never does.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Running {
     target: Arc<Target>,
@@ -236,6 +241,88 @@ fn a_loop_that_is_to_finish_waits_no_longer_than_its_bound() {
     running.handle.finish(std::time::Duration::ZERO);
     client.wait_for_close();
     assert!(TcpStream::connect(running.address).is_err());
+}
+
+/// A backend that reports each request, and whose requests wait until the test answers them.
+#[derive(Debug)]
+struct LateBackend {
+    started: Mutex<Sender<JobId>>,
+}
+
+impl LateBackend {
+    fn new() -> (Arc<LateBackend>, Receiver<JobId>) {
+        let (started, ids) = channel();
+        (Arc::new(LateBackend { started: Mutex::new(started) }), ids)
+    }
+}
+
+impl Storage for LateBackend {
+    fn start(&self, id: JobId, _request: StorageRequest) -> Started {
+        self.started.lock().unwrap().send(id).unwrap();
+        Started::Later
+    }
+
+    fn capacity(&self) -> u64 {
+        1 << 20
+    }
+}
+
+/// A backend's answer and a request for a report come after the loop has looked for the last time.
+#[test]
+fn a_server_that_is_dropped_keeps_no_request_and_no_namespace() {
+    let (backend, started) = LateBackend::new();
+    let own = Arc::<LateBackend>::clone(&backend);
+    let running = Running::with(Limits::default(), 64, |_| own);
+    let local = "127.0.0.1:0".parse().unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let (address, handle) = (server.addresses().unwrap()[0], server.handle());
+    let thread = std::thread::spawn(move || {
+        server.run().unwrap();
+        server
+    });
+    let (_admin, controller) = admin(&running, Digests::default());
+    let mut client = Client::new(address, Digests::default());
+    client.connect(1, controller);
+    for cid in [2, 3] {
+        client.host.send(requests::blocks(io::WRITE, cid, 1, 0, 1), Transfer::InCapsule(vec![1; 4096]));
+    }
+    client.flush();
+    let [first, second] = [started.recv().unwrap(), started.recv().unwrap()];
+    handle.stop();
+    let server = thread.join().unwrap();
+    let report = handle.report();
+    running.target.loops().answer(first, Ok(Vec::new()));
+    drop(server);
+    running.target.loops().answer(second, Ok(Vec::new()));
+    let later = handle.report();
+    for report in [report, later] {
+        assert_eq!(report.recv_timeout(PATIENCE).unwrap_err(), RecvTimeoutError::Disconnected);
+    }
+    running.target.remove_namespace(NQN, 1).unwrap();
+    assert_eq!(Arc::strong_count(&backend), 1, "only the test has the backend");
+}
+
+/// The error is behind a read whose reply fills the send limit, so it is seen when the backend has answered. All other
+/// time-outs are an hour away.
+#[test]
+fn a_host_that_does_not_close_after_a_late_error_is_disconnected() {
+    let hour = 3_600_000;
+    let (backend, started) = LateBackend::new();
+    let limits = Limits { send_bytes: 4096, terminate_ms: 1, connect_ms: hour, disabled_ms: hour, ..Limits::default() };
+    let running = Running::with(limits, 64, |_| backend);
+    let (_admin, controller) = admin(&running, Digests::default());
+    let mut client = Client::new(running.address, Digests::default());
+    client.connect(1, controller);
+    client.host.send(requests::blocks(io::READ, 2, 1, 0, 1), Transfer::ToHost(4096));
+    client.host.send_raw(&[0x55; 8]);
+    client.flush();
+    let id = started.recv().unwrap();
+    running.target.loops().answer(id, Ok(vec![Segment::whole(vec![1; 4096])]));
+    client.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut received = Vec::new();
+    client.socket.read_to_end(&mut received).expect("the server closes the connection");
+    // C2HData with its header, the response, and C2HTermReq with the header of the error.
+    assert_eq!(received.len(), 24 + 4096 + 24 + 24 + 8);
 }
 
 #[test]
