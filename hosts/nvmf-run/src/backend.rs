@@ -27,6 +27,12 @@ pub enum BackendError {
     /// The memory cannot be used.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// No backend can have the blocks and their tuples.
+    #[error("{bytes} bytes with protection information are too many")]
+    TooLarge {
+        /// The size of the namespace.
+        bytes: u64,
+    },
 }
 
 /// A backend in use.
@@ -105,7 +111,7 @@ impl Backends {
         let mut access = Access::Remark(None);
         let storage: Arc<dyn Storage> = match &backend {
             Backend::Memory { bytes, pages } => {
-                let options = memory_options(stored(*bytes), *pages);
+                let options = memory_options(stored(*bytes)?, *pages);
                 // Free memory does not contain the pool of huge pages; the mapping reports their lack itself.
                 if *pages != Pages::Reserved {
                     Backends::check_memory(&options)?;
@@ -116,7 +122,7 @@ impl Backends {
             }
             Backend::MemoryFile { path, create_bytes } => Arc::new(match create_bytes {
                 Some(bytes) if !path.exists() => {
-                    let options = MemoryOptions::fixed(stored(*bytes));
+                    let options = MemoryOptions::fixed(stored(*bytes)?);
                     if !is_on_huge_pages(path) {
                         Backends::check_memory(&options)?;
                     }
@@ -124,10 +130,10 @@ impl Backends {
                 }
                 _ => MemoryStorage::open(path)?,
             }),
-            Backend::Null { bytes } => Arc::new(NullStorage::new(stored(*bytes))),
+            Backend::Null { bytes } => Arc::new(NullStorage::new(stored(*bytes)?)),
             Backend::File { path, create_bytes } => {
                 let storage = Arc::new(match create_bytes {
-                    Some(bytes) if !path.exists() => FileStorage::create(path, stored(*bytes), &self.pool)?,
+                    Some(bytes) if !path.exists() => FileStorage::create(path, stored(*bytes)?, &self.pool)?,
                     _ => FileStorage::open(path, &self.pool)?,
                 });
                 access = Access::File(Arc::downgrade(&storage));
@@ -173,8 +179,11 @@ impl Backends {
 }
 
 /// The bytes of a backend for a namespace of `bytes` bytes.
-pub(crate) fn stored_bytes(protection: Option<Protection>, bytes: u64, block_bytes: u32) -> u64 {
-    protection.map_or(bytes, |_| stored_capacity(bytes, block_bytes))
+pub(crate) fn stored_bytes(protection: Option<Protection>, bytes: u64, block_bytes: u32) -> Result<u64, BackendError> {
+    match protection {
+        Some(_) => stored_capacity(bytes, block_bytes).ok_or(BackendError::TooLarge { bytes }),
+        None => Ok(bytes),
+    }
 }
 
 /// The type of hugetlbfs. Source: Linux, include/uapi/linux/magic.h.

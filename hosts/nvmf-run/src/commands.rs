@@ -71,8 +71,9 @@ impl Shared {
                 let Size(bytes) = request.size.ok_or("the request needs 'size'")?;
                 if let Some(namespace) = subsystem.namespace(nsid) {
                     let options = namespace.options();
-                    let stored = stored_bytes(options.protection, bytes, options.block_bytes);
-                    self.backends.check_size(&nqn, nsid, stored).map_err(|error| error.to_string())?;
+                    let checked = stored_bytes(options.protection, bytes, options.block_bytes)
+                        .and_then(|stored| self.backends.check_size(&nqn, nsid, stored));
+                    checked.map_err(|error| error.to_string())?;
                 }
                 self.target.resize_namespace(&nqn, nsid, bytes).map_err(|error| error.to_string())?;
                 Ok(json!({ "nsid": nsid, "bytes": bytes }))

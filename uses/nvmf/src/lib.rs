@@ -12,7 +12,7 @@
 //!   Decoder       a stream of bytes to PDUs; also used by the Initiator
 //!   commands      I/O commands: checks before their data, execution after it
 //!   protection    guards and tags that stored blocks have, inserted and checked
-//! RangeLock       keeps other commands from the blocks of a fused Compare and Write
+//! RangeLock       keeps other commands from the blocks of one that must be alone, such as a fused Compare and Write
 //! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
 //! Initiator       the host's side of a connection
 //! load            a load generator on Initiators

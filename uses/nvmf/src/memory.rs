@@ -399,6 +399,10 @@ impl Storage for MemoryStorage {
         self.read_map().capacity()
     }
 
+    fn has_atomic_writes(&self) -> bool {
+        true
+    }
+
     fn place(&self, start: u64, len: usize) -> Option<Vec<BlockRun>> {
         if len == 0 || !len.is_multiple_of(MAP_BLOCK) || !start.is_multiple_of(MAP_BLOCK as u64) {
             return None;

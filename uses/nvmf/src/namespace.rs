@@ -122,7 +122,7 @@ impl Namespace {
         &self.options
     }
 
-    /// What keeps other commands from the blocks of a fused pair.
+    /// What keeps other commands from the blocks of a command that must be alone on them.
     #[must_use]
     pub fn range_lock(&self) -> &RangeLock {
         &self.range_lock
@@ -139,9 +139,9 @@ impl Namespace {
         self.block_bytes() + if self.options.protection.is_some() { u64::from(TUPLE_BYTES) } else { 0 }
     }
 
-    /// The bytes that whole blocks of `bytes` bytes take in the backend.
+    /// The bytes that whole blocks of `bytes` bytes take in the backend. The blocks are in the namespace.
     fn stored(&self, bytes: u64) -> u64 {
-        stored_capacity(bytes, self.options.block_bytes)
+        stored_capacity(bytes, self.options.block_bytes).expect("at most the backend's capacity, which is a u64")
     }
 
     /// The number of blocks.
@@ -159,8 +159,12 @@ impl Namespace {
             return Err(NamespaceError::Empty { bytes });
         }
         let is_protected = self.options.protection.is_some();
-        let stored = if is_protected { self.stored(bytes) } else { bytes };
-        self.options.storage.resize(stored).map_err(|status| NamespaceError::Resize { bytes, status })
+        let stored = if is_protected { stored_capacity(bytes, self.options.block_bytes) } else { Some(bytes) };
+        let resized = match stored {
+            Some(stored) => self.options.storage.resize(stored),
+            None => Err(Status::CAPACITY_EXCEEDED),
+        };
+        resized.map_err(|status| NamespaceError::Resize { bytes, status })
     }
 
     /// Returns the byte position and length of `count` blocks from `first`.

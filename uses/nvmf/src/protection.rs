@@ -69,10 +69,11 @@ impl Protection {
     }
 }
 
-/// The capacity that a backend needs for `bytes` bytes of protected blocks of `block_bytes` bytes.
+/// The capacity that a backend needs for `bytes` bytes of protected blocks of `block_bytes` bytes. `None` if it does
+/// not fit 64 bits.
 #[must_use]
-pub fn stored_capacity(bytes: u64, block_bytes: u32) -> u64 {
-    bytes / u64::from(block_bytes) * u64::from(block_bytes + TUPLE_BYTES)
+pub fn stored_capacity(bytes: u64, block_bytes: u32) -> Option<u64> {
+    (bytes / u64::from(block_bytes)).checked_mul(u64::from(block_bytes + TUPLE_BYTES))
 }
 
 /// What is done with tuples.
@@ -166,8 +167,13 @@ impl ProtectionWork {
     /// The blocks with tuples (Insert) or without (Strip); no bytes for Check.
     ///
     /// # Errors
-    /// Guard, Application Tag or Reference Tag Check Error.
+    /// Guard, Application Tag or Reference Tag Check Error; Unrecovered Read Error if the file of the blocks lost
+    /// pages.
     pub fn into_result(self) -> Result<Segment, Status> {
+        // Lost pages read as zeroes, which are valid: those of a block that was never written.
+        if !self.source.has_all_pages() {
+            return Err(Status::READ_ERROR);
+        }
         self.result.map(|()| Segment::whole(self.destination))
     }
 

@@ -1,11 +1,13 @@
-//! Keeps all other commands from the blocks of a fused Compare and Write while the pair is executed.
+//! Keeps all other commands from the blocks of a command that must be alone on them.
 //!
-//! Plain commands hold the lock shared, a pair holds it exclusively for its blocks. While there is no pair, a plain
-//! command only counts itself: one atomic addition, and one subtraction at its end. While a pair holds the lock or
-//! waits for it, all commands are listed with their blocks, in the order of their arrival:
+//! Such an exclusive command is a fused Compare and Write, or one that writes blocks with tuples to a backend whose
+//! other requests could find a part of the write. All other commands hold the lock shared. While there is no exclusive
+//! command, a shared one only counts itself: one atomic addition, and one subtraction at its end. While an exclusive
+//! command holds the lock or waits for it, all commands are listed with their blocks, in the order of their arrival:
 //!
-//! - a plain command waits for the pairs before it that use one of its blocks;
-//! - a pair waits for all commands before it that use one of its blocks, and for those that were only counted.
+//! - a shared command waits for the exclusive ones before it that use one of its blocks;
+//! - an exclusive command waits for all commands before it that use one of its blocks, and for those that were only
+//!   counted.
 //!
 //! There is no deadlock: each command takes the lock once, for all its blocks, when all its data has arrived, and waits
 //! only for commands that came before it.
@@ -17,8 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The bit of [`RangeLock::counted`] that says that a pair is in the list.
-const HAS_PAIR: u64 = 1 << 63;
+/// The bit of [`RangeLock::counted`] that says that an exclusive command is in the list.
+const HAS_EXCLUSIVE: u64 = 1 << 63;
 
 /// First byte and length.
 pub type ByteRange = (u64, u64);
@@ -47,14 +49,15 @@ impl Entry {
 struct List {
     /// By their order of arrival.
     entries: BTreeMap<u64, Entry>,
-    pairs: usize,
+    /// How many of them are exclusive.
+    exclusive: usize,
     next: u64,
 }
 
 /// The lock of a namespace.
 #[derive(Debug, Default)]
 pub struct RangeLock {
-    /// The number of commands that hold the lock and are not listed, and [`HAS_PAIR`].
+    /// The number of commands that hold the lock and are not listed, and [`HAS_EXCLUSIVE`].
     counted: AtomicU64,
     list: Mutex<List>,
 }
@@ -69,29 +72,29 @@ pub struct Hold {
 }
 
 impl RangeLock {
-    /// Takes the lock for a plain command. Returns whether the command may go on. If it may not, `loops` gets an answer
+    /// Takes the lock shared. Returns whether the command may go on. If it may not, `loops` gets an answer
     /// for `id` when it may.
     pub fn shared(&self, id: JobId, loops: &Arc<Loops>, ranges: impl FnOnce() -> Vec<ByteRange>) -> (Hold, bool) {
-        // AcqRel: pairs with the other changes of this word. What a pair wrote before it left is seen.
-        if self.counted.fetch_add(1, Ordering::AcqRel) & HAS_PAIR == 0 {
+        // AcqRel: pairs with the other changes of this word. What an exclusive command wrote before it left is seen.
+        if self.counted.fetch_add(1, Ordering::AcqRel) & HAS_EXCLUSIVE == 0 {
             return (Hold { entry: None }, true);
         }
         self.uncount();
         let mut list = lock(&self.list);
-        if list.pairs == 0 {
-            // The pair has ended. The bit changes only while the list is locked.
+        if list.exclusive == 0 {
+            // The exclusive command has ended. The bit changes only while the list is locked.
             self.counted.fetch_add(1, Ordering::AcqRel);
             return (Hold { entry: None }, true);
         }
         self.enter(&mut list, id, loops, ranges(), false)
     }
 
-    /// Takes the lock for a fused pair. Returns whether the pair may go on; if not, as for [`RangeLock::shared`].
-    pub fn exclusive(&self, id: JobId, loops: &Arc<Loops>, range: ByteRange) -> (Hold, bool) {
+    /// Takes the lock exclusively. Returns whether the command may go on; if not, as for [`RangeLock::shared`].
+    pub fn exclusive(&self, id: JobId, loops: &Arc<Loops>, ranges: Vec<ByteRange>) -> (Hold, bool) {
         let mut list = lock(&self.list);
-        list.pairs += 1;
-        self.counted.fetch_or(HAS_PAIR, Ordering::AcqRel);
-        self.enter(&mut list, id, loops, vec![range], true)
+        list.exclusive += 1;
+        self.counted.fetch_or(HAS_EXCLUSIVE, Ordering::AcqRel);
+        self.enter(&mut list, id, loops, ranges, true)
     }
 
     /// Gives the lock back, or gives up waiting for it.
@@ -120,17 +123,17 @@ impl RangeLock {
 
     fn may_go_on(&self, list: &List, number: u64, entry: &Entry) -> bool {
         // Acquire: pairs with the subtraction of the last counted command.
-        let has_counted = entry.is_exclusive && self.counted.load(Ordering::Acquire) & !HAS_PAIR > 0;
+        let has_counted = entry.is_exclusive && self.counted.load(Ordering::Acquire) & !HAS_EXCLUSIVE > 0;
         !has_counted && !list.entries.range(..number).any(|(_, earlier)| earlier.excludes(entry))
     }
 
     /// A command that was counted leaves.
     fn uncount(&self) {
         let before = self.counted.fetch_sub(1, Ordering::AcqRel);
-        if before == HAS_PAIR | 1 {
+        if before == HAS_EXCLUSIVE | 1 {
             let list = lock(&self.list);
-            let pairs = list.entries.iter().filter(|(_, entry)| entry.is_exclusive && !entry.is_granted);
-            let candidates = pairs.map(|(&number, _)| number).collect();
+            let waiting = list.entries.iter().filter(|(_, entry)| entry.is_exclusive && !entry.is_granted);
+            let candidates = waiting.map(|(&number, _)| number).collect();
             drop(list);
             self.grant(candidates);
         }
@@ -141,9 +144,9 @@ impl RangeLock {
         let mut list = lock(&self.list);
         let Some(removed) = list.entries.remove(&number) else { return };
         if removed.is_exclusive {
-            list.pairs -= 1;
-            if list.pairs == 0 {
-                self.counted.fetch_and(!HAS_PAIR, Ordering::AcqRel);
+            list.exclusive -= 1;
+            if list.exclusive == 0 {
+                self.counted.fetch_and(!HAS_EXCLUSIVE, Ordering::AcqRel);
             }
         }
         let later = list.entries.range(number..).filter(|(_, entry)| !entry.is_granted && removed.excludes(entry));
@@ -210,13 +213,13 @@ mod tests {
         let (counted, goes) = shared(&lock, &loops, 0, (0, 512));
         assert!(goes);
         // The pair waits for the counted command, although that uses other blocks.
-        let (pair, goes) = lock.exclusive(id(1), &loops, (4096, 1024));
+        let (pair, goes) = lock.exclusive(id(1), &loops, vec![(4096, 1024)]);
         assert!(!goes);
         let (beside, goes) = shared(&lock, &loops, 2, (5120, 512));
         assert!(goes);
         let (behind, goes) = shared(&lock, &loops, 3, (4608, 512));
         assert!(!goes);
-        let (second, goes) = lock.exclusive(id(4), &loops, (5000, 512));
+        let (second, goes) = lock.exclusive(id(4), &loops, vec![(5000, 512)]);
         assert!(!goes);
         lock.leave(counted);
         assert_eq!(granted(), [1]);
@@ -258,7 +261,7 @@ mod tests {
                         let range = (start, 1 + random.below(BYTES as u64 - start));
                         let is_pair = random.below(3) == 0;
                         let (hold, goes) = if is_pair {
-                            range_lock.exclusive(id, &loops, range)
+                            range_lock.exclusive(id, &loops, vec![range])
                         } else {
                             range_lock.shared(id, &loops, || vec![range])
                         };

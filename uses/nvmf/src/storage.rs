@@ -117,6 +117,12 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// The bytes that a namespace may have.
     fn capacity(&self) -> u64;
 
+    /// Returns whether other requests find all bytes of a write or none, however many it has. If not, commands that
+    /// write blocks with tuples keep all other commands from these blocks.
+    fn has_atomic_writes(&self) -> bool {
+        false
+    }
+
     /// Returns free blocks for the data of a write of `len` bytes at `start`, in few runs. The data is copied there
     /// before the write starts, and the write takes the blocks over ([`Piece::Blocks`]). `None` if the backend has
     /// none, or if the bytes are not whole blocks.
@@ -162,6 +168,11 @@ impl Storage for NullStorage {
             len -= part as u64;
         }
         Started::Done(Ok(segments))
+    }
+
+    fn has_atomic_writes(&self) -> bool {
+        // Every read finds zeroes.
+        true
     }
 
     fn capacity(&self) -> u64 {

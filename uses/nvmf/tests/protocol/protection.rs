@@ -37,7 +37,7 @@ impl Protected {
     fn new(block: u32, limits: Limits, options: HostOptions) -> Protected {
         let target = target(limits);
         let block = block as usize;
-        let storage = Arc::new(MemoryStorage::new(stored_capacity(BYTES as u64, block as u32)));
+        let storage = Arc::new(MemoryStorage::new(stored_capacity(BYTES as u64, block as u32).unwrap()));
         let protection = Some(Protection { application_tag: TAG });
         let plain = namespace(NSID, block as u32, Arc::<MemoryStorage>::clone(&storage));
         target.add_namespace(NQN, telpher_nvmf::namespace::NamespaceOptions { protection, ..plain }).unwrap();
