@@ -316,8 +316,12 @@ impl Drop for FilePool {
         self.queue.stop();
         self.wake();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing to report here.
-            let _ = thread.join();
+            // An answer of one of these threads may drop the last storage. That thread cannot wait for its own end,
+            // which comes when it has executed the requests that are left.
+            if thread.thread().id() != std::thread::current().id() {
+                // A thread that panicked has nothing to report here.
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::skip;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use telpher_nvmf::engine::{JobId, Segment, Shared};
 use telpher_nvmf::file::{Access, FileError, FileOptions, PageCacheReason};
 use telpher_nvmf::loops::{LoopInbox, Loops};
@@ -279,6 +279,45 @@ fn a_file_that_shrinks_under_writes_stays_as_short_as_it_was_made() {
             }
             assert_eq!(std::fs::metadata(&file.0).unwrap().len(), SIZE / 2, "{options:?}: {round}");
         }
+    }
+}
+
+/// Holds the last storage of a pool, and drops it with its first answer, on the thread of the pool.
+#[derive(Debug)]
+struct LastUser {
+    storage: Mutex<Option<FileStorage>>,
+    has_dropped: Mutex<mpsc::Sender<()>>,
+}
+
+impl LoopInbox for LastUser {
+    fn answer(&self, _id: JobId, _result: StorageResult) {
+        drop(self.storage.lock().unwrap().take());
+        self.has_dropped.lock().unwrap().send(()).unwrap();
+    }
+
+    fn target_changed(&self) {}
+}
+
+/// Regression: the thread waited for its own end, and panicked.
+#[test]
+fn a_pool_ends_by_an_answer_of_its_own_thread() {
+    for options in ways() {
+        let file = TestFile::new("last-user");
+        let loops = Arc::new(Loops::default());
+        let pool = FilePool::with_options(options, &loops).unwrap();
+        let storage = FileStorage::create(&file.0, SIZE, &pool).unwrap();
+        drop(pool);
+        let (has_dropped, dropped) = mpsc::channel();
+        let inbox = Arc::new(LastUser { storage: Mutex::new(Some(storage)), has_dropped: Mutex::new(has_dropped) });
+        loops.register(CONNECTION, Arc::<LastUser>::clone(&inbox));
+        let id = JobId { connection: CONNECTION, slot: 0, generation: 0, part: 0 };
+        let started = inbox.storage.lock().unwrap().as_ref().unwrap().start(id, StorageRequest::Flush);
+        assert!(matches!(started, Started::Later));
+        drop(loops);
+        drop(inbox);
+        assert_eq!(dropped.recv(), Ok(()), "the thread panicked");
+        // All threads have ended when no sender is left.
+        assert!(dropped.recv().is_err());
     }
 }
 
