@@ -254,11 +254,25 @@ impl Task {
         let Plan { namespace, start, len, action, .. } = &self.plan;
         let (hold, may_begin) = match action {
             Action::Flush | Action::Nothing => return true,
-            _ if self.second.is_some() => namespace.range_lock().exclusive(self.id, loops, (*start, *len)),
+            _ if self.second.is_some() => namespace.range_lock().exclusive(self.id, loops, vec![(*start, *len)]),
+            _ if self.may_tear() => namespace.range_lock().exclusive(self.id, loops, self.ranges()),
             _ => namespace.range_lock().shared(self.id, loops, || self.ranges()),
         };
         self.hold = Some(hold);
         may_begin
+    }
+
+    /// Returns whether another command could find a part of what this one does to a stored block: a tuple that does not
+    /// match its data. Two writes could leave such a block.
+    fn may_tear(&self) -> bool {
+        let options = self.plan.namespace.options();
+        let is_torn = match self.plan.action {
+            Action::Write | Action::Copy => !options.storage.has_atomic_writes(),
+            // Memory clears many blocks in several steps.
+            Action::WriteZeroes | Action::Deallocate => true,
+            _ => false,
+        };
+        options.protection.is_some() && is_torn
     }
 
     /// All bytes that the command uses; none if its list is invalid, because it will fail.

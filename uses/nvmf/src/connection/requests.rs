@@ -184,9 +184,14 @@ impl Connection {
     pub(super) fn reply_digested(&mut self, index: u32, job: FinishedJob) {
         let Some(open) = self.open(index) else { return };
         let cid = open.command.cid.get();
-        self.free_slot(index, Status::SUCCESS);
-        if let Work::Digest(segments) = job.work {
+        let Work::Digest(segments) = job.work else { return };
+        // The digest of lost pages is that of zeroes.
+        if segments.iter().all(Segment::has_all_pages) {
+            self.free_slot(index, Status::SUCCESS);
             self.send_data(cid, segments, Some(job.digest), 0);
+        } else {
+            self.free_slot(index, Status::READ_ERROR);
+            self.respond(cid, Status::READ_ERROR, 0);
         }
     }
 

@@ -63,3 +63,4 @@ mod io;
 mod protection;
 mod session;
 mod storage;
+mod torn;

@@ -10,6 +10,8 @@ use telpher_nvmf::initiator::requests;
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Transfer};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::memory::MemoryStorage;
+use telpher_nvmf::namespace::NamespaceOptions;
+use telpher_nvmf::protection::Protection;
 use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::{NullStorage, Started, Storage, StorageRequest, StorageResult};
 
@@ -59,9 +61,15 @@ impl Storage for LateStorage {
 
 /// An I/O queue, and a backend of 1 MiB for namespace 2.
 pub(crate) fn start(digests: Digests) -> (Session, Session, Arc<LateStorage>) {
+    start_with(digests, None)
+}
+
+/// As [`start`], with or without tuples.
+pub(crate) fn start_with(digests: Digests, protection: Option<Protection>) -> (Session, Session, Arc<LateStorage>) {
     let target = target(Limits::default());
     let storage = Arc::new(LateStorage::new());
-    target.add_namespace(NQN, namespace(NSID, 512, Arc::<LateStorage>::clone(&storage))).unwrap();
+    let plain = namespace(NSID, 512, Arc::<LateStorage>::clone(&storage));
+    target.add_namespace(NQN, NamespaceOptions { protection, ..plain }).unwrap();
     let (admin, io) = io_session(&target, options(digests));
     (admin, io, storage)
 }
