@@ -537,7 +537,7 @@ fn a_truncated_file_ends_no_server() {
     assert_eq!(done(&storage, request).unwrap_err(), Status::WRITE_FAULT);
 }
 
-/// The map begins at byte 4096. Only its last page is cut off, and the data behind it, which the requests do not touch.
+/// The map begins at byte 4096. The requests clear whole blocks, so they access the map and no data.
 #[test]
 fn a_truncated_map_fails_the_requests_that_change_it() {
     let clear = |start, len| StorageRequest::Deallocate { ranges: vec![(start, len)] };
