@@ -6,7 +6,7 @@
 //! | waits for data that an R2T asked for | aborted; the host may still send the data, which is skipped |
 //! | its digests are being computed, or its tuples for the backend | aborted; the engine returns the buffers later |
 //! | is the first of a fused pair, or a pair waits for data or for its blocks | aborted, and the other one ends, too |
-//! | waits for a fused pair that uses its blocks | aborted |
+//! | waits for another one that must be alone on its blocks | aborted |
 //! | waits in a backend that has not begun it, and takes it back | aborted |
 //! | is being executed, or its data is being sent | not aborted |
 //! | an Asynchronous Event Request | aborted |

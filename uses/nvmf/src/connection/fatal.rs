@@ -40,7 +40,7 @@ impl Connection {
     pub(super) fn drop_commands(&mut self) {
         for (index, slot) in (0..).zip(&mut self.slots) {
             let id = JobId { connection: self.number, slot: index, generation: slot.generation, part: 0 };
-            // The backend may still write. Until it answers, no fused pair may use these blocks.
+            // The backend may still write. Until it answers, no other command may have these blocks alone.
             if let Some(open) = slot.open.take()
                 && let Some((TaskWait::Backend, task)) = open.task
             {

@@ -41,7 +41,7 @@ impl Connection {
         self.answer(index, answer);
     }
 
-    /// Begins an I/O command as soon as no fused pair uses its blocks.
+    /// Begins an I/O command as soon as the range lock allows it.
     pub(super) fn start(&mut self, index: u32, mut task: Task, context: &mut Context<'_>) {
         // The backend may answer many requests late, so their buffers count before the requests are started.
         if let Some(open) = self.open(index) {
