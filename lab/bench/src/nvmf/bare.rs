@@ -89,7 +89,8 @@ fn templates(bytes: u32) -> (Vec<u8>, Vec<u8>) {
     let response = CapsuleResp { common: pdu::blank(), completion: Completion::new_zeroed() };
     let none = Digests::default();
     let header = pdu::build(Kind::C2hData, LAST, header.as_bytes(), bytes as usize, none, 4);
-    (header, pdu::build(Kind::CapsuleResp, 0, response.as_bytes(), 0, none, 4))
+    let response = pdu::build(Kind::CapsuleResp, 0, response.as_bytes(), 0, none, 4);
+    (header.to_vec(), response.to_vec())
 }
 
 fn serve(mut socket: TcpStream, memory: &[u8], bytes: u32) -> io::Result<()> {
