@@ -16,8 +16,8 @@ use telpher_nvmf_run::values::{Backend, Device, Identifier, Protected, Size, Val
 /// Serve disks over NVMe/TCP, with digests by the CPU or a device.
 ///
 /// An NVMe/TCP target for Linux and other hosts, in place of SPDK's or the kernel's. Each --memory, --memory-file,
-/// --file and --null is a disk (a namespace); --config reads subsystems, hosts and limits from a file. The command prints the lines that
-/// connect a Linux machine. Data digests of long transfers can be computed by a device.
+/// --file and --null is a disk (a namespace); --config reads subsystems, hosts and limits from a file. The command
+/// prints the lines that connect a Linux machine. Data digests of long transfers can be computed by a device.
 ///
 /// There is no TLS and no authentication: the server listens on loopback unless --listen says otherwise. Ctrl-C or
 /// SIGTERM completes the commands that hosts have sent, for at most 5 s, and flushes the files; a second one ends the
