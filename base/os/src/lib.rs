@@ -37,7 +37,7 @@ pub use perf::{Event, Perf, PerfCounts, PerfError, Record, Records, Sample};
 pub use processor::{cache_bytes, cpu_name, kernel_release};
 pub use random::Random;
 pub use scan::{PageRun, Scan};
-pub use size::size;
+pub use size::{parse_size, size};
 pub use termination::Termination;
 pub use thread::spawn_unsignalled;
 pub use ticks::{ticks, ticks_in_order};

@@ -19,18 +19,7 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Size, ValueError> {
         let error = || ValueError(format!("'{text}' is not a size; use a number of bytes, 64k, 512m, 1g or 2t"));
-        let lower = text.trim().to_ascii_lowercase();
-        let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let shift = match &lower[digits.len()..] {
-            "" | "b" => 0,
-            "k" | "kib" => 10,
-            "m" | "mib" => 20,
-            "g" | "gib" => 30,
-            "t" | "tib" => 40,
-            _ => return Err(error()),
-        };
-        let number: u64 = digits.parse().map_err(|_| error())?;
-        number.checked_mul(1 << shift).map(Size).ok_or_else(error)
+        telpher_os::parse_size(text).map(Size).ok_or_else(error)
     }
 }
 

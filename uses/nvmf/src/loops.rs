@@ -37,7 +37,7 @@ impl Loops {
         lock(&self.connections).insert(connection, inbox);
     }
 
-    /// The connection has ended, and has given what must be kept to [`Loops::keep`].
+    /// The connection has ended. What its unfinished requests need was kept before.
     pub fn forget(&self, connection: u64) {
         lock(&self.connections).remove(&connection);
     }

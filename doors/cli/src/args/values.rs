@@ -36,17 +36,7 @@ pub(crate) fn parse_data(text: &str) -> Result<u64, ValueError> {
 
 fn parse_up_to(text: &str, max: u64, named: &str) -> Result<u64, ValueError> {
     let error = || ValueError(format!("'{text}' is not a size; {SIZE_SENTENCE}"));
-    let lower = text.trim().to_ascii_lowercase();
-    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &lower[digits.len()..] {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        _ => return Err(error()),
-    };
-    let number: u64 = digits.parse().map_err(|_| error())?;
-    let bytes = number.checked_mul(1 << shift).ok_or_else(error)?;
+    let bytes = telpher_os::parse_size(text).ok_or_else(error)?;
     if bytes == 0 || bytes > max {
         return Err(ValueError(format!("'{text}' is out of range; sizes go from 1 byte to {named}")));
     }
