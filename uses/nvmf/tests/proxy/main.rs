@@ -161,8 +161,8 @@ fn damaged_headers_end_the_connection() {
         let from_host = matches!(kind, Kind::CapsuleCmd | Kind::H2cData);
         for byte in 8..usize::from(kind.header_len()) {
             let mut host = setup.queue();
-            let fault = Fault::each(kind, Action::Flip(Place::Header(byte)));
-            setup.proxy.inject(Some(Fault { most: 1, ..fault }));
+            // Each PDU is damaged, not only one: the proxy may still have PDUs of the host before.
+            setup.proxy.inject(Some(Fault::each(kind, Action::Flip(Place::Header(byte)))));
             if kind == Kind::C2hData {
                 host.machine.send(requests::blocks(io::READ, 5, 1, 0, 1), Transfer::ToHost(BLOCK));
             } else {
