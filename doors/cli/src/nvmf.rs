@@ -76,11 +76,11 @@ pub(crate) fn run(args: &Nvmf) -> Result<(), NvmfError> {
         Level::Warning => eprintln!("telpher: warning: {line}"),
         Level::Info => log::info(|| line),
     })?;
-    log::info(|| format!("{} loops; {}", config.loops, server.rule()));
-    let (addresses, control) = (server.addresses().to_vec(), server.control_socket().display().to_string());
     let running = server.start()?;
-    deliver::print(greeting(&config, &addresses, &control))?;
-    for address in addresses.iter().filter(|address| !address.ip().to_canonical().is_loopback()) {
+    log::info(|| format!("{} loops; {}", config.loops, running.rule()));
+    let control = running.control_socket().display().to_string();
+    deliver::print(greeting(&config, running.addresses(), &control))?;
+    for address in running.addresses().iter().filter(|address| !address.ip().to_canonical().is_loopback()) {
         eprintln!(
             "telpher: warning: {address} is not a loopback address. Without TLS and authentication, every program that \
              reaches it can read and write the disks."

@@ -107,24 +107,6 @@ impl NvmfRun {
         Ok(NvmfRun { servers, shared, addresses, control })
     }
 
-    /// The addresses at which it listens, with the ports that the kernel chose.
-    #[must_use]
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    /// The path of the control socket.
-    #[must_use]
-    pub fn control_socket(&self) -> &Path {
-        self.control.path()
-    }
-
-    /// What computes the digests, as a sentence.
-    #[must_use]
-    pub fn rule(&self) -> &str {
-        &self.shared.rule
-    }
-
     /// Serves on a thread for each loop.
     ///
     /// # Errors
@@ -152,7 +134,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, NvmfRunError> {
 }
 
 impl Running {
-    /// The addresses at which it listens.
+    /// The addresses at which it listens, with the ports that the kernel chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -162,6 +144,12 @@ impl Running {
     #[must_use]
     pub fn control_socket(&self) -> &Path {
         self.control.path()
+    }
+
+    /// What computes the digests, as a sentence.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.shared.rule
     }
 
     /// The target.

@@ -16,6 +16,7 @@ mod fatal;
 mod flow;
 mod fused;
 mod output;
+mod received;
 mod requests;
 
 use crate::aborts::CONNECTION_SLOT;
@@ -184,12 +185,12 @@ struct Slot {
 
 /// An R2T whose data is awaited. Its tag is its index plus 1.
 #[derive(Clone, Copy, Debug)]
-struct Grant {
+struct OpenR2t {
     slot: u32,
     /// The command's identifier.
     cid: u16,
     /// The command was aborted. The host may still send the data, which is skipped.
-    is_draining: bool,
+    is_aborted: bool,
     /// The offset of the next byte.
     next: u32,
     /// The offset behind the last byte.
@@ -222,11 +223,11 @@ pub struct Connection {
     used_ids: Vec<u64>,
     /// Identifiers of waiting Asynchronous Event Requests.
     event_requests: Vec<u16>,
-    grants: Vec<Option<Grant>>,
-    /// Grants of aborted commands.
-    draining: usize,
-    /// Grants of other commands.
-    granted: usize,
+    open_r2ts: Vec<Option<OpenR2t>>,
+    /// Open R2Ts of aborted commands.
+    aborted_r2ts: usize,
+    /// Open R2Ts of other commands.
+    active_r2ts: usize,
     /// Slots of commands that wait for an R2T.
     waiting: VecDeque<u32>,
     first_half: FirstHalf,
@@ -265,9 +266,9 @@ impl Connection {
             open_count: 0,
             used_ids: Vec::new(),
             event_requests: Vec::with_capacity(EVENT_REQUESTS),
-            grants: Vec::new(),
-            draining: 0,
-            granted: 0,
+            open_r2ts: Vec::new(),
+            aborted_r2ts: 0,
+            active_r2ts: 0,
             waiting: VecDeque::new(),
             first_half: FirstHalf::None,
             budgeted: 0,

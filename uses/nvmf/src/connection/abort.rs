@@ -45,7 +45,7 @@ impl Connection {
         let aborts = queue.controller.aborts();
         let is_asked = match aborts.ask(qid, cid, id) {
             // If the connection has just ended, either it has answered, or the request is taken back.
-            Some(told) => self.target.loops().answer(told, Ok(Vec::new())) || !aborts.take_back(id),
+            Some(wakes) => self.target.loops().answer(wakes, Ok(Vec::new())) || !aborts.take_back(id),
             None => false,
         };
         if !is_asked {
@@ -97,10 +97,10 @@ impl Connection {
         if !self.may_abort(index) {
             return false;
         }
-        for grant in self.grants.iter_mut().flatten().filter(|grant| grant.slot == index && !grant.is_draining) {
-            grant.is_draining = true;
-            self.granted -= 1;
-            self.draining += 1;
+        for r2t in self.open_r2ts.iter_mut().flatten().filter(|r2t| r2t.slot == index && !r2t.is_aborted) {
+            r2t.is_aborted = true;
+            self.active_r2ts -= 1;
+            self.aborted_r2ts += 1;
         }
         let partner = self.open(index).and_then(|open| open.half).and_then(|half| half.partner);
         for index in std::iter::once(index).chain(partner) {
@@ -120,9 +120,9 @@ impl Connection {
 
     /// Returns whether a command has had no effect, and can have none any more.
     fn may_abort(&mut self, index: u32) -> bool {
-        let draining = self.draining;
+        let aborted_r2ts = self.aborted_r2ts;
         let Some(open) = self.open(index) else { return false };
-        if open.has_reply || draining + open.r2ts as usize > usize::from(MOST_DRAINING_R2TS) {
+        if open.has_reply || aborted_r2ts + open.r2ts as usize > usize::from(MOST_DRAINING_R2TS) {
             return false;
         }
         // The first command of a fused pair has the task of both.

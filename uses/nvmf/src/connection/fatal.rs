@@ -50,8 +50,8 @@ impl Connection {
         }
         self.waiting.clear();
         self.first_half = FirstHalf::None;
-        self.grants.clear();
-        (self.draining, self.granted) = (0, 0);
+        self.open_r2ts.clear();
+        (self.aborted_r2ts, self.active_r2ts) = (0, 0);
         self.event_requests.clear();
         (self.open_count, self.budgeted, self.buffered) = (0, 0, 0);
     }

@@ -1,6 +1,6 @@
 //! From headers to commands with all their data: initialisation, capsules, R2Ts and H2CData.
 
-use super::{Accepted, Connection, Executor, Grant, Incoming, Open, PendingPart, Phase, Slot};
+use super::{Accepted, Connection, Executor, Incoming, Open, OpenR2t, PendingPart, Phase, Slot};
 use crate::command::{self, Direction, SGL_IN_CAPSULE, SGL_TRANSPORT, Submission, USES_SGL, admin, fabrics};
 use crate::commands::Plan;
 use crate::controller::Controller;
@@ -406,8 +406,8 @@ impl Connection {
             }
             let (start, cid) = (open.asked, open.command.cid);
             let len = longest.min(open.from_host - start);
-            let grant = Grant { slot: index, cid: cid.get(), is_draining: false, next: start, end: start + len };
-            let Some(tag) = self.take_grant(grant) else { return Asked::NoRoom };
+            let r2t = OpenR2t { slot: index, cid: cid.get(), is_aborted: false, next: start, end: start + len };
+            let Some(tag) = self.take_tag(r2t) else { return Asked::NoRoom };
             let open = self.open(index).expect("seen above");
             open.asked += len;
             open.r2ts += 1;
@@ -428,16 +428,16 @@ impl Connection {
     }
 
     /// Stores an R2T and returns its tag, from 1; `None` if as many as possible are outstanding.
-    fn take_grant(&mut self, grant: Grant) -> Option<u16> {
-        if self.granted >= usize::from(MOST_R2TS) {
+    fn take_tag(&mut self, r2t: OpenR2t) -> Option<u16> {
+        if self.active_r2ts >= usize::from(MOST_R2TS) {
             return None;
         }
-        let index = self.grants.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.grants.push(None);
-            self.grants.len() - 1
+        let index = self.open_r2ts.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.open_r2ts.push(None);
+            self.open_r2ts.len() - 1
         });
-        self.grants[index] = Some(grant);
-        self.granted += 1;
+        self.open_r2ts[index] = Some(r2t);
+        self.active_r2ts += 1;
         u16::try_from(index + 1).ok()
     }
 
@@ -446,17 +446,17 @@ impl Connection {
         let header: DataHeader = self.parse();
         let tag = header.ttag.get();
         let index = match usize::from(tag).checked_sub(1) {
-            Some(index) if index < self.grants.len().max(MOST_R2TS.into()) => index,
+            Some(index) if index < self.open_r2ts.len().max(MOST_R2TS.into()) => index,
             _ => return Err(FatalError::Sequence),
         };
         let not_waiting = FatalError::HeaderField { offset: offset::TTAG };
-        let grant = self.grants.get(index).copied().flatten().ok_or(not_waiting)?;
-        if grant.cid != header.cccid.get() {
+        let r2t = self.open_r2ts.get(index).copied().flatten().ok_or(not_waiting)?;
+        if r2t.cid != header.cccid.get() {
             return Err(FatalError::Sequence);
         }
         let (start, len) = (header.datao.get(), header.datal.get());
         let end = u64::from(start) + u64::from(len);
-        if start != grant.next || end > grant.end.into() {
+        if start != r2t.next || end > r2t.end.into() {
             return Err(FatalError::Range);
         }
         if len > self.limits().h2c_bytes {
@@ -466,10 +466,10 @@ impl Connection {
             return Err(FatalError::HeaderField { offset: offset::DATAL });
         }
         let is_last = layout.flags & LAST != 0;
-        if is_last != (end == u64::from(grant.end)) {
+        if is_last != (end == u64::from(r2t.end)) {
             return Err(FatalError::HeaderField { offset: offset::FLAGS });
         }
-        if !grant.is_draining {
+        if !r2t.is_aborted {
             self.decoder.keep_data();
         }
         Ok(Incoming::Data { tag, len, is_last })
@@ -485,20 +485,20 @@ impl Connection {
         digest: Option<u32>,
         context: &mut super::Context<'_>,
     ) {
-        let Some(entry) = self.grants.get_mut(usize::from(tag) - 1) else { return };
-        let Some(grant) = entry else { return };
-        let (index, offset, is_draining) = (grant.slot, grant.next, grant.is_draining);
-        grant.next += len;
-        if is_draining {
+        let Some(entry) = self.open_r2ts.get_mut(usize::from(tag) - 1) else { return };
+        let Some(r2t) = entry else { return };
+        let (index, offset, is_aborted) = (r2t.slot, r2t.next, r2t.is_aborted);
+        r2t.next += len;
+        if is_aborted {
             if is_last {
                 *entry = None;
-                self.draining -= 1;
+                self.aborted_r2ts -= 1;
             }
             return;
         }
         if is_last {
             *entry = None;
-            self.granted -= 1;
+            self.active_r2ts -= 1;
             if let Some(open) = self.open(index) {
                 open.r2ts -= 1;
             }

@@ -44,9 +44,10 @@ impl Connection {
     /// Begins an I/O command as soon as the range lock allows it.
     pub(super) fn start(&mut self, index: u32, mut task: Task, context: &mut Context<'_>) {
         // The backend may answer many requests late, so their buffers count before the requests are started.
+        let bytes = task.buffer_bytes();
         if let Some(open) = self.open(index) {
-            open.buffer_bytes = task.buffer_bytes();
-            self.buffered += task.buffer_bytes();
+            open.buffer_bytes = bytes;
+            self.buffered += bytes;
         }
         if task.lock(self.target.loops()) {
             let step = task.begin();
