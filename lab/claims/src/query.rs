@@ -103,7 +103,7 @@ impl QueryVariant {
             speedup: number(&near.loads[0], "query").unwrap_or(f64::NAN) / ms,
             hits: number(own, "cache hits").or(number(own, "fast memory hits")),
             stages: ["SCAN_a", "SCAN_b", "AGGREGATE"].into_iter().filter_map(stage).collect(),
-            sent_back: number(own, "sent back").unwrap_or(0.0),
+            sent_back: number(own, "refused").unwrap_or(0.0),
         })
     }
 }
@@ -118,7 +118,7 @@ impl Question {
     /// let lab = Lab::default();
     /// let push_pull = questions().into_iter().find(|question| question.id == "push-pull").unwrap();
     /// let answer = push_pull.answer(&lab)?;
-    /// assert!(answer.starts_with("columns on one node: ") && answer.contains(" ms in place of "), "{answer}");
+    /// assert!(answer.starts_with("columns on one node: ") && answer.contains(" ms instead of "), "{answer}");
     /// # Ok::<(), telpher_sim::ScenarioError>(())
     /// ```
     ///
@@ -126,7 +126,7 @@ impl Question {
     /// The lab's replacing machine has too few devices or nodes.
     pub fn answer(&self, lab: &Lab) -> Result<String, ScenarioError> {
         let mut said = Vec::new();
-        for (b, place) in ["columns on one node", "each on its own"].into_iter().enumerate() {
+        for (b, place) in ["columns on one node", "columns on separate nodes"].into_iter().enumerate() {
             let own = QueryVariant::of("", Query::prefetching(b)).run(lab)?;
             let pairs = self.ways.iter().skip(b).step_by(2);
             let result = pairs.map(|way| Ok((way.name, way.run(lab)?))).collect::<Result<Vec<_>, ScenarioError>>()?;
@@ -134,7 +134,7 @@ impl Question {
             let change = (best.ms / own.ms - 1.0) * 100.0;
             let hits = |result: &VariantResult| result.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
             said.push(format!(
-                "{place}: {:.1} ms in place of {:.1} ({change:+.1} %), hits {} in place of {} ({name})",
+                "{place}: {:.1} ms instead of {:.1} ({change:+.1} %), hits {} instead of {} ({name})",
                 best.ms,
                 own.ms,
                 hits(&best),
@@ -160,7 +160,7 @@ pub fn published() -> Vec<QueryVariant> {
         QueryVariant::of("DDR (baseline)", near.clone()).printed("T-060", "T-061", None),
         QueryVariant::of("HBM (upper limit)", Query { b: 8, ..near }).printed("T-063", "T-064", None),
         QueryVariant::of("prefetching", Query::prefetching(0)).printed("T-066", "T-067", Some("T-068")),
-        QueryVariant::of("prefetching, columns apart", Query::prefetching(1)).printed("T-069", "T-070", Some("T-071")),
+        QueryVariant::of("prefetching, separate nodes", Query::prefetching(1)).printed("T-069", "T-070", Some("T-071")),
     ]
 }
 
@@ -202,7 +202,7 @@ pub fn questions() -> Vec<Question> {
     };
     let question =
         |id, asks, ways: Vec<[QueryVariant; 2]>| Question { id, asks, ways: ways.into_iter().flatten().collect() };
-    let mut dedicated = fetched(["dedicated queues", "dedicated queues, columns apart"], |it| {
+    let mut dedicated = fetched(["dedicated queues", "dedicated queues, separate nodes"], |it| {
         it.queues.iter_mut().for_each(|queue| queue.shared = false)
     });
     for way in &mut dedicated {
@@ -211,66 +211,72 @@ pub fn questions() -> Vec<Question> {
     vec![
         question(
             "push-pull",
-            "Two devices, those of the column's node and of the threads' node, in place of the socket's four (one if \
+            "Two devices, those of the column's node and of the threads' node, instead of the socket's four (one if \
              the nodes are the same)",
             vec![
-                push_pull(["push-pull, in turn", "push-pull, in turn, columns apart"], false),
-                push_pull(["push-pull, in parts", "push-pull, in parts, columns apart"], true),
+                push_pull(["push-pull, in turn", "push-pull, in turn, separate nodes"], false),
+                push_pull(["push-pull, in parts", "push-pull, in parts, separate nodes"], true),
             ],
         ),
-        question("dedicated", "Dedicated queues in place of shared ones (§7)", vec![dedicated]),
+        question("dedicated", "Dedicated queues instead of shared ones (§7)", vec![dedicated]),
         question(
             "waiting",
-            "Waiting for a late copy, in place of reading the original chunk: polling on a hardware thread, or \
+            "Waiting for a late copy, instead of reading the original chunk: polling on a hardware thread, or \
              yielding it until an interrupt (§7)",
             vec![
-                fetched(["late: polled for", "late: polled for, columns apart"], |it| it.late = LateCopy::Poll),
-                fetched(["late: slept for", "late: slept for, columns apart"], |it| it.late = LateCopy::Interrupt),
+                fetched(["late copies: poll", "late copies: poll, separate nodes"], |it| it.late = LateCopy::Poll),
+                fetched(["late copies: sleep", "late copies: sleep, separate nodes"], |it| {
+                    it.late = LateCopy::Interrupt
+                }),
             ],
         ),
         question(
             "steps",
-            "Prefetching in step with scanning, in place of as fast as possible (§6.1)",
+            "Prefetching in step with scanning, instead of as fast as possible (§6.1)",
             vec![
-                fetched(["in step", "in step, columns apart"], |it| it.relaxed = false),
-                fetched(["in step, late: slept for", "in step, late: slept for, columns apart"], |it| {
+                fetched(["in step", "in step, separate nodes"], |it| it.relaxed = false),
+                fetched(["in step, late copies: sleep", "in step, late copies: sleep, separate nodes"], |it| {
                     (it.relaxed, it.late) = (false, LateCopy::Interrupt);
                 }),
             ],
         ),
         question(
             "overlap",
-            "A group that sums over a chunk before it scans the next, in place of both at once (as in drafts of §6.1)",
-            vec![both(["one after the other", "one after the other, columns apart"], |b| Query {
+            "A group that sums over a chunk before it scans the next, instead of both at once (as in drafts of §6.1)",
+            vec![both(["one after the other", "one after the other, separate nodes"], |b| Query {
                 overlapping: false,
                 ..Query::prefetching(b)
             })],
         ),
         question(
             "order",
-            "Threads that begin with different devices, in place of all with the first",
-            vec![fetched(["devices in turn by thread", "devices in turn by thread, columns apart"], |it| {
-                it.spread = true
-            })],
+            "Threads that begin with different devices, instead of all with the first",
+            vec![fetched(
+                [
+                    "a different first device for each thread",
+                    "a different first device for each thread, separate nodes",
+                ],
+                |it| it.spread = true,
+            )],
         ),
         question(
             "chunks",
             "Chunks larger or smaller than 16 MiB (§6.1)",
             vec![
-                chunks(["chunks of 4 MiB", "chunks of 4 MiB, columns apart"], 4),
-                chunks(["chunks of 8 MiB", "chunks of 8 MiB, columns apart"], 8),
-                chunks(["chunks of 32 MiB", "chunks of 32 MiB, columns apart"], 32),
-                chunks(["chunks of 64 MiB", "chunks of 64 MiB, columns apart"], 64),
+                chunks(["chunks of 4 MiB", "chunks of 4 MiB, separate nodes"], 4),
+                chunks(["chunks of 8 MiB", "chunks of 8 MiB, separate nodes"], 8),
+                chunks(["chunks of 32 MiB", "chunks of 32 MiB, separate nodes"], 32),
+                chunks(["chunks of 64 MiB", "chunks of 64 MiB, separate nodes"], 64),
             ],
         ),
         question(
             "cache-mode",
-            "HBM in cache mode in place of prefetching (§2.1, §7): the first run, a later one, and that with pages \
+            "HBM in cache mode instead of prefetching (§2.1, §7): the first run, a later one, and that with pages \
              that Linux has shuffled",
             vec![
-                both(["cache mode, first run", "cache mode, first run, columns apart"], side(Pages::InARow, false)),
-                both(["cache mode, later run", "cache mode, later run, columns apart"], side(Pages::InARow, true)),
-                both(["cache mode, shuffled", "cache mode, shuffled, columns apart"], side(Pages::Anywhere(1), true)),
+                both(["cache mode, first run", "cache mode, first run, separate nodes"], side(Pages::InARow, false)),
+                both(["cache mode, later run", "cache mode, later run, separate nodes"], side(Pages::InARow, true)),
+                both(["cache mode, shuffled", "cache mode, shuffled, separate nodes"], side(Pages::Anywhere(1), true)),
             ],
         ),
     ]

@@ -189,7 +189,7 @@ fn listed(claim: &Claim, values: &[(String, f64)]) -> String {
 fn brief(claim: &Claim, found: &Found) -> String {
     match found {
         Found::Number(value) => quantity(*value, &claim.unit),
-        Found::Shape { holds, .. } => if *holds { "so it is" } else { "not so" }.into(),
+        Found::Shape { holds, .. } => if *holds { "confirmed" } else { "not confirmed" }.into(),
         Found::Beside(found, _) => brief(claim, found),
         Found::Numbers(values) => {
             let of = |start: f64, pick: fn(f64, f64) -> f64| values.iter().map(|(_, value)| *value).fold(start, pick);

@@ -148,7 +148,7 @@ pub fn workload(file: WorkloadFile, machine: Machine, device: &str) -> Result<Ru
             let (name, expected) = (&load.name, expected.name());
             result
                 .remarks
-                .push(format!("The file expects {name} to be held up by: {expected}. On this machine it is not."));
+                .push(format!("The file expects {name} to be limited by: {expected}. On this machine it is not."));
         }
         result.points.push(point);
     }

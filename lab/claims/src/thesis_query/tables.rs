@@ -9,19 +9,19 @@ use telpher_report::plot;
 use telpher_report::table::{Align, Table, hanging};
 
 const OPENING: &str = "The query of Fürst's thesis (section 6.1), two columns of 4 GiB: SCAN_a filters one, SCAN_b has \
-                       the other one copied from DDR to HBM, AGGREGATE sums it. Nothing was measured here; published \
-                       numbers are the thesis'.";
+                       the other copied from DDR to HBM, and AGGREGATE sums it. Nothing was measured here; published \
+                       numbers are from the thesis.";
 
 /// The uses of published numbers: key, title and explanation.
 const USES: [(&str, &str, &str); 3] = [
-    ("held out", "Held out", "no parameter was set by these"),
+    ("held out", "Held out", "no parameter was fitted to these"),
     (
         "outcome",
-        "Hits of the cache",
-        "an outcome of the simulated copies; of the printed ones only the grain was used, which tells the size of \
-         chunks",
+        "Cache hits",
+        "results of the simulated copies; of the published values only their granularity was used, which gives the \
+         chunk size",
     ),
-    ("calibration", "Calibration", "parameters of the machine were set by these: they prove nothing"),
+    ("calibration", "Calibration", "parameters of the machine were fitted to these, so they prove nothing"),
 ];
 
 /// Returns the published numbers with this use, each with its configuration.
@@ -30,13 +30,13 @@ fn used<'a>(result: &'a SimulatedResult, usage: &str) -> Vec<(&'a WayRow, &'a Co
     all.filter(|(_, compared)| compared.usage == usage).collect()
 }
 
-/// `Held out: 4 numbers, 3.1 % off on average, 5.2 % at most; no parameter was set by these`.
+/// `Held out: 4 numbers, deviation 3.1 % on average, 5.2 % at most; no parameter was fitted to these`.
 fn summary(title: &str, means: &str, numbers: &[(&WayRow, &Compared)]) -> String {
     let off: Vec<f64> = numbers.iter().filter_map(|(_, it)| Some(it.deviation?.abs() * 100.0)).collect();
     let mean = off.iter().sum::<f64>() / off.len().max(1) as f64;
     let most = off.iter().copied().fold(0.0, f64::max);
     let count = numbers.len();
-    format!("{title}: {count} numbers, {mean:.1} % off on average, {most:.1} % at most; {means}")
+    format!("{title}: {count} numbers, deviation {mean:.1} % on average, {most:.1} % at most; {means}")
 }
 
 /// Returns choices that were made while the numbers were known, each once.
@@ -78,7 +78,7 @@ pub fn text(result: &SimulatedResult) -> String {
 }
 
 const APART: &str =
-    "Speedups are over both columns in DDR without prefetching; apart: each column on a node of its own.";
+    "Speedups are relative to both columns in DDR without prefetching; separate: each column on a node of its own.";
 
 /// Columns of which only the first has words.
 fn columns<const N: usize>(names: [&'static str; N]) -> [(&'static str, Align); N] {
@@ -86,7 +86,7 @@ fn columns<const N: usize>(names: [&'static str; N]) -> [(&'static str, Align); 
     names.map(|name| (name, if std::mem::take(&mut first) { Align::Left } else { Align::Right }))
 }
 
-const COMPARED: [&str; 5] = ["configuration", "number", "simulated", "published", "off"];
+const COMPARED: [&str; 5] = ["configuration", "quantity", "simulated", "published", "deviation"];
 
 fn compared(row: &WayRow, compared: &Compared) -> Vec<String> {
     let number = |value: f64| match compared.what {
@@ -103,7 +103,7 @@ fn compared(row: &WayRow, compared: &Compared) -> Vec<String> {
     ]
 }
 
-const STAGES: [&str; 5] = ["configuration", "SCAN_a", "SCAN_b", "AGGREGATE", "sent back"];
+const STAGES: [&str; 5] = ["configuration", "SCAN_a", "SCAN_b", "AGGREGATE", "refused"];
 
 fn stage_cells(row: &WayRow) -> Vec<String> {
     let stage = |name: &str| {
@@ -114,7 +114,7 @@ fn stage_cells(row: &WayRow) -> Vec<String> {
     vec![row.name.to_owned(), stage("SCAN_a"), stage("SCAN_b"), stage("AGGREGATE"), sent_back]
 }
 
-const PAIRS: [&str; 7] = ["way", "ms", "speedup", "hits %", "apart: ms", "speedup", "hits %"];
+const PAIRS: [&str; 7] = ["variant", "ms", "speedup", "hits %", "separate: ms", "speedup", "hits %"];
 
 fn pair_cells(name: &str, pair: [&WayRow; 2]) -> Vec<String> {
     let of = |row: &WayRow| {
@@ -140,7 +140,7 @@ fn thesis(result: &SimulatedResult) -> Option<Vec<String>> {
 #[must_use]
 pub fn csv(result: &SimulatedResult) -> String {
     let mut out = String::from(
-        "simulated,profile,question,way,time_ms,speedup,hits_percent,scan_a_ms,scan_b_ms,aggregate_ms,sent_back,\
+        "simulated,profile,question,variant,time_ms,speedup,hits_percent,scan_a_ms,scan_b_ms,aggregate_ms,sent_back,\
          published_ms,published_speedup,published_hits_percent,use\n",
     );
     let mut line = |question: &str, row: &WayRow| {
@@ -178,7 +178,7 @@ pub fn html(result: &SimulatedResult) -> String {
         in_view(&numbers).into_iter().for_each(|choice| page.small(&format!("* {choice}.")));
     }
     result.figures.iter().for_each(|figure| figures::section(&mut page, figure));
-    page.section("Stages", "Milliseconds of all hardware threads together; submissions that a full queue sent back.");
+    page.section("Stages", "Milliseconds of all hardware threads together; submissions that a full queue refused.");
     page.table(&STAGES.map(String::from), result.published.iter().map(stage_cells));
     for question in &result.questions {
         page.section(&format!("What if: {}", question.name), &format!("{}.", question.asks));
@@ -203,7 +203,7 @@ fn times<'a>(result: &'a SimulatedResult, question: &'a QuestionRows) -> Figure<
         let points = [0.0, 1.0].into_iter().zip(rows.map(|row| row.time_ms)).collect();
         Series { name: (*name).into(), origin: Origin::Simulated, points }
     });
-    let names = ["both columns on one node", "columns apart"].map(String::from).into();
+    let names = ["both columns on one node", "columns on separate nodes"].map(String::from).into();
     let panel = Panel {
         title: String::new(),
         x: Axis { label: "where columns lie".into(), unit: "", scale: Scale::Names(names) },

@@ -67,31 +67,31 @@ fn all(result: &Validation) -> impl Iterator<Item = &ClaimRow> {
 
 const HELD_OUT: &str = "Held out";
 
-/// Formats whether a goal was reached; `told` if there is no limit.
+/// Formats whether a goal was reached; `info` if there is no limit.
 fn met(met: Option<bool>) -> &'static str {
     match met {
         Some(true) => "met",
         Some(false) => "NOT MET",
-        None => "told",
+        None => "info",
     }
 }
 
 /// Held-out claims that were not seen during the model's development, and those that were.
 fn apart(result: &Validation) -> [String; 2] {
     [
-        summary("untouched", &result.held_out_untouched),
-        format!("{} (*: something was chosen while they could be seen)", summary("in view*", &result.held_out_in_view)),
+        summary("not visible", &result.held_out_untouched),
+        format!("{} (*: visible while parts of the model were chosen)", summary("visible*", &result.held_out_in_view)),
     ]
 }
 
-/// `Held out: 61 of 70 claims hold (87 %), 3 contradict other numbers; 41 numbers 4.2 % off on average`.
+/// `Held out: 61 of 70 claims hold (87 %), 3 contradict other numbers; 41 numbers, deviation 4.2 % on average`.
 fn summary(title: &str, count: &Count) -> String {
     let contradict = match count.contradict {
         0 => String::new(),
         count => format!(", {count} contradict other numbers"),
     };
     format!(
-        "{title}: {} of {} claims hold ({:.0} %){contradict}; {} numbers, {:.1} % off on average",
+        "{title}: {} of {} claims hold ({:.0} %){contradict}; {} numbers, deviation {:.1} % on average",
         count.hold,
         count.simulated,
         count.share * 100.0,
@@ -106,11 +106,11 @@ fn table(rows: &[ClaimRow]) -> Table {
         ("claim", Align::Left),
         ("published", Align::Right),
         ("simulated", Align::Right),
-        ("off", Align::Right),
+        ("deviation", Align::Right),
         ("verdict", Align::Left),
     ]);
     for row in rows {
-        let published = if row.kind == "shape" { "a shape".to_owned() } else { cut(&row.published, NUMBER) };
+        let published = if row.kind == "shape" { "a statement".to_owned() } else { cut(&row.published, NUMBER) };
         table.row([marked(row), published, cut(&row.brief, NUMBER), off(row.deviation), row.verdict.to_owned()]);
         table.below(&format!("{} ({})", row.says, row.source));
     }
@@ -348,7 +348,7 @@ pub fn html(result: &Validation) -> String {
     );
     let words = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
     if !result.goals.is_empty() {
-        page.section("What was to be reached", "");
+        page.section("Goals", "");
         let rows =
             result.goals.iter().map(|goal| vec![goal.goal.to_owned(), goal.reached.clone(), met(goal.met).to_owned()]);
         page.table(&words(&["goal", "reached", ""]), rows);
@@ -361,7 +361,7 @@ pub fn html(result: &Validation) -> String {
         };
         page.section(title, &format!("{}. {about}", summary(title, &claims.count)));
         let rows = claims.rows.iter().map(|row| {
-            let published = if row.kind == "shape" { "a shape".to_owned() } else { row.published.clone() };
+            let published = if row.kind == "shape" { "a statement".to_owned() } else { row.published.clone() };
             let numbers = [published, row.brief.clone(), off(row.deviation), row.verdict.to_owned()];
             [marked(row), row.says.to_owned(), row.source.clone()].into_iter().chain(numbers).collect()
         });
@@ -412,7 +412,7 @@ fn chart_of(row: &SeriesRow) -> Figure<'static> {
     };
     let lines = [line(0, true, |point| point.published_mib_per_s), line(1, false, |point| point.simulated_mib_per_s)];
     Figure {
-        caption: format!("{}: {:.1} % off on average", row.id, row.mean_absolute_deviation * 100.0),
+        caption: format!("{}: deviation {:.1} % on average", row.id, row.mean_absolute_deviation * 100.0),
         svg: chart::lines(&lines, "MiB/s", TRANSFER, Scale::Log, units::trimmed),
         legend: Vec::new(),
     }

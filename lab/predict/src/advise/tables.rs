@@ -10,7 +10,11 @@ use telpher_sim::advise::WORTH;
 /// Formats the runner-up's result relative to the recommended one. Of two equally good choices, the simpler or the
 /// first found is recommended.
 fn gives(part: f64) -> String {
-    if (part - 1.0).abs() < WORTH - 1.0 { "as good".into() } else { format!("{:.0} %", part * 100.0) }
+    if (part - 1.0).abs() < WORTH - 1.0 {
+        "equally good".into()
+    } else {
+        format!("{:.0} % of the advised", part * 100.0)
+    }
 }
 
 /// Returns the recommendations, their reasons and their results.
@@ -22,8 +26,8 @@ pub fn text(result: &AdviseResult, json: &str) -> String {
     for choice in &result.choices {
         table.row([choice.what.clone(), choice.chosen.clone(), choice.guideline.to_owned()]);
         if let Some(other) = &choice.runner_up {
-            let gives = choice.runner_up_gives.map_or(String::new(), |part| format!(": {}", gives(part)));
-            table.below(&format!("runner-up: {other}{gives}"));
+            let gives = choice.runner_up_gives.map_or(String::new(), |part| format!(" ({})", gives(part)));
+            table.below(&format!("next best: {other}{gives}"));
         }
     }
     let _ = writeln!(out, "{table}");
@@ -39,7 +43,7 @@ pub fn text(result: &AdviseResult, json: &str) -> String {
         ("GB/s", Align::Right),
         ("p50", Align::Right),
         ("p99", Align::Right),
-        ("core", Align::Right),
+        ("core time", Align::Right),
     ]);
     for work in &result.works {
         for [name, how, rest @ ..] in came(work) {
@@ -64,11 +68,11 @@ fn best(result: &AdviseResult) -> String {
     format!("The best {what} of {} plans that were simulated.", result.simulated_plans)
 }
 
-/// Explains "as good", if any choice is marked so.
+/// Explains "equally good", if any choice is marked so.
 fn ties(result: &AdviseResult) -> Option<&'static str> {
     let tie = |gives: &Option<f64>| gives.is_some_and(|part| (part - 1.0).abs() < WORTH - 1.0);
     let any = result.choices.iter().any(|choice| tie(&choice.runner_up_gives));
-    any.then_some("As good: within 2 %; of two such choices the simpler one is advised.")
+    any.then_some("Equally good: within 2 %. Of two such choices the simpler one is advised.")
 }
 
 /// Each guideline that was followed, and its text.
@@ -97,7 +101,7 @@ fn came(work: &WorkAdvice) -> [[String; 6]; 2] {
     };
     [
         row(&work.name, format!("as advised, by the {}", work.by), &work.advised),
-        row("", "by its own core".into(), &work.by_cores),
+        row("", "by its core".into(), &work.by_cores),
     ]
 }
 
@@ -105,9 +109,9 @@ fn came(work: &WorkAdvice) -> [[String; 6]; 2] {
 fn worth(work: &WorkAdvice) -> String {
     let size = |bytes: u32| units::size(bytes.into());
     match (work.threshold, work.up_to) {
-        (None, _) => "worth a device from: no size".into(),
-        (Some(from), None) => format!("worth a device from {}", size(from)),
-        (Some(from), Some(to)) => format!("worth a device from {} up to {}", size(from), size(to)),
+        (None, _) => "the core is as fast at every size".into(),
+        (Some(from), None) => format!("the device is faster from {}", size(from)),
+        (Some(from), Some(to)) => format!("the device is faster from {} to {}", size(from), size(to)),
     }
 }
 
@@ -132,12 +136,13 @@ pub fn html(result: &AdviseResult, json: &str) -> String {
         let rest = [other.unwrap_or_default(), part, choice.guideline.to_owned(), choice.why.to_owned()];
         [choice.what.clone(), choice.chosen.clone()].into_iter().chain(rest).collect()
     });
-    page.sentences(&["what", "advised", "runner-up", "it gives", "guideline", "what that says"], rows);
+    page.sentences(&["what", "advised", "next best", "its result", "guideline", "meaning"], rows);
     page.small("G1 to G6: Kuper et al., ASPLOS 2024, section 6.");
     page.section("What it gives", &gain(result));
-    let header = ["work", "", "GB/s", "p50", "p99", "core, an operation", "worth a device"].map(String::from);
+    let header =
+        ["work", "", "GB/s", "p50", "p99", "core time per operation", "the device is faster"].map(String::from);
     let rows = result.works.iter().flat_map(|work| {
-        let worth = worth(work).replacen("worth a device ", "", 1);
+        let worth = worth(work).replacen("the device is faster ", "", 1);
         let last = [worth, String::new()];
         came(work).into_iter().zip(last).map(|(cells, last)| cells.into_iter().chain([last]).collect())
     });

@@ -131,7 +131,7 @@ pub struct Used {
 pub struct Held {
     /// Its kind, such as `device` or `latency`.
     pub limit: &'static str,
-    /// The resource, such as `reads to writes of dsa0`.
+    /// The resource, such as `throughput of dsa0`.
     pub what: String,
     /// Advice.
     pub help: String,

@@ -51,7 +51,7 @@ fn table(result: &RunResult, op: &str) -> Table {
         ("p99", Align::Right),
         ("p99.9", Align::Right),
         ("core", Align::Right),
-        ("held up by", Align::Left),
+        ("limited by", Align::Left),
     ]);
     let mut size = None;
     for point in result.points.iter().filter(|point| point.op == op) {
@@ -79,7 +79,7 @@ fn limits(result: &RunResult) -> String {
     for held in result.points.iter().filter_map(|point| point.bottleneck.as_ref()) {
         let what = match held.limit {
             // The longest part of the latency is printed with each point.
-            "latency" => "nothing is busy: each operation takes its time, and too few are in flight",
+            "latency" => "no resource is busy; too few operations are in flight for their latency",
             _ => &held.what,
         };
         let line = (held.limit, format!("{what}; {}", held.help));
@@ -92,7 +92,7 @@ fn limits(result: &RunResult) -> String {
     }
     let column = told.iter().map(|(limit, _)| limit.len() + 4).max().unwrap_or(0);
     let lines = told.iter().map(|(limit, line)| hanging(&format!("  {limit}"), column, line));
-    format!("\nheld up by\n{}", lines.collect::<String>())
+    format!("\nlimited by\n{}", lines.collect::<String>())
 }
 
 /// Returns the full details of a point.
@@ -113,11 +113,11 @@ fn detail(point: &Point) -> String {
     let core = &point.core;
     let kinds =
         [("busy", core.busy_ns), ("polling", core.polling_ns), ("UMWAIT", core.umwait_ns), ("free", core.idle_ns)];
-    out.push_str("  cores, an operation\n");
+    out.push_str("  core time per operation\n");
     for (kind, ns) in kinds {
         let _ = writeln!(out, "    {kind:9}{:>9}", units::time(ns));
     }
-    out.push_str("  in use\n");
+    out.push_str("  utilization\n");
     for used in &point.resources {
         let _ = writeln!(out, "    {:3.0} %  {}", used.share * 100.0, used.what);
     }
@@ -125,10 +125,10 @@ fn detail(point: &Point) -> String {
     if pages.requested > 0 {
         let (asked, walked, remembered) = (pages.requested, pages.walked, pages.remembered);
         let _ =
-            writeln!(out, "  pages: {asked} asked for, {walked} of them walked to; {remembered} times the page before");
+            writeln!(out, "  pages: {asked} translations, {walked} page walks, {remembered} hits on the page before");
     }
     if let Some(held) = &point.bottleneck {
-        out.push_str(&hanging("", 2, &format!("held up by {}.", held.sentence)));
+        out.push_str(&hanging("", 2, &format!("Limited by {}.", held.sentence)));
     }
     out
 }
@@ -140,7 +140,7 @@ pub fn csv(result: &RunResult) -> String {
     let mut out = format!(
         "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,\
          p50_ns,p99_ns,p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,\
-         held_up_by,measure,value,unit\n",
+         limited_by,measure,value,unit\n",
         parts,
     );
     for p in &result.points {
@@ -236,7 +236,7 @@ pub fn html(result: &RunResult) -> String {
     }
     for op in ops(result) {
         page.section(op, "Everything that was simulated, and what held it up.");
-        let header = ["size", "how", "GB/s", "operations", "p50", "p99", "p99.9", "core", "held up by"];
+        let header = ["size", "how", "GB/s", "operations", "p50", "p99", "p99.9", "core", "limited by"];
         let rows = result.points.iter().filter(|point| point.op == op).map(|point| {
             vec![
                 units::size(point.size),

@@ -136,7 +136,7 @@ pub(super) const KNOBS: &[Knob] = &[
         },
     },
     Knob {
-        what: "by",
+        what: "executed by",
         guideline: "G2",
         why: "small synchronous operations are better done by the core",
         of_each: true,

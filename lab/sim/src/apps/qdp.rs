@@ -361,7 +361,7 @@ impl Run {
             let rate = seen.hits as f64 / (seen.hits + seen.misses).max(1) as f64 * 100.0;
             measures.push(measure("SCAN_b", ms(seen.fetch.had), "ms"));
             measures.push(measure("cache hits", rate, "%"));
-            measures.push(measure("sent back", seen.refused as f64, "submissions"));
+            measures.push(measure("refused", seen.refused as f64, "submissions"));
         }
         if let Some(cached) = &self.cached {
             measures.push(measure("fast memory hits", cached.borrow().rate(), "%"));

@@ -77,7 +77,7 @@ impl NamedValue for Limit {
 pub struct Bottleneck {
     /// Its kind.
     pub limit: Limit,
-    /// The resource: `reads to writes of dsa0`.
+    /// The resource: `throughput of dsa0`.
     pub what: String,
     /// Its utilization, 0 to 1.
     pub share: f64,
@@ -226,9 +226,9 @@ fn device(machine: &Machine, outcome: &Outcome, devices: &BTreeSet<usize>, of: f
     let help = if !even {
         "the other devices have less work: an even distribution would help"
     } else if devices.len() < machine.devices.len() {
-        "that is what a device carries; another device would help"
+        "the device is at its maximum; another one would help"
     } else {
-        "that is what a device carries, and the machine has no further one"
+        "the device is at its maximum, and the machine has no other"
     };
     Bottleneck { limit: Limit::Device, what, share: most, help: help.into() }
 }
@@ -331,7 +331,7 @@ fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, queues: &[Q
     let (part, most) = parts.into_iter().max_by_key(|(_, time)| *time).unwrap_or(parts[0]);
     let share = most.as_secs_f64() / timeline.latency().as_secs_f64().max(1e-15);
     let help = match part {
-        "preparing" => "a leaner library, or more threads, would help",
+        "preparing" => "a library that prepares descriptors faster, or more threads, would help",
         _ if size == Some(stream.depth) => "more in flight, in a larger queue, would help",
         _ => "more in flight would help",
     };

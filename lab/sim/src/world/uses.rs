@@ -85,7 +85,7 @@ impl fmt::Display for Resource {
             Resource::DataPath { device, engine } => write!(f, "data path of engine{device}.{engine}"),
             Resource::DeviceReads(device) => write!(f, "reads of dsa{device}"),
             Resource::DeviceWrites(device) => write!(f, "writes of dsa{device}"),
-            Resource::DeviceThrough(device) => write!(f, "reads to writes of dsa{device}"),
+            Resource::DeviceThrough(device) => write!(f, "throughput of dsa{device}"),
             Resource::Node(node) => write!(f, "memory of node {node}"),
             Resource::Tile(tile) => write!(f, "mesh of tile {tile}"),
             Resource::Cache { load: Some(load) } => write!(f, "last-level cache of load {load}"),

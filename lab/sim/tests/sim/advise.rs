@@ -52,9 +52,9 @@ fn advised_configurations_are_accepted_and_no_other_choice_is_better() {
 fn small_synchronous_copies_stay_on_the_core() {
     let sync = |size| WorkRequest { in_flight: 1, ..copies(size) };
     let small = of(&[sync(256)], Objective::Latency);
-    assert_eq!((chosen(&small, "by"), small.configs.len()), ("the core", 0));
+    assert_eq!((chosen(&small, "executed by"), small.configs.len()), ("the core", 0));
     let large = of(&[sync(1 << 20)], Objective::Latency);
-    assert_eq!(chosen(&large, "by"), "the device");
+    assert_eq!(chosen(&large, "executed by"), "the device");
     let threshold = large.works[0].threshold.unwrap();
     assert!((1024..=65536).contains(&threshold), "{threshold}");
 }

@@ -93,7 +93,7 @@ fn copies_done_in_time_are_hits_and_late_copies_are_not_awaited() {
     assert!(near("query") > without && far("query") < without, "{} and {} ms", near("query"), far("query"));
     assert!(near("SCAN_a") > 1.2 * far("SCAN_a"));
     for of in [&near, &far] {
-        assert!((70.0..95.0).contains(&of("cache hits")) && of("sent back") == 0.0, "{} %", of("cache hits"));
+        assert!((70.0..95.0).contains(&of("cache hits")) && of("refused") == 0.0, "{} %", of("cache hits"));
         assert!(of("SCAN_b") < 0.01 * of("query"), "submitting threads do not wait: {} ms", of("SCAN_b"));
     }
     let late = measured(fetched(1, |it| it.queues.truncate(1)));
@@ -104,9 +104,9 @@ fn copies_done_in_time_are_hits_and_late_copies_are_not_awaited() {
 fn a_burst_of_small_chunks_overflows_the_queues() {
     let small = measured(Query { chunk: 1 << 20, ..Query::prefetching(1) });
     assert!(
-        small("sent back") > 0.0 && small("SCAN_b") > 1.0,
-        "{} sent back, {} ms, hits {}",
-        small("sent back"),
+        small("refused") > 0.0 && small("SCAN_b") > 1.0,
+        "{} refused, {} ms, hits {}",
+        small("refused"),
         small("SCAN_b"),
         small("cache hits")
     );
@@ -163,7 +163,7 @@ fn split_copies_use_all_queues_equally() {
     };
     // Twice as many descriptors overflow queues that half of them fit in.
     let (whole, parts) = (measured(pair(false)), measured(pair(true)));
-    assert!(whole("sent back") == 0.0 && parts("sent back") > 0.0);
+    assert!(whole("refused") == 0.0 && parts("refused") > 0.0);
     assert!(parts("cache hits") > 50.0);
 }
 
