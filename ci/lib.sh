@@ -23,3 +23,43 @@ loom_packages() {
         [ -e "$test" ] && sed -n '/^name/{s/^name = "\(.*\)"$/-p \1/p;q}' "${test%/tests/*}/Cargo.toml"
     done | sort -u
 }
+
+# test_programs CARGO-ARGUMENT...: builds test programs of the workspace, and prints for each the folder of its crate and its path,
+# separated by a tab.
+test_programs() {
+    # Sorted, because cargo names them in the order in which it completes them.
+    cargo test "${locked[@]}" --workspace --no-run --message-format json-render-diagnostics "$@" |
+        sed -n '/"profile":{[^}]*"test":true}/s/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"executable":"\([^"]*\)".*/\1\t\2/p' |
+        sort
+}
+
+# side_by_side ARGUMENT...: runs the programs that standard input lists as `test_programs` does, two at a time. Many tests wait for a
+# process or for a time to pass, and cargo, which runs one program after the other, would leave a core idle. The output of a program
+# follows when it has ended. Fails if a program fails.
+side_by_side() {
+    local logs status=0
+    logs=$(mktemp -d)
+    # A check that takes too long is terminated: then what the unfinished programs have printed shows which test hangs.
+    trap 'cat "$logs"/*' TERM
+    xargs --no-run-if-empty --max-procs 2 --delimiter '\n' --max-args 1 bash -c 'run_program "$@"' run_program "$logs" $# "$@" || status=1
+    trap - TERM
+    rm -r "$logs"
+    return $status
+}
+
+# run_program LOGS COUNT ARGUMENT... LINE: runs one program that `test_programs` listed, with COUNT arguments.
+run_program() {
+    local logs=$1 count=$2 arguments folder program log status=0
+    shift 2
+    arguments=("${@:1:count}")
+    IFS=$'\t' read -r folder program <<<"${!#}"
+    log=$logs/${program##*/}
+    echo "     Running $program (in ${folder#"$PWD"/})" >"$log"
+    (cd "$folder" && "$program" "${arguments[@]}") >>"$log" 2>&1 </dev/null || status=$?
+    [ "$status" -eq 0 ] || echo "error: $program ended with status $status" >>"$log"
+    # One after the other, so that lines of two programs do not mix.
+    flock "$logs" cat "$log"
+    rm "$log"
+    [ "$status" -eq 0 ]
+}
+export -f run_program

@@ -5,5 +5,9 @@
 # The policy tests read the licences of every dependency, including those that this system does not build.
 cargo fetch "${locked[@]}" || echo "could not fetch dependencies; continuing with those already downloaded"
 only=()
-[ $# -eq 0 ] || only=(-- --exact "$@")
-cargo test "${locked[@]}" --workspace --no-fail-fast "${only[@]}"
+[ $# -eq 0 ] || only=(--exact "$@")
+programs=$(test_programs)
+status=0
+side_by_side "${only[@]}" <<<"$programs" || status=1
+cargo test "${locked[@]}" --workspace --doc --no-fail-fast -- "${only[@]}" || status=1
+exit $status
