@@ -28,6 +28,9 @@ pub enum WriteHint {
     Memory,
 }
 
+/// Bytes to which [`Space::fold`] folds a message.
+pub const FOLDED_BYTES: usize = 256;
+
 /// Memory as one address space (PASID) sees it. Addresses are virtual addresses of that space.
 ///
 /// No method panics or ends the process for any address, length or concurrent change of mappings. `len` and `address +
@@ -57,6 +60,18 @@ pub trait Space: Send + Sync + Debug {
 
     /// Returns the offset of the first byte that differs from the repeated 8-byte pattern, if any.
     fn compare_pattern(&self, a: u64, pattern: u64, len: u64) -> Result<Option<u64>, Fault>;
+
+    /// Replaces a message of `len` bytes, a multiple of [`FOLDED_BYTES`], by `FOLDED_BYTES` bytes with the same
+    /// remainder, and reads each byte once. `register` is added to the first four bytes of the message. `by` moves the
+    /// two halves of a lane of 16 bytes forward by `FOLDED_BYTES`.
+    ///
+    /// Returns false, and leaves anything in `into`, if the space cannot do this or if an access faults. Then the caller
+    /// reads the bytes, which may fault again or not. Source: Gopal et al., *Fast CRC Computation for Generic
+    /// Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
+    fn fold(&self, address: u64, len: u64, register: u32, by: &[u64; 2], into: &mut [u8; FOLDED_BYTES]) -> bool {
+        let _ = (address, len, register, by, into);
+        false
+    }
 
     /// Flushes every cache line of the range, partial lines included; faults like a read.
     fn flush(&self, address: u64, len: u64) -> Result<(), Fault>;

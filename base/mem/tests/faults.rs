@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{HINTS, PAGE, fault, fixtures, noise};
+use common::{HINTS, PAGE, fault, fixtures, locals, noise};
 use std::sync::atomic::{AtomicU64, Ordering};
-use telpher_mem::{Fault, Pages, Protection, STREAM_MOVE_BYTES, Space, Strict, WriteHint};
+use telpher_mem::{FOLDED_BYTES, Fault, Pages, Protection, STREAM_MOVE_BYTES, Space, Strict, WriteHint};
 
 const FIXTURE_BYTES: usize = 8 * PAGE as usize;
 
@@ -91,6 +91,27 @@ fn ascending_operations_stop_at_the_first_byte_they_cannot_access() {
                 assert_eq!(space.write(base + at, &buffer, HINTS[1]), bad_write, "own {}", name());
             }
         }
+    }
+}
+
+#[test]
+fn a_message_with_a_page_that_cannot_be_read_is_not_folded() {
+    let pages = Pages::new(8).unwrap();
+    let (by, len) = ([0; 2], 4 * FOLDED_BYTES as u64);
+    for local in locals() {
+        let folds = |address, len| local.fold(address, len, 0, &by, &mut [0; FOLDED_BYTES]);
+        pages.protect(BAD..BAD + 1, Protection::Read).unwrap();
+        let can_fold = folds(pages.address() + BAD_FROM, len);
+        pages.protect(BAD..BAD + 1, Protection::None).unwrap();
+        // Each vector of a block in turn reaches the bad page first.
+        for before in (1..len).step_by(16) {
+            assert!(!folds(pages.address() + BAD_FROM - before, len), "{before} bytes before, {local:?}");
+        }
+        for wild in [0, 1 << 63, u64::MAX - 1024] {
+            assert!(!folds(wild, len), "{wild:#x}, {local:?}");
+        }
+        assert!(!folds(pages.address(), u64::MAX / 256 * 256), "{local:?}");
+        assert_eq!(folds(pages.address() + BAD_FROM - len, len), can_fold, "up to the bad page, {local:?}");
     }
 }
 

@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{Fixture, HINTS, PAGE, fixtures, noise};
+use common::{Fixture, HINTS, PAGE, fixtures, locals, noise};
 use proptest::prelude::*;
 use std::sync::{Mutex, OnceLock};
-use telpher_mem::{Pages, STREAM_FILL_BYTES, STREAM_MOVE_BYTES, Space, WriteHint};
+use telpher_mem::{FOLDED_BYTES, Isa, Pages, STREAM_FILL_BYTES, STREAM_MOVE_BYTES, Space, WriteHint};
 
 const FIXTURE_BYTES: usize = 8 * PAGE as usize;
 
@@ -142,6 +142,64 @@ fn records_are_written_whole_and_flushes_change_nothing() {
         let expected: Vec<u8> = record.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(fixture.peek(64, 32), expected, "{}", fixture.name());
         assert_eq!(fixture.peek(96, 8), [0; 8]);
+    }
+}
+
+/// Multiplies without carries.
+fn carry_less(a: u64, b: u64) -> u128 {
+    (0..64).filter(|bit| b >> bit & 1 == 1).fold(0, |sum, bit| sum ^ u128::from(a) << bit)
+}
+
+/// Folds a message lane by lane.
+fn folded(message: &[u8], register: u32, by: [u64; 2]) -> [u8; FOLDED_BYTES] {
+    let mut message = message.to_vec();
+    message.iter_mut().zip(register.to_le_bytes()).for_each(|(byte, added)| *byte ^= added);
+    let mut sum = [0; FOLDED_BYTES];
+    for block in message.chunks(FOLDED_BYTES) {
+        for (lane, added) in sum.chunks_mut(16).zip(block.chunks(16)) {
+            let [low, high] = [0, 8].map(|at| u64::from_le_bytes(lane[at..at + 8].try_into().unwrap()));
+            let moved = carry_less(low, by[0]) ^ carry_less(high, by[1]);
+            let next = moved ^ u128::from_le_bytes(added.try_into().unwrap());
+            lane.copy_from_slice(&next.to_le_bytes());
+        }
+    }
+    sum
+}
+
+#[test]
+fn a_folded_message_is_the_sum_of_its_blocks_moved_to_the_end() {
+    let has_multiplier = is_x86_feature_detected!("vpclmulqdq") && Isa::Avx512.is_available();
+    if !has_multiplier {
+        eprintln!("SKIPPED: no carry-less multiplies of 64 bytes");
+    }
+    let (register, by) = (0x8765_4321, [0xdead_beef_0000_0000, 0x1234_5678_9abc_def0]);
+    let data = noise(FIXTURE_BYTES, 3);
+    let folds = |space: &dyn Space, name: &str, base: u64| {
+        for blocks in [1, 2, 3, 4, 7, 16, 100] {
+            for at in [0, 1, 31, 64, 4095] {
+                let len = blocks * FOLDED_BYTES;
+                let mut sum = [0; FOLDED_BYTES];
+                if !space.fold(base + at as u64, len as u64, register, &by, &mut sum) {
+                    return false;
+                }
+                assert_eq!(sum, folded(&data[at..at + len], register, by), "{blocks} blocks at {at} on {name}");
+            }
+        }
+        true
+    };
+    for fixture in fixtures() {
+        fixture.poke(0, &data);
+        folds(fixture.space(), &fixture.name(), fixture.base());
+    }
+    let pages = Pages::new(FIXTURE_BYTES / PAGE as usize).unwrap();
+    pages.poke(0, &data);
+    for local in locals() {
+        let folds = folds(&local, &format!("{local:?}"), pages.address());
+        assert_eq!(folds, local.isa() == Isa::Avx512 && has_multiplier, "{local:?}");
+        // Lengths that the kernels cannot handle.
+        for len in [0, 1, 255, 257] {
+            assert!(!local.fold(pages.address(), len, register, &by, &mut [0; FOLDED_BYTES]), "{len} on {local:?}");
+        }
     }
 }
 

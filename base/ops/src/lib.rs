@@ -5,7 +5,7 @@
 //! fill  fill16                       a repeated pattern                │
 //! compare  compare_pattern           the first byte that differs       ├─► Kernels ─► arch::{avx512, avx2, portable}
 //! delta::{create, apply, entries}    differences as 10-byte entries    │   (dispatch)
-//! crc::{crc32c, copy_crc32c}         CRC32C in its four flag modes     │
+//! crc::{crc32c, copy_crc32c, …}      CRC32C in its four flag modes     │
 //! dif::{check, insert, strip, update, guard}   T10 integrity tuples    │
 //! flush::{flush, write_back}         removal of lines from the cache   ┘
 //! ```

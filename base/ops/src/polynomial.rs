@@ -9,6 +9,9 @@
 
 /// Castagnoli's generator without its x³² term, highest power in the top bit. Source: SPEC App. A; RFC 3720.
 pub(crate) const CRC32C: u32 = 0x1EDC_6F41;
+/// The smallest power of x, above 0, whose remainder is 1.
+#[cfg_attr(not(test), allow(dead_code, reason = "only kernels with carry-less multiplies use it"))]
+pub(crate) const CRC32C_ORDER: u64 = (1 << 31) - 1;
 /// The T10-DIF generator without its x¹⁶ term, highest power in the top bit. Source: SPEC App. B (0x18BB7).
 pub(crate) const T10_DIF: u16 = 0x8BB7;
 
@@ -32,7 +35,8 @@ const fn times_x(value: u32, generator: u32, width: u32) -> u32 {
     if carry == 1 { kept ^ generator } else { kept }
 }
 
-const fn multiply(a: u32, b: u32, generator: u32, width: u32) -> u32 {
+/// Returns the product of two remainders; a generator of `width` bits as in [`power_of_x`].
+pub(crate) const fn multiply(a: u32, b: u32, generator: u32, width: u32) -> u32 {
     let mut result = 0;
     let mut bit = width;
     while bit > 0 {
@@ -48,6 +52,12 @@ const fn multiply(a: u32, b: u32, generator: u32, width: u32) -> u32 {
 /// Returns xⁿ mod P for CRC32C, bit-reflected: bit 0 is x³¹.
 pub(crate) const fn crc32c_power(n: u64) -> u32 {
     power_of_x(n, CRC32C, 32).reverse_bits()
+}
+
+/// The multipliers that move a 128-bit lane forward by `bytes`: for its low half and for its high half. A reflected
+/// product is one power of x too high, hence the odd exponents; both are kept in the upper half of the word.
+pub(crate) const fn crc32c_forward(bytes: u64) -> [u64; 2] {
+    [(crc32c_power(8 * bytes + 63) as u64) << 32, (crc32c_power(8 * bytes - 1) as u64) << 32]
 }
 
 /// Returns xⁿ mod P for T10-DIF, not reflected: bit 15 is x¹⁵.
@@ -88,6 +98,11 @@ mod tests {
             assert_eq!(u64::from(crc32c_power(n).reverse_bits()), naive(n, 0x1_1EDC_6F41, 32), "x^{n} mod CRC32C");
             assert_eq!(u64::from(t10_power(n)), naive(n, 0x1_8BB7, 16), "x^{n} mod T10-DIF");
         }
+    }
+
+    #[test]
+    fn powers_repeat_after_the_order_of_x() {
+        assert_eq!(crc32c_power(CRC32C_ORDER), crc32c_power(0));
     }
 
     #[test]

@@ -12,6 +12,7 @@ global_asm!(
     include_str!("asm/move.s"),
     include_str!("asm/fill.s"),
     include_str!("asm/compare.s"),
+    include_str!("asm/fold.s"),
     include_str!("asm/tail.s"),
     options(raw)
 );
@@ -29,6 +30,8 @@ pub(super) struct Outcome {
 
 /// `(first operand, second operand or low half of the pattern, length)`.
 pub(super) type Kernel = unsafe extern "sysv64" fn(u64, u64, u64) -> Outcome;
+/// `(source, register, length, multipliers, 256 bytes for the result)`; `done` has no meaning.
+pub(super) type FoldKernel = unsafe extern "sysv64" fn(u64, u64, u64, *const [u64; 2], *mut [u8; 256]) -> Outcome;
 /// `(destination, low half of the pattern, length, high half of the pattern)`.
 pub(super) type FillKernel = unsafe extern "sysv64" fn(u64, u64, u64, u64) -> Outcome;
 
@@ -104,6 +107,9 @@ unsafe extern "sysv64" {
     pub(super) fn telpher_mem_probe_read(address: u64) -> Outcome;
     /// Writes one byte without changing it.
     pub(super) fn telpher_mem_probe_write(address: u64) -> Outcome;
+    /// `(source, register, length, multipliers, 256 bytes for the result)`; the length is a multiple of 256, and not 0.
+    fn telpher_mem_fold_avx512(src: u64, register: u64, len: u64, by: *const [u64; 2], into: *mut [u8; 256])
+    -> Outcome;
     fn telpher_mem_clflush(line: u64, unused: u64, len: u64) -> Outcome;
     fn telpher_mem_clflushopt(line: u64, unused: u64, len: u64) -> Outcome;
 }
@@ -143,6 +149,11 @@ impl Isa {
     #[must_use]
     pub fn best() -> Isa {
         Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Sse2)
+    }
+
+    /// Returns the kernel that folds messages, if there is one for these vectors and this processor.
+    pub(super) fn fold_kernel(self) -> Option<FoldKernel> {
+        (self == Isa::Avx512 && is_x86_feature_detected!("vpclmulqdq")).then_some(telpher_mem_fold_avx512)
     }
 
     /// Returns the kernels if the processor can execute them.

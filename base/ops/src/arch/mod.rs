@@ -127,6 +127,12 @@ impl Kernels {
         run!(self, crc32c::feed::<REVERSE>(state, data))
     }
 
+    /// Moves a reflected CRC32C register forward over `len` zero bytes.
+    #[inline]
+    pub(crate) fn crc32c_skip(self, state: u32, len: usize) -> u32 {
+        run!(self, crc32c::skip(state, len))
+    }
+
     /// Adds `src` to a reflected CRC32C register, and copies it in the same pass.
     ///
     /// # Panics

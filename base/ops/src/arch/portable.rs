@@ -33,7 +33,7 @@ pub(super) mod bytes {
 /// CRC32C by eight tables. Source: Kounavis & Berry, *A Systematic Approach to Building High Performance Software-based
 /// CRC Generators*, ISCC 2005 ("slicing-by-8").
 pub(super) mod crc32c {
-    use crate::polynomial::CRC32C;
+    use crate::polynomial::{CRC32C, multiply};
 
     /// `TABLES[k][b]`: the register after byte `b` followed by `k` zero bytes, from an empty register.
     #[allow(clippy::cast_possible_truncation, reason = "the index is below 256")]
@@ -75,6 +75,22 @@ pub(super) mod crc32c {
             state = state >> 8 ^ TABLES[0][usize::from(state.to_le_bytes()[0] ^ byte)];
         }
         state
+    }
+
+    /// x to the power of 8 × 2ⁿ, not reflected: moves a register forward by 2ⁿ bytes.
+    const POWERS: [u32; usize::BITS as usize] = {
+        let mut powers = [1 << 8; usize::BITS as usize];
+        let mut n = 1;
+        while n < powers.len() {
+            powers[n] = multiply(powers[n - 1], powers[n - 1], CRC32C, 32);
+            n += 1;
+        }
+        powers
+    };
+
+    pub(in crate::arch) fn skip(state: u32, len: usize) -> u32 {
+        let set = (0..POWERS.len()).filter(|bit| len >> bit & 1 == 1);
+        set.fold(state.reverse_bits(), |moved, bit| multiply(POWERS[bit], moved, CRC32C, 32)).reverse_bits()
     }
 
     pub(in crate::arch) fn feed_copy<const REVERSE: bool>(mut state: u32, src: &[u8], dst: &mut [u8]) -> u32 {

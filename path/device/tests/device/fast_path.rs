@@ -1,4 +1,5 @@
-//! Short copies without an observer take a fast path through the model. Their results must equal those of the steps.
+//! Short copies and CRCs without an observer take a fast path through the model. Their results must equal those of the
+//! steps.
 #![allow(unsafe_code, reason = "descriptors are vouched for: their addresses mean memory that is nowhere")]
 
 use std::sync::Arc;
@@ -61,12 +62,18 @@ impl Rng {
         u32::try_from(size).expect("cut to 32 bits")
     }
 
-    /// Returns mostly a copy that a device accepts; sometimes anything.
+    /// Returns mostly a copy or a CRC that a device accepts; sometimes anything.
     fn descriptor(&mut self, place: u64) -> Descriptor {
         let src = self.address();
         // Sometimes an overlapping copy.
         let dst = if self.once_in(8) { src.wrapping_add(self.below(200)).wrapping_sub(100) } else { self.address() };
-        let mut d = Descriptor::memory_move(src, dst, self.size()).with_record(RECORDS + place * 32);
+        let size = self.size();
+        let d = if self.once_in(4) {
+            Descriptor::crc_generation(src, size, u32::try_from(self.next() >> 32).expect("32 bits"))
+        } else {
+            Descriptor::memory_move(src, dst, size)
+        };
+        let mut d = d.with_record(RECORDS + place * 32);
         if self.once_in(3) {
             d = d.with_flags(d.flags().difference(Flags::REQUEST_COMPLETION_RECORD));
         }
@@ -181,7 +188,8 @@ fn disturb(rng: &mut Rng, sides: &[&DeviceUnderTest]) {
     }
 }
 
-fn compare(seed: u64) -> usize {
+/// Returns the number of copies and of CRCs.
+fn compare(seed: u64) -> [usize; 2] {
     let mut rng = Rng(Random::new(seed));
     let preset = Preset::ALL[usize::try_from(rng.below(3)).unwrap()];
     let mut config = Config::single(WqMode::Shared, 16, 1);
@@ -193,7 +201,7 @@ fn compare(seed: u64) -> usize {
     let options = options.with_config(config);
     let steps = DeviceUnderTest::start(options.clone().with_observer(Arc::new(PassiveObserver)));
     let plain = DeviceUnderTest::start(options);
-    let mut copied = 0;
+    let mut counts = [0; 2];
     for burst in 0..12 {
         if rng.once_in(3) {
             disturb(&mut rng, &[&steps, &plain]);
@@ -212,7 +220,10 @@ fn compare(seed: u64) -> usize {
             side.offer(Descriptor::batch(LIST, count).with_record(RECORDS + 101 * 32));
             side.offer(single);
         }
-        copied += members.iter().filter(|d| d.opcode() == Opcode::MemoryMove).count();
+        let qualifying = [Opcode::MemoryMove, Opcode::CrcGeneration];
+        for (count, opcode) in counts.iter_mut().zip(qualifying) {
+            *count += members.iter().filter(|d| d.opcode() == opcode).count();
+        }
         let (by_steps, by_plain) = (steps.state(), plain.state());
         if by_steps != by_plain {
             let byte = by_steps.0.iter().zip(&by_plain.0).position(|(a, b)| a != b);
@@ -224,13 +235,14 @@ fn compare(seed: u64) -> usize {
             );
         }
     }
-    copied
+    counts
 }
 
 #[test]
 fn the_fast_path_gives_the_bytes_records_and_registers_of_the_steps() {
-    let copied: usize = (0..300).map(compare).sum();
-    assert!(copied > 50_000, "{copied}");
+    let counts: Vec<[usize; 2]> = (0..300).map(compare).collect();
+    let [copies, crcs] = [0, 1].map(|at| counts.iter().map(|counts| counts[at]).sum::<usize>());
+    assert!(copies > 50_000 && crcs > 15_000, "{copies} {crcs}");
 }
 
 /// The threaded engine uses the fast path, too, and the members of many bursts arrive complete.

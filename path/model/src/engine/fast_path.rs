@@ -1,5 +1,5 @@
-//! The fast path: short copies without faults and without an observer, in one call instead of steps, including the
-//! members of a batch one after the other.
+//! The fast path: short copies and CRCs without faults and without an observer, in one call instead of steps, including
+//! the members of a batch one after the other.
 //!
 //! It makes the same checks as the steps, by the same functions: [`Device::check`], [`execute`], the choice of the
 //! report. If the fast path does not apply or fails, the steps continue at the same point: a member with another
@@ -11,13 +11,13 @@ use super::batch::batch_index;
 use super::{Engine, Outcome, Phase};
 use crate::action::Action;
 use crate::device::Device;
-use crate::execute::move_forward;
+use crate::execute::{Scratch, crc_forward, move_forward};
 use crate::legality::Origin;
 use crate::run::{reread_member, rewrite_record};
-use telpher_abi::{DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, Status};
+use telpher_abi::{CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, Status};
 use telpher_mem::{Space, WriteHint};
 
-/// The longest copy on the fast path. Above it, the steps cost little compared with the copy, and other queues get
+/// The longest range on the fast path. Above it, the steps cost little compared with the bytes, and other queues get
 /// their share. Source: chosen; a jumbo frame, and two pages.
 const FAST_PATH_BYTES: u32 = 16 << 10;
 /// The most members of a batch in one call; then the runner serves others. Source: chosen; a burst of packets.
@@ -26,26 +26,53 @@ const FAST_PATH_MEMBERS: u32 = 32;
 const FAST_PATH_FLAGS: Flags =
     Flags::COMPLETION_RECORD_ADDRESS_VALID.union(Flags::REQUEST_COMPLETION_RECORD).union(Flags::CACHE_CONTROL_1);
 
-/// True for a short copy in ascending order.
+/// True for a short copy in ascending order, and for the CRC of a short range.
 #[inline]
 fn qualifies(d: &Descriptor) -> bool {
     let len = u64::from(d.size());
-    d.opcode() == Opcode::MemoryMove
-        && FAST_PATH_FLAGS.contains(d.flags())
+    let is_forward = || !(d.dst() > d.src() && d.dst() - d.src() < len);
+    FAST_PATH_FLAGS.contains(d.flags())
         && d.size() <= FAST_PATH_BYTES
-        && !(d.dst() > d.src() && d.dst() - d.src() < len)
+        && match d.opcode() {
+            Opcode::MemoryMove => is_forward(),
+            Opcode::CrcGeneration => true,
+            _ => false,
+        }
+}
+
+/// Checks a descriptor that qualifies.
+#[inline]
+fn is_legal(device: &Device, d: &Descriptor, origin: Origin) -> bool {
+    // Constants, so that the compiler removes the checks of other operations.
+    match d.opcode() {
+        Opcode::CrcGeneration => device.check_as(Opcode::CrcGeneration, d, origin).is_ok(),
+        _ => device.check_as(Opcode::MemoryMove, d, origin).is_ok(),
+    }
+}
+
+/// Does what a descriptor that qualifies asks for; returns its completion record, or the outcome of a failure.
+#[inline]
+fn execute(space: &dyn Space, scratch: &mut Scratch, d: &Descriptor) -> Result<CompletionRecord, Outcome> {
+    let success = Outcome::of(Status::Success).record;
+    if d.opcode() == Opcode::CrcGeneration {
+        let crc = crc_forward(space, scratch, d.src(), d.size().into(), d.crc_seed())?;
+        return Ok(success.with_crc(crc));
+    }
+    let hint = if d.flags().contains(Flags::CACHE_CONTROL_1) { WriteHint::Cache } else { WriteHint::Memory };
+    move_forward(space, d.src(), d.dst(), d.size().into(), hint)?;
+    Ok(success)
 }
 
 impl Engine {
     /// Executes and ends the current descriptor after [`Step::Execute`](super::Step::Execute), if it qualifies, and
     /// then the members of its batch that qualify. Returns false if the runner has to execute it.
     #[inline]
-    pub(crate) fn run_fast_path(&mut self, device: &Device, space: &dyn Space) -> bool {
+    pub(crate) fn run_fast_path(&mut self, device: &Device, space: &dyn Space, scratch: &mut Scratch) -> bool {
         if self.phase != Phase::Executing || !qualifies(&self.work.descriptor) || device.perfmon.is_counting() {
             return false;
         }
         let (descriptor, origin) = (self.work.descriptor, self.work.origin);
-        if !self.copy(device, space, &descriptor, origin) {
+        if !self.execute_and_record(device, space, scratch, &descriptor, origin) {
             return true;
         }
         if self.batch.is_none() {
@@ -53,7 +80,7 @@ impl Engine {
             return true;
         }
         for _ in 1..FAST_PATH_MEMBERS {
-            if !self.next_member_fast(device, space) {
+            if !self.next_member_fast(device, space, scratch) {
                 return true;
             }
         }
@@ -63,7 +90,7 @@ impl Engine {
 
     /// Executes one more member of the batch; returns false if none is left, or the steps must continue.
     #[inline]
-    fn next_member_fast(&mut self, device: &Device, space: &dyn Space) -> bool {
+    fn next_member_fast(&mut self, device: &Device, space: &dyn Space, scratch: &mut Scratch) -> bool {
         let Some(batch) = self.batch.as_mut() else { return false };
         let index = batch.next;
         if index >= batch.work.descriptor.size() {
@@ -76,9 +103,9 @@ impl Engine {
         let d = Descriptor::from_bytes(&bytes);
         let origin = Origin { batch_index: Some(batch_index(index)), ..self.work.origin };
         let plain = read.is_ok() && qualifies(&d) && !device.perfmon.is_counting();
-        if plain && device.check_as(Opcode::MemoryMove, &d, origin).is_ok() {
+        if plain && is_legal(device, &d, origin) {
             batch.next = index + 1;
-            return self.copy(device, space, &d, origin);
+            return self.execute_and_record(device, space, scratch, &d, origin);
         }
         self.phase = Phase::Fetching;
         let member = read.map(|()| d).or_else(|fault| reread_member(self, device, space, address, fault));
@@ -86,30 +113,38 @@ impl Engine {
         false
     }
 
-    /// Copies, and writes the record. Returns false if the steps must do the rest.
+    /// Executes a descriptor, and writes the record. Returns false if the steps must do the rest.
     #[inline]
-    fn copy(&mut self, device: &Device, space: &dyn Space, d: &Descriptor, origin: Origin) -> bool {
-        let hint = if d.flags().contains(Flags::CACHE_CONTROL_1) { WriteHint::Cache } else { WriteHint::Memory };
-        if let Err(outcome) = move_forward(space, d.src(), d.dst(), d.size().into(), hint) {
-            (self.work.descriptor, self.work.origin) = (*d, origin);
-            self.action = Action::of(d);
-            self.phase = Phase::Executing;
-            self.executed(device, outcome);
-            return false;
-        }
+    fn execute_and_record(
+        &mut self,
+        device: &Device,
+        space: &dyn Space,
+        scratch: &mut Scratch,
+        d: &Descriptor,
+        origin: Origin,
+    ) -> bool {
+        let record = match execute(space, scratch, d) {
+            Ok(record) => record,
+            Err(outcome) => {
+                (self.work.descriptor, self.work.origin) = (*d, origin);
+                self.action = Action::of(d);
+                self.phase = Phase::Executing;
+                self.executed(device, outcome);
+                return false;
+            }
+        };
         if let Some(batch) = self.batch.as_mut() {
             batch.done += 1;
         }
-        if d.flags().contains(Flags::RECORD) {
-            let record = Outcome::of(Status::Success).record;
-            if let Err(fault) = space.write_record(d.completion_address(), &record.0) {
-                (self.work.descriptor, self.work.origin) = (*d, origin);
-                self.outcome = Outcome::of(Status::Success);
-                self.phase = Phase::Recorded;
-                let written = rewrite_record(self, device, space, d.completion_address(), fault);
-                self.recorded(device, written);
-                return false;
-            }
+        if d.flags().contains(Flags::RECORD)
+            && let Err(fault) = space.write_record(d.completion_address(), &record.0)
+        {
+            (self.work.descriptor, self.work.origin) = (*d, origin);
+            self.outcome = Outcome { record, ..Outcome::of(Status::Success) };
+            self.phase = Phase::Recorded;
+            let written = rewrite_record(self, device, space, d.completion_address(), fault);
+            self.recorded(device, written);
+            return false;
         }
         true
     }

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! An engine never accesses memory: the runner does, or, in simulated time, only accounts for it. The exception are
-//! short copies without an observer, which a runner with memory may execute on the [fast path](fast_path). Source: SPEC
-//! §3.5, §3.8, §3.9, §3.12, §5.4.
+//! short copies and CRCs without an observer, which a runner with memory may execute on the [fast path](fast_path).
+//! Source: SPEC §3.5, §3.8, §3.9, §3.12, §5.4.
 
 mod batch;
 mod count;

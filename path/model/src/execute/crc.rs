@@ -3,14 +3,48 @@
 use super::{End, Ended, Pages, Scratch};
 use crate::action::{Action, Seed};
 use telpher_abi::OperandId;
-use telpher_ops::crc::{CrcMode, crc32c};
+use telpher_mem::{FOLDED_BYTES, Space, WriteHint};
+use telpher_ops::crc::{CrcMode, Folding, crc32c};
+
+const _: () = assert!(FOLDED_BYTES == Folding::BYTES);
+
+/// Computes the CRC of a whole range without a copy of its bytes. Returns `None` if the space or the mode does not allow
+/// that, or if an access faults; then the caller goes through the range in pieces, which finds the exact byte.
+#[inline]
+pub(super) fn of_range(space: &dyn Space, src: u64, len: u64, seed: u32, mode: CrcMode) -> Option<u32> {
+    let folding = Folding::new(seed, mode)?;
+    let mut block = [0; FOLDED_BYTES];
+    let rest = super::index(len % FOLDED_BYTES as u64);
+    let whole = len - rest as u64;
+    if whole == 0 {
+        return None;
+    }
+    if !space.fold(src, whole, folding.register(), &Folding::MULTIPLIERS, &mut block) {
+        return None;
+    }
+    let value = folding.finish(&block);
+    if rest == 0 {
+        return Some(value);
+    }
+    let rest = &mut block[..rest];
+    space.read(src.wrapping_add(whole), rest).ok()?;
+    Some(crc32c(value, rest, mode))
+}
+
+/// The range that a CRC is computed of, and where its bytes are copied to, if they are.
+pub(super) struct Copy {
+    pub(super) src: u64,
+    pub(super) dst: Option<u64>,
+    pub(super) len: u64,
+    pub(super) hint: WriteHint,
+}
 
 pub(super) fn crc(pages: &mut Pages<'_>, scratch: &mut Scratch, action: &Action) -> Ended {
     let Action::Crc { src, dst, len, seed, bypass_invert_reflect, bypass_data_reflect, hint } = *action else {
         return Ok(End::success());
     };
     let mode = CrcMode { bypass_invert_reflect, bypass_data_reflect };
-    let mut value = match seed {
+    let seed = match seed {
         Seed::Value(seed) => seed,
         Seed::At(address) => {
             let mut bytes = [0; 4];
@@ -18,7 +52,23 @@ pub(super) fn crc(pages: &mut Pages<'_>, scratch: &mut Scratch, action: &Action)
             u32::from_le_bytes(bytes)
         }
     };
-    let mut done = 0;
+    let in_one_pass = if dst.is_none() { of_range(pages.space, src, len, seed, mode) } else { None };
+    let value = match in_one_pass {
+        Some(value) => value,
+        None => in_pieces(pages, scratch, Copy { src, dst, len, hint }, seed, mode)?,
+    };
+    Ok(End::success().map_record(|record| record.with_crc(value)))
+}
+
+/// Reads a range into the buffer piece by piece, and computes the CRC of each; returns the CRC of all of them.
+pub(super) fn in_pieces(
+    pages: &mut Pages<'_>,
+    scratch: &mut Scratch,
+    Copy { src, dst, len, hint }: Copy,
+    seed: u32,
+    mode: CrcMode,
+) -> Result<u32, End> {
+    let (mut value, mut done) = (seed, 0);
     while done < len {
         let piece = (len - done).min(scratch.a.len() as u64);
         let buffer = &mut scratch.a[..super::index(piece)];
@@ -40,5 +90,5 @@ pub(super) fn crc(pages: &mut Pages<'_>, scratch: &mut Scratch, action: &Action)
             return Err(stop.after(done, operand).map_record(|record| record.with_crc(value)));
         }
     }
-    Ok(End::success().map_record(|record| record.with_crc(value)))
+    Ok(value)
 }

@@ -1,7 +1,8 @@
 //! Executes an action on memory: the only part of the model that accesses bytes.
 //!
-//! Moves, fills and compares go straight to the space's guarded kernels. CRC, DIF and delta work on a small buffer of
-//! the runner, filled by guarded reads, so no slice ever points at memory that others write. Source: SPEC §8.3; bytes
+//! Moves, fills and compares go straight to the space's guarded kernels, and so does the CRC of a range if the space can
+//! fold it. Copies with CRC, DIF and delta work on a small buffer of the runner, filled by guarded reads, so no slice
+//! ever points at memory that others write. Source: SPEC §8.3; bytes
 //! completed and partial results: SPEC §8.3 as tabulated with each operation.
 
 mod copy;
@@ -13,6 +14,7 @@ use crate::action::Action;
 use crate::engine::Outcome;
 use telpher_abi::{CompletionRecord, OperandId, Status, StatusByte};
 use telpher_mem::{Fault, Space, WriteHint};
+use telpher_ops::crc::CrcMode;
 
 /// Page requests without a byte of progress before the device gives up. Source: *assumed*; the architecture says only
 /// "too many". An access touches at most two pages before it progresses.
@@ -90,6 +92,28 @@ pub(crate) fn move_forward(space: &dyn Space, src: u64, dst: u64, len: u64, hint
             Err(Outcome { record, operand, pages_granted: 0, pages_refused: pages.refused })
         }
     }
+}
+
+/// Computes the CRC of a range without waiting for pages; on a failure returns the outcome.
+#[inline]
+pub(crate) fn crc_forward(
+    space: &dyn Space,
+    scratch: &mut Scratch,
+    src: u64,
+    len: u64,
+    seed: u32,
+) -> Result<u32, Outcome> {
+    if let Some(value) = crc::of_range(space, src, len, seed, CrcMode::default()) {
+        return Ok(value);
+    }
+    let mut pages = Pages { space, block: false, granted: 0, refused: 0 };
+    let copy = crc::Copy { src, dst: None, len, hint: WriteHint::Cache };
+    crc::in_pieces(&mut pages, scratch, copy, seed, CrcMode::default()).map_err(|End { record, operand }| Outcome {
+        record,
+        operand,
+        pages_granted: 0,
+        pages_refused: pages.refused,
+    })
 }
 
 /// The end of an execution; as an error it is a page fault's.

@@ -1,7 +1,7 @@
 //! The `crc32` instruction of SSE4.2, and moving its register forward over later bytes.
 
 use crate::arch::portable::crc32c::reversed;
-use crate::polynomial::crc32c_power;
+use crate::polynomial::{CRC32C_ORDER, crc32c_power};
 use core::arch::x86_64::*;
 
 /// Adds eight bytes to the register.
@@ -50,4 +50,32 @@ impl Shift {
         let [state, by] = [state, self.0].map(|half| _mm_cvtsi32_si128(half.cast_signed()));
         _mm_cvtsi128_si64(_mm_clmulepi64_si128::<0x00>(state, by)).cast_unsigned()
     }
+}
+
+/// `FORWARD[n]` moves a register forward by 2ⁿ bytes; the first three are too short for a [`Shift`].
+static FORWARD: [Shift; usize::BITS as usize] = {
+    let mut shifts = [Shift(0); usize::BITS as usize];
+    let mut n = 3;
+    // x to the power of 8 × 2ⁿ, as an exponent modulo the order of x.
+    let mut exponent = 64;
+    while n < shifts.len() {
+        shifts[n] = Shift(crc32c_power((exponent + CRC32C_ORDER - 33) % CRC32C_ORDER));
+        exponent = 2 * exponent % CRC32C_ORDER;
+        n += 1;
+    }
+    shifts
+};
+
+/// Moves a register forward over `len` zero bytes.
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+pub(in crate::arch) fn skip(mut state: u32, len: usize) -> u32 {
+    for _ in 0..len % 8 {
+        state = _mm_crc32_u8(state, 0);
+    }
+    let mut rest = len & !7;
+    while rest > 0 {
+        state = word(0, FORWARD[rest.trailing_zeros() as usize].times(state));
+        rest &= rest - 1;
+    }
+    state
 }

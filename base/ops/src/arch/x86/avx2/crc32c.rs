@@ -4,6 +4,8 @@
 use super::super::crc::{self, Shift, shift};
 use crate::arch::portable::crc32c::reversed;
 
+pub(in crate::arch) use super::super::crc::skip;
+
 /// Bytes of each of the three streams: large ones need few joins, small ones serve short messages.
 const STREAMS: [usize; 3] = [1360, 336, 80];
 

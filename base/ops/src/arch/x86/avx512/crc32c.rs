@@ -16,17 +16,13 @@ use super::super::cpuid;
 use super::super::crc::{self, shift};
 use super::fold;
 use crate::arch::portable::crc32c::reversed;
-use crate::polynomial::crc32c_power;
+use crate::polynomial::crc32c_forward;
 use core::arch::x86_64::*;
+
+pub(in crate::arch) use super::super::crc::skip;
 
 /// Bytes of a vector.
 const V: usize = 64;
-
-/// The multipliers that move a 128-bit lane forward by `bytes`: for its low half and for its high half. A reflected
-/// product is one power of x too high, hence the odd exponents; both are kept in the upper half of the word.
-const fn forward(bytes: u64) -> [u64; 2] {
-    [(crc32c_power(8 * bytes + 63) as u64) << 32, (crc32c_power(8 * bytes - 1) as u64) << 32]
-}
 
 /// One vector of multipliers, aligned for a single load.
 #[derive(Clone, Copy)]
@@ -36,7 +32,7 @@ struct Multipliers([[u64; 2]; 4]);
 impl Multipliers {
     /// Creates multipliers that move all four lanes by the same distance.
     const fn all(bytes: u64) -> Multipliers {
-        Multipliers([forward(bytes); 4])
+        Multipliers([crc32c_forward(bytes); 4])
     }
 
     #[inline]
@@ -55,7 +51,7 @@ static TO_END: [Multipliers; 8] = {
     while at < 4 * table.len() {
         let bytes = 64 * (at / 4) + 16 * (3 - at % 4);
         if bytes > 0 {
-            table[at / 4].0[at % 4] = forward(bytes as u64);
+            table[at / 4].0[at % 4] = crc32c_forward(bytes as u64);
         }
         at += 1;
     }

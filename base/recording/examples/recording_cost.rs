@@ -1,5 +1,5 @@
 //! Measures what recording adds to a call: short, long enough for a site, and long enough for the trace, by one thread
-//! and by two. `cargo run --release -p telpher-recording --example cost`
+//! and by two. `cargo run --release -p telpher-recording --example recording_cost`
 
 use std::cell::RefCell;
 use std::hint::black_box;
