@@ -4,11 +4,13 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-os is for x86-64 Linux");
 
+mod clock;
 mod cpus;
 mod distance;
 mod error_chain;
 mod lineage;
 mod memory;
+mod new_memory;
 mod nodes;
 mod output;
 pub mod page_presence;
@@ -24,11 +26,13 @@ mod ticks;
 mod transparent_huge_pages;
 mod userfault;
 
+pub use clock::clock_ns;
 pub use cpus::{allowed_cpus, run_on};
 pub use distance::{Distance, line_round_trip};
 pub use error_chain::chain;
 pub use lineage::{Lineage, on_fork};
 pub use memory::{MemoryError, available_memory, check_memory};
+pub use new_memory::{map_private, map_shared};
 pub use nodes::{Nodes, parse_number_list};
 pub use output::{check_writable, create_file, write_file};
 pub use page_presence::Pagemap;

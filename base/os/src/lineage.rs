@@ -8,7 +8,8 @@
 #![allow(unsafe_code, reason = "a page that the kernel zeroes on fork, and the handler that replaces it")]
 
 use crate::PAGE_BYTES;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use crate::new_memory::map_private;
+use rustix::mm::{Advice, madvise, munmap};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -103,11 +104,9 @@ fn mark() -> &'static AtomicU64 {
 /// Returns the first word of a page that the kernel zeroes in a child.
 fn wiped_page() -> Option<*mut AtomicU64> {
     let len = usize::try_from(PAGE_BYTES).expect("a page is small");
-    // SAFETY: without MAP_FIXED the kernel picks a range that is not used. The range is ours until it is unmapped, and
-    // no byte of it changes in this process.
+    // SAFETY: the range is ours until it is unmapped, and no byte of it changes in this process.
     unsafe {
-        let page =
-            mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).ok()?;
+        let page = map_private(len).ok()?.as_ptr().cast();
         if madvise(page, len, Advice::LinuxWipeOnFork).is_err() {
             let _ = munmap(page, len);
             return None;

@@ -81,9 +81,7 @@ extern "C" fn after_in_child() {
 }
 
 fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
-    seconds * 1_000_000_000 + nanoseconds
+    telpher_os::clock_ns(rustix::time::ClockId::Monotonic)
 }
 
 /// Returns the device of this process, which is a forked child of the one that opened `parent`. Opens it if it is time.

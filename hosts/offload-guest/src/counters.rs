@@ -3,7 +3,7 @@
 
 use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -64,15 +64,13 @@ fn create(folder: &Path, kind: &str) -> io::Result<OwnedFd> {
 pub(crate) fn shared_words(folder: Option<&Path>, kind: &str, words: usize) -> io::Result<&'static [AtomicU64]> {
     let bytes = words * size_of::<AtomicU64>();
     let (shared, access) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let start = unsafe {
-        match folder {
-            None => mmap_anonymous(ptr::null_mut(), bytes, access, shared)?,
-            Some(folder) => {
-                let file = create(folder, kind)?;
-                ftruncate(&file, bytes as u64)?;
-                mmap(ptr::null_mut(), bytes, access, shared, &file, 0)?
-            }
+    let start = match folder {
+        None => telpher_os::map_shared(bytes)?.as_ptr().cast(),
+        Some(folder) => {
+            let file = create(folder, kind)?;
+            ftruncate(&file, bytes as u64)?;
+            // SAFETY: a new mapping at an address that the kernel chooses.
+            unsafe { mmap(ptr::null_mut(), bytes, access, shared, &file, 0) }?
         }
     };
     // SAFETY: the mapping has these words, is zero, is never unmapped, and is used as atomics only.

@@ -3,9 +3,9 @@
 #![allow(unsafe_code, reason = "changes the stack, and keeps errno and the cancellation state")]
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{MprotectFlags, mprotect, munmap};
 use std::arch::asm;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use telpher_interpose::signals::{Deferral, defer};
 
@@ -19,14 +19,9 @@ const BYTES: usize = 512 << 10;
 /// # Errors
 /// Without memory for the stack; then the function is not called.
 pub(crate) fn run<T>(function: extern "C" fn(&mut T), argument: &mut T) -> Result<(), Errno> {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let stack = unsafe {
-        let stack = mmap_anonymous(ptr::null_mut(), GUARD + BYTES, access, MapFlags::PRIVATE)?;
-        // Without this guard, the stack is as good.
-        let _ = mprotect(stack, GUARD, MprotectFlags::empty());
-        stack
-    };
+    let stack: *mut c_void = telpher_os::map_private(GUARD + BYTES)?.as_ptr().cast();
+    // SAFETY: a new mapping, whose first page nothing uses. Without this guard, the stack is as good.
+    let _ = unsafe { mprotect(stack, GUARD, MprotectFlags::empty()) };
     let top = stack.wrapping_byte_add(GUARD + BYTES);
     let _undisturbed = Undisturbed::begin();
     // SAFETY: a C function with its argument, on a stack that nothing else uses and that is aligned to 16 bytes. It

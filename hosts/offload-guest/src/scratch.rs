@@ -1,10 +1,10 @@
 //! Memory for a moment, straight from the kernel: a call of the program may be on a small stack, and the program's
 //! allocator may be in the middle of its work.
-#![allow(unsafe_code, reason = "maps and unmaps memory")]
+#![allow(unsafe_code, reason = "unmaps memory, and refers to its bytes")]
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::munmap;
 use std::ops::{Deref, DerefMut};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 /// Bytes of its own mapping, zero at first.
 pub(crate) struct Scratch {
@@ -15,10 +15,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// Maps so many bytes.
     pub(crate) fn new(len: usize) -> Result<Scratch, rustix::io::Errno> {
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let start =
-            unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
-        NonNull::new(start.cast()).map(|start| Scratch { start, len }).ok_or(rustix::io::Errno::NOMEM)
+        Ok(Scratch { start: telpher_os::map_private(len)?, len })
     }
 }
 

@@ -96,7 +96,5 @@ pub(crate) fn timed<T>(part: impl FnOnce() -> T) -> T {
 }
 
 fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or_default());
-    seconds * 1_000_000_000 + nanoseconds
+    telpher_os::clock_ns(rustix::time::ClockId::Boottime)
 }

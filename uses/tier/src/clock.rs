@@ -1,12 +1,11 @@
 //! CPU time of a thread.
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::time::Duration;
 
 /// Returns the CPU time that this thread has used.
 pub(crate) fn thread_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::from_nanos(telpher_os::clock_ns(ClockId::ThreadCPUTime))
 }
 
 /// Returns how many units of time must pass for each unit that a thread works, if it may use this share of a core.

@@ -43,6 +43,7 @@ const FILES: &[&str] = &[
     "base/mem/src/stable_buf.rs",
     "base/ops/src/arch/mod.rs",
     "base/os/src/lineage.rs",
+    "base/os/src/new_memory.rs",
     "base/os/src/nodes.rs",
     "base/os/src/peer.rs",
     "base/os/src/perf/mod.rs",

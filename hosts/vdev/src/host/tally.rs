@@ -1,11 +1,12 @@
 //! Counts and traces the descriptors that the host executes, in the same form as guests do.
 
 use super::share::Shared;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_model::{Job, Observer, ReportedTo};
+use telpher_os::clock_ns;
 use telpher_portal::Offer;
 use telpher_vdev_wire::event::{self, SubmitInstruction};
 use telpher_vdev_wire::file_memory::{FileMemory, TraceEntry, TraceKind, count};
@@ -52,8 +53,7 @@ impl Tally {
         if !self.traces {
             return;
         }
-        let now = clock_gettime(ClockId::Monotonic);
-        let time_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+        let time_ns = clock_ns(ClockId::Monotonic);
         if !self.lease.append(&TraceEntry { time_ns, process: self.process, thread: self.process, ..entry() }) {
             count(&self.lease.statistics.lost, 1);
         }

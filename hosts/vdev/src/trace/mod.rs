@@ -27,11 +27,12 @@ use crate::host::{FileInfo, Listener};
 use crate::summary::Summary;
 use assemble::Assembler;
 use background_writer::BackgroundWriter;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use telpher_os::clock_ns;
 use telpher_vdev_wire::event::Misuse;
 use telpher_vdev_wire::file_memory::{Statistics, TraceEntry, TraceKind};
 
@@ -128,8 +129,7 @@ impl Reporter {
     }
 
     fn with(sink: Option<Sink>, errors: Box<dyn Write + Send>) -> Self {
-        let now = clock_gettime(ClockId::Monotonic);
-        let begin_ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+        let begin_ns = clock_ns(ClockId::Monotonic);
         let inner =
             Inner { sink, errors, files: BTreeMap::new(), summary: Summary::default(), reported: BTreeSet::new() };
         Reporter { begin_ns, inner: Mutex::new(inner) }
