@@ -11,14 +11,14 @@
 //! Source: NVM Command Set 1.0 §3.2, §3.3.
 
 use crate::command::{FUSED, FUSED_FIRST, FUSED_SECOND, Submission, io};
-use crate::engine::{JobId, Segment};
+use crate::engine::{JobId, Segments};
 use crate::limits::{Limits, MOST_COPY_RANGES};
 use crate::loops::Loops;
 use crate::namespace::Namespace;
 use crate::protection::{Operation, Protection, ProtectionWork};
 use crate::range_lock::{ByteRange, Hold};
 use crate::status::Status;
-use crate::storage::{Piece, Started, StorageRequest, StorageResult, joined};
+use crate::storage::{Piece, Started, StorageRequest, StorageResult, joined, merged};
 use crate::subsystem::Subsystem;
 use std::sync::Arc;
 use telpher_mem::BlockRun;
@@ -183,6 +183,18 @@ impl Plan {
         self.to_host
     }
 
+    /// Executes a read whose data is in memory and needs no check, unless a command that must be alone has its blocks.
+    #[must_use]
+    pub fn read_at_once(&self) -> Option<StorageResult> {
+        if self.action != Action::Read || self.namespace.options().protection.is_some() {
+            return None;
+        }
+        let hold = self.namespace.range_lock().shared_at_once()?;
+        let result = self.namespace.options().storage.read_at_once(self.start, self.len);
+        self.namespace.range_lock().leave(hold);
+        result
+    }
+
     /// Free blocks for `len` bytes from `offset` of a write's data, if the backend has such blocks.
     #[must_use]
     pub fn place(&self, offset: u32, len: usize) -> Option<Vec<BlockRun>> {
@@ -198,10 +210,12 @@ impl Plan {
 pub enum Step {
     /// The backend will answer later; resume the task with the answer.
     Waiting,
+    /// Other work goes first; then resume the task with an empty success.
+    Yielding,
     /// An engine has to do this; give the finished work to [`Task::computed`].
     Computing(ProtectionWork),
     /// The command has ended. A successful read has data.
-    Ended(Result<Vec<Segment>, Status>),
+    Ended(StorageResult),
 }
 
 /// A command under execution.
@@ -210,12 +224,10 @@ pub struct Task {
     plan: Plan,
     id: JobId,
     data: Vec<Piece>,
-    /// Copy: what is still to be copied, as first byte and length; the last is the next.
-    sources: Vec<(u64, u64)>,
+    /// What is still to be copied or cleared, as first byte and length; the last is the next.
+    rest: Vec<ByteRange>,
     /// Copy: where the next bytes go.
     destination: u64,
-    /// Copy: the answer that is awaited is that of a write.
-    is_writing: bool,
     /// The first byte of the read that is under way; `None` for other requests.
     reading: Option<u64>,
     /// The first byte of the write whose data is being protected.
@@ -237,8 +249,7 @@ impl Task {
             plan,
             id,
             data,
-            sources: Vec::new(),
-            is_writing: false,
+            rest: Vec::new(),
             reading: None,
             writing: 0,
             second: second.map(Box::new),
@@ -317,7 +328,7 @@ impl Task {
 
     /// Begins the execution.
     pub fn begin(&mut self) -> Step {
-        let Plan { start, len, force, .. } = self.plan;
+        let Plan { start, len, .. } = self.plan;
         let request = match self.plan.action {
             Action::Flush => StorageRequest::Flush,
             Action::Read | Action::Compare | Action::Verify => StorageRequest::Read { start, len },
@@ -325,16 +336,16 @@ impl Task {
                 let pieces = std::mem::take(&mut self.data);
                 return self.write(start, pieces);
             }
-            Action::WriteZeroes => StorageRequest::WriteZeroes { start, len, force },
-            Action::Nothing => return Step::Ended(Ok(Vec::new())),
+            Action::WriteZeroes => return self.clear(vec![(start, len)]),
+            Action::Nothing => return Step::Ended(Ok(Segments::new())),
             Action::Deallocate => match self.dsm_ranges() {
-                Ok(ranges) => StorageRequest::Deallocate { ranges },
+                Ok(ranges) => return self.clear(ranges),
                 Err(status) => return Step::Ended(Err(status)),
             },
             Action::Copy => match self.copy_ranges() {
                 Ok(sources) => {
-                    self.sources = sources;
-                    return self.copy_next();
+                    self.rest = sources;
+                    return self.advance(Segments::new());
                 }
                 Err(status) => return Step::Ended(Err(status)),
             },
@@ -389,7 +400,7 @@ impl Task {
                 let (start, pieces) = (self.writing, vec![Piece::Bytes(stored)]);
                 self.request(StorageRequest::Write { start, pieces, force: self.plan.force })
             }
-            Ok(data) => self.advance(vec![data]),
+            Ok(data) => self.advance(Segments::from([data])),
         }
     }
 
@@ -423,7 +434,7 @@ impl Task {
     }
 
     /// Goes on after a request; `segments` is the data of a read.
-    fn advance(&mut self, segments: Vec<Segment>) -> Step {
+    fn advance(&mut self, segments: Segments) -> Step {
         match self.plan.action {
             Action::Read => Step::Ended(Ok(segments)),
             Action::Compare => {
@@ -437,29 +448,66 @@ impl Task {
                         (self.plan, self.data) = *second;
                         self.begin()
                     }
-                    None => Step::Ended(Ok(Vec::new())),
+                    None => Step::Ended(Ok(Segments::new())),
                 }
             }
-            Action::Copy if self.is_writing => {
-                self.is_writing = false;
-                self.copy_next()
-            }
-            Action::Copy => {
-                self.is_writing = true;
-                let start = self.destination;
-                let pieces: Vec<_> = segments.into_iter().map(Piece::Bytes).collect();
-                self.destination += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-                self.write(start, pieces)
-            }
-            _ => Step::Ended(Ok(Vec::new())),
+            Action::Copy => self.copy_on(segments),
+            Action::WriteZeroes | Action::Deallocate if !self.rest.is_empty() => self.clear_on(),
+            _ => Step::Ended(Ok(Segments::new())),
         }
     }
 
-    fn copy_next(&mut self) -> Step {
-        match self.sources.pop() {
-            Some((start, len)) => self.request(StorageRequest::Read { start, len }),
-            None => Step::Ended(Ok(Vec::new())),
+    /// Clears ranges: at once, or in several steps if the backend clears while it is asked.
+    fn clear(&mut self, ranges: Vec<ByteRange>) -> Step {
+        self.rest = match self.plan.namespace.options().storage.longest_clear() {
+            // A range that is named several times is cleared once.
+            Some(_) => merged(&ranges),
+            None => ranges,
+        };
+        self.rest.reverse();
+        self.clear_on()
+    }
+
+    /// Clears as much of the rest as the backend may clear in one step.
+    fn clear_on(&mut self) -> Step {
+        let mut room = self.plan.namespace.options().storage.longest_clear().unwrap_or(u64::MAX);
+        let mut ranges = Vec::new();
+        while room > 0
+            && let Some((start, len)) = self.rest.pop()
+        {
+            let now = len.min(room);
+            if now < len {
+                self.rest.push((start + now, len - now));
+            }
+            ranges.push((start, now));
+            room -= now;
         }
+        let request = match (self.plan.action, ranges.first()) {
+            (Action::WriteZeroes, Some(&(start, len))) => {
+                StorageRequest::WriteZeroes { start, len, force: self.plan.force }
+            }
+            _ => StorageRequest::Deallocate { ranges },
+        };
+        self.requests += 1;
+        match self.plan.namespace.start(self.id, request) {
+            Started::Later => Step::Waiting,
+            Started::Done(Ok(_)) if !self.rest.is_empty() => Step::Yielding,
+            Started::Done(result) => Step::Ended(result),
+        }
+    }
+
+    /// Writes what a Copy has read, or reads its next source.
+    fn copy_on(&mut self, segments: Segments) -> Step {
+        if segments.is_empty() {
+            return match self.rest.pop() {
+                Some((start, len)) => self.request(StorageRequest::Read { start, len }),
+                None => Step::Ended(Ok(segments)),
+            };
+        }
+        let start = self.destination;
+        let pieces: Vec<_> = segments.into_iter().map(Piece::Bytes).collect();
+        self.destination += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        self.write(start, pieces)
     }
 
     /// The list of ranges that the host sent, as entries of `N` bytes.

@@ -22,6 +22,7 @@ mod requests;
 use crate::aborts::CONNECTION_SLOT;
 use crate::command::Submission;
 use crate::commands::{Plan, Task};
+pub use crate::decoder::DataBuffer;
 use crate::decoder::{Decoder, Event};
 use crate::digest::Digests;
 use crate::engine::{DigestEngine, FinishedJob, JobId, Work};
@@ -31,7 +32,7 @@ use crate::stats::Stats;
 use crate::status::Status;
 use crate::storage::{Piece, StorageResult};
 use crate::target::{Connected, Target};
-use output::Output;
+pub use output::Outgoing;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,6 +79,8 @@ enum Executor {
     PropertySet,
     Admin,
     Io(Plan),
+    /// The I/O command is under execution: its plan is in [`OpenCommand::task`].
+    Task,
 }
 
 /// An accepted command.
@@ -117,9 +120,9 @@ enum TaskWait {
     Engine,
 }
 
-/// A command of a fused pair.
+/// What a command of a fused pair knows of the other one.
 #[derive(Clone, Copy, Debug)]
-struct Half {
+struct FusedCommand {
     /// The slot of the other command; `None` while the second one has not come.
     partner: Option<u32>,
     /// All data has arrived.
@@ -128,7 +131,7 @@ struct Half {
 
 /// The first command of a fused pair, whose second one has to come next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum FirstHalf {
+enum FirstOfPair {
     None,
     /// It is in this slot.
     Waiting(u32),
@@ -138,7 +141,7 @@ enum FirstHalf {
 
 /// A command that has not completed.
 #[derive(Debug)]
-struct Open {
+struct OpenCommand {
     command: Submission,
     executor: Executor,
     /// Bytes that the host sends.
@@ -163,12 +166,12 @@ struct Open {
     /// The command under execution. The first command of a fused pair has the task of both.
     task: Option<(TaskWait, Task)>,
     /// The command is one of a fused pair.
-    half: Option<Half>,
+    fused: Option<FusedCommand>,
     /// Bytes of the buffers that the execution fills. They count in [`Connection::buffered`] until the command ends.
     buffer_bytes: usize,
     /// The data of a read exists, and its digest is being computed.
     has_reply: bool,
-    /// When the capsule was complete, by the connection's clock.
+    /// When the capsule was complete, as [`Connection::clock_read`].
     begun: u64,
 }
 
@@ -177,11 +180,15 @@ const PROTECTION: u32 = u32::MAX - 1;
 /// The part number of the data for the host.
 const REPLY: u32 = u32::MAX;
 
+/// The place of a command in its connection, used for one command after the other.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
-    open: Option<Box<Open>>,
+    open: Option<Box<OpenCommand>>,
 }
+
+/// Memory of completed commands that is kept for the next ones. Source: chosen; it has less than 32 KiB.
+const SPARE_COMMANDS: usize = 64;
 
 /// An R2T whose data is awaited. Its tag is its index plus 1.
 #[derive(Clone, Copy, Debug)]
@@ -218,26 +225,34 @@ pub struct Connection {
     sq_head: u32,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Memory for the next commands, so that a command needs no allocation.
+    #[allow(clippy::vec_box, reason = "the boxes move between this list and the slots")]
+    spare: Vec<Box<OpenCommand>>,
     open_count: u32,
     /// Identifiers of commands that have not completed, one bit each.
     used_ids: Vec<u64>,
     /// Identifiers of waiting Asynchronous Event Requests.
     event_requests: Vec<u16>,
     open_r2ts: Vec<Option<OpenR2t>>,
-    /// Open R2Ts of aborted commands.
+    /// OpenCommand R2Ts of aborted commands.
     aborted_r2ts: usize,
-    /// Open R2Ts of other commands.
+    /// OpenCommand R2Ts of other commands.
     active_r2ts: usize,
     /// Slots of commands that wait for an R2T.
     waiting: VecDeque<u32>,
-    first_half: FirstHalf,
+    first_of_pair: FirstOfPair,
     budgeted: u32,
     /// Bytes of the buffers that commands under execution fill.
     buffered: usize,
-    output: Output,
+    output: Outgoing,
+    /// Bytes that [`Connection::take_outgoing`] returned and that were not sent.
+    taken_output: usize,
     stats: Stats,
     /// Nanoseconds for latencies; without a clock, none are measured.
     clock: Option<fn() -> u64>,
+    /// The clock when it was read last: at the beginning of [`Connection::receive`], or when a command ended. Commands
+    /// of one burst need one reading each.
+    clock_read: u64,
     /// No more commands are taken.
     is_finishing: bool,
     refused_host: Option<String>,
@@ -263,6 +278,7 @@ impl Connection {
             sq_head: 0,
             slots: Vec::new(),
             free: Vec::new(),
+            spare: Vec::new(),
             open_count: 0,
             used_ids: Vec::new(),
             event_requests: Vec::with_capacity(EVENT_REQUESTS),
@@ -270,12 +286,14 @@ impl Connection {
             aborted_r2ts: 0,
             active_r2ts: 0,
             waiting: VecDeque::new(),
-            first_half: FirstHalf::None,
+            first_of_pair: FirstOfPair::None,
             budgeted: 0,
             buffered: 0,
-            output: Output::default(),
+            output: Outgoing::default(),
+            taken_output: 0,
             stats: Stats::default(),
             clock: None,
+            clock_read: 0,
             is_finishing: false,
             refused_host: None,
         }
@@ -296,8 +314,8 @@ impl Connection {
     /// pair does not count while its second one has not come: it is not executed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        let waits_for_second = matches!(self.first_half, FirstHalf::Waiting(_));
-        self.open_count == u32::from(waits_for_second) && self.output.len() == 0
+        let waits_for_second = matches!(self.first_of_pair, FirstOfPair::Waiting(_));
+        self.open_count == u32::from(waits_for_second) && self.output.is_empty() && self.taken_output == 0
     }
 
     /// The digests that the host asked for in ICReq.
@@ -345,7 +363,8 @@ impl Connection {
     /// buffers of commands under execution, have too many bytes.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.phase != Phase::Closed && self.output.len() + self.buffered < self.limits().send_bytes
+        let waiting = self.output.len() + self.taken_output + self.buffered;
+        self.phase != Phase::Closed && waiting < self.limits().send_bytes
     }
 
     fn limits(&self) -> &Limits {
@@ -362,6 +381,7 @@ impl Connection {
     /// [`Connection::wants_input`] says so. Jobs are prepared only: the caller submits them, best after a burst.
     pub fn receive(&mut self, bytes: &[u8], context: &mut Context<'_>) -> usize {
         let mut input = bytes;
+        self.read_clock();
         while self.wants_input() {
             if let Phase::Terminating(_) = self.phase {
                 input = &[];
@@ -392,6 +412,28 @@ impl Connection {
     pub fn data_filled(&mut self, count: usize, context: &mut Context<'_>) {
         self.decoder.data_filled(count);
         self.receive(&[], context);
+    }
+
+    fn read_clock(&mut self) -> u64 {
+        self.clock_read = self.clock.map_or(0, |clock| clock());
+        self.clock_read
+    }
+
+    /// Takes the place of the current PDU's data out, if at least `least` bytes of it are missing. It must come back
+    /// with [`Connection::data_received`] before any other bytes.
+    pub fn take_data_space(&mut self, least: usize) -> Option<DataBuffer> {
+        if self.wants_input() { self.decoder.take_data_space(least) } else { None }
+    }
+
+    /// `count` bytes were read into [`DataBuffer::space`].
+    ///
+    /// # Panics
+    /// If the space is smaller.
+    pub fn data_received(&mut self, buffer: DataBuffer, count: usize, context: &mut Context<'_>) {
+        // A connection that has ended in the meantime needs no data.
+        if self.decoder.put_data_space(buffer) {
+            self.data_filled(count, context);
+        }
     }
 
     fn event(&mut self, event: Event, context: &mut Context<'_>) -> Result<(), FatalError> {
@@ -442,21 +484,16 @@ impl Connection {
             self.target.loops().release(id);
             return;
         };
-        let Some(open) = self.open(index) else { return };
-        match open.task.take() {
-            Some((TaskWait::Backend, mut task)) => {
-                let step = task.resume(result);
-                self.stepped(index, task, step, context);
-            }
+        let Some(open) = self.open_command(index) else { return };
+        let step = match &mut open.task {
+            Some((TaskWait::Backend, task)) => task.resume(result),
             // The lock was given to the command.
-            Some((TaskWait::Lock, mut task)) => {
-                let step = task.begin();
-                self.stepped(index, task, step, context);
-            }
+            Some((TaskWait::Lock, task)) => task.begin(),
+            Some((TaskWait::Engine, _)) => return,
             // The connection of an I/O queue has answered an Abort.
-            None => self.abort_answered(index, result.is_ok()),
-            other => open.task = other,
-        }
+            None => return self.abort_answered(index, result.is_ok()),
+        };
+        self.stepped(index, step, context);
     }
 
     /// The slot of a job, if its command still exists.
@@ -466,7 +503,8 @@ impl Connection {
         is_current.then_some(id.slot)
     }
 
-    fn open(&mut self, index: u32) -> Option<&mut Open> {
+    /// The command in a slot that has not completed.
+    fn open_command(&mut self, index: u32) -> Option<&mut OpenCommand> {
         self.slots.get_mut(index as usize)?.open.as_deref_mut()
     }
 
@@ -519,7 +557,23 @@ impl Connection {
         self.output.len()
     }
 
-    /// `count` bytes were sent.
+    /// Takes all bytes to send, for a caller that sends them while the connection goes on. `spare` has no bytes; its
+    /// memory is used for the next ones. The bytes count as waiting until [`Connection::taken_sent`].
+    ///
+    /// # Panics
+    /// If `spare` has bytes.
+    pub fn take_outgoing(&mut self, spare: Outgoing) -> Outgoing {
+        assert!(spare.is_empty(), "bytes of `spare` would be sent twice");
+        self.taken_output += self.output.len();
+        std::mem::replace(&mut self.output, spare)
+    }
+
+    /// `count` bytes that [`Connection::take_outgoing`] returned were sent.
+    pub fn taken_sent(&mut self, count: usize) {
+        self.taken_output = self.taken_output.saturating_sub(count);
+    }
+
+    /// `count` bytes of [`Connection::outgoing`] were sent.
     ///
     /// # Panics
     /// If there were fewer.

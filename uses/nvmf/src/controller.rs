@@ -137,6 +137,8 @@ struct State {
     /// Granted I/O queues.
     granted: u16,
     features: BTreeMap<u8, u32>,
+    /// The volatile write cache is enabled.
+    has_write_cache: bool,
     /// Events that the host wants (feature 0Bh).
     wanted: u32,
     /// Events that happened and were not reported.
@@ -207,7 +209,8 @@ impl Controller {
                 enable_by,
                 queues: BTreeSet::new(),
                 granted,
-                features: PLAIN_FEATURES.into_iter().chain([(WRITE_CACHE, 1)]).collect(),
+                features: PLAIN_FEATURES.into(),
+                has_write_cache: true,
                 wanted: 0,
                 events: BTreeSet::new(),
                 masked: BTreeSet::new(),
@@ -277,8 +280,7 @@ impl Controller {
     pub fn begin_command(&self, now: u64) -> CommandState {
         let mut state = lock(&self.state);
         state.alive_at = now;
-        let has_write_cache = state.features.get(&WRITE_CACHE) == Some(&1);
-        CommandState { is_ready: state.status == READY, has_write_cache, epoch: state.epoch }
+        CommandState { is_ready: state.status == READY, has_write_cache: state.has_write_cache, epoch: state.epoch }
     }
 
     /// The time at which the controller ends if its host does nothing more, and the reason.
@@ -537,7 +539,7 @@ impl Controller {
                 Answer::result(both(state.granted - 1))
             }
             WRITE_CACHE => {
-                state.features.insert(WRITE_CACHE, value & 1);
+                state.has_write_cache = value & 1 == 1;
                 Status::SUCCESS.into()
             }
             // Only power state 0 exists.
@@ -572,10 +574,11 @@ impl Controller {
             }
             // EXHID: the long form is the only one in fabrics.
             HOST_IDENTIFIER if command.dword(11) & 1 == 1 => Answer::data(self.host_id.to_vec()),
+            WRITE_CACHE => Answer::result((is_default || state.has_write_cache).into()),
             _ => match state.features.get(&feature) {
                 Some(_) if is_default => {
                     let default = PLAIN_FEATURES.into_iter().find(|(id, _)| *id == feature);
-                    Answer::result(default.map_or(1, |(_, value)| value).into())
+                    Answer::result(default.map_or(0, |(_, value)| value).into())
                 }
                 Some(&value) => Answer::result(value.into()),
                 None => invalid_field,
@@ -633,7 +636,7 @@ impl State {
         self.epoch = self.epoch.wrapping_add(1);
         self.queues.clear();
         self.granted = io_queues;
-        self.features = PLAIN_FEATURES.into_iter().chain([(WRITE_CACHE, 1)]).collect();
+        (self.features, self.has_write_cache) = (PLAIN_FEATURES.into(), true);
         (self.wanted, self.discovery_log) = (0, Vec::new());
         self.events.clear();
         self.masked.clear();

@@ -28,6 +28,21 @@ pub enum Event {
     },
 }
 
+/// The data of a PDU, for a caller that receives into it while it does other work.
+#[derive(Debug)]
+pub struct DataBuffer {
+    data: Vec<u8>,
+    /// The first byte that is missing.
+    start: usize,
+}
+
+impl DataBuffer {
+    /// Where the next bytes go. It stays where it is when `self` moves.
+    pub fn space(&mut self) -> &mut [u8] {
+        &mut self.data[self.start..]
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// Bytes of the header are missing. With `layout`, the common header is complete.
@@ -106,6 +121,26 @@ impl Decoder {
         }
     }
 
+    /// Takes the data out, if it is kept and at least `least` bytes are missing. The decoder takes no bytes until
+    /// [`Decoder::put_data_space`].
+    pub fn take_data_space(&mut self, least: usize) -> Option<DataBuffer> {
+        let missing = self.data_space()?.len();
+        if missing < least {
+            return None;
+        }
+        let data = std::mem::take(&mut self.data);
+        Some(DataBuffer { start: data.len() - missing, data })
+    }
+
+    /// Puts the data back. Returns false if an error has ended the stream meanwhile, and drops it.
+    pub fn put_data_space(&mut self, buffer: DataBuffer) -> bool {
+        let is_awaited = matches!(self.state, State::Data { keep: true, .. });
+        if is_awaited {
+            self.data = buffer.data;
+        }
+        is_awaited
+    }
+
     /// `count` bytes were written to [`Decoder::data_space`].
     ///
     /// # Panics
@@ -136,10 +171,18 @@ impl Decoder {
                     return Ok(None);
                 }
                 State::Header { layout: None } => {
-                    if !self.fill_header(size_of::<CommonHeader>(), input) {
+                    // If all of it is in the input, it is copied with the rest of the header, below.
+                    let is_here = self.have == 0 && input.len() >= size_of::<CommonHeader>();
+                    if !is_here && !self.fill_header(size_of::<CommonHeader>(), input) {
                         return Ok(None);
                     }
-                    let layout = self.check_common()?;
+                    let layout = match self.check_common(if is_here { input } else { &self.header }) {
+                        Ok(layout) => layout,
+                        Err(error) => {
+                            self.fill_header(size_of::<CommonHeader>(), input);
+                            return Err(error);
+                        }
+                    };
                     self.state = State::Header { layout: Some(layout) };
                 }
                 State::Header { layout: Some(layout) } => {
@@ -201,9 +244,9 @@ impl Decoder {
         self.have >= end
     }
 
-    fn check_common(&self) -> Result<Layout, FatalError> {
-        let common =
-            CommonHeader::read_from_prefix(&self.header).map_or_else(|_| unreachable!("128 bytes"), |(it, _)| it);
+    /// Checks the common header at the beginning of `bytes`.
+    fn check_common(&self, bytes: &[u8]) -> Result<Layout, FatalError> {
+        let common = CommonHeader::read_from_prefix(bytes).map_or_else(|_| unreachable!("8 bytes"), |(it, _)| it);
         match Kind::of(common.kind, self.receiver) {
             None => Err(FatalError::HeaderField { offset: crate::pdu::offset::KIND }),
             // The connection is initialised by exactly one pair of PDUs, before all others.

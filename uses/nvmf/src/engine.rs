@@ -16,7 +16,7 @@ use telpher_mem::BlockRun;
 use telpher_ops::Hint;
 use telpher_ops::crc::{CrcMode, copy_crc32c};
 
-pub use crate::segment::{Segment, Shared};
+pub use crate::segment::{Segment, Segments, Shared};
 
 /// Identifies a job: a connection, one of its commands, and a part of that command's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -82,6 +82,7 @@ pub fn flush_all(target: &Target, within: Duration) -> Vec<NotFlushed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Segments;
     use crate::limits::Limits;
     use crate::namespace::NamespaceOptions;
     use crate::storage::{NullStorage, Storage};
@@ -123,9 +124,9 @@ mod tests {
         let failure = || Err(Status::INTERNAL_ERROR);
         let backends: [Arc<dyn Storage>; 6] = [
             Arc::new(NullStorage::new(1 << 20)),
-            Arc::new(Flushed::AtOnce(Ok(Vec::new()))),
+            Arc::new(Flushed::AtOnce(Ok(Segments::new()))),
             Arc::new(Flushed::AtOnce(failure())),
-            Arc::new(Flushed::ByLoops(Arc::clone(&target), Ok(Vec::new()))),
+            Arc::new(Flushed::ByLoops(Arc::clone(&target), Ok(Segments::new()))),
             Arc::new(Flushed::ByLoops(Arc::clone(&target), failure())),
             Arc::new(Flushed::Never),
         ];

@@ -39,7 +39,7 @@ mod file_layout;
 mod geometry;
 mod update;
 
-use crate::engine::{JobId, Segment, Shared};
+use crate::engine::{JobId, Segment, Segments, Shared};
 use crate::status::Status;
 use crate::storage::{Started, Storage, StorageRequest, StorageResult};
 use block_map::BlockMap;
@@ -50,6 +50,7 @@ pub use geometry::{LEAST_RESERVE, MAP_BLOCK};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use telpher_mem::{
     BlockError, BlockMemory, BlockPages, BlockRun, PrivateFile, PrivateFileError, SharedError, SharedRun,
@@ -166,6 +167,8 @@ pub struct MemoryStorage {
     pages: BlockPages,
     /// The number of physical blocks in use or free. The lock also keeps changes of the capacity apart.
     used_blocks: Mutex<usize>,
+    /// The capacity of the map, for readers that take no lock.
+    capacity: AtomicU64,
     zeroes: Shared,
 }
 
@@ -265,7 +268,8 @@ impl MemoryStorage {
         let used = (blocks_of(geometry.capacity) + reserve.all).max(map.last_used().map_or(0, |last| last + 1));
         map.each_gap(used, |gap| blocks.add(gap));
         let zeroes = Shared::new(vec![0; ZEROES]);
-        MemoryStorage { blocks, map: RwLock::new(map), reserve, pages, used_blocks: Mutex::new(used), zeroes }
+        let capacity = AtomicU64::new(map.capacity());
+        MemoryStorage { blocks, map: RwLock::new(map), reserve, pages, used_blocks: Mutex::new(used), capacity, zeroes }
     }
 
     /// The number of blocks that the namespace uses.
@@ -294,7 +298,7 @@ impl MemoryStorage {
     }
 
     fn read(&self, start: u64, len: u64) -> StorageResult {
-        let mut segments = Vec::with_capacity(1);
+        let mut segments = Segments::new();
         let (mut is_over, mut is_whole) = (false, true);
         let map = self.read_map();
         map.check(start, len)?;
@@ -389,14 +393,23 @@ impl Storage for MemoryStorage {
             StorageRequest::Read { start, len } => self.read(start, len),
             StorageRequest::Write { start, mut pieces, .. } => self.write(start, &mut pieces),
             // Memory does not survive a crash of the machine, whatever is flushed.
-            StorageRequest::Flush => Ok(Vec::new()),
+            StorageRequest::Flush => Ok(Segments::new()),
             StorageRequest::WriteZeroes { start, len, .. } => self.clear(&[(start, len)]),
             StorageRequest::Deallocate { ranges } => self.clear(&ranges),
         })
     }
 
+    fn longest_clear(&self) -> Option<u64> {
+        Some((update::CLEARED_AT_ONCE * MAP_BLOCK) as u64)
+    }
+
+    fn read_at_once(&self, start: u64, len: u64) -> Option<StorageResult> {
+        Some(self.read(start, len))
+    }
+
     fn capacity(&self) -> u64 {
-        self.read_map().capacity()
+        // Relaxed: each request is checked again under the map's lock.
+        self.capacity.load(Ordering::Relaxed)
     }
 
     fn has_atomic_writes(&self) -> bool {
@@ -423,6 +436,7 @@ impl Storage for MemoryStorage {
         }
         let mut released = Vec::new();
         self.write_map().resize(capacity, &mut released);
+        self.capacity.store(capacity, Ordering::Relaxed);
         self.blocks.release(released);
         self.clear_tail(capacity);
         self.return_memory();

@@ -11,7 +11,6 @@
 use crate::command::{Completion, Submission};
 use crate::digest::{DIGEST_BYTES, Digests};
 use crate::limits::MOST_HEADER;
-use std::ops::Deref;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -406,34 +405,27 @@ pub fn data_offset(kind: Kind, digests: Digests, alignment: usize) -> usize {
     (usize::from(kind.header_len()) + digest).next_multiple_of(alignment)
 }
 
-/// The bytes of a PDU before its data. They need no allocation.
-#[derive(Clone, Copy, Debug)]
-pub struct BeforeData {
-    bytes: [u8; MOST_HEADER],
-    len: usize,
-}
-
-impl Deref for BeforeData {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-/// Builds the bytes of a PDU before its data: the header with its common header filled in, its digest, and padding.
+/// Appends the bytes of a PDU before its data: the header with its common header filled in, its digest, and padding.
 ///
 /// `header` starts with a common header whose contents are replaced.
 ///
 /// # Panics
 /// If `header` is shorter than a common header, or the data would start behind [`MOST_HEADER`].
-#[must_use]
-pub fn build(kind: Kind, flags: u8, header: &[u8], data_len: usize, digests: Digests, alignment: usize) -> BeforeData {
+pub fn append(
+    bytes: &mut Vec<u8>,
+    kind: Kind,
+    flags: u8,
+    header: &[u8],
+    data_len: usize,
+    digests: Digests,
+    alignment: usize,
+) {
     let header_digest = digests.header && kind.can_have_header_digest();
     let data_digest = digests.data && kind.can_have_data() && data_len > 0;
     let header_end = header.len() + if header_digest { DIGEST_BYTES } else { 0 };
     let has_offset = data_len > 0 && kind.can_have_data();
     let before_data = if has_offset { data_offset(kind, digests, alignment) } else { header_end };
+    assert!(before_data <= MOST_HEADER, "data starts within 128 bytes");
     let plen = before_data + data_len + if data_digest { DIGEST_BYTES } else { 0 };
     let common = CommonHeader {
         kind: kind as u8,
@@ -444,18 +436,29 @@ pub fn build(kind: Kind, flags: u8, header: &[u8], data_len: usize, digests: Dig
         pdo: if has_offset { u8::try_from(before_data).expect("at most 128") } else { 0 },
         plen: U32::new(u32::try_from(plen).expect("data is at most a transfer")),
     };
-    let mut bytes = [0; MOST_HEADER];
-    bytes[..header.len()].copy_from_slice(header);
-    bytes[..size_of::<CommonHeader>()].copy_from_slice(common.as_bytes());
+    let start = bytes.len();
+    bytes.reserve(before_data);
+    bytes.extend_from_slice(common.as_bytes());
+    bytes.extend_from_slice(&header[size_of::<CommonHeader>()..]);
     if header_digest {
-        let value = crate::digest::digest(&bytes[..header.len()]);
-        bytes[header.len()..header_end].copy_from_slice(&value.to_le_bytes());
+        let value = crate::digest::digest(&bytes[start..]);
+        bytes.extend_from_slice(&value.to_le_bytes());
     }
-    assert!(before_data <= MOST_HEADER, "data starts within 128 bytes");
-    BeforeData { bytes, len: before_data }
+    bytes.resize(start + before_data, 0);
 }
 
-/// A common header whose contents [`build`] replaces.
+/// The bytes that [`append`] appends.
+///
+/// # Panics
+/// As [`append`].
+#[must_use]
+pub fn build(kind: Kind, flags: u8, header: &[u8], data_len: usize, digests: Digests, alignment: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    append(&mut bytes, kind, flags, header, data_len, digests, alignment);
+    bytes
+}
+
+/// A common header whose contents [`append`] replaces.
 #[must_use]
 pub fn blank() -> CommonHeader {
     CommonHeader { kind: 0, flags: 0, hlen: 0, pdo: 0, plen: U32::ZERO }

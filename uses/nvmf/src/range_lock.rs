@@ -12,7 +12,7 @@
 //! There is no deadlock: each command takes the lock once, for all its blocks, when all its data has arrived, and waits
 //! only for commands that came before it.
 
-use crate::engine::JobId;
+use crate::engine::{JobId, Segments};
 use crate::loops::Loops;
 use crate::sync::lock;
 use std::collections::BTreeMap;
@@ -75,11 +75,9 @@ impl RangeLock {
     /// Takes the lock shared. Returns whether the command may go on. If it may not, `loops` gets an answer
     /// for `id` when it may.
     pub fn shared(&self, id: JobId, loops: &Arc<Loops>, ranges: impl FnOnce() -> Vec<ByteRange>) -> (Hold, bool) {
-        // AcqRel: pairs with the other changes of this word. What an exclusive command wrote before it left is seen.
-        if self.counted.fetch_add(1, Ordering::AcqRel) & HAS_EXCLUSIVE == 0 {
-            return (Hold { entry: None }, true);
+        if let Some(hold) = self.shared_at_once() {
+            return (hold, true);
         }
-        self.uncount();
         let mut list = lock(&self.list);
         if list.exclusive == 0 {
             // The exclusive command has ended. The bit changes only while the list is locked.
@@ -87,6 +85,16 @@ impl RangeLock {
             return (Hold { entry: None }, true);
         }
         self.enter(&mut list, id, loops, ranges(), false)
+    }
+
+    /// Takes the lock shared, unless an exclusive command holds it or waits for it.
+    pub fn shared_at_once(&self) -> Option<Hold> {
+        // AcqRel: pairs with the other changes of this word. What an exclusive command wrote before it left is seen.
+        if self.counted.fetch_add(1, Ordering::AcqRel) & HAS_EXCLUSIVE == 0 {
+            return Some(Hold { entry: None });
+        }
+        self.uncount();
+        None
     }
 
     /// Takes the lock exclusively. Returns whether the command may go on; if not, as for [`RangeLock::shared`].
@@ -171,7 +179,7 @@ impl RangeLock {
         }
         drop(list);
         for (id, loops) in granted {
-            loops.answer(id, Ok(Vec::new()));
+            loops.answer(id, Ok(Segments::new()));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Bytes that several owners share: data under way between sockets, engines and backends.
 
+use smallvec::SmallVec;
 use std::ops::Range;
 use telpher_mem::SharedBytes;
 
@@ -14,6 +15,9 @@ pub struct Segment {
     /// The part.
     pub range: Range<usize>,
 }
+
+/// The data of a read, in its order. A single segment, as most short reads have, needs no allocation.
+pub type Segments = SmallVec<[Segment; 1]>;
 
 impl Segment {
     /// All of `bytes`.

@@ -1,6 +1,7 @@
 //! Where a namespace's blocks are. A backend implements [`Storage`]; memory, file and null are in this crate.
 
-use crate::engine::{JobId, Segment, Shared};
+use crate::engine::{JobId, Segment, Segments, Shared};
+use crate::range_lock::ByteRange;
 use crate::status::Status;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -54,6 +55,20 @@ pub(crate) fn joined(mut pieces: Vec<Piece>) -> Segment {
     }
 }
 
+/// Ranges, as first byte and length, in ascending order with gaps between them. The ends are u64.
+pub(crate) fn merged(ranges: &[ByteRange]) -> Vec<ByteRange> {
+    let mut sorted: Vec<ByteRange> = ranges.iter().copied().filter(|&(_, len)| len > 0).collect();
+    sorted.sort_unstable();
+    let mut merged: Vec<ByteRange> = Vec::with_capacity(sorted.len());
+    for (start, len) in sorted {
+        match merged.last_mut() {
+            Some((first, before)) if start <= *first + *before => *before = (*before).max(start + len - *first),
+            _ => merged.push((start, len)),
+        }
+    }
+    merged
+}
+
 /// What a backend is to do. Positions and lengths are in bytes, multiples of the block size, and were checked against
 /// the size of the namespace when the command was accepted; the namespace may have become smaller since.
 #[derive(Debug)]
@@ -93,7 +108,7 @@ pub enum StorageRequest {
 }
 
 /// The end of a request: the bytes of a read, nothing for the others, or the status of a failure.
-pub type StorageResult = Result<Vec<Segment>, Status>;
+pub type StorageResult = Result<Segments, Status>;
 
 /// What a backend says to a request.
 #[derive(Debug)]
@@ -108,6 +123,18 @@ pub enum Started {
 pub trait Storage: Send + Sync + fmt::Debug {
     /// Starts a request. The backend owns the buffers in it.
     fn start(&self, id: JobId, request: StorageRequest) -> Started;
+
+    /// The most bytes that one request should clear, if the backend clears while it is asked. The commands of a host
+    /// may clear all bytes of a namespace, and must not hold up its loop for so long.
+    fn longest_clear(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns the bytes of a read, or its failure, if they are in memory. By default, all reads are to be started.
+    fn read_at_once(&self, start: u64, len: u64) -> Option<StorageResult> {
+        let _ = (start, len);
+        None
+    }
 
     /// Takes back a request that waits and was not begun. Returns whether it was: then it has no effect and no answer.
     fn cancel(&self, _id: JobId) -> bool {
@@ -156,18 +183,28 @@ impl NullStorage {
     pub fn new(capacity: u64) -> NullStorage {
         NullStorage { capacity: Mutex::new(capacity), zeroes: Shared::new(vec![0; NULL_SEGMENT]) }
     }
-}
 
-impl Storage for NullStorage {
-    fn start(&self, _id: JobId, request: StorageRequest) -> Started {
-        let StorageRequest::Read { mut len, .. } = request else { return Started::Done(Ok(Vec::new())) };
-        let mut segments = Vec::new();
+    fn read(&self, mut len: u64) -> StorageResult {
+        let mut segments = Segments::new();
         while len > 0 {
             let part = usize::try_from(len).unwrap_or(usize::MAX).min(NULL_SEGMENT);
             segments.push(Segment { bytes: Shared::clone(&self.zeroes), range: 0..part });
             len -= part as u64;
         }
-        Started::Done(Ok(segments))
+        Ok(segments)
+    }
+}
+
+impl Storage for NullStorage {
+    fn start(&self, _id: JobId, request: StorageRequest) -> Started {
+        Started::Done(match request {
+            StorageRequest::Read { len, .. } => self.read(len),
+            _ => Ok(Segments::new()),
+        })
+    }
+
+    fn read_at_once(&self, _start: u64, len: u64) -> Option<StorageResult> {
+        Some(self.read(len))
     }
 
     fn has_atomic_writes(&self) -> bool {
@@ -182,5 +219,19 @@ impl Storage for NullStorage {
     fn resize(&self, capacity: u64) -> Result<(), Status> {
         *self.capacity.lock().unwrap_or_else(PoisonError::into_inner) = capacity;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_overlap_or_touch_are_merged() {
+        let whole = [(0, 1 << 40); 256];
+        assert_eq!(merged(&whole), [(0, 1 << 40)]);
+        let ranges = [(700, 50), (0, 0), (100, 50), (120, 10), (150, 1), (740, 20)];
+        assert_eq!(merged(&ranges), [(100, 51), (700, 60)]);
+        assert_eq!(merged(&[]), []);
     }
 }

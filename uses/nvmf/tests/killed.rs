@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::{Command, Stdio, exit};
 use telpher_nvmf::digest::digest;
-use telpher_nvmf::engine::{JobId, Segment, Shared, Work};
+use telpher_nvmf::engine::{JobId, Segment, Segments, Shared, Work};
 use telpher_nvmf::memory::{MAP_BLOCK, MemoryOptions, MemoryStorage};
 use telpher_nvmf::storage::{Piece, Started, Storage, StorageRequest};
 
@@ -22,7 +22,7 @@ fn pattern(block: u64, generation: u64) -> Vec<u8> {
     [block.to_le_bytes(), generation.to_le_bytes()].concat().repeat(MAP_BLOCK / 16)
 }
 
-fn start(storage: &MemoryStorage, request: StorageRequest) -> Vec<Segment> {
+fn start(storage: &MemoryStorage, request: StorageRequest) -> Segments {
     let Started::Done(result) = storage.start(ID, request) else { panic!("memory answers at once") };
     result.expect("the request is valid")
 }

@@ -17,10 +17,10 @@
 //!
 //! Source: NVMe Base 2.0 §5.1.
 
-use super::{Connection, Context, Executor, Open, Slot, TaskWait};
+use super::{Connection, Context, Executor, OpenCommand, Slot, TaskWait};
 use crate::command::{Submission, admin};
 use crate::controller::Answer;
-use crate::engine::JobId;
+use crate::engine::{JobId, Segments};
 use crate::limits::MOST_DRAINING_R2TS;
 use crate::status::Status;
 
@@ -45,7 +45,7 @@ impl Connection {
         let aborts = queue.controller.aborts();
         let is_asked = match aborts.ask(qid, cid, id) {
             // If the connection has just ended, either it has answered, or the request is taken back.
-            Some(wakes) => self.target.loops().answer(wakes, Ok(Vec::new())) || !aborts.take_back(id),
+            Some(wakes) => self.target.loops().answer(wakes, Ok(Segments::new())) || !aborts.take_back(id),
             None => false,
         };
         if !is_asked {
@@ -56,8 +56,8 @@ impl Connection {
     /// The connection of an I/O queue has answered an Abort.
     pub(super) fn abort_answered(&mut self, index: u32, is_aborted: bool) {
         let is_abort =
-            |open: &mut Open| matches!(open.executor, Executor::Admin) && open.command.opcode == admin::ABORT;
-        if self.open(index).is_some_and(is_abort) {
+            |open: &mut OpenCommand| matches!(open.executor, Executor::Admin) && open.command.opcode == admin::ABORT;
+        if self.open_command(index).is_some_and(is_abort) {
             self.answer(index, answer_of(is_aborted));
         }
     }
@@ -75,7 +75,7 @@ impl Connection {
         let Some(queue) = &self.queue else { return };
         for request in queue.controller.clone().aborts().take(self.number) {
             let is_aborted = self.abort_command(request.cid, context);
-            let result = if is_aborted { Ok(Vec::new()) } else { Err(Status::SEQUENCE_ERROR) };
+            let result = if is_aborted { Ok(Segments::new()) } else { Err(Status::SEQUENCE_ERROR) };
             self.target.loops().answer(request.asked_by, result);
         }
     }
@@ -102,13 +102,13 @@ impl Connection {
             self.active_r2ts -= 1;
             self.aborted_r2ts += 1;
         }
-        let partner = self.open(index).and_then(|open| open.half).and_then(|half| half.partner);
+        let partner = self.open_command(index).and_then(|open| open.fused).and_then(|fused| fused.partner);
         for index in std::iter::once(index).chain(partner) {
-            if let Some(open) = self.open(index) {
+            if let Some(open) = self.open_command(index) {
                 open.task = None;
             }
         }
-        let Some(open) = self.open(index) else { return false };
+        let Some(open) = self.open_command(index) else { return false };
         open.r2ts = 0;
         open.pending.clear();
         open.failure = Some(Status::ABORTED);
@@ -121,13 +121,13 @@ impl Connection {
     /// Returns whether a command has had no effect, and can have none any more.
     fn may_abort(&mut self, index: u32) -> bool {
         let aborted_r2ts = self.aborted_r2ts;
-        let Some(open) = self.open(index) else { return false };
+        let Some(open) = self.open_command(index) else { return false };
         if open.has_reply || aborted_r2ts + open.r2ts as usize > usize::from(MOST_DRAINING_R2TS) {
             return false;
         }
         // The first command of a fused pair has the task of both.
-        let is_pair = open.half.is_some();
-        let partner = open.half.and_then(|half| half.partner);
+        let is_pair = open.fused.is_some();
+        let partner = open.fused.and_then(|fused| fused.partner);
         let mut tasks = std::iter::once(index).chain(partner);
         let task = tasks.find_map(|index| self.slots.get(index as usize)?.open.as_ref()?.task.as_ref());
         match task {

@@ -1,6 +1,6 @@
 //! Errors that end the connection.
 
-use super::{Connection, Ending, FirstHalf, Phase, TaskWait};
+use super::{Connection, Ending, FirstOfPair, Phase, TaskWait};
 use crate::digest::Digests;
 use crate::engine::JobId;
 use crate::limits::MOST_HEADER;
@@ -21,7 +21,7 @@ impl Connection {
         let (fes, fei) = error.words();
         let offending = header[..header.len().min(MOST_HEADER)].to_vec();
         let term = TermReq { common: pdu::blank(), fes: U16::new(fes), fei: U32::new(fei), reserved: [0; 10] };
-        self.output.push(&pdu::build(Kind::C2hTermReq, 0, term.as_bytes(), offending.len(), Digests::default(), 4));
+        self.output.push_pdu(Kind::C2hTermReq, 0, term.as_bytes(), offending.len(), Digests::default(), 4);
         self.output.push(&offending);
         self.ending = Some(Ending::Fatal(error));
         self.phase = Phase::Terminating(now.saturating_add(self.limits().terminate_ms));
@@ -33,6 +33,7 @@ impl Connection {
         self.ending.get_or_insert(ending);
         self.phase = Phase::Closed;
         self.output.clear();
+        self.taken_output = 0;
         self.drop_commands();
     }
 
@@ -49,7 +50,7 @@ impl Connection {
             slot.generation = slot.generation.wrapping_add(1);
         }
         self.waiting.clear();
-        self.first_half = FirstHalf::None;
+        self.first_of_pair = FirstOfPair::None;
         self.open_r2ts.clear();
         (self.aborted_r2ts, self.active_r2ts) = (0, 0);
         self.event_requests.clear();

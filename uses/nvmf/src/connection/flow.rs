@@ -1,6 +1,6 @@
 //! From headers to commands with all their data: initialisation, capsules, R2Ts and H2CData.
 
-use super::{Accepted, Connection, Executor, Incoming, Open, OpenR2t, PendingPart, Phase, Slot};
+use super::{Accepted, Connection, Executor, Incoming, OpenCommand, OpenR2t, PendingPart, Phase, SPARE_COMMANDS, Slot};
 use crate::command::{self, Direction, SGL_IN_CAPSULE, SGL_TRANSPORT, Submission, USES_SGL, admin, fabrics};
 use crate::commands::Plan;
 use crate::controller::Controller;
@@ -63,7 +63,7 @@ impl Connection {
             maxh2cdata: U32::new(self.limits().h2c_bytes),
             reserved: [0; 112],
         };
-        self.output.push(&pdu::build(Kind::IcResp, 0, response.as_bytes(), 0, Digests::default(), 4));
+        self.output.push_pdu(Kind::IcResp, 0, response.as_bytes(), 0, Digests::default(), 4);
         (self.host_alignment, self.digests, self.most_r2ts) = (host_alignment, digests, most_r2ts);
         self.decoder.initialise(digests, 4);
         self.phase = Phase::Ready;
@@ -161,7 +161,7 @@ impl Connection {
         let is_io = self.queue.as_ref().is_some_and(|queue| queue.qid > 0);
         self.stats.count_command(command.opcode, is_io, !data.is_empty());
         self.advance_head();
-        let (verdict, half) = self.fuse(&command, verdict, context);
+        let (verdict, fused) = self.fuse(&command, verdict, context);
         let accepted = match verdict {
             Ok(accepted) => accepted,
             Err(status) => {
@@ -175,16 +175,25 @@ impl Connection {
             self.report_events();
             return Ok(());
         }
+        // Most short reads end here: they need no slot, and nothing of them is kept.
+        if fused.is_none()
+            && !self.digests.data
+            && let Executor::Io(plan) = &accepted.executor
+            && let Some(result) = plan.read_at_once()
+        {
+            self.answer_read(&command, result);
+            return Ok(());
+        }
         let index = self.take_slot(command, accepted);
-        if let Some(half) = half {
-            self.take_half(index, half);
+        if let Some(fused) = fused {
+            self.take_fused(index, fused);
         }
         if data.is_empty() {
             self.proceed(index, context);
         } else {
             self.stats.in_capsule += 1;
             let len = u32::try_from(data.len()).expect("at most the capsule limit");
-            self.open(index).expect("just taken").asked = len;
+            self.open_command(index).expect("just taken").asked = len;
             self.take_part(index, 0, data, digest, context);
         }
         Ok(())
@@ -197,26 +206,15 @@ impl Connection {
         });
         self.set_used(command.cid.get(), true);
         self.open_count += 1;
-        let slot = &mut self.slots[index as usize];
-        slot.open = Some(Box::new(Open {
-            command,
-            executor: accepted.executor,
-            from_host: accepted.from_host,
-            asked: 0,
-            r2ts: 0,
-            is_budgeted: false,
-            is_waiting: false,
-            pieces: Vec::new(),
-            small_parts: Vec::new(),
-            pending: Vec::new(),
-            next_part: 0,
-            failure: None,
-            task: None,
-            half: None,
-            buffer_bytes: 0,
-            has_reply: false,
-            begun: self.clock.map_or(0, |clock| clock()),
-        }));
+        let new = OpenCommand::new(command, accepted, self.clock_read);
+        let open = match self.spare.pop() {
+            Some(mut spare) => {
+                *spare = new;
+                spare
+            }
+            None => Box::new(new),
+        };
+        self.slots[index as usize].open = Some(open);
         index
     }
 
@@ -224,23 +222,34 @@ impl Connection {
     pub(super) fn free_slot(&mut self, index: u32, status: Status) {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
-        let Some(open) = slot.open.take() else { return };
+        let Some(mut open) = slot.open.take() else { return };
         self.free.push(index);
         self.open_count -= 1;
-        if let Executor::Io(_) = &open.executor {
-            self.stats.completed_io += 1;
-            if let Some(clock) = self.clock.filter(|_| status.is_success()) {
-                self.stats.count_latency(open.command.opcode, clock().saturating_sub(open.begun));
-            }
+        if let Executor::Io(_) | Executor::Task = open.executor {
+            self.count_completed(open.command.opcode, open.begun, status);
         }
         self.set_used(open.command.cid.get(), false);
         self.buffered -= open.buffer_bytes;
         if open.is_waiting {
             self.waiting.retain(|waiting| *waiting != index);
         }
-        if open.is_budgeted {
-            self.budgeted -= open.from_host;
+        let budgeted = if open.is_budgeted { open.from_host } else { 0 };
+        if self.spare.len() < SPARE_COMMANDS {
+            open.release();
+            self.spare.push(open);
+        }
+        if budgeted > 0 {
+            self.budgeted -= budgeted;
             self.ask_for_data();
+        }
+    }
+
+    /// Counts an I/O command that has begun at this time and ends now.
+    pub(super) fn count_completed(&mut self, opcode: u8, begun: u64, status: Status) {
+        self.stats.completed_io += 1;
+        if self.clock.is_some() && status.is_success() {
+            let latency = self.read_clock().saturating_sub(begun);
+            self.stats.count_latency(opcode, latency);
         }
     }
 
@@ -269,7 +278,7 @@ impl Connection {
         self.stats.bytes_from_host += data.len() as u64;
         let id =
             JobId { connection: self.number, slot: index, generation: self.slots[index as usize].generation, part: 0 };
-        let Some(open) = self.open(index) else { return };
+        let Some(open) = self.open_command(index) else { return };
         match (digest, &open.executor) {
             (None, _) => open.add_data(offset, data),
             (Some(digest), Executor::Io(plan)) if data.len() >= SMALL_PART => {
@@ -304,13 +313,13 @@ impl Connection {
     /// The data of a command was damaged: it is not executed, and the host sends it again.
     fn damaged(&mut self, index: u32) {
         self.stats.data_digest_errors += 1;
-        if let Some(open) = self.open(index) {
+        if let Some(open) = self.open_command(index) {
             open.failure = Some(Status::TRANSIENT_TRANSPORT_ERROR);
         }
     }
 
     pub(super) fn part_digested(&mut self, index: u32, mut job: FinishedJob, context: &mut super::Context<'_>) {
-        let Some(open) = self.open(index) else { return };
+        let Some(open) = self.open_command(index) else { return };
         let Some(place) = open.pending.iter().position(|pending| pending.part == job.id.part) else { return };
         let pending = open.pending.swap_remove(place);
         if pending.digest != job.digest && job.by != DoneBy::Cpu {
@@ -319,7 +328,7 @@ impl Connection {
             self.stats.wrong_device_digests += u64::from(pending.digest == job.digest);
         }
         if pending.digest == job.digest {
-            let Some(open) = self.open(index) else { return };
+            let Some(open) = self.open_command(index) else { return };
             let pieces = match job.work {
                 Work::Place { runs, .. } => vec![Piece::Blocks(runs)],
                 Work::Digest(segments) => segments.into_iter().map(Piece::Bytes).collect(),
@@ -340,7 +349,7 @@ impl Connection {
 
     /// Goes on with a command after a change: waits, asks for more data, answers, or executes.
     pub(super) fn proceed(&mut self, index: u32, context: &mut super::Context<'_>) {
-        let Some(open) = self.open(index) else { return };
+        let Some(open) = self.open_command(index) else { return };
         if open.r2ts > 0 || !open.pending.is_empty() {
             if open.failure.is_none() && open.asked < open.from_host && open.r2ts > 0 {
                 self.wait_for_data(index);
@@ -348,11 +357,11 @@ impl Connection {
             return;
         }
         if let Some(status) = open.failure {
-            let (cid, half) = (open.command.cid.get(), open.half);
+            let (cid, fused) = (open.command.cid.get(), open.fused);
             self.free_slot(index, status);
             self.respond(cid, status, 0);
-            if let Some(half) = half {
-                self.half_failed(index, half, context);
+            if let Some(fused) = fused {
+                self.partner_fails(index, fused, context);
             }
         } else if open.asked < open.from_host {
             self.wait_for_data(index);
@@ -362,7 +371,7 @@ impl Connection {
     }
 
     fn wait_for_data(&mut self, index: u32) {
-        let Some(open) = self.open(index) else { return };
+        let Some(open) = self.open_command(index) else { return };
         let is_budgeted = open.is_budgeted;
         if !std::mem::replace(&mut open.is_waiting, true) {
             // A command that has its part of the budget goes first: the others may be waiting for that part.
@@ -377,7 +386,7 @@ impl Connection {
             match self.ask_for(index) {
                 // If the host takes no more R2Ts for this command now, its next data puts it back in the line.
                 Asked::All | Asked::HostLimit => {
-                    if let Some(open) = self.open(index) {
+                    if let Some(open) = self.open_command(index) {
                         open.is_waiting = false;
                     }
                 }
@@ -393,7 +402,7 @@ impl Connection {
         let (budget, longest, most_r2ts) = (self.limits().receive_bytes, self.limits().r2t_bytes, self.most_r2ts);
         let budgeted = self.budgeted;
         loop {
-            let Some(open) = self.open(index) else { return Asked::All };
+            let Some(open) = self.open_command(index) else { return Asked::All };
             if open.failure.is_some() || open.asked >= open.from_host {
                 return Asked::All;
             }
@@ -408,7 +417,7 @@ impl Connection {
             let len = longest.min(open.from_host - start);
             let r2t = OpenR2t { slot: index, cid: cid.get(), is_aborted: false, next: start, end: start + len };
             let Some(tag) = self.take_tag(r2t) else { return Asked::NoRoom };
-            let open = self.open(index).expect("seen above");
+            let open = self.open_command(index).expect("seen above");
             open.asked += len;
             open.r2ts += 1;
             if !std::mem::replace(&mut open.is_budgeted, true) {
@@ -423,7 +432,7 @@ impl Connection {
                 reserved: U32::ZERO,
             };
             self.stats.r2ts += 1;
-            self.output.push(&pdu::build(Kind::R2t, 0, request.as_bytes(), 0, self.digests, 4));
+            self.output.push_pdu(Kind::R2t, 0, request.as_bytes(), 0, self.digests, 4);
         }
     }
 
@@ -499,7 +508,7 @@ impl Connection {
         if is_last {
             *entry = None;
             self.active_r2ts -= 1;
-            if let Some(open) = self.open(index) {
+            if let Some(open) = self.open_command(index) {
                 open.r2ts -= 1;
             }
         }

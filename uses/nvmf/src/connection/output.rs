@@ -1,6 +1,8 @@
 //! The bytes that wait for the host.
 
+use crate::digest::Digests;
 use crate::engine::Segment;
+use crate::pdu::{self, Kind};
 use std::collections::VecDeque;
 
 /// Small pieces are joined up to this length, so that a reply needs few slices.
@@ -10,7 +12,7 @@ const MOST_SENT: usize = 64 << 10;
 
 #[derive(Debug)]
 enum Part {
-    /// This many bytes of [`Output::small`], behind those of the parts before.
+    /// This many bytes of [`Outgoing::small`], behind those of the parts before.
     Small(usize),
     Shared(Segment),
 }
@@ -24,9 +26,9 @@ impl Part {
     }
 }
 
-/// A queue of bytes to send.
+/// Bytes to send, in their order.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
+pub struct Outgoing {
     parts: VecDeque<Part>,
     /// Headers, responses and digests, one after the other, so that they need no memory of their own.
     small: Vec<u8>,
@@ -37,17 +39,45 @@ pub(crate) struct Output {
     len: usize,
 }
 
-impl Output {
-    pub(crate) fn len(&self) -> usize {
+impl Outgoing {
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Returns whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.len += bytes.len();
         self.small.extend_from_slice(bytes);
+        self.add_small(bytes.len());
+    }
+
+    /// Appends what comes before the data of a PDU, as [`pdu::append`] builds it.
+    pub(crate) fn push_pdu(
+        &mut self,
+        kind: Kind,
+        flags: u8,
+        header: &[u8],
+        data_len: usize,
+        digests: Digests,
+        alignment: usize,
+    ) {
+        let start = self.small.len();
+        pdu::append(&mut self.small, kind, flags, header, data_len, digests, alignment);
+        self.add_small(self.small.len() - start);
+    }
+
+    /// The last `count` bytes of [`Outgoing::small`] are new.
+    fn add_small(&mut self, count: usize) {
+        self.len += count;
         match self.parts.back_mut() {
-            Some(Part::Small(len)) if *len + bytes.len() <= JOINED => *len += bytes.len(),
-            _ => self.parts.push_back(Part::Small(bytes.len())),
+            Some(Part::Small(len)) if *len + count <= JOINED => *len += count,
+            _ => self.parts.push_back(Part::Small(count)),
         }
     }
 
@@ -57,10 +87,11 @@ impl Output {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Output::default();
+        *self = Outgoing::default();
     }
 
-    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+    /// The bytes. They stay where they are until `self` changes or is dropped, also when it moves.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let (mut skip, mut small) = (self.sent, self.small_start);
         self.parts.iter().map(move |part| {
             let whole = match part {
@@ -75,7 +106,11 @@ impl Output {
         })
     }
 
-    pub(crate) fn sent(&mut self, count: usize) {
+    /// The first `count` bytes were sent, and are dropped.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn sent(&mut self, count: usize) {
         self.len = self.len.checked_sub(count).expect("at most what was queued");
         self.sent += count;
         while let Some(first) = self.parts.front() {
@@ -109,7 +144,7 @@ mod tests {
     fn bytes_leave_in_the_order_in_which_they_came() {
         let mut random = Random::new(24);
         let mut random = |below: usize| usize::try_from(random.below(below as u64)).unwrap();
-        let (mut output, mut queued, mut sent) = (Output::default(), Vec::new(), Vec::new());
+        let (mut output, mut queued, mut sent) = (Outgoing::default(), Vec::new(), Vec::new());
         let mut next = 0_u8;
         for _ in 0..20_000 {
             if output.len() < 200_000 && random(2) == 0 {
@@ -121,7 +156,7 @@ mod tests {
                 } else {
                     output.push(&bytes);
                 }
-            } else if output.len() > 0 {
+            } else if !output.is_empty() {
                 let waiting: Vec<u8> = output.slices().take(8).flatten().copied().collect();
                 let count = random(waiting.len() + 1);
                 sent.extend_from_slice(&waiting[..count]);

@@ -1,11 +1,41 @@
 //! The data of a command as it arrives: in any order, in parts of any length.
 
-use super::Open;
+use super::{Accepted, Executor, OpenCommand};
+use crate::command::Submission;
 use crate::engine::Segment;
 use crate::limits::SMALL_PART;
 use crate::storage::Piece;
 
-impl Open {
+impl OpenCommand {
+    /// A command whose capsule was complete at the time `begun`.
+    pub(super) fn new(command: Submission, accepted: Accepted, begun: u64) -> OpenCommand {
+        OpenCommand {
+            command,
+            executor: accepted.executor,
+            from_host: accepted.from_host,
+            asked: 0,
+            r2ts: 0,
+            is_budgeted: false,
+            is_waiting: false,
+            pieces: Vec::new(),
+            small_parts: Vec::new(),
+            pending: Vec::new(),
+            next_part: 0,
+            failure: None,
+            task: None,
+            fused: None,
+            buffer_bytes: 0,
+            has_reply: false,
+            begun,
+        }
+    }
+
+    /// Gives back what the completed command used: its namespace, its part of the lock and its data.
+    pub(super) fn release(&mut self) {
+        (self.executor, self.task) = (Executor::Task, None);
+        (self.pieces, self.small_parts, self.pending) = (Vec::new(), Vec::new(), Vec::new());
+    }
+
     /// Keeps a part of the data whose digest is right or that has none.
     pub(super) fn add_data(&mut self, offset: u32, data: Vec<u8>) {
         if data.len() >= SMALL_PART {
@@ -22,6 +52,9 @@ impl Open {
 
     /// The data of the command, in the order of its offsets.
     pub(super) fn take_data(&mut self) -> Vec<Piece> {
+        if self.pieces.is_empty() && self.small_parts.is_empty() {
+            return Vec::new();
+        }
         let mut pieces = std::mem::take(&mut self.pieces);
         let small = std::mem::take(&mut self.small_parts).into_iter();
         pieces.extend(small.map(|(offset, bytes)| (offset, Piece::Bytes(Segment::whole(bytes)))));

@@ -5,11 +5,11 @@ use crate::command::{Completion, Submission, admin};
 use crate::commands::{Step, Task};
 use crate::controller::Answer;
 use crate::digest::digest;
-use crate::engine::{FinishedJob, Job, JobId, Segment, Work};
+use crate::engine::{FinishedJob, Job, JobId, Segment, Segments, Work};
 use crate::pdu::{self, CapsuleResp, DataHeader, Kind, LAST, SUCCESS};
 use crate::protection::ProtectionWork;
 use crate::status::Status;
-use crate::storage::Piece;
+use crate::storage::{Piece, StorageResult};
 use crate::target::host_name;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -19,19 +19,22 @@ impl Connection {
     pub(super) fn execute(&mut self, index: u32, context: &mut Context<'_>) {
         let generation = self.slots[index as usize].generation;
         let id = JobId { connection: self.number, slot: index, generation, part: 0 };
-        let Some(open) = self.open(index) else { return };
-        if open.half.is_some() {
-            self.half_ready(index, context);
+        let Some(open) = self.open_command(index) else { return };
+        if open.fused.is_some() {
+            self.fused_ready(index, context);
             return;
         }
         let data = open.take_data();
         let command = open.command;
         let answer = match &open.executor {
-            Executor::Io(plan) => {
-                let task = Task::new(plan.clone(), id, data, None);
-                self.start(index, task, context);
+            Executor::Io(_) => {
+                if let Executor::Io(plan) = std::mem::replace(&mut open.executor, Executor::Task) {
+                    self.start(index, Task::new(plan, id, data, None), context);
+                }
                 return;
             }
+            // The execution begins once.
+            Executor::Task => return,
             Executor::Connect => self.connect(&command, &bytes_of(&data), context.now),
             Executor::PropertyGet => self.property(&command, None, context.now),
             Executor::PropertySet => self.property(&command, Some(command.long(12)), context.now),
@@ -42,18 +45,15 @@ impl Connection {
     }
 
     /// Begins an I/O command as soon as the range lock allows it.
-    pub(super) fn start(&mut self, index: u32, mut task: Task, context: &mut Context<'_>) {
+    pub(super) fn start(&mut self, index: u32, task: Task, context: &mut Context<'_>) {
+        let Some(open) = self.slots.get_mut(index as usize).and_then(|slot| slot.open.as_deref_mut()) else { return };
         // The backend may answer many requests late, so their buffers count before the requests are started.
-        let bytes = task.buffer_bytes();
-        if let Some(open) = self.open(index) {
-            open.buffer_bytes = bytes;
-            self.buffered += bytes;
-        }
+        open.buffer_bytes = task.buffer_bytes();
+        self.buffered += open.buffer_bytes;
+        let (_, task) = open.task.insert((TaskWait::Lock, task));
         if task.lock(self.target.loops()) {
             let step = task.begin();
-            self.stepped(index, task, step, context);
-        } else if let Some(open) = self.open(index) {
-            open.task = Some((TaskWait::Lock, task));
+            self.stepped(index, step, context);
         }
     }
 
@@ -108,7 +108,7 @@ impl Connection {
 
     /// Answers a Fabrics or admin command.
     pub(super) fn answer(&mut self, index: u32, answer: Answer) {
-        let Some(open) = self.open(index) else { return };
+        let Some(open) = self.open_command(index) else { return };
         let (cid, len) = (open.command.cid.get(), open.command.sgl_length.get() as usize);
         self.free_slot(index, answer.status);
         match answer.data {
@@ -116,38 +116,53 @@ impl Connection {
                 // The host gets as many bytes as it asked for: Linux takes short data for an error.
                 data.resize(len, 0);
                 let value = self.digests.data.then(|| digest(&data));
-                self.send_data(cid, vec![Segment::whole(data)], value, answer.result);
+                self.send_data(cid, Segments::from([Segment::whole(data)]), value, answer.result);
             }
             _ => self.respond(cid, answer.status, answer.result),
         }
         self.report_events();
     }
 
+    /// Answers a read that was executed when its capsule came.
+    pub(super) fn answer_read(&mut self, command: &Submission, result: StorageResult) {
+        let cid = command.cid.get();
+        let status = result.as_ref().err().copied().unwrap_or(Status::SUCCESS);
+        self.count_completed(command.opcode, self.clock_read, status);
+        match result {
+            Ok(segments) => self.send_data(cid, segments, None, 0),
+            Err(status) => self.respond(cid, status, 0),
+        }
+    }
+
     /// Goes on after a step of an I/O command.
-    pub(super) fn stepped(&mut self, index: u32, task: Task, step: Step, context: &mut Context<'_>) {
+    pub(super) fn stepped(&mut self, index: u32, step: Step, context: &mut Context<'_>) {
         let (number, generation) = (self.number, self.slots[index as usize].generation);
+        let wants_digest = self.digests.data;
+        let Some(open) = self.open_command(index) else { return };
+        let Some((wait, task)) = &mut open.task else { return };
         let result = match step {
             Step::Ended(result) => result,
             Step::Waiting => {
-                if let Some(open) = self.open(index) {
-                    open.task = Some((TaskWait::Backend, task));
-                }
+                *wait = TaskWait::Backend;
+                return;
+            }
+            Step::Yielding => {
+                *wait = TaskWait::Backend;
+                let id = JobId { connection: number, slot: index, generation, part: 0 };
+                self.target.loops().answer(id, Ok(Segments::new()));
                 return;
             }
             Step::Computing(work) => {
-                if let Some(open) = self.open(index) {
-                    open.task = Some((TaskWait::Engine, task));
-                    let id = JobId { connection: number, slot: index, generation, part: PROTECTION };
-                    context.engine.prepare(Job { id, work: Work::Protect(work) });
-                }
+                *wait = TaskWait::Engine;
+                let id = JobId { connection: number, slot: index, generation, part: PROTECTION };
+                context.engine.prepare(Job { id, work: Work::Protect(work) });
                 return;
             }
         };
-        let wants_digest = self.digests.data;
-        let Some(open) = self.open(index) else { return };
-        if open.half.is_some() {
+        if open.fused.is_some() {
             let last = result.map_or_else(|status| status, |_| Status::SUCCESS);
-            self.pair_ended(index, task.pair_statuses(last));
+            let statuses = task.pair_statuses(last);
+            self.pair_ended(index, statuses);
             return;
         }
         let cid = open.command.cid.get();
@@ -156,7 +171,7 @@ impl Connection {
                 if wants_digest {
                     open.has_reply = true;
                     let id = JobId { connection: number, slot: index, generation, part: REPLY };
-                    context.engine.prepare(Job { id, work: Work::Digest(segments) });
+                    context.engine.prepare(Job { id, work: Work::Digest(segments.into_vec()) });
                 } else {
                     self.free_slot(index, Status::SUCCESS);
                     self.send_data(cid, segments, None, 0);
@@ -176,20 +191,20 @@ impl Connection {
 
     /// Goes on with a command whose tuples were inserted or checked.
     pub(super) fn protection_done(&mut self, index: u32, work: ProtectionWork, context: &mut Context<'_>) {
-        if let Some((_, mut task)) = self.open(index).and_then(|open| open.task.take()) {
+        if let Some((_, task)) = self.open_command(index).and_then(|open| open.task.as_mut()) {
             let step = task.computed(work);
-            self.stepped(index, task, step, context);
+            self.stepped(index, step, context);
         }
     }
 
     pub(super) fn reply_digested(&mut self, index: u32, job: FinishedJob) {
-        let Some(open) = self.open(index) else { return };
+        let Some(open) = self.open_command(index) else { return };
         let cid = open.command.cid.get();
         let Work::Digest(segments) = job.work else { return };
         // The digest of lost pages is that of zeroes.
         if segments.iter().all(Segment::has_all_pages) {
             self.free_slot(index, Status::SUCCESS);
-            self.send_data(cid, segments, Some(job.digest), 0);
+            self.send_data(cid, segments.into(), Some(job.digest), 0);
         } else {
             self.free_slot(index, Status::READ_ERROR);
             self.respond(cid, Status::READ_ERROR, 0);
@@ -197,7 +212,7 @@ impl Connection {
     }
 
     /// Sends the data of a successful command in one C2HData, and its response.
-    fn send_data(&mut self, cid: u16, segments: Vec<Segment>, digest: Option<u32>, result: u64) {
+    fn send_data(&mut self, cid: u16, segments: Segments, digest: Option<u32>, result: u64) {
         let len: usize = segments.iter().map(|segment| segment.range.len()).sum();
         self.stats.bytes_to_host += len as u64;
         // The flag replaces the response only if the host needs no queue head, and there is no result.
@@ -213,7 +228,7 @@ impl Connection {
         };
         let flags = LAST | if needs_response { 0 } else { SUCCESS };
         let (digests, alignment) = (self.digests, self.host_alignment);
-        self.output.push(&pdu::build(Kind::C2hData, flags, header.as_bytes(), len, digests, alignment));
+        self.output.push_pdu(Kind::C2hData, flags, header.as_bytes(), len, digests, alignment);
         for segment in segments {
             self.output.push_segment(segment);
         }
@@ -248,7 +263,7 @@ impl Connection {
                 status: U16::new(status.word()),
             },
         };
-        self.output.push(&pdu::build(Kind::CapsuleResp, 0, response.as_bytes(), 0, self.digests, 4));
+        self.output.push_pdu(Kind::CapsuleResp, 0, response.as_bytes(), 0, self.digests, 4);
     }
 
     /// Answers waiting Asynchronous Event Requests, one for each event.

@@ -3,6 +3,7 @@
 use super::buffer::SpareMemory;
 use super::contents::{Admitted, DEALLOCATE, ZERO_MODES, ZEROES, write_status};
 use super::queue::{Queue, Task};
+use crate::engine::Segments;
 use crate::loops::Loops;
 use crate::status::Status;
 use crate::storage::{StorageRequest, StorageResult};
@@ -33,7 +34,7 @@ fn execute(admitted: &Admitted, request: StorageRequest, spare: &mut SpareMemory
         StorageRequest::Read { start, len } => {
             let mut buffer = admitted.buffer(usize::try_from(len).map_err(|_| Status::INTERNAL_ERROR)?);
             buffer.read(file, start).map_err(|_| Status::READ_ERROR)?;
-            return Ok(vec![buffer.into_segment()]);
+            return Ok(Segments::from([buffer.into_segment()]));
         }
         StorageRequest::Write { start, pieces, force } => {
             let data = admitted.gather(pieces, spare);
@@ -55,7 +56,7 @@ fn execute(admitted: &Admitted, request: StorageRequest, spare: &mut SpareMemory
             }
         }
     }
-    Ok(Vec::new())
+    Ok(Segments::new())
 }
 
 fn flush(file: &File) -> Result<(), Status> {

@@ -11,7 +11,7 @@ use super::buffer::SpareMemory;
 use super::contents::{Admitted, DEALLOCATE, ZERO_MODES, ZEROES, write_status};
 use super::queue::{Queue, Taken, Task};
 use super::ring::{Ended, Operation, Ring, Waker};
-use crate::engine::{JobId, Segment};
+use crate::engine::{JobId, Segment, Segments};
 use crate::loops::Loops;
 use crate::status::Status;
 use crate::storage::{StorageRequest, StorageResult};
@@ -165,7 +165,7 @@ fn advance(
     }
     match (step, operation) {
         (Step::Read, Operation::Read { buffer, position }) => match result {
-            Ok(_) if buffer.missing() == 0 => Next::Answer(Ok(vec![buffer.into_segment()])),
+            Ok(_) if buffer.missing() == 0 => Next::Answer(Ok(Segments::from([buffer.into_segment()]))),
             // The file ends here: it was cut.
             Ok(0) | Err(_) => Next::Answer(Err(Status::READ_ERROR)),
             Ok(count) => Next::Start(Operation::Read { buffer, position: position + count as u64 }, Step::Read),
@@ -203,7 +203,7 @@ fn advance(
 }
 
 fn done() -> Next {
-    Next::Answer(Ok(Vec::new()))
+    Next::Answer(Ok(Segments::new()))
 }
 
 fn flush() -> Next {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::digest::digest;
-use crate::engine::Work;
+use crate::engine::{Segments, Work};
 use crate::storage::Piece;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ fn done(storage: &dyn Storage, request: StorageRequest) -> StorageResult {
     result
 }
 
-fn segments(storage: &dyn Storage, start: u64, len: u64) -> Vec<Segment> {
+fn segments(storage: &dyn Storage, start: u64, len: u64) -> Segments {
     done(storage, StorageRequest::Read { start, len }).unwrap()
 }
 

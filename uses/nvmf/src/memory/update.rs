@@ -2,13 +2,14 @@
 
 use super::MemoryStorage;
 use super::geometry::{MAP_BLOCK, split};
+use crate::engine::Segments;
 use crate::status::Status;
-use crate::storage::{Piece, StorageResult};
+use crate::storage::{Piece, StorageResult, merged};
 use std::ops::Range;
 use telpher_mem::{BlockRun, SharedRun};
 
 /// Map blocks that one step clears. Source: chosen; 64 MiB, so that other requests wait less than a millisecond.
-const CLEARED_AT_ONCE: usize = 16 << 10;
+pub(super) const CLEARED_AT_ONCE: usize = 16 << 10;
 
 /// New blocks for neighbouring logical blocks.
 #[derive(Debug)]
@@ -40,21 +41,6 @@ struct Update {
 /// The logical blocks that a range of bytes touches. The range is not empty.
 fn blocks_between(start: u64, end: u64) -> Range<usize> {
     split(start).0..split(end - 1).0 + 1
-}
-
-/// The bytes of ranges, which were checked, as ranges in ascending order with gaps between them.
-fn joined(ranges: &[(u64, u64)]) -> Vec<Range<u64>> {
-    let mut sorted: Vec<Range<u64>> = ranges.iter().map(|&(start, len)| start..start + len).collect();
-    sorted.retain(|range| !range.is_empty());
-    sorted.sort_unstable_by_key(|range| range.start);
-    let mut joined: Vec<Range<u64>> = Vec::with_capacity(sorted.len());
-    for range in sorted {
-        match joined.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => joined.push(range),
-        }
-    }
-    joined
 }
 
 impl Update {
@@ -203,8 +189,8 @@ impl MemoryStorage {
             map.check(start, len)?;
         }
         drop(map);
-        for Range { start, end } in joined(ranges) {
-            let mut position = start;
+        for (start, len) in merged(ranges) {
+            let (mut position, end) = (start, start + len);
             while position < end {
                 // A step ends at the end of a map block.
                 let step = (split(position).0 + CLEARED_AT_ONCE) as u64 * MAP_BLOCK as u64;
@@ -214,7 +200,7 @@ impl MemoryStorage {
             }
         }
         self.return_memory();
-        Ok(Vec::new())
+        Ok(Segments::new())
     }
 
     /// Clears a part of the last block that is behind the end of the namespace.
@@ -262,7 +248,7 @@ impl MemoryStorage {
             self.merge(&mut update, &stale);
             stale = self.switch(&mut update, checked)?;
             if stale.is_empty() {
-                return Ok(Vec::new());
+                return Ok(Segments::new());
             }
         }
     }
@@ -311,14 +297,6 @@ impl MemoryStorage {
 mod tests {
     use super::*;
     use crate::engine::Segment;
-
-    #[test]
-    fn ranges_that_overlap_or_touch_are_joined() {
-        let whole = [(0, 1 << 40); 256];
-        assert_eq!(joined(&whole), vec![0..1 << 40; 1]);
-        assert_eq!(joined(&[(700, 50), (0, 0), (100, 50), (120, 10), (150, 1), (740, 20)]), [100..151, 700..760]);
-        assert_eq!(joined(&[]), []);
-    }
 
     #[test]
     fn a_part_of_a_block_is_merged_again_if_another_request_replaced_the_block() {

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 use telpher_mem::BlockRun;
 use telpher_nvmf::digest::Digests;
-use telpher_nvmf::engine::{JobId, Segment};
+use telpher_nvmf::engine::{JobId, Segment, Segments};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::load::stamp::StampError;
 use telpher_nvmf::load::{self, End, LoadError, LoadOptions, LoadResult, Pattern};
@@ -143,7 +143,7 @@ impl Storage for WrongStorage {
             Started::Done(Ok(segments)) if is_read && !is_right => {
                 let mut bytes: Vec<u8> = segments.iter().flat_map(|segment| segment.as_slice().to_vec()).collect();
                 bytes[1000] ^= 4;
-                Started::Done(Ok(vec![Segment::whole(bytes)]))
+                Started::Done(Ok(Segments::from([Segment::whole(bytes)])))
             }
             started => started,
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use telpher_nvmf::command::{FUSED_FIRST, FUSED_SECOND, Submission, admin, io};
 use telpher_nvmf::controller::{ENTRY_SIZES, property};
 use telpher_nvmf::digest::Digests;
-use telpher_nvmf::engine::{CpuEngine, JobId, Segment};
+use telpher_nvmf::engine::{CpuEngine, JobId, Segment, Segments};
 use telpher_nvmf::initiator::requests::{self, Identity, QueueRequest};
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Initiator, Transfer};
 use telpher_nvmf::limits::Limits;
@@ -291,9 +291,9 @@ fn a_server_that_is_dropped_keeps_no_request_and_no_namespace() {
     handle.stop();
     let server = thread.join().unwrap();
     let report = handle.report();
-    running.target.loops().answer(first, Ok(Vec::new()));
+    running.target.loops().answer(first, Ok(Segments::new()));
     drop(server);
-    running.target.loops().answer(second, Ok(Vec::new()));
+    running.target.loops().answer(second, Ok(Segments::new()));
     let later = handle.report();
     for report in [report, later] {
         assert_eq!(report.recv_timeout(PATIENCE).unwrap_err(), RecvTimeoutError::Disconnected);
@@ -317,7 +317,7 @@ fn a_host_that_does_not_close_after_a_late_error_is_disconnected() {
     client.host.send_raw(&[0x55; 8]);
     client.flush();
     let id = started.recv().unwrap();
-    running.target.loops().answer(id, Ok(vec![Segment::whole(vec![1; 4096])]));
+    running.target.loops().answer(id, Ok(Segments::from([Segment::whole(vec![1; 4096])])));
     client.socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut received = Vec::new();
     client.socket.read_to_end(&mut received).expect("the server closes the connection");

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 use telpher_nvmf::digest::digest;
-use telpher_nvmf::engine::{JobId, Segment, Shared};
+use telpher_nvmf::engine::{JobId, Segment, Segments, Shared};
 use telpher_nvmf::storage::{Started, Storage, StorageRequest, StorageResult};
 
 /// Bytes of each disk. Source: chosen; addresses do not matter.
@@ -37,7 +37,7 @@ impl Disks {
 
     /// The answer to a read: one segment, as from a file.
     pub(super) fn answer(&self) -> StorageResult {
-        Ok(vec![Segment { range: 0..self.bytes.len(), bytes: Shared::clone(&self.bytes) }])
+        Ok(Segments::from([Segment { range: 0..self.bytes.len(), bytes: Shared::clone(&self.bytes) }]))
     }
 }
 
