@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! Endpoint            one address; sends and receives; ends each operation with one Completion
+//!   matching          receives that wait for a message, messages that wait for a receive
+//!   sender, receiver  the protocols: eager, and pieces through slots
+//!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
+//! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
+//!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers
+//!   Incoming          the receiver's side: takes entries, empties slots, pushes answers
+//!     ring            one producer, one consumer, entries of a cache line
+//!     entry           what an entry says; every field of a peer is checked here
+//! Address, Buffer, Config, FabricError        values
+//! ```
+#![deny(unsafe_code)]
+
+pub mod address;
+pub mod buffer;
+pub mod completion;
+pub mod config;
+pub mod entry;
+pub mod error;
+
+pub use address::Address;
+pub use buffer::{Buffer, Segments};
+pub use completion::{Completion, Failure, Operation};
+pub use config::Config;
+pub use error::FabricError;
