@@ -16,15 +16,26 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod access;
 pub mod address;
 pub mod buffer;
 pub mod completion;
 pub mod config;
 pub mod entry;
 pub mod error;
+mod incoming;
+mod layout;
+mod memory;
+mod outgoing;
+mod ring;
+mod sync;
+mod wire;
 
 pub use address::Address;
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::Config;
-pub use error::FabricError;
+pub use error::{Broken, FabricError, PushError};
+pub use incoming::{Arrived, Incoming, Payload};
+pub use memory::{MemoryError, link};
+pub use outgoing::Outgoing;
