@@ -171,7 +171,7 @@ fn a_size_outside_its_limits_is_named() {
 
 #[test]
 fn two_threads_exchange_messages() {
-    const COUNT: u64 = 20_000;
+    const COUNT: u64 = 5_000;
     let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
     let receiver = std::thread::spawn(move || {
         for number in 0..COUNT {
