@@ -207,3 +207,19 @@ fn two_threads_exchange_messages() {
     }
     receiver.join().unwrap();
 }
+
+#[test]
+fn lost_memory_ends_the_connection() {
+    let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
+    outgoing.push(&eager(1, 8), &segments(&[&[1; 8]])).unwrap();
+    incoming.memory().revoke().unwrap();
+    let broken = incoming.next_message().unwrap_err();
+    assert_eq!(broken.to_string(), "the connection is broken: the system has no memory for it");
+    assert_eq!(incoming.push_answer(&Answer::Received { id: MessageId(1) }), Err(PushError::Broken(broken)));
+    assert!(!incoming.is_whole());
+    // The other end has its own mapping.
+    assert_eq!(outgoing.next_answer(), Ok(None));
+    outgoing.memory().revoke().unwrap();
+    assert_eq!(outgoing.next_answer(), Err(broken));
+    assert_eq!(outgoing.push(&eager(1, 100), &segments(&[&[1; 100]])), Err(PushError::Broken(broken)));
+}
