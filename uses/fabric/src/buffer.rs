@@ -1,0 +1,99 @@
+//! Memory of the caller that a message is read from or written to.
+
+/// The most segments of one message. Source: libfabric's shm provider allows 4, and MPIs ask for no more.
+pub const MOST_SEGMENTS: usize = 4;
+
+/// Bytes of this process that belong to an operation until its completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Buffer {
+    address: u64,
+    len: u64,
+}
+
+impl Buffer {
+    /// Vouches for `len` bytes at `address`.
+    ///
+    /// # Safety
+    /// Until the operation that is given this buffer has completed, no Rust reference to the bytes exists that
+    /// contradicts its use: none at all for a receive, none that writes for a send. The bytes may be unmapped; then
+    /// the operation fails and nothing else happens.
+    #[must_use]
+    #[allow(unsafe_code, reason = "the contract of memory that C callers lend")]
+    pub const unsafe fn vouch(address: u64, len: u64) -> Buffer {
+        Buffer { address, len }
+    }
+
+    /// Returns the address of the first byte.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True if the buffer has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// The buffers of one message, in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Segments {
+    buffers: [Buffer; MOST_SEGMENTS],
+    count: usize,
+}
+
+impl Segments {
+    /// Joins buffers; `None` if they are more than [`MOST_SEGMENTS`], or if their length exceeds 2^63 bytes.
+    #[must_use]
+    pub fn new(buffers: &[Buffer]) -> Option<Segments> {
+        let mut segments = Segments { count: buffers.len(), ..Segments::default() };
+        segments.buffers.get_mut(..buffers.len())?.copy_from_slice(buffers);
+        let mut total = 0_u64;
+        for buffer in buffers {
+            total = total.checked_add(buffer.len).filter(|&sum| sum <= 1 << 63)?;
+            buffer.address.checked_add(buffer.len)?;
+        }
+        Some(segments)
+    }
+
+    /// Returns the sum of the lengths in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        // Cannot overflow: `new` has summed them.
+        self.as_slice().iter().map(Buffer::len).sum()
+    }
+
+    /// True if the message has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the buffers in order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Buffer] {
+        &self.buffers[..self.count]
+    }
+
+    /// Returns the pieces that hold `len` bytes from byte `offset` of the message, as addresses and lengths, in order;
+    /// fewer if the message ends before.
+    pub fn pieces(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
+        let mut skip = offset;
+        let mut rest = len;
+        self.as_slice().iter().filter_map(move |buffer| {
+            let skipped = skip.min(buffer.len);
+            skip -= skipped;
+            let piece = (buffer.len - skipped).min(rest);
+            rest -= piece;
+            // Cannot overflow: `new` has checked the end of the buffer.
+            (piece > 0).then(|| (buffer.address + skipped, piece))
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! Limits and thresholds of an endpoint.
+
+/// Limits and thresholds of an endpoint. The defaults suit MPI programs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Messages up to this length travel inside the ring. Source: assumed; `telpher bench fabric` shows the effect.
+    pub eager_bytes: u32,
+    /// Entries of a ring; a power of two. Source: chosen.
+    pub ring_entries: u32,
+    /// Bytes of a connection for the payload of eager messages; a power of two. Source: chosen.
+    pub payload_bytes: u32,
+    /// Slots of a connection; a power of two up to 256. Source: chosen.
+    pub slots: u32,
+    /// Bytes of a slot; a power of two. Source: 8 to 16 KiB moved fastest in a pipeline of two copies.
+    pub slot_bytes: u32,
+    /// Pieces of at least this length are copied into slots with non-temporal stores. Source: assumed.
+    pub streaming_bytes: u64,
+    /// The most bytes of an endpoint in all connections that it opened. Source: chosen.
+    pub memory_bytes: u64,
+    /// The most connections that peers may open to an endpoint. Source: chosen.
+    pub incoming_connections: usize,
+    /// The most bytes of messages that no receive matches yet. Source: chosen.
+    pub unexpected_bytes: u64,
+    /// The most sends that wait for room in one connection. Source: chosen.
+    pub waiting_sends: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            eager_bytes: 8 << 10,
+            ring_entries: 512,
+            payload_bytes: 128 << 10,
+            slots: 64,
+            slot_bytes: 16 << 10,
+            streaming_bytes: 8 << 10,
+            memory_bytes: 64 << 20,
+            incoming_connections: 1024,
+            unexpected_bytes: 64 << 20,
+            waiting_sends: 65_536,
+        }
+    }
+}

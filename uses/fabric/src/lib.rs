@@ -1,0 +1,53 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! Endpoint            one address; sends and receives; ends each operation with one Completion
+//!   matching          receives that wait for a message, messages that wait for a receive
+//!   sender, receiver  the protocols: eager, and pieces through slots
+//!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
+//! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
+//!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers
+//!   Incoming          the receiver's side: takes entries, empties slots, pushes answers
+//!     ring            one producer, one consumer, entries of a cache line
+//!     entry, wire     what an entry says, and its words; every field of a peer is checked in `wire`
+//!     layout, memory  where the parts of a connection's memory are; the file, and the checks of a peer's file
+//!   helper            the connector's thread: waits in epoll for sockets and for processes that end
+//!     handshake       the two packets that open a connection
+//! Address, Buffer, Config, FabricError        values
+//! ```
+#![deny(unsafe_code)]
+
+mod access;
+pub mod address;
+pub mod buffer;
+pub mod completion;
+pub mod config;
+mod connector;
+pub mod entry;
+pub mod error;
+mod events;
+mod handshake;
+mod helper;
+mod incoming;
+mod layout;
+mod link;
+mod memory;
+mod outgoing;
+mod queue;
+mod ring;
+mod socket;
+mod sync;
+mod wire;
+
+pub use address::Address;
+pub use buffer::{Buffer, Segments};
+pub use completion::{Completion, Failure, Operation};
+pub use config::Config;
+pub use connector::Connector;
+pub use error::{Broken, FabricError, MemoryError, PushError};
+pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
+pub use incoming::{Arrived, Incoming, Payload};
+pub use link::link;
+pub use outgoing::Outgoing;
