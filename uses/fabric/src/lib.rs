@@ -24,6 +24,7 @@ pub mod copier;
 pub mod endpoint;
 pub mod entry;
 pub mod error;
+mod matching;
 pub mod request;
 pub mod stats;
 
