@@ -31,6 +31,14 @@ pub enum FabricError {
         /// The address.
         address: Address,
     },
+    /// The peer refused the connection.
+    #[error("{address} refused the connection: {reason}")]
+    Refused {
+        /// The address.
+        address: Address,
+        /// Why.
+        reason: &'static str,
+    },
     /// No peer has this number.
     #[error("peer {number} is not known; insert its address first")]
     UnknownPeer {
