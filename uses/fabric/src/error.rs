@@ -51,6 +51,12 @@ pub enum FabricError {
         /// The context.
         context: u64,
     },
+    /// A message is claimed under this context already.
+    #[error("a message is claimed with the context {context:#x} already; receive or discard it first")]
+    AlreadyClaimed {
+        /// The context.
+        context: u64,
+    },
     /// A limit of the configuration would be exceeded.
     #[error("{what} would exceed the limit of {limit}; {advice}")]
     Limit {
