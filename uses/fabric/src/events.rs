@@ -4,6 +4,7 @@ use crate::address::Address;
 use crate::error::FabricError;
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
+use telpher_metrics::metrics;
 
 /// Numbers a connection of a [`Connector`]; numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,19 +51,23 @@ pub enum ConnectorEvent {
     },
 }
 
-/// What a connector has counted since it was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct ConnectorStats {
-    /// Connections that peers accepted.
-    pub connected: u64,
-    /// Connections that were accepted from peers.
-    pub accepted: u64,
-    /// Attempts of other users that were refused.
-    pub refused_users: u64,
-    /// Attempts that were refused for other reasons, such as another version or a file that can shrink.
-    pub refused: u64,
-    /// Connections that ended because the peer ended or closed them.
-    pub died: u64,
-    /// Times that peers woke the helper thread.
-    pub woken: u64,
+metrics! {
+    /// What a connector has counted since it was opened.
+    pub struct ConnectorStats {
+        /// Connections to peers, which accepted them.
+        pub connected: u64 = counter "telpher_fabric_opened_connections_total",
+        /// Connections from peers that were accepted.
+        pub accepted: u64 = counter "telpher_fabric_accepted_connections_total",
+        /// Connections from other users, which were refused.
+        pub refused_users: u64 = counter "telpher_fabric_refused_connections_total" by reason ["other user"] => REFUSED,
+        /// Connections that were refused for other reasons, such as another version or a file that can shrink.
+        pub refused: u64 = counter "telpher_fabric_refused_connections_total" by reason ["other"] => REFUSED,
+        /// Connections that ended because the peer ended or closed them.
+        pub died: u64 = counter "telpher_fabric_ended_connections_total",
+        /// How often peers woke the helper thread.
+        pub woken: u64 = counter "telpher_fabric_wakes_total",
+    }
 }
+
+/// The help of refused connections.
+const REFUSED: &str = "Connections from peers that were refused, by reason.";
