@@ -26,6 +26,8 @@ pub enum WriteHint {
     /// In memory: large or cold results that should not displace other data.
     #[default]
     Memory,
+    /// Past the caches, however short: another core reads the data, so this core's caches need not hold it.
+    Stream,
 }
 
 /// Bytes to which [`Space::fold`] folds a message.

@@ -5,7 +5,9 @@ mod common;
 
 use common::{HINTS, PAGE, fault, fixtures, locals, noise};
 use std::sync::atomic::{AtomicU64, Ordering};
-use telpher_mem::{FOLDED_BYTES, Fault, Pages, Protection, STREAM_MOVE_BYTES, Space, Strict, WriteHint};
+use telpher_mem::{
+    FOLDED_BYTES, Fault, Pages, Protection, STREAM_MIN_BYTES, STREAM_MOVE_BYTES, Space, Strict, WriteHint,
+};
 
 const FIXTURE_BYTES: usize = 8 * PAGE as usize;
 
@@ -391,6 +393,40 @@ fn streamed_and_string_moves_are_as_exact_as_small_ones() {
                 assert_eq!(local.move_forward(dst, src, len, hint), Ok(()));
                 assert!(to.peek(start, len as usize) == bytes[3..3 + len as usize]);
             }
+        }
+    }
+}
+
+#[test]
+fn short_streamed_operations_are_exact() {
+    let (from, to) = (Pages::new(8).unwrap(), Pages::new(8).unwrap());
+    let bytes = noise(from.len_bytes() as usize, 4);
+    from.poke(0, &bytes);
+    let lengths = [1, STREAM_MIN_BYTES, STREAM_MIN_BYTES + 1, 700, 1500, 4095, 8192];
+    for local in common::locals() {
+        for len in lengths {
+            for cut in distances(len).filter(|cut| cut % 7 == 0 || len - cut < 70) {
+                to.poke(0, &[0xee; 8 * PAGE as usize]);
+                to.protect(BAD..BAD + 1, Protection::None).unwrap();
+                let (start, source) = (BAD_FROM - cut, 3 + cut % 61);
+                let (dst, src) = (to.address() + start, from.address() + source);
+                let bad = Err(fault(to.address() + BAD_FROM, true, cut));
+                assert_eq!(local.move_forward(dst, src, len, WriteHint::Stream), bad, "{len} cut at {cut}");
+                let moved = &bytes[source as usize..(source + cut) as usize];
+                assert!(to.peek(start, cut as usize) == moved, "{len} cut at {cut}");
+                assert_eq!(local.fill(dst, [5; 2], len, WriteHint::Stream), bad, "fill of {len} cut at {cut}");
+                // Downward, the last `cut` bytes lie behind the bad page.
+                let dst = to.address() + BAD_TO + cut - len;
+                let bad = fault(to.address() + BAD_TO - 1, true, cut);
+                assert_eq!(local.move_backward(dst, src, len, WriteHint::Stream), Err(bad), "{len} cut at {cut}");
+                let end = (source + len) as usize;
+                assert!(to.peek(BAD_TO, cut as usize) == bytes[end - cut as usize..end], "{len} cut at {cut}");
+                to.protect(BAD..BAD + 1, Protection::ReadWrite).unwrap();
+                assert!(to.peek(BAD_FROM, PAGE as usize).iter().all(|&byte| byte == 0xee), "{len} cut at {cut}");
+            }
+            let (dst, src) = (to.address() + 77, from.address() + 3);
+            assert_eq!(local.move_forward(dst, src, len, WriteHint::Stream), Ok(()));
+            assert!(to.peek(77, len as usize) == bytes[3..3 + len as usize], "{len}");
         }
     }
 }

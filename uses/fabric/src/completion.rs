@@ -35,6 +35,12 @@ pub enum Failure {
     /// The peer broke the protocol, so its connection was closed.
     #[error("the peer sent a message that breaks the protocol")]
     PeerBroken,
+    /// The peer could not read its own buffer, so the rest of the message is missing.
+    #[error("the sender could not read its own buffer")]
+    SenderFailed,
+    /// The peer did not take the connection.
+    #[error("the peer refused the connection")]
+    Refused,
     /// The caller's buffer is not mapped, or not writable.
     #[error("the buffer at {address:#x} cannot be accessed")]
     BadBuffer {

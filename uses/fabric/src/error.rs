@@ -46,6 +46,18 @@ pub enum FabricError {
         /// The number.
         number: u64,
     },
+    /// No message is claimed under this context.
+    #[error("no message is claimed with the context {context:#x}; probe for one first")]
+    NotClaimed {
+        /// The context.
+        context: u64,
+    },
+    /// A message is claimed under this context already.
+    #[error("a message is claimed with the context {context:#x} already; receive or discard it first")]
+    AlreadyClaimed {
+        /// The context.
+        context: u64,
+    },
     /// A limit of the configuration would be exceeded.
     #[error("{what} would exceed the limit of {limit}; {advice}")]
     Limit {

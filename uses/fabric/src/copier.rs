@@ -1,0 +1,234 @@
+//! Copies bytes between the caller's buffers and the slots: by the CPU, or by a device through a channel of the mover.
+//!
+//! ```text
+//! sender:    buffer ─► slot      CPU: non-temporal stores for longer pieces, since another core reads the slot
+//! receiver:  slot ─► buffer      CPU: plain stores, since this core reads the buffer next
+//! device:    start ─► submit (one batch) ─► collect; the CPU does again what the device left undone
+//! ```
+//!
+//! No address is checked before a copy: a copy that reaches memory that is not there reports the exact byte.
+
+use crate::access::own_memory;
+use crate::buffer::Segments;
+use std::collections::VecDeque;
+use telpher_abi::Descriptor;
+use telpher_mem::{Fault, Local, Space, WriteHint};
+use telpher_mover::{Channel, Finished, JobError};
+
+/// The mover's channel for copies. All its operations are raw descriptors, so it owns no buffers.
+pub type CopyChannel = Channel<Vec<u8>, Vec<u8>>;
+
+/// Pieces of fewer bytes are copied by the CPU. Source: assumed; a submission costs about as much as this copy.
+pub const DEFAULT_SHORTEST: u64 = 4096;
+
+/// Copies bytes for an endpoint.
+#[derive(Debug)]
+pub struct Copier {
+    local: Local,
+    device: Option<Device>,
+    counts: Counts,
+}
+
+/// Pieces by what copied them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) by_cpu: u64,
+    pub(crate) by_device: u64,
+    pub(crate) by_fallback: u64,
+}
+
+/// One copy. The ranges are disjoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Copy {
+    pub(crate) dst: u64,
+    pub(crate) src: u64,
+    pub(crate) len: u64,
+    pub(crate) hint: WriteHint,
+}
+
+/// What became of a copy that was started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Started {
+    /// It has ended.
+    Ended(Result<(), Fault>),
+    /// A device works on it; [`Copier::collect`] reports its end.
+    Pending,
+}
+
+/// What a copy was started for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CopyFor {
+    /// A sender fills a slot.
+    Sender {
+        /// The sender's number in the endpoint.
+        index: u32,
+        slot: u16,
+    },
+    /// A receiver empties a slot.
+    Receiver {
+        /// The receiver's number in the endpoint.
+        index: u32,
+        slot: u16,
+        /// The message.
+        id: u32,
+    },
+}
+
+#[derive(Debug)]
+struct Device {
+    channel: CopyChannel,
+    shortest: u64,
+    /// The copies whose results are not fetched, in the order of their tickets.
+    running: VecDeque<(Copy, CopyFor)>,
+    /// Copies whose deadline has passed. The device may still write their destinations.
+    late: Vec<(Copy, CopyFor)>,
+    finished: Vec<Finished<Vec<u8>, Vec<u8>>>,
+    is_prepared: bool,
+}
+
+impl Copier {
+    /// A copier that uses the CPU alone.
+    #[must_use]
+    pub fn cpu() -> Copier {
+        Copier { local: own_memory(), device: None, counts: Counts::default() }
+    }
+
+    /// A copier that gives pieces of at least `shortest` bytes to a device.
+    ///
+    /// The channel reports results in the order of submission ([`Order::Submitted`](telpher_mover::Order::Submitted)).
+    /// Whatever the device refuses or leaves undone is done by the CPU.
+    #[must_use]
+    pub fn device(channel: CopyChannel, shortest: u64) -> Copier {
+        let device = Device {
+            channel,
+            shortest: shortest.max(1),
+            running: VecDeque::new(),
+            late: Vec::new(),
+            finished: Vec::new(),
+            is_prepared: false,
+        };
+        Copier { device: Some(device), ..Copier::cpu() }
+    }
+
+    /// Returns the memory that copies use.
+    pub(crate) fn local(&self) -> Local {
+        self.local
+    }
+
+    /// Reads bytes of a connection.
+    pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.local.read(address, into)
+    }
+
+    /// Writes the first `len` bytes into the segments.
+    #[inline]
+    pub(crate) fn scatter(&self, bytes: &[u8], segments: &Segments, len: u64) -> Result<(), Fault> {
+        let mut rest = bytes;
+        for (to, part) in segments.pieces(0, len) {
+            let Some(part) = usize::try_from(part).ok().and_then(|part| rest.split_off(..part)) else { break };
+            self.local.write(to, part, WriteHint::Cache)?;
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes to the start of the segments with the CPU.
+    #[inline]
+    pub(crate) fn copy_out(&self, from: u64, segments: &Segments, len: u64) -> Result<(), Fault> {
+        self.copy_out_at(from, segments, 0, len)
+    }
+
+    /// Copies `len` bytes to byte `offset` of the segments with the CPU.
+    pub(crate) fn copy_out_at(&self, mut from: u64, segments: &Segments, offset: u64, len: u64) -> Result<(), Fault> {
+        for (to, part) in segments.pieces(offset, len) {
+            self.local.move_forward(to, from, part, WriteHint::Cache)?;
+            from += part;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Copies with the CPU, at once.
+    pub(crate) fn copy(&self, copy: Copy) -> Result<(), Fault> {
+        self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)
+    }
+
+    /// Starts the copy of a piece. A device gets it with the next [`submit`](Copier::submit).
+    pub(crate) fn start(&mut self, copy: Copy, purpose: CopyFor) -> Started {
+        if self.device.as_mut().is_some_and(|device| device.start(copy, purpose)) {
+            return Started::Pending;
+        }
+        self.counts.by_cpu += 1;
+        Started::Ended(self.copy(copy))
+    }
+
+    /// Gives the device what was started.
+    pub(crate) fn submit(&mut self) {
+        if let Some(device) = &mut self.device
+            && device.is_prepared
+        {
+            device.is_prepared = false;
+            device.channel.submit();
+        }
+    }
+
+    /// True if a device works on copies.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| !device.running.is_empty() || !device.late.is_empty())
+    }
+
+    /// Reports the copies of the device that have ended.
+    pub(crate) fn collect(&mut self, into: &mut Vec<(CopyFor, Result<(), Fault>)>) {
+        let Some(device) = &mut self.device else { return };
+        if device.running.is_empty() && device.late.is_empty() {
+            return;
+        }
+        let mut finished = std::mem::take(&mut device.finished);
+        device.channel.completed(&mut finished);
+        for end in finished.drain(..) {
+            let Some((copy, purpose)) = device.running.pop_front() else { continue };
+            match end.result {
+                Ok(_) => {
+                    self.counts.by_device += 1;
+                    into.push((purpose, Ok(())));
+                }
+                // The device may still write the destination.
+                Err(JobError::Deadline { .. }) => device.late.push((copy, purpose)),
+                // The device has left the copy alone: its record says so, or its queue has stopped for good.
+                Err(_) => {
+                    self.counts.by_fallback += 1;
+                    into.push((purpose, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
+                }
+            }
+        }
+        device.finished = finished;
+        if !device.late.is_empty() && device.channel.quarantined() == 0 {
+            for (copy, purpose) in device.late.drain(..) {
+                self.counts.by_fallback += 1;
+                into.push((purpose, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
+            }
+        }
+    }
+}
+
+impl Device {
+    /// Prepares a copy; false if the CPU shall do it.
+    #[allow(unsafe_code, reason = "passes on the promise of the callers of an endpoint")]
+    fn start(&mut self, copy: Copy, purpose: CopyFor) -> bool {
+        let Ok(len) = u32::try_from(copy.len) else { return false };
+        if copy.len < self.shortest {
+            return false;
+        }
+        // SAFETY: the slot and the caller's buffer belong to the operation until its end has been collected. The
+        // endpoint completes no operation, and frees no slot or connection, before that. A dropped endpoint drops its
+        // channel before its connections, and the channel waits for the device.
+        if unsafe { self.channel.raw(Descriptor::memory_move(copy.src, copy.dst, len)) }.is_err() {
+            return false;
+        }
+        self.running.push_back((copy, purpose));
+        self.is_prepared = true;
+        true
+    }
+}

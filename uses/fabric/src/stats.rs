@@ -1,0 +1,39 @@
+//! Counters of an endpoint.
+
+use telpher_metrics::metrics;
+
+metrics! {
+    /// Counters of an endpoint since it was opened.
+    pub struct Stats {
+        /// Messages that were put into a ring whole.
+        pub eager_messages_sent: u64 = counter "telpher_fabric_eager_messages_sent_total",
+        /// Longer messages that were announced.
+        pub long_messages_sent: u64 = counter "telpher_fabric_long_messages_sent_total",
+        /// Bytes of the payload that were sent.
+        pub bytes_sent: u64 = counter(Bytes) "telpher_fabric_sent_bytes_total",
+        /// Messages that were received.
+        pub messages_received: u64 = counter "telpher_fabric_messages_received_total",
+        /// Bytes of the payload that were received.
+        pub bytes_received: u64 = counter(Bytes) "telpher_fabric_received_bytes_total",
+        /// Messages that no receive matched when they arrived.
+        pub unexpected_messages: u64 = counter "telpher_fabric_unexpected_messages_total",
+        /// Bytes of memory for messages that no receive matches yet.
+        pub unexpected_bytes: u64 = gauge(Bytes) "telpher_fabric_unexpected_bytes",
+        /// Sends that had to wait for room in a connection.
+        pub sends_that_waited: u64 = counter "telpher_fabric_sends_that_waited_total",
+        /// Pieces of longer messages that the CPU copied.
+        pub pieces_by_cpu: u64 = counter "telpher_fabric_pieces_by_cpu_total",
+        /// Pieces of longer messages that a device copied.
+        pub pieces_by_device: u64 = counter "telpher_fabric_pieces_by_device_total",
+        /// Pieces that the CPU copied because the device refused or failed.
+        pub pieces_by_fallback: u64 = counter "telpher_fabric_pieces_by_fallback_total",
+        /// Operations that failed.
+        pub failed_operations: u64 = counter "telpher_fabric_failed_operations_total",
+        /// Wake-ups that were sent to peers that made no progress.
+        pub wakes_sent: u64 = counter "telpher_fabric_wakes_sent_total",
+        /// Connections whose peer ended or closed.
+        pub peers_died: u64 = counter "telpher_fabric_peers_died_total",
+        /// Connections that were closed because the peer broke the protocol.
+        pub peers_broken: u64 = counter "telpher_fabric_peers_broken_total",
+    }
+}

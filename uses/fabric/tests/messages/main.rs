@@ -1,0 +1,8 @@
+//! Messages between endpoints of one process: matching, protocols, failures.
+
+mod common;
+mod deadlock;
+mod devices;
+mod failures;
+mod matching;
+mod ordering;
