@@ -57,7 +57,7 @@ pub use private_file::{PrivateFile, PrivateFileError};
 pub use raw_pages::RawPages;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
-pub use shared::{MOST_SHARED, SharedError, SharedMapping, SharedWords, torn_pages};
+pub use shared::{MOST_SHARED, SharedError, SharedMapping, SharedWords, SharedWords64, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable_buf::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict_space::Strict;

@@ -12,8 +12,13 @@
 //! vhost-user do not.
 #![allow(unsafe_code, reason = "maps files, and replaces lost pages")]
 
+mod words;
+
+pub use words::SharedWords64;
+
 use crate::local::trap;
 use crate::map::MapError;
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -185,6 +190,27 @@ impl SharedMapping {
     pub fn is_whole(&self) -> bool {
         // Relaxed: set on the accessing thread, or on a thread that synchronised with it.
         !ROWS[self.row].lost.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the mapping out of children that this process forks from now on. A child that accesses it gets SIGSEGV.
+    ///
+    /// # Errors
+    /// The system's refusal: children inherit the mapping.
+    pub fn keep_from_children(&self) -> Result<(), MapError> {
+        // SAFETY: our own mapping; no byte changes in this process.
+        match unsafe { libc::madvise(self.base.as_ptr().cast(), self.mapped, libc::MADV_DONTFORK) } {
+            0 => Ok(()),
+            _ => Err(last_error("exclude from forked children", self.mapped as u64, "raise `vm.max_map_count`")),
+        }
+    }
+
+    /// Asks the processor to fetch the cache line at byte `at`; nothing happens if the byte is outside.
+    #[inline]
+    pub fn prefetch(&self, at: usize) {
+        if at < self.len() {
+            // SAFETY: within the mapping; a prefetch reads no value and never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().add(self.skipped + at).cast()) };
+        }
     }
 
     /// Detaches the mapping from the file for all threads and devices of this process that still access it. From now on

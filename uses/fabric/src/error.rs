@@ -53,6 +53,26 @@ pub enum FabricError {
         /// What helps.
         advice: &'static str,
     },
+    /// A size of the configuration is outside its limits.
+    #[error(
+        "the {what} is {value}; it must be {}{least} to {most}",
+        if *is_power_of_two { "a power of two from " } else { "from " }
+    )]
+    WrongSize {
+        /// Which size.
+        what: &'static str,
+        /// Its value.
+        value: u32,
+        /// The least value.
+        least: u32,
+        /// The largest value.
+        most: u32,
+        /// True if it must be a power of two.
+        is_power_of_two: bool,
+    },
+    /// The memory of the connection cannot be created or used.
+    #[error(transparent)]
+    Memory(#[from] crate::memory::MemoryError),
     /// The process was forked after it opened the endpoint.
     #[error("the endpoint belongs to the parent of this process; open one after the fork")]
     Forked,
@@ -65,4 +85,36 @@ pub enum FabricError {
         #[source]
         source: io::Error,
     },
+}
+
+/// The peer broke a rule of the protocol, or the connection's memory was lost. The connection cannot be used any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the connection is broken: {rule}")]
+pub struct Broken {
+    /// What happened against the rules.
+    pub rule: &'static str,
+}
+
+/// Why an entry was not pushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PushError {
+    /// The ring or its payload area is full. Push again later.
+    #[error("the connection is full")]
+    Full,
+    /// The caller's buffer cannot be read.
+    #[error("the buffer at {address:#x} cannot be accessed")]
+    BadBuffer {
+        /// The first byte that could not be read.
+        address: u64,
+    },
+    /// The payload is not as long as the message says, or too long for an eager message.
+    #[error("{len} bytes of payload were given for a message of another length, or the message is too long")]
+    WrongLength {
+        /// Bytes of the payload.
+        len: u64,
+    },
+    /// The connection is broken.
+    #[error(transparent)]
+    Broken(#[from] Broken),
 }

@@ -16,6 +16,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod access;
 pub mod address;
 pub mod buffer;
 pub mod completion;
@@ -24,8 +25,16 @@ pub mod copier;
 pub mod endpoint;
 pub mod entry;
 pub mod error;
+mod incoming;
+mod layout;
+mod matching;
+mod memory;
+mod outgoing;
 pub mod request;
+mod ring;
 pub mod stats;
+mod sync;
+mod wire;
 
 pub use address::Address;
 pub use buffer::{Buffer, Segments};
@@ -33,6 +42,9 @@ pub use completion::{Completion, Failure, Operation};
 pub use config::Config;
 pub use copier::{Copier, CopyChannel};
 pub use endpoint::{Endpoint, ProgressBy};
-pub use error::FabricError;
+pub use error::{Broken, FabricError, PushError};
+pub use incoming::{Arrived, Incoming, Payload};
+pub use memory::{MemoryError, link};
+pub use outgoing::Outgoing;
 pub use request::{Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch};
 pub use stats::Stats;

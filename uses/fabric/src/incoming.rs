@@ -1,0 +1,215 @@
+//! The receiver's end of a connection.
+
+use crate::entry::{Answer, INLINE_BYTES, Message};
+use crate::error::{Broken, PushError};
+use crate::layout::{ANSWERS_TAKEN, LINE_BYTES, MESSAGES_TAKEN, PayloadPlaces};
+use crate::memory::Memory;
+use crate::outgoing::{FORKED, LOST, WRONG_COUNT};
+use crate::ring::{Consumer, ENTRY_WORDS, Producer};
+use crate::wire::{self, Inline};
+use std::sync::Arc;
+use telpher_mem::{SharedMapping, SharedWords64};
+use telpher_os::Lineage;
+
+/// Cache lines of a payload that are fetched before the payload is used. Source: assumed; the copy fetches the others.
+const PREFETCHED_LINES: u64 = 16;
+
+/// The receiver's end of a connection: takes messages, pushes answers. One thread at a time uses it.
+#[derive(Debug)]
+pub struct Incoming {
+    messages: Consumer<SharedWords64>,
+    answers: Producer<SharedWords64>,
+    places: PayloadPlaces,
+    /// Payload bytes whose release the sender knows of.
+    published: u64,
+    created_in: Lineage,
+    broken: Option<Broken>,
+    memory: Memory,
+}
+
+/// The bytes of an eager message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Payload {
+    /// A copy of the bytes that the entry had; the message's length says how many count.
+    Inline(Inline),
+    /// Bytes in the connection's memory, which the peer may still change. They are valid until [`Arrived`] is dropped.
+    Shared {
+        /// The address of the first byte.
+        address: u64,
+        /// Bytes.
+        len: u32,
+    },
+}
+
+/// A message that has arrived. Dropping it releases its entry and its payload to the sender.
+#[derive(Debug)]
+pub struct Arrived<'a> {
+    incoming: &'a mut Incoming,
+    /// The payload bytes that are given up to the end of this message's.
+    given: u64,
+    message: Message,
+    payload: Payload,
+}
+
+impl Arrived<'_> {
+    /// Returns the message; all its fields are within the limits of the connection.
+    #[inline]
+    #[must_use]
+    pub fn message(&self) -> &Message {
+        &self.message
+    }
+
+    /// Returns the bytes of an eager message; [`Payload::Inline`] for all others.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// Leaves the message in the ring: [`Incoming::next_message`] returns it again.
+    pub fn leave(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Arrived<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.incoming.release(self.given);
+    }
+}
+
+impl Incoming {
+    pub(crate) fn new(memory: Memory) -> Incoming {
+        let sizes = *memory.sizes();
+        let entries = usize::try_from(sizes.ring_entries).expect("checked");
+        let ring = |at| memory.words(at, entries * ENTRY_WORDS);
+        Incoming {
+            messages: Consumer::new(ring(sizes.messages()), memory.words(MESSAGES_TAKEN, 1)),
+            answers: Producer::new(ring(sizes.answers()), memory.words(ANSWERS_TAKEN, 1)),
+            places: PayloadPlaces::new(&sizes),
+            published: 0,
+            created_in: Lineage::current(),
+            broken: None,
+            memory,
+        }
+    }
+
+    /// Returns the next message, if there is one. One load of shared memory if not.
+    ///
+    /// # Errors
+    /// The sender broke the protocol, or this is a forked child.
+    #[inline]
+    pub fn next_message(&mut self) -> Result<Option<Arrived<'_>>, Broken> {
+        self.check()?;
+        let Some(entry) = self.messages.peek() else { return Ok(None) };
+        if !self.memory.mapping().is_whole() {
+            return Err(self.broke(LOST));
+        }
+        let (message, inline) =
+            wire::decode_message(&entry, self.memory.sizes()).map_err(|broken| self.broke(broken))?;
+        let mut given = self.places.given();
+        let payload = match message {
+            // The length is at most that of an eager message, so it fits.
+            Message::Eager { envelope, .. } if envelope.len > INLINE_BYTES as u64 => {
+                let len = u32::try_from(envelope.len).expect("checked by the decoder");
+                let at;
+                (at, given) = self.places.next(len);
+                let at = self.memory.sizes().payload() + at;
+                self.prefetch(at, len);
+                Payload::Shared { address: self.memory.address(at), len }
+            }
+            _ => Payload::Inline(inline),
+        };
+        Ok(Some(Arrived { incoming: self, given, message, payload }))
+    }
+
+    /// Fetches the first lines of a payload at once, so that their transfers overlap.
+    #[inline]
+    fn prefetch(&self, at: u64, len: u32) {
+        for line in 0..u64::from(len).div_ceil(LINE_BYTES).min(PREFETCHED_LINES) {
+            #[allow(clippy::cast_possible_truncation, reason = "x86-64: a usize has 64 bits")]
+            self.memory.mapping().prefetch((at + line * LINE_BYTES) as usize);
+        }
+    }
+
+    /// Releases the entry that `next_message` returned. The sender learns of it when a quarter of the ring or of the payload
+    /// area is free.
+    #[inline]
+    fn release(&mut self, given: u64) {
+        self.places.advance(given);
+        self.messages.release();
+        if given - self.published >= u64::from(self.memory.sizes().payload_bytes / 4) {
+            self.published = given;
+            self.messages.publish();
+        }
+    }
+
+    /// Pushes an answer.
+    ///
+    /// # Errors
+    /// [`PushError::Full`], or [`PushError::Broken`] if the sender broke the protocol or this is a forked child.
+    pub fn push_answer(&mut self, answer: &Answer) -> Result<(), PushError> {
+        self.check()?;
+        match self.answers.has_room() {
+            Ok(true) => self.answers.push(&wire::encode_answer(answer)),
+            Ok(false) => return Err(PushError::Full),
+            Err(_) => return Err(self.broke(WRONG_COUNT).into()),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check(&self) -> Result<(), Broken> {
+        match self.broken {
+            Some(broken) => Err(broken),
+            None if !self.created_in.is_current() => Err(FORKED),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers the first rule that was broken.
+    #[cold]
+    fn broke(&mut self, broken: Broken) -> Broken {
+        *self.broken.get_or_insert(broken)
+    }
+
+    /// Returns the address of a slot; `None` if there is none with this index.
+    #[inline]
+    #[must_use]
+    pub fn slot(&self, index: u16) -> Option<u64> {
+        self.memory.sizes().slot(index).map(|at| self.memory.address(at))
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub fn slots(&self) -> u16 {
+        u16::try_from(self.memory.sizes().slots).expect("checked")
+    }
+
+    /// Returns the bytes of a slot.
+    #[must_use]
+    pub fn slot_bytes(&self) -> u32 {
+        self.memory.sizes().slot_bytes
+    }
+
+    /// Returns the bytes of the longest eager message.
+    #[must_use]
+    pub fn eager_bytes(&self) -> u32 {
+        self.memory.sizes().eager_bytes
+    }
+
+    /// Returns the memory of the connection, which stays mapped as long as the value exists: for a device that still
+    /// accesses a slot.
+    #[must_use]
+    pub fn memory(&self) -> Arc<SharedMapping> {
+        Arc::clone(self.memory.mapping())
+    }
+
+    /// True if no page of the memory was lost so far. Bytes that were copied before a loss may be zeros that the peer
+    /// never wrote, so check it after the copy of a payload or a slot.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.memory.mapping().is_whole()
+    }
+}

@@ -1,0 +1,213 @@
+//! Where the parts of a connection's memory are.
+//!
+//! ```text
+//! page 0          the receiver's count of taken messages, the sender's count of taken answers
+//! message ring    entries from the sender
+//! answer ring     entries from the receiver
+//! payload area    bytes of eager messages that do not fit in their entry
+//! slots           pieces of longer messages
+//! ```
+
+use crate::config::Config;
+use crate::entry::INLINE_BYTES;
+use crate::error::FabricError;
+use crate::ring::ENTRY_WORDS;
+use telpher_mem::PAGE_BYTES;
+
+/// Bytes of a cache line, to which payload is aligned.
+pub(crate) const LINE_BYTES: u64 = 64;
+/// Bytes of a ring's entry.
+const ENTRY_BYTES: u64 = (ENTRY_WORDS * size_of::<u64>()) as u64;
+/// The position of the count of taken messages.
+pub(crate) const MESSAGES_TAKEN: u64 = 0;
+/// The position of the count of taken answers: in a line of its own, and not in the adjacent one, which some processors
+/// prefetch with it.
+pub(crate) const ANSWERS_TAKEN: u64 = 128;
+
+/// The sizes of a connection. The sender chooses them, and the receiver checks them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) ring_entries: u32,
+    pub(crate) payload_bytes: u32,
+    pub(crate) slots: u32,
+    pub(crate) slot_bytes: u32,
+    pub(crate) eager_bytes: u32,
+}
+
+/// What the limits of a size are, in words and in numbers.
+struct Rule {
+    what: &'static str,
+    value: u32,
+    least: u32,
+    most: u32,
+    is_power_of_two: bool,
+}
+
+impl Sizes {
+    /// Takes the sizes of a configuration.
+    pub(crate) fn of(config: &Config) -> Result<Sizes, FabricError> {
+        let sizes = Sizes {
+            ring_entries: config.ring_entries,
+            payload_bytes: config.payload_bytes,
+            slots: config.slots,
+            slot_bytes: config.slot_bytes,
+            eager_bytes: config.eager_bytes,
+        };
+        sizes.check()?;
+        Ok(sizes)
+    }
+
+    /// Checks the limits. They bound the memory that a peer can make this process map.
+    pub(crate) fn check(&self) -> Result<(), FabricError> {
+        let rule = |what, value, least, most| Rule { what, value, least, most, is_power_of_two: true };
+        // A full payload area must have room for the longest eager message, and as much is lost at most at the area's
+        // end, before the receiver has reported the first quarter as free. So a quarter must hold it.
+        let most_eager = self.payload_bytes / 4;
+        #[allow(clippy::cast_possible_truncation, reason = "32")]
+        let rules = [
+            rule("number of ring entries", self.ring_entries, 8, 1 << 16),
+            rule("number of bytes for eager payload", self.payload_bytes, 4 << 10, 64 << 20),
+            rule("number of slots", self.slots, 2, 256),
+            rule("number of bytes of a slot", self.slot_bytes, 4 << 10, 4 << 20),
+            Rule {
+                is_power_of_two: false,
+                ..rule("number of bytes of an eager message", self.eager_bytes, INLINE_BYTES as u32, most_eager)
+            },
+        ];
+        for Rule { what, value, least, most, is_power_of_two } in rules {
+            if value < least || value > most || (is_power_of_two && !value.is_power_of_two()) {
+                return Err(FabricError::WrongSize { what, value, least, most, is_power_of_two });
+            }
+        }
+        Ok(())
+    }
+
+    fn ring_bytes(&self) -> u64 {
+        (u64::from(self.ring_entries) * ENTRY_BYTES).next_multiple_of(PAGE_BYTES)
+    }
+
+    pub(crate) fn messages(&self) -> u64 {
+        PAGE_BYTES
+    }
+
+    pub(crate) fn answers(&self) -> u64 {
+        self.messages() + self.ring_bytes()
+    }
+
+    pub(crate) fn payload(&self) -> u64 {
+        self.answers() + self.ring_bytes()
+    }
+
+    pub(crate) fn slots_start(&self) -> u64 {
+        self.payload() + u64::from(self.payload_bytes)
+    }
+
+    /// Returns the position of a slot; `None` if there is none with this index.
+    #[inline]
+    pub(crate) fn slot(&self, index: u16) -> Option<u64> {
+        let index = u32::from(index);
+        (index < self.slots).then(|| self.slots_start() + u64::from(index) * u64::from(self.slot_bytes))
+    }
+
+    /// Returns the bytes of the whole memory.
+    pub(crate) fn total(&self) -> u64 {
+        self.slots_start() + u64::from(self.slots) * u64::from(self.slot_bytes)
+    }
+}
+
+/// Gives each payload its place. Both sides do it for the same messages in the same order, so no position is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PayloadPlaces {
+    capacity: u64,
+    /// Bytes that were given so far, including those lost at the ends.
+    given: u64,
+}
+
+impl PayloadPlaces {
+    pub(crate) fn new(sizes: &Sizes) -> PayloadPlaces {
+        PayloadPlaces { capacity: u64::from(sizes.payload_bytes), given: 0 }
+    }
+
+    /// Returns the bytes that were given so far.
+    #[inline]
+    pub(crate) fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// Returns the place of the next payload within the area, and what is given afterwards: whole cache lines, all
+    /// before the end of the area.
+    #[inline]
+    pub(crate) fn next(&self, len: u32) -> (u64, u64) {
+        let bytes = u64::from(len).next_multiple_of(LINE_BYTES);
+        let at = self.given & (self.capacity - 1);
+        let skipped = if at + bytes > self.capacity { self.capacity - at } else { 0 };
+        ((self.given + skipped) & (self.capacity - 1), self.given + skipped + bytes)
+    }
+
+    /// Records what `next` has returned.
+    #[inline]
+    pub(crate) fn advance(&mut self, given: u64) {
+        self.given = given;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_overlap_and_are_aligned() {
+        for (ring_entries, slots) in [(8, 2), (512, 64), (1 << 16, 256)] {
+            let sizes = Sizes { ring_entries, slots, ..Sizes::of(&Config::default()).unwrap() };
+            sizes.check().unwrap();
+            let ring = u64::from(ring_entries) * 64;
+            assert!(ANSWERS_TAKEN + 8 <= sizes.messages() && sizes.messages() + ring <= sizes.answers());
+            assert!(sizes.answers() + ring <= sizes.payload());
+            assert_eq!(sizes.slot(0), Some(sizes.payload() + u64::from(sizes.payload_bytes)));
+            let last = u16::try_from(slots - 1).unwrap();
+            assert_eq!(sizes.slot(last).unwrap() + u64::from(sizes.slot_bytes), sizes.total());
+            assert_eq!((sizes.slot(last + 1), sizes.slot(u16::MAX)), (None, None));
+            assert!(
+                [sizes.messages(), sizes.answers(), sizes.payload(), sizes.total()].iter().all(|at| at % 4096 == 0)
+            );
+        }
+    }
+
+    #[test]
+    fn every_size_outside_its_limits_is_refused() {
+        let good = Sizes::of(&Config::default()).unwrap();
+        for ring_entries in [0, 1, 4, 513, 1 << 17, u32::MAX] {
+            assert!(Sizes { ring_entries, ..good }.check().is_err());
+        }
+        for payload_bytes in [0, 1 << 11, 5000, 16 << 10, 128 << 20, u32::MAX] {
+            assert!(Sizes { payload_bytes, ..good }.check().is_err());
+        }
+        for slots in [0, 1, 3, 512, u32::MAX] {
+            assert!(Sizes { slots, ..good }.check().is_err());
+        }
+        for slot_bytes in [0, 1 << 11, 5000, 8 << 20, u32::MAX] {
+            assert!(Sizes { slot_bytes, ..good }.check().is_err());
+        }
+        for eager_bytes in [0, 31, (32 << 10) + 1, u32::MAX] {
+            assert!(Sizes { eager_bytes, ..good }.check().is_err());
+        }
+        assert!(Sizes { eager_bytes: 32 << 10, ..good }.check().is_ok());
+    }
+
+    #[test]
+    fn payload_stays_inside_and_never_wraps_within_a_message() {
+        let sizes = Sizes { payload_bytes: 4096, eager_bytes: 1024, ..Sizes::of(&Config::default()).unwrap() };
+        let mut places = PayloadPlaces::new(&sizes);
+        let mut random = telpher_os::Random::new(5);
+        let mut last = 0;
+        for _ in 0..10_000 {
+            let len = u32::try_from(33 + random.below(992)).unwrap();
+            let (at, given) = places.next(len);
+            assert!(at % 64 == 0 && at + u64::from(len) <= 4096);
+            assert!(at == last || at == 0, "payload follows payload, or begins at the start");
+            assert!(given - places.given() < 2 * 1024 + 64);
+            last = (at + u64::from(len).next_multiple_of(64)) % 4096;
+            places.advance(given);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Finds the receive for a message, and the message for a receive. No I/O and no memory of callers: values in order.
+//!
+//! ```text
+//! message arrives ─► the oldest posted receive that matches, or the message is kept
+//! receive posted  ─► the oldest kept message that matches, or the receive is posted
+//! ```
+//!
+//! A receive names a source or any, and a tag with bits to ignore. Short queues are scanned from the front. Long ones
+//! have an index for each *class* of receives: those that ignore the same bits, and name a source or do not. Within a
+//! class a match is an equality, so each index is a hash table. A search looks into each class of posted receives, and
+//! the lowest sequence number wins; programs use few classes. Kept messages have up to [`MOST_INDEXES`] indexes, which
+//! are built when a receive of their class first searches. Receives of further classes scan.
+
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use crate::request::TagMatch;
+use queue::Queue;
+
+pub(crate) use queue::{EntryId, MOST_INDEXES, SCANNED};
+
+/// Numbers the sources of messages.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Source(pub(crate) u32);
+
+/// What a message is matched by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MessageKey {
+    pub(crate) source: Source,
+    /// The tag, or `None` for an untagged message.
+    pub(crate) tag: Option<u64>,
+}
+
+/// The messages that a receive takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Selector {
+    /// The source, or `None` for any.
+    pub(crate) from: Option<Source>,
+    /// The tags, or `None` for untagged messages.
+    pub(crate) tag: Option<TagMatch>,
+}
+
+/// The selectors that differ only in the values that they compare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Class {
+    names_source: bool,
+    is_tagged: bool,
+    ignore: u64,
+}
+
+/// The values that the selectors of one class compare.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Compared {
+    source: u32,
+    tag: u64,
+}
+
+/// The source of a selector that takes any. No source has this number, since sources are counted.
+const ANY: u32 = u32::MAX;
+
+impl Selector {
+    /// True if the receive takes the message.
+    pub(crate) fn matches(&self, key: &MessageKey) -> bool {
+        let tags = match (self.tag, key.tag) {
+            (Some(wanted), Some(tag)) => (wanted.tag ^ tag) & !wanted.ignore == 0,
+            (None, None) => true,
+            _ => false,
+        };
+        tags && self.from.is_none_or(|from| from == key.source)
+    }
+
+    fn class(&self) -> Class {
+        Class {
+            names_source: self.from.is_some(),
+            is_tagged: self.tag.is_some(),
+            ignore: self.tag.map_or(0, |tag| tag.ignore),
+        }
+    }
+
+    fn compared(&self) -> Compared {
+        let source = self.from.map_or(ANY, |source| source.0);
+        Compared { source, tag: self.tag.map_or(0, |tag| tag.tag & !tag.ignore) }
+    }
+}
+
+impl Class {
+    /// What the selectors of this class compare of a message; `None` if no selector of this class can match it.
+    fn compared(&self, key: &MessageKey) -> Option<Compared> {
+        let source = if self.names_source { key.source.0 } else { ANY };
+        let tag = key.tag.map_or(0, |tag| tag & !self.ignore);
+        (self.is_tagged == key.tag.is_some()).then_some(Compared { source, tag })
+    }
+}
+
+/// The posted receives, each with a value `R`, and the kept messages, each with a value `M`.
+#[derive(Debug)]
+pub(crate) struct Matching<R, M> {
+    receives: Queue<Selector, R, 1>,
+    messages: Queue<MessageKey, M, MOST_INDEXES>,
+}
+
+impl<R, M> Default for Matching<R, M> {
+    fn default() -> Self {
+        Matching { receives: Queue::default(), messages: Queue::default() }
+    }
+}
+
+impl<R, M> Matching<R, M> {
+    /// Posts a receive behind all others.
+    pub(crate) fn post(&mut self, selector: Selector, value: R) -> EntryId {
+        self.receives.push(selector, value)
+    }
+
+    /// Finds the oldest posted receive that takes the message. It stays posted.
+    pub(crate) fn receive_for(&mut self, key: &MessageKey) -> Option<EntryId> {
+        self.receives.oldest_selector(key)
+    }
+
+    /// Keeps a message behind all others.
+    pub(crate) fn keep(&mut self, key: MessageKey, value: M) -> EntryId {
+        self.messages.push(key, value)
+    }
+
+    /// Finds the oldest kept message that the receive takes. It stays kept.
+    pub(crate) fn message_for(&mut self, selector: &Selector) -> Option<EntryId> {
+        self.messages.oldest_message(selector)
+    }
+
+    /// Returns the value of a posted receive.
+    pub(crate) fn receive_mut(&mut self, id: EntryId) -> Option<&mut R> {
+        self.receives.value_mut(id)
+    }
+
+    /// Returns a kept message.
+    pub(crate) fn message(&self, id: EntryId) -> Option<(&MessageKey, &M)> {
+        self.messages.entry(id)
+    }
+
+    /// Returns the value of a kept message.
+    pub(crate) fn message_mut(&mut self, id: EntryId) -> Option<&mut M> {
+        self.messages.value_mut(id)
+    }
+
+    /// Takes a receive out.
+    pub(crate) fn remove_receive(&mut self, id: EntryId) -> Option<(Selector, R)> {
+        self.receives.remove(id)
+    }
+
+    /// Takes a message out.
+    pub(crate) fn remove_message(&mut self, id: EntryId) -> Option<(MessageKey, M)> {
+        self.messages.remove(id)
+    }
+
+    /// Finds the oldest posted receive that the function accepts.
+    pub(crate) fn find_receive(&self, accepts: impl FnMut(&Selector, &R) -> bool) -> Option<EntryId> {
+        self.receives.find(accepts)
+    }
+
+    /// Returns the number of posted receives.
+    pub(crate) fn posted(&self) -> usize {
+        self.receives.len()
+    }
+
+    /// Returns the number of kept messages.
+    pub(crate) fn kept(&self) -> usize {
+        self.messages.len()
+    }
+}

@@ -1,0 +1,175 @@
+//! The memory of a connection: an unnamed file that both processes map.
+//!
+//! The sender creates it and seals its size, so that no process can take pages away from the other. The receiver checks
+//! the seals and the size before it maps the file.
+
+use crate::config::Config;
+use crate::error::FabricError;
+use crate::incoming::Incoming;
+use crate::layout::Sizes;
+use crate::outgoing::Outgoing;
+use rustix::fs::{FileType, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use telpher_mem::{MapError, SharedError, SharedMapping, SharedWords64};
+
+/// The name of the file in `/proc/PID/maps`.
+const NAME: &str = "telpher-fabric";
+
+/// Why a file cannot be the memory of a connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The system refused a call.
+    #[error("cannot {action} the memory of a connection")]
+    System {
+        /// What was attempted.
+        action: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The file can change its size, so the peer could take pages away.
+    #[error("the file is not sealed against changes of its size, or sealed against writing")]
+    WrongSeals,
+    /// The file has another size than its layout needs.
+    #[error("the file has {len} bytes instead of {expected}")]
+    WrongLength {
+        /// Bytes of the file.
+        len: u64,
+        /// Bytes of the layout.
+        expected: u64,
+    },
+    /// The file cannot be mapped.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    /// The mapping cannot be kept out of forked children.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+fn failed(action: &'static str) -> impl Fn(rustix::io::Errno) -> MemoryError {
+    move |error| MemoryError::System { action, source: error.into() }
+}
+
+/// Mapped memory with a layout.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    mapping: Arc<SharedMapping>,
+    sizes: Sizes,
+}
+
+impl Memory {
+    /// Creates the file, zeroed, and maps it. No page is present until it is touched.
+    pub(crate) fn create(sizes: Sizes) -> Result<(Memory, OwnedFd), MemoryError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(NAME, flags).map_err(failed("create"))?;
+        fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed("restrict the access to"))?;
+        ftruncate(&file, sizes.total()).map_err(failed("size"))?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(failed("seal"))?;
+        Ok((Memory::map(file.as_fd(), sizes)?, file))
+    }
+
+    /// Maps the file of a peer after checking it.
+    pub(crate) fn open(file: BorrowedFd<'_>, sizes: Sizes) -> Result<Memory, MemoryError> {
+        // Only files in memory have seals.
+        let seals = fcntl_get_seals(file).map_err(|_| MemoryError::WrongSeals)?;
+        let writable = !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) || !writable {
+            return Err(MemoryError::WrongSeals);
+        }
+        let stat = fstat(file).map_err(failed("examine"))?;
+        let (len, expected) = (stat.st_size.cast_unsigned(), sizes.total());
+        if len != expected || !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(MemoryError::WrongLength { len, expected });
+        }
+        Memory::map(file, sizes)
+    }
+
+    fn map(file: BorrowedFd<'_>, sizes: Sizes) -> Result<Memory, MemoryError> {
+        let mapping = SharedMapping::map(file, 0, sizes.total())?;
+        mapping.keep_from_children()?;
+        Ok(Memory { mapping: Arc::new(mapping), sizes })
+    }
+
+    pub(crate) fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<SharedMapping> {
+        &self.mapping
+    }
+
+    /// Returns the address of byte `at`.
+    #[inline]
+    pub(crate) fn address(&self, at: u64) -> u64 {
+        self.mapping.address() + at
+    }
+
+    /// Returns words at a position of the layout.
+    pub(crate) fn words(&self, at: u64, count: usize) -> SharedWords64 {
+        let at = usize::try_from(at).expect("x86-64: a usize has 64 bits");
+        SharedWords64::new(&self.mapping, at, count).expect("the mapping is as long as its layout")
+    }
+}
+
+/// Connects the two ends of a connection within this process, without a socket. For tests and measurements.
+///
+/// # Errors
+/// A size outside its limits, or the system's refusal.
+pub fn link(config: &Config) -> Result<(Outgoing, Incoming), FabricError> {
+    let (memory, file) = Memory::create(Sizes::of(config)?)?;
+    let opened = Memory::open(file.as_fd(), *memory.sizes())?;
+    Ok((Outgoing::new(memory), Incoming::new(opened)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes() -> Sizes {
+        Sizes::of(&Config::default()).unwrap()
+    }
+
+    /// Returns a memory file with a length and seals.
+    fn file(len: u64, seals: SealFlags) -> OwnedFd {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, len).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_created_file_is_private_and_keeps_its_size() {
+        let (memory, file) = Memory::create(sizes()).unwrap();
+        assert_eq!(fstat(&file).unwrap().st_mode & 0o777, 0o600);
+        for len in [0, memory.sizes().total() - 4096, memory.sizes().total() + 4096] {
+            ftruncate(&file, len).unwrap_err();
+        }
+        assert!(fcntl_add_seals(&file, SealFlags::WRITE).is_err());
+        Memory::open(file.as_fd(), sizes()).unwrap();
+    }
+
+    #[test]
+    fn a_file_whose_size_can_change_is_refused() {
+        let total = sizes().total();
+        let good = SealFlags::SHRINK | SealFlags::GROW;
+        assert!(Memory::open(file(total, good).as_fd(), sizes()).is_ok());
+        for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW, good | SealFlags::WRITE] {
+            let error = Memory::open(file(total, seals).as_fd(), sizes()).unwrap_err();
+            assert!(matches!(error, MemoryError::WrongSeals), "{error}");
+        }
+        let error = Memory::open(std::fs::File::open("/dev/zero").unwrap().as_fd(), sizes()).unwrap_err();
+        assert!(matches!(error, MemoryError::WrongSeals), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_another_size_is_refused() {
+        let total = sizes().total();
+        for len in [0, 4096, total - 1, total + 1, 2 * total] {
+            let error = Memory::open(file(len, SealFlags::SHRINK | SealFlags::GROW).as_fd(), sizes()).unwrap_err();
+            assert!(matches!(error, MemoryError::WrongLength { len: seen, .. } if seen == len), "{error}");
+        }
+    }
+}

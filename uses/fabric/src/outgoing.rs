@@ -1,0 +1,196 @@
+//! The sender's end of a connection.
+
+use crate::access::own_memory;
+use crate::buffer::Segments;
+use crate::entry::{Answer, INLINE_BYTES, Message};
+use crate::error::{Broken, PushError};
+use crate::layout::{ANSWERS_TAKEN, MESSAGES_TAKEN, PayloadPlaces};
+use crate::memory::Memory;
+use crate::ring::{Consumer, ENTRY_WORDS, Producer};
+use crate::wire;
+use std::sync::Arc;
+use telpher_mem::{Local, SharedMapping, SharedWords64, Space, WriteHint};
+use telpher_os::Lineage;
+
+/// The rule that a forked child breaks.
+pub(crate) const FORKED: Broken = Broken { rule: "it belongs to the parent of this process" };
+/// The rule that is broken when pages of the memory file are gone.
+pub(crate) const LOST: Broken = Broken { rule: "the system has no memory for it" };
+/// The rule that is broken by a count of taken entries.
+pub(crate) const WRONG_COUNT: Broken = Broken { rule: "the peer has taken entries that do not exist" };
+
+/// The sender's end of a connection: pushes messages, takes answers. One thread at a time uses it.
+#[derive(Debug)]
+pub struct Outgoing {
+    messages: Producer<SharedWords64>,
+    answers: Consumer<SharedWords64>,
+    places: PayloadPlaces,
+    /// For each entry of the ring, the payload bytes that were given up to it.
+    given: Box<[u64]>,
+    /// Payload bytes, of those that were given, that the receiver has released.
+    released: u64,
+    local: Local,
+    created_in: Lineage,
+    broken: Option<Broken>,
+    memory: Memory,
+}
+
+impl Outgoing {
+    pub(crate) fn new(memory: Memory) -> Outgoing {
+        let sizes = *memory.sizes();
+        let entries = usize::try_from(sizes.ring_entries).expect("checked");
+        let ring = |at| memory.words(at, entries * ENTRY_WORDS);
+        Outgoing {
+            messages: Producer::new(ring(sizes.messages()), memory.words(MESSAGES_TAKEN, 1)),
+            answers: Consumer::new(ring(sizes.answers()), memory.words(ANSWERS_TAKEN, 1)),
+            places: PayloadPlaces::new(&sizes),
+            given: vec![0; entries].into(),
+            released: 0,
+            local: own_memory(),
+            created_in: Lineage::current(),
+            broken: None,
+            memory,
+        }
+    }
+
+    /// Pushes a message. `payload` are the bytes of an eager message, and empty for all others. They are copied before
+    /// this returns.
+    ///
+    /// # Errors
+    /// [`PushError`]: nothing was pushed.
+    #[inline]
+    pub fn push(&mut self, message: &Message, payload: &Segments) -> Result<(), PushError> {
+        self.check()?;
+        match self.messages.has_room() {
+            Ok(true) => {}
+            Ok(false) => return Err(PushError::Full),
+            Err(_) => return Err(self.broke(WRONG_COUNT).into()),
+        }
+        let mut inline = [0; INLINE_BYTES];
+        let mut given = self.places.given();
+        if let Message::Eager { envelope, .. } = message {
+            let len = payload.len();
+            if len != envelope.len || len > u64::from(self.eager_bytes()) {
+                return Err(PushError::WrongLength { len });
+            }
+            if len <= INLINE_BYTES as u64 {
+                self.read_inline(payload, &mut inline)?;
+            } else {
+                given = self.write_payload(payload)?;
+            }
+        }
+        let entry = wire::encode_message(message, &inline);
+        self.given[self.messages.index()] = given;
+        self.places.advance(given);
+        self.messages.push(&entry);
+        Ok(())
+    }
+
+    /// Reads the bytes of a short message.
+    #[inline]
+    fn read_inline(&self, payload: &Segments, inline: &mut [u8; INLINE_BYTES]) -> Result<(), PushError> {
+        let mut rest = &mut inline[..];
+        for buffer in payload.as_slice() {
+            // The sum of the lengths was checked.
+            let Ok(len) = usize::try_from(buffer.len()) else { break };
+            let Some(part) = rest.split_off_mut(..len) else { break };
+            let read = self.local.read(buffer.address(), part);
+            read.map_err(|fault| PushError::BadBuffer { address: fault.address })?;
+        }
+        Ok(())
+    }
+
+    /// Writes the bytes of a longer eager message to the payload area. Returns the bytes given up to its end.
+    fn write_payload(&mut self, payload: &Segments) -> Result<u64, PushError> {
+        let len = u32::try_from(payload.len()).map_err(|_| PushError::WrongLength { len: payload.len() })?;
+        let (at, given) = self.places.next(len);
+        let capacity = u64::from(self.memory.sizes().payload_bytes);
+        if given - self.released > capacity {
+            self.messages.refresh().map_err(|_| self.broke(WRONG_COUNT))?;
+            self.released = self.messages.last_taken().map_or(0, |index| self.given[index]);
+            if given - self.released > capacity {
+                return Err(PushError::Full);
+            }
+        }
+        let mut to = self.memory.address(self.memory.sizes().payload() + at);
+        for buffer in payload.as_slice() {
+            let moved = self.local.move_forward(to, buffer.address(), buffer.len(), WriteHint::Cache);
+            moved.map_err(|fault| match fault.write {
+                false => PushError::BadBuffer { address: fault.address },
+                true => PushError::Broken(self.broke(LOST)),
+            })?;
+            to += buffer.len();
+        }
+        self.check_memory()?;
+        Ok(given)
+    }
+
+    /// Takes the next answer, if there is one. One load of shared memory if not.
+    ///
+    /// # Errors
+    /// The receiver broke the protocol, or this is a forked child.
+    #[inline]
+    pub fn next_answer(&mut self) -> Result<Option<Answer>, Broken> {
+        self.check()?;
+        let Some(entry) = self.answers.peek() else { return Ok(None) };
+        self.check_memory()?;
+        let answer = wire::decode_answer(&entry, self.memory.sizes()).map_err(|broken| self.broke(broken))?;
+        self.answers.release();
+        Ok(Some(answer))
+    }
+
+    #[inline]
+    fn check(&self) -> Result<(), Broken> {
+        match self.broken {
+            Some(broken) => Err(broken),
+            None if !self.created_in.is_current() => Err(FORKED),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that no page of the file was lost so far.
+    #[inline]
+    fn check_memory(&mut self) -> Result<(), Broken> {
+        if self.memory.mapping().is_whole() { Ok(()) } else { Err(self.broke(LOST)) }
+    }
+
+    /// Remembers the first rule that was broken.
+    #[cold]
+    fn broke(&mut self, broken: Broken) -> Broken {
+        *self.broken.get_or_insert(broken)
+    }
+
+    /// Returns the address of a slot; indices from [`slots`](Outgoing::slots) on start again with 0.
+    #[must_use]
+    pub fn slot(&self, index: u16) -> u64 {
+        let sizes = self.memory.sizes();
+        let index = u64::from(u32::from(index) & (sizes.slots - 1));
+        self.memory.address(sizes.slots_start() + index * u64::from(sizes.slot_bytes))
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub fn slots(&self) -> u16 {
+        u16::try_from(self.memory.sizes().slots).expect("checked")
+    }
+
+    /// Returns the bytes of a slot.
+    #[must_use]
+    pub fn slot_bytes(&self) -> u32 {
+        self.memory.sizes().slot_bytes
+    }
+
+    /// Returns the bytes of the longest eager message.
+    #[inline]
+    #[must_use]
+    pub fn eager_bytes(&self) -> u32 {
+        self.memory.sizes().eager_bytes
+    }
+
+    /// Returns the memory of the connection, which stays mapped as long as the value exists: for a device that still
+    /// accesses a slot.
+    #[must_use]
+    pub fn memory(&self) -> Arc<SharedMapping> {
+        Arc::clone(self.memory.mapping())
+    }
+}

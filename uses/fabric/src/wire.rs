@@ -1,0 +1,377 @@
+//! The words of an entry. Every field of a peer is checked here, once.
+//!
+//! ```text
+//! word 0   sequence number (the ring's), then the kind, the flags or the count, the slot
+//! Eager        tag, data, id and length, 32 bytes
+//! Announce     tag, data, id, length
+//! Piece        offset, -, id and length
+//! Abort        -, -, id
+//! Matched      length, -, id
+//! SlotsFree    -, 24 slots of 16 bits
+//! Received     -, -, id
+//! ```
+
+use crate::entry::{Answer, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId};
+use crate::error::Broken;
+use crate::layout::Sizes;
+use crate::ring::{ENTRY_WORDS, Entry};
+
+const EAGER: u8 = 1;
+const ANNOUNCE: u8 = 2;
+const PIECE: u8 = 3;
+const ABORT: u8 = 4;
+const MATCHED: u8 = 17;
+const SLOTS_FREE: u8 = 18;
+const RECEIVED: u8 = 19;
+
+const IS_TAGGED: u8 = 1;
+const HAS_DATA: u8 = 2;
+const WANTS_ANSWER: u8 = 4;
+
+/// The first word of an entry's inline bytes.
+const INLINE_WORD: usize = ENTRY_WORDS - INLINE_BYTES / size_of::<u64>();
+/// The first word of the slots in `SlotsFree`.
+const SLOTS_WORD: usize = ENTRY_WORDS - MOST_SLOTS_FREE * size_of::<u16>() / size_of::<u64>();
+/// The longest message. Source: chosen; sums of two lengths cannot overflow.
+const MOST_LEN: u64 = 1 << 63;
+
+/// The bytes of a short message, copied from its entry.
+pub(crate) type Inline = [u8; INLINE_BYTES];
+
+const fn broken(rule: &'static str) -> Broken {
+    Broken { rule }
+}
+
+/// Composes the first word.
+#[inline]
+fn head(kind: u8, flags: u8, slot: u16) -> u64 {
+    u64::from(kind) << 32 | u64::from(flags) << 40 | u64::from(slot) << 48
+}
+
+/// Splits the first word.
+#[inline]
+fn split_head(word: u64) -> (u8, u8, u16) {
+    let [.., kind, flags, low, high] = word.to_le_bytes();
+    (kind, flags, u16::from_le_bytes([low, high]))
+}
+
+#[inline]
+fn pair(id: MessageId, len: u32) -> u64 {
+    u64::from(id.0) | u64::from(len) << 32
+}
+
+#[inline]
+fn split_pair(word: u64) -> (MessageId, u32) {
+    #[allow(clippy::cast_possible_truncation, reason = "the two halves of a word")]
+    (MessageId(word as u32), (word >> 32) as u32)
+}
+
+#[inline]
+fn flag(is_set: bool, flag: u8) -> u8 {
+    if is_set { flag } else { 0 }
+}
+
+#[inline]
+fn flags_of(envelope: &Envelope) -> u8 {
+    flag(envelope.is_tagged, IS_TAGGED) | flag(envelope.data.is_some(), HAS_DATA)
+}
+
+/// Encodes a message; the inline bytes are those of an eager message of up to [`INLINE_BYTES`].
+#[inline]
+pub(crate) fn encode_message(message: &Message, inline: &Inline) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    match *message {
+        Message::Eager { envelope, wants_answer } => {
+            let flags = flags_of(&envelope) | flag(wants_answer.is_some(), WANTS_ANSWER);
+            entry[0] = head(EAGER, flags, 0);
+            entry[1] = if envelope.is_tagged { envelope.tag } else { 0 };
+            entry[2] = envelope.data.unwrap_or(0);
+            // The length of an eager message was checked by the caller: it fits.
+            entry[3] = u64::from(wants_answer.map_or(0, |id| id.0)) | envelope.len << 32;
+            for (word, bytes) in entry[INLINE_WORD..].iter_mut().zip(inline.as_chunks::<8>().0) {
+                *word = u64::from_le_bytes(*bytes);
+            }
+        }
+        Message::Announce { envelope, id } => {
+            entry[0] = head(ANNOUNCE, flags_of(&envelope), 0);
+            entry[1] = if envelope.is_tagged { envelope.tag } else { 0 };
+            entry[2] = envelope.data.unwrap_or(0);
+            entry[3] = pair(id, 0);
+            entry[4] = envelope.len;
+        }
+        Message::Piece { id, slot, len, offset } => {
+            entry[0] = head(PIECE, 0, slot);
+            entry[1] = offset;
+            entry[3] = pair(id, len);
+        }
+        Message::Abort { id } => {
+            entry[0] = head(ABORT, 0, 0);
+            entry[3] = pair(id, 0);
+        }
+    }
+    entry
+}
+
+/// Decodes a message and its inline bytes. The bytes are meaningful for an eager message only.
+#[inline]
+pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, Inline), Broken> {
+    let (kind, flags, slot) = split_head(entry[0]);
+    let (id, len) = split_pair(entry[3]);
+    if slot != 0 && kind != PIECE {
+        return Err(broken("a message has a slot and is no piece"));
+    }
+    let mut inline = [0; INLINE_BYTES];
+    let message = match kind {
+        EAGER => {
+            if flags & !(IS_TAGGED | HAS_DATA | WANTS_ANSWER) != 0 {
+                return Err(broken("an eager message has an unknown flag"));
+            }
+            if len > sizes.eager_bytes {
+                return Err(broken("an eager message is longer than the connection allows"));
+            }
+            let wants_answer = (flags & WANTS_ANSWER != 0).then_some(id);
+            if wants_answer.is_none() && id.0 != 0 {
+                return Err(broken("a message has a number and wants no answer"));
+            }
+            for (bytes, word) in inline.as_chunks_mut::<8>().0.iter_mut().zip(&entry[INLINE_WORD..]) {
+                *bytes = word.to_le_bytes();
+            }
+            Message::Eager { envelope: envelope(entry, flags, len.into())?, wants_answer }
+        }
+        ANNOUNCE => {
+            if flags & !(IS_TAGGED | HAS_DATA) != 0 {
+                return Err(broken("an announcement has an unknown flag"));
+            }
+            if len != 0 || entry[4] > MOST_LEN {
+                return Err(broken("an announced message is longer than any memory"));
+            }
+            Message::Announce { envelope: envelope(entry, flags, entry[4])?, id }
+        }
+        PIECE => {
+            if u32::from(slot) >= sizes.slots || flags != 0 {
+                return Err(broken("a piece is in a slot that does not exist"));
+            }
+            if len == 0 || len > sizes.slot_bytes || entry[1] > MOST_LEN - u64::from(len) {
+                return Err(broken("a piece has no bytes, or more than a slot or a message can have"));
+            }
+            Message::Piece { id, slot, len, offset: entry[1] }
+        }
+        ABORT if flags == 0 && len == 0 => Message::Abort { id },
+        _ => return Err(broken("a message has an unknown kind")),
+    };
+    Ok((message, inline))
+}
+
+#[inline]
+fn envelope(entry: &Entry, flags: u8, len: u64) -> Result<Envelope, Broken> {
+    let envelope = Envelope {
+        is_tagged: flags & IS_TAGGED != 0,
+        tag: entry[1],
+        data: (flags & HAS_DATA != 0).then_some(entry[2]),
+        len,
+    };
+    if (!envelope.is_tagged && envelope.tag != 0) || (envelope.data.is_none() && entry[2] != 0) {
+        return Err(broken("a message has a tag or data without saying so"));
+    }
+    Ok(envelope)
+}
+
+/// Encodes an answer.
+pub(crate) fn encode_answer(answer: &Answer) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    match *answer {
+        Answer::Matched { id, len } => {
+            entry[0] = head(MATCHED, 0, 0);
+            entry[1] = len;
+            entry[3] = pair(id, 0);
+        }
+        Answer::SlotsFree { count, slots } => {
+            entry[0] = head(SLOTS_FREE, count, 0);
+            for (word, slots) in entry[SLOTS_WORD..].iter_mut().zip(slots.as_chunks::<4>().0) {
+                *word = slots.iter().rev().fold(0, |word, slot| word << 16 | u64::from(*slot));
+            }
+        }
+        Answer::Received { id } => {
+            entry[0] = head(RECEIVED, 0, 0);
+            entry[3] = pair(id, 0);
+        }
+    }
+    entry
+}
+
+/// Decodes an answer.
+pub(crate) fn decode_answer(entry: &Entry, sizes: &Sizes) -> Result<Answer, Broken> {
+    let (kind, count, slot) = split_head(entry[0]);
+    if slot != 0 || (kind != SLOTS_FREE && count != 0) {
+        return Err(broken("an answer has a field that it does not use"));
+    }
+    if kind == SLOTS_FREE {
+        return slots_free(entry, count, sizes);
+    }
+    let (id, rest) = split_pair(entry[3]);
+    match kind {
+        _ if rest != 0 => Err(broken("an answer has a field that it does not use")),
+        MATCHED if entry[1] > MOST_LEN => Err(broken("a receive is longer than any memory")),
+        MATCHED => Ok(Answer::Matched { id, len: entry[1] }),
+        RECEIVED => Ok(Answer::Received { id }),
+        _ => Err(broken("an answer has an unknown kind")),
+    }
+}
+
+fn slots_free(entry: &Entry, count: u8, sizes: &Sizes) -> Result<Answer, Broken> {
+    let used = usize::from(count);
+    if used == 0 || used > MOST_SLOTS_FREE {
+        return Err(broken("an answer frees no slots, or more than it can name"));
+    }
+    let mut slots = [0; MOST_SLOTS_FREE];
+    for (slots, word) in slots.as_chunks_mut::<4>().0.iter_mut().zip(&entry[SLOTS_WORD..]) {
+        #[allow(clippy::cast_possible_truncation, reason = "the four quarters of a word")]
+        slots.iter_mut().enumerate().for_each(|(quarter, slot)| *slot = (word >> (16 * quarter)) as u16);
+    }
+    if slots[..used].iter().any(|slot| u32::from(*slot) >= sizes.slots) || slots[used..].iter().any(|slot| *slot != 0) {
+        return Err(broken("an answer frees a slot that does not exist"));
+    }
+    Ok(Answer::SlotsFree { count, slots })
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "tests truncate small numbers")]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn sizes() -> Sizes {
+        Sizes::of(&Config::default()).unwrap()
+    }
+
+    fn envelopes(len: u64) -> Vec<Envelope> {
+        let mut envelopes = Vec::new();
+        for (is_tagged, tag) in [(false, 0), (true, 0), (true, u64::MAX)] {
+            for data in [None, Some(0), Some(u64::MAX)] {
+                envelopes.push(Envelope { is_tagged, tag, data, len });
+            }
+        }
+        envelopes
+    }
+
+    fn messages() -> Vec<Message> {
+        let mut messages = Vec::new();
+        for id in [MessageId(0), MessageId(u32::MAX)] {
+            for len in [0, 1, 32, 33, u64::from(sizes().eager_bytes)] {
+                for envelope in envelopes(len) {
+                    messages.push(Message::Eager { envelope, wants_answer: None });
+                    messages.push(Message::Eager { envelope, wants_answer: Some(id) });
+                }
+            }
+            for len in [0, 1, MOST_LEN] {
+                messages.extend(envelopes(len).into_iter().map(|envelope| Message::Announce { envelope, id }));
+            }
+            for (slot, len, offset) in [(0, 1, 0), (63, sizes().slot_bytes, MOST_LEN - (16 << 10))] {
+                messages.push(Message::Piece { id, slot, len, offset });
+            }
+            messages.push(Message::Abort { id });
+        }
+        messages
+    }
+
+    fn answers() -> Vec<Answer> {
+        let mut answers = Vec::new();
+        for id in [MessageId(0), MessageId(u32::MAX)] {
+            answers.push(Answer::Received { id });
+            answers.extend([0, MOST_LEN].map(|len| Answer::Matched { id, len }));
+        }
+        for count in [1, 2, 23, 24] {
+            let slots = std::array::from_fn(|at| if at < usize::from(count) { (at * 2) as u16 } else { 0 });
+            answers.push(Answer::SlotsFree { count, slots });
+        }
+        answers
+    }
+
+    #[test]
+    fn every_entry_is_decoded_to_what_was_encoded() {
+        let inline = std::array::from_fn(|at| at as u8 ^ 0xa5);
+        for message in messages() {
+            let (decoded, bytes) = decode_message(&encode_message(&message, &inline), &sizes()).unwrap();
+            assert_eq!(decoded, message);
+            assert!(!matches!(message, Message::Eager { .. }) || bytes == inline);
+        }
+        for answer in answers() {
+            assert_eq!(decode_answer(&encode_answer(&answer), &sizes()), Ok(answer));
+        }
+    }
+
+    #[test]
+    fn every_field_outside_its_limits_is_refused() {
+        let tagged = Envelope { is_tagged: true, tag: 1, data: None, len: 8 };
+        let eager = Message::Eager { envelope: tagged, wants_answer: None };
+        let announce = Message::Announce { envelope: tagged, id: MessageId(1) };
+        let piece = Message::Piece { id: MessageId(1), slot: 1, len: 8, offset: 0 };
+        let abort = Message::Abort { id: MessageId(1) };
+        let (slots, eager_bytes) = (u64::from(sizes().slots), u64::from(sizes().eager_bytes));
+        // A word of the entry, and the bits that are set there in place of those under the mask.
+        let (kind, flags, slot) = (0xff << 32, 0xff << 40, 0xffff << 48);
+        let changes: &[(&Message, usize, u64, u64)] = &[
+            (&eager, 0, kind, 0),
+            (&eager, 0, kind, 5 << 32),
+            (&eager, 0, kind, 17 << 32),
+            (&eager, 0, kind, kind),
+            (&eager, 0, flags, 8 << 40),
+            (&eager, 0, flags, 0x80 << 40),
+            (&eager, 0, flags, 0),
+            (&eager, 0, slot, 1 << 48),
+            (&eager, 2, u64::MAX, 1),
+            (&eager, 3, u64::MAX, (eager_bytes + 1) << 32),
+            (&eager, 3, u64::MAX, u64::MAX),
+            (&eager, 3, u64::MAX, 1),
+            (&announce, 0, flags, 4 << 40),
+            (&announce, 0, flags, 0),
+            (&announce, 0, slot, 1 << 48),
+            (&announce, 2, u64::MAX, 1),
+            (&announce, 3, u64::MAX, 1 << 32),
+            (&announce, 4, u64::MAX, MOST_LEN + 1),
+            (&announce, 4, u64::MAX, u64::MAX),
+            (&piece, 0, flags, 1 << 40),
+            (&piece, 0, slot, slots << 48),
+            (&piece, 0, slot, slot),
+            (&piece, 3, u64::MAX, 1),
+            (&piece, 3, u64::MAX, (u64::from(sizes().slot_bytes) + 1) << 32),
+            (&piece, 3, u64::MAX, u64::MAX),
+            (&piece, 1, u64::MAX, MOST_LEN - 7),
+            (&piece, 1, u64::MAX, u64::MAX),
+            (&abort, 0, flags, 1 << 40),
+            (&abort, 0, slot, 1 << 48),
+            (&abort, 3, u64::MAX, 1 << 32),
+        ];
+        for (message, word, mask, value) in changes {
+            let mut entry = encode_message(message, &[0; INLINE_BYTES]);
+            assert!(decode_message(&entry, &sizes()).is_ok());
+            entry[*word] = entry[*word] & !mask | value;
+            let decoded = decode_message(&entry, &sizes());
+            assert!(decoded.is_err(), "{message:?} with {value:#x} in word {word}: {decoded:?}");
+        }
+    }
+
+    #[test]
+    fn every_answer_outside_its_limits_is_refused() {
+        let slots_free = |count, slot| {
+            let mut slots = [0; MOST_SLOTS_FREE];
+            slots[1] = slot;
+            Answer::SlotsFree { count, slots }
+        };
+        let slots = u16::try_from(sizes().slots).unwrap();
+        for (count, slot) in [(0, 0), (25, 0), (255, 0), (1, 1), (2, slots), (24, u16::MAX)] {
+            let entry = encode_answer(&slots_free(count, slot));
+            assert!(decode_answer(&entry, &sizes()).is_err(), "{count} slots, one of them {slot}");
+        }
+        let matched = encode_answer(&Answer::Matched { id: MessageId(3), len: 8 });
+        for (word, value) in [(0, 1 << 40), (0, 1 << 48), (1, MOST_LEN + 1), (1, u64::MAX), (3, 1 << 32)] {
+            let mut entry = matched;
+            entry[word] = if word == 0 { entry[0] | value } else { value };
+            assert!(decode_answer(&entry, &sizes()).is_err(), "{value:#x} in word {word}");
+        }
+        for kind in [0, 1, 16, 20, 255] {
+            let entry = [head(kind, 0, 0), 0, 0, 0, 0, 0, 0, 0];
+            assert!(decode_answer(&entry, &sizes()).is_err(), "kind {kind}");
+        }
+    }
+}
