@@ -58,6 +58,7 @@ const FILES: &[&str] = &[
     "base/recording/src/writer.rs",
     "doors/capi/src/exports/mod.rs",
     "doors/capi/src/raw/mod.rs",
+    "doors/ofi/src/exports/mod.rs",
     "doors/python/src/view.rs",
     "hosts/launch/src/signals.rs",
     "hosts/launch/src/standard.rs",

@@ -1,0 +1,152 @@
+//! Completion queues: they fetch completions from the endpoints that are bound to them, when a program reads.
+
+use crate::abi::errors;
+use crate::domain::Domain;
+use crate::endpoint::{Direction, Ep};
+use crate::failure::{AGAIN, Errno};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use telpher_fabric::Completion;
+
+/// What an entry of a queue has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// The context only.
+    Context,
+    /// Also flags and length.
+    Msg,
+    /// Also the buffer and the sender's word.
+    Data,
+    /// Also the tag.
+    Tagged,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    _domain: Arc<Domain>,
+    format: Format,
+    /// True while a thread that waits in this queue shall return.
+    signaled: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    endpoints: Vec<Bound>,
+    /// Completions that are not read yet, and the endpoint of each. Most often it is empty: a read takes completions
+    /// from the endpoint only if it can hand them out.
+    waiting: VecDeque<(Completion, Weak<Ep>)>,
+    scratch: Vec<Completion>,
+    /// The endpoint that is asked first; they take turns.
+    next: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Bound {
+    endpoint: Weak<Ep>,
+    direction: Direction,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(domain: Arc<Domain>, format: Format) -> CompletionQueue {
+        CompletionQueue { _domain: domain, format, signaled: AtomicBool::new(false), state: Mutex::default() }
+    }
+
+    /// Returns what an entry has.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fetches completions of this endpoint, too.
+    pub(crate) fn bind(&self, endpoint: &Arc<Ep>, direction: Direction) {
+        let mut state = self.state();
+        state.endpoints.retain(|known| known.endpoint.strong_count() > 0);
+        state.endpoints.push(Bound { endpoint: Arc::downgrade(endpoint), direction });
+    }
+
+    /// Moves messages, and passes at most `most` successful completions to `take`. Returns how many.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none, `EAVAIL` if a failure is the first.
+    pub(crate) fn read(&self, most: usize, mut take: impl FnMut(&Completion, &Weak<Ep>)) -> Result<usize, Errno> {
+        let mut state = self.state();
+        if state.waiting.is_empty() {
+            state.fetch(most);
+        }
+        let mut count = 0;
+        while count < most
+            && let Some((completion, endpoint)) = state.waiting.front()
+            && completion.result.is_ok()
+        {
+            take(completion, endpoint);
+            state.waiting.pop_front();
+            count += 1;
+        }
+        match state.waiting.front() {
+            _ if count > 0 => Ok(count),
+            None => Err(AGAIN),
+            Some((completion, _)) if completion.result.is_err() => Err(Errno(errors::EAVAIL)),
+            Some(_) => Ok(0),
+        }
+    }
+
+    /// Reads like [`read`](CompletionQueue::read), and waits for the first completion; for ever without a timeout.
+    pub(crate) fn read_waiting(
+        &self,
+        most: usize,
+        timeout: Option<Duration>,
+        mut take: impl FnMut(&Completion, &Weak<Ep>),
+    ) -> Result<usize, Errno> {
+        let start = Instant::now();
+        loop {
+            match self.read(most, &mut take) {
+                Err(AGAIN) => {}
+                answer => return answer,
+            }
+            let timed_out = timeout.is_some_and(|timeout| start.elapsed() >= timeout);
+            if timed_out || self.signaled.swap(false, Ordering::Relaxed) {
+                return Err(AGAIN);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Makes a thread return that waits in this queue, or the next that would wait.
+    pub(crate) fn signal(&self) {
+        self.signaled.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the failed operation at the front.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none.
+    pub(crate) fn read_failure(&self) -> Result<Completion, Errno> {
+        let mut state = self.state();
+        let is_failure = state.waiting.front().is_some_and(|(completion, _)| completion.result.is_err());
+        let front = if is_failure { state.waiting.pop_front() } else { None };
+        front.map(|(completion, _)| completion).ok_or(AGAIN)
+    }
+}
+
+impl State {
+    /// Moves messages of all endpoints, and takes completions until `most` wait.
+    fn fetch(&mut self, most: usize) {
+        let State { endpoints, waiting, scratch, next } = self;
+        let count = endpoints.len();
+        for turn in 0..count {
+            let bound = &endpoints[(*next + turn) % count];
+            let Some(endpoint) = bound.endpoint.upgrade() else { continue };
+            // Also with no room left: the messages of the other endpoints move, too.
+            endpoint.take(bound.direction, scratch, most.saturating_sub(waiting.len()));
+            waiting.extend(scratch.drain(..).map(|completion| (completion, bound.endpoint.clone())));
+        }
+        *next = if count == 0 { 0 } else { (*next + 1) % count };
+    }
+}

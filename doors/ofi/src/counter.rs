@@ -1,0 +1,87 @@
+//! Counters of completed operations.
+
+use crate::domain::Domain;
+use crate::endpoint::Ep;
+use crate::failure::Errno;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// A counter of the operations of the endpoints that it is bound to.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    _domain: Arc<Domain>,
+    successes: AtomicU64,
+    failures: AtomicU64,
+    endpoints: Mutex<Vec<Weak<Ep>>>,
+}
+
+/// Which of a counter's two numbers a call is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counted {
+    Successes,
+    Failures,
+}
+
+impl Counter {
+    pub(crate) fn new(domain: Arc<Domain>) -> Counter {
+        Counter {
+            _domain: domain,
+            successes: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            endpoints: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn bind(&self, endpoint: &Arc<Ep>) {
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.retain(|known| known.strong_count() > 0);
+        endpoints.push(Arc::downgrade(endpoint));
+    }
+
+    fn word(&self, counted: Counted) -> &AtomicU64 {
+        match counted {
+            Counted::Successes => &self.successes,
+            Counted::Failures => &self.failures,
+        }
+    }
+
+    /// Moves messages, and returns the number.
+    pub(crate) fn read(&self, counted: Counted) -> u64 {
+        let endpoints: Vec<Arc<Ep>> = {
+            let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+            endpoints.iter().filter_map(Weak::upgrade).collect()
+        };
+        for endpoint in endpoints {
+            endpoint.sort_completions();
+        }
+        self.word(counted).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, counted: Counted, value: u64) {
+        self.word(counted).fetch_add(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, counted: Counted, value: u64) {
+        self.word(counted).store(value, Ordering::Relaxed);
+    }
+
+    /// Waits until at least `threshold` operations have succeeded; for ever without a timeout.
+    ///
+    /// # Errors
+    /// `EAVAIL` if an operation fails meanwhile, `ETIMEDOUT` after the timeout.
+    pub(crate) fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<(), Errno> {
+        let failures = self.failures.load(Ordering::Relaxed);
+        let start = Instant::now();
+        while self.read(Counted::Successes) < threshold {
+            if self.failures.load(Ordering::Relaxed) != failures {
+                return Err(Errno(crate::abi::errors::EAVAIL));
+            }
+            if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
+                return Err(Errno(libc::ETIMEDOUT));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}

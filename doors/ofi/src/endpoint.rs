@@ -1,0 +1,562 @@
+//! Endpoints: an endpoint of `telpher-fabric`, and where its completions go.
+
+use crate::abi::errors;
+use crate::abi::flags as f;
+use crate::address_vector::AddressVector;
+use crate::capabilities::{RX_OP_FLAGS, TX_OP_FLAGS};
+use crate::completion_queue::CompletionQueue;
+use crate::counter::{Counted, Counter};
+use crate::domain::Domain;
+use crate::failure::{AGAIN, Errno, INVALID};
+use crate::limits;
+use crate::log;
+use crate::settings;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use telpher_fabric::{
+    Address, Completes, Completion, Config, Endpoint, FabricError, Operation, PeerId, ProbeAction, ProbeRequest,
+    ProgressBy, ReceiveRequest, Segments, SendEnd, SendRequest, TagMatch,
+};
+
+/// What a buffer for many messages keeps free, unless the program sets it. Source: as libfabric's shm provider.
+const MIN_MULTI_RECV: u64 = 4096;
+
+/// Completions that are taken from the endpoint at once. Source: chosen.
+const BURST: usize = 64;
+
+/// Marks the words that name operations in [`Silent`]. User programs have no addresses with this bit.
+const SILENT: u64 = 1 << 63;
+
+/// What an application asked for when it opened an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EpOptions {
+    /// True if the source of a receive is looked at; otherwise programs may pass any number.
+    pub(crate) directed: bool,
+    /// True if the endpoint sends, and true if it receives.
+    pub(crate) directions: (bool, bool),
+    /// Default flags of sends, and of receives.
+    pub(crate) tx_flags: u64,
+    pub(crate) rx_flags: u64,
+}
+
+/// An endpoint.
+#[derive(Debug)]
+pub(crate) struct Ep {
+    _domain: Arc<Domain>,
+    options: EpOptions,
+    endpoint: Endpoint,
+    peers: Peers,
+    min_multi_recv: AtomicU64,
+    is_enabled: AtomicBool,
+    /// What the program binds before it enables the endpoint.
+    binding: Mutex<Bindings>,
+    /// The same, once the endpoint is enabled.
+    bound: OnceLock<Bound>,
+    sorted: Mutex<Sorted>,
+}
+
+/// What a program binds.
+#[derive(Clone, Debug, Default)]
+struct Bindings {
+    av: Option<Arc<AddressVector>>,
+    sends: Option<Target>,
+    receives: Option<Target>,
+    count_sends: Option<Arc<Counter>>,
+    count_receives: Option<Arc<Counter>>,
+}
+
+/// A queue, and whether operations have completions only if they ask for them.
+#[derive(Clone, Debug)]
+struct Target {
+    queue: Arc<CompletionQueue>,
+    selective: bool,
+}
+
+/// What was bound.
+#[derive(Debug)]
+struct Bound {
+    bindings: Bindings,
+    /// Flags of sends and receives without flags of their own, and what is added to such flags.
+    send: Defaults,
+    receive: Defaults,
+    /// True if the only queue may take completions from the endpoint directly.
+    direct: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Defaults {
+    plain: u64,
+    added: u64,
+}
+
+/// Completions that were taken from the endpoint for two queues or for counters.
+#[derive(Debug, Default)]
+struct Sorted {
+    scratch: Vec<Completion>,
+    sends: VecDeque<Completion>,
+    receives: VecDeque<Completion>,
+    silent: Silent,
+}
+
+/// Operations that a counter counts although their program wants no completion of them.
+#[derive(Debug, Default)]
+struct Silent {
+    operations: HashMap<u64, SilentOperation>,
+    next: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SilentOperation {
+    context: u64,
+    /// True for a buffer for many messages, which has a completion for each.
+    many: bool,
+}
+
+impl Silent {
+    /// Returns the word that names an operation.
+    fn add(&mut self, operation: SilentOperation) -> u64 {
+        let word = SILENT | self.next;
+        self.next = (self.next + 1) & !SILENT;
+        self.operations.insert(word, operation);
+        word
+    }
+
+    /// Restores the context of a completion. False if the program does not want it.
+    fn restore(&mut self, completion: &mut Completion) -> bool {
+        let Some(&operation) = self.operations.get(&completion.context) else { return true };
+        let ends = !operation.many || completion.releases_buffer || completion.result.is_err();
+        if ends {
+            self.operations.remove(&completion.context);
+        }
+        completion.context = operation.context;
+        // The end of a buffer for many messages is reported even if its messages are not.
+        completion.result.is_err() || completion.releases_buffer
+    }
+}
+
+/// Which queue a completion is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Sends,
+    Receives,
+}
+
+impl Ep {
+    /// Opens an endpoint.
+    ///
+    /// # Errors
+    /// If the system refuses a socket or a thread.
+    pub(crate) fn open(domain: Arc<Domain>, options: EpOptions) -> Result<Ep, Errno> {
+        let progress = if domain.automatic_progress { ProgressBy::HelperThread } else { ProgressBy::Caller };
+        let endpoint = Endpoint::open(Config::default(), settings::copier(), progress).map_err(|error| {
+            log::warn(format_args!("{error}"));
+            Errno::from(error)
+        })?;
+        Ok(Ep {
+            _domain: domain,
+            options,
+            endpoint,
+            peers: Peers::default(),
+            min_multi_recv: AtomicU64::new(MIN_MULTI_RECV),
+            is_enabled: AtomicBool::new(false),
+            binding: Mutex::default(),
+            bound: OnceLock::new(),
+            sorted: Mutex::default(),
+        })
+    }
+
+    /// Returns the address that peers insert.
+    pub(crate) fn address(&self) -> Address {
+        self.endpoint.address()
+    }
+
+    fn binding(&self) -> MutexGuard<'_, Bindings> {
+        self.binding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns an error once the endpoint is enabled.
+    fn still_binds(&self) -> Result<(), Errno> {
+        if self.is_enabled.load(Ordering::Relaxed) { Err(Errno(errors::EOPBADSTATE)) } else { Ok(()) }
+    }
+
+    /// Binds an address vector.
+    pub(crate) fn bind_av(&self, av: Arc<AddressVector>) -> Result<(), Errno> {
+        self.still_binds()?;
+        let mut binding = self.binding();
+        if binding.av.is_some() {
+            return Err(INVALID);
+        }
+        binding.av = Some(av);
+        Ok(())
+    }
+
+    /// Binds a completion queue for the directions in `flags`.
+    pub(crate) fn bind_queue(&self, queue: Arc<CompletionQueue>, flags: u64) -> Result<(), Errno> {
+        self.still_binds()?;
+        if flags & !(f::SEND | f::RECV | f::SELECTIVE_COMPLETION) != 0 {
+            return Err(Errno(errors::EBADFLAGS));
+        }
+        let mut binding = self.binding();
+        let sends = flags & f::SEND != 0;
+        let receives = flags & f::RECV != 0;
+        if (!sends && !receives) || (sends && binding.sends.is_some()) || (receives && binding.receives.is_some()) {
+            return Err(INVALID);
+        }
+        let target = Target { queue, selective: flags & f::SELECTIVE_COMPLETION != 0 };
+        if sends {
+            binding.sends = Some(target.clone());
+        }
+        if receives {
+            binding.receives = Some(target);
+        }
+        Ok(())
+    }
+
+    /// Binds a counter for the directions in `flags`; the flags of remote accesses count nothing here.
+    pub(crate) fn bind_counter(&self, counter: &Arc<Counter>, flags: u64) -> Result<(), Errno> {
+        self.still_binds()?;
+        let mut binding = self.binding();
+        if flags & f::SEND != 0 {
+            binding.count_sends = Some(Arc::clone(counter));
+        }
+        if flags & f::RECV != 0 {
+            binding.count_receives = Some(Arc::clone(counter));
+        }
+        Ok(())
+    }
+
+    /// Enables the endpoint: from now on it sends and receives.
+    ///
+    /// # Errors
+    /// If an address vector or a completion queue is missing.
+    pub(crate) fn enable(self: &Arc<Ep>) -> Result<(), Errno> {
+        self.still_binds()?;
+        let bindings = self.binding().clone();
+        let av = bindings.av.clone().ok_or(Errno(errors::ENOAV))?;
+        let (sends, receives) = self.options.directions;
+        if (sends && bindings.sends.is_none()) || (receives && bindings.receives.is_none()) {
+            return Err(Errno(errors::ENOCQ));
+        }
+        let counts = bindings.count_sends.is_some() || bindings.count_receives.is_some();
+        let direct = match (&bindings.sends, &bindings.receives) {
+            (Some(sends), Some(receives)) => Arc::ptr_eq(&sends.queue, &receives.queue) && !counts,
+            _ => false,
+        };
+        let defaults = |target: Option<&Target>, flags: u64| {
+            let added = if target.is_some_and(|target| !target.selective) { f::COMPLETION } else { 0 };
+            Defaults { plain: flags | added, added }
+        };
+        let send = defaults(bindings.sends.as_ref(), self.options.tx_flags);
+        let receive = defaults(bindings.receives.as_ref(), self.options.rx_flags);
+        av.bind(self)?;
+        for counter in [&bindings.count_sends, &bindings.count_receives].into_iter().flatten() {
+            counter.bind(self);
+        }
+        let queues = [&bindings.sends, &bindings.receives].map(|target| target.as_ref().map(|target| &target.queue));
+        for (direction, queue) in [Direction::Sends, Direction::Receives].into_iter().zip(queues) {
+            if let Some(queue) = queue
+                && !(direct && direction == Direction::Receives)
+            {
+                queue.bind(self, direction);
+            }
+        }
+        if self.bound.set(Bound { send, receive, direct, bindings }).is_err() {
+            return Err(Errno(errors::EOPBADSTATE));
+        }
+        self.is_enabled.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sets what a buffer for many messages keeps free.
+    pub(crate) fn set_min_multi_recv(&self, bytes: u64) {
+        self.min_multi_recv.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns what a buffer for many messages keeps free.
+    pub(crate) fn min_multi_recv(&self) -> u64 {
+        self.min_multi_recv.load(Ordering::Relaxed)
+    }
+
+    /// Makes the peer known that the address vector numbers `number`.
+    pub(crate) fn insert_peer(&self, number: u64, address: &Address) -> Result<(), FabricError> {
+        let peer = self.endpoint.insert_peer(address)?;
+        self.peers.set(number, Some(peer));
+        Ok(())
+    }
+
+    /// Forgets a peer.
+    pub(crate) fn remove_peer(&self, number: u64) {
+        if let Some(peer) = self.peers.get(number) {
+            self.peers.set(number, None);
+            if let Err(error) = self.endpoint.remove_peer(peer) {
+                log::warn(format_args!("{error}"));
+            }
+        }
+    }
+
+    /// Returns the number that the address vector gives an address.
+    pub(crate) fn number_of(&self, address: &Address) -> Option<u64> {
+        self.bound.get()?.bindings.av.as_ref()?.number(address)
+    }
+
+    fn bound(&self) -> Result<&Bound, Errno> {
+        self.bound.get().ok_or(Errno(errors::EOPBADSTATE))
+    }
+
+    /// Starts a send. `flags` are those of the call; `None` if the call has none.
+    pub(crate) fn send(&self, send: SendCall) -> Result<(), Errno> {
+        let bound = self.bound()?;
+        let flags = match send.flags {
+            Some(flags) if flags & !(TX_OP_FLAGS | f::REMOTE_CQ_DATA | f::MORE | f::FENCE) != 0 => {
+                return Err(Errno(errors::EBADFLAGS));
+            }
+            Some(flags) => flags | bound.send.added,
+            None => bound.send.plain,
+        };
+        let inject = send.silent || flags & f::INJECT != 0;
+        if inject && send.segments.len() > limits::inject_bytes() as u64 {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        let to = self.peers.get(send.to).ok_or(INVALID)?;
+        let reports = !send.silent && flags & f::COMPLETION != 0;
+        let ends_at_match = !send.silent && flags & (f::DELIVERY_COMPLETE | f::MATCH_COMPLETE) != 0;
+        let (context, completes) = self.count(
+            bound.bindings.count_sends.is_some(),
+            SilentOperation { context: send.context, many: false },
+            reports,
+        );
+        let request = SendRequest {
+            to,
+            segments: send.segments,
+            tag: send.tag,
+            data: send.data,
+            context,
+            completes,
+            end: if ends_at_match { SendEnd::Matched } else { SendEnd::BufferFree },
+            inject,
+        };
+        self.endpoint.send(request).map_err(|error| self.refused(context, error))
+    }
+
+    /// Starts a receive, a probe, or the end of a claimed message, as the flags say.
+    pub(crate) fn receive(&self, receive: ReceiveCall) -> Result<(), Errno> {
+        let bound = self.bound()?;
+        let flags = match receive.flags {
+            Some(flags) if flags & !(RX_OP_FLAGS | f::PEEK | f::CLAIM | f::DISCARD | f::MORE) != 0 => {
+                return Err(Errno(errors::EBADFLAGS));
+            }
+            Some(flags) => flags | bound.receive.added,
+            None => bound.receive.plain,
+        };
+        let from = match receive.from {
+            f::ADDRESS_UNSPECIFIED => None,
+            _ if !self.options.directed => None,
+            number => Some(self.peers.get(number).ok_or(INVALID)?),
+        };
+        let reports = flags & f::COMPLETION != 0;
+        if flags & f::PEEK != 0 {
+            let action = match flags & (f::CLAIM | f::DISCARD) {
+                0 => ProbeAction::Look,
+                f::CLAIM => ProbeAction::Claim,
+                f::DISCARD => ProbeAction::Discard,
+                _ => return Err(Errno(errors::EBADFLAGS)),
+            };
+            // A probe's answer is its completion, so it always has one.
+            let probe = ProbeRequest { from, tag: receive.tag, context: receive.context, action };
+            return self.endpoint.probe(probe).map_err(Errno::from);
+        }
+        if flags & (f::CLAIM | f::DISCARD) == f::CLAIM | f::DISCARD {
+            return self.endpoint.discard_claimed(receive.context).map_err(Errno::from);
+        }
+        if flags & f::DISCARD != 0 {
+            return Err(Errno(errors::EBADFLAGS));
+        }
+        let many = (flags & f::MULTI_RECV != 0).then(|| self.min_multi_recv());
+        let (context, completes) = self.count(
+            bound.bindings.count_receives.is_some(),
+            SilentOperation { context: receive.context, many: many.is_some() },
+            reports,
+        );
+        let request = ReceiveRequest { segments: receive.segments, from, tag: receive.tag, context, completes, many };
+        let started = match flags & f::CLAIM {
+            0 => self.endpoint.receive(request),
+            _ => self.endpoint.receive_claimed(receive.context, request),
+        };
+        started.map_err(|error| self.refused(context, error))
+    }
+
+    /// Returns the context and the kind of completion for an operation. One that is counted must complete, even if its
+    /// program wants no completion.
+    fn count(&self, counted: bool, operation: SilentOperation, reports: bool) -> (u64, Completes) {
+        match (counted, reports) {
+            (_, true) => (operation.context, Completes::Always),
+            (false, false) => (operation.context, Completes::OnError),
+            (true, false) => (self.sorted().silent.add(operation), Completes::Always),
+        }
+    }
+
+    /// Forgets an operation that was refused.
+    fn refused(&self, context: u64, error: FabricError) -> Errno {
+        if context & SILENT != 0 {
+            self.sorted().silent.operations.remove(&context);
+        }
+        if !matches!(error, FabricError::Full { .. }) {
+            log::info(format_args!("{error}"));
+        }
+        Errno::from(error)
+    }
+
+    /// Cancels a receive that no message has matched.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none: it was matched, or never existed.
+    pub(crate) fn cancel(&self, context: u64) -> Result<(), Errno> {
+        self.bound()?;
+        let silent = {
+            let sorted = self.sorted();
+            let operations = sorted.silent.operations.iter();
+            operations.filter(|(_, of)| of.context == context).map(|(&word, _)| word).collect::<Vec<_>>()
+        };
+        let canceled = self.endpoint.cancel(context) || silent.into_iter().any(|word| self.endpoint.cancel(word));
+        if canceled { Ok(()) } else { Err(AGAIN) }
+    }
+
+    fn sorted(&self) -> MutexGuard<'_, Sorted> {
+        self.sorted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves messages, and takes completions for a queue that the endpoint is bound to in this direction.
+    pub(crate) fn take(&self, direction: Direction, into: &mut Vec<Completion>, most: usize) {
+        let Some(bound) = self.bound.get() else { return };
+        if bound.direct {
+            self.endpoint.completions(into, most);
+            return;
+        }
+        let mut sorted = self.sorted();
+        self.sort(bound, &mut sorted);
+        let waiting = match direction {
+            Direction::Sends => &mut sorted.sends,
+            Direction::Receives => &mut sorted.receives,
+        };
+        let count = waiting.len().min(most);
+        into.extend(waiting.drain(..count));
+    }
+
+    /// Moves messages, and counts what completed.
+    pub(crate) fn sort_completions(&self) {
+        if let Some(bound) = self.bound.get() {
+            self.sort(bound, &mut self.sorted());
+        }
+    }
+
+    fn sort(&self, bound: &Bound, sorted: &mut Sorted) {
+        let Sorted { scratch, sends, receives, silent } = sorted;
+        loop {
+            self.endpoint.completions(scratch, BURST);
+            let count = scratch.len();
+            for mut completion in scratch.drain(..) {
+                let is_send = completion.operation == Operation::Send;
+                let counter = if is_send { &bound.bindings.count_sends } else { &bound.bindings.count_receives };
+                // A probe receives nothing.
+                if let Some(counter) = counter.as_ref().filter(|_| completion.operation != Operation::Probe) {
+                    let counted = if completion.result.is_ok() { Counted::Successes } else { Counted::Failures };
+                    counter.add(counted, 1);
+                }
+                if !silent.restore(&mut completion) {
+                    continue;
+                }
+                let (target, queue) = if is_send {
+                    (&bound.bindings.sends, &mut *sends)
+                } else {
+                    (&bound.bindings.receives, &mut *receives)
+                };
+                if target.is_some() {
+                    queue.push_back(completion);
+                }
+            }
+            if count < BURST {
+                return;
+            }
+        }
+    }
+}
+
+/// A send as a program calls it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendCall {
+    pub(crate) segments: Segments,
+    pub(crate) to: u64,
+    pub(crate) tag: Option<u64>,
+    pub(crate) data: Option<u64>,
+    pub(crate) context: u64,
+    /// `None` for a call without flags.
+    pub(crate) flags: Option<u64>,
+    /// True for `fi_inject` and its relatives: the bytes are taken at once, and success has no completion.
+    pub(crate) silent: bool,
+}
+
+/// A receive as a program calls it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceiveCall {
+    pub(crate) segments: Segments,
+    pub(crate) from: u64,
+    pub(crate) tag: Option<TagMatch>,
+    pub(crate) context: u64,
+    /// `None` for a call without flags.
+    pub(crate) flags: Option<u64>,
+}
+
+/// The peers by the numbers of the address vector. Every send looks one up, so reading takes no lock.
+#[derive(Debug, Default)]
+struct Peers {
+    /// Chunk `k` has the numbers from `2^k - 1` on, `2^k` of them.
+    chunks: [OnceLock<Box<[AtomicU64]>>; 32],
+}
+
+/// No peer has this number.
+const NO_PEER: u64 = u64::MAX;
+
+impl Peers {
+    /// Returns the chunk and the place in it.
+    fn place(number: u64) -> Option<(usize, usize)> {
+        let position = number.checked_add(1)?;
+        let chunk = position.ilog2();
+        Some((usize::try_from(chunk).ok()?, usize::try_from(position - (1 << chunk)).ok()?))
+    }
+
+    fn get(&self, number: u64) -> Option<PeerId> {
+        let (chunk, place) = Peers::place(number)?;
+        let peer = self.chunks.get(chunk)?.get()?[place].load(Ordering::Acquire);
+        (peer != NO_PEER).then_some(PeerId(peer))
+    }
+
+    fn set(&self, number: u64, peer: Option<PeerId>) {
+        // An address vector counts up from 0, so its numbers are far below the last chunk.
+        let Some((chunk, place)) = Peers::place(number) else { return };
+        let Some(chunk_of) = self.chunks.get(chunk) else { return };
+        let words = chunk_of.get_or_init(|| (0..1_u64 << chunk).map(|_| AtomicU64::new(NO_PEER)).collect());
+        words[place].store(peer.map_or(NO_PEER, |peer| peer.0), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_found_by_their_numbers_until_they_are_removed() {
+        let peers = Peers::default();
+        for number in 0..1000 {
+            assert_eq!(peers.get(number), None);
+            peers.set(number, Some(PeerId(number * 3)));
+        }
+        assert!((0..1000).all(|number| peers.get(number) == Some(PeerId(number * 3))));
+        peers.set(7, None);
+        assert_eq!((peers.get(7), peers.get(8)), (None, Some(PeerId(24))));
+        for missing in [1000, 1 << 50, u64::MAX - 1, u64::MAX] {
+            assert_eq!(peers.get(missing), None);
+            peers.set(missing, None);
+        }
+    }
+}

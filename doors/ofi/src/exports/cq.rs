@@ -1,0 +1,211 @@
+//! Completion queues.
+
+use super::missing::fid_table;
+use super::object::{bind_nothing, close, head, inner, open as open_object};
+use super::{answer, length, timeout, write, write_text};
+use crate::abi::flags as f;
+use crate::abi::objects::{Fid, FidCq};
+use crate::abi::operations::{OpsCq, OpsFid};
+use crate::abi::queues::{CqEntry, CqErrEntry};
+use crate::completion_queue::{CompletionQueue, Format};
+use crate::endpoint::Ep;
+use crate::failure::{Errno, INVALID, explain, of_operation};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Arc, Weak};
+use telpher_fabric::{Completion, Failure, Operation};
+
+static FID: OpsFid = fid_table(close::<FidCq>, bind_nothing, control);
+
+static OPS: OpsCq = OpsCq { size: size_of::<OpsCq>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
+
+/// Opens a completion queue.
+///
+/// # Safety
+/// See the rules of `exports`.
+pub(crate) unsafe fn open(out: *mut *mut FidCq, queue: CompletionQueue, context: *mut c_void) -> Result<(), Errno> {
+    let fid = FidCq { fid: head::<FidCq>(context, &FID), ops: &raw const OPS };
+    // SAFETY: the caller's promise.
+    unsafe { open_object(out, fid, Arc::new(queue)) }
+}
+
+/// Refuses wait objects that programs could wait for by themselves: queues are polled, also by the calls that wait.
+pub(crate) fn check_wait_object(wait: i32) -> Result<(), Errno> {
+    if [f::WAIT_NONE, f::WAIT_UNSPEC, f::WAIT_YIELD].contains(&wait) { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
+}
+
+/// Converts a format.
+pub(crate) fn format(format: i32) -> Result<Format, Errno> {
+    match format {
+        // Programs that leave the choice to the provider must be prepared for any format; this is the shortest.
+        f::CQ_UNSPEC | f::CQ_CONTEXT => Ok(Format::Context),
+        f::CQ_MSG => Ok(Format::Msg),
+        f::CQ_DATA => Ok(Format::Data),
+        f::CQ_TAGGED => Ok(Format::Tagged),
+        _ => Err(Errno(libc::ENOSYS)),
+    }
+}
+
+/// Bytes of an entry: a beginning of [`CqEntry`].
+const fn entry_bytes(format: Format) -> usize {
+    match format {
+        Format::Context => 8,
+        Format::Msg => 24,
+        Format::Data => 40,
+        Format::Tagged => size_of::<CqEntry>(),
+    }
+}
+
+/// Returns a word of a program as the pointer that it was.
+fn pointer(word: u64) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(word).expect("64-bit system"))
+}
+
+fn flags(completion: &Completion) -> u64 {
+    let operation = if completion.operation == Operation::Send { f::SEND } else { f::RECV };
+    let kind = if completion.is_tagged { f::TAGGED } else { f::MSG };
+    let data = if completion.operation != Operation::Send && completion.data.is_some() { f::REMOTE_CQ_DATA } else { 0 };
+    let releases = if completion.releases_buffer { f::MULTI_RECV } else { 0 };
+    operation | kind | data | releases
+}
+
+fn entry(completion: &Completion) -> CqEntry {
+    CqEntry {
+        op_context: pointer(completion.context),
+        flags: flags(completion),
+        len: usize::try_from(completion.len).expect("64-bit system"),
+        buf: pointer(completion.address),
+        data: completion.data.unwrap_or(0),
+        tag: completion.tag,
+    }
+}
+
+/// How a call reads: whether it waits, and for how long.
+#[derive(Clone, Copy)]
+enum Waits {
+    No,
+    For(c_int),
+}
+
+/// # Safety
+/// See the rules of `exports`; `sources` is NULL or has `count` entries.
+unsafe fn read_entries(
+    queue: *mut FidCq,
+    buf: *mut c_void,
+    count: usize,
+    sources: *mut u64,
+    waits: Waits,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise; so are the next ones.
+    let queue = unsafe { inner(queue) }?;
+    if (buf.is_null() && count > 0) || !buf.cast::<u64>().is_aligned() || !sources.is_aligned() {
+        return Err(INVALID);
+    }
+    let bytes = entry_bytes(queue.format());
+    let mut place = 0;
+    let take = |completion: &Completion, endpoint: &Weak<Ep>| {
+        let entry = entry(completion);
+        // SAFETY: `buf` has room for `count` entries, and an entry is a beginning of `CqEntry`.
+        unsafe {
+            let to = buf.cast::<u8>().add(place * bytes);
+            std::ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, bytes);
+        }
+        if !sources.is_null() {
+            let number = completion.source.and_then(|source| endpoint.upgrade()?.number_of(&source));
+            // SAFETY: as above.
+            unsafe { sources.add(place).write(number.unwrap_or(f::ADDRESS_UNSPECIFIED)) };
+        }
+        place += 1;
+    };
+    match waits {
+        Waits::No => queue.read(count, take),
+        Waits::For(milliseconds) => queue.read_waiting(count, timeout(milliseconds), take),
+    }
+}
+
+unsafe extern "C" fn read(queue: *mut FidCq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the rules of `exports`; so for all functions below.
+    length(|| unsafe { read_entries(queue, buf, count, std::ptr::null_mut(), Waits::No) })
+}
+
+unsafe extern "C" fn readfrom(queue: *mut FidCq, buf: *mut c_void, count: usize, sources: *mut u64) -> isize {
+    // SAFETY: as above.
+    length(|| unsafe { read_entries(queue, buf, count, sources, Waits::No) })
+}
+
+unsafe extern "C" fn sread(
+    queue: *mut FidCq,
+    buf: *mut c_void,
+    count: usize,
+    _condition: *const c_void,
+    milliseconds: c_int,
+) -> isize {
+    // SAFETY: as above.
+    length(|| unsafe { read_entries(queue, buf, count, std::ptr::null_mut(), Waits::For(milliseconds)) })
+}
+
+unsafe extern "C" fn sreadfrom(
+    queue: *mut FidCq,
+    buf: *mut c_void,
+    count: usize,
+    sources: *mut u64,
+    _condition: *const c_void,
+    milliseconds: c_int,
+) -> isize {
+    // SAFETY: as above.
+    length(|| unsafe { read_entries(queue, buf, count, sources, Waits::For(milliseconds)) })
+}
+
+unsafe extern "C" fn readerr(queue: *mut FidCq, out: *mut CqErrEntry, _flags: u64) -> isize {
+    length(|| {
+        if out.is_null() || !out.is_aligned() {
+            return Err(INVALID);
+        }
+        // SAFETY: as above.
+        let completion = unsafe { inner(queue) }?.read_failure()?;
+        let Err(failure) = completion.result else { return Err(INVALID) };
+        let entry = entry(&completion);
+        let Errno(number) = of_operation(failure);
+        let excess = if let Failure::Truncated { excess } = failure { excess } else { 0 };
+        // SAFETY: as above. The buffer for details that the caller may have passed stays the caller's.
+        unsafe {
+            (*out).op_context = entry.op_context;
+            (*out).flags = entry.flags;
+            (*out).len = entry.len;
+            (*out).buf = entry.buf;
+            (*out).data = entry.data;
+            (*out).tag = entry.tag;
+            (*out).olen = usize::try_from(excess).expect("64-bit system");
+            (*out).err = number;
+            (*out).prov_errno = number;
+            (*out).err_data_size = 0;
+        }
+        Ok(1)
+    })
+}
+
+unsafe extern "C" fn signal(queue: *mut FidCq) -> c_int {
+    // SAFETY: as above.
+    answer(|| unsafe { inner(queue) }.map(|queue| queue.signal()))
+}
+
+unsafe extern "C" fn strerror(
+    _: *mut FidCq,
+    number: c_int,
+    _: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    let text = explain(number);
+    // SAFETY: as above.
+    unsafe { write_text(text, buf, len) };
+    text.as_ptr()
+}
+
+/// Tells which wait object the queue has; there is none to wait for.
+unsafe extern "C" fn control(_: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    answer(|| match command {
+        // SAFETY: as above.
+        f::GET_WAIT_OBJECT => unsafe { write(arg.cast::<c_int>(), f::WAIT_NONE) },
+        _ => Err(Errno(libc::ENOSYS)),
+    })
+}

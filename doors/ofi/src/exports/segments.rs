@@ -1,0 +1,42 @@
+//! Buffers of C as segments of messages.
+
+use crate::failure::{Errno, INVALID};
+use std::ffi::c_void;
+use telpher_fabric::buffer::MOST_SEGMENTS;
+use telpher_fabric::{Buffer, Segments};
+
+/// Makes one segment of a buffer.
+///
+/// # Safety
+/// The buffer belongs to the operation until its completion, as libfabric's manual asks.
+pub(crate) unsafe fn of_buffer(buf: *const c_void, len: usize) -> Result<Segments, Errno> {
+    if buf.is_null() && len > 0 {
+        return Err(INVALID);
+    }
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { Buffer::vouch(buf.expose_provenance() as u64, len as u64) };
+    Segments::new(&[buffer]).ok_or(INVALID)
+}
+
+/// Makes segments of an array of buffers.
+///
+/// # Safety
+/// The array is valid for `count` entries; for the buffers, see [`of_buffer`].
+pub(crate) unsafe fn of_array(iov: *const libc::iovec, count: usize) -> Result<Segments, Errno> {
+    if count == 0 {
+        return Ok(Segments::default());
+    }
+    if iov.is_null() || !iov.is_aligned() || count > MOST_SEGMENTS {
+        return Err(INVALID);
+    }
+    let mut buffers = [Buffer::default(); MOST_SEGMENTS];
+    // SAFETY: the pointer is not NULL and aligned, and the caller vouches for the entries.
+    for (buffer, entry) in buffers.iter_mut().zip(unsafe { std::slice::from_raw_parts(iov, count) }) {
+        if entry.iov_base.is_null() && entry.iov_len > 0 {
+            return Err(INVALID);
+        }
+        // SAFETY: the caller's promise.
+        *buffer = unsafe { Buffer::vouch(entry.iov_base.expose_provenance() as u64, entry.iov_len as u64) };
+    }
+    Segments::new(&buffers[..count]).ok_or(INVALID)
+}
