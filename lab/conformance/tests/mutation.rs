@@ -8,17 +8,23 @@ mod model;
 use model::Model;
 use std::num::NonZero;
 use std::thread;
+use telpher_conformance::table::OPERATIONS;
 use telpher_conformance::{Filter, Suite};
 use telpher_device::{Preset, Runner};
 use telpher_model::{Mutant, all_mutants, with_mutant};
 
-/// The sections that can detect a mutant, the likeliest first.
-fn sections(mutant: &Mutant) -> &'static [&'static str] {
-    match mutant {
-        Mutant::Flag(..) | Mutant::RefusedFlag(..) | Mutant::Required(..) => &["flags", "in a batch", ""],
-        Mutant::Reserved(..) => &["reserved fields", ""],
+/// Selections of cases that can detect a mutant, the likeliest first: the text of an operation, and of a section.
+fn selections(mutant: &Mutant) -> Vec<[&'static str; 2]> {
+    let operation = |code| OPERATIONS.iter().find(|row| row.code == code).map_or("", |row| row.name);
+    match *mutant {
+        Mutant::Flag(code, _) | Mutant::RefusedFlag(code, _) | Mutant::Required(code, _) => {
+            vec![[operation(code), "flags"], ["", "flags"], ["", "in a batch"], ["", ""]]
+        }
+        Mutant::Reserved(code, _) => vec![[operation(code), "reserved fields"], ["", "reserved fields"], ["", ""]],
         Mutant::Check(_) => {
-            &["order of checks", "sizes", "alignment", "overlap", "interrupts", "reserved fields", "flags", ""]
+            ["order of checks", "sizes", "alignment", "overlap", "interrupts", "reserved fields", "flags", ""]
+                .map(|section| ["", section])
+                .to_vec()
         }
     }
 }
@@ -52,9 +58,9 @@ fn undetected(mutants: Vec<Mutant>) -> Vec<Mutant> {
         })
         .collect();
     let noticed = |mutant: &Mutant| {
-        sections(mutant).iter().any(|section| {
+        selections(mutant).iter().any(|[operation, section]| {
             suites.iter().zip(&subjects).zip(&plain).any(|((suite, subject), plain)| {
-                let filter = plain.clone().containing(section).until_first_failure();
+                let filter = plain.clone().containing(operation).containing(section).until_first_failure();
                 with_mutant(*mutant, || !suite.run(subject, &filter).failed.is_empty())
             })
         })
