@@ -159,6 +159,7 @@ impl Descriptor {
         Self::new(Opcode::Nop)
     }
 
+    #[inline]
     const fn three(opcode: Opcode, src: u64, dst: u64, size: u32) -> Self {
         let mut d = Self::new(opcode);
         d.0[2] = src;
@@ -240,6 +241,7 @@ impl Descriptor {
 
     /// CRC32C of `size` bytes, continued from `seed` (0 to start).
     #[must_use]
+    #[inline]
     pub const fn crc_generation(src: u64, size: u32, seed: u32) -> Self {
         let mut d = Self::three(Opcode::CrcGeneration, src, 0, size);
         d.0[5] = seed as u64;
@@ -248,6 +250,7 @@ impl Descriptor {
 
     /// Copies and computes the CRC32C in one pass.
     #[must_use]
+    #[inline]
     pub const fn copy_crc(src: u64, dst: u64, size: u32, seed: u32) -> Self {
         let mut d = Self::three(Opcode::CopyCrc, src, dst, size);
         d.0[5] = seed as u64;

@@ -716,12 +716,14 @@ impl Deref for SharedBytes {
 
 // SAFETY: both kinds are stable buffers that no code writes.
 unsafe impl StableBuf for SharedBytes {
+    #[inline]
     fn address(&self) -> u64 {
         match self {
             SharedBytes::Heap(bytes) => bytes.address(),
             SharedBytes::Blocks(run) => run.address(),
         }
     }
+    #[inline]
     fn len(&self) -> usize {
         (**self).len()
     }
@@ -738,12 +740,14 @@ pub enum OwnedBytes {
 
 // SAFETY: both kinds are stable buffers, and a change of kind needs the value mutably or by value.
 unsafe impl StableBuf for OwnedBytes {
+    #[inline]
     fn address(&self) -> u64 {
         match self {
             OwnedBytes::Heap(bytes) => bytes.address(),
             OwnedBytes::Blocks(run) => run.address(),
         }
     }
+    #[inline]
     fn len(&self) -> usize {
         match self {
             OwnedBytes::Heap(bytes) => bytes.len(),
@@ -753,6 +757,7 @@ unsafe impl StableBuf for OwnedBytes {
 }
 // SAFETY: both kinds have one owner.
 unsafe impl StableBufMut for OwnedBytes {
+    #[inline]
     fn address_mut(&mut self) -> u64 {
         match self {
             OwnedBytes::Heap(bytes) => bytes.address_mut(),

@@ -67,8 +67,8 @@ pub trait Space: Send + Sync + Debug {
     /// remainder, and reads each byte once. `register` is added to the first four bytes of the message. `by` moves the
     /// two halves of a lane of 16 bytes forward by `FOLDED_BYTES`.
     ///
-    /// Returns false, and leaves anything in `into`, if the space cannot do this or if an access faults. Then the caller
-    /// reads the bytes, which may fault again or not. Source: Gopal et al., *Fast CRC Computation for Generic
+    /// Returns false, and leaves anything in `into`, if the space cannot do this or if an access faults. Then the
+    /// caller reads the bytes, which may fault again or not. Source: Gopal et al., *Fast CRC Computation for Generic
     /// Polynomials Using PCLMULQDQ Instruction*, Intel, 2009.
     fn fold(&self, address: u64, len: u64, register: u32, by: &[u64; 2], into: &mut [u8; FOLDED_BYTES]) -> bool {
         let _ = (address, len, register, by, into);

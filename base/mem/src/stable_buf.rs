@@ -48,10 +48,12 @@ pub unsafe trait StableBufMut: StableBuf {
     fn address_mut(&mut self) -> u64;
 }
 
+#[inline]
 fn exposed(pointer: *const u8) -> u64 {
     pointer.expose_provenance() as u64
 }
 
+#[inline]
 fn exposed_mut(pointer: *mut u8) -> u64 {
     pointer.expose_provenance() as u64
 }
@@ -59,15 +61,18 @@ fn exposed_mut(pointer: *mut u8) -> u64 {
 // SAFETY: the heap block stays in place until the Vec is grown, shrunk or dropped. All of these need the Vec mutably or
 // by value, and a mere move changes nothing. `len` bytes are initialised.
 unsafe impl StableBuf for Vec<u8> {
+    #[inline]
     fn address(&self) -> u64 {
         exposed(self.as_ptr())
     }
+    #[inline]
     fn len(&self) -> usize {
         self.as_slice().len()
     }
 }
 // SAFETY: a Vec owns its block alone.
 unsafe impl StableBufMut for Vec<u8> {
+    #[inline]
     fn address_mut(&mut self) -> u64 {
         exposed_mut(self.as_mut_ptr())
     }
@@ -129,9 +134,11 @@ unsafe impl StableBuf for Arc<[u8]> {
 // SAFETY: this Arc keeps the buffer alive and in place. Through an Arc it is only shared; as long as a second Arc
 // lives, no code gets it mutably, as above.
 unsafe impl<B: StableBuf + Sync> StableBuf for Arc<B> {
+    #[inline]
     fn address(&self) -> u64 {
         (**self).address()
     }
+    #[inline]
     fn len(&self) -> usize {
         StableBuf::len(&**self)
     }
@@ -187,6 +194,7 @@ impl<B: StableBuf> Slice<B> {
     ///
     /// # Errors
     /// [`OutOfRange`], with the buffer, if the range is reversed or exceeds the buffer.
+    #[inline]
     pub fn new(whole: B, range: Range<usize>) -> Result<Slice<B>, OutOfRange<B>> {
         let len = whole.len();
         if range.start > range.end || range.end > len {
@@ -213,15 +221,18 @@ impl<B: StableBuf> Slice<B> {
 
 // SAFETY: a part of a stable buffer. `whole` changes by value only, so the range checked in `new` stays valid.
 unsafe impl<B: StableBuf> StableBuf for Slice<B> {
+    #[inline]
     fn address(&self) -> u64 {
         self.whole.address() + self.start as u64
     }
+    #[inline]
     fn len(&self) -> usize {
         self.len
     }
 }
 // SAFETY: as above.
 unsafe impl<B: StableBufMut> StableBufMut for Slice<B> {
+    #[inline]
     fn address_mut(&mut self) -> u64 {
         self.whole.address_mut() + self.start as u64
     }

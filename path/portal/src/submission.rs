@@ -23,12 +23,14 @@ impl Submission {
     /// accesses that tolerate it. Ranges that are not mapped, or not mapped with that permission, need no promise:
     /// executors report them as page faults. The descriptor must not contain addresses of memory that others own.
     #[must_use]
+    #[inline]
     pub const unsafe fn vouch(descriptor: Descriptor) -> Self {
         Submission(descriptor)
     }
 
     /// Returns the 64 bytes.
     #[must_use]
+    #[inline]
     pub const fn descriptor(&self) -> &Descriptor {
         &self.0
     }

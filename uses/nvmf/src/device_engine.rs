@@ -27,26 +27,18 @@ pub type DigestChannel = Channel<Slice<Shared>, OwnedBytes>;
 /// the CPU.
 pub const DEFAULT_SHORTEST: usize = 8192;
 
-/// A job whose operations are under way.
+/// A job whose operations are under way. When it has ended, the next job uses its vectors.
 #[derive(Debug)]
 struct Running {
     id: JobId,
-    work: RunningWork,
+    /// What it does; the runs of [`Work::Place`] are in `placed`.
+    work: Work,
+    placed: Vec<RunningPart>,
     /// The digest of each part, in the order of the bytes; empty if there is one part.
     digests: Vec<u32>,
+    /// The number of parts without a result; 0 if there is no job.
     missing: usize,
     by: DoneBy,
-}
-
-#[derive(Debug)]
-enum RunningWork {
-    Digest(Vec<Segment>),
-    Place {
-        source: Shared,
-        parts: Vec<RunningPart>,
-    },
-    /// One operation; the channel has the destination.
-    Protect(ProtectionWork),
 }
 
 /// A run of blocks, and the part of the source that belongs there.
@@ -57,63 +49,80 @@ struct RunningPart {
     run: Option<BlockRun>,
 }
 
-impl RunningWork {
-    /// The work of a job, and its number of parts.
-    fn of(work: Work) -> (RunningWork, usize) {
-        match work {
-            Work::Digest(segments) => {
-                let parts = segments.len();
-                (RunningWork::Digest(segments), parts)
+impl Running {
+    /// No job.
+    fn none() -> Running {
+        let id = JobId { connection: 0, slot: 0, generation: 0, part: 0 };
+        let work = Work::Digest(Vec::new());
+        Running { id, work, placed: Vec::new(), digests: Vec::new(), missing: 0, by: DoneBy::Device }
+    }
+
+    /// Takes a job of which nothing is under way yet; returns the number of its parts.
+    #[inline]
+    fn begin(&mut self, Job { id, work }: Job) -> usize {
+        self.id = id;
+        self.work = work;
+        self.by = DoneBy::Device;
+        self.missing = match &mut self.work {
+            Work::Digest(segments) => segments.len(),
+            Work::Place { runs, .. } => {
+                self.placed.extend(parts_of(std::mem::take(runs)));
+                self.placed.len()
             }
-            Work::Place { source, runs } => {
-                let mut end = 0;
-                let part = |run: BlockRun| {
-                    let start = end;
-                    end += run.len();
-                    RunningPart { range: start..end, run: Some(run) }
-                };
-                let parts: Vec<RunningPart> = runs.into_iter().map(part).collect();
-                let count = parts.len();
-                (RunningWork::Place { source, parts }, count)
-            }
-            Work::Protect(work) => (RunningWork::Protect(work), 1),
+            Work::Protect(_) => 1,
+        };
+        self.digests.clear();
+        if self.missing > 1 {
+            self.digests.resize(self.missing, 0);
         }
+        self.missing
     }
 
     /// The bytes of a part.
     fn segment(&self, part: usize) -> Segment {
-        match self {
-            RunningWork::Digest(segments) => segments[part].clone(),
-            RunningWork::Place { source, parts } => {
-                Segment { bytes: Shared::clone(source), range: parts[part].range.clone() }
+        match &self.work {
+            Work::Digest(segments) => segments[part].clone(),
+            Work::Place { source, .. } => {
+                Segment { bytes: Shared::clone(source), range: self.placed[part].range.clone() }
             }
-            RunningWork::Protect(work) => work.source().clone(),
+            Work::Protect(work) => work.source().clone(),
         }
     }
 
     /// The number of bytes of a part.
     fn len(&self, part: usize) -> usize {
-        match self {
-            RunningWork::Digest(segments) => segments[part].range.len(),
-            RunningWork::Place { parts, .. } => parts[part].range.len(),
-            RunningWork::Protect(work) => work.source().range.len(),
+        match &self.work {
+            Work::Digest(segments) => segments[part].range.len(),
+            Work::Place { .. } => self.placed[part].range.len(),
+            Work::Protect(work) => work.source().range.len(),
         }
     }
 
-    fn finished(self) -> Work {
-        let (source, parts) = match self {
-            RunningWork::Digest(segments) => return Work::Digest(segments),
-            RunningWork::Protect(work) => return Work::Protect(work),
-            RunningWork::Place { source, parts } => (source, parts),
-        };
-        let count = parts.len();
-        let runs: Vec<BlockRun> = parts.into_iter().filter_map(|part| part.run).collect();
-        if runs.len() == count {
-            Work::Place { source, runs }
-        } else {
-            Work::Digest(vec![Segment { range: 0..source.len(), bytes: source }])
+    /// The digest of all parts.
+    fn joined(&self) -> u32 {
+        let parts = (0..).zip(&self.digests);
+        parts.fold(0, |first, (part, digest)| join(first, *digest, self.len(part)))
+    }
+
+    /// Puts the runs back into [`Work::Place`]. If the channel keeps one, the work becomes a digest of the source.
+    fn collect_runs(&mut self) {
+        let Work::Place { source, runs } = &mut self.work else { return };
+        let count = self.placed.len();
+        runs.extend(self.placed.drain(..).filter_map(|part| part.run));
+        if runs.len() < count {
+            self.work = Work::Digest(vec![Segment { range: 0..source.len(), bytes: source.clone() }]);
         }
     }
+}
+
+/// Divides a source among runs.
+fn parts_of(runs: Vec<BlockRun>) -> impl Iterator<Item = RunningPart> {
+    let mut end = 0;
+    runs.into_iter().map(move |run| {
+        let start = end;
+        end += run.len();
+        RunningPart { range: start..end, run: Some(run) }
+    })
 }
 
 /// The job and the part of each operation. A channel numbers its operations one after the other.
@@ -144,82 +153,58 @@ impl Operations {
     }
 }
 
-/// Computes on a device.
-#[derive(Debug)]
-pub struct DeviceEngine {
-    channel: DigestChannel,
-    shortest: usize,
+/// The jobs under way, and those that are done.
+#[derive(Debug, Default)]
+struct Jobs {
     /// Jobs by their number, which is used again after the job's end.
-    running: Vec<Option<Running>>,
+    running: Vec<Running>,
     free: Vec<usize>,
     operations: Operations,
-    done: VecDeque<FinishedJob>,
-    finished: Vec<Finished<Slice<Shared>, OwnedBytes>>,
-    submissions: Submissions,
+    done: Vec<FinishedJob>,
 }
 
-impl DeviceEngine {
-    /// An engine on a channel. Jobs of fewer than `shortest` bytes are done by the CPU. The channel should report
-    /// operations in the order of arrival, and have a deadline, so that no host waits for a device without bound.
-    #[must_use]
-    pub fn new(channel: DigestChannel, shortest: usize) -> DeviceEngine {
-        DeviceEngine {
-            channel,
-            shortest,
-            running: Vec::new(),
-            free: Vec::new(),
-            operations: Operations::default(),
-            done: VecDeque::new(),
-            finished: Vec::new(),
-            submissions: Submissions::default(),
-        }
+impl Jobs {
+    /// Takes a job; returns its number and its number of parts.
+    #[inline]
+    fn insert(&mut self, job: Job) -> (usize, usize) {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.running.push(Running::none());
+            self.running.len() - 1
+        });
+        (number, self.running[number].begin(job))
     }
 
     /// Prepares the operation of one part. If the channel has no room, this thread does it.
-    fn start_part(&mut self, number: usize, part: usize) {
-        let Some(Some(running)) = self.running.get_mut(number) else { return };
-        let segment = running.work.segment(part);
-        let Ok(source) = Slice::new(segment.bytes, segment.range) else { unreachable!("a segment lies in its bytes") };
+    #[inline]
+    fn start_part(&mut self, channel: &mut DigestChannel, number: usize, part: usize) {
+        let Some(running) = self.running.get_mut(number) else { return };
         let taken = match &mut running.work {
-            RunningWork::Digest(_) => self.channel.crc(source, 0, CrcMode::default()),
-            RunningWork::Place { parts, .. } => match parts[part].run.take() {
-                Some(run) => self.channel.copy_crc(source, OwnedBytes::Blocks(run), 0, CrcMode::default()),
-                None => self.channel.crc(source, 0, CrcMode::default()),
-            },
-            RunningWork::Protect(work) => {
-                let (config, tags) = (work.config(), work.tags());
-                match work.operation() {
-                    Operation::Check => self.channel.dif_check(source, config, tags),
-                    operation => {
-                        let destination = OwnedBytes::Heap(work.take_destination());
-                        match operation {
-                            Operation::Insert => self.channel.dif_insert(source, destination, config, tags),
-                            _ => self.channel.dif_strip(source, destination, config, tags),
-                        }
-                    }
-                }
+            Work::Digest(segments) => {
+                let Segment { bytes, range } = &segments[part];
+                channel.crc(slice(bytes, range), 0, CrcMode::default())
             }
+            Work::Place { source, .. } => start_copy(channel, source, &mut running.placed[part]),
+            Work::Protect(work) => start_protection(channel, work),
         };
         match taken {
-            Ok(ticket) => {
-                self.operations.insert(ticket, number, part);
-            }
+            Ok(ticket) => self.operations.insert(ticket, number, part),
             Err(Rejected { buffers, .. }) => self.redo(number, part, buffers.dst),
         }
     }
 
     /// Does one part on this thread. `destination` is the part's destination, if the channel has given it back.
+    #[cold]
     fn redo(&mut self, number: usize, part: usize, destination: Option<OwnedBytes>) {
-        let Some(Some(running)) = self.running.get_mut(number) else { return };
-        let segment = running.work.segment(part);
+        let Some(running) = self.running.get_mut(number) else { return };
+        let segment = running.segment(part);
         let bytes = segment.as_slice();
         let digest = match (&mut running.work, destination) {
-            (RunningWork::Place { parts, .. }, Some(OwnedBytes::Blocks(mut run))) => {
+            (Work::Place { .. }, Some(OwnedBytes::Blocks(mut run))) => {
                 let digest = copy_crc32c(bytes, &mut run, 0, CrcMode::default(), Hint::Cache);
-                parts[part].run = Some(run);
+                running.placed[part].run = Some(run);
                 digest
             }
-            (RunningWork::Protect(work), destination) => {
+            (Work::Protect(work), destination) => {
                 work.give_back(bytes_of(destination));
                 work.run();
                 0
@@ -232,20 +217,21 @@ impl DeviceEngine {
     }
 
     /// Takes the result of an operation.
+    #[inline]
     fn operation_done(&mut self, finished: Finished<Slice<Shared>, OwnedBytes>) {
         let Some((number, part)) = self.operations.remove(finished.ticket) else { return };
         let destination = finished.buffers.and_then(|buffers| buffers.dst);
-        let Some(Some(running)) = self.running.get_mut(number) else { return };
+        let Some(running) = self.running.get_mut(number) else { return };
         let mut is_by_device = finished.via == Via::Device;
         let digest = match (&mut running.work, finished.result, destination) {
-            (RunningWork::Digest(_), Ok(Outcome::Crc(digest)), _) => digest,
-            (RunningWork::Place { parts, .. }, Ok(Outcome::Crc(digest)), destination) => {
+            (Work::Digest(_), Ok(Outcome::Crc(digest)), _) => digest,
+            (Work::Place { .. }, Ok(Outcome::Crc(digest)), destination) => {
                 if let Some(OwnedBytes::Blocks(run)) = destination {
-                    parts[part].run = Some(run);
+                    running.placed[part].run = Some(run);
                 }
                 digest
             }
-            (RunningWork::Protect(work), Ok(outcome), destination)
+            (Work::Protect(work), Ok(outcome), destination)
                 if destination.is_some() || work.operation() == Operation::Check =>
             {
                 work.give_back(bytes_of(destination));
@@ -266,8 +252,9 @@ impl DeviceEngine {
         self.part_done(number, part, digest);
     }
 
+    #[inline]
     fn part_done(&mut self, number: usize, part: usize, digest: u32) {
-        let Some(Some(running)) = self.running.get_mut(number) else { return };
+        let Some(running) = self.running.get_mut(number) else { return };
         if let Some(place) = running.digests.get_mut(part) {
             *place = digest;
         }
@@ -275,38 +262,79 @@ impl DeviceEngine {
         if running.missing > 0 {
             return;
         }
-        let Some(running) = self.running[number].take() else { return };
+        let digest = if running.digests.is_empty() { digest } else { running.joined() };
+        running.collect_runs();
+        let work = std::mem::replace(&mut running.work, Work::Digest(Vec::new()));
         self.free.push(number);
-        let digest = if running.digests.is_empty() {
-            digest
-        } else {
-            let parts = (0..).zip(&running.digests);
-            parts.fold(0, |seed, (part, digest)| join(seed, *digest, running.work.len(part)))
-        };
-        let work = running.work.finished();
-        self.done.push_back(FinishedJob { id: running.id, work, digest, by: running.by });
+        self.done.push(FinishedJob { id: running.id, work, digest, by: running.by });
+    }
+}
+
+/// A part of shared bytes, as a buffer of the channel.
+#[inline(always)]
+fn slice(bytes: &Shared, range: &Range<usize>) -> Slice<Shared> {
+    let Ok(slice) = Slice::new(Shared::clone(bytes), range.clone()) else { unreachable!("a part lies in its bytes") };
+    slice
+}
+
+type Taken = Result<Ticket, Rejected<Slice<Shared>, OwnedBytes>>;
+
+/// Prepares the copy of a part to its run, which is taken from `part`.
+#[inline(never)]
+#[allow(clippy::result_large_err, reason = "a channel gives the buffers back if it does not take the operation")]
+fn start_copy(channel: &mut DigestChannel, source: &Shared, part: &mut RunningPart) -> Taken {
+    let source = slice(source, &part.range);
+    match part.run.take() {
+        Some(run) => channel.copy_crc(source, OwnedBytes::Blocks(run), 0, CrcMode::default()),
+        None => channel.crc(source, 0, CrcMode::default()),
+    }
+}
+
+/// Prepares the operation of a job on protection information, whose destination is taken from `work`.
+#[inline(never)]
+#[allow(clippy::result_large_err, reason = "a channel gives the buffers back if it does not take the operation")]
+fn start_protection(channel: &mut DigestChannel, work: &mut ProtectionWork) -> Taken {
+    let source = slice(&work.source().bytes, &work.source().range);
+    let (config, tags, operation) = (work.config(), work.tags(), work.operation());
+    if operation == Operation::Check {
+        return channel.dif_check(source, config, tags);
+    }
+    let destination = OwnedBytes::Heap(work.take_destination());
+    match operation {
+        Operation::Insert => channel.dif_insert(source, destination, config, tags),
+        _ => channel.dif_strip(source, destination, config, tags),
+    }
+}
+
+/// Computes on a device.
+#[derive(Debug)]
+pub struct DeviceEngine {
+    channel: DigestChannel,
+    shortest: usize,
+    jobs: Jobs,
+    submissions: Submissions,
+}
+
+impl DeviceEngine {
+    /// An engine on a channel. Jobs of fewer than `shortest` bytes are done by the CPU. The channel should report
+    /// operations in the order of arrival, and have a deadline, so that no host waits for a device without bound.
+    #[must_use]
+    pub fn new(channel: DigestChannel, shortest: usize) -> DeviceEngine {
+        DeviceEngine { channel, shortest, jobs: Jobs::default(), submissions: Submissions::default() }
     }
 }
 
 impl DigestEngine for DeviceEngine {
-    fn prepare(&mut self, Job { id, mut work }: Job) {
-        if work.len() < self.shortest || work.is_empty() {
-            let digest = work.run();
-            self.done.push_back(FinishedJob { id, work, digest, by: DoneBy::Cpu });
+    fn prepare(&mut self, mut job: Job) {
+        let bytes = job.work.len();
+        if bytes < self.shortest || bytes == 0 {
+            let digest = job.work.run();
+            self.jobs.done.push(FinishedJob { id: job.id, work: job.work, digest, by: DoneBy::Cpu });
             return;
         }
-        let (work, parts) = RunningWork::of(work);
-        let digests = if parts > 1 { vec![0; parts] } else { Vec::new() };
-        let running = Some(Running { id, work, digests, missing: parts, by: DoneBy::Device });
-        let number = if let Some(number) = self.free.pop() {
-            self.running[number] = running;
-            number
-        } else {
-            self.running.push(running);
-            self.running.len() - 1
-        };
+        let (number, parts) = self.jobs.insert(job);
         for part in 0..parts {
-            self.start_part(number, part);
+            self.jobs.start_part(&mut self.channel, number, part);
         }
     }
 
@@ -319,17 +347,13 @@ impl DigestEngine for DeviceEngine {
     }
 
     fn completed(&mut self, done: &mut Vec<FinishedJob>) {
-        let mut finished = std::mem::take(&mut self.finished);
-        self.channel.completed(&mut finished);
-        for operation in finished.drain(..) {
-            self.operation_done(operation);
-        }
-        self.finished = finished;
-        done.extend(self.done.drain(..));
+        let jobs = &mut self.jobs;
+        self.channel.each_completed(|finished| jobs.operation_done(finished));
+        done.append(&mut jobs.done);
     }
 
     fn pending(&self) -> usize {
-        self.running.len() - self.free.len() + self.done.len()
+        self.jobs.running.len() - self.jobs.free.len() + self.jobs.done.len()
     }
 
     fn submissions(&self) -> Submissions {

@@ -1,6 +1,6 @@
 //! CRC32C digests of headers and data. Source: NVMe/TCP Transport 1.1 §3.3.1.1; the polynomial is RFC 3720's.
 
-use telpher_ops::crc::{CrcMode, crc32c};
+use telpher_ops::crc::{CrcMode, crc32c, crc32c_join};
 
 /// Bytes of a digest on the wire, little-endian.
 pub const DIGEST_BYTES: usize = 4;
@@ -48,50 +48,11 @@ pub fn digest_after(seed: u32, bytes: &[u8]) -> u32 {
     crc32c(seed, bytes, CrcMode::default())
 }
 
-/// Castagnoli's polynomial, reflected: bit 31 is x⁰. Source: RFC 3720 §12.1.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
-
-/// x⁰ in reflected form.
-const ONE: u32 = 1 << 31;
-
-/// Multiplies two remainders modulo the polynomial.
-const fn multiply(a: u32, mut b: u32) -> u32 {
-    let mut product = 0;
-    let mut bit = 32;
-    while bit > 0 {
-        bit -= 1;
-        if a >> bit & 1 == 1 {
-            product ^= b;
-        }
-        b = if b & 1 == 1 { b >> 1 ^ POLYNOMIAL } else { b >> 1 };
-    }
-    product
-}
-
-/// x to the power of 8 × 2ⁿ, for each n: what moves a digest forward by 2ⁿ bytes.
-const POWERS: [u32; 64] = {
-    // x⁸, reflected.
-    let mut powers = [ONE >> 8; 64];
-    let mut n = 1;
-    while n < powers.len() {
-        powers[n] = multiply(powers[n - 1], powers[n - 1]);
-        n += 1;
-    }
-    powers
-};
-
 /// The digest of bytes whose first part has the digest `first`, and whose other `len` bytes have the digest `second`.
-/// Source: zlib's `crc32_combine`; inversion of a digest at both ends cancels out.
 #[must_use]
+#[inline]
 pub fn join(first: u32, second: u32, len: usize) -> u32 {
-    let mut moved = first;
-    // 0 stays 0, wherever it is moved; it is also the digest of no bytes.
-    let mut rest = if first == 0 { 0 } else { len as u64 };
-    while rest > 0 {
-        moved = multiply(POWERS[rest.trailing_zeros() as usize], moved);
-        rest &= rest - 1;
-    }
-    moved ^ second
+    crc32c_join(first, second, len)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use telpher_ops::crc::{CrcMode, Folding, crc32c};
 
 const _: () = assert!(FOLDED_BYTES == Folding::BYTES);
 
-/// Computes the CRC of a whole range without a copy of its bytes. Returns `None` if the space or the mode does not allow
-/// that, or if an access faults; then the caller goes through the range in pieces, which finds the exact byte.
+/// Computes the CRC of a whole range without a copy of its bytes. Returns `None` if the space or the mode does not
+/// allow that, or if an access faults; then the caller goes through the range in pieces, which finds the exact byte.
 #[inline]
 pub(super) fn of_range(space: &dyn Space, src: u64, len: u64, seed: u32, mode: CrcMode) -> Option<u32> {
     let folding = Folding::new(seed, mode)?;

@@ -1,9 +1,9 @@
 //! Executes an action on memory: the only part of the model that accesses bytes.
 //!
-//! Moves, fills and compares go straight to the space's guarded kernels, and so does the CRC of a range if the space can
-//! fold it. Copies with CRC, DIF and delta work on a small buffer of the runner, filled by guarded reads, so no slice
-//! ever points at memory that others write. Source: SPEC §8.3; bytes
-//! completed and partial results: SPEC §8.3 as tabulated with each operation.
+//! Moves, fills and compares go straight to the space's guarded kernels, and so does the CRC of a range if the space
+//! can fold it. Copies with CRC, DIF and delta work on a small buffer of the runner, filled by guarded reads, so no
+//! slice ever points at memory that others write. Source: SPEC §8.3; bytes completed and partial results: SPEC §8.3 as
+//! tabulated with each operation.
 
 mod copy;
 mod crc;

@@ -4,7 +4,7 @@ use crate::api::channel_policy::ChannelPolicy;
 use crate::api::error::{ChannelError, JobError};
 use crate::api::operation::operations;
 use crate::api::outcome::{Outcome, Via};
-use crate::inflight::{Buffers, InvalidRequest, Ring, named, side};
+use crate::inflight::{Buffers, InvalidRequest, NotPut, Place, Placed, Ring, placed, side};
 use crate::wait::time::{Clock, SystemClock};
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor};
@@ -145,10 +145,17 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     /// Appends the operations that have ended, in the policy's order, and returns how many. Before that it lets an
     /// executor without a thread work, and submits again what came back unfinished or was refused by a full queue.
     pub fn completed(&mut self, out: &mut Vec<Finished<S, D>>) -> usize {
+        self.each_completed(|finished| out.push(finished))
+    }
+
+    /// Like [`completed`](Channel::completed), but calls `act` with each operation.
+    #[inline]
+    pub fn each_completed(&mut self, mut act: impl FnMut(Finished<S, D>)) -> usize {
         self.ring.poll();
-        let before = out.len();
+        let mut count = 0;
         while let Some(result) = self.ring.fetch() {
-            out.push(Finished {
+            count += 1;
+            act(Finished {
                 ticket: Ticket(result.position),
                 result: result.result,
                 via: result.via,
@@ -156,7 +163,7 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
                 record: result.record,
             });
         }
-        out.len() - before
+        count
     }
 
     /// Returns the number of operations that were prepared and not yet fetched.
@@ -184,7 +191,7 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     ///
     /// [`RejectReason::Full`].
     pub fn nop(&mut self) -> Result<Ticket, Rejected<S, D>> {
-        self.put(|| Ok(crate::inflight::nop(Buffers::default())))
+        self.put(placed::nop)
     }
 
     /// Prepares a drain: it ends when everything that this queue took before it has ended.
@@ -193,22 +200,27 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     ///
     /// [`RejectReason::Full`].
     pub fn drain(&mut self) -> Result<Ticket, Rejected<S, D>> {
-        self.put(|| Ok(crate::inflight::drain(Buffers::default(), 1)))
+        self.put(placed::drain)
     }
 
-    fn put(
-        &mut self,
-        request: impl FnOnce() -> Result<crate::inflight::OwnedRequest<Buffers<S, D>>, InvalidRequest<Buffers<S, D>>>,
-    ) -> Result<Ticket, Rejected<S, D>> {
-        match request() {
-            Ok(request) if self.ring.has_room() => Ok(Ticket(self.ring.put(request))),
-            Ok(request) => {
-                let reason = RejectReason::Full { capacity: self.ring.capacity() };
-                Err(Rejected { reason, buffers: request.back() })
+    #[inline(always)]
+    fn put<M>(&mut self, make: M) -> Result<Ticket, Rejected<S, D>>
+    where
+        M: FnOnce(&mut Place<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>>,
+    {
+        match self.ring.put(make) {
+            Ok(position) => Ok(Ticket(position)),
+            Err(not_put) => Err(self.rejected(not_put)),
+        }
+    }
+
+    #[cold]
+    fn rejected(&self, not_put: NotPut<Buffers<S, D>>) -> Rejected<S, D> {
+        match not_put {
+            NotPut::Full(buffers) => {
+                Rejected { reason: RejectReason::Full { capacity: self.ring.capacity() }, buffers }
             }
-            Err(InvalidRequest { error, payload }) => {
-                Err(Rejected { reason: RejectReason::Buffers(error), buffers: payload })
-            }
+            NotPut::Invalid(error, buffers) => Rejected { reason: RejectReason::Buffers(error), buffers },
         }
     }
 }
@@ -253,8 +265,9 @@ macro_rules! methods {
             /// # Errors
             ///
             /// [`Rejected`] if every slot is taken or the buffers do not fit.
+            #[inline(always)]
             pub fn $name(&mut self, $($buf: side!($bound, S, D),)* $($arg: $A),*) -> Result<Ticket, Rejected<S, D>> {
-                self.put(|| named::$name($($buf,)* $($arg),*))
+                self.put(|place| placed::$name(place, $($buf,)* $($arg),*))
             })*
         }
     };

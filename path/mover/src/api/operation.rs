@@ -67,11 +67,13 @@ pub(crate) use operations;
 
 type RequestResult = Result<Request, JobError>;
 
+#[inline]
 fn len(buf: &impl StableBuf) -> u64 {
     buf.len() as u64
 }
 
 /// Returns the common length of buffers that must be equally long.
+#[inline]
 fn common(first: u64, others: &[u64]) -> Result<u64, JobError> {
     match others.iter().find(|&&other| other != first) {
         Some(&second) => Err(JobError::Lengths { first, second }),
@@ -99,6 +101,7 @@ pub(crate) fn copy_within(buf: &mut impl StableBufMut, from: Range<usize>, to: u
     Ok(Request::new(Descriptor::memory_move(base + from.start as u64, base + to as u64, 0), n as u64))
 }
 
+#[inline]
 pub(crate) fn fill(dst: &mut impl StableBufMut, pattern: u64) -> RequestResult {
     Ok(Request::new(Descriptor::fill(pattern, dst.address_mut(), 0), len(dst)))
 }
@@ -157,6 +160,7 @@ pub(crate) fn dualcast(
     Ok(Request::new(Descriptor::dualcast(src.address(), first.address_mut(), second.address_mut(), 0), n))
 }
 
+#[inline]
 fn crc_flags(mode: CrcMode) -> Flags {
     let mut flags = Flags::empty();
     flags.set(OpFlags::BYPASS_INVERT_REFLECT, mode.bypass_invert_reflect);
@@ -164,10 +168,12 @@ fn crc_flags(mode: CrcMode) -> Flags {
     flags
 }
 
+#[inline]
 pub(crate) fn crc(src: &mut impl StableBuf, seed: u32, mode: CrcMode) -> RequestResult {
     Ok(Request::new(Descriptor::crc_generation(src.address(), 0, seed).and_flags(crc_flags(mode)), len(src)))
 }
 
+#[inline]
 pub(crate) fn copy_crc(
     src: &mut impl StableBuf,
     dst: &mut impl StableBufMut,

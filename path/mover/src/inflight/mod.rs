@@ -4,7 +4,8 @@
 //! The proof that no other code has them meanwhile rests on five private facts, all within this folder. For raw
 //! descriptors, [`Copies`] and [`MemoryCalls`], the caller guarantees all of them except the fifth.
 //!
-//! 1. An [`OwnedRequest`] is built only from buffers it owns ([`owned_request`]). So every address in its request lies
+//! 1. An [`OwnedRequest`] is built only from buffers it owns, and a [`Placed`] from those in its place
+//!    ([`owned_request`]). So every address in its request lies
 //!    in its payload, and a [`StableBuf`](telpher_mem::StableBuf)'s bytes stay put while the value moves.
 //! 2. An [`InFlight`] takes a whole owned request. It gives the payload back only while its [`Op`](op::Op) has no
 //!    descriptor in flight: nothing offered, or the record seen.
@@ -42,8 +43,10 @@ pub use calls::{CallResult, CpuCalls, MemoryCalls, MemoryCallsPolicy};
 pub use copies::{Copies, CopiesPolicy, CopyResult};
 pub(crate) use meter::Meter;
 pub use owned_request::Buffers;
-pub(crate) use owned_request::{InvalidRequest, OwnedRequest, boxed, copy_now, drain, named, nop, side, tuple};
-pub(crate) use ring::Ring;
+pub(crate) use owned_request::{
+    InvalidRequest, OwnedRequest, Place, Placed, boxed, copy_now, drain, nop, placed, side, tuple,
+};
+pub(crate) use ring::{NotPut, Ring};
 pub(crate) use shared::{Core, Shared};
 pub(crate) use single::InFlight;
 pub(crate) use stub_portal::StubPortal;

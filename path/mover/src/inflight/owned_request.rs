@@ -62,14 +62,72 @@ fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<Request, JobError>)
     }
 }
 
+/// The place of the buffers of one operation in a ring. Buffers are written and read here and not moved as a whole,
+/// because a move of so many bytes costs more than all else that a channel does for an operation.
+pub(crate) struct Place<S, D> {
+    /// Initialised while `is_full`; the addresses of the buffers are in use then.
+    buffers: MaybeUninit<Buffers<S, D>>,
+    is_full: bool,
+}
+
+impl<S, D> Place<S, D> {
+    /// An empty place.
+    pub(super) const fn new() -> Self {
+        Place { buffers: MaybeUninit::uninit(), is_full: false }
+    }
+
+    /// Writes buffers that stay here, and makes their request. Private: as for [`own`].
+    #[inline(always)]
+    fn fill(
+        &mut self,
+        [src, src2]: [Option<S>; 2],
+        [dst, dst2]: [Option<D>; 2],
+        request: impl FnOnce(&mut Buffers<S, D>) -> Result<Request, JobError>,
+    ) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
+        drop(self.take());
+        let place = self.buffers.as_mut_ptr();
+        // SAFETY: writes each field of a place without a value.
+        unsafe {
+            (&raw mut (*place).src).write(src);
+            (&raw mut (*place).src2).write(src2);
+            (&raw mut (*place).dst).write(dst);
+            (&raw mut (*place).dst2).write(dst2);
+        }
+        self.is_full = true;
+        // SAFETY: all fields were written above.
+        match request(unsafe { self.buffers.assume_init_mut() }) {
+            Ok(request) => Ok(Placed(request)),
+            Err(error) => Err(InvalidRequest { error, payload: self.take().unwrap_or_default() }),
+        }
+    }
+
+    /// Returns the buffers; their addresses must no longer be used.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Option<Buffers<S, D>> {
+        // SAFETY: `is_full` says that the buffers are initialised; they are not used here again.
+        std::mem::take(&mut self.is_full).then(|| unsafe { self.buffers.assume_init_read() })
+    }
+}
+
+impl<S, D> Drop for Place<S, D> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// The request for the buffers in a place.
+pub(crate) struct Placed(Request);
+
+impl Placed {
+    #[inline(always)]
+    pub(super) fn into_request(self) -> Request {
+        self.0
+    }
+}
+
 impl<P> OwnedRequest<P> {
     pub(super) fn into_parts(self) -> (Held<P>, Request) {
         (self.payload, self.request)
-    }
-
-    /// Returns the buffers, unused.
-    pub(crate) fn back(self) -> P {
-        self.payload.into_inner()
     }
 
     /// Returns operation and bytes, to compare with a threshold.
@@ -147,17 +205,29 @@ macro_rules! tuples {
                 })
             })*
         }
-        /// Requests of all operations with one payload type.
-        pub(crate) mod named {
+        /// Requests of all operations whose buffers are in a place of a ring.
+        pub(crate) mod placed {
             use super::*;
-            $(pub(crate) fn $name<S: StableBuf, D: StableBufMut>(
-                $($buf: side!($bound, S, D),)* $($arg: $A),*
-            ) -> Prepared<Buffers<S, D>> {
-                own(Buffers { $($buf: Some($buf),)* ..Buffers::default() }, |payload| {
+            $(#[inline(always)]
+            pub(crate) fn $name<S: StableBuf, D: StableBufMut>(
+                place: &mut Place<S, D>, $($buf: side!($bound, S, D),)* $($arg: $A),*
+            ) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
+                let Buffers { src, src2, dst, dst2 } = Buffers { $($buf: Some($buf),)* ..Buffers::default() };
+                place.fill([src, src2], [dst, dst2], |payload| {
                     $(let $buf = payload.$buf.as_mut().expect("set a line above");)*
                     operation::$name($($buf,)* $($arg),*)
                 })
             })*
+
+            /// A no-op without buffers.
+            pub(crate) fn nop<S, D>(place: &mut Place<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
+                place.fill([None, None], [None, None], |_| Ok(Request::new(Descriptor::nop(), 0)))
+            }
+
+            /// A drain of one queue.
+            pub(crate) fn drain<S, D>(place: &mut Place<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
+                place.fill([None, None], [None, None], |_| Ok(Request::new(Descriptor::drain(), 1)))
+            }
         }
     };
 }

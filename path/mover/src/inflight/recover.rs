@@ -16,7 +16,7 @@ use crate::api::outcome::{Delta, Outcome, Tags, Via};
 use crate::api::policy::OnFault;
 use crate::plan::limits::Limits;
 use crate::plan::request::{Chunk, Range, Request};
-use telpher_abi::{CompletionRecord, Descriptor, DifStatus, Opcode, Status};
+use telpher_abi::{CompletionRecord, Descriptor, DifStatus, OpFlags, Opcode, Status};
 use telpher_mem::PAGE_BYTES;
 
 /// What to do after a record.
@@ -34,6 +34,13 @@ pub(crate) enum Next {
     Refine(Outcome),
     /// The request ends without an outcome.
     Failed(Failure),
+}
+
+/// The outcome of a move, a fill or a CRC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    Done,
+    Crc(u32),
 }
 
 /// A reported page fault.
@@ -99,6 +106,7 @@ impl Request {
     }
 
     /// Returns whether devices, the CPU or both did the work.
+    #[inline]
     pub(crate) fn via(&self) -> Via {
         match (self.device, self.cpu) {
             (true, false) => Via::Device,
@@ -109,6 +117,7 @@ impl Request {
 
     /// Returns the next descriptor for this queue, without policy flags and completion record; `None` if the queue
     /// cannot continue the request.
+    #[inline]
     pub(crate) fn next(&mut self, limits: &Limits) -> Option<Descriptor> {
         let chunk = match self.chunk {
             Some(begun) if !begun.is_fresh() => (begun.len <= limits.max_transfer).then_some(begun)?,
@@ -119,6 +128,7 @@ impl Request {
     }
 
     /// Like [`next`](Request::next), but a raw descriptor is not cut: the device refuses it if it is too long.
+    #[inline]
     pub(crate) fn next_for(&mut self, limits: &Limits, raw: bool) -> Option<Descriptor> {
         if raw && self.chunk.is_none() {
             let len = self.len();
@@ -159,7 +169,28 @@ impl Request {
         if chunk.start == 0 { self.advance(chunk.whole) } else { self.shorten(chunk.whole) }
     }
 
+    /// Ends a move, fill or CRC whose last descriptor succeeded; `None` if the record needs [`arrived`](Self::arrived).
+    /// Most operations end here, so nothing is kept for a next chunk.
+    #[inline]
+    pub(crate) fn ended_by(&mut self, record: &CompletionRecord) -> Option<Ending> {
+        let chunk = self.chunk.filter(|chunk| chunk.is_all_of(self.len()) && record.status() == Status::Success)?;
+        let ending = match self.opcode() {
+            Opcode::MemoryMove | Opcode::Fill => Ending::Done,
+            Opcode::CrcGeneration | Opcode::CopyCrc if !self.template().flags().contains(OpFlags::CRC64) => {
+                Ending::Crc(record.crc())
+            }
+            _ => return None,
+        };
+        self.device = true;
+        self.base += chunk.whole;
+        self.done += chunk.len;
+        self.stalls = 0;
+        self.finish();
+        Some(ending)
+    }
+
     /// Reads the record of the last descriptor.
+    #[inline]
     pub(crate) fn arrived(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
         let status = record.status();
         let op = self.opcode();
@@ -214,6 +245,7 @@ impl Request {
         Next::Failed(Failure::Nonsense { op, status, completed })
     }
 
+    #[inline]
     fn succeeded(&mut self, record: &CompletionRecord) -> Next {
         let Some(chunk) = self.chunk else { return self.nonsense(record) };
         let completed = u64::from(record.bytes_completed());

@@ -5,12 +5,12 @@
 //! read a batch list until then.
 
 use super::memory;
-use super::owned_request::{Buffers, Held, OwnedRequest};
+use super::owned_request::{Buffers, InvalidRequest, Place, Placed};
 use crate::api::channel_policy::{ChannelPolicy, Order};
 use crate::api::error::JobError;
 use crate::api::outcome::{Outcome, Via};
 use crate::api::policy::Policy;
-use crate::inflight::recover::Next;
+use crate::inflight::recover::{Ending, Next};
 use crate::plan::request::Request;
 use crate::plan::route::{Entry, PortalQueue};
 use crate::wait::stall_timer::StallTimer;
@@ -52,24 +52,37 @@ enum Stage {
     /// Came back unfinished; the rest is to be submitted again.
     Again,
     /// Ended, to be fetched.
-    Ended(Result<Outcome, JobError>, Option<CompletionRecord>),
+    Ended(Result<Outcome, JobError>, LastRecord),
     /// Fetched without its buffers, because the deadline passed; the record is still to come.
     Expired,
     /// Fetched.
     Fetched,
 }
 
+/// The device's last record of an operation that has ended.
+#[derive(Clone, Copy)]
+enum LastRecord {
+    /// There is none.
+    None,
+    /// It is in the slot's own cell.
+    Own,
+    /// The record of its batch, which is copied to the slot.
+    OfBatch,
+}
+
 /// One slot of the ring.
 struct RingSlot<S, D> {
     request: Request,
     stage: Stage,
-    payload: Option<Held<Buffers<S, D>>>,
+    payload: Place<S, D>,
     /// The burst's record is still to come.
     in_burst: bool,
     /// The caller passed in addresses; the CPU must not touch the memory.
     raw: bool,
     /// When the operation is given up.
     deadline: Moment,
+    /// With [`LastRecord::OfBatch`], the record.
+    batch_record: CompletionRecord,
 }
 
 /// One operation fetched from the ring.
@@ -79,6 +92,20 @@ pub(crate) struct RingResult<S, D> {
     pub(crate) via: Via,
     pub(crate) buffers: Option<Buffers<S, D>>,
     pub(crate) record: Option<CompletionRecord>,
+}
+
+/// Why an operation was not put into the ring, and its buffers.
+pub(crate) enum NotPut<P> {
+    /// Every slot is taken.
+    Full(P),
+    /// The buffers do not fit the operation.
+    Invalid(JobError, P),
+}
+
+impl<P> From<InvalidRequest<P>> for NotPut<P> {
+    fn from(InvalidRequest { error, payload }: InvalidRequest<P>) -> Self {
+        NotPut::Invalid(error, payload)
+    }
 }
 
 /// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`).
@@ -126,10 +153,11 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let take_slot = |_| RingSlot {
             request: Request::new(Descriptor::nop(), 0),
             stage: Stage::Free,
-            payload: None,
+            payload: Place::new(),
             in_burst: false,
             raw: false,
             deadline: Moment::default(),
+            batch_record: CompletionRecord::default(),
         };
         Ring {
             queue: PortalQueue::new(portal),
@@ -154,6 +182,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         }
     }
 
+    #[inline]
     fn index(&self, position: u64) -> usize {
         // Masked to the number of slots, which is a `usize`.
         usize::try_from(position & (self.slots.len() as u64 - 1)).unwrap_or(0)
@@ -163,6 +192,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.capacity
     }
 
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.tail - self.head < self.capacity as u64
     }
@@ -183,10 +213,27 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         &self.queue.portal
     }
 
-    /// Takes a slot; there must be room.
-    pub(crate) fn put(&mut self, request: OwnedRequest<Buffers<S, D>>) -> u64 {
-        let (payload, request) = request.into_parts();
-        self.take_slot(request, Some(payload), false)
+    /// Takes a slot for the buffers that `make` puts into it, and for their request.
+    #[inline(always)]
+    pub(crate) fn put<M>(&mut self, make: M) -> Result<u64, NotPut<Buffers<S, D>>>
+    where
+        M: FnOnce(&mut Place<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>>,
+    {
+        let (position, has_room) = (self.tail, self.has_room());
+        let i = self.index(position);
+        let mut spare = Place::new();
+        // In place, because moving buffers and request costs as much as all else here. One call for both cases, so that
+        // the compiler inlines it.
+        let request = make(if has_room { &mut self.slots[i].payload } else { &mut spare })?;
+        if !has_room {
+            return Err(NotPut::Full(spare.take().unwrap_or_default()));
+        }
+        let slot = &mut self.slots[i];
+        slot.request = request.into_request();
+        slot.stage = Stage::Waiting;
+        slot.raw = false;
+        self.tail += 1;
+        Ok(position)
     }
 
     /// Takes a slot for an unchanged descriptor; there must be room.
@@ -195,16 +242,14 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     ///
     /// As for [`Submission::vouch`], until the operation is fetched, or for ever if it is fetched as expired.
     pub(crate) unsafe fn put_raw(&mut self, descriptor: Descriptor) -> u64 {
-        self.take_slot(Request::of(descriptor), None, true)
-    }
-
-    fn take_slot(&mut self, request: Request, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
         assert!(self.has_room(), "callers check for room first");
         let position = self.tail;
-        self.tail += 1;
         let i = self.index(position);
-        self.slots[i] =
-            RingSlot { request, stage: Stage::Waiting, payload, in_burst: false, raw, deadline: Moment::default() };
+        let slot = &mut self.slots[i];
+        slot.request = Request::of(descriptor);
+        slot.stage = Stage::Waiting;
+        slot.raw = true;
+        self.tail += 1;
         position
     }
 
@@ -230,7 +275,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             if len == 0 {
                 let i = self.index(first);
                 let result = self.without_queue(i);
-                self.slots[i].stage = Stage::Ended(result, None);
+                self.end(i, result, LastRecord::None);
             } else if !self.send(first, len, false) {
                 break;
             }
@@ -338,7 +383,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             }
             if self.queue.is_dead() || !self.write(i) {
                 let result = self.without_queue(i);
-                self.end(i, result, None);
+                self.end(i, result, LastRecord::None);
             } else if !self.send(position, 1, true) {
                 break;
             }
@@ -464,13 +509,32 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                         None if self.slots[i].request.may_be_done_again() => self.without_queue(i),
                         None => Err(JobError::Stopped { op, why: self.queue.why() }),
                     };
-                    self.end(i, result, batch.copied());
+                    let last = match batch {
+                        Some(batch) => {
+                            self.slots[i].batch_record = *batch;
+                            LastRecord::OfBatch
+                        }
+                        None => LastRecord::None,
+                    };
+                    self.end(i, result, last);
                 }
             }
         }
     }
 
+    #[inline]
     fn arrived(&mut self, i: usize, record: &CompletionRecord) {
+        let RingSlot { request, stage, .. } = &mut self.slots[i];
+        match request.ended_by(record) {
+            Some(Ending::Done) => *stage = Stage::Ended(Ok(Outcome::Done), LastRecord::Own),
+            Some(Ending::Crc(crc)) => *stage = Stage::Ended(Ok(Outcome::Crc(crc)), LastRecord::Own),
+            None => self.go_on(i, record),
+        }
+    }
+
+    /// Acts on a record that does not simply end an operation.
+    #[inline(never)]
+    fn go_on(&mut self, i: usize, record: &CompletionRecord) {
         let raw = self.slots[i].raw;
         let next = self.slots[i].request.arrived(record, self.policy.on_fault);
         let result = match next {
@@ -498,7 +562,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             }
             Next::Failed(failure) => Err(failure.into()),
         };
-        self.end(i, result, Some(*record));
+        self.end(i, result, LastRecord::Own);
     }
 
     fn send_again(&mut self, i: usize) {
@@ -532,8 +596,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         Ok(outcome)
     }
 
-    fn end(&mut self, i: usize, result: Result<Outcome, JobError>, record: Option<CompletionRecord>) {
-        self.slots[i].stage = Stage::Ended(result, record);
+    fn end(&mut self, i: usize, result: Result<Outcome, JobError>, last: LastRecord) {
+        self.slots[i].stage = Stage::Ended(result, last);
     }
 
     fn expire(&mut self) {
@@ -555,18 +619,23 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Ends an operation that waited to be submitted and is late. No device has it, so it ends with its buffers.
     fn expire_unsent(&mut self, i: usize) {
         let after = self.policy.deadline.unwrap_or_default();
-        self.end(i, Err(JobError::Deadline { after }), None);
+        self.end(i, Err(JobError::Deadline { after }), LastRecord::None);
     }
 
     /// Returns the next operation that has ended, in the channel's order.
+    #[inline]
     pub(crate) fn fetch(&mut self) -> Option<RingResult<S, D>> {
-        let now = self.policy.deadline.map(|_| self.clock.now());
+        // Read at the first operation in flight, if there is one.
+        let mut now = None;
         let mut position = self.fetch.max(self.head);
         while position < self.waiting {
             let i = self.index(position);
             match &self.slots[i].stage {
                 Stage::Ended(..) => return Some(self.take(position, i)),
-                Stage::InFlight if now.is_some_and(|now| now >= self.slots[i].deadline) => {
+                Stage::InFlight
+                    if self.policy.deadline.is_some()
+                        && *now.get_or_insert_with(|| self.clock.now()) >= self.slots[i].deadline =>
+                {
                     // In submission order `read_records` stops at the first one in flight, and its record may just have
                     // been written.
                     if let Some(record) = self.records[i].own.read() {
@@ -602,12 +671,19 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         None
     }
 
+    #[inline]
     fn take(&mut self, position: u64, i: usize) -> RingResult<S, D> {
-        let Stage::Ended(result, record) = std::mem::replace(&mut self.slots[i].stage, Stage::Fetched) else {
+        let slot = &mut self.slots[i];
+        let Stage::Ended(result, last) = std::mem::replace(&mut slot.stage, Stage::Fetched) else {
             unreachable!("callers checked the stage")
         };
-        let buffers = self.slots[i].payload.take().map(Held::into_inner);
-        let via = self.slots[i].request.via();
+        let record = match last {
+            LastRecord::None => None,
+            LastRecord::Own => self.records[i].own.read(),
+            LastRecord::OfBatch => Some(slot.batch_record),
+        };
+        let buffers = slot.payload.take();
+        let via = slot.request.via();
         self.recycle();
         RingResult { position, result, via, buffers, record }
     }

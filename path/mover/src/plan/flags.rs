@@ -5,6 +5,7 @@ use crate::plan::limits::Limits;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
 /// Adds the flags that the policy asks for and the queue allows.
+#[inline]
 pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &Policy, writes: bool) -> Descriptor {
     let mut flags = Flags::empty();
     if writes && policy.hint == Hint::Cache && limits.gen_cap.cache_control() {

@@ -31,6 +31,7 @@ impl Limits {
     }
 
     /// Returns the members that one batch may have; below 2 a burst has to be submitted one by one.
+    #[inline]
     pub(crate) fn batch(&self) -> usize {
         if self.operations.contains(Opcode::Batch) { self.max_batch as usize } else { 1 }
     }

@@ -17,6 +17,8 @@ use telpher_abi::{
 pub(crate) struct Request {
     /// The descriptor of what no finished chunk covers yet, without policy flags, size and completion record.
     words: [u64; 8],
+    /// The operation in `words`, decoded; it never changes.
+    opcode: Opcode,
     /// The length of what no finished chunk covers yet.
     len: u64,
     /// The chunk that a device works on, or gets next.
@@ -49,7 +51,14 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
+    /// True if it is all that is left of a request of `len`.
+    #[inline]
+    pub(crate) fn is_all_of(&self, len: u64) -> bool {
+        self.start == 0 && self.whole == len
+    }
+
     /// True if nothing of the chunk is done yet.
+    #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.skip == 0 && self.len == self.whole
     }
@@ -68,8 +77,20 @@ impl Request {
     #[inline(always)]
     pub(crate) fn new(descriptor: Descriptor, len: u64) -> Self {
         let (page, furthest) = ((u64::MAX, 0), 0);
-        let words = descriptor.0;
-        Request { words, len, chunk: None, base: 0, done: 0, stalls: 0, page, furthest, device: false, cpu: false }
+        let (words, opcode) = (descriptor.0, descriptor.opcode());
+        Request {
+            words,
+            opcode,
+            len,
+            chunk: None,
+            base: 0,
+            done: 0,
+            stalls: 0,
+            page,
+            furthest,
+            device: false,
+            cpu: false,
+        }
     }
 
     /// The request that a complete descriptor makes.
@@ -84,14 +105,17 @@ impl Request {
     }
 
     /// Returns the descriptor without policy flags and completion record.
+    #[inline]
     pub(crate) fn template(&self) -> Descriptor {
         Descriptor(self.words)
     }
 
+    #[inline]
     pub(crate) fn opcode(&self) -> Opcode {
-        self.template().opcode()
+        self.opcode
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -111,6 +135,7 @@ impl Request {
     }
 
     /// Returns the unit of which all progress is a multiple.
+    #[inline]
     pub(crate) fn unit(&self) -> u64 {
         match self.opcode() {
             Opcode::DifInsert => self.block(),
@@ -162,6 +187,7 @@ impl Request {
     }
 
     /// Returns true if the request writes memory besides its record, so that a cache hint is legal (SPEC Table 5-4).
+    #[inline]
     pub(crate) fn writes(&self) -> bool {
         matches!(
             self.opcode(),
@@ -211,6 +237,7 @@ impl Request {
 
     /// Returns the next chunk that one descriptor to this queue can do; `None` if the queue cannot do this request at
     /// all.
+    #[inline]
     pub(crate) fn cut(&self, limits: &Limits) -> Option<Chunk> {
         if !self.suits(limits) {
             return None;
@@ -218,7 +245,10 @@ impl Request {
         let whole = match self.opcode() {
             Opcode::Nop => 0,
             Opcode::Drain => 1,
-            _ => self.len.min(limits.max_transfer / self.unit() * self.unit()),
+            _ => match self.unit() {
+                1 => self.len.min(limits.max_transfer),
+                unit => self.len.min(limits.max_transfer / unit * unit),
+            },
         };
         let start = if self.is_backward() { self.len - whole } else { 0 };
         Some(Chunk { start, whole, skip: 0, len: whole })
@@ -226,6 +256,7 @@ impl Request {
 
     /// Returns true if the queue would accept the request, were it short enough. Source: SPEC §8.3, each operation's
     /// constraints.
+    #[inline]
     fn suits(&self, limits: &Limits) -> bool {
         let d = self.template();
         let op = self.opcode();
@@ -260,14 +291,11 @@ impl Request {
     }
 
     /// Returns the descriptor for the rest of `chunk`, without policy flags and completion record.
+    #[inline]
     pub(crate) fn descriptor(&self, chunk: &Chunk) -> Descriptor {
         let d = match chunk.start + chunk.skip {
             0 => self.template(),
-            at => {
-                let mut part = Request::new(self.template(), self.len);
-                part.advance(at);
-                part.template()
-            }
+            at => self.template_from(at),
         };
         // A chunk is never longer than `max_transfer`, which `Limits` keeps below 2^32.
         let len = u32::try_from(chunk.len).unwrap_or(u32::MAX);
@@ -276,6 +304,14 @@ impl Request {
             Opcode::ApplyDelta => d.with_delta_record_size(len),
             _ => d.with_size(len),
         }
+    }
+
+    /// Returns the template of the request without its first `at`.
+    #[cold]
+    fn template_from(&self, at: u64) -> Descriptor {
+        let mut part = Request::new(self.template(), self.len);
+        part.advance(at);
+        part.template()
     }
 
     /// Drops the first `n` (a multiple of the unit) from the request; addresses and pattern follow.
@@ -306,6 +342,13 @@ impl Request {
     /// Drops the last `n` from the request (a memory move that ran backward).
     pub(crate) fn shorten(&mut self, n: u64) {
         self.len -= n;
+    }
+
+    /// Ends the request with its last chunk: nothing is left. Addresses and seed keep those of that chunk.
+    #[inline]
+    pub(crate) fn finish(&mut self) {
+        self.len = 0;
+        self.chunk = None;
     }
 
     /// Takes over what a record carries from one part to the next: checksum and tags. `n` is how much was done; a

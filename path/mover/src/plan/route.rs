@@ -145,6 +145,7 @@ impl PortalQueue {
     }
 
     /// Takes room for one descriptor, if there is some as far as this mover knows.
+    #[inline]
     pub(crate) fn enter(&self) -> Option<Entry> {
         if self.is_dead() {
             return None;
@@ -173,6 +174,7 @@ impl PortalQueue {
     }
 
     /// Gives an entry back: the descriptor's record was seen, or it was not taken.
+    #[inline]
     pub(crate) fn leave(&self, entry: Entry) {
         // Relaxed: as in `enter`. Cannot underflow because every entry was counted there.
         self.load.fetch_sub(1, Ordering::Relaxed);
