@@ -147,6 +147,7 @@ const FILES: &[&str] = &[
     "uses/cache/src/shared_copy.rs",
     "uses/nvmf/src/file/buffer.rs",
     "uses/nvmf/src/file/ring.rs",
+    "uses/nvmf/src/server/ring.rs",
     "uses/switch/src/interface.rs",
     "uses/tier/src/arena.rs",
     "uses/tier/src/exchange.rs",
