@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) loops: Vec<Handle>,
     /// What computes digests.
     pub(crate) rule: String,
+    /// What moves the bytes of sockets, as a sentence.
+    pub(crate) sockets: String,
     /// Changes are made one after the other: a change of hosts reads the list and writes it.
     pub(crate) changing: Mutex<()>,
 }
@@ -191,6 +193,7 @@ impl Shared {
         json!({
             "listeners": listeners,
             "digests": self.rule,
+            "sockets": self.sockets,
             "files": self.backends.files(),
             "loops": self.loops.len(),
             "subsystems": all,

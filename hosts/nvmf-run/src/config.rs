@@ -1,7 +1,7 @@
 //! The configuration of a server: a JSON file, or what a command line says.
 
 use crate::keys::{Check, part};
-use crate::values::{Backend, Device, Engine, Identifier, Protected, Size};
+use crate::values::{Backend, Device, Engine, Identifier, Protected, Size, Sockets};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -39,6 +39,8 @@ part! {
         pub digests: DigestsConfig = DigestsConfig::default(),
         /// The threads that serve connections.
         pub loops: u16 = 1,
+        /// How bytes are moved through sockets: `auto`, `io_uring` or `epoll`.
+        pub socket_engine: Sockets = Sockets::Auto,
         /// How files are read and written: `auto`, `io_uring` or `threads`.
         pub file_engine: Engine = Engine::Auto,
         /// Files are read and written without the page cache (O_DIRECT), where the file system permits it.

@@ -8,7 +8,7 @@ use crate::engines;
 use crate::error::NvmfRunError;
 use crate::log::{Level, Log};
 use crate::statistics::Statistics;
-use crate::values::Engine;
+use crate::values::{Engine, Sockets};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use telpher_nvmf::DigestEngine;
 use telpher_nvmf::file::{FileEngine, FileOptions, FilePool};
 use telpher_nvmf::flush::{NotFlushed, flush_all};
-use telpher_nvmf::server::{Handle, Observer, Server};
+use telpher_nvmf::server::{Handle, Observer, Server, SocketEngine};
 use telpher_nvmf::target::Target;
 use telpher_os::{Termination, spawn_unsignalled};
 
@@ -90,10 +90,17 @@ impl NvmfRun {
         // kernel would choose by a hash of the addresses and not by load, and a second server could take the port.
         let mut listeners = Some(listeners);
         let mut servers = Vec::with_capacity(loops);
+        let sockets = match config.socket_engine {
+            Sockets::Auto => SocketEngine::Auto,
+            Sockets::Uring => SocketEngine::Uring,
+            Sockets::Epoll => SocketEngine::Epoll,
+        };
+        let mut in_use = String::new();
         for engine in engines.engines {
             let own = listeners.take().unwrap_or_default();
             let most = usize::try_from(config.limits.connections).unwrap_or(usize::MAX);
             let mut server = Server::new(&target, own, most, engine).map_err(NvmfRunError::Start)?;
+            in_use = server.use_sockets(sockets).map_err(NvmfRunError::Start)?.to_string();
             server.observe_by(Arc::clone(&log));
             servers.push(server);
         }
@@ -101,7 +108,8 @@ impl NvmfRun {
         servers[0].share_with(handles.iter().skip(1).cloned());
         let addresses = servers[0].addresses().map_err(NvmfRunError::Start)?;
         let changing = Mutex::new(());
-        let shared = Arc::new(Shared { target, backends, loops: handles, rule: engines.rule, changing });
+        let shared =
+            Arc::new(Shared { target, backends, loops: handles, rule: engines.rule, sockets: in_use, changing });
         let path = config.control_socket.clone().map_or_else(default_socket, Ok)?;
         let control = Control::serve(&path, Arc::clone(&shared))?;
         Ok(NvmfRun { servers, shared, addresses, control })

@@ -161,6 +161,12 @@ pub struct PollGroup {
     pub completed_nvme_io: u64,
     /// How often the loop woke up.
     pub wakeups: u64,
+    /// System calls by which it waited, received and sent.
+    pub system_calls: u64,
+    /// Receives from sockets.
+    pub receives: u64,
+    /// Sends to sockets.
+    pub sends: u64,
     /// Open connections.
     pub connections: u64,
     /// Connections since the start.
@@ -336,12 +342,13 @@ impl Statistics {
             }
         }
         line(format_args!(""));
-        line(format_args!("loop    connections    wake-ups  I/O queues  open I/O  batches  mean batch"));
+        line(format_args!("loop    connections  wake-ups  sys.calls I/O queues open I/O batches mean batch"));
         for group in &self.poll_groups {
-            let PollGroup { name, connections, wakeups, io_qpairs, pending_bdev_io, device_batches, .. } = group;
+            let PollGroup { name, connections, wakeups, system_calls, io_qpairs, .. } = group;
+            let PollGroup { pending_bdev_io, device_batches, .. } = group;
             let mean = group.mean_batch.map_or_else(|| "–".into(), |mean| format!("{mean:.2}"));
-            let queues = format!("{name:<8}{connections:>11}{wakeups:>12}{io_qpairs:>12}{pending_bdev_io:>10}");
-            line(format_args!("{queues}{device_batches:>9}{mean:>12}"));
+            let calls = format!("{name:<8}{connections:>11}{wakeups:>10}{system_calls:>11}");
+            line(format_args!("{calls}{io_qpairs:>11}{pending_bdev_io:>9}{device_batches:>8}{mean:>11}"));
         }
         text
     }
@@ -409,6 +416,9 @@ fn poll_group(index: usize, report: &LoopReport) -> PollGroup {
         pending_bdev_io: report.queues.iter().map(|queue| u64::from(queue.open_commands)).sum(),
         completed_nvme_io: open.chain(ended).sum(),
         wakeups: stats.wakeups,
+        system_calls: stats.system_calls,
+        receives: stats.receives,
+        sends: stats.sends,
         connections: stats.connections,
         accepted_connections: stats.accepted,
         refused_connections: stats.refused,

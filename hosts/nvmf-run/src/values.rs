@@ -247,6 +247,18 @@ names!(
 );
 
 names!(
+    /// How bytes are moved through sockets.
+    Sockets,
+    "way to use sockets",
+    /// The faster one of those that the kernel permits.
+    Auto = "auto",
+    /// With one io_uring for each loop.
+    Uring = "io_uring",
+    /// With epoll, and a system call for each receive and send.
+    Epoll = "epoll"
+);
+
+names!(
     /// Whether stored blocks have protection information.
     Protected,
     "protection",

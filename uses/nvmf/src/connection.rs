@@ -187,8 +187,8 @@ struct Slot {
     open: Option<Box<OpenCommand>>,
 }
 
-/// Memory of completed commands that is kept for the next ones. Source: chosen; it has less than 32 KiB.
-const SPARE_COMMANDS: usize = 64;
+/// Completed commands whose memory is kept for the next ones. Source: chosen; it has about 8 KiB.
+const SPARE_COMMANDS: usize = 16;
 
 /// An R2T whose data is awaited. Its tag is its index plus 1.
 #[derive(Clone, Copy, Debug)]
@@ -566,6 +566,19 @@ impl Connection {
         assert!(spare.is_empty(), "bytes of `spare` would be sent twice");
         self.taken_output += self.output.len();
         std::mem::replace(&mut self.output, spare)
+    }
+
+    /// The kernel could not read bytes of `outgoing`, which came from [`Connection::take_outgoing`]: see
+    /// [`Connection::fail_lost`].
+    pub fn fail_lost_of(&mut self, outgoing: &mut Outgoing) -> bool {
+        outgoing.fail_lost(self.digests, Status::READ_ERROR)
+    }
+
+    /// The kernel could not read bytes of [`Connection::outgoing`], because another program has truncated the file in
+    /// which they are. Ends the commands whose data they are with an error. Returns false if that is not possible: then
+    /// the connection is to be closed.
+    pub fn fail_lost(&mut self) -> bool {
+        self.output.fail_lost(self.digests, Status::READ_ERROR)
     }
 
     /// `count` bytes that [`Connection::take_outgoing`] returned were sent.

@@ -168,7 +168,7 @@ impl Initiator {
             incoming: Incoming::None,
             h2c_bytes: 0,
             commands: HashMap::new(),
-            output: pdu::build(Kind::IcReq, 0, request.as_bytes(), 0, Digests::default(), 4).to_vec(),
+            output: pdu::build(Kind::IcReq, 0, request.as_bytes(), 0, Digests::default(), 4),
             events: VecDeque::new(),
         }
     }
@@ -220,7 +220,7 @@ impl Initiator {
     pub fn send_capsule(&mut self, command: &Submission, data: &[u8]) {
         let capsule = CapsuleCmd { common: pdu::blank(), command: *command };
         let digests = self.options.digests;
-        self.output.extend_from_slice(&pdu::build(Kind::CapsuleCmd, 0, capsule.as_bytes(), data.len(), digests, 4));
+        pdu::append(&mut self.output, Kind::CapsuleCmd, 0, capsule.as_bytes(), data.len(), digests, 4);
         self.push_data(data);
     }
 
@@ -382,7 +382,7 @@ impl Initiator {
         };
         let flags = if is_last { LAST } else { 0 };
         let digests = self.options.digests;
-        self.output.extend_from_slice(&pdu::build(Kind::H2cData, flags, header.as_bytes(), data.len(), digests, 4));
+        pdu::append(&mut self.output, Kind::H2cData, flags, header.as_bytes(), data.len(), digests, 4);
         self.push_data(data);
     }
 }

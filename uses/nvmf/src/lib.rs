@@ -16,7 +16,7 @@
 //! DigestEngine    computes digests and copies blocks: CpuEngine, or DeviceEngine on a channel of the mover
 //! Initiator       the host's side of a connection
 //! load            a load generator on Initiators
-//! Server          the sockets: one thread with an epoll loop over the connections of a target; reports for a log
+//! Server          the sockets: one thread with a loop over the connections of a target, by io_uring or epoll; reports
 //! flush           flushes all backends when a server stops
 //! pdu, command, status, limits, digest    layouts, numbers and limits
 //! ```

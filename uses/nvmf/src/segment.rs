@@ -33,6 +33,16 @@ impl Segment {
         &self.bytes[self.range.clone()]
     }
 
+    /// Reads a byte of each page, and returns false if the bytes are in a file that has lost pages. Pages of zeroes are
+    /// in their place then.
+    #[must_use]
+    pub fn probe(&self) -> bool {
+        match &self.bytes {
+            Shared::Blocks(run) => run.probe(),
+            Shared::Heap(_) => true,
+        }
+    }
+
     /// Returns false if the bytes are in a file that has lost pages: what was read of them may be zeroes that no host
     /// wrote.
     #[must_use]

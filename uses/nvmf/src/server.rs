@@ -1,19 +1,25 @@
-//! The sockets of a target: one thread with an epoll loop over listeners and connections.
+//! The sockets of a target: one thread with a loop over listeners and connections.
 //!
 //! ```text
-//! epoll ─► accept ─► Client
-//!       ─► Client::read ─► Connection::receive ─► DigestEngine ─► Connection::digest_done ─► Client::write (writev)
+//! Sockets::wait ─► accept ─► Client
+//!               ─► received bytes ─► Connection::receive ─► DigestEngine ─► Connection::digest_done ─► send
 //! ```
 //!
-//! The loop sleeps while nothing happens. Level-triggered interest is taken back from a connection that takes no
-//! input, so that a host that does not read costs no CPU.
+//! The loop sleeps while nothing happens. Each pass takes everything that has happened, and then sends the replies of
+//! each connection at once. [`SocketEngine`] chooses how:
+//!
+//! - epoll: one call to wait, and one for each receive and each send. Level-triggered interest is taken back from a
+//!   connection that takes no input, so that a host that does not read costs no CPU.
+//! - io_uring: one call hands over the receives and sends of all connections, and waits for the next ones to end.
 
 mod client;
 mod clock;
 mod handle;
 mod report;
+mod ring;
+mod sockets;
 
-use crate::connection::{Context, Ending};
+use crate::connection::{Context, Ending, Outgoing};
 use crate::engine::{DigestEngine, FinishedJob, JobId};
 use crate::loops::LoopInbox;
 use crate::stats::{LoopStats, Stats};
@@ -24,19 +30,21 @@ use clock::now_ms;
 pub use handle::Handle;
 use handle::{Finish, Signal};
 pub use report::{LoopReport, Observer, QueueName, QueueReport, ServerEvent};
-use rustix::event::Timespec;
+use ring::{Destination, SocketRing};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use sockets::wait_for_epoll;
+use sockets::{Event, Sockets};
+pub use sockets::{SocketEngine, SocketsInUse};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use telpher_metrics::MetricSet as _;
 
 /// Bytes that are read from a socket at once. All connections of a loop share the buffer.
 const READ_BYTES: usize = 256 << 10;
-/// Events of one call of epoll.
-const EVENTS: usize = 256;
 /// The epoll number of the handle's eventfd. Listeners follow, and then connections by their own number.
 const HANDLE: u64 = 0;
 /// The first epoll number of a connection.
@@ -51,10 +59,14 @@ pub struct Server<E> {
     engine: E,
     listeners: Vec<TcpListener>,
     most_connections: usize,
-    events: OwnedFd,
+    /// Listeners, and with [`SocketEngine::Epoll`] also connections and the handle.
+    epoll: Arc<OwnedFd>,
+    socket_engine: SocketEngine,
     signal: Arc<Signal>,
     clients: HashMap<u64, Client>,
     buffer: Vec<u8>,
+    /// Connections that have something to do at the end of the pass.
+    touched: Vec<u64>,
     /// When time-outs have to be looked at. Time-outs of connections only move to later times.
     next_poll: Option<u64>,
     accepts_at: Option<u64>,
@@ -95,13 +107,12 @@ impl<E: DigestEngine> Server<E> {
         most_connections: usize,
         engine: E,
     ) -> io::Result<Server<E>> {
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let signal = Arc::new(Signal::new(target.loops())?);
-        epoll::add(&events, &signal.event, EventData::new_u64(HANDLE), EventFlags::IN)?;
         let mut bound = Vec::with_capacity(listeners.len());
         for (number, listener) in (HANDLE + 1..).zip(&listeners) {
             listener.set_nonblocking(true)?;
-            epoll::add(&events, listener, EventData::new_u64(number), EventFlags::IN)?;
+            epoll::add(&epoll, listener, EventData::new_u64(number), EventFlags::IN)?;
             bound.push(listener.local_addr()?);
         }
         let known = target.subsystems().listeners();
@@ -114,11 +125,13 @@ impl<E: DigestEngine> Server<E> {
             engine,
             listeners,
             most_connections,
-            events,
+            epoll,
+            socket_engine: SocketEngine::default(),
             loops: vec![Handle { signal: Arc::clone(&signal) }],
             signal,
             clients: HashMap::new(),
             buffer: vec![0; READ_BYTES],
+            touched: Vec::new(),
             next_poll: None,
             accepts_at: None,
             finish: None,
@@ -132,6 +145,36 @@ impl<E: DigestEngine> Server<E> {
     /// connections, and stays there. The limit of connections is for all of them together.
     pub fn share_with(&mut self, others: impl IntoIterator<Item = Handle>) {
         self.loops.extend(others);
+    }
+
+    /// Chooses what moves the bytes of sockets, and returns what will.
+    ///
+    /// # Errors
+    /// The kernel refuses the io_uring that `engine` requires.
+    pub fn use_sockets(&mut self, engine: SocketEngine) -> io::Result<SocketsInUse> {
+        self.socket_engine = engine;
+        if engine == SocketEngine::Epoll {
+            return Ok(SocketsInUse::Epoll { refusal: None });
+        }
+        let (signal, epoll) = (&self.signal, &self.epoll);
+        // The end of an io_uring interrupts calls of the thread that has created it, so this is a thread of its own.
+        let created = std::thread::scope(|scope| {
+            let tried = scope.spawn(|| SocketRing::new(signal, epoll).map(drop));
+            tried.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tries io_uring has failed")))
+        });
+        match created {
+            Ok(()) => Ok(SocketsInUse::Uring),
+            Err(error) if engine == SocketEngine::Uring => Err(error),
+            Err(error) => Ok(SocketsInUse::Epoll { refusal: Some(error) }),
+        }
+    }
+
+    /// The sockets of the calling thread.
+    fn sockets(&self) -> io::Result<Sockets> {
+        if self.socket_engine == SocketEngine::Epoll {
+            return Ok(Sockets::Epoll(Arc::clone(&self.epoll)));
+        }
+        Ok(Sockets::Ring(Box::new(SocketRing::new(&self.signal, &self.epoll)?)))
     }
 
     /// Reports what happens to connections.
@@ -156,24 +199,34 @@ impl<E: DigestEngine> Server<E> {
     /// Serves until the handle stops it, or lets it finish.
     ///
     /// # Errors
-    /// The kernel's error if epoll fails.
+    /// The kernel's error if it refuses the engine that was required, or to wait.
     pub fn run(&mut self) -> io::Result<()> {
-        let mut events = Vec::with_capacity(EVENTS);
+        let mut sockets = match self.sockets() {
+            Ok(sockets) => sockets,
+            Err(error) if self.socket_engine == SocketEngine::Uring => return Err(error),
+            Err(_) => Sockets::Epoll(Arc::clone(&self.epoll)),
+        };
+        if let Sockets::Epoll(epoll) = &sockets {
+            epoll::add(epoll, &self.signal.event, EventData::new_u64(HANDLE), EventFlags::IN)?;
+        }
+        let mut events = Vec::new();
         let mut finished = Vec::new();
         loop {
-            events.clear();
             let timeout = self.timeout();
-            match epoll::wait(&self.events, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            sockets.wait(timeout, &mut events, &mut self.stats)?;
             self.stats.wakeups += 1;
             let now = now_ms();
             let mut polls_all = self.next_poll.is_some_and(|at| now >= at);
-            for event in &events {
-                let flags = event.flags;
-                match event.data.u64() {
-                    HANDLE => {
+            let mut at = 0;
+            // The event of the listeners appends others.
+            while at < events.len() {
+                let event = std::mem::replace(&mut events[at], Event::Taken);
+                at += 1;
+                match event {
+                    Event::Handle => {
+                        if let Sockets::Epoll(_) = sockets {
+                            self.signal.reset();
+                        }
                         let requests = self.signal.take();
                         // The answers are not lost: a namespace is kept until the backend has answered.
                         self.answered(requests.answers, now);
@@ -181,7 +234,7 @@ impl<E: DigestEngine> Server<E> {
                             return Ok(());
                         }
                         polls_all |= requests.is_changed;
-                        requests.sockets.into_iter().for_each(|socket| self.adopt(socket, now));
+                        requests.sockets.into_iter().for_each(|socket| self.adopt(socket, &sockets, now));
                         for reader in requests.reports {
                             // The reader may have given up.
                             let _ = reader.send(self.report());
@@ -190,11 +243,21 @@ impl<E: DigestEngine> Server<E> {
                             self.begin_to_finish(finish);
                         }
                     }
-                    number if number < FIRST_CONNECTION => self.accept(number, now),
-                    number => self.serve(number, flags, now),
+                    Event::Listeners => {
+                        wait_for_epoll(&self.epoll, Some(Duration::ZERO), &mut events, &mut self.stats)?;
+                    }
+                    Event::Listener(number) => self.accept(number, &sockets, now),
+                    Event::Ready { number, flags } => self.ready(number, flags, now),
+                    Event::Received { number, into, result, has_more } => {
+                        self.received(number, into, result, has_more, now);
+                    }
+                    Event::Sent { number, outgoing, result } => self.sent(number, outgoing, result, &mut sockets),
+                    Event::Taken => {}
                 }
             }
+            events.clear();
             self.finish_jobs(&mut finished, now);
+            self.serve_touched(&mut sockets, now);
             if self.accepts_at.is_some_and(|at| now >= at) {
                 self.accepts_at = None;
                 self.listen(EventFlags::IN);
@@ -207,6 +270,8 @@ impl<E: DigestEngine> Server<E> {
             }
             if polls_all {
                 self.poll_all(now);
+                self.serve_touched(&mut sockets, now);
+                self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
             }
         }
     }
@@ -248,26 +313,23 @@ impl<E: DigestEngine> Server<E> {
         }
     }
 
-    /// How long epoll may sleep.
-    fn timeout(&self) -> Option<Timespec> {
-        if self.engine.pending() > 0 {
-            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+    /// How long the loop may sleep.
+    fn timeout(&self) -> Option<Duration> {
+        if self.engine.pending() > 0 || !self.touched.is_empty() {
+            return Some(Duration::ZERO);
         }
         let finish_by = self.finish.as_ref().map(Finish::by);
         let at = [self.next_poll, self.accepts_at, finish_by].into_iter().flatten().min()?;
-        let rest = at.saturating_sub(now_ms());
-        let seconds = i64::try_from(rest / 1000).unwrap_or(i64::MAX);
-        let nanoseconds = i64::try_from(rest % 1000).unwrap_or(0) * 1_000_000;
-        Some(Timespec { tv_sec: seconds, tv_nsec: nanoseconds })
+        Some(Duration::from_millis(at.saturating_sub(now_ms())))
     }
 
     fn listen(&self, flags: EventFlags) {
         for (number, listener) in (HANDLE + 1..).zip(&self.listeners) {
-            let _ = epoll::modify(&self.events, listener, EventData::new_u64(number), flags);
+            let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(number), flags);
         }
     }
 
-    fn accept(&mut self, number: u64, now: u64) {
+    fn accept(&mut self, number: u64, sockets: &Sockets, now: u64) {
         let index = usize::try_from(number - HANDLE - 1).unwrap_or(usize::MAX);
         while let Some(listener) = self.listeners.get(index) {
             let (socket, peer) = match listener.accept() {
@@ -290,7 +352,7 @@ impl<E: DigestEngine> Server<E> {
             let Some(least) = self.loops.iter().min_by_key(|one| one.connections()) else { return };
             if Arc::ptr_eq(&least.signal, &self.signal) {
                 self.signal.count_connection();
-                self.adopt(socket, now);
+                self.adopt(socket, sockets, now);
             } else {
                 least.adopt(socket);
             }
@@ -298,36 +360,66 @@ impl<E: DigestEngine> Server<E> {
     }
 
     /// Serves a connection that was accepted by this loop or another one, and counted.
-    fn adopt(&mut self, socket: TcpStream, now: u64) {
+    fn adopt(&mut self, socket: TcpStream, sockets: &Sockets, now: u64) {
         self.stats.accepted += 1;
-        let is_taken = self.finish.is_none() && self.add(socket, now).is_ok();
+        let is_taken = self.finish.is_none() && self.add(socket, sockets, now).is_ok();
         if !is_taken {
             self.signal.forget_connection();
         }
     }
 
-    fn add(&mut self, socket: TcpStream, now: u64) -> io::Result<()> {
-        let client = Client::new(socket, &self.target, now)?;
+    fn add(&mut self, socket: TcpStream, sockets: &Sockets, now: u64) -> io::Result<()> {
+        let client = Client::new(socket, &self.target, matches!(sockets, Sockets::Ring(_)), now)?;
         let number = client.connection.number() + FIRST_CONNECTION;
-        epoll::add(&self.events, client.socket(), EventData::new_u64(number), client.interest())?;
+        if let Sockets::Epoll(epoll) = sockets {
+            epoll::add(epoll, client.socket(), EventData::new_u64(number), client.interest())?;
+        }
         self.next_poll = [self.next_poll, client.connection.next_deadline()].into_iter().flatten().min();
         let inbox: Arc<dyn LoopInbox> = Arc::<Signal>::clone(&self.signal);
         self.target.loops().register(client.connection.number(), inbox);
         self.clients.insert(number, client);
+        self.touch(number);
         Ok(())
     }
 
-    /// Reads and writes one connection.
-    fn serve(&mut self, number: u64, flags: EventFlags, now: u64) {
+    /// The connection has something to do at the end of the pass.
+    fn touch(&mut self, number: u64) {
+        if let Some(client) = self.clients.get_mut(&number)
+            && !std::mem::replace(&mut client.is_touched, true)
+        {
+            self.touched.push(number);
+        }
+    }
+
+    /// Reads a connection of which epoll has said that it is ready.
+    fn ready(&mut self, number: u64, flags: EventFlags, now: u64) {
         let Some(client) = self.clients.get_mut(&number) else { return };
         let mut context = Context { engine: &mut self.engine, now };
         // Both directions are closed. epoll reports this whatever the interest is, so the socket must not stay
         // (spdk/spdk #3842: a dead socket kept a core busy).
         let is_dead = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         let may_read = flags.contains(EventFlags::IN);
-        let is_open = !is_dead && (!may_read || client.read(&mut self.buffer, &mut context));
-        let is_open = is_open && client.write(&mut context);
-        self.update(number, is_open);
+        let is_open = !is_dead && (!may_read || client.read(&mut self.buffer, &mut context, &mut self.stats));
+        self.go_on(number, is_open);
+    }
+
+    /// Takes what a receive of the io_uring has brought.
+    fn received(&mut self, number: u64, into: Destination, result: io::Result<usize>, has_more: bool, now: u64) {
+        // The buffer of a connection that has ended is dropped.
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        let is_open = client.received(into, result, has_more, &mut Context { engine: &mut self.engine, now });
+        self.go_on(number, is_open);
+    }
+
+    /// Goes on after a send of the io_uring.
+    fn sent(&mut self, number: u64, outgoing: Outgoing, result: io::Result<usize>, sockets: &mut Sockets) {
+        let (Some(client), Sockets::Ring(ring)) = (self.clients.get_mut(&number), sockets) else { return };
+        let is_open = client.sent(number, outgoing, result, ring);
+        self.go_on(number, is_open);
+    }
+
+    fn go_on(&mut self, number: u64, is_open: bool) {
+        if is_open { self.touch(number) } else { self.update(number, false) }
     }
 
     /// Changes the interest of a connection and the time of the next look at time-outs, or removes the connection.
@@ -336,13 +428,14 @@ impl<E: DigestEngine> Server<E> {
         let Some(client) = self.clients.get_mut(&number) else { return };
         if is_open && !client.connection.is_closed() {
             if let Some(interest) = client.changed_interest() {
-                let _ = epoll::modify(&self.events, client.socket(), EventData::new_u64(number), interest);
+                let _ = epoll::modify(&self.epoll, client.socket(), EventData::new_u64(number), interest);
             }
             self.next_poll = [self.next_poll, client.connection.next_deadline()].into_iter().flatten().min();
             return;
         }
-        // Closing the socket takes it out of epoll.
+        // Closing the socket takes it out of epoll. With io_uring, it is closed when its transfers have ended.
         let Some(client) = self.clients.remove(&number) else { return };
+        client.end_transfers();
         self.signal.forget_connection();
         let QueueReport { peer, queue, stats, .. } = client.report();
         let subsystem = queue.as_ref().map_or(String::new(), |queue| queue.subsystem.clone());
@@ -374,9 +467,8 @@ impl<E: DigestEngine> Server<E> {
         }
     }
 
-    /// Returns finished jobs to their connections, and sends the replies.
+    /// Returns finished jobs to their connections.
     fn finish_jobs(&mut self, finished: &mut Vec<FinishedJob>, now: u64) {
-        let mut touched = Vec::new();
         loop {
             self.engine.submit();
             self.engine.completed(finished);
@@ -388,17 +480,13 @@ impl<E: DigestEngine> Server<E> {
                 // A job of a connection that has ended is dropped, with its buffers.
                 let Some(client) = self.clients.get_mut(&number) else { continue };
                 client.connection.digest_done(job, &mut Context { engine: &mut self.engine, now });
-                if touched.last() != Some(&number) {
-                    touched.push(number);
-                }
+                self.touch(number);
             }
         }
-        self.write_to(&touched, now);
     }
 
-    /// Returns the backends' answers to their connections, and sends the replies.
+    /// Returns the backends' answers to their connections.
     fn answered(&mut self, answers: Vec<(JobId, StorageResult)>, now: u64) {
-        let mut touched = Vec::new();
         for (id, result) in answers {
             let number = id.connection + FIRST_CONNECTION;
             let Some(client) = self.clients.get_mut(&number) else {
@@ -406,32 +494,36 @@ impl<E: DigestEngine> Server<E> {
                 continue;
             };
             client.connection.storage_done(id, result, &mut Context { engine: &mut self.engine, now });
-            if touched.last() != Some(&number) {
-                touched.push(number);
-            }
+            self.touch(number);
         }
-        self.write_to(&touched, now);
     }
 
-    /// Sends what waits in these connections.
-    fn write_to(&mut self, numbers: &[u64], now: u64) {
-        for &number in numbers {
+    /// Sends what waits in the connections that have something to do, and prepares their next receives.
+    fn serve_touched(&mut self, sockets: &mut Sockets, now: u64) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for number in touched.drain(..) {
             let Some(client) = self.clients.get_mut(&number) else { continue };
-            let is_open = client.write(&mut Context { engine: &mut self.engine, now });
+            client.is_touched = false;
+            let mut context = Context { engine: &mut self.engine, now };
+            let is_open = match sockets {
+                Sockets::Epoll(_) => client.write(&mut context, &mut self.stats),
+                Sockets::Ring(ring) => client.start(number, ring, &mut context),
+            };
             self.update(number, is_open);
         }
+        // Serving touches no connection, so the memory can be used again.
+        self.touched = touched;
     }
 
     /// Looks at all time-outs, resets and events.
     fn poll_all(&mut self, now: u64) {
         let numbers: Vec<u64> = self.clients.keys().copied().collect();
-        for &number in &numbers {
+        for number in numbers {
             if let Some(client) = self.clients.get_mut(&number) {
                 client.connection.poll(now);
+                self.touch(number);
             }
         }
-        self.write_to(&numbers, now);
-        self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
     }
 }
 

@@ -107,6 +107,12 @@ metrics! {
     pub struct LoopStats {
         /// How often the loop woke up.
         pub wakeups: u64 = counter "telpher_nvmf_loop_wakeups_total",
+        /// System calls by which the loop waited, received and sent.
+        pub system_calls: u64 = counter "telpher_nvmf_loop_system_calls_total",
+        /// Receives from sockets, each by a system call or as an operation of an io_uring.
+        pub receives: u64 = counter "telpher_nvmf_loop_receives_total",
+        /// Sends to sockets, each by a system call or as an operation of an io_uring.
+        pub sends: u64 = counter "telpher_nvmf_loop_sends_total",
         /// Connections that the loop serves.
         pub connections: u64 = gauge "telpher_nvmf_connections",
         /// Connections that the loop got.

@@ -151,6 +151,7 @@ const FILES: &[&str] = &[
     "uses/fabric/src/copier.rs",
     "uses/nvmf/src/file/buffer.rs",
     "uses/nvmf/src/file/ring.rs",
+    "uses/nvmf/src/server/ring.rs",
     "uses/switch/src/interface.rs",
     "uses/tier/src/arena.rs",
     "uses/tier/src/exchange.rs",

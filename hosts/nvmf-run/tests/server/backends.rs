@@ -92,3 +92,10 @@ fn the_way_to_use_files_is_chosen_and_shown() {
     let (shown, files) = shown(&served);
     assert_eq!((shown["access"].as_str(), files.as_str()), (Some("page cache"), Some("3 threads read and write")));
 }
+
+#[test]
+fn the_way_to_use_sockets_is_chosen_and_shown() {
+    let served = Served::new(&one("{\"backend\": \"memory:1m\"}", ", \"socket_engine\": \"epoll\""));
+    let shown = ask(served.socket(), &json!({"command": "show"})).unwrap();
+    assert_eq!(shown["sockets"], "epoll, recv and writev move the bytes of sockets");
+}

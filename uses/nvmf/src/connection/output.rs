@@ -1,12 +1,15 @@
 //! The bytes that wait for the host.
 
-use crate::digest::Digests;
+use crate::digest::{DIGEST_BYTES, Digests, digest};
 use crate::engine::Segment;
-use crate::pdu::{self, Kind};
+use crate::pdu::{self, CapsuleResp, Kind};
+use crate::status::Status;
 use std::collections::VecDeque;
 
 /// Small pieces are joined up to this length, so that a reply needs few slices.
 const JOINED: usize = 4096;
+/// Parts whose memory is kept while none waits.
+const KEPT_PARTS: usize = 64;
 /// Sent bytes that stay at the front of the buffer of small pieces while others wait behind them.
 const MOST_SENT: usize = 64 << 10;
 
@@ -14,14 +17,19 @@ const MOST_SENT: usize = 64 << 10;
 enum Part {
     /// This many bytes of [`Outgoing::small`], behind those of the parts before.
     Small(usize),
-    Shared(Segment),
+    /// Data of a reply.
+    Shared {
+        segment: Segment,
+        /// The reply ends with a response, which comes after the data and its digest.
+        has_response: bool,
+    },
 }
 
 impl Part {
     fn len(&self) -> usize {
         match self {
             Part::Small(len) => *len,
-            Part::Shared(segment) => segment.range.len(),
+            Part::Shared { segment, .. } => segment.range.len(),
         }
     }
 }
@@ -81,9 +89,37 @@ impl Outgoing {
         }
     }
 
-    pub(crate) fn push_segment(&mut self, segment: Segment) {
+    /// Appends data of a reply, which has a response behind its data or not.
+    pub(crate) fn push_segment(&mut self, segment: Segment, has_response: bool) {
         self.len += segment.range.len();
-        self.parts.push_back(Part::Shared(segment));
+        self.parts.push_back(Part::Shared { segment, has_response });
+    }
+
+    /// The kernel could not read some bytes: another program has truncated the file in which they are. Puts zeroes in
+    /// their place, and `status` into the responses of these replies. Returns false if there are no such bytes, or if a
+    /// reply has no response.
+    pub(crate) fn fail_lost(&mut self, digests: Digests, status: Status) -> bool {
+        let (mut small, mut is_lost, mut has_failed) = (self.small_start, false, false);
+        for part in &self.parts {
+            match part {
+                Part::Shared { segment, has_response } => {
+                    is_lost |= !segment.probe();
+                    if is_lost && !has_response {
+                        return false;
+                    }
+                }
+                Part::Small(len) => {
+                    // The first bytes behind the data are its digest and its response.
+                    if std::mem::take(&mut is_lost) {
+                        let digest = if digests.data { DIGEST_BYTES } else { 0 };
+                        set_status(&mut self.small[small + digest..small + len], digests, status);
+                        has_failed = true;
+                    }
+                    small += len;
+                }
+            }
+        }
+        has_failed
     }
 
     pub(crate) fn clear(&mut self) {
@@ -100,7 +136,7 @@ impl Outgoing {
                     small += len;
                     &self.small[start..small]
                 }
-                Part::Shared(segment) => segment.as_slice(),
+                Part::Shared { segment, .. } => segment.as_slice(),
             };
             &whole[std::mem::take(&mut skip)..]
         })
@@ -128,10 +164,22 @@ impl Outgoing {
             self.small.clear();
             // An idle connection keeps little memory.
             self.small.shrink_to(JOINED);
+            self.parts.shrink_to(KEPT_PARTS);
         } else if self.small_start > MOST_SENT {
             self.small.drain(..self.small_start);
             self.small_start = 0;
         }
+    }
+}
+
+/// Sets the status of the response at the beginning of `bytes`.
+fn set_status(bytes: &mut [u8], digests: Digests, status: Status) {
+    let (response, rest) = bytes.split_at_mut(size_of::<CapsuleResp>());
+    let end = response.len();
+    // The status word is the last field of a completion, which is the last part of a response.
+    response[end - size_of::<u16>()..].copy_from_slice(&status.word().to_le_bytes());
+    if digests.header {
+        rest[..DIGEST_BYTES].copy_from_slice(&digest(response).to_le_bytes());
     }
 }
 
@@ -152,7 +200,7 @@ mod tests {
                 let bytes: Vec<u8> = (0..=random(600)).map(|at| at.to_le_bytes()[0] ^ next).collect();
                 queued.extend_from_slice(&bytes);
                 if random(3) == 0 {
-                    output.push_segment(Segment::whole(bytes));
+                    output.push_segment(Segment::whole(bytes), false);
                 } else {
                     output.push(&bytes);
                 }

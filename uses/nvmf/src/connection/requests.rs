@@ -230,7 +230,7 @@ impl Connection {
         let (digests, alignment) = (self.digests, self.host_alignment);
         self.output.push_pdu(Kind::C2hData, flags, header.as_bytes(), len, digests, alignment);
         for segment in segments {
-            self.output.push_segment(segment);
+            self.output.push_segment(segment, needs_response);
         }
         if let Some(digest) = digest {
             self.output.push(&digest.to_le_bytes());

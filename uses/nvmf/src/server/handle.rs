@@ -45,18 +45,23 @@ pub(super) struct Signal {
 
 impl Signal {
     pub(super) fn new(loops: &Arc<Loops>) -> io::Result<Signal> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // Reads block: an io_uring would not wait for a file that does not block.
+        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         Ok(Signal { event, requests: Mutex::default(), loops: Arc::clone(loops), connections: AtomicUsize::new(0) })
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         // It fails only if the counter is full, and then the loop is going to wake up anyway.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
+    /// Resets the event, of which epoll has said that it is set.
+    pub(super) fn reset(&self) {
+        let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
+    }
+
     /// Takes what was asked since the last call.
     pub(super) fn take(&self) -> Requests {
-        let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
         std::mem::take(&mut *lock(&self.requests))
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use telpher_nvmf::namespace::NamespaceOptions;
-use telpher_nvmf::server::Handle;
+use telpher_nvmf::server::{Handle, SocketEngine};
 use telpher_nvmf::storage::Storage;
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::{CpuEngine, Limits, Server, Target};
@@ -29,7 +29,13 @@ impl Serving {
 
     /// Serves a target at this address.
     pub(crate) fn at(target: &Arc<Target>, address: SocketAddr) -> Serving {
+        Serving::with(target, address, SocketEngine::Auto)
+    }
+
+    /// Serves a target at this address, with this engine of sockets.
+    pub(crate) fn with(target: &Arc<Target>, address: SocketAddr, engine: SocketEngine) -> Serving {
         let mut server = Server::bind(target, &[address], 256, CpuEngine::default()).expect("a free port");
+        server.use_sockets(engine).expect("the kernel permits it");
         let (address, handle) = (server.addresses().expect("an address")[0], server.handle());
         let thread = std::thread::spawn(move || server.run().expect("epoll works"));
         Serving { target: Arc::clone(target), address, handle, thread: Some(thread) }

@@ -7,11 +7,15 @@
 mod attacks;
 #[path = "../protocol/cases.rs"]
 mod cases;
+#[path = "../common/engines.rs"]
+mod engines;
 #[path = "../common/host.rs"]
 mod host;
 #[path = "../common/serving.rs"]
 #[allow(dead_code, reason = "other tests use all of it")]
 mod serving;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
 
 use attacks::Attacker;
 use host::Host;
@@ -25,6 +29,7 @@ use telpher_nvmf::command::io;
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::initiator::{Transfer, requests};
 use telpher_nvmf::namespace::NamespaceOptions;
+use telpher_nvmf::server::SocketEngine;
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::{Limits, MemoryStorage, Target};
 use telpher_os::Random;
@@ -120,7 +125,13 @@ fn memory() -> u64 {
 
 #[test]
 fn hostile_hosts_harm_neither_the_server_nor_a_good_host() {
-    let serving = Serving::start(&target());
+    for engine in [SocketEngine::Epoll, SocketEngine::Uring] {
+        engines::run_with(engine, attack_a_server);
+    }
+}
+
+fn attack_a_server() {
+    let serving = Serving::with(&target(), "127.0.0.1:0".parse().expect("an address"), engines::engine());
     let good = GoodHost::start(serving.address);
     good.works();
     let descriptors_before = descriptors();

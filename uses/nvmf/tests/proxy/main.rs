@@ -4,6 +4,8 @@
 //! the tests can fail.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
+#[path = "../common/engines.rs"]
+mod engines;
 #[path = "../common/host.rs"]
 #[allow(dead_code, reason = "other tests use all of it")]
 mod host;
@@ -12,7 +14,10 @@ mod proxy;
 #[path = "../common/serving.rs"]
 #[allow(dead_code, reason = "other tests use all of it")]
 mod serving;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
 
+use engines::{engine, with_each_engine};
 use host::{Ended, Host};
 use proxy::{Action, Fault, Place, Proxy, Sender};
 use serving::{NQN, Serving};
@@ -43,7 +48,8 @@ struct Setup {
 impl Setup {
     fn new(digests: Digests) -> Setup {
         let limits = Limits { h2c_bytes: BLOCK, io_queues: 1000, ..Limits::default() };
-        let serving = Serving::start(&serving::target(limits, &[Arc::new(MemoryStorage::new(8 << 20))]));
+        let target = serving::target(limits, &[Arc::new(MemoryStorage::new(8 << 20))]);
+        let serving = Serving::with(&target, "127.0.0.1:0".parse().expect("an address"), engine());
         let proxy = Proxy::start(serving.address);
         let (admin, controller) = Host::admin(serving.address, NQN, digests);
         Setup { serving, proxy, digests, _admin: admin, controller, next_queue: 1 }
@@ -74,7 +80,6 @@ fn different_bits(one: &[u8], other: &[u8]) -> u32 {
     one.iter().zip(other).map(|(one, other)| (one ^ other).count_ones()).sum()
 }
 
-#[test]
 fn the_log_has_an_entry_for_each_pdu() {
     let mut setup = Setup::new(BOTH);
     let mut host = setup.queue();
@@ -98,7 +103,6 @@ fn the_log_has_an_entry_for_each_pdu() {
     assert_eq!((last.status, last.len, last.has_fault), (Some(Status::SUCCESS), 28, false));
 }
 
-#[test]
 fn damaged_reads_are_noticed_with_data_digests() {
     for digests in Digests::ALL {
         let mut setup = Setup::new(digests);
@@ -116,7 +120,6 @@ fn damaged_reads_are_noticed_with_data_digests() {
     }
 }
 
-#[test]
 fn damaged_writes_are_refused_with_data_digests() {
     for digests in Digests::ALL {
         let mut setup = Setup::new(digests);
@@ -154,7 +157,6 @@ fn damaged_writes_are_refused_with_data_digests() {
     }
 }
 
-#[test]
 fn damaged_headers_end_the_connection() {
     let mut setup = Setup::new(BOTH);
     for kind in [Kind::CapsuleCmd, Kind::H2cData, Kind::CapsuleResp, Kind::R2t, Kind::C2hData] {
@@ -184,7 +186,6 @@ fn damaged_headers_end_the_connection() {
     assert!(stored.iter().all(|byte| *byte == stored[0]) && [0, 0xee].contains(&stored[0]));
 }
 
-#[test]
 fn a_connection_may_be_cut_before_any_pdu() {
     let mut setup = Setup::new(BOTH);
     let mut fill = 0;
@@ -211,7 +212,6 @@ fn a_connection_may_be_cut_before_any_pdu() {
     }
 }
 
-#[test]
 fn pdus_of_different_commands_may_be_swapped() {
     for digests in [Digests::default(), BOTH] {
         let mut setup = Setup::new(digests);
@@ -249,7 +249,6 @@ fn pdus_of_different_commands_may_be_swapped() {
     }
 }
 
-#[test]
 fn late_pdus_do_no_harm() {
     let mut setup = Setup::new(BOTH);
     let mut host = setup.queue();
@@ -264,4 +263,14 @@ fn late_pdus_do_no_harm() {
         }
         assert_eq!(setup.proxy.faults(), 2);
     }
+}
+
+with_each_engine! {
+    the_log_has_an_entry_for_each_pdu
+    damaged_reads_are_noticed_with_data_digests
+    damaged_writes_are_refused_with_data_digests
+    damaged_headers_end_the_connection
+    a_connection_may_be_cut_before_any_pdu
+    pdus_of_different_commands_may_be_swapped
+    late_pdus_do_no_harm
 }

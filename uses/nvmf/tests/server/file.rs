@@ -1,12 +1,14 @@
 //! A namespace in a file, by each engine, with and without O_DIRECT.
 
 mod crash;
-mod refused;
+pub(crate) mod refused;
 mod requests;
 
+use super::with_each_engine;
 use crate::{Client, Running, admin, skip};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use telpher_nvmf::command::{Submission, io};
 use telpher_nvmf::digest::Digests;
@@ -26,7 +28,10 @@ struct TestFile(PathBuf);
 
 impl TestFile {
     fn new(name: &str) -> TestFile {
-        let path = std::env::temp_dir().join(format!("telpher-nvmf-{}-{name}", std::process::id()));
+        // A test may run with several engines of sockets at the same time.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("telpher-nvmf-{process}-{number}-{name}"));
         let _ = std::fs::remove_file(&path);
         TestFile(path)
     }
@@ -87,7 +92,6 @@ fn read(client: &mut Client, first: u64, blocks: u32) -> Vec<u8> {
     client.ok(commands::blocks(io::READ, 900, 1, first, blocks), Transfer::ToHost(blocks * 4096)).1
 }
 
-#[test]
 fn a_file_keeps_its_data_over_a_restart() {
     for options in ways() {
         let file = TestFile::new("restart");
@@ -110,7 +114,6 @@ fn a_file_keeps_its_data_over_a_restart() {
     }
 }
 
-#[test]
 fn commands_have_their_effect_on_a_file() {
     for options in ways() {
         let file = TestFile::new("commands");
@@ -136,7 +139,6 @@ fn commands_have_their_effect_on_a_file() {
     }
 }
 
-#[test]
 fn a_file_that_was_cut_is_a_read_error_and_a_new_size_is_used() {
     for options in ways() {
         let file = TestFile::new("cut");
@@ -155,7 +157,6 @@ fn a_file_that_was_cut_is_a_read_error_and_a_new_size_is_used() {
     }
 }
 
-#[test]
 fn a_file_has_one_server_at_a_time() {
     for options in ways() {
         let file = TestFile::new("lock");
@@ -169,7 +170,6 @@ fn a_file_has_one_server_at_a_time() {
 }
 
 /// A file with tuples: new blocks read as zeroes, and damage of the file is answered with its status.
-#[test]
 fn a_protected_file_keeps_its_tags_and_reports_damage() {
     let file = TestFile::new("protected");
     let running = Running::protected(Limits::default(), 64, Some(Protection { application_tag: 0x55 }), |target| {
@@ -204,10 +204,18 @@ fn a_protected_file_keeps_its_tags_and_reports_damage() {
     assert!(read(&mut client, 20, 15) == data[17 * BLOCK..]);
 }
 
-#[test]
 fn pairs_of_hosts_on_two_loops_are_atomic_in_a_file() {
     for options in ways() {
         let file = TestFile::new("pairs");
         crate::count_with_pairs(&serve(&file.0, options));
     }
+}
+
+with_each_engine! {
+    a_file_keeps_its_data_over_a_restart
+    commands_have_their_effect_on_a_file
+    a_file_that_was_cut_is_a_read_error_and_a_new_size_is_used
+    a_file_has_one_server_at_a_time
+    a_protected_file_keeps_its_tags_and_reports_damage
+    pairs_of_hosts_on_two_loops_are_atomic_in_a_file
 }

@@ -1,5 +1,6 @@
 //! The load generator against the server, and against targets that fail or are hostile.
 
+use super::with_each_engine;
 use crate::{NQN, Running};
 use std::error::Error;
 use std::io::{Read, Write};
@@ -30,7 +31,6 @@ fn run(options: &LoadOptions) -> LoadResult {
     result
 }
 
-#[test]
 fn every_pattern_verifies_its_data_with_all_digests() {
     let running = Running::start(Limits::default(), 64);
     for pattern in Pattern::ALL {
@@ -67,7 +67,6 @@ fn every_pattern_verifies_its_data_with_all_digests() {
     }
 }
 
-#[test]
 fn a_write_is_sent_in_several_pdus_if_the_target_asks_for_it() {
     let limits = Limits { h2c_bytes: 4096, r2t_bytes: 12288, ..Limits::default() };
     let running = Running::start(limits, 64);
@@ -75,7 +74,6 @@ fn a_write_is_sent_in_several_pdus_if_the_target_asks_for_it() {
     assert_eq!(run(&options).counts.writes, 200);
 }
 
-#[test]
 fn a_queue_of_1024_entries_has_at_most_1023_commands() {
     let running = Running::start(Limits::default(), 64);
     let options =
@@ -88,7 +86,6 @@ fn a_queue_of_1024_entries_has_at_most_1023_commands() {
     assert_eq!((result.depth, result.counts.reads), (3, 5000));
 }
 
-#[test]
 fn more_connections_than_a_controller_grants_use_several_controllers() {
     let limits = Limits { io_queues: 2, ..Limits::default() };
     let running = Running::start(limits, 64);
@@ -106,7 +103,6 @@ fn more_connections_than_a_controller_grants_use_several_controllers() {
     }
 }
 
-#[test]
 fn what_was_filled_is_verified_by_the_next_run_and_other_blocks_are_unknown() {
     let running = Running::start(Limits::default(), 64);
     let read = LoadOptions { fill: false, ..options(running.address, Pattern::RandRead4k) };
@@ -117,7 +113,6 @@ fn what_was_filled_is_verified_by_the_next_run_and_other_blocks_are_unknown() {
     assert_eq!((counts.verified_blocks, counts.unknown_blocks), (200, 0));
 }
 
-#[test]
 fn a_load_ends_after_its_time() {
     let running = Running::start(Limits::default(), 64);
     let end = End::After(Duration::from_millis(100));
@@ -162,7 +157,6 @@ impl Storage for WrongStorage {
     }
 }
 
-#[test]
 fn wrong_data_with_a_right_digest_is_found() {
     for pattern in [Pattern::RandRead4k, Pattern::SeqRead128k, Pattern::WriteVerify] {
         let running = Running::with(Limits::default(), 64, |_| {
@@ -235,7 +229,6 @@ fn forward(mut from: TcpStream, mut to: TcpStream, fault: Option<Fault>) {
 /// to Connect.
 const BEFORE_DATA: usize = 128 + 28;
 
-#[test]
 fn a_damaged_data_byte_is_found_by_the_digest_and_else_by_the_stamp() {
     let running = Running::start(Limits::default(), 64);
     run(&options(running.address, Pattern::RandRead4k));
@@ -252,7 +245,6 @@ fn a_damaged_data_byte_is_found_by_the_digest_and_else_by_the_stamp() {
     }
 }
 
-#[test]
 fn a_target_that_ends_a_connection_early_is_reported() {
     let running = Running::start(Limits::default(), 64);
     let patience = Duration::from_millis(300);
@@ -281,7 +273,6 @@ fn a_target_that_ends_a_connection_early_is_reported() {
     }
 }
 
-#[test]
 fn a_byte_that_is_flipped_anywhere_ends_a_load_or_changes_nothing() {
     let running = Running::start(Limits::default(), 64);
     let mut random = Random::new(24);
@@ -313,7 +304,6 @@ fn a_byte_that_is_flipped_anywhere_ends_a_load_or_changes_nothing() {
     assert!(failed > 12, "{failed}");
 }
 
-#[test]
 fn options_that_the_target_cannot_serve_are_refused_with_the_reason() {
     let running = Running::start(Limits { transfer_bytes: 8192, ..Limits::default() }, 64);
     let refused = |options: LoadOptions| load::run(&options).unwrap_err().to_string();
@@ -336,4 +326,18 @@ fn options_that_the_target_cannot_serve_are_refused_with_the_reason() {
     assert!(refused(unknown).contains("NVMe names have 11 to 223"));
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert!(matches!(load::run(&LoadOptions { address: free, ..good }), Err(LoadError::Connect { .. })));
+}
+
+with_each_engine! {
+    every_pattern_verifies_its_data_with_all_digests
+    a_write_is_sent_in_several_pdus_if_the_target_asks_for_it
+    a_queue_of_1024_entries_has_at_most_1023_commands
+    more_connections_than_a_controller_grants_use_several_controllers
+    what_was_filled_is_verified_by_the_next_run_and_other_blocks_are_unknown
+    a_load_ends_after_its_time
+    wrong_data_with_a_right_digest_is_found
+    a_damaged_data_byte_is_found_by_the_digest_and_else_by_the_stamp
+    a_target_that_ends_a_connection_early_is_reported
+    a_byte_that_is_flipped_anywhere_ends_a_load_or_changes_nothing
+    options_that_the_target_cannot_serve_are_refused_with_the_reason
 }

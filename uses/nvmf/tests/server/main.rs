@@ -1,10 +1,14 @@
 //! The server with real sockets on the loopback interface.
 
+#[path = "../common/engines.rs"]
+mod engines;
 mod file;
 mod load;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
+mod sockets;
 
+use engines::{engine, with_each_engine};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -74,6 +78,7 @@ impl Running {
         target.add_namespace(NQN, options).unwrap();
         let local = "127.0.0.1:0".parse().unwrap();
         let mut server = Server::bind(&target, &[local], most_connections, CpuEngine::default()).unwrap();
+        server.use_sockets(engine()).unwrap();
         let (address, handle) = (server.addresses().unwrap()[0], server.handle());
         let thread = std::thread::spawn(move || server.run().unwrap());
         Running { target, address, handle, thread: Some(thread) }
@@ -105,14 +110,23 @@ impl Client {
     }
 
     fn wait(&mut self) -> HostEvent {
+        self.next().expect("the server closed the connection")
+    }
+
+    /// Waits for an event. `None` if the server closes the connection.
+    fn next(&mut self) -> Option<HostEvent> {
         let mut buffer = vec![0; 64 << 10];
         loop {
-            self.flush();
+            // The server may have closed its side.
+            let flushed = self.socket.write_all(&self.host.take_output());
             if let Some(event) = self.host.take_event() {
-                return event;
+                return Some(event);
             }
             let count = self.socket.read(&mut buffer).unwrap();
-            assert_ne!(count, 0, "the server closed the connection");
+            if count == 0 {
+                return None;
+            }
+            flushed.unwrap();
             self.host.receive(&buffer[..count]).unwrap();
         }
     }
@@ -147,7 +161,6 @@ fn admin(running: &Running, digests: Digests) -> (Client, u16) {
     (client, controller)
 }
 
-#[test]
 fn data_written_through_one_connection_is_read_through_another() {
     let running = Running::start(Limits { h2c_bytes: 65536, ..Limits::default() }, 64);
     for digests in Digests::ALL {
@@ -166,7 +179,6 @@ fn data_written_through_one_connection_is_read_through_another() {
     }
 }
 
-#[test]
 fn many_replies_reach_a_host_that_reads_late() {
     let running = Running::start(Limits { send_bytes: 1 << 20, ..Limits::default() }, 64);
     let (_admin, controller) = admin(&running, Digests::default());
@@ -182,7 +194,6 @@ fn many_replies_reach_a_host_that_reads_late() {
     }
 }
 
-#[test]
 fn a_change_of_the_target_wakes_a_waiting_host() {
     let running = Running::start(Limits::default(), 64);
     let (mut client, _) = admin(&running, Digests::default());
@@ -197,7 +208,6 @@ fn a_change_of_the_target_wakes_a_waiting_host() {
     assert_eq!((completion.cid.get(), completion.result.get()), (4, 0x0004_0002));
 }
 
-#[test]
 fn io_connections_close_when_the_admin_connection_does() {
     let running = Running::start(Limits::default(), 64);
     let (admin, controller) = admin(&running, Digests::default());
@@ -207,7 +217,6 @@ fn io_connections_close_when_the_admin_connection_does() {
     client.wait_for_close();
 }
 
-#[test]
 fn connections_beyond_the_limit_are_closed() {
     let running = Running::start(Limits::default(), 2);
     let (_admin, _) = admin(&running, Digests::default());
@@ -217,7 +226,6 @@ fn connections_beyond_the_limit_are_closed() {
     third.wait_for_close();
 }
 
-#[test]
 fn a_host_that_violates_the_protocol_is_told_and_can_connect_again() {
     let running = Running::start(Limits::default(), 64);
     let mut client = Client::new(running.address, Digests::default());
@@ -227,7 +235,6 @@ fn a_host_that_violates_the_protocol_is_told_and_can_connect_again() {
     let (_admin, _) = admin(&running, Digests::default());
 }
 
-#[test]
 fn a_loop_that_is_to_finish_waits_no_longer_than_its_bound() {
     let running = Running::start(Limits::default(), 64);
     let (_admin, controller) = admin(&running, Digests::default());
@@ -268,13 +275,13 @@ impl Storage for LateBackend {
 }
 
 /// A backend's answer and a request for a report come after the loop has looked for the last time.
-#[test]
 fn a_server_that_is_dropped_keeps_no_request_and_no_namespace() {
     let (backend, started) = LateBackend::new();
     let own = Arc::<LateBackend>::clone(&backend);
     let running = Running::with(Limits::default(), 64, |_| own);
     let local = "127.0.0.1:0".parse().unwrap();
     let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    server.use_sockets(engine()).unwrap();
     let (address, handle) = (server.addresses().unwrap()[0], server.handle());
     let thread = std::thread::spawn(move || {
         server.run().unwrap();
@@ -304,7 +311,6 @@ fn a_server_that_is_dropped_keeps_no_request_and_no_namespace() {
 
 /// The error is behind a read whose reply fills the send limit, so it is seen when the backend has answered. All other
 /// time-outs are an hour away.
-#[test]
 fn a_host_that_does_not_close_after_a_late_error_is_disconnected() {
     let hour = 3_600_000;
     let (backend, started) = LateBackend::new();
@@ -325,11 +331,11 @@ fn a_host_that_does_not_close_after_a_late_error_is_disconnected() {
     assert_eq!(received.len(), 24 + 4096 + 24 + 24 + 8);
 }
 
-#[test]
 fn two_loops_serve_one_controller() {
     let running = Running::start(Limits::default(), 64);
     let local = "127.0.0.1:0".parse().unwrap();
     let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    server.use_sockets(engine()).unwrap();
     let (address, handle) = (server.addresses().unwrap()[0], server.handle());
     assert_eq!(running.target.subsystems().listeners(), [running.address, address]);
     let thread = std::thread::spawn(move || server.run().unwrap());
@@ -345,11 +351,11 @@ fn two_loops_serve_one_controller() {
 }
 
 /// The Abort comes through one loop, and its command is on another.
-#[test]
 fn a_command_of_another_loop_is_aborted() {
     let running = Running::start(Limits::default(), 64);
     let local = "127.0.0.1:0".parse().unwrap();
     let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    server.use_sockets(engine()).unwrap();
     let (address, handle) = (server.addresses().unwrap()[0], server.handle());
     let thread = std::thread::spawn(move || server.run().unwrap());
     let (mut admin, controller) = admin(&running, Digests::default());
@@ -402,7 +408,6 @@ fn connect_again(running: &Running, controller: u16) -> Client {
 }
 
 /// The host's kernel sends RST, because bytes of the target are unread when the socket is closed.
-#[test]
 fn a_connection_may_be_reset_while_data_is_awaited() {
     let running = Running::start(Limits::default(), 64);
     let (_admin, controller) = admin(&running, Digests::default());
@@ -420,7 +425,6 @@ fn a_connection_may_be_reset_while_data_is_awaited() {
 
 /// A host that violates the protocol and closes left a socket that kept a core of SPDK busy. Here the only connection
 /// that the server takes is free again.
-#[test]
 fn spdk_3842_a_dead_socket_is_closed() {
     let running = Running::start(Limits::default(), 1);
     for bytes in [&[0x55; 8][..], &[0; 200], &[4, 0, 72, 0, 72, 0, 0, 0]] {
@@ -444,6 +448,7 @@ fn count_with_pairs(running: &Running) {
     const STEPS: u64 = 60;
     let local = "127.0.0.1:0".parse().unwrap();
     let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    server.use_sockets(engine()).unwrap();
     let (address, handle) = (server.addresses().unwrap()[0], server.handle());
     let thread = std::thread::spawn(move || server.run().unwrap());
     let (_admin, controller) = admin(running, Digests::default());
@@ -493,11 +498,27 @@ fn count_with_pairs(running: &Running) {
     thread.join().unwrap();
 }
 
-#[test]
 fn pairs_of_hosts_on_two_loops_are_atomic_in_memory() {
     count_with_pairs(&Running::start(Limits::default(), 64));
     let protection = Some(Protection::default());
     count_with_pairs(&Running::protected(Limits::default(), 64, protection, |_| {
         Arc::new(MemoryStorage::new(1026 * 4104))
     }));
+}
+
+with_each_engine! {
+    data_written_through_one_connection_is_read_through_another
+    many_replies_reach_a_host_that_reads_late
+    a_change_of_the_target_wakes_a_waiting_host
+    io_connections_close_when_the_admin_connection_does
+    connections_beyond_the_limit_are_closed
+    a_host_that_violates_the_protocol_is_told_and_can_connect_again
+    a_loop_that_is_to_finish_waits_no_longer_than_its_bound
+    a_server_that_is_dropped_keeps_no_request_and_no_namespace
+    a_host_that_does_not_close_after_a_late_error_is_disconnected
+    two_loops_serve_one_controller
+    a_command_of_another_loop_is_aborted
+    a_connection_may_be_reset_while_data_is_awaited
+    spdk_3842_a_dead_socket_is_closed
+    pairs_of_hosts_on_two_loops_are_atomic_in_memory
 }

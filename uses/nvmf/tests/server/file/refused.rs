@@ -13,7 +13,12 @@ use telpher_nvmf::storage::StorageRequest;
 type Arguments = Option<(i32, i32)>;
 
 /// Refuses a system call, with this error, to a new thread and the threads that it starts.
-fn with_refused<T: Send>(call: libc::c_long, arguments: Arguments, errno: i32, run: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn with_refused<T: Send>(
+    call: libc::c_long,
+    arguments: Arguments,
+    errno: i32,
+    run: impl FnOnce() -> T + Send,
+) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             refuse(call, arguments, errno);

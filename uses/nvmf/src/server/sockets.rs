@@ -1,0 +1,129 @@
+//! How a loop waits for its sockets, and moves bytes through them: by epoll or by io_uring.
+
+use super::ring::{Destination, SocketRing};
+use super::{FIRST_CONNECTION, HANDLE};
+use crate::connection::Outgoing;
+use crate::stats::LoopStats;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventFlags};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Events of one call of epoll.
+const EVENTS: usize = 256;
+
+/// Which calls move bytes through sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SocketEngine {
+    /// The faster one of those that the kernel permits.
+    #[default]
+    Auto,
+    /// One io_uring for each loop.
+    Uring,
+    /// Epoll, and a call for each receive and send.
+    Epoll,
+}
+
+/// What moves the bytes of a loop.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SocketsInUse {
+    /// An io_uring.
+    Uring,
+    /// Epoll.
+    Epoll {
+        /// Why there is no io_uring; `None` if the options choose epoll.
+        refusal: Option<io::Error>,
+    },
+}
+
+impl fmt::Display for SocketsInUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SocketsInUse::Uring => write!(f, "io_uring moves the bytes of sockets"),
+            SocketsInUse::Epoll { refusal } => {
+                if let Some(refusal) = refusal {
+                    write!(f, "io_uring is refused: {refusal}; ")?;
+                }
+                write!(f, "epoll, recv and writev move the bytes of sockets")
+            }
+        }
+    }
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Another thread has used the handle.
+    Handle,
+    /// Connections wait at a listener.
+    Listener(u64),
+    /// Connections wait at some listener.
+    Listeners,
+    /// A socket can be read or written, or has closed.
+    Ready { number: u64, flags: EventFlags },
+    /// A receive has ended.
+    Received { number: u64, into: Destination, result: io::Result<usize>, has_more: bool },
+    /// An event that the loop has taken.
+    Taken,
+    /// A send has ended.
+    Sent { number: u64, outgoing: Outgoing, result: io::Result<usize> },
+}
+
+/// The sockets of a loop, for the thread that serves them.
+pub(super) enum Sockets {
+    /// Sockets do not block.
+    Epoll(Arc<OwnedFd>),
+    /// Sockets block, so that the kernel waits for them.
+    Ring(Box<SocketRing>),
+}
+
+impl Sockets {
+    /// Waits until something happens or the time is over, and appends what has happened.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        events: &mut Vec<Event>,
+        stats: &mut LoopStats,
+    ) -> io::Result<()> {
+        match self {
+            Sockets::Epoll(epoll) => wait_for_epoll(epoll, timeout, events, stats),
+            Sockets::Ring(ring) => ring.wait(timeout, events, stats),
+        }
+    }
+}
+
+/// Waits for an epoll.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn wait_for_epoll(
+    epoll: &OwnedFd,
+    timeout: Option<Duration>,
+    events: &mut Vec<Event>,
+    stats: &mut LoopStats,
+) -> io::Result<()> {
+    let mut ready = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    stats.system_calls += 1;
+    let ready = match epoll::wait(epoll, &mut ready, timeout.as_ref()) {
+        Ok((ready, _)) => ready,
+        Err(rustix::io::Errno::INTR) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    events.extend(ready.iter().map(|event| match event.data.u64() {
+        HANDLE => Event::Handle,
+        number if number < FIRST_CONNECTION => Event::Listener(number),
+        number => Event::Ready { number, flags: event.flags },
+    }));
+    Ok(())
+}
