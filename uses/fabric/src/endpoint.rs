@@ -649,8 +649,10 @@ impl State {
     #[inline]
     fn poll_receivers(&mut self, connector: &Connector) -> bool {
         let mut moved = false;
-        for at in 0..self.polled.len().min(POLLED_ALWAYS) {
-            moved |= self.poll_receiver(self.polled[at], connector);
+        for at in 0..POLLED_ALWAYS {
+            // A poll may end a receiver, which shortens the list.
+            let Some(&index) = self.polled.get(at) else { break };
+            moved |= self.poll_receiver(index, connector);
         }
         if self.polled.len() > POLLED_ALWAYS {
             moved |= self.poll_turns(connector);

@@ -8,7 +8,7 @@ use telpher_fabric::{
 };
 
 /// A run that takes longer hangs. No test measures time.
-const HANG: Duration = Duration::from_secs(120);
+pub(crate) const HANG: Duration = Duration::from_secs(120);
 
 /// An endpoint and the buffers of its operations.
 pub(crate) struct Node {

@@ -1,10 +1,12 @@
 //! Buffers that cannot be accessed, peers that end, and peers that are removed.
 
 use crate::common::{
-    ANY_TAG, exact, is_unreachable, nodes, pattern, receive_request, run_until, run_until_done, segments, send_request,
-    unmapped,
+    ANY_TAG, Node, exact, is_unreachable, nodes, pattern, receive_request, run_until, run_until_done, segments,
+    send_request, unmapped,
 };
-use telpher_fabric::{Failure, Operation, PeerId, ProbeAction, SendEnd, SendRequest};
+use telpher_fabric::{
+    Config, Copier, FabricError, Failure, Operation, PeerId, ProbeAction, ProgressBy, SendEnd, SendRequest,
+};
 use telpher_mem::{PAGE_BYTES, Pages, Protection};
 
 /// Pages of which one in the middle cannot be accessed, and the address of that page.
@@ -209,4 +211,55 @@ fn a_removed_peer_ends_its_operations_and_may_come_back() {
     nodes[1].receive(None, exact(4), 1 << 20, 4);
     run_until(&mut nodes, |nodes| nodes[0].done.len() == 4 && nodes[1].done.len() == 2);
     nodes[1].check_received(4, 4, &pattern(1 << 20, 4));
+}
+
+#[test]
+fn the_helper_thread_moves_messages_while_the_caller_is_away() {
+    // The receiver posts its receive and never calls again. Only its helper thread can move the message.
+    let new = |progress| Node::new(Config::default(), Copier::cpu(), progress);
+    let mut nodes = vec![new(ProgressBy::Caller), new(ProgressBy::HelperThread)];
+    let addresses = [nodes[0].address(), nodes[1].address()];
+    for node in &nodes {
+        for address in &addresses {
+            node.endpoint.insert_peer(address).unwrap();
+        }
+    }
+    let len = 8 << 20;
+    nodes[1].receive(Some(0), exact(1), len, 1);
+    nodes[0].send(1, Some(1), pattern(len, 1), 1);
+    let (sender, receiver) = nodes.split_at_mut(1);
+    run_until(sender, |nodes| nodes[0].done.len() == 1);
+    // The sender is away too now; the rest of the message is in the slots.
+    while receiver[0].endpoint.statistics().messages_received == 0 {
+        sender[0].poll();
+        std::thread::yield_now();
+    }
+    receiver[0].poll();
+    receiver[0].check_received(1, 1, &pattern(len, 1));
+}
+
+#[test]
+#[allow(unsafe_code, reason = "forks")]
+fn a_forked_child_cannot_use_the_endpoint_of_its_parent() {
+    let mut nodes = nodes(2);
+    // SAFETY: the child calls functions that find out at once that they are in a child, and then ends without running
+    // anything else of this program.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut byte = [1];
+        let sent = nodes[0].endpoint.send(send_request(PeerId(1), segments(&mut byte), Some(1), 1));
+        let received = nodes[0].endpoint.receive(receive_request(None, exact(1), segments(&mut byte), 1));
+        let is_refused = |result: &Result<(), FabricError>| matches!(result, Err(FabricError::Forked));
+        let is_right = is_refused(&sent) && is_refused(&received) && !nodes[0].endpoint.cancel(1);
+        nodes[0].endpoint.progress();
+        // SAFETY: ends the child without handlers of this program.
+        unsafe { libc::_exit(if is_right { 7 } else { 1 }) }
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
+    nodes[0].send(1, Some(1), vec![1], 1);
+    nodes[1].receive(None, exact(1), 1, 1);
+    run_until_done(&mut nodes, &[1, 1]);
 }

@@ -4,5 +4,6 @@ mod common;
 mod deadlock;
 mod devices;
 mod failures;
+mod kills;
 mod matching;
 mod ordering;
