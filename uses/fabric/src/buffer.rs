@@ -1,5 +1,7 @@
 //! Memory of the caller that a message is read from or written to.
 
+use telpher_mem::Space;
+
 /// The most segments of one message. Source: libfabric's shm provider allows 4, and MPIs ask for no more.
 pub const MOST_SEGMENTS: usize = 4;
 
@@ -39,6 +41,48 @@ impl Buffer {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Returns the part of `len` bytes from byte `offset`; less if the buffer ends before.
+    #[must_use]
+    pub fn part(&self, offset: u64, len: u64) -> Buffer {
+        let offset = offset.min(self.len);
+        // Cannot overflow: a buffer of `Segments` ends within the address space.
+        Buffer { address: self.address.wrapping_add(offset), len: len.min(self.len - offset) }
+    }
+}
+
+/// Bytes that were taken from a caller, and the segments that name them.
+#[derive(Debug)]
+pub(crate) struct TakenBytes {
+    /// The segments point here.
+    _bytes: Box<[u8]>,
+    segments: Segments,
+}
+
+impl TakenBytes {
+    /// Copies the bytes of the segments.
+    ///
+    /// # Errors
+    /// The address of the first byte that cannot be read.
+    pub(crate) fn of(segments: &Segments, memory: &impl Space) -> Result<TakenBytes, u64> {
+        let len = usize::try_from(segments.len()).map_err(|_| 0_u64)?;
+        let mut bytes = vec![0; len].into_boxed_slice();
+        let mut rest = &mut bytes[..];
+        for buffer in segments.as_slice() {
+            let Some(part) = usize::try_from(buffer.len()).ok().and_then(|len| rest.split_off_mut(..len)) else {
+                break;
+            };
+            memory.read(buffer.address, part).map_err(|fault| fault.address)?;
+        }
+        let buffer = Buffer { address: bytes.as_ptr().expose_provenance() as u64, len: len as u64 };
+        let segments = Segments::new(&[buffer]).expect("one buffer of allocated bytes");
+        Ok(TakenBytes { _bytes: bytes, segments })
+    }
+
+    /// Returns the segments of the bytes. They may be read while this value exists.
+    pub(crate) fn segments(&self) -> Segments {
+        self.segments
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Config {
     pub streaming_bytes: u64,
     /// The most bytes of an endpoint in all connections that it opened. Source: chosen.
     pub memory_bytes: u64,
+    /// The most connections that peers may open to an endpoint. Source: chosen.
+    pub incoming_connections: usize,
     /// The most bytes of messages that no receive matches yet. Source: chosen.
     pub unexpected_bytes: u64,
     /// The most sends that wait for room in one connection. Source: chosen.
@@ -34,6 +36,7 @@ impl Default for Config {
             slot_bytes: 16 << 10,
             streaming_bytes: 8 << 10,
             memory_bytes: 64 << 20,
+            incoming_connections: 1024,
             unexpected_bytes: 64 << 20,
             waiting_sends: 65_536,
         }

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! No address is checked before a copy: a copy that reaches memory that is not there reports the exact byte.
-#![allow(unsafe_code, reason = "copies between addresses that the callers of an endpoint vouch for")]
 
+use crate::access::own_memory;
+use crate::buffer::Segments;
 use std::collections::VecDeque;
 use telpher_abi::Descriptor;
 use telpher_mem::{Fault, Local, Space, WriteHint};
@@ -50,24 +51,37 @@ pub(crate) struct Copy {
 pub(crate) enum Started {
     /// It has ended.
     Ended(Result<(), Fault>),
-    /// A device works on it; [`Copier::collect`] reports its end under this number.
-    Pending(CopyId),
+    /// A device works on it; [`Copier::collect`] reports its end.
+    Pending,
 }
 
-/// Numbers the copies of a device, counting up.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct CopyId(u64);
+/// What a copy was started for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CopyFor {
+    /// A sender fills a slot.
+    Sender {
+        /// The sender's number in the endpoint.
+        index: u32,
+        slot: u16,
+    },
+    /// A receiver empties a slot.
+    Receiver {
+        /// The receiver's number in the endpoint.
+        index: u32,
+        slot: u16,
+        /// The message.
+        id: u32,
+    },
+}
 
 #[derive(Debug)]
 struct Device {
     channel: CopyChannel,
     shortest: u64,
     /// The copies whose results are not fetched, in the order of their tickets.
-    running: VecDeque<Copy>,
-    /// The ticket of the first of them.
-    first: u64,
+    running: VecDeque<(Copy, CopyFor)>,
     /// Copies whose deadline has passed. The device may still write their destinations.
-    late: Vec<(CopyId, Copy)>,
+    late: Vec<(Copy, CopyFor)>,
     finished: Vec<Finished<Vec<u8>, Vec<u8>>>,
     is_prepared: bool,
 }
@@ -76,11 +90,7 @@ impl Copier {
     /// A copier that uses the CPU alone.
     #[must_use]
     pub fn cpu() -> Copier {
-        // SAFETY: copies touch the slots of connections and the buffers that callers have vouched for with
-        // `Buffer::vouch`. Handlers of SIGSEGV that programs install later must call the ones before them, as the
-        // crate's documentation says.
-        let local = unsafe { Local::new() };
-        Copier { local, device: None, counts: Counts::default() }
+        Copier { local: own_memory(), device: None, counts: Counts::default() }
     }
 
     /// A copier that gives pieces of at least `shortest` bytes to a device.
@@ -93,7 +103,6 @@ impl Copier {
             channel,
             shortest: shortest.max(1),
             running: VecDeque::new(),
-            first: 0,
             late: Vec::new(),
             finished: Vec::new(),
             is_prepared: false,
@@ -106,6 +115,37 @@ impl Copier {
         self.local
     }
 
+    /// Reads bytes of a connection.
+    pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.local.read(address, into)
+    }
+
+    /// Writes the first `len` bytes into the segments.
+    #[inline]
+    pub(crate) fn scatter(&self, bytes: &[u8], segments: &Segments, len: u64) -> Result<(), Fault> {
+        let mut rest = bytes;
+        for (to, part) in segments.pieces(0, len) {
+            let Some(part) = usize::try_from(part).ok().and_then(|part| rest.split_off(..part)) else { break };
+            self.local.write(to, part, WriteHint::Cache)?;
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes to the start of the segments with the CPU.
+    #[inline]
+    pub(crate) fn copy_out(&self, from: u64, segments: &Segments, len: u64) -> Result<(), Fault> {
+        self.copy_out_at(from, segments, 0, len)
+    }
+
+    /// Copies `len` bytes to byte `offset` of the segments with the CPU.
+    pub(crate) fn copy_out_at(&self, mut from: u64, segments: &Segments, offset: u64, len: u64) -> Result<(), Fault> {
+        for (to, part) in segments.pieces(offset, len) {
+            self.local.move_forward(to, from, part, WriteHint::Cache)?;
+            from += part;
+        }
+        Ok(())
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
@@ -116,9 +156,9 @@ impl Copier {
     }
 
     /// Starts the copy of a piece. A device gets it with the next [`submit`](Copier::submit).
-    pub(crate) fn start(&mut self, copy: Copy) -> Started {
-        if let Some(id) = self.device.as_mut().and_then(|device| device.start(copy)) {
-            return Started::Pending(id);
+    pub(crate) fn start(&mut self, copy: Copy, purpose: CopyFor) -> Started {
+        if self.device.as_mut().is_some_and(|device| device.start(copy, purpose)) {
+            return Started::Pending;
         }
         self.counts.by_cpu += 1;
         Started::Ended(self.copy(copy))
@@ -140,7 +180,7 @@ impl Copier {
     }
 
     /// Reports the copies of the device that have ended.
-    pub(crate) fn collect(&mut self, into: &mut Vec<(CopyId, Result<(), Fault>)>) {
+    pub(crate) fn collect(&mut self, into: &mut Vec<(CopyFor, Result<(), Fault>)>) {
         let Some(device) = &mut self.device else { return };
         if device.running.is_empty() && device.late.is_empty() {
             return;
@@ -148,53 +188,47 @@ impl Copier {
         let mut finished = std::mem::take(&mut device.finished);
         device.channel.completed(&mut finished);
         for end in finished.drain(..) {
-            let Some((id, copy)) = device.take(end.ticket.number()) else { continue };
+            let Some((copy, purpose)) = device.running.pop_front() else { continue };
             match end.result {
                 Ok(_) => {
                     self.counts.by_device += 1;
-                    into.push((id, Ok(())));
+                    into.push((purpose, Ok(())));
                 }
                 // The device may still write the destination.
-                Err(JobError::Deadline { .. }) => device.late.push((id, copy)),
+                Err(JobError::Deadline { .. }) => device.late.push((copy, purpose)),
                 // The device has left the copy alone: its record says so, or its queue has stopped for good.
                 Err(_) => {
                     self.counts.by_fallback += 1;
-                    into.push((id, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
+                    into.push((purpose, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
                 }
             }
         }
         device.finished = finished;
         if !device.late.is_empty() && device.channel.quarantined() == 0 {
-            for (id, copy) in device.late.drain(..) {
+            for (copy, purpose) in device.late.drain(..) {
                 self.counts.by_fallback += 1;
-                into.push((id, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
+                into.push((purpose, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
             }
         }
     }
 }
 
 impl Device {
-    /// Prepares a copy; `None` if the CPU shall do it.
-    fn start(&mut self, copy: Copy) -> Option<CopyId> {
-        let len = u32::try_from(copy.len).ok().filter(|&len| u64::from(len) >= self.shortest)?;
+    /// Prepares a copy; false if the CPU shall do it.
+    #[allow(unsafe_code, reason = "passes on the promise of the callers of an endpoint")]
+    fn start(&mut self, copy: Copy, purpose: CopyFor) -> bool {
+        let Ok(len) = u32::try_from(copy.len) else { return false };
+        if copy.len < self.shortest {
+            return false;
+        }
         // SAFETY: the slot and the caller's buffer belong to the operation until its end has been collected. The
         // endpoint completes no operation, and frees no slot or connection, before that. A dropped endpoint drops its
         // channel before its connections, and the channel waits for the device.
-        let ticket = unsafe { self.channel.raw(Descriptor::memory_move(copy.src, copy.dst, len)) }.ok()?;
-        if self.running.is_empty() {
-            self.first = ticket.number();
+        if unsafe { self.channel.raw(Descriptor::memory_move(copy.src, copy.dst, len)) }.is_err() {
+            return false;
         }
-        self.running.push_back(copy);
+        self.running.push_back((copy, purpose));
         self.is_prepared = true;
-        Some(CopyId(ticket.number()))
-    }
-
-    /// Removes the copy with this ticket. Results come in the order of tickets, so it is the first.
-    fn take(&mut self, ticket: u64) -> Option<(CopyId, Copy)> {
-        debug_assert_eq!(ticket, self.first);
-        let copy = self.running.pop_front()?;
-        let id = CopyId(self.first);
-        self.first += 1;
-        Some((id, copy))
+        true
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use std::io;
+use telpher_mem::{MapError, SharedError};
 
 /// Why a call was refused. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,14 @@ pub enum FabricError {
         /// The address.
         address: Address,
     },
+    /// The peer refused the connection.
+    #[error("{address} refused the connection: {reason}")]
+    Refused {
+        /// The address.
+        address: Address,
+        /// Why.
+        reason: &'static str,
+    },
     /// No peer has this number.
     #[error("peer {number} is not known; insert its address first")]
     UnknownPeer {
@@ -40,6 +49,12 @@ pub enum FabricError {
     /// No message is claimed under this context.
     #[error("no message is claimed with the context {context:#x}; probe for one first")]
     NotClaimed {
+        /// The context.
+        context: u64,
+    },
+    /// A message is claimed under this context already.
+    #[error("a message is claimed with the context {context:#x} already; receive or discard it first")]
+    AlreadyClaimed {
         /// The context.
         context: u64,
     },
@@ -72,7 +87,7 @@ pub enum FabricError {
     },
     /// The memory of the connection cannot be created or used.
     #[error(transparent)]
-    Memory(#[from] crate::memory::MemoryError),
+    Memory(#[from] MemoryError),
     /// The process was forked after it opened the endpoint.
     #[error("the endpoint belongs to the parent of this process; open one after the fork")]
     Forked,
@@ -117,4 +132,36 @@ pub enum PushError {
     /// The connection is broken.
     #[error(transparent)]
     Broken(#[from] Broken),
+}
+
+/// Why a file cannot be the memory of a connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The system refused a call.
+    #[error("cannot {action} the memory of a connection")]
+    System {
+        /// What was attempted.
+        action: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The file can change its size, so the peer could take pages away.
+    #[error("the file is not sealed against changes of its size, or sealed against writing")]
+    WrongSeals,
+    /// The file has another size than its layout needs.
+    #[error("the file has {len} bytes instead of {expected}")]
+    WrongLength {
+        /// Bytes of the file.
+        len: u64,
+        /// Bytes of the layout.
+        expected: u64,
+    },
+    /// The file cannot be mapped.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    /// The mapping cannot be kept out of forked children.
+    #[error(transparent)]
+    Map(#[from] MapError),
 }

@@ -102,10 +102,12 @@ impl Incoming {
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<Arrived<'_>>, Broken> {
         self.check()?;
-        let Some(entry) = self.messages.peek() else { return Ok(None) };
+        let entry = self.messages.peek();
+        // After the access: a page that was lost reads as zeros, which are no entry.
         if !self.memory.mapping().is_whole() {
             return Err(self.broke(LOST));
         }
+        let Some(entry) = entry else { return Ok(None) };
         let (message, inline) =
             wire::decode_message(&entry, self.memory.sizes()).map_err(|broken| self.broke(broken))?;
         let mut given = self.places.given();

@@ -11,7 +11,10 @@
 //!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers
 //!   Incoming          the receiver's side: takes entries, empties slots, pushes answers
 //!     ring            one producer, one consumer, entries of a cache line
-//!     entry           what an entry says; every field of a peer is checked here
+//!     entry, wire     what an entry says, and its words; every field of a peer is checked in `wire`
+//!     layout, memory  where the parts of a connection's memory are; the file, and the checks of a peer's file
+//!   helper            the connector's thread: waits in epoll for sockets and for processes that end
+//!     handshake       the two packets that open a connection
 //! Address, Buffer, Config, FabricError        values
 //! ```
 #![deny(unsafe_code)]
@@ -21,17 +24,27 @@ pub mod address;
 pub mod buffer;
 pub mod completion;
 pub mod config;
+mod connector;
 pub mod copier;
 pub mod endpoint;
 pub mod entry;
 pub mod error;
+mod events;
+mod handshake;
+mod helper;
 mod incoming;
 mod layout;
+mod link;
 mod matching;
 mod memory;
 mod outgoing;
+mod queue;
+mod receiver;
+mod receives;
 pub mod request;
 mod ring;
+mod sender;
+mod socket;
 pub mod stats;
 mod sync;
 mod wire;
@@ -40,11 +53,13 @@ pub use address::Address;
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::Config;
+pub use connector::Connector;
 pub use copier::{Copier, CopyChannel};
 pub use endpoint::{Endpoint, ProgressBy};
-pub use error::{Broken, FabricError, PushError};
+pub use error::{Broken, FabricError, MemoryError, PushError};
+pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 pub use incoming::{Arrived, Incoming, Payload};
-pub use memory::{MemoryError, link};
+pub use link::link;
 pub use outgoing::Outgoing;
 pub use request::{Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch};
 pub use stats::Stats;

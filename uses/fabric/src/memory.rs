@@ -3,51 +3,15 @@
 //! The sender creates it and seals its size, so that no process can take pages away from the other. The receiver checks
 //! the seals and the size before it maps the file.
 
-use crate::config::Config;
-use crate::error::FabricError;
-use crate::incoming::Incoming;
+use crate::error::MemoryError;
 use crate::layout::Sizes;
-use crate::outgoing::Outgoing;
 use rustix::fs::{FileType, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use telpher_mem::{MapError, SharedError, SharedMapping, SharedWords64};
+use telpher_mem::{SharedMapping, SharedWords64};
 
 /// The name of the file in `/proc/PID/maps`.
 const NAME: &str = "telpher-fabric";
-
-/// Why a file cannot be the memory of a connection.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MemoryError {
-    /// The system refused a call.
-    #[error("cannot {action} the memory of a connection")]
-    System {
-        /// What was attempted.
-        action: &'static str,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The file can change its size, so the peer could take pages away.
-    #[error("the file is not sealed against changes of its size, or sealed against writing")]
-    WrongSeals,
-    /// The file has another size than its layout needs.
-    #[error("the file has {len} bytes instead of {expected}")]
-    WrongLength {
-        /// Bytes of the file.
-        len: u64,
-        /// Bytes of the layout.
-        expected: u64,
-    },
-    /// The file cannot be mapped.
-    #[error(transparent)]
-    Shared(#[from] SharedError),
-    /// The mapping cannot be kept out of forked children.
-    #[error(transparent)]
-    Map(#[from] MapError),
-}
 
 fn failed(action: &'static str) -> impl Fn(rustix::io::Errno) -> MemoryError {
     move |error| MemoryError::System { action, source: error.into() }
@@ -114,19 +78,10 @@ impl Memory {
     }
 }
 
-/// Connects the two ends of a connection within this process, without a socket. For tests and measurements.
-///
-/// # Errors
-/// A size outside its limits, or the system's refusal.
-pub fn link(config: &Config) -> Result<(Outgoing, Incoming), FabricError> {
-    let (memory, file) = Memory::create(Sizes::of(config)?)?;
-    let opened = Memory::open(file.as_fd(), *memory.sizes())?;
-    Ok((Outgoing::new(memory), Incoming::new(opened)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn sizes() -> Sizes {
         Sizes::of(&Config::default()).unwrap()

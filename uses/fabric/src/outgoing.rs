@@ -132,8 +132,10 @@ impl Outgoing {
     #[inline]
     pub fn next_answer(&mut self) -> Result<Option<Answer>, Broken> {
         self.check()?;
-        let Some(entry) = self.answers.peek() else { return Ok(None) };
+        let entry = self.answers.peek();
+        // After the access: a page that was lost reads as zeros, which are no entry.
         self.check_memory()?;
+        let Some(entry) = entry else { return Ok(None) };
         let answer = wire::decode_answer(&entry, self.memory.sizes()).map_err(|broken| self.broke(broken))?;
         self.answers.release();
         Ok(Some(answer))

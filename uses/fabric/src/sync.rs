@@ -1,2 +1,3 @@
-//! The atomics of the files that loom checks. A loom test includes those files with loom's atomics in this place.
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+//! The atomics and locks of the files that loom checks. A loom test includes those files with loom's in this place.
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};

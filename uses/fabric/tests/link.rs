@@ -171,7 +171,7 @@ fn a_size_outside_its_limits_is_named() {
 
 #[test]
 fn two_threads_exchange_messages() {
-    const COUNT: u64 = 20_000;
+    const COUNT: u64 = 5_000;
     let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
     let receiver = std::thread::spawn(move || {
         for number in 0..COUNT {
@@ -206,4 +206,20 @@ fn two_threads_exchange_messages() {
         }
     }
     receiver.join().unwrap();
+}
+
+#[test]
+fn lost_memory_ends_the_connection() {
+    let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
+    outgoing.push(&eager(1, 8), &segments(&[&[1; 8]])).unwrap();
+    incoming.memory().revoke().unwrap();
+    let broken = incoming.next_message().unwrap_err();
+    assert_eq!(broken.to_string(), "the connection is broken: the system has no memory for it");
+    assert_eq!(incoming.push_answer(&Answer::Received { id: MessageId(1) }), Err(PushError::Broken(broken)));
+    assert!(!incoming.is_whole());
+    // The other end has its own mapping.
+    assert_eq!(outgoing.next_answer(), Ok(None));
+    outgoing.memory().revoke().unwrap();
+    assert_eq!(outgoing.next_answer(), Err(broken));
+    assert_eq!(outgoing.push(&eager(1, 100), &segments(&[&[1; 100]])), Err(PushError::Broken(broken)));
 }

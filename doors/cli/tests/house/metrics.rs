@@ -8,6 +8,8 @@ use telpher_metrics::{Metric, Unit};
 /// All sets that no other set contains.
 const SETS: &[(&str, &[Metric])] = &[
     ("telpher_cache::Stats", telpher_cache::Stats::METRICS),
+    ("telpher_fabric::ConnectorStats", telpher_fabric::ConnectorStats::METRICS),
+    ("telpher_fabric::Stats", telpher_fabric::Stats::METRICS),
     ("telpher_mover::Stats", telpher_mover::Stats::METRICS),
     ("telpher_nvmf::stats::LoopStats", telpher_nvmf::stats::LoopStats::METRICS),
     ("telpher_nvmf::stats::Stats", telpher_nvmf::stats::Stats::METRICS),

@@ -147,6 +147,7 @@ const FILES: &[&str] = &[
     "path/portal/src/submission.rs",
     "uses/cache/src/shared_copy.rs",
     "uses/fabric/src/access.rs",
+    "uses/fabric/src/copier.rs",
     "uses/nvmf/src/file/buffer.rs",
     "uses/nvmf/src/file/ring.rs",
     "uses/switch/src/interface.rs",

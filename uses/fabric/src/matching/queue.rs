@@ -113,6 +113,7 @@ impl Key for MessageKey {
 }
 
 impl<K: Key, V, const N: usize> Queue<K, V, N> {
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -1,0 +1,277 @@
+//! One input on one connection: both ends are used while a hostile peer writes any words into the shared memory. No end
+//! panics or accesses memory outside the connection's. Every field that an end returns is within the limits. Once an
+//! end has reported a broken rule, it reports the same for ever. Until the first hostile write, every message and answer
+//! arrives as it was pushed.
+//!
+//! An input is a list of steps, each a byte and its operands: push a message or an answer, take one, leave one in the
+//! ring, and as the hostile peer write an entry that looks like the next one, a count of taken entries, or any word
+//! anywhere. Used by the libFuzzer target and by the bounded test `uses/fabric/tests/fuzz_fabric.rs`.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use telpher_fabric::entry::{Answer, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId};
+use telpher_fabric::{Broken, Buffer, Config, Incoming, Outgoing, Payload, PushError, Segments, link};
+use telpher_mem::{Local, SharedWords64, Space};
+
+/// Most steps of an input: longer inputs find nothing new.
+const STEPS: usize = 500;
+/// A small connection, so that rings are full and wrap soon.
+const ENTRIES: u32 = 8;
+const PAYLOAD_BYTES: u32 = 4096;
+const SLOTS: u32 = 4;
+const SLOT_BYTES: u32 = 4096;
+const EAGER_BYTES: u32 = 700;
+/// Where the parts of the memory are, as the layout's documentation says.
+const MESSAGES_TAKEN: usize = 0;
+const ANSWERS_TAKEN: usize = 128;
+const MESSAGES: usize = 4096;
+const ANSWERS: usize = 2 * 4096;
+const ENTRY_BYTES: usize = 64;
+
+/// The rest of an input; zeros after its end.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        self.0.split_off_first().copied().unwrap_or(0)
+    }
+
+    fn word(&mut self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    /// A number that is often at an edge.
+    fn edge(&mut self, limit: u64) -> u64 {
+        match self.byte() % 8 {
+            0 => 0,
+            1 => limit,
+            2 => limit.wrapping_add(1),
+            3 => limit.wrapping_sub(1),
+            4 => u64::MAX,
+            5 => 1 << (self.byte() % 64),
+            6 => u64::from(self.byte()),
+            _ => self.word(),
+        }
+    }
+}
+
+struct Scene {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    words: SharedWords64,
+    local: Local,
+    /// What was pushed and not taken, with the bytes; valid until the first hostile write.
+    messages: VecDeque<(Message, Vec<u8>)>,
+    answers: VecDeque<Answer>,
+    /// Entries that each end has taken, from which a hostile peer knows the next one.
+    taken: [u32; 2],
+    is_honest: bool,
+    broken: [Option<Broken>; 2],
+}
+
+/// Runs one input; panics if a promise is broken.
+pub(crate) fn play(input: &[u8]) {
+    let mut input = Input(input);
+    let mut scene = Scene::new();
+    for _ in 0..STEPS {
+        if input.0.is_empty() {
+            break;
+        }
+        scene.step(&mut input);
+    }
+}
+
+impl Scene {
+    #[allow(unsafe_code, reason = "reads the connection's memory, and buffers of this file")]
+    fn new() -> Scene {
+        let mut config = Config::default();
+        (config.ring_entries, config.payload_bytes, config.eager_bytes) = (ENTRIES, PAYLOAD_BYTES, EAGER_BYTES);
+        (config.slots, config.slot_bytes) = (SLOTS, SLOT_BYTES);
+        let (outgoing, incoming) = link(&config).expect("the sizes are within their limits");
+        let memory = outgoing.memory();
+        let words = SharedWords64::new(&memory, 0, memory.len() / 8).expect("all words");
+        // SAFETY: reads memory that no Rust reference writes.
+        let local = unsafe { Local::new() };
+        let (messages, answers) = (VecDeque::new(), VecDeque::new());
+        Scene { outgoing, incoming, words, local, messages, answers, taken: [0; 2], is_honest: true, broken: [None; 2] }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.byte() % 16 {
+            0..=3 => self.push(input),
+            4..=6 => self.take(input),
+            7 => self.push_answer(input),
+            8 => self.take_answer(),
+            9..=11 => self.forge(input),
+            12 => self.forge_count(input),
+            13 => {
+                let at = input.word() % self.words.len() as u64;
+                self.write(usize::try_from(at).expect("an index"), input.word());
+            }
+            // Most inputs begin with some honest traffic.
+            _ => {
+                self.push(input);
+                self.take(input);
+            }
+        }
+    }
+
+    #[allow(unsafe_code, reason = "vouches for bytes that outlive the push")]
+    fn push(&mut self, input: &mut Input<'_>) {
+        let id = MessageId(u32::from(input.byte()));
+        let len = if input.byte().is_multiple_of(2) { u64::from(input.byte() % 40) } else { input.word() % 701 };
+        let is_tagged = input.byte().is_multiple_of(2);
+        let data = (input.byte().is_multiple_of(2)).then(|| input.word());
+        let envelope = Envelope { is_tagged, tag: if is_tagged { input.word() } else { 0 }, data, len };
+        let message = match input.byte() % 6 {
+            0 => Message::Announce { envelope, id },
+            1 => {
+                Message::Piece { id, slot: u16::from(input.byte() % 4), len: 1 + u32::from(input.byte()), offset: len }
+            }
+            2 => Message::Abort { id },
+            kind => Message::Eager { envelope, wants_answer: (kind == 3).then_some(id) },
+        };
+        let mut bytes = Vec::new();
+        if matches!(message, Message::Eager { .. }) {
+            let first = input.byte();
+            bytes.extend((0..len).map(|at| first.wrapping_add(at.to_le_bytes()[0])));
+        }
+        let address = bytes.as_ptr().expose_provenance() as u64;
+        // SAFETY: the bytes live until the end of this function.
+        let buffer = unsafe { Buffer::vouch(address, bytes.len() as u64) };
+        match self.outgoing.push(&message, &Segments::new(&[buffer]).expect("one buffer")) {
+            Ok(()) => self.messages.push_back((message, bytes)),
+            Err(PushError::Full) => assert!(!self.is_honest || self.messages.len() > 1, "an empty ring is full"),
+            Err(PushError::Broken(broken)) => breaks(&mut self.broken[0], self.is_honest, broken),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn take(&mut self, input: &mut Input<'_>) {
+        let memory = self.incoming.memory();
+        let arrived = match self.incoming.next_message() {
+            Ok(Some(arrived)) => arrived,
+            Ok(None) => return assert!(!self.is_honest || self.messages.is_empty(), "a message is missing"),
+            Err(broken) => return breaks(&mut self.broken[1], self.is_honest, broken),
+        };
+        let (message, payload) = (*arrived.message(), *arrived.payload());
+        let mut bytes = Vec::new();
+        match (message, payload) {
+            (Message::Eager { envelope, .. }, Payload::Inline(inline)) => {
+                assert!(envelope.len <= INLINE_BYTES as u64);
+                bytes.extend_from_slice(&inline[..usize::try_from(envelope.len).expect("at most 32")]);
+            }
+            (Message::Eager { envelope, .. }, Payload::Shared { address, len }) => {
+                assert!(u64::from(len) == envelope.len && len <= EAGER_BYTES);
+                let end = address + u64::from(len);
+                assert!(address >= memory.address() && end <= memory.address() + memory.len() as u64);
+                bytes.resize(usize::try_from(len).expect("at most 700"), 0);
+                self.local.read(address, &mut bytes).expect("the payload is mapped");
+            }
+            (Message::Announce { envelope, .. }, Payload::Inline(_)) => assert!(envelope.len <= 1 << 63),
+            (Message::Piece { slot, len, offset, .. }, Payload::Inline(_)) => {
+                assert!(u32::from(slot) < SLOTS && len > 0 && len <= SLOT_BYTES);
+                assert!(offset.checked_add(len.into()).is_some());
+            }
+            (Message::Abort { .. }, Payload::Inline(_)) => {}
+            (message, payload) => panic!("{message:?} with {payload:?}"),
+        }
+        if self.is_honest {
+            assert_eq!(Some(&(message, bytes)), self.messages.front());
+        }
+        if input.byte().is_multiple_of(8) {
+            return arrived.leave();
+        }
+        drop(arrived);
+        self.taken[0] = self.taken[0].wrapping_add(1);
+        self.messages.pop_front();
+        if let Message::Piece { slot, .. } = message {
+            assert!(self.incoming.slot(slot).is_some_and(|at| at >= memory.address()));
+        }
+    }
+
+    fn push_answer(&mut self, input: &mut Input<'_>) {
+        let id = MessageId(u32::from(input.byte()));
+        let answer = match input.byte() % 3 {
+            0 => Answer::Matched { id, len: input.word() >> 1 },
+            1 => Answer::Received { id },
+            _ => {
+                let count = 1 + input.byte() % 24;
+                let used = usize::from(count);
+                let slot = |at| if at < used { u16::from(input.byte() % 4) } else { 0 };
+                Answer::SlotsFree { count, slots: std::array::from_fn(slot) }
+            }
+        };
+        match self.incoming.push_answer(&answer) {
+            Ok(()) => self.answers.push_back(answer),
+            Err(PushError::Full) => assert!(!self.is_honest || self.answers.len() > 1, "an empty ring is full"),
+            Err(PushError::Broken(broken)) => breaks(&mut self.broken[1], self.is_honest, broken),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn take_answer(&mut self) {
+        let answer = match self.outgoing.next_answer() {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return assert!(!self.is_honest || self.answers.is_empty(), "an answer is missing"),
+            Err(broken) => return breaks(&mut self.broken[0], self.is_honest, broken),
+        };
+        match answer {
+            Answer::Matched { len, .. } => assert!(len <= 1 << 63),
+            Answer::SlotsFree { count, slots } => {
+                assert!(count > 0 && usize::from(count) <= MOST_SLOTS_FREE);
+                assert!(slots.iter().all(|slot| u32::from(*slot) < SLOTS));
+            }
+            Answer::Received { .. } => {}
+        }
+        if self.is_honest {
+            assert_eq!(Some(&answer), self.answers.front());
+        }
+        self.taken[1] = self.taken[1].wrapping_add(1);
+        self.answers.pop_front();
+    }
+
+    fn write(&mut self, word: usize, value: u64) {
+        self.is_honest = false;
+        self.words[word].store(value, Ordering::Release);
+    }
+
+    /// Writes an entry that looks like the next one, with fields at the edges of their limits.
+    fn forge(&mut self, input: &mut Input<'_>) {
+        let ring = usize::from(input.byte() % 2);
+        let next = self.taken[ring];
+        let start = [MESSAGES, ANSWERS][ring] + (next % ENTRIES) as usize * ENTRY_BYTES;
+        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4], &[17, 18, 19]];
+        let kind = match input.byte() {
+            any @ 0..10 => any,
+            chosen => kinds[ring][usize::from(chosen) % kinds[ring].len()],
+        };
+        let [flags, slot_low, slot_high] = match input.byte() % 4 {
+            0 => [input.byte(), input.byte(), input.byte()],
+            1 => [0, input.byte() % 5, 0],
+            2 => [input.byte() % 8, 0, 0],
+            _ => [0; 3],
+        };
+        let limits = [0, 1 << 63, 0, u64::from(EAGER_BYTES) << 32, 1 << 63, 3, 3, 3];
+        for (word, limit) in limits.into_iter().enumerate().skip(1) {
+            let value = input.edge(limit);
+            self.write(start / 8 + word, value);
+        }
+        let sequence = next.wrapping_add(1).to_le_bytes();
+        let head = [sequence[0], sequence[1], sequence[2], sequence[3], kind, flags, slot_low, slot_high];
+        self.write(start / 8, u64::from_le_bytes(head));
+    }
+
+    /// Writes a count of taken entries.
+    fn forge_count(&mut self, input: &mut Input<'_>) {
+        let ring = usize::from(input.byte() % 2);
+        let value = input.edge(u64::from(self.taken[ring]));
+        self.write([MESSAGES_TAKEN, ANSWERS_TAKEN][ring] / 8, value);
+    }
+}
+
+/// The first broken rule is the one that an end reports from then on.
+fn breaks(first: &mut Option<Broken>, is_honest: bool, broken: Broken) {
+    assert!(!is_honest, "{broken}");
+    assert_eq!(*first.get_or_insert(broken), broken);
+}

@@ -1,0 +1,73 @@
+//! What a connector reports.
+
+use crate::address::Address;
+use crate::error::FabricError;
+use crate::incoming::Incoming;
+use crate::outgoing::Outgoing;
+use telpher_metrics::metrics;
+
+/// Numbers a connection of a [`Connector`]; numbers are never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnectionId(pub u64);
+
+/// Does the work of an endpoint when a peer wakes it.
+pub trait Progress: Send + Sync {
+    /// Called on the helper thread, which holds no lock. It must not wait for the helper thread.
+    fn progress(&self);
+}
+
+/// What happened to a connection.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConnectorEvent {
+    /// A peer accepted a connection that this process asked for.
+    Connected {
+        /// The connection.
+        id: ConnectionId,
+        /// Its sending end.
+        outgoing: Outgoing,
+    },
+    /// A connection that this process asked for was not opened.
+    Refused {
+        /// The connection.
+        id: ConnectionId,
+        /// Why.
+        error: FabricError,
+    },
+    /// A peer opened a connection to this process.
+    Accepted {
+        /// The connection.
+        id: ConnectionId,
+        /// The peer, as it calls itself. Its user and machine were checked.
+        from: Address,
+        /// The receiving end.
+        incoming: Incoming,
+    },
+    /// The peer's process has ended, or it closed the connection. Messages that it sent before may still be in the
+    /// ring.
+    Died {
+        /// The connection.
+        id: ConnectionId,
+    },
+}
+
+metrics! {
+    /// What a connector has counted since it was opened.
+    pub struct ConnectorStats {
+        /// Connections to peers, which accepted them.
+        pub connected: u64 = counter "telpher_fabric_opened_connections_total",
+        /// Connections from peers that were accepted.
+        pub accepted: u64 = counter "telpher_fabric_accepted_connections_total",
+        /// Connections from other users, which were refused.
+        pub refused_users: u64 = counter "telpher_fabric_refused_connections_total" by reason ["other user"] => REFUSED,
+        /// Connections that were refused for other reasons, such as another version or a file that can shrink.
+        pub refused: u64 = counter "telpher_fabric_refused_connections_total" by reason ["other"] => REFUSED,
+        /// Connections that ended because the peer ended or closed them.
+        pub died: u64 = counter "telpher_fabric_ended_connections_total",
+        /// How often peers woke the helper thread.
+        pub woken: u64 = counter "telpher_fabric_wakes_total",
+    }
+}
+
+/// The help of refused connections.
+const REFUSED: &str = "Connections from peers that were refused, by reason.";

@@ -1,0 +1,535 @@
+//! The receiver's half of the protocols, for one connection.
+//!
+//! ```text
+//! eager:     into the buffer of the receive that matches, or kept on the heap
+//! Announce:  matched ─► Matched; pieces go straight from their slots into the buffer; all there ─► Received
+//!            not matched ─► pieces stay in their slots until a receive matches
+//! Piece:     its slot is freed when it is empty; SlotsFree names several
+//! ```
+//!
+//! Messages are matched in the order of their entries, whatever way their bytes take. Nothing that the peer writes is
+//! used as an index before it was checked against the private states below. A peer may repeat bytes of a message or
+//! leave some out; then only the contents of its own message are wrong.
+
+use crate::completion::Failure;
+use crate::copier::{Copier, Copy, CopyFor, Started};
+use crate::entry::{Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
+use crate::error::{Broken, PushError};
+use crate::incoming::{Incoming, Payload};
+use crate::matching::{MessageKey, Source};
+use crate::receives::{Body, Kept, KeptAt, Receives, Target};
+use crate::sender::MOST_OPEN;
+use std::collections::VecDeque;
+use telpher_mem::{Fault, WriteHint};
+
+/// Entries that one connection handles before the next one has its turn. Source: assumed.
+const BURST: usize = 64;
+/// Freed slots that are reported at once. Source: assumed; the sender fills them while the next are emptied.
+const FREED_AT_ONCE: usize = 4;
+/// While this many answers wait, no more messages are read. Source: chosen.
+const MOST_ANSWERS: usize = 256;
+
+/// A piece in its slot.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    slot: u16,
+    len: u32,
+    offset: u64,
+}
+
+/// A longer message.
+#[derive(Debug)]
+struct Arriving {
+    envelope: Envelope,
+    /// Bytes of the pieces that came.
+    arrived: u64,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No receive matches it yet.
+    Unmatched { at: KeptAt, pieces: Vec<Piece> },
+    /// Its bytes are copied into the buffer.
+    Matched(Reception),
+    /// It was dropped; the pieces that still come are dropped too.
+    Dropped,
+}
+
+#[derive(Debug)]
+struct Reception {
+    target: Target,
+    /// Bytes of the receive that were copied or given up.
+    settled: u64,
+    /// Pieces that a device copies.
+    copying: u16,
+    failure: Option<Failure>,
+}
+
+/// How a connection stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Link {
+    Open,
+    /// The peer has gone; what it has sent before is still read.
+    PeerGone,
+    Ended,
+}
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// Its number in the endpoint, for the ends of copies.
+    index: u32,
+    source: Source,
+    incoming: Incoming,
+    /// The announced messages by their numbers.
+    messages: Vec<Option<Arriving>>,
+    /// True for the slots that this side has.
+    held: Vec<bool>,
+    freed: Vec<u16>,
+    /// Answers that found their ring full.
+    answers: VecDeque<Answer>,
+    /// True if this connection has exceeded the limit of kept messages; it is not read while they exceed it.
+    is_blocked: bool,
+    /// Announced messages that are matched and not wholly received.
+    receptions: usize,
+    /// Pieces that a device copies.
+    copying: usize,
+    link: Link,
+}
+
+impl Receiver {
+    pub(crate) fn new(index: u32, source: Source, incoming: Incoming) -> Receiver {
+        Receiver {
+            index,
+            source,
+            messages: Vec::new(),
+            held: vec![false; usize::from(incoming.slots())],
+            freed: Vec::with_capacity(MOST_SLOTS_FREE),
+            answers: VecDeque::new(),
+            is_blocked: false,
+            receptions: 0,
+            copying: 0,
+            link: Link::Open,
+            incoming,
+        }
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        self.source
+    }
+
+    /// True if a message is being received, so that the peer is awaited.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.link == Link::Open && (!self.answers.is_empty() || self.receptions > 0)
+    }
+
+    /// True if the connection has ended and neither a device nor a kept message uses its memory.
+    pub(crate) fn is_over(&self) -> bool {
+        self.link == Link::Ended && self.copying == 0 && self.messages.iter().all(Option::is_none)
+    }
+
+    /// True if no more messages will come.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.link == Link::Ended
+    }
+
+    /// The peer has gone. The messages in the ring are still read.
+    pub(crate) fn peer_gone(&mut self) {
+        if self.link == Link::Open {
+            self.link = Link::PeerGone;
+        }
+    }
+
+    /// Reads the messages that have come. True if something moved.
+    ///
+    /// # Errors
+    /// The connection is broken; the caller ends it.
+    #[inline]
+    pub(crate) fn progress(&mut self, receives: &mut Receives, copier: &mut Copier) -> Result<bool, Broken> {
+        if self.link == Link::Ended {
+            return Ok(false);
+        }
+        let mut moved = false;
+        if !self.answers.is_empty() {
+            moved |= self.push_answers()?;
+            if self.answers.len() >= MOST_ANSWERS {
+                return Ok(moved);
+            }
+        }
+        if self.is_blocked {
+            if receives.is_over_limit() {
+                return Ok(moved);
+            }
+            self.is_blocked = false;
+        }
+        for _ in 0..BURST {
+            if !self.take_message(receives, copier)? {
+                break;
+            }
+            moved = true;
+            if self.is_blocked {
+                break;
+            }
+        }
+        if !self.freed.is_empty() {
+            self.report_freed()?;
+        }
+        if self.link == Link::PeerGone && !moved {
+            self.end(Failure::PeerDied, receives);
+        }
+        Ok(moved)
+    }
+
+    /// Takes the next message; false if there is none.
+    #[inline]
+    fn take_message(&mut self, receives: &mut Receives, copier: &mut Copier) -> Result<bool, Broken> {
+        let Some(arrived) = self.incoming.next_message()? else { return Ok(false) };
+        let message = *arrived.message();
+        let Message::Eager { envelope, wants_answer } = message else {
+            drop(arrived);
+            self.take_other(&message, receives, copier)?;
+            return Ok(true);
+        };
+        let key = key(self.source, &envelope);
+        let Some(target) = receives.target_for(&key, envelope.len) else {
+            let body = match *arrived.payload() {
+                Payload::Inline(bytes) => Body::Inline(bytes),
+                Payload::Shared { address, len } => {
+                    let mut bytes = vec![0; len as usize].into_boxed_slice();
+                    let read = copier.read(address, &mut bytes);
+                    drop(arrived);
+                    if read.is_err() || !self.incoming.is_whole() {
+                        return Err(LOST);
+                    }
+                    Body::Bytes(bytes)
+                }
+            };
+            receives.keep(key, Kept { envelope, body, wants_answer: wants_answer.map(|id| (self.index, id)) });
+            self.is_blocked = receives.is_over_limit();
+            return Ok(true);
+        };
+        let (copied, is_whole) = match *arrived.payload() {
+            Payload::Inline(bytes) => {
+                drop(arrived);
+                (copier.scatter(&bytes, &target.segments, target.takes), true)
+            }
+            Payload::Shared { address, .. } => {
+                let copied = copier.copy_out(address, &target.segments, target.takes);
+                drop(arrived);
+                (copied, self.incoming.is_whole())
+            }
+        };
+        let failure = match copied {
+            _ if !is_whole => Some(Failure::PeerBroken),
+            Ok(()) => None,
+            Err(fault) if fault.write => Some(Failure::BadBuffer { address: fault.address }),
+            Err(_) => Some(Failure::PeerBroken),
+        };
+        receives.ended(&target, self.source, &envelope, failure);
+        if failure == Some(Failure::PeerBroken) {
+            return Err(LOST);
+        }
+        if let Some(id) = wants_answer {
+            self.answer(Answer::Received { id })?;
+        }
+        Ok(true)
+    }
+
+    /// Handles an entry that is not an eager message.
+    fn take_other(&mut self, message: &Message, receives: &mut Receives, copier: &mut Copier) -> Result<(), Broken> {
+        match *message {
+            Message::Eager { .. } => {}
+            Message::Announce { envelope, id } => {
+                let number = id.0 as usize;
+                if number >= MOST_OPEN || self.messages.get(number).is_some_and(Option::is_some) {
+                    return Err(Broken { rule: "it announced a message with a number that is in use" });
+                }
+                if number >= self.messages.len() {
+                    self.messages.resize_with(number + 1, || None);
+                }
+                let key = key(self.source, &envelope);
+                if let Some(target) = receives.target_for(&key, envelope.len) {
+                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state: State::Dropped });
+                    self.start_reception(id, target, Vec::new(), receives, copier)?;
+                } else {
+                    let body = Body::Pieces { receiver: self.index, id };
+                    let at = KeptAt::Queue(receives.keep(key, Kept { envelope, body, wants_answer: None }));
+                    let state = State::Unmatched { at, pieces: Vec::new() };
+                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state });
+                    self.is_blocked = receives.is_over_limit();
+                }
+            }
+            Message::Piece { id, slot, len, offset } => {
+                match self.held.get_mut(usize::from(slot)) {
+                    Some(held) if !*held => *held = true,
+                    _ => return Err(Broken { rule: "it used a slot that was not free" }),
+                }
+                let piece = Piece { slot, len, offset };
+                let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else {
+                    // The receive took less than was sent ahead, or the message was dropped.
+                    return self.free_slot(slot);
+                };
+                message.arrived = message.arrived.saturating_add(u64::from(len));
+                let end = offset.checked_add(u64::from(len));
+                if len > self.incoming.slot_bytes()
+                    || message.arrived > message.envelope.len
+                    || end.is_none_or(|end| end > message.envelope.len)
+                {
+                    return Err(Broken { rule: "it sent more bytes than it announced" });
+                }
+                match &mut message.state {
+                    State::Unmatched { pieces, .. } => pieces.push(piece),
+                    State::Dropped => self.free_slot(slot)?,
+                    State::Matched(_) => self.place(id, piece, receives, copier)?,
+                }
+            }
+            Message::Abort { id } => self.aborted(id, receives)?,
+        }
+        Ok(())
+    }
+
+    /// A receive matches an announced message that was kept.
+    ///
+    /// # Errors
+    /// The connection is broken; the caller ends it. The receive ends with that.
+    pub(crate) fn matched(
+        &mut self,
+        id: MessageId,
+        target: Target,
+        receives: &mut Receives,
+        copier: &mut Copier,
+    ) -> Result<(), Broken> {
+        let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return Ok(()) };
+        let State::Unmatched { pieces, .. } = std::mem::replace(&mut message.state, State::Dropped) else {
+            return Ok(());
+        };
+        self.start_reception(id, target, pieces, receives, copier)?;
+        self.report_freed()
+    }
+
+    /// Starts to copy a message into its buffer.
+    fn start_reception(
+        &mut self,
+        id: MessageId,
+        target: Target,
+        pieces: Vec<Piece>,
+        receives: &mut Receives,
+        copier: &mut Copier,
+    ) -> Result<(), Broken> {
+        let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return Ok(()) };
+        let takes = target.takes;
+        let is_complete = message.arrived >= message.envelope.len || takes == 0;
+        self.receptions += 1;
+        message.state = State::Matched(Reception { target, settled: 0, copying: 0, failure: None });
+        // A message that is there needs no more pieces, so `Received` is enough.
+        if !is_complete {
+            self.answer(Answer::Matched { id, len: takes })?;
+        }
+        for piece in pieces {
+            self.place(id, piece, receives, copier)?;
+        }
+        self.settle(id, receives)
+    }
+
+    /// Copies a piece into the buffer of its message.
+    fn place(
+        &mut self,
+        id: MessageId,
+        piece: Piece,
+        receives: &mut Receives,
+        copier: &mut Copier,
+    ) -> Result<(), Broken> {
+        let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) else {
+            return self.free_slot(piece.slot);
+        };
+        let len = reception.target.takes.saturating_sub(piece.offset).min(u64::from(piece.len));
+        let Some(from) = self.incoming.slot(piece.slot).filter(|_| len > 0 && reception.failure.is_none()) else {
+            reception.settled += len;
+            self.free_slot(piece.slot)?;
+            return self.settle(id, receives);
+        };
+        reception.copying += 1;
+        self.copying += 1;
+        let purpose = CopyFor::Receiver { index: self.index, slot: piece.slot, id: id.0 };
+        let mut parts = reception.target.segments.pieces(piece.offset, len);
+        let first = parts.next();
+        drop(parts);
+        reception.settled += len;
+        let started = match first {
+            Some((dst, part)) if part == len => {
+                copier.start(Copy { dst, src: from, len, hint: WriteHint::Cache }, purpose)
+            }
+            _ => Started::Ended(copier.copy_out_at(from, &reception.target.segments, piece.offset, len)),
+        };
+        match started {
+            Started::Ended(result) => self.placed(piece.slot, id, result, receives),
+            Started::Pending => Ok(()),
+        }
+    }
+
+    /// The copy of a piece has ended.
+    ///
+    /// # Errors
+    /// The memory of the connection is gone.
+    pub(crate) fn placed(
+        &mut self,
+        slot: u16,
+        id: MessageId,
+        result: Result<(), Fault>,
+        receives: &mut Receives,
+    ) -> Result<(), Broken> {
+        self.copying -= 1;
+        let is_lost = !self.incoming.is_whole() || result.is_err_and(|fault| !fault.write);
+        if let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) {
+            reception.copying -= 1;
+            if is_lost {
+                reception.failure.get_or_insert(Failure::PeerBroken);
+            } else if let Err(fault) = result {
+                reception.failure.get_or_insert(Failure::BadBuffer { address: fault.address });
+            }
+        }
+        self.free_slot(slot)?;
+        self.settle(id, receives)?;
+        if is_lost && self.link != Link::Ended { Err(LOST) } else { Ok(()) }
+    }
+
+    /// Ends a message whose bytes are all there.
+    fn settle(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
+        let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return Ok(()) };
+        let State::Matched(reception) = &message.state else { return Ok(()) };
+        let is_done = reception.settled >= reception.target.takes || self.link == Link::Ended;
+        if reception.copying > 0 || !is_done {
+            return Ok(());
+        }
+        receives.ended(&reception.target, self.source, &message.envelope, reception.failure);
+        self.messages[id.0 as usize] = None;
+        self.receptions -= 1;
+        self.answer(Answer::Received { id })
+    }
+
+    /// The sender cannot read its buffer.
+    fn aborted(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
+        let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return Ok(()) };
+        match &mut message.state {
+            State::Matched(reception) => {
+                reception.failure.get_or_insert(Failure::SenderFailed);
+                reception.settled = reception.target.takes;
+                self.settle(id, receives)
+            }
+            State::Unmatched { at, .. } => {
+                receives.lose(*at, Failure::SenderFailed, true);
+                self.dropped(id)
+            }
+            State::Dropped => Ok(()),
+        }
+    }
+
+    /// A kept message has a new place.
+    pub(crate) fn moved(&mut self, id: MessageId, new: KeptAt) {
+        if let Some(Some(Arriving { state: State::Unmatched { at, .. }, .. })) = self.messages.get_mut(id.0 as usize) {
+            *at = new;
+        }
+    }
+
+    /// Drops a kept message.
+    ///
+    /// # Errors
+    /// The connection is broken; the caller ends it.
+    pub(crate) fn dropped(&mut self, id: MessageId) -> Result<(), Broken> {
+        let Some(message) = self.messages.get_mut(id.0 as usize).and_then(Option::take) else { return Ok(()) };
+        if let State::Unmatched { pieces, .. } = message.state {
+            for piece in pieces {
+                self.free_slot(piece.slot)?;
+            }
+        }
+        self.report_freed()?;
+        self.answer(Answer::Received { id })
+    }
+
+    /// Answers that a message was received.
+    ///
+    /// # Errors
+    /// The connection is broken; the caller ends it.
+    pub(crate) fn received(&mut self, id: MessageId) -> Result<(), Broken> {
+        self.answer(Answer::Received { id })
+    }
+
+    fn free_slot(&mut self, slot: u16) -> Result<(), Broken> {
+        self.held[usize::from(slot)] = false;
+        self.freed.push(slot);
+        if self.freed.len() >= FREED_AT_ONCE { self.report_freed() } else { Ok(()) }
+    }
+
+    /// Tells the sender which slots are free.
+    pub(crate) fn report_freed(&mut self) -> Result<(), Broken> {
+        while !self.freed.is_empty() {
+            let count = self.freed.len().min(MOST_SLOTS_FREE);
+            let mut slots = [0; MOST_SLOTS_FREE];
+            for (to, from) in slots.iter_mut().zip(self.freed.drain(..count)) {
+                *to = from;
+            }
+            let count = u8::try_from(count).expect("at most MOST_SLOTS_FREE");
+            self.answer(Answer::SlotsFree { count, slots })?;
+        }
+        Ok(())
+    }
+
+    /// Pushes an answer, or lets it wait for room.
+    fn answer(&mut self, answer: Answer) -> Result<(), Broken> {
+        if self.link != Link::Open {
+            return Ok(());
+        }
+        self.answers.push_back(answer);
+        self.push_answers().map(drop)
+    }
+
+    fn push_answers(&mut self) -> Result<bool, Broken> {
+        let mut moved = false;
+        while let Some(answer) = self.answers.front() {
+            match self.incoming.push_answer(answer) {
+                Ok(()) => moved = true,
+                Err(PushError::Broken(broken)) => return Err(broken),
+                Err(_) => break,
+            }
+            self.answers.pop_front();
+        }
+        Ok(moved)
+    }
+
+    /// Ends the connection. Messages that are not wholly there end with the failure, once no device writes their
+    /// buffers. If the peer has died, kept messages that are wholly there can still be received.
+    pub(crate) fn end(&mut self, failure: Failure, receives: &mut Receives) {
+        self.link = Link::Ended;
+        self.answers.clear();
+        self.freed.clear();
+        for number in 0..self.messages.len() {
+            let Some(message) = &mut self.messages[number] else { continue };
+            match &mut message.state {
+                State::Matched(reception) => {
+                    if reception.settled < reception.target.takes {
+                        reception.failure.get_or_insert(failure);
+                    }
+                    let id = MessageId(u32::try_from(number).expect("below MOST_OPEN"));
+                    // Cannot fail: an ended connection pushes no answers.
+                    let _ = self.settle(id, receives);
+                }
+                State::Unmatched { .. } if failure == Failure::PeerDied && message.arrived == message.envelope.len => {}
+                State::Unmatched { at, .. } => {
+                    receives.lose(*at, failure, false);
+                    self.messages[number] = None;
+                }
+                State::Dropped => self.messages[number] = None,
+            }
+        }
+    }
+}
+
+/// The rule that is broken when pages of the connection's memory are gone.
+const LOST: Broken = Broken { rule: "the system has no memory for it" };
+
+/// What a message of a source is matched by.
+#[inline]
+fn key(source: Source, envelope: &Envelope) -> MessageKey {
+    MessageKey { source, tag: envelope.is_tagged.then_some(envelope.tag) }
+}

@@ -1,0 +1,247 @@
+//! Copies by a modelled device, whole, refused, faulting, late, and stopped.
+
+use crate::common::{Node, exact, nodes_with, pattern, run_until, run_until_done};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use telpher_abi::registers::{Command, CommandCode};
+use telpher_abi::{Descriptor, Opcode};
+use telpher_device::{ModelDevice, ModelOptions, Residency};
+use telpher_fabric::{Config, Copier, Failure};
+use telpher_mem::{PAGE_BYTES, Pages};
+use telpher_mover::{Channel, ChannelPolicy, ManualClock};
+use telpher_portal::mock::MockPortal;
+use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission, Watch};
+
+const LENGTHS: [usize; 6] = [8193, 16_384, 20_000, 100_000, 1 << 20, 3 << 20];
+
+fn copier(portal: Arc<dyn Portal>, policy: ChannelPolicy) -> Copier {
+    Copier::device(Channel::new(portal, 64, policy).unwrap(), 4096)
+}
+
+/// Sends messages each way and checks their bytes.
+fn exchange(nodes: &mut [Node], round: u64) {
+    for (number, len) in LENGTHS.into_iter().enumerate() {
+        let context = round * 100 + number as u64;
+        for side in [0, 1] {
+            nodes[side].send(1 - side as u64, Some(context), pattern(len, context + side as u64), context);
+        }
+        for node in &mut *nodes {
+            node.receive(None, exact(context), len, context + 50);
+        }
+    }
+    let ends = nodes[0].done.len() + 2 * LENGTHS.len();
+    run_until_done(nodes, &[ends, ends]);
+    for (number, len) in LENGTHS.into_iter().enumerate() {
+        let context = round * 100 + number as u64;
+        for side in [0, 1] {
+            nodes[side].check_received(context + 50, context, &pattern(len, context + 1 - side as u64));
+        }
+    }
+}
+
+fn by_device(node: &Node) -> u64 {
+    node.endpoint.statistics().pieces_by_device
+}
+
+fn by_fallback(node: &Node) -> u64 {
+    node.endpoint.statistics().pieces_by_fallback
+}
+
+#[test]
+fn a_device_copies_the_pieces_on_both_sides() {
+    let device = ModelDevice::start(ModelOptions::default()).unwrap();
+    for bursts in [false, true] {
+        let policy = ChannelPolicy { bursts, ..ChannelPolicy::default() };
+        let mut nodes = nodes_with(2, &Config::default(), || copier(device.portal("wq0.0").unwrap(), policy));
+        for round in 0..3 {
+            exchange(&mut nodes, round);
+        }
+        for node in &nodes {
+            let pieces: usize = LENGTHS.iter().map(|len| len.div_ceil(16 << 10)).sum();
+            // Each piece is copied in and, by the other endpoint, out. The CPU does what the channel has no room for.
+            let stats = node.endpoint.statistics();
+            assert_eq!(stats.pieces_by_device + stats.pieces_by_cpu, 3 * 2 * pieces as u64);
+            assert!(stats.pieces_by_device > 0, "{stats:?}");
+            assert_eq!(stats.pieces_by_fallback, 0);
+        }
+    }
+}
+
+/// How a descriptor is spoiled.
+#[derive(Clone, Copy, Debug)]
+enum Spoil {
+    /// The device refuses it.
+    Opcode,
+    /// Its source is not mapped.
+    Source,
+    /// Its destination is not mapped.
+    Destination,
+}
+
+/// A portal that spoils every third descriptor.
+#[derive(Debug)]
+struct Spoiler {
+    inner: Arc<dyn Portal>,
+    offers: AtomicU64,
+    spoil: Spoil,
+}
+
+#[allow(unsafe_code, reason = "passes descriptors on, or spoiled ones that touch no memory but their record")]
+// SAFETY: the inner portal executes what the caller vouched for. A spoiled descriptor names unmapped memory, which
+// needs no promise, or a part of what the caller vouched for.
+unsafe impl Portal for Spoiler {
+    fn info(&self) -> &QueueInfo {
+        self.inner.info()
+    }
+
+    fn offer(&self, submission: &Submission) -> Offer {
+        let mut bytes = submission.descriptor().to_bytes();
+        if self.offers.fetch_add(1, Ordering::Relaxed) % 3 == 1 {
+            match self.spoil {
+                Spoil::Opcode => bytes[7] = 0x7f,
+                Spoil::Source => bytes[16..24].copy_from_slice(&4096_u64.to_le_bytes()),
+                Spoil::Destination => bytes[24..32].copy_from_slice(&4096_u64.to_le_bytes()),
+            }
+        }
+        // SAFETY: see above.
+        self.inner.offer(&unsafe { Submission::vouch(Descriptor::from_bytes(&bytes)) })
+    }
+
+    fn drive(&self) {
+        self.inner.drive();
+    }
+
+    fn watch(&self, record: &RecordCell, how: Watch, at_most: Duration) {
+        self.inner.watch(record, how, at_most);
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+}
+
+#[test]
+fn what_a_device_refuses_or_cannot_access_is_copied_by_the_cpu() {
+    for spoil in [Spoil::Opcode, Spoil::Source, Spoil::Destination] {
+        let device = ModelDevice::start(ModelOptions::default()).unwrap();
+        let policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
+        let mut nodes = nodes_with(2, &Config::default(), || {
+            let inner = device.portal("wq0.0").unwrap();
+            copier(Arc::new(Spoiler { inner, offers: AtomicU64::new(0), spoil }), policy)
+        });
+        exchange(&mut nodes, 0);
+        for node in &nodes {
+            assert!(by_fallback(node) > 0 && by_device(node) > 0, "{spoil:?}: {:?}", node.endpoint.statistics());
+        }
+    }
+}
+
+#[test]
+#[allow(unsafe_code, reason = "buffers that have no pages yet")]
+fn pages_that_are_not_present_are_copied_by_the_cpu() {
+    let device = ModelDevice::start(ModelOptions::default().with_residency(Residency::Strict)).unwrap();
+    let policy = ChannelPolicy::default();
+    let mut nodes = nodes_with(2, &Config::default(), || copier(device.portal("wq0.0").unwrap(), policy));
+    let len = 2 << 20;
+    // The pages of the receive buffer have never been touched, and each second of the send buffer neither.
+    let (from, to) = (Pages::new(len / 4096).unwrap(), Pages::new(len / 4096).unwrap());
+    for page in (0..len as u64 / PAGE_BYTES).step_by(2) {
+        from.poke(page * PAGE_BYTES, &pattern(4096, page));
+    }
+    let lent = |pages: &Pages| {
+        // SAFETY: the pages live until the end of the test, and are read only after the operations.
+        let buffer = unsafe { telpher_fabric::Buffer::vouch(pages.address(), pages.len_bytes()) };
+        telpher_fabric::Segments::new(&[buffer]).unwrap()
+    };
+    let peer = telpher_fabric::PeerId(1);
+    nodes[1].endpoint.receive(crate::common::receive_request(None, exact(1), lent(&to), 1)).unwrap();
+    nodes[0].endpoint.send(crate::common::send_request(peer, lent(&from), Some(1), 1)).unwrap();
+    run_until_done(&mut nodes, &[1, 1]);
+    assert_eq!((nodes[0].end_of(1).result, nodes[1].end_of(1).result), (Ok(()), Ok(())));
+    assert!(to.peek(0, len) == from.peek(0, len));
+    assert!(by_fallback(&nodes[0]) > 0 && by_fallback(&nodes[1]) > 0);
+}
+
+#[test]
+fn a_device_that_is_disabled_in_the_middle_of_a_message_is_replaced_by_the_cpu() {
+    let device = ModelDevice::start(ModelOptions::default()).unwrap();
+    let mut policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
+    policy.patience = Duration::from_micros(100);
+    let mut nodes = nodes_with(2, &Config::default(), || copier(device.portal("wq0.0").unwrap(), policy));
+    exchange(&mut nodes, 0);
+    let len = 4 << 20;
+    nodes[0].send(1, Some(900), pattern(len, 9), 900);
+    nodes[1].receive(None, exact(900), len, 900);
+    let before = by_device(&nodes[1]);
+    run_until(&mut nodes, |nodes| by_device(&nodes[1]) > before);
+    assert!(nodes[1].done.iter().all(|end| end.context != 900), "the message is on its way");
+    device.command(Command::new(CommandCode::DisableDevice, 0)).unwrap();
+    run_until(&mut nodes, |nodes| nodes[1].done.iter().any(|end| end.context == 900));
+    nodes[1].check_received(900, 900, &pattern(len, 9));
+    exchange(&mut nodes, 1);
+}
+
+#[test]
+#[allow(unsafe_code, reason = "plays a device that answers late")]
+fn a_late_device_delays_the_end_of_its_message_until_it_lets_go() {
+    let portal = Arc::new(MockPortal::new(QueueMode::Shared, 64));
+    let clock = Arc::new(ManualClock::new(Duration::from_millis(100)));
+    let policy = ChannelPolicy {
+        bursts: false,
+        deadline: Some(Duration::from_millis(1)),
+        linger: Duration::ZERO,
+        ..ChannelPolicy::default()
+    };
+    for peer_dies in [false, true] {
+        let channel = || {
+            let portal: Arc<dyn Portal> = Arc::<MockPortal>::clone(&portal);
+            Channel::with_clock(portal, 64, policy, Arc::<ManualClock>::clone(&clock)).unwrap()
+        };
+        let late = Node::new(Config::default(), Copier::device(channel(), 4096), telpher_fabric::ProgressBy::Caller);
+        let other = Node::new(Config::default(), Copier::cpu(), telpher_fabric::ProgressBy::Caller);
+        let mut nodes = vec![late, other];
+        let addresses = [nodes[0].address(), nodes[1].address()];
+        for node in &nodes {
+            for address in &addresses {
+                node.endpoint.insert_peer(address).unwrap();
+            }
+        }
+        // The late side receives; then it also sends.
+        nodes[0].receive(None, exact(1), 40_000, 1);
+        nodes[1].send(0, Some(1), pattern(40_000, 1), 1);
+        nodes[0].send(1, Some(2), pattern(40_000, 2), 2);
+        nodes[1].receive(None, exact(2), 40_000, 2);
+        run_until(&mut nodes, |_| portal.waiting() == 6);
+        if peer_dies {
+            drop(nodes.remove(1));
+        }
+        clock.advance(Duration::from_millis(2));
+        for _ in 0..1000 {
+            nodes.iter_mut().for_each(Node::poll);
+        }
+        assert!(nodes[0].done.is_empty(), "the device may still access both buffers");
+        while let Some(descriptor) = portal.take() {
+            assert_eq!(descriptor.opcode(), Opcode::MemoryMove);
+            let bytes = descriptor.to_bytes();
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            let (record, to, len) = (word(8), word(24), u32::from_le_bytes(bytes[32..36].try_into().unwrap()));
+            // SAFETY: the descriptor was vouched for, and its record is not written yet: the device owns both ranges.
+            unsafe {
+                std::ptr::write_bytes(to as *mut u8, 0xbb, len as usize);
+                std::ptr::write_volatile(record as *mut u8, 1);
+            }
+        }
+        if peer_dies {
+            run_until(&mut nodes, |nodes| nodes[0].done.len() >= 2);
+            // All pieces of the first message were in their slots, so it is whole.
+            nodes[0].check_received(1, 1, &pattern(40_000, 1));
+            assert_eq!(nodes[0].end_of(2).result, Err(Failure::PeerDied));
+        } else {
+            run_until_done(&mut nodes, &[2, 2]);
+            nodes[0].check_received(1, 1, &pattern(40_000, 1));
+            nodes[1].check_received(2, 2, &pattern(40_000, 2));
+        }
+        assert!(by_fallback(&nodes[0]) >= 3);
+    }
+}

@@ -1,0 +1,9 @@
+//! Messages between endpoints of one process: matching, protocols, failures.
+
+mod common;
+mod deadlock;
+mod devices;
+mod failures;
+mod kills;
+mod matching;
+mod ordering;
