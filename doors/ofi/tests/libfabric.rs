@@ -1,0 +1,74 @@
+//! The provider in the installed libfabric: `fi_info`, and a program in C that calls every operation.
+
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
+mod provider;
+
+use provider::Folder;
+use skip::skip;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs a program of libfabric's with the provider; `None` if it is not installed.
+fn run(program: &Path, args: &[&str], folder: &Folder) -> Option<Output> {
+    let mut command = Command::new(program);
+    command.args(args).env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_LOG", "info");
+    match command.output() {
+        Ok(output) => Some(output),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn fi_info_lists_the_provider_once_and_says_why_it_does_not() {
+    let test = "fi_info_lists_the_provider_once_and_says_why_it_does_not";
+    let folder = Folder::new(test);
+    let info = |args: &[&str]| run(Path::new("fi_info"), args, &folder);
+    let Some(listed) = info(&["-p", "telpher"]) else { return skip(test, "fi_info is not installed (libfabric-bin)") };
+    let listed = text(&listed.stdout);
+    // No provider layers itself over this one: then a name such as "telpher;ofi_rxm" would appear.
+    let names: Vec<&str> = listed.lines().filter(|line| line.starts_with("provider: ")).collect();
+    assert_eq!(names, ["provider: telpher"], "{listed}");
+    assert!(listed.contains("type: FI_EP_RDM"), "{listed}");
+    let detailed = text(&info(&["-p", "telpher", "-v", "-c", "FI_TAGGED|FI_DIRECTED_RECV"]).expect("installed").stdout);
+    for expected in ["FI_TAGGED", "FI_DIRECTED_RECV", "FI_REMOTE_COMM", "FI_PROGRESS_MANUAL", "FI_ORDER_SAS"] {
+        assert!(detailed.contains(expected), "{expected} is missing:\n{detailed}");
+    }
+    let refused = [
+        (&["-c", "FI_RMA"][..], "FI_RMA, which telpher does not have"),
+        (&["-c", "FI_ATOMIC|FI_MSG"], "FI_ATOMIC, which telpher does not have"),
+        (&["-t", "FI_EP_MSG"], "another type of endpoint than FI_EP_RDM"),
+        (&["-d", "eth0"], "the domain \"eth0\""),
+        (&["-n", "localhost", "-P", "5000"], "names a host or an address"),
+    ];
+    for (args, reason) in refused {
+        let output = info(&[&["-p", "telpher"], args].concat()).expect("installed");
+        assert!(!output.status.success(), "{args:?}");
+        assert!(text(&output.stderr).contains(reason), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn every_operation_works_from_c() {
+    let test = "every_operation_works_from_c";
+    if !Path::new("/usr/include/rdma/fabric.h").exists() {
+        return skip(test, "libfabric's headers are not installed (libfabric-dev)");
+    }
+    let folder = Folder::new(test);
+    let program = Path::new(folder.path()).join("messages");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages.c");
+    let compiled =
+        Command::new("cc").args(["-O1", "-Wall", "-Wextra", "-o"]).arg(&program).arg(source).arg("-lfabric").output();
+    let Ok(compiled) = compiled else { return skip(test, "no C compiler is installed") };
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let output = run(&program, &[], &folder).expect("it was just compiled");
+    let report = format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{report}");
+    assert_eq!(text(&output.stdout).lines().count(), 17, "{report}");
+}

@@ -1,0 +1,734 @@
+/* Calls the provider through libfabric: two endpoints of this process exchange messages. Each case prints its name.
+ *
+ * The first argument selects a case; without it, all run. A failed check prints its line and ends the program.
+ */
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK_AT(line, condition)                                                                                      \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, line, #condition);                          \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+#define CHECK(condition) CHECK_AT(__LINE__, condition)
+
+#define CALL(call)                                                                                                     \
+	do {                                                                                                           \
+		long answer_ = (long)(call);                                                                           \
+		if (answer_ != 0) {                                                                                    \
+			fprintf(stderr, "%s:%d: %s: %s (%ld)\n", __FILE__, __LINE__, #call, fi_strerror((int)-answer_),  \
+				answer_);                                                                              \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+/* One side: an endpoint with its queue and its addresses. The peer has number 0, the side itself number 1. */
+struct side {
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_cntr *sends, *receives;
+	char name[64];
+	size_t name_len;
+};
+
+static struct fi_info *info;
+static struct fid_fabric *fabric;
+static struct fid_domain *domain;
+static struct side a, b;
+enum { PEER = 0, SELF = 1 };
+
+enum { WITH_COUNTERS = 1, SELECTIVE = 2 };
+
+static void open_side(struct side *side, int how)
+{
+	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fi_av_attr av = {.type = FI_AV_TABLE};
+	CALL(fi_cq_open(domain, &cq, &side->cq, NULL));
+	CALL(fi_av_open(domain, &av, &side->av, NULL));
+	CALL(fi_endpoint(domain, info, &side->ep, NULL));
+	CALL(fi_ep_bind(side->ep, &side->av->fid, 0));
+	uint64_t selective = how & SELECTIVE ? FI_SELECTIVE_COMPLETION : 0;
+	CALL(fi_ep_bind(side->ep, &side->cq->fid, FI_TRANSMIT | FI_RECV | selective));
+	side->sends = side->receives = NULL;
+	if (how & WITH_COUNTERS) {
+		struct fi_cntr_attr cntr = {.events = FI_CNTR_EVENTS_COMP};
+		CALL(fi_cntr_open(domain, &cntr, &side->sends, NULL));
+		CALL(fi_cntr_open(domain, &cntr, &side->receives, NULL));
+		CALL(fi_ep_bind(side->ep, &side->sends->fid, FI_SEND));
+		CALL(fi_ep_bind(side->ep, &side->receives->fid, FI_RECV));
+	}
+	CALL(fi_enable(side->ep));
+	side->name_len = sizeof(side->name);
+	CALL(fi_getname(&side->ep->fid, side->name, &side->name_len));
+}
+
+static void close_side(struct side *side)
+{
+	CALL(fi_close(&side->ep->fid));
+	if (side->sends) {
+		CALL(fi_close(&side->sends->fid));
+		CALL(fi_close(&side->receives->fid));
+	}
+	CALL(fi_close(&side->cq->fid));
+	CALL(fi_close(&side->av->fid));
+}
+
+static void introduce(struct side *to, struct side *peer)
+{
+	fi_addr_t number;
+	CHECK(fi_av_insert(to->av, peer->name, 1, &number, 0, NULL) == 1 && number == PEER);
+	CHECK(fi_av_insert(to->av, to->name, 1, &number, 0, NULL) == 1 && number == SELF);
+}
+
+static void close_both(void)
+{
+	close_side(&a);
+	close_side(&b);
+}
+
+/* Waits for a completion of `side`; the other side makes progress meanwhile. Returns 1, or a negative error. */
+static ssize_t take(struct side *side, struct fi_cq_tagged_entry *entry)
+{
+	for (;;) {
+		ssize_t got = fi_cq_read(side->cq, entry, 1);
+		if (got != -FI_EAGAIN)
+			return got;
+		fi_cq_read((side == &a ? &b : &a)->cq, NULL, 0);
+	}
+}
+
+static struct fi_cq_tagged_entry succeed_at(int line, struct side *side, void *context)
+{
+	struct fi_cq_tagged_entry entry;
+	memset(&entry, 0xee, sizeof(entry));
+	CHECK_AT(line, take(side, &entry) == 1);
+	CHECK_AT(line, entry.op_context == context);
+	return entry;
+}
+
+static struct fi_cq_err_entry fail_at(int line, struct side *side, void *context, int err)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry error;
+	memset(&error, 0, sizeof(error));
+	CHECK_AT(line, take(side, &entry) == -FI_EAVAIL);
+	CHECK_AT(line, fi_cq_read(side->cq, &entry, 1) == -FI_EAVAIL);
+	CHECK_AT(line, fi_cq_readerr(side->cq, &error, 0) == 1);
+	CHECK_AT(line, error.op_context == context);
+	CHECK_AT(line, error.err == err);
+	CHECK_AT(line, strlen(fi_cq_strerror(side->cq, error.prov_errno, error.err_data, NULL, 0)) > 0);
+	return error;
+}
+
+#define succeed(side, context) succeed_at(__LINE__, side, context)
+#define fail(side, context, err) fail_at(__LINE__, side, context, err)
+
+static int contexts[8192];
+
+/* Sends one message, so that the connection is open afterwards. */
+static void connect_sides(struct side *from, struct side *to, fi_addr_t number)
+{
+	struct fi_msg msg = {.addr = number, .context = &contexts[0]};
+	CALL(fi_sendmsg(from->ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+	msg.addr = FI_ADDR_UNSPEC;
+	CALL(fi_recvmsg(to->ep, &msg, FI_COMPLETION));
+	succeed(from, &contexts[0]);
+	succeed(to, &contexts[0]);
+}
+
+static void open_both(int how)
+{
+	open_side(&a, how);
+	open_side(&b, how);
+	introduce(&a, &b);
+	introduce(&b, &a);
+	connect_sides(&a, &b, PEER);
+	connect_sides(&b, &a, PEER);
+	connect_sides(&b, &b, SELF);
+	if (how & WITH_COUNTERS) {
+		CALL(fi_cntr_set(a.sends, 0));
+		CALL(fi_cntr_set(b.receives, 0));
+	}
+}
+
+/* Moves messages until nothing more can happen without a receive. In an open connection no other thread takes part. */
+static void settle(void)
+{
+	for (int i = 0; i < 2000; i++) {
+		fi_cq_read(a.cq, NULL, 0);
+		fi_cq_read(b.cq, NULL, 0);
+	}
+}
+
+/* Bytes that differ between messages and places. */
+static unsigned char byte_of(size_t place, unsigned seed)
+{
+	return (unsigned char)(place * 31 + (place >> 8) * 7 + seed);
+}
+
+static void *filled(size_t len, unsigned seed)
+{
+	unsigned char *bytes = malloc(len + 1);
+	for (size_t i = 0; i < len; i++)
+		bytes[i] = byte_of(i, seed);
+	return bytes;
+}
+
+static void check_filled(const unsigned char *bytes, size_t len, unsigned seed)
+{
+	for (size_t i = 0; i < len; i++)
+		CHECK(bytes[i] == byte_of(i, seed));
+}
+
+static const size_t sizes[] = {0,     1,     31,    32,     33,     64,     4095,   4096,    8191,
+			       8192,  8193,  16384, 20000,  65536,  100001, 262144, 1048576, 3000000};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static void all_sizes_arrive(void)
+{
+	open_both(0);
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		size_t len = sizes[i];
+		for (int expected = 0; expected < 2; expected++) {
+			void *sent = filled(len, (unsigned)i);
+			unsigned char *got = calloc(1, len + 1);
+			if (expected)
+				CALL(fi_trecv(b.ep, got, len, NULL, PEER, 7, 0, &contexts[1]));
+			CALL(fi_tsenddata(a.ep, sent, len, NULL, 1234 + i, PEER, 7, &contexts[0]));
+			if (!expected) {
+				settle();
+				CALL(fi_trecv(b.ep, got, len, NULL, FI_ADDR_UNSPEC, 7, 0, &contexts[1]));
+			}
+			struct fi_cq_tagged_entry entry = succeed(&b, &contexts[1]);
+			CHECK(entry.len == len && entry.tag == 7 && entry.data == 1234 + i);
+			CHECK(entry.flags == (FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA));
+			check_filled(got, len, (unsigned)i);
+			entry = succeed(&a, &contexts[0]);
+			CHECK(entry.flags == (FI_SEND | FI_TAGGED));
+			/* The same without tags, the other way round. */
+			CALL(fi_recv(a.ep, got, len, NULL, PEER, &contexts[2]));
+			memset(got, 0, len);
+			CALL(fi_send(b.ep, sent, len, NULL, PEER, &contexts[3]));
+			entry = succeed(&a, &contexts[2]);
+			CHECK(entry.len == len && entry.flags == (FI_RECV | FI_MSG));
+			check_filled(got, len, (unsigned)i);
+			succeed(&b, &contexts[3]);
+			free(sent);
+			free(got);
+		}
+	}
+	close_both();
+}
+
+static void segments_are_joined(void)
+{
+	open_both(0);
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		size_t len = sizes[i], cut = len / 3;
+		char *sent = filled(len, 5), *got = calloc(1, len + 1);
+		struct iovec out[3] = {{sent, cut}, {sent + cut, 0}, {sent + cut, len - cut}};
+		struct iovec in[2] = {{got, len - cut}, {got + len - cut, cut}};
+		CALL(fi_trecvv(b.ep, in, NULL, 2, PEER, 1, 0, &contexts[1]));
+		CALL(fi_tsendv(a.ep, out, NULL, 3, PEER, 1, &contexts[0]));
+		CHECK(succeed(&b, &contexts[1]).len == len);
+		succeed(&a, &contexts[0]);
+		check_filled((unsigned char *)got, len, 5);
+		free(sent);
+		free(got);
+	}
+	close_both();
+}
+
+static void tags_select_messages(void)
+{
+	open_both(0);
+	int got[4] = {0}, sent[4] = {10, 11, 12, 13};
+	/* An exact receive behind one for all tags and one that ignores the low byte. */
+	CALL(fi_trecv(b.ep, &got[0], 4, NULL, FI_ADDR_UNSPEC, 0x100, 0xff, &contexts[0]));
+	CALL(fi_trecv(b.ep, &got[1], 4, NULL, FI_ADDR_UNSPEC, 0x205, 0, &contexts[1]));
+	CALL(fi_trecv(b.ep, &got[2], 4, NULL, FI_ADDR_UNSPEC, 0, ~0ull, &contexts[2]));
+	CALL(fi_recv(b.ep, &got[3], 4, NULL, FI_ADDR_UNSPEC, &contexts[3]));
+	CALL(fi_tsend(a.ep, &sent[0], 4, NULL, PEER, 0x205, &contexts[9]));
+	CALL(fi_tsend(a.ep, &sent[1], 4, NULL, PEER, 0x205, &contexts[9]));
+	CALL(fi_tsend(a.ep, &sent[2], 4, NULL, PEER, 0x1fe, &contexts[9]));
+	CALL(fi_send(a.ep, &sent[3], 4, NULL, PEER, &contexts[9]));
+	CHECK(succeed(&b, &contexts[1]).tag == 0x205);
+	CHECK(succeed(&b, &contexts[2]).tag == 0x205);
+	CHECK(succeed(&b, &contexts[0]).tag == 0x1fe);
+	succeed(&b, &contexts[3]);
+	CHECK(got[1] == 10 && got[2] == 11 && got[0] == 12 && got[3] == 13);
+	for (int i = 0; i < 4; i++)
+		succeed(&a, &contexts[9]);
+	close_both();
+}
+
+static void messages_of_one_tag_match_in_order(void)
+{
+	open_both(0);
+	/* Short, middle and long messages travel differently. */
+	static const size_t lens[] = {8, 70000, 16, 9000, 8, 1000000, 0, 12000};
+	for (unsigned round = 0; round < 8; round++) {
+		unsigned char *sent[COUNT(lens)], *got[COUNT(lens)];
+		for (size_t i = 0; i < COUNT(lens); i++) {
+			sent[i] = filled(lens[i], (unsigned)i + round);
+			got[i] = malloc(1000000);
+			CALL(fi_tsend(a.ep, sent[i], lens[i], NULL, PEER, 3, &contexts[100 + i]));
+		}
+		if (round % 2)
+			settle();
+		for (size_t i = 0; i < COUNT(lens); i++)
+			CALL(fi_trecv(b.ep, got[i], 1000000, NULL, PEER, 3, 0, &contexts[i]));
+		for (size_t i = 0; i < COUNT(lens); i++) {
+			struct fi_cq_tagged_entry entry;
+			CHECK(take(&b, &entry) == 1);
+			size_t which = (size_t)((int *)entry.op_context - contexts);
+			CHECK(which < COUNT(lens) && entry.len == lens[which]);
+			check_filled(got[which], lens[which], (unsigned)which + round);
+			CHECK(take(&a, &entry) == 1);
+		}
+		for (size_t i = 0; i < COUNT(lens); i++) {
+			free(sent[i]);
+			free(got[i]);
+		}
+	}
+	close_both();
+}
+
+static void probes_find_claim_and_discard(void)
+{
+	open_both(0);
+	size_t lens[] = {16, 9000, 300000};
+	for (size_t i = 0; i < COUNT(lens); i++) {
+		size_t len = lens[i];
+		unsigned char *sent = filled(len, 1), *got = calloc(1, len);
+		struct fi_context2 claim, other;
+		struct fi_msg_tagged msg = {.addr = FI_ADDR_UNSPEC, .tag = 5, .context = &claim};
+		struct fi_cq_tagged_entry entry;
+		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK));
+		fail(&b, &claim, FI_ENOMSG);
+		CALL(fi_tsenddata(a.ep, sent, len, NULL, 77, PEER, 5, &contexts[0]));
+		settle();
+		/* Looking changes nothing. */
+		for (int twice = 0; twice < 2; twice++) {
+			CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK | FI_COMPLETION));
+			entry = succeed(&b, &claim);
+			CHECK(entry.len == len && entry.tag == 5 && entry.data == 77);
+			CHECK(entry.flags & FI_REMOTE_CQ_DATA);
+		}
+		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK | FI_CLAIM));
+		CHECK(succeed(&b, &claim).len == len);
+		/* Nothing else finds a claimed message. */
+		msg.context = &other;
+		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK));
+		fail(&b, &other, FI_ENOMSG);
+		struct iovec in = {got, len};
+		msg.context = &claim;
+		msg.msg_iov = &in;
+		msg.iov_count = 1;
+		CALL(fi_trecvmsg(b.ep, &msg, FI_CLAIM));
+		entry = succeed(&b, &claim);
+		CHECK(entry.len == len && entry.tag == 5 && entry.data == 77);
+		check_filled(got, len, 1);
+		succeed(&a, &contexts[0]);
+		CHECK(fi_trecvmsg(b.ep, &msg, FI_CLAIM) < 0);
+		/* A discarded message is gone; its sender has succeeded. */
+		CALL(fi_tsend(a.ep, sent, len, NULL, PEER, 5, &contexts[1]));
+		settle();
+		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK | FI_DISCARD));
+		CHECK(succeed(&b, &claim).len == len);
+		succeed(&a, &contexts[1]);
+		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK));
+		fail(&b, &claim, FI_ENOMSG);
+		free(sent);
+		free(got);
+	}
+	close_both();
+}
+
+static void unmatched_receives_are_canceled_once(void)
+{
+	open_both(0);
+	char got[16], sent[16] = "still here";
+	CALL(fi_trecv(b.ep, got, 16, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
+	CALL(fi_trecv(b.ep, got, 16, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[1]));
+	CALL(fi_cancel(&b.ep->fid, &contexts[0]));
+	fail(&b, &contexts[0], FI_ECANCELED);
+	CHECK(fi_cancel(&b.ep->fid, &contexts[0]) < 0);
+	CALL(fi_tsend(a.ep, sent, 16, NULL, PEER, 1, &contexts[2]));
+	succeed(&b, &contexts[1]);
+	CHECK(strcmp(got, sent) == 0);
+	CHECK(fi_cancel(&b.ep->fid, &contexts[1]) < 0);
+	succeed(&a, &contexts[2]);
+	close_both();
+}
+
+static void long_messages_are_truncated(void)
+{
+	open_both(0);
+	size_t lens[] = {16, 100, 8000, 9000, 60000, 2000000};
+	for (size_t i = 0; i < COUNT(lens); i++)
+		for (int expected = 0; expected < 2; expected++) {
+			size_t len = lens[i], room = len * 2 / 3;
+			unsigned char *sent = filled(len, 9), *got = calloc(1, len);
+			if (expected)
+				CALL(fi_trecv(b.ep, got, room, NULL, PEER, 1, 0, &contexts[0]));
+			CALL(fi_tsend(a.ep, sent, len, NULL, PEER, 1, &contexts[1]));
+			if (!expected) {
+				settle();
+				CALL(fi_trecv(b.ep, got, room, NULL, PEER, 1, 0, &contexts[0]));
+			}
+			struct fi_cq_err_entry error = fail(&b, &contexts[0], FI_ETRUNC);
+			CHECK(error.olen == len - room && error.len == room && error.tag == 1);
+			check_filled(got, room, 9);
+			for (size_t place = room; place < len; place++)
+				CHECK(got[place] == 0);
+			succeed(&a, &contexts[1]);
+			free(sent);
+			free(got);
+		}
+	close_both();
+}
+
+static void one_buffer_receives_many_messages(void)
+{
+	open_both(0);
+	size_t least = 300, len = sizeof(least);
+	CALL(fi_setopt(&b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)));
+	least = 0;
+	CALL(fi_getopt(&b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, &len));
+	CHECK(least == 300);
+	static unsigned char buffer[1000];
+	unsigned char *sent = filled(250, 3);
+	struct iovec in = {buffer, sizeof(buffer)};
+	struct fi_msg msg = {.msg_iov = &in, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &contexts[0]};
+	CALL(fi_recvmsg(b.ep, &msg, FI_MULTI_RECV));
+	/* After the third message, 250 bytes are free. */
+	for (int i = 0; i < 3; i++) {
+		CALL(fi_send(a.ep, sent, 250, NULL, PEER, &contexts[1]));
+		struct fi_cq_tagged_entry entry = succeed(&b, &contexts[0]);
+		CHECK(entry.len == 250 && (unsigned char *)entry.buf == buffer + i * 250);
+		CHECK(!!(entry.flags & FI_MULTI_RECV) == (i == 2));
+		check_filled(entry.buf, 250, 3);
+		succeed(&a, &contexts[1]);
+	}
+	free(sent);
+	close_both();
+}
+
+static void an_endpoint_sends_to_itself(void)
+{
+	open_both(0);
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		size_t len = sizes[i];
+		unsigned char *sent = filled(len, 2), *got = calloc(1, len + 1);
+		CALL(fi_tsend(a.ep, sent, len, NULL, SELF, 1, &contexts[0]));
+		CALL(fi_trecv(a.ep, got, len, NULL, SELF, 1, 0, &contexts[1]));
+		struct fi_cq_tagged_entry entry;
+		for (int count = 0; count < 2; count++)
+			CHECK(take(&a, &entry) == 1);
+		check_filled(got, len, 2);
+		free(sent);
+		free(got);
+	}
+	close_both();
+}
+
+static void completions_come_if_they_are_asked_for(void)
+{
+	open_both(SELECTIVE);
+	char got[16] = "", sent[16] = "message";
+	struct iovec in = {got, 16}, out = {sent, 16};
+	struct fi_msg_tagged msg = {.msg_iov = &in, .iov_count = 1, .addr = PEER, .tag = 1, .context = &contexts[0]};
+	struct fi_cq_tagged_entry entry;
+	/* Without the flag: the message arrives, and no completion comes before that of the next one. */
+	CALL(fi_trecvmsg(b.ep, &msg, 0));
+	CALL(fi_tinject(a.ep, sent, 16, PEER, 1));
+	settle();
+	CHECK(strcmp(got, "message") == 0);
+	CHECK(fi_cq_read(b.cq, &entry, 1) == -FI_EAGAIN);
+	msg.context = &contexts[1];
+	CALL(fi_trecvmsg(b.ep, &msg, FI_COMPLETION));
+	msg.msg_iov = &out;
+	msg.context = &contexts[2];
+	CALL(fi_tsendmsg(a.ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+	succeed(&b, &contexts[1]);
+	succeed(&a, &contexts[2]);
+	/* A failure is reported even so. */
+	msg.msg_iov = &in;
+	msg.context = &contexts[3];
+	CALL(fi_trecvmsg(b.ep, &msg, 0));
+	CALL(fi_cancel(&b.ep->fid, &contexts[3]));
+	fail(&b, &contexts[3], FI_ECANCELED);
+	close_both();
+}
+
+static void counters_count_all_operations(void)
+{
+	open_both(SELECTIVE | WITH_COUNTERS);
+	char got[16], sent[16] = "counted";
+	struct iovec in = {got, 16};
+	struct fi_msg_tagged msg = {.msg_iov = &in, .iov_count = 1, .addr = PEER, .tag = 1, .context = &contexts[0]};
+	for (int i = 0; i < 5; i++) {
+		CALL(fi_trecvmsg(b.ep, &msg, 0));
+		CALL(fi_tinject(a.ep, sent, 16, PEER, 1));
+	}
+	while (fi_cntr_read(b.receives) < 5)
+		fi_cntr_read(a.sends);
+	CALL(fi_cntr_wait(a.sends, 5, -1));
+	CHECK(fi_cntr_wait(a.sends, 6, 1) == -FI_ETIMEDOUT);
+	CHECK(fi_cntr_read(a.sends) == 5 && fi_cntr_readerr(b.receives) == 0);
+	CALL(fi_trecvmsg(b.ep, &msg, 0));
+	CALL(fi_cancel(&b.ep->fid, &contexts[0]));
+	fail(&b, &contexts[0], FI_ECANCELED);
+	CHECK(fi_cntr_readerr(b.receives) == 1);
+	CALL(fi_cntr_set(b.receives, 0));
+	CALL(fi_cntr_add(b.receives, 3));
+	CHECK(fi_cntr_read(b.receives) == 3);
+	close_both();
+}
+
+static void a_directed_receive_takes_messages_of_its_peer_only(void)
+{
+	open_both(0);
+	int from_peer = 1, from_self = 2, got[2] = {0};
+	fi_addr_t source;
+	struct fi_cq_tagged_entry entry;
+	CALL(fi_trecv(b.ep, &got[0], 4, NULL, PEER, 1, 0, &contexts[0]));
+	CALL(fi_tsend(b.ep, &from_self, 4, NULL, SELF, 1, &contexts[2]));
+	settle();
+	CALL(fi_tsend(a.ep, &from_peer, 4, NULL, PEER, 1, &contexts[3]));
+	CHECK(take(&b, &entry) == 1 && take(&b, &entry) == 1);
+	CHECK(got[0] == 1);
+	CALL(fi_trecv(b.ep, &got[1], 4, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[1]));
+	ssize_t read;
+	while ((read = fi_cq_readfrom(b.cq, &entry, 1, &source)) == -FI_EAGAIN)
+		;
+	CHECK(read == 1 && entry.op_context == &contexts[1] && source == SELF && got[1] == 2);
+	succeed(&a, &contexts[3]);
+	close_both();
+}
+
+static void sends_before_the_receives_do_not_deadlock(void)
+{
+	static const size_t lens[] = {8, 8192, 9000, 65536};
+	for (size_t i = 0; i < COUNT(lens); i++)
+		for (int n = 1; n <= 64; n *= 8) {
+			size_t len = lens[i];
+			open_both(0);
+			unsigned char *sent = filled(len, 4), *got = malloc(len * 2 * (size_t)n);
+			for (int m = 0; m < n; m++) {
+				CALL(fi_tsend(a.ep, sent, len, NULL, PEER, (uint64_t)m, &contexts[0]));
+				CALL(fi_tsend(b.ep, sent, len, NULL, PEER, (uint64_t)m, &contexts[0]));
+			}
+			settle();
+			/* In the reverse order. */
+			for (int m = n - 1; m >= 0; m--) {
+				unsigned char *place = got + len * 2 * (size_t)m;
+				CALL(fi_trecv(a.ep, place, len, NULL, PEER, (uint64_t)m, 0, &contexts[1]));
+				CALL(fi_trecv(b.ep, place + len, len, NULL, PEER, (uint64_t)m, 0, &contexts[1]));
+			}
+			for (int m = 0; m < 2 * n; m++) {
+				struct fi_cq_tagged_entry entry;
+				CHECK(take(&a, &entry) == 1 && take(&b, &entry) == 1);
+			}
+			for (int m = 0; m < 2 * n; m++)
+				check_filled(got + len * (size_t)m, len, 4);
+			free(sent);
+			free(got);
+			close_both();
+		}
+}
+
+static void thousands_of_unexpected_messages_are_kept(void)
+{
+	open_both(0);
+	enum { MANY = 8000 };
+	static int sent[MANY], got[MANY];
+	for (int i = 0; i < MANY; i++) {
+		sent[i] = i;
+		ssize_t answer;
+		while ((answer = fi_tsend(a.ep, &sent[i], 4, NULL, PEER, (uint64_t)i, &contexts[i])) == -FI_EAGAIN)
+			settle();
+		CALL(answer);
+	}
+	settle();
+	for (int i = MANY - 1; i >= 0; i--)
+		CALL(fi_trecv(b.ep, &got[i], 4, NULL, PEER, (uint64_t)i, 0, &contexts[i]));
+	struct fi_cq_tagged_entry entry;
+	for (int i = 0; i < MANY; i++)
+		CHECK(take(&b, &entry) == 1 && entry.tag == (uint64_t)((int *)entry.op_context - contexts));
+	for (int i = 0; i < MANY; i++) {
+		CHECK(got[i] == i);
+		CHECK(take(&a, &entry) == 1);
+	}
+	close_both();
+}
+
+static void addresses_are_checked(void)
+{
+	open_both(0);
+	char other[64], text[128];
+	fi_addr_t number = 5;
+	memcpy(other, a.name, sizeof(other));
+	/* The boot of another machine. */
+	other[9] ^= 1;
+	CHECK(fi_av_insert(b.av, other, 1, &number, 0, NULL) == -FI_EHOSTUNREACH);
+	CHECK(number == FI_ADDR_NOTAVAIL);
+	int error = 0;
+	CHECK(fi_av_insert(b.av, other, 1, &number, FI_SYNC_ERR, &error) == 0 && error == FI_EHOSTUNREACH);
+	memset(other, 1, sizeof(other));
+	CHECK(fi_av_insert(b.av, other, 1, &number, 0, NULL) == -FI_EINVAL);
+	/* Known addresses keep their numbers. */
+	CHECK(fi_av_insert(b.av, a.name, 1, &number, 0, NULL) == 1 && number == PEER);
+	size_t len = sizeof(other);
+	CALL(fi_av_lookup(b.av, PEER, other, &len));
+	CHECK(len == a.name_len && memcmp(other, a.name, len) == 0);
+	CHECK(fi_av_lookup(b.av, 99, other, &len) == -FI_EINVAL);
+	len = sizeof(text);
+	CHECK(fi_av_straddr(b.av, a.name, text, &len) == text && strncmp(text, "telpher://", 10) == 0);
+	CHECK(len == strlen(text) + 1);
+	len = 4;
+	fi_av_straddr(b.av, a.name, text, &len);
+	CHECK(strcmp(text, "tel") == 0);
+	len = 3;
+	CHECK(fi_getname(&a.ep->fid, other, &len) == -FI_ETOOSMALL && len == a.name_len);
+	/* Inserted twice, removed twice. */
+	number = PEER;
+	CALL(fi_av_remove(b.av, &number, 1, 0));
+	CALL(fi_av_lookup(b.av, PEER, other, &len));
+	CALL(fi_av_remove(b.av, &number, 1, 0));
+	CHECK(fi_av_remove(b.av, &number, 1, 0) == -FI_EINVAL);
+	CHECK(fi_tsend(b.ep, text, 1, NULL, PEER, 0, NULL) == -FI_EINVAL);
+	close_both();
+}
+
+static void bad_arguments_are_refused(void)
+{
+	open_both(0);
+	char byte = 0, big[100];
+	struct iovec in[9] = {{&byte, 1}};
+	struct fi_msg_tagged msg = {.msg_iov = in, .iov_count = 9, .addr = PEER};
+	struct fi_cq_tagged_entry entry;
+	struct fid_ep *ep;
+	CHECK(fi_tsend(a.ep, NULL, 8, NULL, PEER, 0, NULL) == -FI_EINVAL);
+	CHECK(fi_tsend(a.ep, &byte, 1, NULL, 12345, 0, NULL) == -FI_EINVAL);
+	CHECK(fi_trecv(a.ep, NULL, 8, NULL, PEER, 0, 0, NULL) == -FI_EINVAL);
+	CHECK(fi_trecv(a.ep, &byte, 1, NULL, 12345, 0, 0, NULL) == -FI_EINVAL);
+	CHECK(fi_tsendmsg(a.ep, &msg, 0) == -FI_EINVAL);
+	CHECK(fi_tsendmsg(a.ep, NULL, 0) == -FI_EINVAL);
+	msg.iov_count = 1;
+	CHECK(fi_tsendmsg(a.ep, &msg, FI_PEEK) == -FI_EBADFLAGS);
+	CHECK(fi_trecvmsg(a.ep, &msg, 1ull << 60) == -FI_EBADFLAGS);
+	CHECK(fi_trecvmsg(a.ep, &msg, FI_DISCARD) == -FI_EBADFLAGS);
+	CHECK(fi_tinject(a.ep, big, info->tx_attr->inject_size + 1, PEER, 0) == -FI_EMSGSIZE);
+	CHECK(fi_cq_read(a.cq, NULL, 1) == -FI_EINVAL);
+	CHECK(fi_cq_readerr(a.cq, (struct fi_cq_err_entry *)1, 0) == -FI_EINVAL);
+	CHECK(fi_cq_read(a.cq, &entry, 1) == -FI_EAGAIN);
+	CHECK(fi_cq_sread(a.cq, &entry, 1, NULL, 1) == -FI_EAGAIN);
+	CALL(fi_cq_signal(a.cq));
+	CHECK(fi_cq_sread(a.cq, &entry, 1, NULL, -1) == -FI_EAGAIN);
+	CHECK(fi_enable(a.ep) == -FI_EOPBADSTATE);
+	CHECK(fi_ep_bind(a.ep, &a.cq->fid, FI_SEND) == -FI_EOPBADSTATE);
+	CHECK(fi_close(&a.cq->fid) == -FI_EBUSY && fi_close(&a.av->fid) == -FI_EBUSY);
+	CHECK(fi_close(&domain->fid) == -FI_EBUSY && fi_close(&fabric->fid) == -FI_EBUSY);
+	/* Functions get an object of another class. */
+	CHECK(a.ep->msg->send((struct fid_ep *)a.cq, &byte, 1, NULL, PEER, NULL) == -FI_EINVAL);
+	CHECK(a.ep->msg->send(NULL, &byte, 1, NULL, PEER, NULL) == -FI_EINVAL);
+	CHECK(a.ep->rma->write(a.ep, &byte, 1, NULL, PEER, 0, 0, NULL) == -FI_ENOSYS);
+	CALL(fi_endpoint(domain, info, &ep, NULL));
+	CHECK(fi_enable(ep) == -FI_ENOAV);
+	CALL(fi_ep_bind(ep, &a.av->fid, 0));
+	CHECK(fi_enable(ep) == -FI_ENOCQ);
+	CHECK(fi_tsend(ep, &byte, 1, NULL, PEER, 0, NULL) == -FI_EOPBADSTATE);
+	CALL(fi_close(&ep->fid));
+	struct fid_mr *mr;
+	CALL(fi_mr_reg(domain, big, sizeof(big), FI_SEND | FI_RECV, 0, 42, 0, &mr, NULL));
+	CHECK(fi_mr_key(mr) == 42);
+	CALL(fi_close(&mr->fid));
+	close_both();
+}
+
+static void events_of_the_program_are_kept(void)
+{
+	struct fi_eq_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
+	struct fi_eq_entry entry = {.data = 5}, got;
+	struct fid_eq *eq;
+	uint32_t number;
+	CALL(fi_eq_open(fabric, &attr, &eq, NULL));
+	CHECK(fi_eq_read(eq, &number, &got, sizeof(got), 0) == -FI_EAGAIN);
+	CHECK(fi_eq_write(eq, FI_NOTIFY, &entry, sizeof(entry), 0) == sizeof(entry));
+	CHECK(fi_eq_read(eq, &number, &got, sizeof(got), FI_PEEK) == sizeof(got));
+	CHECK(fi_eq_read(eq, &number, &got, 4, 0) == -FI_ETOOSMALL);
+	CHECK(fi_eq_sread(eq, &number, &got, sizeof(got), -1, 0) == sizeof(got));
+	CHECK(number == FI_NOTIFY && got.data == 5);
+	CHECK(fi_eq_sread(eq, &number, &got, sizeof(got), 1, 0) == -FI_EAGAIN);
+	attr.wait_obj = FI_WAIT_FD;
+	CALL(fi_close(&eq->fid));
+	CHECK(fi_eq_open(fabric, &attr, &eq, NULL) == -FI_ENOSYS);
+}
+
+#define CASE(name) {#name, name}
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+	CASE(all_sizes_arrive),
+	CASE(segments_are_joined),
+	CASE(tags_select_messages),
+	CASE(messages_of_one_tag_match_in_order),
+	CASE(probes_find_claim_and_discard),
+	CASE(unmatched_receives_are_canceled_once),
+	CASE(long_messages_are_truncated),
+	CASE(one_buffer_receives_many_messages),
+	CASE(an_endpoint_sends_to_itself),
+	CASE(completions_come_if_they_are_asked_for),
+	CASE(counters_count_all_operations),
+	CASE(a_directed_receive_takes_messages_of_its_peer_only),
+	CASE(sends_before_the_receives_do_not_deadlock),
+	CASE(thousands_of_unexpected_messages_are_kept),
+	CASE(addresses_are_checked),
+	CASE(bad_arguments_are_refused),
+	CASE(events_of_the_program_are_kept),
+};
+
+int main(int argc, char **argv)
+{
+	struct fi_info *hints = fi_allocinfo();
+	hints->caps = FI_MSG | FI_TAGGED | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->tx_attr->msg_order = FI_ORDER_SAS;
+	hints->fabric_attr->prov_name = strdup("telpher");
+	CALL(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+	CHECK(info->next == NULL);
+	CALL(fi_fabric(info->fabric_attr, &fabric, NULL));
+	CALL(fi_domain(fabric, info, &domain, NULL));
+	int ran = 0;
+	for (size_t i = 0; i < COUNT(cases); i++)
+		if (argc < 2 || strcmp(argv[1], cases[i].name) == 0) {
+			/* A hang ends the program. */
+			alarm(60);
+			cases[i].run();
+			printf("%s\n", cases[i].name);
+			fflush(stdout);
+			ran++;
+		}
+	CHECK(ran > 0);
+	CALL(fi_close(&domain->fid));
+	CALL(fi_close(&fabric->fid));
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+	return 0;
+}

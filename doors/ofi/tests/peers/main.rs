@@ -1,0 +1,176 @@
+//! Unmodified programs over the provider: libfabric's `fi_pingpong`, MPI programs of Open MPI and MPICH, NetPIPE.
+//! `ci/peers.sh` runs them. A program that is not installed makes its test skip visibly.
+
+#[path = "../provider/mod.rs"]
+mod provider;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
+
+use provider::Folder;
+use skip::skip;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Seconds after which a program has hung. Each takes a few on a quiet machine.
+const LONGEST: &str = "120";
+
+/// The parts of `exchange.py`, in their order.
+const PARTS: [&str; 10] = [
+    "in_rings",
+    "storms",
+    "probes",
+    "synchronous",
+    "from_any_source",
+    "to_itself",
+    "canceled",
+    "collective",
+    "split_communicators",
+    "truncated",
+];
+
+/// Returns the path of an installed program.
+fn installed(name: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|folder| folder.join(name)).find(|path| path.exists())
+}
+
+/// A command that ends after a while, with all its children.
+fn timed(program: &Path, folder: &Folder) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal", "KILL", LONGEST]).arg(program);
+    command.env("FI_PROVIDER_PATH", folder.path()).env("FI_PROVIDER", "telpher");
+    command
+}
+
+/// Runs a command to its end and returns what it printed.
+fn output(mut command: Command) -> String {
+    let output = command.output().expect("coreutils have timeout");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}\n{printed}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    printed
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
+}
+
+/// Checks that `exchange.py` has run all its parts.
+fn assert_all_parts(printed: &str) {
+    let parts: Vec<&str> = printed.lines().collect();
+    assert_eq!(parts, PARTS, "{printed}");
+}
+
+/// Kills a server that its client did not end.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `fi_pingpong`: with an argument, the program is the client.
+fn pingpong(test: &str, port: &str, options: &[&str]) {
+    let folder = Folder::new(test);
+    let Some(program) = installed("fi_pingpong") else {
+        return skip(test, "fi_pingpong is not installed (libfabric-bin)");
+    };
+    let start = |role: &[&str]| {
+        let mut command = timed(&program, &folder);
+        command.args(["-p", "telpher", "-e", "rdm", "-c", "-I", "100"]).args(options).args(role);
+        command
+    };
+    let mut server = Server(start(&["-B", port]).stdout(Stdio::piped()).spawn().expect("it is installed"));
+    // The client tries again until the server listens.
+    let printed = output(start(&["-P", port, "127.0.0.1"]));
+    assert!(server.0.wait().expect("it runs").success(), "{printed}");
+    // A line for each length, from 64 bytes to 1 MiB.
+    let lengths = printed.lines().filter(|line| line.contains("100")).count();
+    assert!(lengths >= 5, "{printed}");
+}
+
+#[test]
+fn fi_pingpong_exchanges_messages() {
+    pingpong("fi_pingpong_exchanges_messages", "47592", &[]);
+}
+
+#[test]
+fn fi_pingpong_exchanges_tagged_messages() {
+    pingpong("fi_pingpong_exchanges_tagged_messages", "47593", &["-m", "tagged"]);
+}
+
+/// A command for Open MPI's `mpirun`.
+fn open_mpi(mpirun: &Path, folder: &Folder, ranks: &str) -> Command {
+    let mut command = timed(mpirun, folder);
+    command.args(["--allow-run-as-root", "--oversubscribe", "-np", ranks]);
+    command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "telpher"]);
+    command
+}
+
+/// Runs `exchange.py` with Debian's Open MPI and mpi4py.
+fn exchange_by_open_mpi(test: &str, ranks: &str) {
+    let folder = Folder::new(test);
+    let python = Path::new("/usr/bin/python3");
+    let has_mpi4py = Command::new(python).args(["-c", "import mpi4py"]).status().is_ok_and(|status| status.success());
+    let Some(mpirun) = installed("mpirun.openmpi").filter(|_| has_mpi4py) else {
+        return skip(test, "Open MPI or mpi4py is not installed (openmpi-bin, python3-mpi4py)");
+    };
+    let mut command = open_mpi(&mpirun, &folder, ranks);
+    command.arg(python).arg(script("exchange.py"));
+    assert_all_parts(&output(command));
+}
+
+#[test]
+fn two_ranks_of_open_mpi_exchange_messages() {
+    exchange_by_open_mpi("two_ranks_of_open_mpi_exchange_messages", "2");
+}
+
+#[test]
+fn five_ranks_of_open_mpi_exchange_messages() {
+    exchange_by_open_mpi("five_ranks_of_open_mpi_exchange_messages", "5");
+}
+
+#[test]
+fn netpipe_finds_no_wrong_byte() {
+    let test = "netpipe_finds_no_wrong_byte";
+    let folder = Folder::new(test);
+    let (Some(mpirun), Some(netpipe)) = (installed("mpirun.openmpi"), installed("NPopenmpi")) else {
+        return skip(test, "Open MPI or NetPIPE is not installed (openmpi-bin, netpipe-openmpi)");
+    };
+    let mut command = open_mpi(&mpirun, &folder, "2");
+    let results = Path::new(folder.path()).join("np.out");
+    // -i compares all bytes; -u is the greatest length.
+    command.arg(netpipe).args(["-i", "-u", "1000000", "-o"]).arg(&results);
+    output(command);
+    let points = std::fs::read_to_string(results).expect("NetPIPE wrote its results");
+    assert!(points.lines().count() > 50, "{points}");
+}
+
+/// Installs PyPI's MPICH, which is the only packaged one that uses libfabric, into a folder of the build.
+fn mpich() -> Option<PathBuf> {
+    let test_itself = std::env::current_exe().ok()?;
+    let environment = test_itself.ancestors().nth(3)?.join("mpich");
+    if !environment.join("bin/mpiexec").exists() {
+        let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).status();
+        made.ok().filter(std::process::ExitStatus::success)?;
+        let mut pip = Command::new(environment.join("bin/pip"));
+        let installed = pip.args(["install", "--quiet", "--disable-pip-version-check", "mpich", "mpi4py"]).status();
+        installed.ok().filter(std::process::ExitStatus::success)?;
+    }
+    Some(environment)
+}
+
+#[test]
+fn two_ranks_of_mpich_exchange_messages() {
+    let test = "two_ranks_of_mpich_exchange_messages";
+    let folder = Folder::new(test);
+    let Some(environment) = mpich() else {
+        return skip(test, "PyPI's MPICH and mpi4py could not be installed");
+    };
+    let mut command = timed(&environment.join("bin/mpiexec"), &folder);
+    command.env("MPICH_CH4_NETMOD", "ofi").env("MPIR_CVAR_NOLOCAL", "1").args(["-n", "2"]);
+    command.arg(environment.join("bin/python")).arg(script("exchange.py"));
+    assert_all_parts(&output(command));
+}
