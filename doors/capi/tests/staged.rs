@@ -18,6 +18,8 @@ use telpher_vhost::layout::Features;
 
 /// The devices for the programs.
 const DEVICES: [&str; 2] = ["model:spr", "model:full"];
+/// The examples in Rust.
+const EXAMPLES: [&str; 6] = ["copy_crc", "batch_fence", "poll_ring", "column_sum", "page_tiers", "vhost_switch"];
 /// Makes the compiler check addresses and undefined behaviour. The library itself is not instrumented; valgrind checks
 /// its writes into a program's memory.
 const SANITIZED: [&str; 3] = ["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -54,23 +56,29 @@ fn stage() -> Result<&'static Path, &'static str> {
     stage.as_deref().map_err(String::as_str)
 }
 
-/// What cargo built for the whole workspace: the static library, and an example's program.
+/// What cargo built for the whole workspace: the static library, and the folder with the examples' programs.
 struct Built {
     archive: PathBuf,
-    example: PathBuf,
+    examples: PathBuf,
 }
 
-/// Builds an example and the library. The whole workspace is selected so that the features are those of
+/// Builds the examples and the library, once. The whole workspace is selected so that the features are those of
 /// `cargo test --workspace`: with others, everything would be compiled once more.
-fn built(example: &str) -> Built {
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(here()).args(["build", "--workspace", "--message-format", "json-render-diagnostics"]);
-    let messages = ok(example, command.args(["--example", example]).output().expect("cargo runs"));
-    let file = |start: &str, end: &str| {
-        let mut files = messages.split('"').filter(|text| text.contains(start) && text.ends_with(end));
-        PathBuf::from(files.next_back().unwrap_or_else(|| panic!("cargo names no file {start}*{end}")))
-    };
-    Built { archive: file("/libtelpher_capi", ".a"), example: file(&format!("/examples/{example}"), example) }
+fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut command = Command::new(env!("CARGO"));
+        command.current_dir(here()).args(["build", "--workspace", "--message-format", "json-render-diagnostics"]);
+        command.args(EXAMPLES.into_iter().flat_map(|example| ["--example", example]));
+        let messages = ok("cargo build", command.output().expect("cargo runs"));
+        let file = |start: &str, end: &str| {
+            let mut files = messages.split('"').filter(|text| text.contains(start) && text.ends_with(end));
+            PathBuf::from(files.next_back().unwrap_or_else(|| panic!("cargo names no file {start}*{end}")))
+        };
+        let mut examples = file("/examples/", EXAMPLES[0]);
+        examples.pop();
+        Built { archive: file("/libtelpher_capi", ".a"), examples }
+    })
 }
 
 /// The command `install.sh` with a script in cargo's place, which checks its arguments and answers with the archive.
@@ -79,7 +87,7 @@ fn install(folder: &Path) -> Command {
     std::fs::create_dir_all(folder).expect("a folder");
     let (cargo, archive) = (folder.join("cargo"), folder.join("libtelpher_capi.a"));
     // Without the hash that cargo adds to the names of libraries that a test uses.
-    std::os::unix::fs::symlink(built("copy_crc").archive, &archive).expect("a new name");
+    std::os::unix::fs::symlink(&built().archive, &archive).expect("a new name");
     let expected = "build --locked --manifest-path */Cargo.toml --profile dev --lib --message-format *";
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in ({}) echo '{{\"filenames\":[\"{}\"]}}' ;; (*) exit 1 ;; esac\n",
@@ -133,7 +141,7 @@ fn ran(stage: &Path, program: &Path, words: &[&str]) -> Output {
 
 /// The output of the same example in Rust.
 fn run_rust(example: &str, device: &str) -> String {
-    ok(example, Command::new(built(example).example).arg(device).output().expect("the example runs"))
+    ok(example, Command::new(built().examples.join(example)).arg(device).output().expect("the example runs"))
 }
 
 /// An example prints the same in every language and on every device.
@@ -355,7 +363,7 @@ fn forwards(name: &str, folder: &Path, starter: &[&str]) {
 
 #[test]
 fn the_switch_in_rust_forwards_between_two_guests() {
-    let program = built("vhost_switch").example;
+    let program = built().examples.join("vhost_switch");
     let folder = std::env::temp_dir().join(format!("telpher-switch-rust-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the sockets");
     forwards("vhost_switch_rust", &folder, &[program.to_str().expect("a path in UTF-8")]);
