@@ -250,7 +250,7 @@ names!(
     /// How bytes are moved through sockets.
     Sockets,
     "way to use sockets",
-    /// The faster one of those that the kernel permits.
+    /// With one io_uring for each loop, unless the kernel refuses it; then with epoll.
     Auto = "auto",
     /// With one io_uring for each loop.
     Uring = "io_uring",

@@ -90,7 +90,7 @@ fn templates(bytes: u32) -> (Vec<u8>, Vec<u8>) {
     let none = Digests::default();
     let header = pdu::build(Kind::C2hData, LAST, header.as_bytes(), bytes as usize, none, 4);
     let response = pdu::build(Kind::CapsuleResp, 0, response.as_bytes(), 0, none, 4);
-    (header.to_vec(), response.to_vec())
+    (header, response)
 }
 
 fn serve(mut socket: TcpStream, memory: &[u8], bytes: u32) -> io::Result<()> {

@@ -110,7 +110,7 @@ impl Driver {
         let mut command = requests::blocks(READ, cid, 1, first, blocks);
         (command.sgl_address, command.sgl_length) = (U64::ZERO, U32::new(self.bytes));
         let capsule = CapsuleCmd { common: pdu::blank(), command };
-        self.output.extend_from_slice(&pdu::build(Kind::CapsuleCmd, 0, capsule.as_bytes(), 0, Digests::default(), 4));
+        pdu::append(&mut self.output, Kind::CapsuleCmd, 0, capsule.as_bytes(), 0, Digests::default(), 4);
     }
 
     /// Keeps reads in flight for this time, and returns how many there were. Nothing is in flight afterwards.

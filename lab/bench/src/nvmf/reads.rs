@@ -10,6 +10,7 @@ use crate::interleaved::ratio;
 use crate::measure::median;
 use crate::questions::Experiment;
 use std::time::Duration;
+use telpher_nvmf::server::SocketEngine;
 use telpher_report::machine::Machine;
 
 /// The experiment.
@@ -29,13 +30,15 @@ const MOST: f64 = 1.2;
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let _ = telpher_os::run_on(&[machine.core(0)]);
     let target = RunningTarget::start(machine.core(1))?;
-    target.fill()?;
+    let by_epoll = RunningTarget::start_with(machine.core(1), SocketEngine::Epoll)?;
+    [&target, &by_epoll].into_iter().try_for_each(RunningTarget::fill)?;
     let bare = BareLoop::start(machine.core(1), BYTES)?;
     let ours = Side { driver: Driver::connect(target.address, BYTES, false)?, served: &target };
     let theirs = Side { driver: Driver::connect_bare(bare.address, BYTES)?, served: &bare };
-    let mut sides = [ours, theirs];
+    let epoll = Side { driver: Driver::connect(by_epoll.address, BYTES, false)?, served: &by_epoll };
+    let mut sides = [ours, theirs, epoll];
     let turns = turns::take(&mut sides, time)?;
-    let [ours, theirs] = [0, 1].map(|side| each(&turns[side], |turn| turn.cpu_ns));
+    let [ours, theirs, epoll] = [0, 1, 2].map(|side| each(&turns[side], |turn| turn.cpu_ns));
     let how = format!(
         "random reads from 32 MiB, {DEPTH} in flight, loopback; thread CPU time; host and target on a core each; {} \
          turns",
@@ -50,6 +53,13 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
             ratio(&ours, &theirs),
             "times",
             Some(Goal::AtMost(MOST)),
+            how.clone(),
+        ),
+        Row::new(
+            format!("{what} with epoll in place of io_uring, by that of the bare loop"),
+            ratio(&epoll, &theirs),
+            "times",
+            None,
             how.clone(),
         ),
         Row::new(what, micros(&ours), "µs", None, how.clone()),

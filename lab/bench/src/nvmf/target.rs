@@ -10,7 +10,7 @@ use std::time::Duration;
 use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job};
 use telpher_nvmf::load::{self, End, LoadOptions, Pattern};
 use telpher_nvmf::namespace::NamespaceOptions;
-use telpher_nvmf::server::{Handle, Server};
+use telpher_nvmf::server::{Handle, Server, SocketEngine};
 use telpher_nvmf::subsystem::SubsystemOptions;
 use telpher_nvmf::{Limits, MemoryStorage, Target};
 
@@ -71,11 +71,17 @@ pub(super) struct RunningTarget {
 impl RunningTarget {
     /// Starts a target whose loop runs on `cpu`.
     pub(super) fn start(cpu: usize) -> Result<RunningTarget, BenchError> {
+        RunningTarget::start_with(cpu, SocketEngine::Auto)
+    }
+
+    /// Starts a target whose loop runs on `cpu` and uses its sockets in this way.
+    pub(super) fn start_with(cpu: usize, sockets: SocketEngine) -> Result<RunningTarget, BenchError> {
         let (target, address) = target()?;
         let engine = TimedEngine::default();
         let ticks = Arc::clone(&engine.ticks);
         let most_connections = 1024;
         let mut server = Server::bind(&target, &[address], most_connections, engine).map_err(failed("the target"))?;
+        server.use_sockets(sockets).map_err(failed("the target"))?;
         let address = server.addresses().map_err(failed("the target"))?[0];
         let handle = server.handle();
         let (sender, receiver) = mpsc::channel();

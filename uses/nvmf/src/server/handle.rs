@@ -51,7 +51,7 @@ impl Signal {
     }
 
     pub(super) fn wake(&self) {
-        // It fails only if the counter is full, and then the loop is going to wake up anyway.
+        // The loop resets the counter when it wakes up, so it stays far from the value at which this write would wait.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 

@@ -18,7 +18,7 @@ const EVENTS: usize = 256;
 /// Which calls move bytes through sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SocketEngine {
-    /// The faster one of those that the kernel permits.
+    /// An io_uring for each loop, unless the kernel refuses it; then epoll.
     #[default]
     Auto,
     /// One io_uring for each loop.
