@@ -52,37 +52,29 @@ impl Buffer {
     }
 }
 
-/// Bytes that were taken from a caller, and the segments that name them.
+/// Bytes that were taken from a caller.
 #[derive(Debug)]
 pub(crate) struct TakenBytes {
-    /// The segments point here.
     _bytes: Box<[u8]>,
-    segments: Segments,
 }
 
 impl TakenBytes {
-    /// Copies the bytes of the segments.
+    /// Copies the bytes of the segments. Returns the segments of the copy too, which may be read while the value exists.
     ///
     /// # Errors
     /// The address of the first byte that cannot be read.
-    pub(crate) fn of(segments: &Segments, memory: &impl Space) -> Result<TakenBytes, u64> {
+    pub(crate) fn of(segments: &Segments, memory: &impl Space) -> Result<(TakenBytes, Segments), u64> {
         let len = usize::try_from(segments.len()).map_err(|_| 0_u64)?;
         let mut bytes = vec![0; len].into_boxed_slice();
         let mut rest = &mut bytes[..];
         for buffer in segments.as_slice() {
-            let Some(part) = usize::try_from(buffer.len()).ok().and_then(|len| rest.split_off_mut(..len)) else {
-                break;
-            };
+            let part = usize::try_from(buffer.len()).ok().and_then(|len| rest.split_off_mut(..len));
+            let Some(part) = part else { break };
             memory.read(buffer.address, part).map_err(|fault| fault.address)?;
         }
         let buffer = Buffer { address: bytes.as_ptr().expose_provenance() as u64, len: len as u64 };
-        let segments = Segments::new(&[buffer]).expect("one buffer of allocated bytes");
-        Ok(TakenBytes { _bytes: bytes, segments })
-    }
-
-    /// Returns the segments of the bytes. They may be read while this value exists.
-    pub(crate) fn segments(&self) -> Segments {
-        self.segments
+        let copied = Segments::new(&[buffer]).expect("one buffer of allocated bytes");
+        Ok((TakenBytes { _bytes: bytes }, copied))
     }
 }
 

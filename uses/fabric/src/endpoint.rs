@@ -917,8 +917,7 @@ impl Party {
 /// Takes the bytes of an injected message.
 fn take(send: &mut Outbound, copier: &Copier) -> Result<(), Failure> {
     let bad = |address| Failure::BadBuffer { address };
-    let taken = TakenBytes::of(&send.segments, &copier.local()).map_err(bad)?;
-    send.segments = taken.segments();
-    send.taken = Some(taken);
+    let (taken, segments) = TakenBytes::of(&send.segments, &copier.local()).map_err(bad)?;
+    (send.taken, send.segments) = (Some(taken), segments);
     Ok(())
 }

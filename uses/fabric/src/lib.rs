@@ -4,8 +4,10 @@
 //!
 //! ```text
 //! Endpoint            one address; sends and receives; ends each operation with one Completion
-//!   matching          receives that wait for a message, messages that wait for a receive
-//!   sender, receiver  the protocols: eager, and pieces through slots
+//!   request           what its callers ask
+//!   receives          posted receives, kept messages, and the completions of both
+//!     matching        finds the receive for a message, and the message for a receive
+//!   sender, receiver  the protocols of one connection: eager, and pieces through slots
 //!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
 //! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
 //!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers

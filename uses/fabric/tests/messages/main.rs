@@ -4,6 +4,7 @@ mod common;
 mod deadlock;
 mod devices;
 mod failures;
+mod hostile;
 mod kills;
 mod matching;
 mod ordering;

@@ -1,0 +1,177 @@
+//! A peer that breaks the rules of the protocol. It has a socket and both rings, and no endpoint.
+
+use crate::common::{ANY_TAG, HANG, Node, exact, nodes, pattern, receive_request, run_until, segments};
+use std::collections::HashMap;
+use std::time::Instant;
+use telpher_fabric::entry::{Answer, Envelope, Message, MessageId};
+use telpher_fabric::{Config, Connector, ConnectorEvent, Failure, Incoming, Outgoing, PeerId, Segments};
+use telpher_os::Random;
+
+struct Hostile {
+    _connector: Connector,
+    outgoing: Outgoing,
+    incoming: Incoming,
+}
+
+/// Connects a hostile peer to the first node, where it is peer 2, and the node to it, by a synchronous send with the
+/// context 1 whose message is not received.
+fn hostile(nodes: &mut [Node]) -> Hostile {
+    let connector = Connector::open(&Config::default()).unwrap();
+    connector.connect(&nodes[0].address()).unwrap();
+    assert_eq!(nodes[0].endpoint.insert_peer(&connector.address()).unwrap(), PeerId(2));
+    nodes[0].send(2, Some(1), pattern(100_000, 1), 1);
+    let (mut outgoing, mut incoming) = (None, None);
+    let mut events = Vec::new();
+    run_until(nodes, |_| {
+        connector.events(&mut events);
+        for event in events.drain(..) {
+            match event {
+                ConnectorEvent::Connected { outgoing: end, .. } => outgoing = Some(end),
+                ConnectorEvent::Accepted { incoming: end, .. } => incoming = Some(end),
+                other => panic!("{other:?}"),
+            }
+        }
+        outgoing.is_some() && incoming.is_some()
+    });
+    Hostile { _connector: connector, outgoing: outgoing.unwrap(), incoming: incoming.unwrap() }
+}
+
+fn envelope(len: u64) -> Envelope {
+    Envelope { is_tagged: true, tag: 5, data: None, len }
+}
+
+fn announce(id: u32, len: u64) -> Message {
+    Message::Announce { envelope: envelope(len), id: MessageId(id) }
+}
+
+fn piece(id: u32, slot: u16, len: u32, offset: u64) -> Message {
+    Message::Piece { id: MessageId(id), slot, len, offset }
+}
+
+fn free(slot: u16) -> Answer {
+    let mut slots = [0; 24];
+    slots[0] = slot;
+    Answer::SlotsFree { count: 1, slots }
+}
+
+#[test]
+fn each_broken_rule_closes_the_connection_and_ends_its_operations() {
+    let id = MessageId(0);
+    let messages: [&[Message]; 6] = [
+        &[announce(3, 50_000), announce(3, 50_000)],
+        &[announce(1 << 16, 50_000)],
+        &[announce(3, 50_000), piece(3, 1, 100, 0), piece(3, 1, 100, 100)],
+        &[announce(3, 9000), piece(3, 1, 9000, 1)],
+        &[announce(3, 9000), piece(3, 1, 9000, 0), piece(3, 2, 1, 0)],
+        &[announce(3, 9000), piece(3, 1, 100, u64::MAX - 50)],
+    ];
+    for (case, messages) in messages.into_iter().enumerate() {
+        let mut nodes = nodes(2);
+        let mut peer = hostile(&mut nodes);
+        nodes[0].receive(Some(2), exact(9), 8, 2);
+        for message in messages {
+            // The ring itself may find the rule broken when it is read; pushing does not.
+            peer.outgoing.push(message, &Segments::default()).unwrap();
+        }
+        run_until(&mut nodes, |nodes| nodes[0].done.iter().any(|end| end.context == 2));
+        assert_eq!(nodes[0].end_of(2).result, Err(Failure::PeerBroken), "case {case}");
+        assert_eq!(nodes[0].endpoint.statistics().peers_broken, 1);
+        still_works(&mut nodes);
+    }
+    let answers: [&[Answer]; 6] = [
+        &[Answer::Matched { id: MessageId(7), len: 1 }],
+        &[Answer::Matched { id, len: 100_001 }],
+        &[Answer::Matched { id, len: 100_000 }, Answer::Matched { id, len: 100_000 }],
+        &[Answer::Received { id }, Answer::Received { id }],
+        &[free(63)],
+        &[free(0), free(0)],
+    ];
+    for (case, answers) in answers.into_iter().enumerate() {
+        let mut nodes = nodes(2);
+        let mut peer = hostile(&mut nodes);
+        for answer in answers {
+            peer.incoming.push_answer(answer).unwrap();
+        }
+        run_until(&mut nodes, |nodes| nodes[0].endpoint.statistics().peers_broken == 1);
+        nodes[0].poll();
+        // In some cases all bytes were in slots before the rule was broken.
+        let end = nodes[0].end_of(1);
+        assert!(matches!(end.result, Ok(()) | Err(Failure::PeerBroken)), "case {case}: {end:?}");
+        still_works(&mut nodes);
+    }
+}
+
+/// The first node exchanges messages with another peer.
+fn still_works(nodes: &mut [Node]) {
+    for (context, len) in [(1000, 8), (1001, 200_000)] {
+        nodes[1].send(0, Some(context), pattern(len, context), context);
+        nodes[0].receive(Some(1), exact(context), len, context);
+        run_until(nodes, |nodes| nodes[0].done.iter().any(|end| end.context == context));
+        nodes[0].check_received(context, context, &pattern(len, context));
+    }
+}
+
+fn random_message(random: &mut Random) -> Message {
+    let id = u32::try_from(random.below(6)).unwrap();
+    let len = [0, 9000, 40_000, 1 << 40][usize::try_from(random.below(4)).unwrap()];
+    match random.below(12) {
+        0..4 => announce(id, len),
+        4 => Message::Abort { id: MessageId(id) },
+        _ => {
+            let slot = u16::try_from(random.below(64)).unwrap();
+            let offset = [0, 100, 8000, 1 << 39][usize::try_from(random.below(4)).unwrap()];
+            piece(id, slot, u32::try_from(1 + random.below(16_384)).unwrap(), offset)
+        }
+    }
+}
+
+fn random_answer(random: &mut Random) -> Answer {
+    let id = MessageId(u32::try_from(random.below(3)).unwrap());
+    match random.below(4) {
+        0 => Answer::Matched { id, len: random.below(100_001) },
+        1 => Answer::Received { id },
+        _ => free(u16::try_from(random.below(64)).unwrap()),
+    }
+}
+
+#[test]
+fn random_entries_of_a_hostile_peer_hurt_its_own_messages_only() {
+    let mut broken = 0;
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let mut nodes = nodes(2);
+        let mut peer = hostile(&mut nodes);
+        let mut buffers: HashMap<u64, Vec<u8>> = HashMap::new();
+        for context in 10..30 {
+            let mut bytes = vec![0xee; 20_064];
+            let request = receive_request(Some(PeerId(2)), ANY_TAG, segments(&mut bytes[..20_000]), context);
+            nodes[0].endpoint.receive(request).unwrap();
+            buffers.insert(context, bytes);
+        }
+        for _ in 0..400 {
+            // A closed connection takes no more; the ends of all operations follow.
+            let _ = match random.below(40) {
+                0 => peer.incoming.push_answer(&random_answer(&mut random)),
+                _ => peer.outgoing.push(&random_message(&mut random), &Segments::default()),
+            };
+            nodes[0].poll();
+            if nodes[0].endpoint.statistics().peers_broken > 0 {
+                break;
+            }
+        }
+        drop(peer);
+        let start = Instant::now();
+        while !(1..=1).chain(10..30).all(|context| nodes[0].done.iter().any(|end| end.context == context)) {
+            assert!(start.elapsed() < HANG, "seed {seed}: {:?}", nodes[0].results());
+            nodes[0].poll();
+            std::thread::yield_now();
+        }
+        for (context, bytes) in &buffers {
+            nodes[0].end_of(*context);
+            assert!(bytes[20_000..].iter().all(|&byte| byte == 0xee), "seed {seed}: bytes behind buffer {context}");
+        }
+        broken += nodes[0].endpoint.statistics().peers_broken;
+        still_works(&mut nodes);
+    }
+    assert!(broken > 20, "the entries break rules in most runs: {broken}");
+}
