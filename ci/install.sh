@@ -37,6 +37,11 @@ packages=(
     libmimalloc2.0      # a third one
     redis-tools         # its benchmark and its client
     libmemcached-tools  # memcslap, a load generator for memcached
+    libfabric-bin       # fi_info and fi_pingpong, with telpher's provider
+    libfabric-dev       # its headers, against which the provider is checked
+    openmpi-bin         # runs MPI programs over the provider
+    python3-mpi4py      # MPI programs of tests
+    netpipe-openmpi     # another MPI program: compares the bytes of messages of all lengths
     libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )
 # For a client that makes its own system calls; any version of Go works.

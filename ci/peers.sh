@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# unmodified peers of the vhost-user backend: DPDK's testpmd, Linux in QEMU
+# unmodified peers: DPDK's testpmd and Linux in QEMU for the vhost-user backend, MPI programs for libfabric's provider
 #   ci/peers.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
 # Not part of `cargo test`, for the reasons in run.sh. One at a time: each test needs two cores, and a test that waited for them would be

@@ -8,11 +8,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each library's folder in `hosts/`, and the variable in which `src/libraries.rs` finds its path.
-const LIBRARIES: [(&str, &str); 3] = [
-    ("vdev-guest", "TELPHER_VDEV_LIBRARY"),
-    ("tier-guest", "TELPHER_TIER_LIBRARY"),
-    ("offload-guest", "TELPHER_OFFLOAD_LIBRARY"),
+/// Each library's folder, and the variable in which `src/libraries.rs` finds its path.
+const LIBRARIES: [(&str, &str); 4] = [
+    ("hosts/vdev-guest", "TELPHER_VDEV_LIBRARY"),
+    ("hosts/tier-guest", "TELPHER_TIER_LIBRARY"),
+    ("hosts/offload-guest", "TELPHER_OFFLOAD_LIBRARY"),
+    // Not preloaded: libfabric loads it. It travels in the binary all the same.
+    ("doors/ofi", "TELPHER_FABRIC_LIBRARY"),
 ];
 
 const PROFILE: &str = "preloaded";
@@ -29,16 +31,21 @@ fn main() {
     let target = out.ancestors().nth(3).unwrap_or(&out).join("preloaded");
     run_cargo(root, &target);
     for (library, variable) in LIBRARIES {
-        let file = format!("libtelpher_{}.so", library.replace('-', "_"));
+        let file = format!("libtelpher_{}.so", name(library).replace('-', "_"));
         println!("cargo::rustc-env={variable}={}", target.join(PROFILE).join(file).display());
     }
+}
+
+/// The last part of a folder; the package is named after it.
+fn name(folder: &str) -> &str {
+    folder.rsplit('/').next().expect("a part")
 }
 
 /// The files and folders whose change makes a new build necessary: those of each library, and of the crates of this
 /// workspace that it depends on, read from the manifests.
 fn sources(root: &Path) -> Vec<PathBuf> {
     let workspace = std::fs::read_to_string(root.join("Cargo.toml")).expect("the workspace has a manifest");
-    let mut waiting: Vec<String> = LIBRARIES.iter().map(|(library, _)| format!("hosts/{library}")).collect();
+    let mut waiting: Vec<String> = LIBRARIES.iter().map(|(library, _)| (*library).into()).collect();
     let mut crates = BTreeSet::new();
     while let Some(folder) = waiting.pop() {
         let manifest = std::fs::read_to_string(root.join(&folder).join("Cargo.toml")).expect("a crate has a manifest");
@@ -68,7 +75,7 @@ fn run_cargo(root: &Path, target: &Path) {
     let mut command = Command::new(cargo);
     command.current_dir(root).args(["build", "--quiet", "--profile", PROFILE, "--target-dir"]).arg(target);
     for (library, _) in LIBRARIES {
-        command.args(["--package", &format!("telpher-{library}")]);
+        command.args(["--package", &format!("telpher-{}", name(library))]);
     }
     if root.join("Cargo.lock").exists() {
         command.arg("--locked");

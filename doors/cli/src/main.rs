@@ -4,6 +4,7 @@
 //! args ──► bench ──► sweep | ops | pollution ──► measure, distance, crossover
 //!            └─► report ──► table | json | csv on standard output, one HTML file
 //!      ──► doctor ──► record, patient, checks
+//!      ──► fabric ──► telpher-launch's libraries
 //!      ──► list
 //!      ──► qdp ──► telpher-bench's prefetch, or telpher-claims' simulated queries
 //!      ──► tune ──► telpher-bench's tune ──► telpher-mover's tuning file
@@ -25,6 +26,7 @@ mod args;
 mod bench;
 mod doctor;
 mod exit;
+mod fabric;
 mod list;
 mod live;
 mod log;
@@ -66,6 +68,10 @@ fn main() -> ExitCode {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
         args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
+        args::Command::Fabric(args) => match &args.kind {
+            args::FabricKind::Env(args) => ended(fabric::env(args), codes),
+            args::FabricKind::Install(args) => ended(fabric::install(args), codes),
+        },
         args::Command::List(list) => ended(list::run(&list), codes),
         args::Command::Nvmf(args) => match &args.kind {
             None => ended(nvmf::run(&args), codes),

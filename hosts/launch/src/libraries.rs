@@ -1,4 +1,4 @@
-//! The libraries that are preloaded into programs, as `build.rs` has built them.
+//! The libraries that are preloaded into programs, and libfabric's provider, as `build.rs` has built them.
 
 use crate::Image;
 
@@ -11,3 +11,7 @@ pub const TIER: Image<'static> = Image { name: "telpher-tier", bytes: include_by
 /// The memory functions in front of the C library's: `telpher-offload-guest`.
 pub const OFFLOAD: Image<'static> =
     Image { name: "telpher-offload", bytes: include_bytes!(env!("TELPHER_OFFLOAD_LIBRARY")) };
+
+/// The provider that libfabric loads: `telpher-ofi`.
+pub const FABRIC: Image<'static> =
+    Image { name: "telpher-fabric", bytes: include_bytes!(env!("TELPHER_FABRIC_LIBRARY")) };

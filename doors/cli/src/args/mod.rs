@@ -7,6 +7,7 @@ mod bench;
 mod device;
 mod doctor;
 mod error;
+mod fabric;
 mod nvmf;
 mod offload;
 pub(crate) mod operation;
@@ -28,6 +29,7 @@ pub(crate) use advise::Advise;
 pub(crate) use bench::{Bench, BenchKind, Contests, Hint};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
+pub(crate) use fabric::{Fabric, FabricEnv, FabricInstall, FabricKind};
 pub(crate) use nvmf::{Nvmf, NvmfBench, NvmfCheck, NvmfCtl, NvmfCtlKind, NvmfKind};
 pub(crate) use offload::{Offload, OffloadInstall, OffloadKind, OffloadTop, StatsArg};
 pub(crate) use output::{Format, Output, Printed, Updates};
@@ -67,6 +69,7 @@ Examples:
   telpher qdp                              a query with prefetched columns
   telpher tier run -- PROGRAM              hot pages in fast memory
   telpher record -- PROGRAM                what it copies, and from where
+  telpher fabric env                       messages of MPI programs
   telpher run --hardware spr-1 -- PROGRAM  any DSA program, on the model
 
 Flags and exit codes: docs/commands.md; environment: docs/environment.md"
@@ -121,6 +124,7 @@ pub(crate) enum Command {
     Advise(Box<Advise>),
     Bench(Box<Bench>),
     Doctor(Doctor),
+    Fabric(Fabric),
     List(List),
     Nvmf(Box<Nvmf>),
     Offload(Box<Offload>),

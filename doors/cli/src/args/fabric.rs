@@ -1,0 +1,52 @@
+//! Options of `telpher fabric`.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Send the messages of MPI programs, and of others that use libfabric, through telpher.
+///
+/// telpher has a provider for libfabric, named "telpher": the processes of one user on one machine send messages
+/// through shared memory. Programs and MPIs stay unchanged; they select the provider by environment variables.
+#[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Fabric {
+    #[command(subcommand)]
+    pub(crate) kind: FabricKind,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FabricKind {
+    Env(FabricEnv),
+    Install(FabricInstall),
+}
+
+/// Install the provider, and print the variables with which Open MPI, MPICH and other programs select it.
+///
+/// The provider is written to a folder, without --folder to one of the user's cache directory. Each line of the output
+/// is NAME=VALUE. The variables of Open MPI and MPICH do not disturb each other. TELPHER_LOG=info lets the provider
+/// say on standard error why a program did not select it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  env $(telpher fabric env) mpirun -np 2 ./program
+  env $(telpher fabric env) fi_info -p telpher
+  env $(telpher fabric env) TELPHER_LOG=info mpirun -np 2 ./program   why it is not selected")]
+pub(crate) struct FabricEnv {
+    /// Folder of the provider; it must exist [default: a folder in the user's cache directory].
+    #[arg(long, help_heading = "Output", value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// Install the provider for programs that find it by FI_PROVIDER_PATH.
+///
+/// Writes libtelpher-fi.so to a folder, and prints its path.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  telpher fabric install --folder /opt/telpher/lib
+  FI_PROVIDER_PATH=/opt/telpher/lib fi_info -p telpher")]
+pub(crate) struct FabricInstall {
+    /// Folder of the provider; it must exist.
+    #[arg(long, help_heading = "Output", value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+}
