@@ -203,6 +203,17 @@ impl<B: StableBuf> Slice<B> {
         Ok(Slice { whole, start: range.start, len: range.end - range.start })
     }
 
+    /// Creates a buffer of the bytes of `range` of a clone of `whole`; `None`, without a clone, if the range is reversed
+    /// or exceeds the buffer.
+    #[inline]
+    pub fn of_clone(whole: &B, range: Range<usize>) -> Option<Slice<B>>
+    where
+        B: Clone,
+    {
+        let len = range.end.checked_sub(range.start).filter(|_| range.end <= whole.len())?;
+        Some(Slice { whole: whole.clone(), start: range.start, len })
+    }
+
     /// Returns the whole buffer.
     pub fn whole(&self) -> &B {
         &self.whole
@@ -315,6 +326,7 @@ mod tests {
         for range in [0..11, 5..4, 11..11, usize::MAX..usize::MAX] {
             let error = Slice::new(vec![7; 10], range).unwrap_err();
             assert_eq!(error.buffer, [7; 10]);
+            assert_eq!(Slice::of_clone(&error.buffer, error.range), None);
         }
         assert_eq!(
             Slice::new(vec![7; 10], 3..11).unwrap_err().to_string(),
@@ -329,5 +341,8 @@ mod tests {
         let outer = Slice::new(inner, 5..10).unwrap();
         assert_eq!(outer.address(), outer.whole().whole().address() + 15);
         assert_eq!(outer.range(), 5..10);
+        let shared: Arc<[u8]> = Arc::from([0; 100]);
+        let part = Slice::of_clone(&shared, 5..10).unwrap();
+        assert_eq!((part.address(), part.range()), (shared.address() + 5, 5..10));
     }
 }

@@ -273,8 +273,7 @@ impl Jobs {
 /// A part of shared bytes, as a buffer of the channel.
 #[inline(always)]
 fn slice(bytes: &Shared, range: &Range<usize>) -> Slice<Shared> {
-    let Ok(slice) = Slice::new(Shared::clone(bytes), range.clone()) else { unreachable!("a part lies in its bytes") };
-    slice
+    Slice::of_clone(bytes, range.clone()).expect("a part lies in its bytes")
 }
 
 type Taken = Result<Ticket, Rejected<Slice<Shared>, OwnedBytes>>;
