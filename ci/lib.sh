@@ -2,8 +2,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# With CI=true cargo must use the committed Cargo.lock. Incremental builds are off, because no later build would use them. So is debug
-# information, up to a fifth of the compiler's time: a failed test still names the file and line of its panic.
+# With CI=true cargo must use the committed Cargo.lock. Incremental builds are off, because no later build would use
+# them. So is debug information, up to a fifth of the compiler's time: a failed test still names the file and line of
+# its panic.
 locked=()
 if [ "${CI:-}" = true ]; then
     locked=(--locked)
@@ -25,8 +26,8 @@ loom_packages() {
     done | sort -u
 }
 
-# test_programs CARGO-ARGUMENT...: builds test programs of the workspace, and prints for each the folder of its crate and its path,
-# separated by a tab.
+# test_programs CARGO-ARGUMENT...: builds test programs of the workspace, and prints for each the folder of its crate
+# and its path, separated by a tab.
 test_programs() {
     # Sorted, because cargo names them in the order in which it completes them.
     cargo test "${locked[@]}" --workspace --no-run --message-format json-render-diagnostics "$@" |
@@ -34,9 +35,9 @@ test_programs() {
         sort
 }
 
-# side_by_side ARGUMENT...: runs the programs that standard input lists as `test_programs` does, two at a time. Many tests wait for a
-# process or for a time to pass, and cargo, which runs one program after the other, would leave a core idle. The output of a program
-# follows when it has ended. Fails if a program fails.
+# side_by_side ARGUMENT...: runs the programs that standard input lists as `test_programs` does, two at a time. Many
+# tests wait for a process or for a time to pass, and cargo, which runs one program after the other, would leave a core
+# idle. The output of a program follows when it has ended. Fails if a program fails.
 side_by_side() {
     local logs status=0
     logs=$(mktemp -d)
