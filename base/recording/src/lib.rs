@@ -27,7 +27,7 @@ mod writer;
 
 pub use calibration::{CurvePoint, Curves};
 pub use compact::{compact, lengths};
-pub use layout::{Limits, MAGIC, SAMPLE_PERIOD, VERSION};
+pub use layout::{Limits, MAGIC, SAMPLE_PERIOD, SMALL_LENGTHS, VERSION};
 pub use merge::MergeError;
 pub use operation::{Access, Call, Direction, Operation, SIZE_CLASSES, Temperature, size_class, sizes_of_class};
 pub use read::ReadError;
@@ -38,5 +38,5 @@ pub use recording::{
 pub use sampling::BLOCK;
 pub use start::{CreateError, Start};
 pub use summary::{OperationShare, Overlapping, SizeShare, Summary, TemperatureShares, TimeEstimate};
-pub use thread_writer::{CallInProgress, ThreadWriter};
+pub use thread_writer::{CallInProgress, SMALL_SAMPLED, ThreadWriter};
 pub use writer::{ModuleMapping, Writer, bytes_needed};

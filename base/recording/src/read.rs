@@ -3,7 +3,7 @@
 use crate::calibration::CurvePoint;
 use crate::event::{NO_SITE, RawEvent};
 use crate::layout::{Extent, Header, LOGARITHMS, Limits, MAGIC, ModuleEntry, Point, Progress, SiteCounters, SizeCell};
-use crate::layout::{SlotWords, Tables, ThreadTable, TimedCells, VERSION};
+use crate::layout::{SMALL_LENGTHS, SlotWords, Tables, ThreadTable, TimedCells, VERSION};
 use crate::operation::{Operation, SIZE_CLASSES, sizes_of_class};
 use crate::recording::{
     Alignments, Calibration, Event, Gap, Machine, Module, NotRecorded, OperationCalls, Overlaps, Process, Recording,
@@ -267,16 +267,25 @@ impl<'a> File<'a> {
     fn size_rows(&self, tables: &[&ThreadTable<U64>]) -> Vec<SizeRow> {
         let mut rows = Vec::new();
         for operation in Operation::ALL {
+            // Calls of each length that is counted by itself.
+            let small =
+                (0..SMALL_LENGTHS).map(|len| sum(tables.iter().map(|table| table.small[operation as usize][len])));
+            let small: Vec<u64> = small.collect();
             for class in 0..SIZE_CLASSES {
                 let cells = tables.iter().map(|table| &table.sizes[operation as usize][class]);
                 let sum = |field: fn(&SizeCell<U64>) -> U64| sum(cells.clone().map(field));
-                let (calls, timed_calls) = (sum(|cell| cell.calls), sum(|cell| cell.timed_calls));
+                let (from, to) = sizes_of_class(class);
+                let (mut calls, mut bytes) = (sum(|cell| cell.calls), sum(|cell| cell.bytes));
+                for (len, &of_len) in (0..).zip(&small).filter(|(len, _)| (from..=to).contains(len)) {
+                    calls = calls.saturating_add(of_len);
+                    bytes = bytes.saturating_add(of_len.saturating_mul(len));
+                }
+                let timed_calls = sum(|cell| cell.timed_calls);
                 if calls == 0 && timed_calls == 0 {
                     continue;
                 }
-                let (from, to) = sizes_of_class(class);
                 let timed_ns = self.net_ns(sum(|cell| cell.timed_ticks), timed_calls);
-                rows.push(SizeRow { operation, from, to, calls, bytes: sum(|cell| cell.bytes), timed_calls, timed_ns });
+                rows.push(SizeRow { operation, from, to, calls, bytes, timed_calls, timed_ns });
             }
         }
         rows

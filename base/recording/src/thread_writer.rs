@@ -2,7 +2,7 @@
 
 use crate::calibration::{judge, logarithm};
 use crate::event::{NO_SITE, RawEvent};
-use crate::layout::{SAMPLE_PERIOD, SiteCounters, ThreadTable};
+use crate::layout::{SAMPLE_PERIOD, SMALL_LENGTHS, SiteCounters, ThreadTable};
 use crate::mapped::{Mapped, ThreadTables};
 use crate::operation::{Alignment, Call, Distance, Operation, Temperature, size_class};
 use crate::own_counter;
@@ -13,6 +13,27 @@ use std::cell::Cell;
 
 /// The number of long calls begins at this bit of its word; below it is the number of those in flight.
 pub(crate) const NUMBER_SHIFT: u32 = 16;
+
+/// Of this many calls without a site, one in [`SAMPLE_PERIOD`] is timed, or one in 256 of a small length; of later
+/// ones, one in [`LATER_PERIOD`]. Source: chosen; a measurement takes some 30 ns, which are 0.5 ns for each of 64
+/// calls, and some ten samples are enough.
+const FIRST_CALLS: u64 = 4096;
+const LATER_PERIOD: u64 = 1024;
+/// A call of a small length may be timed if the lowest byte of its counter has this value before. It is not the first
+/// call, which waits for code and data that are not in the caches, and would count like 255 later ones.
+pub const SMALL_SAMPLED: u8 = 63;
+
+/// Returns whether a call without a site is timed, from how many there were before it.
+#[inline]
+fn is_timed(len: usize, before: u64) -> bool {
+    let turn = if len < SMALL_LENGTHS {
+        before % (1 << u8::BITS) == u64::from(SMALL_SAMPLED)
+    } else {
+        before.is_multiple_of(SAMPLE_PERIOD)
+    };
+    // Both turns come once in the later period.
+    turn && (before < FIRST_CALLS || before % LATER_PERIOD < SAMPLE_PERIOD)
+}
 
 /// What a thread needs to record a call.
 #[derive(Clone, Copy)]
@@ -88,11 +109,13 @@ impl<'m> ThreadWriter<'m> {
     }
 
     /// Counts a call. Returns true if the caller should measure its time and pass it to [`ThreadWriter::time`]: one
-    /// call in 64 of each operation and size class.
+    /// call in 64 of each operation and size class, or one in 256 of a length below [`SMALL_LENGTHS`], and one in 1024
+    /// after the first 4096.
     #[inline]
     #[must_use]
     pub fn count(&self, operation: Operation, len: usize) -> bool {
-        self.count_own(operation, len).unwrap_or_else(|| self.count_shared(operation, len))
+        self.count_own(operation, len)
+            .unwrap_or_else(|| self.count_shared(operation, len).is_some_and(|before| is_timed(len, before)))
     }
 
     /// Does the same, if the thread has a table of its own; otherwise returns `None` and counts nothing. This is the
@@ -100,21 +123,47 @@ impl<'m> ThreadWriter<'m> {
     #[inline]
     #[must_use]
     pub fn count_own(&self, operation: Operation, len: usize) -> Option<bool> {
-        let table = self.own.get()?;
-        let cell = &table.sizes[operation as usize][size_class(len)];
-        // A signal handler between these two lines may make two calls a sample, or none.
-        let before = cell.calls.load(Ordering::Relaxed);
-        own_counter::add_call(cell, len as u64);
-        Some(before.is_multiple_of(SAMPLE_PERIOD))
+        self.number_own(operation, len).map(|before| is_timed(len, before))
     }
 
-    /// Counts a call of a thread that shares its table, or that is detached.
+    /// Returns the words that count the calls of each operation with 0, 1, … bytes, if the thread has a table of its
+    /// own.
+    ///
+    /// Only this thread may change them, each by an instruction that adds one without a lock prefix. It passes a call
+    /// to [`ThreadWriter::count`] instead if the word's lowest byte is [`SMALL_SAMPLED`].
+    #[must_use]
+    pub fn small_calls(&self) -> Option<&'m [[AtomicU64; SMALL_LENGTHS]; Operation::ALL.len()]> {
+        Some(&self.own.get()?.small)
+    }
+
+    /// Counts a call; returns how many there were before it.
+    #[inline]
+    fn number_own(&self, operation: Operation, len: usize) -> Option<u64> {
+        let table = self.own.get()?;
+        // A signal handler between the load and the addition may make two calls a sample, or none.
+        if let Some(calls) = table.small[operation as usize].get(len) {
+            let before = calls.load(Ordering::Relaxed);
+            own_counter::add(calls, 1);
+            return Some(before);
+        }
+        let cell = &table.sizes[operation as usize][size_class(len)];
+        let before = cell.calls.load(Ordering::Relaxed);
+        own_counter::add_call(cell, len as u64);
+        Some(before)
+    }
+
+    /// Does the same for a thread that shares its table. `None` if the thread is detached.
     #[cold]
-    fn count_shared(&self, operation: Operation, len: usize) -> bool {
-        let Some(attached) = self.attached.get() else { return false };
+    fn count_shared(&self, operation: Operation, len: usize) -> Option<u64> {
+        let attached = self.attached.get()?;
+        if let Some(calls) = attached.tables.calls.small[operation as usize].get(len) {
+            attached.add(calls, 1);
+            // Relaxed: another thread's addition in between makes two calls a sample, or none.
+            return Some(calls.load(Ordering::Relaxed).wrapping_sub(1));
+        }
         let cell = &attached.tables.calls.sizes[operation as usize][size_class(len)];
         attached.add(&cell.bytes, len as u64);
-        cell.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLE_PERIOD)
+        Some(cell.calls.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Adds the time of a call that was counted, in ticks of the time stamp counter.
@@ -133,7 +182,8 @@ impl<'m> ThreadWriter<'m> {
         let Some(attached) = self.attached.get() else {
             return CallInProgress { recorded: false, start: None, long: None };
         };
-        let sampled = self.count(call.operation, call.len);
+        let before = self.number_own(call.operation, call.len).or_else(|| self.count_shared(call.operation, call.len));
+        let sampled = before.is_some_and(|before| before.is_multiple_of(SAMPLE_PERIOD));
         let is_long = call.len >= attached.mapped.long_from;
         let long = is_long.then(|| {
             // Relaxed: the numbers order the calls; no other data depends on them.
@@ -211,7 +261,9 @@ impl Attached<'_> {
             return Some(Temperature::Fresh);
         }
         let boundary = self.mapped.boundary(call.operation.access(), logarithm(call.len as u64));
-        judge(boundary, call.len as u64, ticks.saturating_sub(self.mapped.timer_ticks))
+        let judged = judge(boundary, call.len as u64, ticks.saturating_sub(self.mapped.timer_ticks));
+        // Without page faults, a call as slow as with them was disturbed by something else.
+        judged.map(|judged| if faults == Some(0) { judged.min(Temperature::Cold) } else { judged })
     }
 
     fn count_site(

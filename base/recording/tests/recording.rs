@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_recording::{
     BLOCK, Call, CreateError, Direction, Limits, MergeError, ModuleMapping, NotRecorded, Operation, ReadError,
-    Recording, SAMPLE_PERIOD, Start, Temperature, ThreadWriter, Writer, bytes_needed, compact, lengths,
+    Recording, SAMPLE_PERIOD, SMALL_LENGTHS, Start, Temperature, ThreadWriter, Writer, bytes_needed, compact, lengths,
 };
 
 const SMALL: Limits = Limits { threads: 3, sites: 8, modules: 2, trace_blocks: 1 };
@@ -102,15 +102,59 @@ fn a_short_call_is_timed_once_in_a_period() {
     let words = memory(SMALL);
     let writer = Writer::over(&words, &Start { timer_ticks: 20, ..start(SMALL) }).unwrap();
     let thread = writer.thread(1);
-    let timed = (0..SAMPLE_PERIOD * 3).filter(|_| thread.count(Operation::Memcmp, 64)).count();
+    let timed = (0..SAMPLE_PERIOD * 3).filter(|_| thread.count(Operation::Memcmp, 100)).count();
     for _ in 0..timed {
-        thread.time(Operation::Memcmp, 64, 25);
+        thread.time(Operation::Memcmp, 100, 25);
     }
     let recording = read(&words);
     let row = recording.sizes[0];
     assert_eq!((row.calls, row.timed_calls, row.timed_ns), (SAMPLE_PERIOD * 3, 3, 15));
     let time = recording.summary().time;
     assert_eq!((time.ns, time.timed_calls, time.calls_without_estimate), (SAMPLE_PERIOD * 15, 3, 0));
+}
+
+/// After the first 4096 calls of a size, a measurement would cost more than it tells.
+#[test]
+fn many_short_calls_are_timed_less_often_and_all_are_counted() {
+    const CALLS: u64 = 4096 + 4 * 1024;
+    let words = memory(SMALL);
+    let writer = Writer::over(&words, &start(SMALL)).unwrap();
+    let thread = writer.thread(1);
+    for (len, period) in [(8, 256), (71, 256), (72, SAMPLE_PERIOD), (1000, SAMPLE_PERIOD)] {
+        let timed = (0..CALLS).filter(|_| thread.count(Operation::Memcpy, len)).count() as u64;
+        assert_eq!(timed, 4096 / period + 4, "{len} bytes");
+    }
+    let [eight, seventy, thousand] = &read(&words).sizes[..] else { panic!("three size classes") };
+    assert_eq!((eight.from, eight.calls, eight.bytes), (8, CALLS, 8 * CALLS));
+    // 71 bytes are counted by length, 72 bytes by size class.
+    assert_eq!((seventy.from, seventy.calls, seventy.bytes), (64, 2 * CALLS, 143 * CALLS));
+    assert_eq!((thousand.calls, thousand.bytes), (CALLS, 1000 * CALLS));
+}
+
+/// The words that an exported function adds to by itself are those that the reader sums.
+#[test]
+fn calls_of_each_small_length_can_be_counted_in_place() {
+    let words = memory(SMALL);
+    let writer = Writer::over(&words, &start(SMALL)).unwrap();
+    let thread = writer.thread(1);
+    let calls = &thread.small_calls().unwrap()[Operation::Memmove as usize];
+    for (len, word) in calls.iter().enumerate() {
+        assert!(!thread.count(Operation::Memmove, len), "the first call of {len} bytes is not timed");
+        word.fetch_add(len as u64, Ordering::Relaxed);
+    }
+    let recording = read(&words);
+    let lens = 0..SMALL_LENGTHS as u64;
+    let sum = |of: fn(u64) -> u64| lens.clone().map(of).sum::<u64>();
+    let summary = recording.summary();
+    assert_eq!((summary.calls, summary.bytes), (sum(|len| len + 1), sum(|len| (len + 1) * len)));
+    assert!(
+        recording.sizes.iter().all(|row| row.operation == Operation::Memmove && row.to < 80),
+        "{:?}",
+        recording.sizes
+    );
+    // A thread beyond the tables shares the last one, which it must not change like this.
+    let threads: Vec<ThreadWriter<'_>> = (2..9).map(|id| writer.thread(id)).collect();
+    assert!(threads[6].is_attached() && threads[6].small_calls().is_none());
 }
 
 #[test]
@@ -162,6 +206,21 @@ fn page_faults_make_a_call_fresh() {
     }
     let site = read(&words).sites.remove(0);
     assert_eq!((site.fault_checks, site.faults, site.hot.calls, site.fresh.calls), (2, 5, 2, 1));
+}
+
+#[test]
+fn a_slow_call_without_page_faults_is_not_fresh() {
+    let words = memory(SMALL);
+    let writer = Writer::over(&words, &start(SMALL)).unwrap();
+    let thread = writer.thread(1);
+    // As slow as with missing pages.
+    let slow = call(Operation::Memcpy, 20_000, 0x40_1234);
+    for faults in [None, Some(0), Some(0), Some(1)] {
+        let begun = thread.begin(&slow, || 0);
+        thread.end(&slow, begun, || 20_000, faults);
+    }
+    let site = read(&words).sites.remove(0);
+    assert_eq!((site.hot.calls, site.cold.calls, site.fresh.calls), (0, 2, 2));
 }
 
 #[test]
@@ -379,9 +438,9 @@ fn a_thread_that_began_detached_records_once_it_is_attached() {
     let words = memory(SMALL);
     let writer = Writer::over(&words, &start(SMALL)).unwrap();
     let thread = ThreadWriter::detached();
-    assert!(!thread.count(Operation::Memcpy, 8));
+    assert!(!thread.count(Operation::Memcpy, 80));
     writer.attach(&thread, 77);
-    assert!(thread.is_attached() && thread.count(Operation::Memcpy, 8), "the first call is timed");
+    assert!(thread.is_attached() && thread.count(Operation::Memcpy, 80), "the first call is timed");
     let recording = read(&words);
     assert_eq!((recording.threads[0].id, recording.threads[0].calls), (Some(77), 1));
 }
@@ -418,7 +477,7 @@ fn other_versions_and_files_are_refused_by_name() {
     };
     assert_eq!(
         with(8, 9).to_string(),
-        "the recording has version 9 of the format, and this program reads version 1: record again"
+        "the recording has version 9 of the format, and this program reads version 2: record again"
     );
     assert_eq!(with(0, 0), ReadError::Magic);
     assert!(matches!(with(12, 99), ReadError::Damaged(_)));

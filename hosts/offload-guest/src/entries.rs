@@ -1,13 +1,16 @@
 //! The exported functions: one or two comparisons and one indirect jump in front of the C library's.
 //!
 //! Each function has a gate: calls shorter than its threshold continue in the C library at once, all others in
-//! [`calls`](crate::calls) or [`record`](crate::record). While calls are offloaded, copies of at most 64 bytes are done
-//! here: a jump to the C library would cost more than the copy.
+//! [`calls`](crate::calls) or [`record`](crate::record). While calls are offloaded or recorded, copies of at most 64
+//! bytes are done here: a jump to the C library would cost more than the copy. A recorded one is counted by one
+//! addition.
 #![allow(unsafe_code, reason = "exports functions with the C library's names, written in assembly")]
 
-use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END, SMALL_OFFSET};
+use crate::gates::{COMPARE, COPY, COUNTED_OFFSET, FILL, MOVE, MOVE_TO_END, SMALL_OFFSET};
+use crate::record::{COUNTERS_OFFSET, OWNER_OFFSET, SMALL_CALLS_BYTES};
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
+use telpher_recording::{Operation, SMALL_SAMPLED};
 
 /// Defines an exported function whose third argument is the length.
 macro_rules! entry {
@@ -34,12 +37,76 @@ macro_rules! entry {
     };
 }
 
-/// Defines an exported function that copies. `$result` is the instruction that computes the result.
+/// The instructions that copy up to 64 bytes and return. `$result` is the instruction that computes the result.
 ///
-/// A small copy loads all bytes before it stores the first, so the ranges may overlap. Two loads, from the start and
-/// from the end, cover each length up to twice their size. Source: the technique of glibc's `memmove`.
+/// All bytes are loaded before the first is stored, so the ranges may overlap. Two loads, from the start and from the
+/// end, cover each length up to twice their size. Source: the technique of glibc's `memmove`.
+macro_rules! copy_and_return {
+    ($result:literal) => {
+        concat!(
+            $result,
+            "
+            cmp edx, 16
+            jae 4f
+            cmp edx, 8
+            jb 2f
+            // 8 to 15 bytes.
+            mov rcx, qword ptr [rsi]
+            mov rsi, qword ptr [rsi + rdx - 8]
+            mov qword ptr [rdi], rcx
+            mov qword ptr [rdi + rdx - 8], rsi
+            ret
+        2:
+            cmp edx, 4
+            jb 3f
+            // 4 to 7 bytes.
+            mov ecx, dword ptr [rsi]
+            mov esi, dword ptr [rsi + rdx - 4]
+            mov dword ptr [rdi], ecx
+            mov dword ptr [rdi + rdx - 4], esi
+            ret
+        3:
+            cmp edx, 1
+            jb 6f
+            movzx ecx, byte ptr [rsi]
+            je 5f
+            // 2 or 3 bytes.
+            movzx esi, word ptr [rsi + rdx - 2]
+            mov word ptr [rdi + rdx - 2], si
+        5:
+            mov byte ptr [rdi], cl
+        6:
+            ret
+            .p2align 4
+        4:
+            movups xmm0, xmmword ptr [rsi]
+            movups xmm1, xmmword ptr [rsi + rdx - 16]
+            cmp edx, 32
+            jbe 5f
+            // 33 to 64 bytes.
+            movups xmm2, xmmword ptr [rsi + 16]
+            movups xmm3, xmmword ptr [rsi + rdx - 32]
+            movups xmmword ptr [rdi], xmm0
+            movups xmmword ptr [rdi + 16], xmm2
+            movups xmmword ptr [rdi + rdx - 32], xmm3
+            movups xmmword ptr [rdi + rdx - 16], xmm1
+            ret
+            // 16 to 32 bytes.
+        5:
+            movups xmmword ptr [rdi], xmm0
+            movups xmmword ptr [rdi + rdx - 16], xmm1
+            ret"
+        )
+    };
+}
+
+/// Defines an exported function that copies. `$result` is the instruction that computes the result. Recorded calls
+/// count as `$operation`.
+///
+/// A loop of short copies takes a nanosecond or two for each, so every jump counts: the function begins at a cache
+/// line, and has the copying instructions twice, for calls that are counted and for those that are not.
 macro_rules! copying_entry {
-    ($(#[$doc:meta])* $name:ident, $gate:path, $result:literal) => {
+    ($(#[$doc:meta])* $name:ident, $gate:path, $operation:ident, $result:literal) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -51,66 +118,44 @@ macro_rules! copying_entry {
                 "endbr64",
                 "cmp rdx, qword ptr [rip + {gate} + {small}]",
                 "jae 7f",
-                $result,
-                "cmp edx, 16",
-                "jb 2f",
-                "movups xmm0, xmmword ptr [rsi]",
-                "movups xmm1, xmmword ptr [rsi + rdx - 16]",
-                "cmp edx, 32",
-                "jbe 6f",
-                // 33 to 64 bytes.
-                "movups xmm2, xmmword ptr [rsi + 16]",
-                "movups xmm3, xmmword ptr [rsi + rdx - 32]",
-                "movups xmmword ptr [rdi], xmm0",
-                "movups xmmword ptr [rdi + 16], xmm2",
-                "movups xmmword ptr [rdi + rdx - 32], xmm3",
-                "movups xmmword ptr [rdi + rdx - 16], xmm1",
-                "ret",
-                "2:",
-                "cmp edx, 8",
-                "jb 3f",
-                // 8 to 15 bytes.
-                "mov rcx, qword ptr [rsi]",
-                "mov rsi, qword ptr [rsi + rdx - 8]",
-                "mov qword ptr [rdi], rcx",
-                "mov qword ptr [rdi + rdx - 8], rsi",
-                "ret",
-                "3:",
-                "cmp edx, 4",
-                "jb 4f",
-                // 4 to 7 bytes.
-                "mov ecx, dword ptr [rsi]",
-                "mov esi, dword ptr [rsi + rdx - 4]",
-                "mov dword ptr [rdi], ecx",
-                "mov dword ptr [rdi + rdx - 4], esi",
-                "ret",
-                "4:",
-                "cmp edx, 1",
-                "jb 5f",
-                "movzx ecx, byte ptr [rsi]",
-                "je 9f",
-                // 2 or 3 bytes.
-                "movzx esi, word ptr [rsi + rdx - 2]",
-                "mov word ptr [rdi + rdx - 2], si",
-                "9:",
-                "mov byte ptr [rdi], cl",
-                "5:",
-                "ret",
-                // 16 to 32 bytes.
-                "6:",
-                "movups xmmword ptr [rdi], xmm0",
-                "movups xmmword ptr [rdi + rdx - 16], xmm1",
-                "ret",
+                copy_and_return!($result),
+                ".p2align 6",
                 "7:",
-                "cmp rdx, qword ptr [rip + {gate}]",
+                "cmp rdx, qword ptr [rip + {gate} + {counted}]",
                 "jae 8f",
-                "jmp qword ptr [rip + {gate} + 8]",
+                // The thread's slot, if it has one in this process; see `record::process`.
+                "mov rcx, qword ptr [rip + telpher_record_slot@GOTTPOFF]",
+                "mov r8, qword ptr fs:[0]",
+                "add r8, rcx",
+                "mov rcx, qword ptr [r8]",
+                "test rcx, rcx",
+                "jz 9f",
+                "cmp qword ptr [rcx + {owner}], r8",
+                "jne 9f",
+                // One instruction adds, so that a signal handler loses no count. The function for short calls counts
+                // those that may be timed.
+                "mov rcx, qword ptr [rcx + {counters}]",
+                "lea rcx, [rcx + 8 * rdx]",
+                "cmp byte ptr [rcx + {row}], {sampled}",
+                "je 9f",
+                "inc qword ptr [rcx + {row}]",
+                copy_and_return!($result),
                 "8:",
+                "cmp rdx, qword ptr [rip + {gate}]",
+                "jae 7f",
+                "9:",
+                "jmp qword ptr [rip + {gate} + 8]",
+                "7:",
                 // The fourth argument: where the call came from.
                 "mov rcx, qword ptr [rsp]",
                 "jmp qword ptr [rip + {gate} + 16]",
                 gate = sym $gate,
                 small = const SMALL_OFFSET,
+                counted = const COUNTED_OFFSET,
+                owner = const OWNER_OFFSET,
+                counters = const COUNTERS_OFFSET,
+                row = const Operation::$operation as usize * SMALL_CALLS_BYTES,
+                sampled = const SMALL_SAMPLED,
             )
         }
     };
@@ -118,19 +163,19 @@ macro_rules! copying_entry {
 
 copying_entry!(
     /// Copies; the ranges may overlap.
-    memcpy, COPY, "mov rax, rdi"
+    memcpy, COPY, Memcpy, "mov rax, rdi"
 );
 copying_entry!(
     /// Copies; the ranges may overlap.
-    memmove, MOVE, "mov rax, rdi"
+    memmove, MOVE, Memmove, "mov rax, rdi"
 );
 copying_entry!(
     /// Copies, and returns the end of the destination.
-    mempcpy, MOVE_TO_END, "lea rax, [rdi + rdx]"
+    mempcpy, MOVE_TO_END, Mempcpy, "lea rax, [rdi + rdx]"
 );
 copying_entry!(
     /// Copies, and returns the end of the destination.
-    __mempcpy, MOVE_TO_END, "lea rax, [rdi + rdx]"
+    __mempcpy, MOVE_TO_END, Mempcpy, "lea rax, [rdi + rdx]"
 );
 entry!(
     /// Fills with one byte.
@@ -200,6 +245,14 @@ mod tests {
     use super::*;
 
     type Copy = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+
+    /// The alignment inside of the function is that of its section.
+    #[test]
+    fn copying_functions_begin_at_a_cache_line() {
+        for function in [memcpy as Copy, memmove, mempcpy, __mempcpy] {
+            assert!((function as usize).is_multiple_of(64), "{function:p}");
+        }
+    }
 
     #[test]
     fn small_copies_have_the_effect_of_the_c_library_at_each_length_and_overlap() {

@@ -29,6 +29,8 @@ pub(crate) struct Gate {
     /// Copies of fewer bytes are done by the exported function. It is 0 while calls are counted, and where the C
     /// library's function may be a sanitizer's.
     small: AtomicUsize,
+    /// Copies of fewer bytes are counted and done by the exported function. It is 0 except under `telpher record`.
+    counted: AtomicUsize,
 }
 
 /// The threshold that no call reaches: a length above `isize::MAX` is not legal.
@@ -36,6 +38,8 @@ pub(crate) const NEVER: usize = usize::MAX;
 
 /// Where the exported functions find [`Gate::small`].
 pub(crate) const SMALL_OFFSET: usize = std::mem::offset_of!(Gate, small);
+/// Where they find [`Gate::counted`].
+pub(crate) const COUNTED_OFFSET: usize = std::mem::offset_of!(Gate, counted);
 
 impl Gate {
     const fn new(original: *mut c_void) -> Gate {
@@ -46,6 +50,7 @@ impl Gate {
             long: AtomicPtr::new(original),
             original: AtomicPtr::new(original),
             small: AtomicUsize::new(0),
+            counted: AtomicUsize::new(0),
         }
     }
 
@@ -80,9 +85,15 @@ impl Gate {
         self.small.store(self.threshold.load(Ordering::Relaxed).min(SMALL), Ordering::Relaxed);
     }
 
+    /// Lets the exported function count and do copies of fewer than [`SMALL`] bytes.
+    pub(crate) fn count_small(&self) {
+        self.counted.store(self.threshold.load(Ordering::Relaxed).min(SMALL), Ordering::Relaxed);
+    }
+
     /// Lets the C library execute all further calls.
     pub(crate) fn close(&self) {
         self.small.store(0, Ordering::Relaxed);
+        self.counted.store(0, Ordering::Relaxed);
         self.threshold.store(NEVER, Ordering::Relaxed);
         self.short.store(self.original(), Ordering::Relaxed);
     }

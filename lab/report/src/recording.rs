@@ -7,7 +7,9 @@ use crate::table::{Align, Table, printable, wrapped};
 use crate::units;
 use serde::Serialize;
 use std::fmt::Write as _;
-use telpher_recording::{Calibration, Machine, NotRecorded, Operation, Process, Recording, Site, Summary, Timed};
+use telpher_recording::{
+    Calibration, Machine, NotRecorded, Operation, OperationShare, Process, Recording, Site, Summary, Timed,
+};
 
 /// A recording without its trace, with names for its sites.
 #[derive(Clone, Debug, Serialize)]
@@ -290,23 +292,24 @@ pub fn text(profile: &CopyProfile) -> String {
     out
 }
 
+/// Names the cells of [`operation_cells`].
+const OPERATION_COLUMNS: [&str; 5] = ["function", "calls", "of calls", "bytes", "of bytes"];
+
+fn operation_cells(row: &OperationShare) -> [String; 5] {
+    [
+        row.operation.name().to_owned(),
+        row.calls.to_string(),
+        percent_of(row.share_of_calls),
+        units::size(row.bytes),
+        percent_of(row.share_of_bytes),
+    ]
+}
+
 fn operations(profile: &CopyProfile) -> Table {
-    let mut table = Table::new(&[
-        ("function", Align::Left),
-        ("calls", Align::Right),
-        ("of calls", Align::Right),
-        ("bytes", Align::Right),
-        ("of bytes", Align::Right),
-    ]);
-    for row in &profile.summary.by_operation {
-        table.row([
-            row.operation.name().to_owned(),
-            row.calls.to_string(),
-            percent_of(row.share_of_calls),
-            units::size(row.bytes),
-            percent_of(row.share_of_bytes),
-        ]);
-    }
+    let mut aligned = OPERATION_COLUMNS.map(|column| (column, Align::Right));
+    aligned[0].1 = Align::Left;
+    let mut table = Table::new(&aligned);
+    profile.summary.by_operation.iter().for_each(|row| table.row(operation_cells(row)));
     table
 }
 
@@ -396,18 +399,8 @@ pub fn html(profile: &CopyProfile) -> String {
             legend: Vec::new(),
         },
     ]);
-    page.table(
-        &["function", "calls", "of calls", "bytes", "of bytes"].map(String::from),
-        profile.summary.by_operation.iter().map(|row| {
-            vec![
-                row.operation.name().to_owned(),
-                row.calls.to_string(),
-                percent_of(row.share_of_calls),
-                units::size(row.bytes),
-                percent_of(row.share_of_bytes),
-            ]
-        }),
-    );
+    let operations = profile.summary.by_operation.iter().map(|row| operation_cells(row).into());
+    page.table(&OPERATION_COLUMNS.map(String::from), operations);
     page.section(
         "Call sites",
         "Places from which calls of 2 KiB and more came. Hot, cold and fresh are shares of the bytes of timed calls: \

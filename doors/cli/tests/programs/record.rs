@@ -225,6 +225,25 @@ fn threads_and_signal_handlers_lose_no_call() {
     assert_eq!(calls(&show(&folder), 33013), handled, "{done}");
 }
 
+/// Two runs differ by exactly the calls that the second one makes more, handlers' calls included.
+#[test]
+fn short_calls_of_each_length_are_counted_exactly() {
+    let Some(program) = client("record_calls") else { return };
+    let count = |rounds: u64| {
+        let name = format!("record_lengths_{rounds}");
+        let (done, folder) = record(&name, &[word(&program), "lengths", &rounds.to_string()]);
+        let lines: Vec<&str> = done.stdout.lines().collect();
+        let [handled, "ok"] = lines[..] else { panic!("{done}") };
+        let (handled, profile) = (handled.parse::<u64>().expect("a number"), show(&folder));
+        // What the handlers have copied: 5 and 40 bytes each.
+        [number(&profile["summary"], "calls") - 2 * handled, number(&profile["summary"], "bytes") - 45 * handled]
+    };
+    let [few, many] = [100, 700].map(count);
+    // Three copies, a fill and a comparison of 0 to 80 bytes, and a comparison of nothing.
+    let rounds = 600;
+    assert_eq!([many[0] - few[0], many[1] - few[1]], [rounds * 81 * 6, rounds * 5 * (80 * 81 / 2)]);
+}
+
 #[test]
 fn forked_children_have_recordings_of_their_own() {
     let Some(program) = client("record_calls") else { return };

@@ -60,8 +60,9 @@ fn recorded<T>(call: &Call, execute: impl FnOnce() -> T) -> T {
     let Some(slot) = process::slot(true) else { return execute() };
     let (Some(writer), recorder) = (process::ready_writer(), process::recorder()) else { return execute() };
     let is_sampled = slot.samples();
-    let faults_before = is_sampled.then(page_faults);
-    let begun = writer.begin(call, ticks);
+    let check = (is_sampled || slot.affords_check()).then(FaultCheck::begin);
+    let (mut start, mut end) = (None, None);
+    let begun = writer.begin(call, || *start.insert(ticks()));
     let result = execute();
     // A signal handler may have forked meanwhile. Then this is the child: it has no recording, or one of its own, in
     // which this call has not begun.
@@ -71,9 +72,14 @@ fn recorded<T>(call: &Call, execute: impl FnOnce() -> T) -> T {
         return result;
     };
     // The page faults are counted after the end, and most calls need neither.
-    let ended = is_sampled.then(ticks);
-    let faults = faults_before.map(|before| page_faults().saturating_sub(before));
-    let is_first = writer.end(call, begun, || ended.unwrap_or_else(ticks), faults);
+    if check.is_some() {
+        end = Some(ticks());
+    }
+    let faults = check.map(|check| check.end(slot));
+    let is_first = writer.end(call, begun, || *end.get_or_insert_with(ticks), faults);
+    if let (Some(start), Some(end)) = (start, end) {
+        slot.note_copying(end.saturating_sub(start));
+    }
     if is_first {
         recorder.note_site(call.return_address);
     }
@@ -81,6 +87,29 @@ fn recorded<T>(call: &Call, execute: impl FnOnce() -> T) -> T {
         recorder.note_time();
     }
     result
+}
+
+/// Counts the page faults of one call.
+struct FaultCheck {
+    before: u64,
+    /// Ticks that the first half of the check took.
+    took: u64,
+}
+
+impl FaultCheck {
+    fn begin() -> FaultCheck {
+        let begun = ticks();
+        let before = page_faults();
+        FaultCheck { before, took: ticks().saturating_sub(begun) }
+    }
+
+    /// Returns the page faults since the begin.
+    fn end(self, slot: &process::Slot) -> u64 {
+        let begun = ticks();
+        let faults = page_faults().saturating_sub(self.before);
+        slot.note_check(self.took.saturating_add(ticks().saturating_sub(begun)));
+        faults
+    }
 }
 
 fn is_same(now: &Recorder, before: Option<&Recorder>) -> bool {

@@ -9,14 +9,14 @@ use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, fallocate, ftruncate, openat
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::{Resource, getpid, getppid, getrlimit};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::ffi::CStr;
 use std::io::{Cursor, Write as _};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 use telpher_offload_wire::{RecordSettings, RecordedCurves};
-use telpher_os::ticks;
+use telpher_os::{clock_ns, ticks};
 use telpher_recording::{Curves, Limits, Start, Writer, bytes_needed};
 
 /// What all recordings of a family of processes have in common.
@@ -81,7 +81,6 @@ impl Template {
         let program = read_link(c"/proc/self/exe", &mut program);
         let arguments = read_file(c"/proc/self/cmdline", &mut arguments);
         let machine = &self.settings.machine;
-        let now = clock_gettime(ClockId::Realtime);
         let number = |pid: rustix::process::RawPid| u32::try_from(pid).unwrap_or_default();
         let RecordedCurves { copy, fill, compare } = &self.settings.curves;
         let start = Start {
@@ -98,7 +97,7 @@ impl Template {
             kernel: &machine.kernel,
             tsc_hz: machine.tsc_hz,
             start_ticks: ticks(),
-            start_realtime_ns: now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned(),
+            start_realtime_ns: clock_ns(ClockId::Realtime),
             timer_ticks: self.settings.timer_ticks,
             curves: Curves { copy, fill, compare },
             ..Start::default()

@@ -13,6 +13,8 @@ mod file;
 mod process;
 pub(crate) mod strings;
 
+pub(crate) use process::{COUNTERS_OFFSET, OWNER_OFFSET, SMALL_CALLS_BYTES};
+
 use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END};
 use file::Template;
 use telpher_offload_wire::{RECORD_VARIABLE, RecordSettings};
@@ -42,6 +44,9 @@ pub(crate) fn begin(value: &[u8]) -> Result<(), String> {
     ] {
         gate.divert_long(sites_from, long.address());
         gate.divert_short(short.address());
+    }
+    for gate in [&COPY, &MOVE, &MOVE_TO_END] {
+        gate.count_small();
     }
     strings::begin();
     Ok(())

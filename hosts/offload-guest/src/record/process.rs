@@ -16,15 +16,15 @@ use crate::opening::Opening;
 use crate::own_stack;
 use crate::thread::thread_word;
 use crate::vfork;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::mm::{Advice, madvise};
+use rustix::time::ClockId;
 use std::cell::UnsafeCell;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use telpher_os::ticks;
-use telpher_recording::{ThreadWriter, Writer};
+use telpher_os::{clock_ns, ticks};
+use telpher_recording::{SMALL_LENGTHS, ThreadWriter, Writer};
 
 /// Threads with a slot; later ones share the last. Source: chosen; the recording has tables for 128 threads, and the
 /// last table for all others.
@@ -37,6 +37,12 @@ const MODULES: usize = 256;
 /// One of this many calls with a site has its page faults counted, and the time of the process noted. Source: chosen;
 /// three system calls, about 3 µs, are 3 ns for each of 1024 calls.
 const SAMPLED: u32 = 1024;
+/// Further calls have their page faults counted while that takes less than one part in this many of the time of timed
+/// calls. Source: chosen; recording should cost at most 2 %.
+const CHECK_SHARE: u64 = 64;
+/// Ticks of a check at most, as far as it counts: one that was interrupted does not stop all further ones. Source:
+/// chosen, some ten microseconds.
+const LONGEST_CHECK: u64 = 1 << 15;
 
 /// What belongs to one process. The kernel zeroes it in a forked child, so zero must be valid.
 #[repr(C)]
@@ -58,15 +64,28 @@ struct Process {
 pub(super) struct Slot {
     /// The address of its thread's word, or [`SHARED`]; 0 until the writer is there, and in a forked child.
     owner: AtomicUsize,
+    /// Where the exported functions count short calls, by operation and length. It is there if the owner is a thread.
+    counters: AtomicPtr<AtomicU64>,
     /// Calls of the thread that have a site.
     calls_with_site: AtomicU32,
+    /// Ticks of timed calls since the last check of page faults, and from how many on there is another check.
+    copying: AtomicU64,
+    check_from: AtomicU64,
     writer: UnsafeCell<MaybeUninit<ThreadWriter<'static>>>,
 }
 
-/// The owner of the last slot, which belongs to all threads that came too late for one of their own.
+/// Where the exported functions find [`Slot::owner`] and [`Slot::counters`].
+pub(crate) const OWNER_OFFSET: usize = offset_of!(Slot, owner);
+/// See [`OWNER_OFFSET`].
+pub(crate) const COUNTERS_OFFSET: usize = offset_of!(Slot, counters);
+/// Bytes of the counters of one operation.
+pub(crate) const SMALL_CALLS_BYTES: usize = SMALL_LENGTHS * size_of::<AtomicU64>();
+
+/// The owner of a slot whose writer has no table of its own, so that any thread may use it. The last slot is one: it
+/// belongs to all threads that came too late for one of their own.
 const SHARED: usize = 1;
 
-// SAFETY: a slot belongs to the thread whose word it names, except the last one. That one's writer has no table of its
+// SAFETY: a slot belongs to the thread whose word it names. With the owner `SHARED`, the writer has no table of its
 // own, so it is only read after `owner` was set, and its counters are atomic.
 unsafe impl Sync for Slot {}
 
@@ -96,12 +115,11 @@ thread_word!(
 /// Why it cannot be recorded, as a sentence.
 pub(super) fn begin(template: Template) -> Result<(), String> {
     let bytes = size_of::<Process>();
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses; its bytes are zero, and become zero in a child.
-    let memory = unsafe {
-        mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE)
-            .and_then(|memory| madvise(memory, bytes, Advice::LinuxWipeOnFork).map(|()| memory))
-    };
+    let memory = telpher_os::map_private(bytes).and_then(|memory| {
+        let memory = memory.as_ptr().cast();
+        // SAFETY: a new mapping; its bytes are zero, and become zero in a child.
+        unsafe { madvise(memory, bytes, Advice::LinuxWipeOnFork) }.map(|()| memory)
+    });
     let memory =
         memory.map_err(|error| format!("cannot reserve memory that is not inherited by forked children: {error}"))?;
     let template: &'static Template = Box::leak(Box::new(template));
@@ -177,10 +195,14 @@ fn attach(is_long: bool) -> Option<&'static Slot> {
     if claimed < SLOTS {
         let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or_default();
         let writer = recorder.writer.thread(thread);
+        let counters = writer.small_calls();
         // SAFETY: only the thread that claimed a slot writes it, before it names an owner.
         unsafe { (*slot.writer.get()).write(writer) };
+        if let Some(counters) = counters {
+            slot.counters.store(ptr::from_ref(counters).cast_mut().cast(), Ordering::Relaxed);
+        }
         // Release: a thread that shares the slot sees the writer.
-        slot.owner.store(if claimed == SLOTS - 1 { SHARED } else { here }, Ordering::Release);
+        slot.owner.store(if counters.is_some() { here } else { SHARED }, Ordering::Release);
     } else if !slot.is_of(here) {
         // The thread that claimed the last slot still prepares it.
         process.early_calls.fetch_add(1, Ordering::Relaxed);
@@ -205,6 +227,25 @@ impl Slot {
         let number = self.calls_with_site.load(Ordering::Relaxed);
         self.calls_with_site.store(number.wrapping_add(1), Ordering::Relaxed);
         number.is_multiple_of(SAMPLED)
+    }
+
+    /// Returns whether there is time to count the page faults of another call. A call that took long without any was
+    /// disturbed by other programs, and not by missing pages.
+    pub(super) fn affords_check(&self) -> bool {
+        // Relaxed, here and below: two threads that share the slot may make a check too many or too few.
+        self.copying.load(Ordering::Relaxed) >= self.check_from.load(Ordering::Relaxed)
+    }
+
+    /// Notes the ticks of a timed call.
+    pub(super) fn note_copying(&self, ticks: u64) {
+        let sum = self.copying.load(Ordering::Relaxed).saturating_add(ticks);
+        self.copying.store(sum, Ordering::Relaxed);
+    }
+
+    /// Notes the ticks of a check.
+    pub(super) fn note_check(&self, ticks: u64) {
+        self.check_from.store(ticks.min(LONGEST_CHECK) * CHECK_SHARE, Ordering::Relaxed);
+        self.copying.store(0, Ordering::Relaxed);
     }
 }
 
@@ -246,11 +287,9 @@ impl Process {
 impl Recorder {
     /// Keeps a writer for ever, in memory straight from the kernel.
     fn keep(writer: Writer<'static>) -> Result<&'static Recorder, rustix::io::Errno> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses, large enough and aligned to a page.
+        let recorder: *mut Recorder = telpher_os::map_private(size_of::<Recorder>())?.as_ptr().cast();
+        // SAFETY: a new mapping, large enough and aligned to a page.
         unsafe {
-            let memory = mmap_anonymous(ptr::null_mut(), size_of::<Recorder>(), access, MapFlags::PRIVATE)?;
-            let recorder: *mut Recorder = memory.cast();
             // The rest is atomics, for which zero is valid.
             (&raw mut (*recorder).writer).write(writer);
             (&raw mut (*recorder).cpu_before_ns).write(cpu_ns());
@@ -306,6 +345,5 @@ impl Recorder {
 
 /// Returns the processor time of this process, in nanoseconds.
 fn cpu_ns() -> u64 {
-    let cpu = clock_gettime(ClockId::ProcessCPUTime);
-    cpu.tv_sec.cast_unsigned() * 1_000_000_000 + cpu.tv_nsec.cast_unsigned()
+    clock_ns(ClockId::ProcessCPUTime)
 }

@@ -1,14 +1,15 @@
 //! An unmodified redis server: what recording costs it, and how exact a prediction for it is.
 
-use super::runs::{deviation, offload_as_predicted, offloaded, predict, record_into};
+use super::runs::{Offloaded, Predicted, deviation, offload_as_predicted, offloaded, predict, record_into};
 use crate::BenchError;
+use crate::buffers::fill_known;
 use crate::folder::Folder;
 use crate::goal::{Goal, Row};
 use crate::interleaved::ratio;
 use crate::measure::median;
 use crate::questions::Experiment;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -33,8 +34,11 @@ const COUNTS: f64 = 2.0;
 const TIME: f64 = 10.0;
 /// Requests with short values: in each turn 20,000 writes, then 20,000 reads.
 const SHORT: [&str; 6] = ["-d", "100", "-n", "20000", "-t", "set,get"];
-/// Requests with long values, of one client, so that the server's buffers have the same sizes in every run.
-const LONG: [&str; 10] = ["-d", "262144", "-n", "1000", "-r", "500", "-c", "1", "-t", "set,get"];
+/// Bytes of a long value, and keys that have one. Source: chosen; together they are larger than the caches.
+const LONG: usize = 256 << 10;
+const KEYS: usize = 500;
+/// How often each key is written, and then read.
+const TURNS: usize = 2;
 /// Fewest turns, even if the time is over.
 const FEWEST: usize = 3;
 /// The longest time until a server answers. Source: chosen; it takes some milliseconds.
@@ -95,6 +99,23 @@ impl Server {
         if output.status.success() { Ok(seconds) } else { Err(failed(io::Error::other(said.trim().to_owned()))) }
     }
 
+    /// Writes and then reads long values, one request after the other, always the same ones in the same order.
+    ///
+    /// redis-benchmark takes its keys at random, so that the number of values that it reads differs between two runs.
+    fn serve_long(&self) -> io::Result<()> {
+        let mut value = vec![0; LONG];
+        fill_known(&mut value, 1);
+        let mut connection = UnixStream::connect(&self.socket)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        let keys = || (0..TURNS * KEYS).map(|number| format!("$7\r\nkey:{:03}\r\n", number % KEYS));
+        for key in keys() {
+            let request = [format!("*3\r\n$3\r\nSET\r\n{key}${LONG}\r\n").as_bytes(), &value, b"\r\n"].concat();
+            expect(&mut connection, &request, b"+OK\r\n")?;
+        }
+        let answer = [format!("${LONG}\r\n").as_bytes(), &value, b"\r\n"].concat();
+        keys().try_for_each(|key| expect(&mut connection, format!("*2\r\n$3\r\nGET\r\n{key}").as_bytes(), &answer))
+    }
+
     fn stop(&mut self) {
         let mut command = Command::new("redis-cli");
         command.arg("-s").arg(&self.socket).args(["shutdown", "nosave"]);
@@ -108,6 +129,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Sends a request; an answer other than the expected one is an error.
+fn expect(connection: &mut UnixStream, request: &[u8], expected: &[u8]) -> io::Result<()> {
+    connection.write_all(request)?;
+    let mut answer = vec![0; expected.len()];
+    connection.read_exact(&mut answer)?;
+    if answer == expected { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, "it answers wrongly")) }
 }
 
 fn measure(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
@@ -149,28 +178,74 @@ fn recording(time: Duration) -> Result<Row, BenchError> {
 
 /// How exact the prediction for the server is.
 fn predicted() -> Result<[Row; 3], BenchError> {
-    let folder = Folder::new()?;
-    let run = |name: &str, under: &[OsString]| Server::start(&folder, name, under)?.serve(&LONG).map(drop);
-    run("recorded", &record_into(&folder))?;
-    let predicted = predict(&folder)?;
-    run("offloaded", &offload_as_predicted(&folder))?;
+    let run = |folder: &Folder, name: &str, under: &[OsString]| {
+        let failed = |source| BenchError::Program { what: format!("redis-server, {name}"), source };
+        Server::start(folder, name, under)?.serve_long().map_err(failed)
+    };
+    let record = || -> Result<(Folder, Predicted), BenchError> {
+        let folder = Folder::new()?;
+        run(&folder, "recorded", &record_into(&folder))?;
+        let predicted = predict(&folder)?;
+        Ok((folder, predicted))
+    };
+    // The second recording tells how far two runs differ by themselves.
+    let ((folder, predicted), (_, again)) = (record()?, record()?);
+    run(&folder, "offloaded", &offload_as_predicted(&folder))?;
     let done = offloaded(&folder.file("offload.json"))?;
-    let row = |what: &str, [predicted, done]: [f64; 2], goal, show: fn(f64) -> String| {
+    Ok(rows_of(predicted, again, done))
+}
+
+fn rows_of(predicted: Predicted, again: Predicted, done: Offloaded) -> [Row; 3] {
+    let row = |what: &str, [predicted, again, done]: [f64; 3], goal, show: fn(f64) -> String| {
         Row::new(
             format!("redis, 256 KiB values, {what}: predicted, against the run's"),
             deviation(predicted, done),
             "%",
             Some(Goal::AtMost(goal)),
             match predicted > 0.0 {
-                true => format!("1000 SET and 1000 GET; {} predicted, {} in the run", show(predicted), show(done)),
+                true => format!(
+                    "{calls} SET and {calls} GET; {} predicted, {} by another recording, {} in the run",
+                    show(predicted),
+                    show(again),
+                    show(done),
+                    calls = TURNS * KEYS
+                ),
                 false => "on this machine the prediction leaves all calls of redis to the CPU".into(),
             },
         )
     };
     let count = |number: f64| format!("{number:.0}");
-    Ok([
-        row("calls by the device", [predicted.calls, done.calls], COUNTS, count),
-        row("bytes by the device", [predicted.bytes, done.bytes], COUNTS, count),
-        row("simulated time of these calls", [predicted.ns, done.ns], TIME, units::time),
-    ])
+    [
+        row("calls by the device", [predicted.calls, again.calls, done.calls], COUNTS, count),
+        row("bytes by the device", [predicted.bytes, again.bytes, done.bytes], COUNTS, count),
+        row("simulated time of these calls", [predicted.ns, again.ns, done.ns], TIME, units::time),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prediction(calls: f64, ns: f64) -> Predicted {
+        Predicted { calls, bytes: 4.0 * calls, ns, faults: 0.0, section_error: 0.0, curve_error: None }
+    }
+
+    #[test]
+    fn rows_name_both_recordings_and_the_run() {
+        let done = Offloaded { calls: 1000.0, bytes: 4000.0, ns: 2000.0, late: 0.0 };
+        let rows = rows_of(prediction(1010.0, 2300.0), prediction(990.0, 1900.0), done);
+        assert_eq!(rows.each_ref().map(Row::reached), [true, true, false]);
+        assert!(rows[0].how.ends_with("1010 predicted, 990 by another recording, 1000 in the run"), "{}", rows[0].how);
+        let without = rows_of(prediction(0.0, 0.0), prediction(990.0, 1900.0), done);
+        assert!(without.iter().all(|row| !row.reached() && row.how.ends_with("to the CPU")));
+    }
+
+    #[test]
+    fn a_wrong_answer_is_an_error() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"+OK\r\n-NO\r\n").unwrap();
+        expect(&mut ours, b"SET", b"+OK\r\n").unwrap();
+        let error = expect(&mut ours, b"SET", b"+OK\r\n").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
 }

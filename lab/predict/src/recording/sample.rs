@@ -226,13 +226,31 @@ impl Sample {
 fn interruption(recording: &Recording, costs: &Costs<'_>, event: &Event, duration: u64) -> (f64, Option<Temperature>) {
     let Event { operation, bytes, .. } = *event;
     let usable = |temperature: Option<Temperature>| temperature.map(|it| costs.usable(operation, bytes, it));
+    let judged = event.temperature.map(|judged| match judged {
+        Temperature::Fresh if has_no_faults(recording, event) => Temperature::Cold,
+        _ => judged,
+    });
     let slowest = costs.slowest(operation, bytes).map(f64::ceil);
     let Some(slowest) = slowest.filter(|ns| float(duration) > ns * INTERRUPTED) else {
-        return (0.0, usable(event.temperature));
+        return (0.0, usable(judged));
     };
-    let temperature = usable(usual_temperature(recording, event).or(event.temperature));
+    let temperature = usable(usual_temperature(recording, event).or(judged));
     let by_curve = temperature.and_then(|temperature| costs.by_curve(operation, bytes, temperature)).map(f64::ceil);
     (float(duration) - by_curve.unwrap_or(slowest), temperature)
+}
+
+/// Expected calls with page faults among the checked ones, from which on it counts that there was none. Source: chosen;
+/// by chance that happens in a twentieth of the cases (e^-3).
+const EXPECTED_FAULTS: f64 = 3.0;
+
+/// Returns whether the calls of an event's site that took as long as with missing pages were only disturbed: enough of
+/// the site's calls had their page faults counted, and none had one.
+fn has_no_faults(recording: &Recording, event: &Event) -> bool {
+    let Some(site) = event.site.and_then(|site| recording.sites.get(site)) else { return false };
+    let (slow, checked) = (float(site.fresh.calls), float(site.fault_checks));
+    // A checked call without faults is not fresh, however slow it was.
+    let unchecked = float(site.hot.calls) + float(site.cold.calls) + slow - checked;
+    site.faults == 0 && checked * slow >= EXPECTED_FAULTS * unchecked.max(1.0)
 }
 
 /// The temperature of most calls of an event's site.
@@ -274,7 +292,7 @@ fn missing_pages(recording: &Recording, event: &Event, temperature: Option<Tempe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_recording::{Calibration, Machine, NotRecorded, Process, Thread};
+    use telpher_recording::{Alignments, Calibration, Machine, NotRecorded, Overlaps, Process, Site, Thread, Timed};
 
     fn event(number: u64, thread: usize, start_ns: u64, bytes: u64) -> Event {
         Event {
@@ -353,6 +371,36 @@ mod tests {
     /// The calls of a block of one thread.
     fn block(block: u64, bytes: u64) -> impl Iterator<Item = Event> {
         (block * BLOCK..(block + 1) * BLOCK).map(move |number| event(number, 0, 3000 * number, bytes))
+    }
+
+    #[test]
+    fn slow_calls_of_a_site_without_page_faults_are_not_fresh() {
+        let slow = || Event { site: Some(0), temperature: Some(Temperature::Fresh), ..event(0, 0, 0, 16384) };
+        let with = |fault_checks, faults| {
+            let timed = |calls| Timed { calls, bytes: 0, ns: 0 };
+            let mut recording = recording(vec![slow()]);
+            recording.sites = vec![Site {
+                module: None,
+                offset: 0,
+                calls: 100,
+                bytes: 0,
+                operations: Vec::new(),
+                hot: timed(0),
+                cold: timed(90),
+                fresh: timed(10),
+                destinations: Alignments::default(),
+                sources: Alignments::default(),
+                overlaps_down: Overlaps::default(),
+                overlaps_up: Overlaps::default(),
+                fault_checks,
+                faults,
+            }];
+            let costs = Costs::new(&recording.calibration, None);
+            interruption(&recording, &costs, &slow(), 1000)
+        };
+        let [cold, fresh] = [Temperature::Cold, Temperature::Fresh].map(|it| (0.0, Some(it)));
+        // Of 25 checked calls, 3.3 would have had faults; of 20, 2.5.
+        assert_eq!([with(25, 0), with(20, 0), with(25, 1), with(100, 0)], [cold, fresh, fresh, cold]);
     }
 
     #[test]

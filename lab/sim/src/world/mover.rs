@@ -256,8 +256,10 @@ impl MoverThread {
 
     /// Sends the next part to the queue of a slot; returns false if there is no part or no room.
     async fn send_part(&self, parts: &mut Parts, place: usize, in_flight: &mut Vec<InFlight>) -> bool {
-        let Some((start, bytes)) = parts.next_for_device() else { return false };
-        match self.send(parts.queue(place), start, bytes, place).await {
+        let queue = parts.queue(place);
+        let is_busy = in_flight.iter().any(|one| one.queue == queue);
+        let Some((start, bytes)) = parts.next_for_device(is_busy) else { return false };
+        match self.send(queue, start, bytes, place).await {
             Some(one) => in_flight.push(one),
             None => {
                 parts.put_back(start);

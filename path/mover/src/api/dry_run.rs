@@ -151,9 +151,15 @@ impl Parts {
         self.queues[position % self.queues.len()]
     }
 
-    /// Takes the next part for a device; returns its start and length.
-    pub fn next_for_device(&mut self) -> Option<(u64, u64)> {
-        self.remainder.take_front(self.queues.len(), self.longest, self.hybrid)
+    /// Takes the next part for a device; returns its start and length. `is_busy` says whether the part's queue has
+    /// another part of the operation.
+    pub fn next_for_device(&mut self, is_busy: bool) -> Option<(u64, u64)> {
+        let ways = self.queues.len();
+        if self.hybrid {
+            self.remainder.take_shared(ways, self.longest, is_busy)
+        } else {
+            self.remainder.take_front(ways, self.longest, false)
+        }
     }
 
     /// Puts back the part that was taken last, because its queue has no room.
@@ -220,7 +226,7 @@ mod tests {
         assert_eq!(parts.depth(), 2 * DEPTH);
         assert_ne!(parts.queue(0), parts.queue(1));
         let mut left: u64 = 4 << 20;
-        while let Some((_, len)) = parts.next_for_device() {
+        while let Some((_, len)) = parts.next_for_device(false) {
             left -= len;
             left -= parts.next_for_waiting_thread().map_or(0, |(_, len)| len);
         }

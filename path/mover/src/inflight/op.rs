@@ -459,9 +459,14 @@ impl SplitOp {
             return;
         }
         let queue = self.queues[position % self.queues.len()];
-        let Some((start, len)) = self.remainder.take_front(self.queues.len(), self.longest, self.hybrid) else {
-            return;
+        let queues = self.queues.len();
+        let next = if self.hybrid {
+            let is_busy = self.parts.iter().skip(position % queues).step_by(queues).any(Option::is_some);
+            self.remainder.take_shared(queues, self.longest, is_busy)
+        } else {
+            self.remainder.take_front(queues, self.longest, false)
         };
+        let Some((start, len)) = next else { return };
         // SAFETY: a part of the request, whose memory is ours by our caller's promise. Parts of a divisible request
         // share no byte that one of them writes, and the remainder hands out each byte once.
         let mut op = unsafe { Op::for_queue(queue, request.part(start, len)) };

@@ -106,6 +106,19 @@ impl Remainder {
         if at.saturating_sub(over) > after { at - over } else { at }
     }
 
+    /// Takes the next part for a device beside the CPU, as [`Remainder::take_front`] does. If the queue `is_busy` with
+    /// an earlier part, it does not get the last one: the waiting thread is free and takes it, or the queue itself when
+    /// it has nothing else. So a short operation, which has two parts, is shared by both.
+    pub(crate) fn take_shared(&mut self, ways: usize, longest: u64, is_busy: bool) -> Option<(u64, u64)> {
+        let before = self.head;
+        let part = self.take_front(ways, longest, true);
+        if is_busy && self.is_empty() {
+            self.put_back(before);
+            return None;
+        }
+        part
+    }
+
     /// Takes the next part for a device, as start and length. The device has one of `ways` queues, which takes
     /// `longest` at most.
     pub(crate) fn take_front(&mut self, ways: usize, longest: u64, shared_with_cpu: bool) -> Option<(u64, u64)> {
@@ -210,6 +223,23 @@ mod tests {
         assert!(others.windows(2).all(|pair| pair[0] >= pair[1]), "{parts:?}");
         assert_eq!(parts[0], 2 << 20);
         assert!(*last <= 2 * LEAST, "{parts:?}");
+    }
+
+    #[test]
+    fn a_busy_queue_leaves_the_last_part_to_the_waiting_thread_or_takes_it_when_it_is_idle() {
+        for (dst, len) in [(0, LEAST), (16, LEAST), (4095, LEAST + 4096)] {
+            let mut remainder = remainder(dst, len);
+            let (start, first) = remainder.take_shared(1, 2 << 20, false).unwrap();
+            assert!(start == 0 && first.abs_diff(len / 2) < 2 * PAGE, "{first} of {len} at {dst}");
+            assert_eq!(remainder.take_shared(1, 2 << 20, true), None, "{len} at {dst}");
+            let mut other = remainder;
+            assert_eq!(other.take_shared(1, 2 << 20, false), Some((first, len - first)), "the queue is idle");
+            let of_cpu: u64 = std::iter::from_fn(|| remainder.take_back(1, false)).map(|(_, len)| len).sum();
+            assert_eq!((of_cpu, remainder.take_shared(1, 2 << 20, true)), (len - first, None));
+        }
+        // While more than one part is left, a busy queue gets its next one in advance.
+        let mut remainder = remainder(0, 1 << 20);
+        assert!((0..DEPTH).all(|part| remainder.take_shared(1, 2 << 20, part > 0).is_some()));
     }
 
     #[test]

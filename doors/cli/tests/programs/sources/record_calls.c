@@ -155,6 +155,53 @@ static void signals(void) {
     printf("%d\n", handled);
 }
 
+enum { LENGTHS = 81 };
+
+static void on_signal_short(int number) {
+    (void)number;
+    static unsigned char mine[64], other[64];
+    copy(mine, other, 5);
+    move(mine, other, 40);
+    handled++;
+}
+
+/* Checks a short copy against a loop over bytes, and that nothing around it changed. */
+static void check_short(unsigned char *destination, const unsigned char *source, size_t len, int kind) {
+    /* Volatile, so that the compiler makes no calls of memcpy from the loops. */
+    static volatile unsigned char before[256], expected[256];
+    unsigned char *area = to + 1000;
+    for (int i = 0; i < 256; i++)
+        before[i] = expected[i] = area[i];
+    for (size_t i = 0; i < len; i++)
+        expected[destination - area + i] = before[source - area + i];
+    void *result = kind == 0   ? copy(destination, source, len)
+                   : kind == 1 ? move(destination, source, len)
+                               : copy_to_end(destination, source, len);
+    check(result == (kind == 2 ? destination + len : destination), "the result of a short copy");
+    for (int i = 0; i < 256; i++)
+        check(area[i] == expected[i], "a short copy");
+}
+
+/* Every short length with every function and every overlap, while handlers make short copies, too. */
+static void lengths(int rounds) {
+    struct sigaction action = {.sa_handler = on_signal_short, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    ualarm(200, 200);
+    for (int round = 0; round < rounds; round++)
+        for (size_t len = 0; len < LENGTHS; len++) {
+            unsigned char *area = to + 1000;
+            for (int i = 0; i < 256; i++)
+                area[i] = (unsigned char)(i * 7 + round);
+            size_t other = (size_t)round % 160;
+            for (int kind = 0; kind < 3; kind++)
+                check_short(area + 80, area + other, len, kind);
+            fill(to, 1, len);
+            check(compare(to, from, 0) == 0 && compare(to, to, len) == 0, "memcmp");
+        }
+    ualarm(0, 0);
+    printf("%d\n", handled);
+}
+
 /* A library that is loaded when the recording has long begun. */
 static void loaded_library(const char *path) {
     many_copies(10007);
@@ -180,6 +227,8 @@ int main(int count, char **arguments) {
         children(arguments[0]);
     else if (strcmp(what, "signals") == 0)
         signals();
+    else if (strcmp(what, "lengths") == 0)
+        lengths(atoi(arguments[2]));
     else if (strcmp(what, "library") == 0)
         loaded_library(arguments[2]);
     else if (strcmp(what, "small") == 0)
