@@ -164,12 +164,14 @@ impl SharedMapping {
     }
 
     /// Returns the address of the first byte; its provenance is exposed.
+    #[inline]
     #[must_use]
     pub fn address(&self) -> u64 {
         (self.base.as_ptr().expose_provenance() + self.skipped) as u64
     }
 
     /// Returns how many bytes can be accessed from there: the requested range, up to the end of the last page.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.mapped - self.skipped
@@ -186,6 +188,7 @@ impl SharedMapping {
     ///
     /// **Staleness:** the answer may be outdated at once. A check *after* the accesses in question, on the thread that
     /// made them, misses none of their replacements.
+    #[inline]
     #[must_use]
     pub fn is_whole(&self) -> bool {
         // Relaxed: set on the accessing thread, or on a thread that synchronised with it.

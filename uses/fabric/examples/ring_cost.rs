@@ -4,7 +4,8 @@
 //! `cargo run --release -p telpher-fabric --example ring_cost`
 //!
 //! Judge a result by the distance of the CPUs: half of a cache line's round trip is the least that a message can take.
-//! On a busy machine the threads often wait for their CPUs; the lower decile is then closer to the cost than the median.
+//! On a busy machine the threads often wait for their CPUs; the lower decile is then closer to the cost than the median. The
+//! last column is a thread that sends to itself, so it shows the instructions without the distance.
 #![allow(unsafe_code, reason = "vouches for buffers of its own")]
 
 use std::error::Error;
@@ -58,12 +59,31 @@ fn main() -> Result<(), Box<dyn Error>> {
         echo.join().expect("the thread does not panic")?;
         Ok(())
     })?;
-    println!("{:>8} {:>12} {:>12}", "bytes", "decile, ns", "median, ns");
+    println!("{:>8} {:>12} {:>12} {:>16}", "bytes", "decile, ns", "median, ns", "one thread, ns");
     for (len, mut nanos) in LENGTHS.into_iter().zip(nanos) {
         nanos.sort_by(f64::total_cmp);
-        println!("{len:>8} {:>12.0} {:>12.0}", nanos[nanos.len() / 10], nanos[nanos.len() / 2]);
+        let alone = on_one_thread(len)?;
+        println!("{len:>8} {:>12.0} {:>12.0} {alone:>16.0}", nanos[nanos.len() / 10], nanos[nanos.len() / 2]);
     }
     print_distance(one, other)
+}
+
+/// Returns the median time of a message from a thread to itself: what remains if no cache line moves.
+fn on_one_thread(len: usize) -> Result<f64, Box<dyn Error>> {
+    let (outgoing, incoming) = link(&Config::default())?;
+    let (mut end, is_over) = (End::new(outgoing, incoming), AtomicBool::new(false));
+    let mut nanos: Vec<f64> = (0..TURNS * BATCHES)
+        .map(|_| {
+            let begun = Instant::now();
+            for _ in 0..BATCH {
+                end.send(len);
+                end.receive(&is_over);
+            }
+            begun.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH)
+        })
+        .collect();
+    nanos.sort_by(f64::total_cmp);
+    Ok(nanos[nanos.len() / 2])
 }
 
 /// Prints how long a cache line takes from one CPU to the other.
@@ -121,7 +141,7 @@ impl End {
             if is_over.load(Ordering::Relaxed) {
                 return None;
             }
-            std::hint::spin_loop();
+            // No pause: on some processors it takes as long as a message.
         }
     }
 }

@@ -2,6 +2,8 @@
 //! order, however the flag's stores are delayed.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release -p telpher-fabric --test loom_queue`.
+//! Seen to fail with the flag set before the lock is taken in `push`, and with it cleared after the lock is released in
+//! `take`.
 #![cfg(loom)]
 
 #[path = "loom/sync.rs"]
