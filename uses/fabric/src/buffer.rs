@@ -59,7 +59,7 @@ pub(crate) struct TakenBytes {
 }
 
 impl TakenBytes {
-    /// Copies the bytes of the segments. Returns the segments of the copy too, which may be read while the value exists.
+    /// Copies the bytes of the segments. Returns the segments of the copy too, to be read while the value exists.
     ///
     /// # Errors
     /// The address of the first byte that cannot be read.

@@ -13,8 +13,8 @@ struct Hostile {
     incoming: Incoming,
 }
 
-/// Connects a hostile peer to the first node, where it is peer 2, and the node to it, by a synchronous send with the
-/// context 1 whose message is not received.
+/// Connects a hostile peer to the first node, where it is peer 2, and the node to it, by a send with the context 1
+/// whose message the peer does not receive.
 fn hostile(nodes: &mut [Node]) -> Hostile {
     let connector = Connector::open(&Config::default()).unwrap();
     connector.connect(&nodes[0].address()).unwrap();
