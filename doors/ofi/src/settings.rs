@@ -1,8 +1,57 @@
 //! Settings from the environment.
 
+use crate::log;
+use std::time::Duration;
+use telpher_device::{DeviceName, OpenOptions, Opened};
 use telpher_fabric::Copier;
+use telpher_fabric::copier::DEFAULT_SHORTEST;
+use telpher_mover::{Channel, ChannelPolicy};
 
-/// Returns what copies the pieces of long messages.
+/// The variable with the device that copies the pieces of long messages. Without it, the CPU copies.
+const DEVICE: &str = "TELPHER_FABRIC_DEVICE";
+
+/// Copies that a device may have at once. Source: the slots of a connection.
+const IN_FLIGHT: u32 = 64;
+
+/// A device that takes longer for a copy counts as stopped. Source: chosen; far more than a page fault takes.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// Why a device does not copy.
+#[derive(Debug, thiserror::Error)]
+enum DeviceError {
+    #[error(transparent)]
+    Name(#[from] telpher_device::NameError),
+    #[error(transparent)]
+    Open(#[from] telpher_device::OpenError),
+    #[error(transparent)]
+    Channel(#[from] telpher_mover::ChannelError),
+    #[error("it has no queue that this user may use")]
+    NoQueue,
+}
+
+/// Returns what copies the pieces of long messages of an endpoint. If the device cannot be used, a line says why, and
+/// the CPU copies.
 pub(crate) fn copier() -> Copier {
-    Copier::cpu()
+    let name = std::env::var(DEVICE).unwrap_or_default();
+    if name.is_empty() || name == "cpu" {
+        return Copier::cpu();
+    }
+    device(&name).unwrap_or_else(|error| {
+        log::warn(format_args!("the CPU copies messages, not {DEVICE}={name}: {error}"));
+        Copier::cpu()
+    })
+}
+
+/// Opens the first queue of a device.
+fn device(name: &str) -> Result<Copier, DeviceError> {
+    let name: DeviceName = name.parse()?;
+    let Opened { portals, skipped } = telpher_device::open(&name, OpenOptions::default())?;
+    for queue in skipped {
+        log::info(format_args!("{} is not used: {}", queue.queue, queue.why));
+    }
+    let portal = portals.into_iter().next().ok_or(DeviceError::NoQueue)?;
+    let policy = ChannelPolicy { deadline: Some(DEADLINE), ..ChannelPolicy::default() };
+    let channel = Channel::new(portal, IN_FLIGHT, policy)?;
+    log::info(format_args!("{name} copies pieces of {DEFAULT_SHORTEST} bytes or more"));
+    Ok(Copier::device(channel, DEFAULT_SHORTEST))
 }

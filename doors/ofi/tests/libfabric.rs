@@ -67,8 +67,24 @@ fn every_operation_works_from_c() {
         Command::new("cc").args(["-O1", "-Wall", "-Wextra", "-o"]).arg(&program).arg(source).arg("-lfabric").output();
     let Ok(compiled) = compiled else { return skip(test, "no C compiler is installed") };
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
-    let output = run(&program, &[], &folder).expect("it was just compiled");
-    let report = format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{report}");
-    assert_eq!(text(&output.stdout).lines().count(), 17, "{report}");
+    for device in ["cpu", "model:spr"] {
+        let mut command = Command::new(&program);
+        command.env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_LOG", "info").env("TELPHER_FABRIC_DEVICE", device);
+        let output = command.output().expect("it was just compiled");
+        let remarks = text(&output.stderr);
+        let report = format!("{device}: {}\n{}{remarks}", output.status, text(&output.stdout));
+        assert!(output.status.success(), "{report}");
+        assert_eq!(text(&output.stdout).lines().count(), 17, "{report}");
+        assert!(
+            remarks.contains("is on another machine; telpher carries messages within one machine only"),
+            "{report}"
+        );
+        assert_eq!(remarks.contains("model:spr copies pieces"), device == "model:spr", "{report}");
+    }
+    // A device that does not exist leaves the copies to the CPU, and a line says so.
+    let mut command = Command::new(&program);
+    command.env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_FABRIC_DEVICE", "hw:wq77.7").arg("all_sizes_arrive");
+    let output = command.output().expect("it was just compiled");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("the CPU copies messages, not TELPHER_FABRIC_DEVICE=hw:wq77.7"));
 }

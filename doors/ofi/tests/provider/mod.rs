@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 /// A folder with the provider under the name that libfabric looks for. It is removed with the value.
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     /// Makes a folder for a test.
-    pub fn new(test: &str) -> Folder {
+    pub(crate) fn new(test: &str) -> Folder {
         // Using the library makes Cargo build the shared object, too, beside the test itself.
         assert!(!telpher_ofi::fi_prov_ini().is_null());
         let test_itself = std::env::current_exe().expect("Linux knows the path");
@@ -20,7 +20,7 @@ impl Folder {
     }
 
     /// Returns its path.
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.0.to_str().expect("a path in ASCII")
     }
 }
