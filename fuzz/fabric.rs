@@ -1,7 +1,7 @@
 //! One input on one connection: both ends are used while a hostile peer writes any words into the shared memory. No end
 //! panics or accesses memory outside the connection's. Every field that an end returns is within the limits. Once an
-//! end has reported a broken rule, it reports the same for ever. Until the first hostile write, every message and answer
-//! arrives as it was pushed.
+//! end has reported a broken rule, it reports the same for ever. Until the first hostile write, every message and
+//! answer arrives as it was pushed.
 //!
 //! An input is a list of steps, each a byte and its operands: push a message or an answer, take one, leave one in the
 //! ring, and as the hostile peer write an entry that looks like the next one, a count of taken entries, or any word

@@ -4,8 +4,8 @@
 //! `cargo run --release -p telpher-fabric --example ring_cost`
 //!
 //! Judge a result by the distance of the CPUs: half of a cache line's round trip is the least that a message can take.
-//! On a busy machine the threads often wait for their CPUs; the lower decile is then closer to the cost than the median. The
-//! last column is a thread that sends to itself, so it shows the instructions without the distance.
+//! On a busy machine the threads often wait for their CPUs; the lower decile is then closer to the cost than the
+//! median. The last column is a thread that sends to itself, so it shows the instructions without the distance.
 #![allow(unsafe_code, reason = "vouches for buffers of its own")]
 
 use std::error::Error;

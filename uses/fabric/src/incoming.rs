@@ -135,8 +135,8 @@ impl Incoming {
         }
     }
 
-    /// Releases the entry that `next_message` returned. The sender learns of it when a quarter of the ring or of the payload
-    /// area is free.
+    /// Releases the entry that `next_message` returned. The sender learns of it when a quarter of the ring or of the
+    /// payload area is free.
     #[inline]
     fn release(&mut self, given: u64) {
         self.places.advance(given);

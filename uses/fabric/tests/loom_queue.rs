@@ -1,5 +1,5 @@
-//! Loom: two threads push values, and one of them takes them meanwhile. Property: no value is lost, and each thread's values come in
-//! order, however the flag's stores are delayed.
+//! Loom: two threads push values, and one of them takes them meanwhile. Property: no value is lost, and each thread's
+//! values come in order, however the flag's stores are delayed.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release -p telpher-fabric --test loom_queue`.
 //! Seen to fail with the flag set before the lock is taken in `push`, and with it cleared after the lock is released in

@@ -3,8 +3,8 @@
 //! that the consumer still reads; a full ring has room again.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release -p telpher-fabric --test loom_ring`.
-//! Seen to fail with the Release of `push` weakened to Relaxed, with the Acquire of `peek` weakened to Relaxed, and (the
-//! full ring) with the Release of `publish` or the Acquire of `refresh` weakened to Relaxed.
+//! Seen to fail with the Release of `push` weakened to Relaxed, with the Acquire of `peek` weakened to Relaxed, and
+//! (the full ring) with the Release of `publish` or the Acquire of `refresh` weakened to Relaxed.
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "loom's cells")]
 

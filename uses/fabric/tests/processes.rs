@@ -19,8 +19,8 @@ use telpher_fabric::{
 };
 
 /// Set in the environment of the other process.
-const OTHER: &str = "TELPHER_TEST_FABRIC_OTHER";
-/// A user that is not ours. Source: the overflow user of Linux, "nobody".
+const OTHER: &str = "TELPHER_FABRIC_TEST_OTHER";
+/// A user that is not ours. Source: the overflow user of Linux.
 const OTHER_USER: u32 = 65534;
 /// Far more than any step takes; a test that waits so long has failed.
 const LIMIT: Duration = Duration::from_secs(60);
