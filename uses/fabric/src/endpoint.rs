@@ -19,6 +19,7 @@ use crate::error::FabricError;
 use crate::events::{ConnectionId, ConnectorEvent, Progress};
 use crate::incoming::Incoming;
 use crate::matching::{MessageKey, Selector, Source};
+use crate::peers::{In, Out, Party, Side, Stall};
 use crate::receiver::Receiver;
 use crate::receives::{Body, Kept, KeptAt, Receives, Target};
 use crate::request::{PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest, TagMatch};
@@ -26,16 +27,11 @@ use crate::sender::{Outbound, Sender};
 use crate::stats::Stats;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
 use telpher_mem::Fault;
 use telpher_os::Lineage;
 
 /// Receivers that are polled in every pass; the others take turns. Source: assumed; a poll loads one cache line.
 const POLLED_ALWAYS: usize = 8;
-/// Passes without a move between two looks at the clock. Source: assumed; a look costs about as much as a pass.
-const PASSES_PER_LOOK: u32 = 64;
-/// A peer that lets this side wait for so long is woken. Source: chosen.
-const STALL: Duration = Duration::from_millis(1);
 /// Passes without a move after which the helper thread wakes the peers it waits for, and sleeps. Source: assumed.
 const HELPER_PASSES: u32 = 50;
 
@@ -91,65 +87,6 @@ struct State {
     wakes: u64,
     died: u64,
     broken: u64,
-}
-
-/// A process that messages go to or come from.
-#[derive(Debug)]
-struct Party {
-    address: Address,
-    peer: Option<PeerId>,
-    sender: Option<u32>,
-    /// Connections from it that have not ended.
-    receivers: usize,
-    /// True if it refused a connection or let one end that goes to it.
-    is_unreachable: bool,
-    /// True if a connection from it has ended.
-    has_left: bool,
-}
-
-/// A connection to a peer.
-#[derive(Debug)]
-struct Out {
-    sender: Sender,
-    party: Source,
-    connection: ConnectionId,
-    is_busy: bool,
-    stall: Stall,
-}
-
-/// A connection from a peer.
-#[derive(Debug)]
-struct In {
-    receiver: Receiver,
-    connection: ConnectionId,
-    stall: Stall,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Side {
-    Out(u32),
-    In(u32),
-}
-
-/// How long a peer has let this side wait.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stall {
-    passes: u32,
-    since: Option<Instant>,
-    is_woken: bool,
-}
-
-impl Stall {
-    /// Counts a pass without a move; true if the peer shall be woken.
-    fn passed(&mut self) -> bool {
-        self.passes = self.passes.wrapping_add(1);
-        if self.is_woken || !self.passes.is_multiple_of(PASSES_PER_LOOK) {
-            return false;
-        }
-        let now = Instant::now();
-        self.is_woken = now.duration_since(*self.since.get_or_insert(now)) >= STALL;
-        self.is_woken
-    }
 }
 
 impl Endpoint {
@@ -904,13 +841,6 @@ impl State {
             peers_died: self.died,
             peers_broken: self.broken,
         }
-    }
-}
-
-impl Party {
-    /// True if no more messages will come from it.
-    fn is_silent(&self) -> bool {
-        self.receivers == 0 && (self.is_unreachable || (self.has_left && self.sender.is_none()))
     }
 }
 

@@ -40,6 +40,7 @@ mod link;
 mod matching;
 mod memory;
 mod outgoing;
+mod peers;
 mod queue;
 mod receiver;
 mod receives;

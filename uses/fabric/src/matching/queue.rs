@@ -1,6 +1,6 @@
 //! A queue in order of insertion, with removal anywhere, and with indexes once it is long.
 
-use super::{Class, Compared, MessageKey, Selector};
+use super::key::{Class, Compared, MessageKey, Selector};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::request::TagMatch;
 use telpher_os::Random;
 
 fn message(source: u32, tag: u64) -> MessageKey {

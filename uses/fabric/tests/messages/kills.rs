@@ -14,7 +14,7 @@ use telpher_fabric::{Address, Completion, Config, Copier, Failure, Operation, Pe
 use telpher_os::Random;
 
 /// Set in the environment of the other process: the address of its peer.
-const PEER: &str = "TELPHER_TEST_FABRIC_PEER";
+const PEER: &str = "TELPHER_FABRIC_TEST_PEER";
 /// Operations of each kind that are under way at a time.
 const UNDER_WAY: u64 = 6;
 const LENGTHS: [usize; 10] = [0, 8, 32, 33, 5000, 8192, 8193, 40_000, 300_000, 1 << 20];

@@ -1,0 +1,80 @@
+//! What an endpoint knows of other processes and of its connections with them.
+
+use crate::address::Address;
+use crate::events::ConnectionId;
+use crate::matching::Source;
+use crate::receiver::Receiver;
+use crate::request::PeerId;
+use crate::sender::Sender;
+use std::time::{Duration, Instant};
+
+/// Passes without a move between two looks at the clock. Source: assumed; a look costs about as much as a pass.
+const PASSES_PER_LOOK: u32 = 64;
+/// A peer that lets this side wait for so long is woken. Source: chosen.
+const STALL: Duration = Duration::from_millis(1);
+
+/// A process that messages go to or come from.
+#[derive(Debug)]
+pub(crate) struct Party {
+    pub(crate) address: Address,
+    pub(crate) peer: Option<PeerId>,
+    pub(crate) sender: Option<u32>,
+    /// Connections from it that have not ended.
+    pub(crate) receivers: usize,
+    /// True if it refused a connection or let one end that goes to it.
+    pub(crate) is_unreachable: bool,
+    /// True if a connection from it has ended.
+    pub(crate) has_left: bool,
+}
+
+/// A connection to a peer.
+#[derive(Debug)]
+pub(crate) struct Out {
+    pub(crate) sender: Sender,
+    pub(crate) party: Source,
+    pub(crate) connection: ConnectionId,
+    pub(crate) is_busy: bool,
+    pub(crate) stall: Stall,
+}
+
+/// A connection from a peer.
+#[derive(Debug)]
+pub(crate) struct In {
+    pub(crate) receiver: Receiver,
+    pub(crate) connection: ConnectionId,
+    pub(crate) stall: Stall,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side {
+    Out(u32),
+    In(u32),
+}
+
+/// How long a peer has let this side wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stall {
+    passes: u32,
+    since: Option<Instant>,
+    is_woken: bool,
+}
+
+impl Stall {
+    /// Counts a pass without a move; true if the peer shall be woken.
+    pub(crate) fn passed(&mut self) -> bool {
+        self.passes = self.passes.wrapping_add(1);
+        if self.is_woken || !self.passes.is_multiple_of(PASSES_PER_LOOK) {
+            return false;
+        }
+        let now = Instant::now();
+        self.is_woken = now.duration_since(*self.since.get_or_insert(now)) >= STALL;
+        self.is_woken
+    }
+}
+
+impl Party {
+    /// True if no more messages will come from it.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.receivers == 0 && (self.is_unreachable || (self.has_left && self.sender.is_none()))
+    }
+}
