@@ -1,7 +1,7 @@
 //! Address vectors: numbers for the addresses of peers, the same in all endpoints that a vector is bound to.
 
+use crate::bound::BoundEndpoint;
 use crate::domain::Domain;
-use crate::endpoint::Ep;
 use crate::failure::{Errno, INVALID};
 use crate::log;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ struct State {
     /// The addresses by number; `None` where one was removed.
     entries: Vec<Option<Entry>>,
     numbers: HashMap<Address, u64>,
-    endpoints: Vec<Weak<Ep>>,
+    endpoints: Vec<Weak<dyn BoundEndpoint>>,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct Entry {
 }
 
 impl State {
-    fn endpoints(&self) -> impl Iterator<Item = Arc<Ep>> {
+    fn endpoints(&self) -> impl Iterator<Item = Arc<dyn BoundEndpoint>> {
         self.endpoints.iter().filter_map(Weak::upgrade)
     }
 
@@ -53,11 +53,11 @@ impl AddressVector {
     ///
     /// # Errors
     /// If the endpoint refuses an address.
-    pub(crate) fn bind(&self, endpoint: &Arc<Ep>) -> Result<(), Errno> {
+    pub(crate) fn bind(&self, endpoint: &Arc<dyn BoundEndpoint>) -> Result<(), Errno> {
         let mut state = self.state();
         for (number, entry) in state.entries.iter().enumerate() {
             if let Some(entry) = entry {
-                insert_into(endpoint, number as u64, &entry.address)?;
+                insert_into(&**endpoint, number as u64, &entry.address)?;
             }
         }
         state.endpoints.retain(|known| known.strong_count() > 0);
@@ -83,7 +83,7 @@ impl AddressVector {
         }
         let number = state.entries.len() as u64;
         for endpoint in state.endpoints() {
-            insert_into(&endpoint, number, &address)?;
+            insert_into(&*endpoint, number, &address)?;
         }
         state.entries.push(Some(Entry { address, insertions: 1 }));
         state.numbers.insert(address, number);
@@ -123,7 +123,7 @@ impl AddressVector {
 }
 
 /// Inserts an address into an endpoint, and says so if that fails: libfabric's callers only learn a number.
-fn insert_into(endpoint: &Ep, number: u64, address: &Address) -> Result<(), Errno> {
+fn insert_into(endpoint: &dyn BoundEndpoint, number: u64, address: &Address) -> Result<(), Errno> {
     endpoint.insert_peer(number, address).map_err(|error| {
         log::warn(format_args!("{error}"));
         Errno::from(error)

@@ -1,8 +1,8 @@
 //! Completion queues: they fetch completions from the endpoints that are bound to them, when a program reads.
 
 use crate::abi::errors;
+use crate::bound::{BoundEndpoint, Direction};
 use crate::domain::Domain;
-use crate::endpoint::{Direction, Ep};
 use crate::failure::{AGAIN, Errno};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ struct State {
     endpoints: Vec<Bound>,
     /// Completions that are not read yet, and the endpoint of each. Most often it is empty: a read takes completions
     /// from the endpoint only if it can hand them out.
-    waiting: VecDeque<(Completion, Weak<Ep>)>,
+    waiting: VecDeque<(Completion, Weak<dyn BoundEndpoint>)>,
     scratch: Vec<Completion>,
     /// The endpoint that is asked first; they take turns.
     next: usize,
@@ -46,7 +46,7 @@ struct State {
 
 #[derive(Clone, Debug)]
 struct Bound {
-    endpoint: Weak<Ep>,
+    endpoint: Weak<dyn BoundEndpoint>,
     direction: Direction,
 }
 
@@ -65,7 +65,7 @@ impl CompletionQueue {
     }
 
     /// Fetches completions of this endpoint, too.
-    pub(crate) fn bind(&self, endpoint: &Arc<Ep>, direction: Direction) {
+    pub(crate) fn bind(&self, endpoint: &Arc<dyn BoundEndpoint>, direction: Direction) {
         let mut state = self.state();
         state.endpoints.retain(|known| known.endpoint.strong_count() > 0);
         state.endpoints.push(Bound { endpoint: Arc::downgrade(endpoint), direction });
@@ -75,7 +75,11 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// `EAGAIN` if there is none, `EAVAIL` if a failure is the first.
-    pub(crate) fn read(&self, most: usize, mut take: impl FnMut(&Completion, &Weak<Ep>)) -> Result<usize, Errno> {
+    pub(crate) fn read(
+        &self,
+        most: usize,
+        mut take: impl FnMut(&Completion, &Weak<dyn BoundEndpoint>),
+    ) -> Result<usize, Errno> {
         let mut state = self.state();
         if state.waiting.is_empty() {
             state.fetch(most);
@@ -102,7 +106,7 @@ impl CompletionQueue {
         &self,
         most: usize,
         timeout: Option<Duration>,
-        mut take: impl FnMut(&Completion, &Weak<Ep>),
+        mut take: impl FnMut(&Completion, &Weak<dyn BoundEndpoint>),
     ) -> Result<usize, Errno> {
         let start = Instant::now();
         loop {

@@ -1,7 +1,7 @@
 //! Counters of completed operations.
 
+use crate::bound::BoundEndpoint;
 use crate::domain::Domain;
-use crate::endpoint::Ep;
 use crate::failure::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,7 +13,7 @@ pub(crate) struct Counter {
     _domain: Arc<Domain>,
     successes: AtomicU64,
     failures: AtomicU64,
-    endpoints: Mutex<Vec<Weak<Ep>>>,
+    endpoints: Mutex<Vec<Weak<dyn BoundEndpoint>>>,
 }
 
 /// Which of a counter's two numbers a call is about.
@@ -33,7 +33,7 @@ impl Counter {
         }
     }
 
-    pub(crate) fn bind(&self, endpoint: &Arc<Ep>) {
+    pub(crate) fn bind(&self, endpoint: &Arc<dyn BoundEndpoint>) {
         let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         endpoints.retain(|known| known.strong_count() > 0);
         endpoints.push(Arc::downgrade(endpoint));
@@ -48,7 +48,7 @@ impl Counter {
 
     /// Moves messages, and returns the number.
     pub(crate) fn read(&self, counted: Counted) -> u64 {
-        let endpoints: Vec<Arc<Ep>> = {
+        let endpoints: Vec<Arc<dyn BoundEndpoint>> = {
             let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
             endpoints.iter().filter_map(Weak::upgrade).collect()
         };

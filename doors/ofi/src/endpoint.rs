@@ -3,6 +3,7 @@
 use crate::abi::errors;
 use crate::abi::flags as f;
 use crate::address_vector::AddressVector;
+use crate::bound::{BoundEndpoint, Direction};
 use crate::capabilities::{RX_OP_FLAGS, TX_OP_FLAGS};
 use crate::completion_queue::CompletionQueue;
 use crate::counter::{Counted, Counter};
@@ -135,13 +136,6 @@ impl Silent {
     }
 }
 
-/// Which queue a completion is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Direction {
-    Sends,
-    Receives,
-}
-
 impl Ep {
     /// Opens an endpoint.
     ///
@@ -249,16 +243,17 @@ impl Ep {
         };
         let send = defaults(bindings.sends.as_ref(), self.options.tx_flags);
         let receive = defaults(bindings.receives.as_ref(), self.options.rx_flags);
-        av.bind(self)?;
+        let this: Arc<dyn BoundEndpoint> = Arc::clone(self) as _;
+        av.bind(&this)?;
         for counter in [&bindings.count_sends, &bindings.count_receives].into_iter().flatten() {
-            counter.bind(self);
+            counter.bind(&this);
         }
         let queues = [&bindings.sends, &bindings.receives].map(|target| target.as_ref().map(|target| &target.queue));
         for (direction, queue) in [Direction::Sends, Direction::Receives].into_iter().zip(queues) {
             if let Some(queue) = queue
                 && !(direct && direction == Direction::Receives)
             {
-                queue.bind(self, direction);
+                queue.bind(&this, direction);
             }
         }
         if self.bound.set(Bound { send, receive, direct, bindings }).is_err() {
@@ -276,28 +271,6 @@ impl Ep {
     /// Returns what a buffer for many messages keeps free.
     pub(crate) fn min_multi_recv(&self) -> u64 {
         self.min_multi_recv.load(Ordering::Relaxed)
-    }
-
-    /// Makes the peer known that the address vector numbers `number`.
-    pub(crate) fn insert_peer(&self, number: u64, address: &Address) -> Result<(), FabricError> {
-        let peer = self.endpoint.insert_peer(address)?;
-        self.peers.set(number, Some(peer));
-        Ok(())
-    }
-
-    /// Forgets a peer.
-    pub(crate) fn remove_peer(&self, number: u64) {
-        if let Some(peer) = self.peers.get(number) {
-            self.peers.set(number, None);
-            if let Err(error) = self.endpoint.remove_peer(peer) {
-                log::warn(format_args!("{error}"));
-            }
-        }
-    }
-
-    /// Returns the number that the address vector gives an address.
-    pub(crate) fn number_of(&self, address: &Address) -> Option<u64> {
-        self.bound.get()?.bindings.av.as_ref()?.number(address)
     }
 
     fn bound(&self) -> Result<&Bound, Errno> {
@@ -426,30 +399,6 @@ impl Ep {
         self.sorted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves messages, and takes completions for a queue that the endpoint is bound to in this direction.
-    pub(crate) fn take(&self, direction: Direction, into: &mut Vec<Completion>, most: usize) {
-        let Some(bound) = self.bound.get() else { return };
-        if bound.direct {
-            self.endpoint.completions(into, most);
-            return;
-        }
-        let mut sorted = self.sorted();
-        self.sort(bound, &mut sorted);
-        let waiting = match direction {
-            Direction::Sends => &mut sorted.sends,
-            Direction::Receives => &mut sorted.receives,
-        };
-        let count = waiting.len().min(most);
-        into.extend(waiting.drain(..count));
-    }
-
-    /// Moves messages, and counts what completed.
-    pub(crate) fn sort_completions(&self) {
-        if let Some(bound) = self.bound.get() {
-            self.sort(bound, &mut self.sorted());
-        }
-    }
-
     fn sort(&self, bound: &Bound, sorted: &mut Sorted) {
         let Sorted { scratch, sends, receives, silent } = sorted;
         loop {
@@ -478,6 +427,49 @@ impl Ep {
             if count < BURST {
                 return;
             }
+        }
+    }
+}
+
+impl BoundEndpoint for Ep {
+    fn insert_peer(&self, number: u64, address: &Address) -> Result<(), FabricError> {
+        let peer = self.endpoint.insert_peer(address)?;
+        self.peers.set(number, Some(peer));
+        Ok(())
+    }
+
+    fn remove_peer(&self, number: u64) {
+        if let Some(peer) = self.peers.get(number) {
+            self.peers.set(number, None);
+            if let Err(error) = self.endpoint.remove_peer(peer) {
+                log::warn(format_args!("{error}"));
+            }
+        }
+    }
+
+    fn number_of(&self, address: &Address) -> Option<u64> {
+        self.bound.get()?.bindings.av.as_ref()?.number(address)
+    }
+
+    fn take(&self, direction: Direction, into: &mut Vec<Completion>, most: usize) {
+        let Some(bound) = self.bound.get() else { return };
+        if bound.direct {
+            self.endpoint.completions(into, most);
+            return;
+        }
+        let mut sorted = self.sorted();
+        self.sort(bound, &mut sorted);
+        let waiting = match direction {
+            Direction::Sends => &mut sorted.sends,
+            Direction::Receives => &mut sorted.receives,
+        };
+        let count = waiting.len().min(most);
+        into.extend(waiting.drain(..count));
+    }
+
+    fn sort_completions(&self) {
+        if let Some(bound) = self.bound.get() {
+            self.sort(bound, &mut self.sorted());
         }
     }
 }

@@ -9,6 +9,7 @@
 //!   address_vector  numbers for the addresses of peers
 //!   endpoint        sends and receives on an endpoint of `telpher-fabric`
 //!   completion_queue, counter, event_queue
+//!   bound           what these need of the endpoints that are bound to them
 //! failure, log, limits, settings
 //! abi               libfabric's structures and constants
 //! ```
@@ -16,6 +17,7 @@
 
 mod abi;
 mod address_vector;
+mod bound;
 mod capabilities;
 mod completion_queue;
 mod counter;

@@ -8,7 +8,14 @@ use std::path::PathBuf;
 /// telpher has a provider for libfabric, named "telpher": the processes of one user on one machine send messages
 /// through shared memory. Programs and MPIs stay unchanged; they select the provider by environment variables.
 #[derive(Debug, Args)]
-#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  telpher fabric env                               the variables to set
+  telpher fabric install --folder /opt/telpher/lib"
+)]
 pub(crate) struct Fabric {
     #[command(subcommand)]
     pub(crate) kind: FabricKind,
@@ -28,6 +35,8 @@ pub(crate) enum FabricKind {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  telpher fabric env
+  telpher fabric env --folder /opt/telpher/lib
   env $(telpher fabric env) mpirun -np 2 ./program
   env $(telpher fabric env) fi_info -p telpher
   env $(telpher fabric env) TELPHER_LOG=info mpirun -np 2 ./program   why it is not selected")]
@@ -42,7 +51,7 @@ pub(crate) struct FabricEnv {
 /// Writes libtelpher-fi.so to a folder, and prints its path.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   telpher fabric install --folder /opt/telpher/lib
   FI_PROVIDER_PATH=/opt/telpher/lib fi_info -p telpher")]
 pub(crate) struct FabricInstall {

@@ -1,6 +1,5 @@
 //! `fi_info` and its attributes (`rdma/fabric.h`), with the fields of version 1.17, which later ones keep.
 
-use super::objects::Fid;
 use std::ffi::{c_char, c_void};
 
 /// `fi_tx_attr`.
@@ -102,32 +101,11 @@ pub(crate) struct Info {
     pub(crate) dest_addrlen: usize,
     pub(crate) src_addr: *mut c_void,
     pub(crate) dest_addr: *mut c_void,
-    pub(crate) handle: *mut Fid,
+    pub(crate) handle: *mut c_void,
     pub(crate) tx_attr: *mut TxAttr,
     pub(crate) rx_attr: *mut RxAttr,
     pub(crate) ep_attr: *mut EpAttr,
     pub(crate) domain_attr: *mut DomainAttr,
     pub(crate) fabric_attr: *mut FabricAttr,
     pub(crate) nic: *mut c_void,
-}
-
-/// `fi_provider` (`rdma/providers/fi_prov.h`).
-#[repr(C)]
-pub(crate) struct Provider {
-    pub(crate) version: u32,
-    pub(crate) fi_version: u32,
-    /// The core's own.
-    pub(crate) context: [*mut c_void; 4],
-    pub(crate) name: *const c_char,
-    pub(crate) getinfo: unsafe extern "C" fn(
-        version: u32,
-        node: *const c_char,
-        service: *const c_char,
-        flags: u64,
-        hints: *const Info,
-        info: *mut *mut Info,
-    ) -> i32,
-    pub(crate) fabric:
-        unsafe extern "C" fn(attr: *mut FabricAttr, fabric: *mut *mut super::objects::FidFabric, *mut c_void) -> i32,
-    pub(crate) cleanup: extern "C" fn(),
 }

@@ -7,7 +7,6 @@ pub(crate) mod errors;
 pub(crate) mod flags;
 pub(crate) mod info;
 pub(crate) mod objects;
-pub(crate) mod operations;
 pub(crate) mod queues;
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Messages, completions, events and the attributes of queues (`rdma/fi_endpoint.h`, `rdma/fi_tagged.h`,
 //! `rdma/fi_eq.h`, `rdma/fi_domain.h`).
 
-use super::objects::Fid;
 use std::ffi::{c_char, c_void};
 
 /// `fi_msg`.
@@ -91,7 +90,7 @@ pub(crate) struct EqAttr {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct EqEntry {
-    pub(crate) fid: *mut Fid,
+    pub(crate) fid: *mut c_void,
     pub(crate) context: *mut c_void,
     pub(crate) data: u64,
 }

@@ -1,8 +1,8 @@
 //! Compares the layout with the headers of the installed libfabric, and with what is known of newer versions.
 
-use super::info::{DomainAttr, EpAttr, FabricAttr, Info, Provider, RxAttr, TxAttr};
-use super::objects::{Fid, FidAv, FidCntr, FidCq, FidDomain, FidEp, FidEq, FidFabric, FidMr};
-use super::operations::{
+use super::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use super::objects::{Fid, FidAv, FidCntr, FidCq, FidDomain, FidEp, FidEq, FidFabric, FidMr, Provider};
+use super::objects::{
     OpsAtomic, OpsAv, OpsCm, OpsCntr, OpsCollective, OpsCq, OpsDomain, OpsEp, OpsEq, OpsFabric, OpsFid, OpsMr, OpsMsg,
     OpsRma, OpsTagged,
 };

@@ -5,7 +5,7 @@ use super::object::{bind_nothing, close, head, inner, no_control, open as open_o
 use super::{answer, caught, length, write_text};
 use crate::abi::flags as f;
 use crate::abi::objects::FidAv;
-use crate::abi::operations::{OpsAv, OpsFid};
+use crate::abi::objects::{OpsAv, OpsFid};
 use crate::address_vector::AddressVector;
 use crate::failure::{Errno, INVALID};
 use std::ffi::{CString, c_char, c_int, c_void};

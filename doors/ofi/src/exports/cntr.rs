@@ -4,7 +4,7 @@ use super::missing::fid_table;
 use super::object::{bind_nothing, close, head, inner, no_control, open as open_object};
 use super::{answer, caught, timeout};
 use crate::abi::objects::FidCntr;
-use crate::abi::operations::{OpsCntr, OpsFid};
+use crate::abi::objects::{OpsCntr, OpsFid};
 use crate::counter::{Counted, Counter};
 use crate::failure::Errno;
 use std::ffi::{c_int, c_void};

@@ -5,10 +5,10 @@ use super::object::{bind_nothing, close, head, inner, open as open_object};
 use super::{answer, length, timeout, write, write_text};
 use crate::abi::flags as f;
 use crate::abi::objects::{Fid, FidCq};
-use crate::abi::operations::{OpsCq, OpsFid};
+use crate::abi::objects::{OpsCq, OpsFid};
 use crate::abi::queues::{CqEntry, CqErrEntry};
+use crate::bound::BoundEndpoint;
 use crate::completion_queue::{CompletionQueue, Format};
-use crate::endpoint::Ep;
 use crate::failure::{Errno, INVALID, explain, of_operation};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Weak};
@@ -102,7 +102,7 @@ unsafe fn read_entries(
     }
     let bytes = entry_bytes(queue.format());
     let mut place = 0;
-    let take = |completion: &Completion, endpoint: &Weak<Ep>| {
+    let take = |completion: &Completion, endpoint: &Weak<dyn BoundEndpoint>| {
         let entry = entry(completion);
         // SAFETY: `buf` has room for `count` entries, and an entry is a beginning of `CqEntry`.
         unsafe {

@@ -6,7 +6,7 @@ use super::{answer, av, cntr, cq, ep, mr, read};
 use crate::abi::flags as f;
 use crate::abi::info::Info;
 use crate::abi::objects::{FidAv, FidCntr, FidCq, FidDomain, FidEp};
-use crate::abi::operations::{OpsDomain, OpsFid};
+use crate::abi::objects::{OpsDomain, OpsFid};
 use crate::abi::queues::{AvAttr, CntrAttr, CqAttr};
 use crate::address_vector::AddressVector;
 use crate::capabilities::{ALL, RX_OP_FLAGS, TX_OP_FLAGS};

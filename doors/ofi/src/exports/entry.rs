@@ -3,8 +3,9 @@
 use super::info;
 use super::{answer, fabric, read};
 use crate::abi::flags as f;
-use crate::abi::info::{FabricAttr, Info, Provider};
+use crate::abi::info::{FabricAttr, Info};
 use crate::abi::objects::FidFabric;
+use crate::abi::objects::Provider;
 use crate::capabilities::{NAME, offer};
 use crate::failure::{Errno, INVALID};
 use crate::log;

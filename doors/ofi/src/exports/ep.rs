@@ -6,7 +6,7 @@ use super::{answer, av::write_address, msg, read, started, tagged, write};
 use crate::abi::errors;
 use crate::abi::flags as f;
 use crate::abi::objects::{Fid, FidAv, FidCntr, FidCq, FidEp, FidEq};
-use crate::abi::operations::{OpsCm, OpsEp, OpsFid};
+use crate::abi::objects::{OpsCm, OpsEp, OpsFid};
 use crate::endpoint::Ep;
 use crate::failure::{Errno, INVALID};
 use std::ffi::{c_int, c_void};

@@ -6,7 +6,7 @@ use super::{length, timeout, write};
 use crate::abi::errors;
 use crate::abi::flags as f;
 use crate::abi::objects::FidEq;
-use crate::abi::operations::{OpsEq, OpsFid};
+use crate::abi::objects::{OpsEq, OpsFid};
 use crate::abi::queues::EqEntry;
 use crate::event_queue::{Event, EventQueue};
 use crate::failure::{AGAIN, Errno, INVALID};

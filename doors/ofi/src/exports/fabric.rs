@@ -6,7 +6,7 @@ use super::{answer, domain, eq, read};
 use crate::abi::flags as f;
 use crate::abi::info::Info;
 use crate::abi::objects::{Fid, FidDomain, FidEq, FidFabric};
-use crate::abi::operations::{OpsFabric, OpsFid};
+use crate::abi::objects::{OpsFabric, OpsFid};
 use crate::abi::queues::EqAttr;
 use crate::domain::{Domain, Fabric};
 use crate::event_queue::EventQueue;

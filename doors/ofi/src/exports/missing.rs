@@ -1,7 +1,7 @@
 //! Operations that the provider does not have.
 
 use crate::abi::objects::Fid;
-use crate::abi::operations::{Missing, OpsAtomic, OpsCollective, OpsFid, OpsRma};
+use crate::abi::objects::{Missing, OpsAtomic, OpsCollective, OpsFid, OpsRma};
 use std::ffi::{c_int, c_void};
 
 extern "C" fn not_supported() -> isize {

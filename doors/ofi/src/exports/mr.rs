@@ -5,7 +5,7 @@ use super::object::{close, head, inner_of_fid, open};
 use super::{answer, read};
 use crate::abi::flags as f;
 use crate::abi::objects::{Fid, FidDomain, FidMr};
-use crate::abi::operations::{OpsFid, OpsMr};
+use crate::abi::objects::{OpsFid, OpsMr};
 use crate::abi::queues::MrAttr;
 use crate::failure::{Errno, INVALID};
 use std::ffi::{c_int, c_void};

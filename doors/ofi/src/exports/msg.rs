@@ -5,7 +5,7 @@ use super::segments::{of_array, of_buffer};
 use super::{read, started};
 use crate::abi::flags as f;
 use crate::abi::objects::FidEp;
-use crate::abi::operations::OpsMsg;
+use crate::abi::objects::OpsMsg;
 use crate::abi::queues::Msg;
 use crate::endpoint::{ReceiveCall, SendCall};
 use libc::iovec;

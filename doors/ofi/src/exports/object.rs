@@ -1,7 +1,7 @@
 //! Objects as C sees them: a `fid` with tables of operations, and behind it the object itself.
 
 use crate::abi::objects::{Fid, FidAv, FidCntr, FidCq, FidDomain, FidEp, FidEq, FidFabric, FidMr};
-use crate::abi::{flags as f, operations::OpsFid};
+use crate::abi::{flags as f, objects::OpsFid};
 use crate::address_vector::AddressVector;
 use crate::completion_queue::CompletionQueue;
 use crate::counter::Counter;

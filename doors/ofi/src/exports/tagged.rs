@@ -5,7 +5,7 @@ use super::segments::{of_array, of_buffer};
 use super::{read, started};
 use crate::abi::flags as f;
 use crate::abi::objects::FidEp;
-use crate::abi::operations::OpsTagged;
+use crate::abi::objects::OpsTagged;
 use crate::abi::queues::MsgTagged;
 use crate::endpoint::{ReceiveCall, SendCall};
 use libc::iovec;
