@@ -14,6 +14,10 @@ use telpher_os::Lineage;
 /// Cache lines of a payload that are fetched before the payload is used. Source: assumed; the copy fetches the others.
 const PREFETCHED_LINES: u64 = 16;
 
+/// Bytes of the next payload that are fetched with each poll. Source: measured with `examples/ring_cost.rs` on two near
+/// CPUs of an Intel Xeon: one line saves a third of the time of 64 bytes; longer messages stay within 2 %.
+const POLLED_BYTES: u32 = 64;
+
 /// The receiver's end of a connection: takes messages, pushes answers. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Incoming {
@@ -95,13 +99,17 @@ impl Incoming {
         }
     }
 
-    /// Returns the next message, if there is one. One load of shared memory if not.
+    /// Returns the next message, if there is one. One load and one prefetch of shared memory if not.
     ///
     /// # Errors
     /// The sender broke the protocol, or this is a forked child.
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<Arrived<'_>>, Broken> {
         self.check()?;
+        // If the next message has a payload, it begins here. So the transfer of its first line overlaps with that of
+        // the entry.
+        let (next, _) = self.places.next(1);
+        self.prefetch(self.memory.sizes().payload() + next, POLLED_BYTES);
         let entry = self.messages.peek();
         // After the access: a page that was lost reads as zeros, which are no entry.
         if !self.memory.mapping().is_whole() {
