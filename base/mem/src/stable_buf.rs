@@ -203,8 +203,8 @@ impl<B: StableBuf> Slice<B> {
         Ok(Slice { whole, start: range.start, len: range.end - range.start })
     }
 
-    /// Creates a buffer of the bytes of `range` of a clone of `whole`; `None`, without a clone, if the range is reversed
-    /// or exceeds the buffer.
+    /// Creates a buffer of the bytes of `range` of a clone of `whole`; `None`, without a clone, if the range is
+    /// reversed or exceeds the buffer.
     #[inline]
     pub fn of_clone(whole: &B, range: Range<usize>) -> Option<Slice<B>>
     where

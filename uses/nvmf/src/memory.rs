@@ -45,7 +45,7 @@ use crate::storage::{Started, Storage, StorageRequest, StorageResult};
 use block_map::BlockMap;
 pub use file_layout::HeaderError;
 use file_layout::MapFile;
-use geometry::{Geometry, blocks_of, to_usize};
+use geometry::{CLEARED_AT_ONCE, Geometry, blocks_of, to_usize};
 pub use geometry::{LEAST_RESERVE, MAP_BLOCK};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -400,7 +400,7 @@ impl Storage for MemoryStorage {
     }
 
     fn longest_clear(&self) -> Option<u64> {
-        Some((update::CLEARED_AT_ONCE * MAP_BLOCK) as u64)
+        Some((CLEARED_AT_ONCE * MAP_BLOCK) as u64)
     }
 
     fn read_at_once(&self, start: u64, len: u64) -> Option<StorageResult> {

@@ -14,6 +14,7 @@
 
 use crate::engine::{JobId, Segments};
 use crate::loops::Loops;
+use crate::storage::ByteRange;
 use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +22,6 @@ use std::sync::{Arc, Mutex};
 
 /// The bit of [`RangeLock::counted`] that says that an exclusive command is in the list.
 const HAS_EXCLUSIVE: u64 = 1 << 63;
-
-/// First byte and length.
-pub type ByteRange = (u64, u64);
 
 /// A command that holds the lock or waits for it.
 #[derive(Debug)]

@@ -14,6 +14,7 @@
 
 mod client;
 mod clock;
+mod event;
 mod handle;
 mod report;
 mod ring;
@@ -27,13 +28,14 @@ use crate::storage::StorageResult;
 use crate::target::Target;
 use client::Client;
 use clock::now_ms;
+use event::{Destination, Event, FIRST_CONNECTION, HANDLE};
 pub use handle::Handle;
 use handle::{Finish, Signal};
 pub use report::{LoopReport, Observer, QueueName, QueueReport, ServerEvent};
-use ring::{Destination, SocketRing};
+use ring::SocketRing;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use sockets::Sockets;
 use sockets::wait_for_epoll;
-use sockets::{Event, Sockets};
 pub use sockets::{SocketEngine, SocketsInUse};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -45,10 +47,6 @@ use telpher_metrics::MetricSet as _;
 
 /// Bytes that are read from a socket at once. All connections of a loop share the buffer.
 const READ_BYTES: usize = 256 << 10;
-/// The epoll number of the handle's eventfd. Listeners follow, and then connections by their own number.
-const HANDLE: u64 = 0;
-/// The first epoll number of a connection.
-const FIRST_CONNECTION: u64 = 1 << 16;
 /// How long listeners rest after the kernel could not create a socket for a connection.
 const ACCEPT_PAUSE_MS: u64 = 100;
 

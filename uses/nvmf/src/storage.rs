@@ -1,7 +1,6 @@
 //! Where a namespace's blocks are. A backend implements [`Storage`]; memory, file and null are in this crate.
 
 use crate::engine::{JobId, Segment, Segments, Shared};
-use crate::range_lock::ByteRange;
 use crate::status::Status;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -54,6 +53,9 @@ pub(crate) fn joined(mut pieces: Vec<Piece>) -> Segment {
         }
     }
 }
+
+/// First byte and length.
+pub type ByteRange = (u64, u64);
 
 /// Ranges, as first byte and length, in ascending order with gaps between them. The ends are u64.
 pub(crate) fn merged(ranges: &[ByteRange]) -> Vec<ByteRange> {

@@ -73,7 +73,8 @@ fn on_the_same_node(lab: &Lab) -> Result {
     Ok(Found::shape(
         scan[0] > 1.2 * scan[1] && hardly(fetch) && hardly(sum),
         format!(
-            "SCAN_a {} ms instead of {}; SCAN_b {} instead of {} with columns on separate nodes; AGGREGATE {} instead of {}; \
+            "SCAN_a {} ms instead of {}; SCAN_b {} instead of {} with columns on separate nodes; AGGREGATE {} \
+             instead of {}; \
              {clock}",
             three(scan[0]),
             three(scan[1]),

@@ -6,6 +6,9 @@ pub const MAP_BLOCK: usize = 4096;
 /// The smallest reserve: each quarter has room for the largest default transfer. Source: chosen.
 pub const LEAST_RESERVE: u64 = 1 << 20;
 
+/// Map blocks that one step clears. Source: chosen; 64 MiB, so that other requests wait less than a millisecond.
+pub(super) const CLEARED_AT_ONCE: usize = 16 << 10;
+
 /// The first word of the map in a file.
 pub(super) const MAP_WORD: usize = 1024;
 

@@ -1,15 +1,12 @@
 //! Changes of a namespace: new blocks are filled without a lock, and then put into the map in one step.
 
 use super::MemoryStorage;
-use super::geometry::{MAP_BLOCK, split};
+use super::geometry::{CLEARED_AT_ONCE, MAP_BLOCK, split};
 use crate::engine::Segments;
 use crate::status::Status;
 use crate::storage::{Piece, StorageResult, merged};
 use std::ops::Range;
 use telpher_mem::{BlockRun, SharedRun};
-
-/// Map blocks that one step clears. Source: chosen; 64 MiB, so that other requests wait less than a millisecond.
-pub(super) const CLEARED_AT_ONCE: usize = 16 << 10;
 
 /// New blocks for neighbouring logical blocks.
 #[derive(Debug)]

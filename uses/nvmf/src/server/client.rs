@@ -1,8 +1,9 @@
 //! A connection and its socket.
 
 use super::clock::now_ns;
+use super::event::Destination;
 use super::report::{QueueName, QueueReport};
-use super::ring::{Destination, SocketRing};
+use super::ring::SocketRing;
 use crate::connection::{Connection, Context, Ending, Outgoing};
 use crate::digest::Digests;
 use crate::pdu::FatalError;

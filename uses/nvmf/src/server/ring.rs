@@ -9,8 +9,8 @@
 //! transfer of a connection that has ended is not waited for: its socket is shut down, which ends it.
 #![allow(unsafe_code, reason = "entries name memory of this process by address")]
 
+use super::event::{Destination, Event};
 use super::handle::Signal;
-use super::sockets::Event;
 use crate::connection::{DataBuffer, Outgoing};
 use crate::stats::LoopStats;
 use io_uring::opcode::{PollAdd, Read, Recv, SendMsg};
@@ -37,15 +37,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 const WAKE: u64 = u64::MAX;
 /// The number of the poll of the listeners.
 const LISTENERS: u64 = u64::MAX - 1;
-
-/// Where received bytes go.
-#[derive(Debug)]
-pub(super) enum Destination {
-    /// To the beginning of a buffer.
-    Buffer(Vec<u8>),
-    /// To the place of a PDU's data.
-    Data(DataBuffer),
-}
 
 /// What sendmsg(2) takes: slices, and the header that points to them.
 struct Message {

@@ -1,7 +1,7 @@
 //! How a loop waits for its sockets, and moves bytes through them: by epoll or by io_uring.
 
-use super::ring::{Destination, SocketRing};
-use super::{FIRST_CONNECTION, HANDLE};
+use super::event::{Destination, Event, FIRST_CONNECTION, HANDLE};
+use super::ring::SocketRing;
 use crate::connection::Outgoing;
 use crate::stats::LoopStats;
 use rustix::event::Timespec;
@@ -52,25 +52,6 @@ impl fmt::Display for SocketsInUse {
             }
         }
     }
-}
-
-/// What has happened.
-#[derive(Debug)]
-pub(super) enum Event {
-    /// Another thread has used the handle.
-    Handle,
-    /// Connections wait at a listener.
-    Listener(u64),
-    /// Connections wait at some listener.
-    Listeners,
-    /// A socket can be read or written, or has closed.
-    Ready { number: u64, flags: EventFlags },
-    /// A receive has ended.
-    Received { number: u64, into: Destination, result: io::Result<usize>, has_more: bool },
-    /// An event that the loop has taken.
-    Taken,
-    /// A send has ended.
-    Sent { number: u64, outgoing: Outgoing, result: io::Result<usize> },
 }
 
 /// The sockets of a loop, for the thread that serves them.
