@@ -11,7 +11,7 @@
 
 use super::event::{Destination, Event};
 use super::handle::Signal;
-use crate::connection::{DataBuffer, Outgoing};
+use crate::connection::Outgoing;
 use crate::stats::LoopStats;
 use io_uring::opcode::{PollAdd, Read, Recv, SendMsg};
 use io_uring::types::{Fd, SubmitArgs, Timespec};

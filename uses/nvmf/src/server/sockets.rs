@@ -1,11 +1,10 @@
 //! How a loop waits for its sockets, and moves bytes through them: by epoll or by io_uring.
 
-use super::event::{Destination, Event, FIRST_CONNECTION, HANDLE};
+use super::event::{Event, FIRST_CONNECTION, HANDLE};
 use super::ring::SocketRing;
-use crate::connection::Outgoing;
 use crate::stats::LoopStats;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
