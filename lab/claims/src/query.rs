@@ -224,10 +224,8 @@ pub fn questions() -> Vec<Question> {
             "Waiting for a late copy, instead of reading the original chunk: polling on a hardware thread, or \
              yielding it until an interrupt (§7)",
             vec![
-                fetched(["late copies: poll", "late copies: poll, separate nodes"], |it| it.late = LateCopy::Poll),
-                fetched(["late copies: sleep", "late copies: sleep, separate nodes"], |it| {
-                    it.late = LateCopy::Interrupt
-                }),
+                fetched(["late: poll", "late: poll, separate nodes"], |it| it.late = LateCopy::Poll),
+                fetched(["late: sleep", "late: sleep, separate nodes"], |it| it.late = LateCopy::Interrupt),
             ],
         ),
         question(
@@ -235,7 +233,7 @@ pub fn questions() -> Vec<Question> {
             "Prefetching in step with scanning, instead of as fast as possible (§6.1)",
             vec![
                 fetched(["in step", "in step, separate nodes"], |it| it.relaxed = false),
-                fetched(["in step, late copies: sleep", "in step, late copies: sleep, separate nodes"], |it| {
+                fetched(["in step, late: sleep", "in step, late: sleep, separate nodes"], |it| {
                     (it.relaxed, it.late) = (false, LateCopy::Interrupt);
                 }),
             ],
@@ -251,13 +249,7 @@ pub fn questions() -> Vec<Question> {
         question(
             "order",
             "Threads that begin with different devices, instead of all with the first",
-            vec![fetched(
-                [
-                    "a different first device for each thread",
-                    "a different first device for each thread, separate nodes",
-                ],
-                |it| it.spread = true,
-            )],
+            vec![fetched(["first device by thread", "first device by thread, separate nodes"], |it| it.spread = true)],
         ),
         question(
             "chunks",

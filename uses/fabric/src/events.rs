@@ -6,7 +6,7 @@ use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use telpher_metrics::metrics;
 
-/// Numbers a connection of a [`Connector`]; numbers are never reused.
+/// Numbers a connection of a [`Connector`](crate::Connector); numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnectionId(pub u64);
 

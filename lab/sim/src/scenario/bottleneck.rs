@@ -226,7 +226,7 @@ fn device(machine: &Machine, outcome: &Outcome, devices: &BTreeSet<usize>, of: f
     let help = if !even {
         "the other devices have less work: an even distribution would help"
     } else if devices.len() < machine.devices.len() {
-        "the device is at its maximum; another one would help"
+        "the device is at its maximum; another device would help"
     } else {
         "the device is at its maximum, and the machine has no other"
     };

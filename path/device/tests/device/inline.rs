@@ -46,7 +46,7 @@ impl Observer for SubmittingObserver {
             while device.occupancy(u32::try_from(job.wq).unwrap()) == 0 {
                 thread::yield_now();
             }
-            for _ in 0..1000 {
+            for _ in 0..20 {
                 thread::yield_now();
             }
             self.returned_meanwhile.store(self.returned.load(Ordering::SeqCst), Ordering::SeqCst);
