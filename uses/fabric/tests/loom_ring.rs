@@ -72,8 +72,9 @@ fn exchange(entries: usize, count: u64) {
             }
         };
         assert_eq!((entry[0] >> 32, entry[1], entry[7]), (number, number, number + 200));
+        let index = usize::try_from(number).unwrap() % entries;
         // SAFETY: as above.
-        let found = payload[number as usize % entries].0.with(|cell| unsafe { *cell });
+        let found = payload[index].0.with(|cell| unsafe { *cell });
         assert_eq!(found, number + 100);
         consumer.release();
     }
