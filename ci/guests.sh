@@ -2,11 +2,9 @@
 # Linux guests in QEMU, with two kernels: the tier's tests on three NUMA nodes, and peers of the NVMe/TCP target
 #   ci/guests.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
-# Not part of `cargo test`, for the reasons in run.sh. The guests of a crate run one at a time: each
-# has two emulated processors, of which one works most of the time.
+# Not part of `cargo test`, for the reasons in run.sh. One at a time: a guest has two emulated processors.
 # The crate's unit tests on the guest's kernel belong to the long run, ./soak.
 only=()
 [ $# -eq 0 ] || only=(--exact "$@")
 # The tests in `inside::` run within guests only.
-programs=$(test_programs --test guests)
-side_by_side --test-threads=1 --skip inside:: "${only[@]}" <<<"$programs"
+cargo test "${locked[@]}" --workspace --test guests -- --test-threads=1 --skip inside:: "${only[@]}"
