@@ -135,6 +135,9 @@ macro_rules! copying_entry {
                 // One instruction adds, so that a signal handler loses no count. The function for short calls counts
                 // those that may be timed.
                 "mov rcx, qword ptr [rcx + {counters}]",
+                // A signal handler may have forked meanwhile: in the child, the slot is zero.
+                "test rcx, rcx",
+                "jz 9f",
                 "lea rcx, [rcx + 8 * rdx]",
                 "cmp byte ptr [rcx + {row}], {sampled}",
                 "je 9f",

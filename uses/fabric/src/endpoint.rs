@@ -27,6 +27,7 @@ use crate::sender::{Outbound, Sender};
 use crate::stats::Stats;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use telpher_mem::Fault;
 use telpher_os::Lineage;
 
@@ -34,6 +35,11 @@ use telpher_os::Lineage;
 const POLLED_ALWAYS: usize = 8;
 /// Passes without a move after which the helper thread wakes the peers it waits for, and sleeps. Source: assumed.
 const HELPER_PASSES: u32 = 50;
+
+/// The most passes of one call on the helper thread, which must also serve its sockets. Source: chosen.
+const MOST_HELPER_PASSES: u32 = 1 << 16;
+/// How long a dropped endpoint waits for its device. Source: chosen.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Which thread moves messages on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,6 +93,8 @@ struct State {
     wakes: u64,
     died: u64,
     broken: u64,
+    /// True once the endpoint was dropped: the helper thread must not touch the callers' buffers any more.
+    is_closed: bool,
 }
 
 impl Endpoint {
@@ -268,6 +276,31 @@ impl Endpoint {
     }
 }
 
+impl Drop for Endpoint {
+    /// When this returns, no thread and no device of this process uses the callers' buffers any more. The exception is a
+    /// device that does not answer for ten seconds: the memory of the connections is then kept for ever.
+    fn drop(&mut self) {
+        let Ok(mut state) = self.inner.lock() else {
+            // A forked child has not the mappings of its parent, and other memory may lie there: unmap nothing.
+            std::mem::forget(Arc::clone(&self.inner));
+            return;
+        };
+        state.is_closed = true;
+        let end = Instant::now() + LINGER;
+        while state.copier.is_busy() && Instant::now() < end {
+            let mut collected = std::mem::take(&mut state.collected);
+            state.copier.collect(&mut collected);
+            collected.clear();
+            state.collected = collected;
+            std::thread::yield_now();
+        }
+        if state.copier.is_busy() {
+            std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
+        }
+        state.copier = Copier::cpu();
+    }
+}
+
 impl Inner {
     /// Locks the state. A forked child is refused before it waits for a lock that a thread of its parent may hold.
     #[inline]
@@ -285,16 +318,23 @@ impl Progress for Inner {
         if self.progress != ProgressBy::HelperThread {
             return;
         }
-        let mut idle = 0;
-        while let Ok(mut state) = self.lock() {
-            if state.advance(&self.connector) {
-                idle = 0;
-                continue;
+        let (mut idle, mut has_moved) = (0, false);
+        for pass in 1..=MOST_HELPER_PASSES {
+            let Ok(mut state) = self.lock() else { return };
+            if state.is_closed {
+                return;
             }
-            idle += u32::from(!state.copier.is_busy());
-            if idle >= HELPER_PASSES {
-                // The peers do the next step, and wake this thread when they wait.
-                state.wake_awaited(&self.connector);
+            if state.advance(&self.connector) {
+                (idle, has_moved) = (0, true);
+            } else {
+                idle += u32::from(!state.copier.is_busy());
+            }
+            if idle >= HELPER_PASSES || pass == MOST_HELPER_PASSES {
+                // The peers do the next step, and wake this thread when they wait. If nothing moved, they know of nothing
+                // new: two helper threads would only wake each other.
+                if has_moved {
+                    state.wake_awaited(&self.connector);
+                }
                 return;
             }
             drop(state);
@@ -325,6 +365,7 @@ impl State {
             wakes: 0,
             died: 0,
             broken: 0,
+            is_closed: false,
         }
     }
 
@@ -416,6 +457,13 @@ impl State {
             end: request.end,
         };
         let is_long = send.envelope.len > u64::from(self.config.eager_bytes);
+        if request.inject && send.envelope.len > self.config.memory_bytes {
+            return Err(FabricError::Limit {
+                what: "the length of an injected message",
+                limit: self.config.memory_bytes,
+                advice: "send it without a copy",
+            });
+        }
         if request.inject
             && is_long
             && let Err(failure) = take(&mut send, &self.copier)
@@ -714,6 +762,11 @@ impl State {
     fn end_sender(&mut self, index: u32, failure: Failure, connector: &Connector) {
         let Some(Some(out)) = self.senders.get_mut(index as usize) else { return };
         self.broken += u64::from(failure == Failure::PeerBroken);
+        if failure == Failure::PeerDied {
+            // The peer may have received messages and ended before this side has read its answers. A broken answer changes
+            // nothing: the connection ends anyway.
+            let _ = out.sender.take_answers(&mut self.receives.reports);
+        }
         out.sender.end(failure, &mut self.receives.reports);
         let (source, connection) = (out.party, out.connection);
         if out.sender.is_over() {
@@ -725,7 +778,8 @@ impl State {
         let party = &mut self.parties[source.0 as usize];
         if party.sender == Some(index) {
             party.sender = None;
-            party.is_unreachable |= failure != Failure::Canceled;
+            // A refusal may be temporary, such as too many open files: the next send tries again.
+            party.is_unreachable |= matches!(failure, Failure::PeerDied | Failure::PeerBroken);
         }
         if party.is_silent() {
             self.receives.fail_source(source, Failure::PeerDied);

@@ -83,6 +83,8 @@ impl Outgoing {
         self.given[self.messages.index()] = given;
         self.places.advance(given);
         self.messages.push(&entry);
+        // An entry on a lost page does not reach the peer.
+        self.check_memory()?;
         Ok(())
     }
 

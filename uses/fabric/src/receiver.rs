@@ -150,6 +150,11 @@ impl Receiver {
         if self.link == Link::Ended {
             return Ok(false);
         }
+        if self.link == Link::PeerGone {
+            // No process reads them. Left in place, they would stop this side once they are too many.
+            self.answers.clear();
+            self.freed.clear();
+        }
         let mut moved = false;
         if !self.answers.is_empty() {
             moved |= self.push_answers()?;
@@ -398,7 +403,10 @@ impl Receiver {
     fn settle(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
         let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return Ok(()) };
         let State::Matched(reception) = &message.state else { return Ok(()) };
-        let is_done = reception.settled >= reception.target.takes || self.link == Link::Ended;
+        // When the connection has ended, only a message that lacks bytes has a failure; the others end when their kept
+        // pieces are copied.
+        let is_cut = self.link == Link::Ended && reception.failure.is_some();
+        let is_done = reception.settled >= reception.target.takes || is_cut;
         if reception.copying > 0 || !is_done {
             return Ok(());
         }

@@ -318,7 +318,7 @@ impl Sender {
         }
     }
 
-    fn take_answers(&mut self, reports: &mut Reports) -> Result<bool, Broken> {
+    pub(crate) fn take_answers(&mut self, reports: &mut Reports) -> Result<bool, Broken> {
         let mut moved = false;
         while let Some(outgoing) = &mut self.outgoing
             && let Some(answer) = outgoing.next_answer()?

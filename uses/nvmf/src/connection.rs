@@ -234,9 +234,9 @@ pub struct Connection {
     /// Identifiers of waiting Asynchronous Event Requests.
     event_requests: Vec<u16>,
     open_r2ts: Vec<Option<OpenR2t>>,
-    /// OpenCommand R2Ts of aborted commands.
+    /// Open R2Ts of aborted commands.
     aborted_r2ts: usize,
-    /// OpenCommand R2Ts of other commands.
+    /// Open R2Ts of other commands.
     active_r2ts: usize,
     /// Slots of commands that wait for an R2T.
     waiting: VecDeque<u32>,
@@ -566,6 +566,18 @@ impl Connection {
         assert!(spare.is_empty(), "bytes of `spare` would be sent twice");
         self.taken_output += self.output.len();
         std::mem::replace(&mut self.output, spare)
+    }
+
+    /// Call before each send of `outgoing`, which came from [`Connection::take_outgoing`]. Replies from a file that has
+    /// lost pages get an error instead of data that no host wrote. Returns false if that is not possible: then the
+    /// connection is to be closed.
+    pub fn check_lost_of(&mut self, outgoing: &mut Outgoing) -> bool {
+        !outgoing.has_lost() || self.fail_lost_of(outgoing)
+    }
+
+    /// The same before each send of [`Connection::outgoing`].
+    pub fn check_lost(&mut self) -> bool {
+        !self.output.has_lost() || self.fail_lost()
     }
 
     /// The kernel could not read bytes of `outgoing`, which came from [`Connection::take_outgoing`]: see

@@ -187,6 +187,29 @@ fn messages_that_a_peer_sent_before_its_end_are_received() {
     assert_eq!(nodes[0].end_of(9).result, Err(Failure::PeerDied));
 }
 
+/// Regression: a message of several pieces was given to a later receive without its last pieces.
+#[test]
+fn kept_messages_of_an_ended_peer_are_received_whole() {
+    let mut nodes = nodes(2);
+    let lengths = [5000, 100_000];
+    for (number, len) in lengths.into_iter().enumerate() {
+        nodes[0].send(1, Some(number as u64), pattern(len, 1), number as u64);
+    }
+    run_until(&mut nodes, |nodes| nodes[0].done.len() == lengths.len());
+    drop(nodes.remove(0));
+    // This side knows that the peer has ended, before a receive matches.
+    nodes[0].receive(Some(0), exact(77), 8, 9);
+    run_until_done(&mut nodes, &[1]);
+    for (number, len) in lengths.into_iter().enumerate() {
+        nodes[0].receive(Some(0), exact(number as u64), len, number as u64);
+    }
+    run_until_done(&mut nodes, &[1 + lengths.len()]);
+    for (number, len) in lengths.into_iter().enumerate() {
+        nodes[0].check_received(number as u64, number as u64, &pattern(len, 1));
+    }
+    assert_eq!(nodes[0].end_of(9).result, Err(Failure::PeerDied));
+}
+
 #[test]
 fn a_removed_peer_ends_its_operations_and_may_come_back() {
     let mut nodes = nodes(2);

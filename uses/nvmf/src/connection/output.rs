@@ -95,6 +95,12 @@ impl Outgoing {
         self.parts.push_back(Part::Shared { segment, has_response });
     }
 
+    /// True if bytes lie in a file that has lost pages. They may read as zeroes, since a page that was found lost is
+    /// replaced for all replies that wait, of this connection and of others.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Shared { segment, .. } if !segment.has_all_pages()))
+    }
+
     /// The kernel could not read some bytes: another program has truncated the file in which they are. Puts zeroes in
     /// their place, and `status` into the responses of these replies. Returns false if there are no such bytes, or if a
     /// reply has no response.

@@ -33,6 +33,8 @@ struct Transfers {
     is_sending: bool,
     /// More bytes had arrived when the last receive ended.
     has_more: bool,
+    /// The data of a PDU has arrived while the connection took nothing, so the PDU is still to be read.
+    is_held: bool,
     /// The buffer for receives, while there is none. It is allocated at the first one.
     buffer: Vec<u8>,
     /// Memory for the next send.
@@ -200,6 +202,9 @@ impl Client {
     pub(super) fn write(&mut self, context: &mut Context<'_>, stats: &mut LoopStats) -> bool {
         loop {
             while self.connection.outgoing_len() > 0 {
+                if !self.connection.check_lost() {
+                    return false;
+                }
                 stats.sends += 1;
                 stats.system_calls += 1;
                 let mut slices = Vec::with_capacity(SLICES);
@@ -220,6 +225,13 @@ impl Client {
 
     /// Passes bytes on that the connection did not take when they came. Returns whether it has taken some.
     fn take_rest(&mut self, context: &mut Context<'_>) -> bool {
+        if !self.connection.wants_input() {
+            return false;
+        }
+        if std::mem::take(&mut self.transfers.is_held) {
+            // The data of a PDU arrived while the connection took nothing.
+            self.connection.receive(&[], context);
+        }
         if self.rest.is_empty() || !self.connection.wants_input() {
             return false;
         }
@@ -237,8 +249,11 @@ impl Client {
             return false;
         }
         if !self.transfers.is_sending && self.connection.outgoing_len() > 0 {
+            let mut outgoing = self.connection.take_outgoing(std::mem::take(&mut self.transfers.spare));
+            if !self.connection.check_lost_of(&mut outgoing) {
+                return false;
+            }
             self.transfers.is_sending = true;
-            let outgoing = self.connection.take_outgoing(std::mem::take(&mut self.transfers.spare));
             ring.send(number, &self.socket, outgoing);
         }
         if !self.transfers.is_receiving && self.rest.is_empty() && self.connection.wants_input() {
@@ -274,7 +289,10 @@ impl Client {
         let is_retried = result.as_ref().is_err_and(is_temporary);
         let count = result.unwrap_or(0);
         match into {
-            Destination::Data(data) => self.connection.data_received(data, count, context),
+            Destination::Data(data) => {
+                self.transfers.is_held = !self.connection.wants_input();
+                self.connection.data_received(data, count, context);
+            }
             Destination::Buffer(buffer) => {
                 let used = self.connection.receive(&buffer[..count], context);
                 self.rest.extend_from_slice(&buffer[used..count]);
@@ -302,8 +320,10 @@ impl Client {
         self.connection.taken_sent(count);
         if outgoing.is_empty() {
             (self.transfers.is_sending, self.transfers.spare) = (false, outgoing);
-        } else {
+        } else if self.connection.check_lost_of(&mut outgoing) {
             ring.send(number, &self.socket, outgoing);
+        } else {
+            return false;
         }
         true
     }
