@@ -8,8 +8,10 @@ mod skip;
 
 use provider::Folder;
 use skip::skip;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Seconds after which a program has hung. Each takes a few on a quiet machine.
 const LONGEST: &str = "120";
@@ -71,8 +73,30 @@ impl Drop for Server {
     }
 }
 
+/// Returns a port of TCP that no program uses.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// Waits until a program listens at a port of TCP, or until `server` has ended.
+fn wait_for_listener(port: u16, server: &mut Child) {
+    // Columns of /proc/net/tcp: the local address ends with the port; 0A is LISTEN.
+    let listens = |table: &str| {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
+        table.lines().any(|line| {
+            let mut columns = line.split_whitespace().skip(1);
+            let is_at_port = columns.next().is_some_and(|local| local.ends_with(&format!(":{port:04X}")));
+            is_at_port && columns.nth(1) == Some("0A")
+        })
+    };
+    while !listens("/proc/net/tcp") && !listens("/proc/net/tcp6") {
+        assert!(matches!(server.try_wait(), Ok(None)), "fi_pingpong has ended before it listened at port {port}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Runs `fi_pingpong`: with an argument, the program is the client.
-fn pingpong(test: &str, port: &str, options: &[&str]) {
+fn pingpong(test: &str, options: &[&str]) {
     let folder = Folder::new(test);
     let Some(program) = installed("fi_pingpong") else {
         return skip(test, "fi_pingpong is not installed (libfabric-bin)");
@@ -82,9 +106,11 @@ fn pingpong(test: &str, port: &str, options: &[&str]) {
         command.args(["-p", "telpher", "-e", "rdm", "-c", "-I", "20"]).args(options).args(role);
         command
     };
-    let mut server = Server(start(&["-B", port]).stdout(Stdio::piped()).spawn().expect("it is installed"));
-    // The client tries again until the server listens.
-    let printed = output(start(&["-P", port, "127.0.0.1"]));
+    let port = free_port();
+    let text = port.to_string();
+    let mut server = Server(start(&["-B", &text]).stdout(Stdio::piped()).spawn().expect("it is installed"));
+    wait_for_listener(port, &mut server.0);
+    let printed = output(start(&["-P", &text, "127.0.0.1"]));
     assert!(server.0.wait().expect("it runs").success(), "{printed}");
     // A line for each length, from 64 bytes to 1 MiB.
     let lengths = printed.lines().filter(|line| line.contains("=20")).count();
@@ -93,12 +119,12 @@ fn pingpong(test: &str, port: &str, options: &[&str]) {
 
 #[test]
 fn fi_pingpong_exchanges_messages() {
-    pingpong("fi_pingpong_exchanges_messages", "47592", &[]);
+    pingpong("fi_pingpong_exchanges_messages", &[]);
 }
 
 #[test]
 fn fi_pingpong_exchanges_tagged_messages() {
-    pingpong("fi_pingpong_exchanges_tagged_messages", "47593", &["-m", "tagged"]);
+    pingpong("fi_pingpong_exchanges_tagged_messages", &["-m", "tagged"]);
 }
 
 /// A command for Open MPI's `mpirun`.
