@@ -11,7 +11,7 @@ use skip::skip;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Seconds after which a program has hung. Each takes a few on a quiet machine.
 const LONGEST: &str = "120";
@@ -40,8 +40,13 @@ fn installed(name: &str) -> Option<PathBuf> {
 fn timed(program: &Path, folder: &Folder) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--signal", "KILL", LONGEST]).arg(program);
-    command.env("FI_PROVIDER_PATH", folder.path()).env("FI_PROVIDER", "telpher");
+    over_telpher(&mut command, folder);
     command
+}
+
+/// Lets libfabric load the provider, and no other one.
+fn over_telpher(command: &mut Command, folder: &Folder) {
+    command.env("FI_PROVIDER_PATH", folder.path()).env("FI_PROVIDER", "telpher");
 }
 
 /// Runs a command to its end and returns what it printed.
@@ -101,17 +106,29 @@ fn pingpong(test: &str, options: &[&str]) {
     let Some(program) = installed("fi_pingpong") else {
         return skip(test, "fi_pingpong is not installed (libfabric-bin)");
     };
-    let start = |role: &[&str]| {
-        let mut command = timed(&program, &folder);
+    let arguments = |command: &mut Command, role: &[&str]| {
         command.args(["-p", "telpher", "-e", "rdm", "-c", "-I", "20"]).args(options).args(role);
-        command
     };
     let port = free_port();
     let text = port.to_string();
-    let mut server = Server(start(&["-B", &text]).stdout(Stdio::piped()).spawn().expect("it is installed"));
+    // Without `timeout` around it: if that were killed, its program would go on.
+    let mut server = Command::new(&program);
+    over_telpher(&mut server, &folder);
+    arguments(&mut server, &["-B", &text]);
+    let mut server = Server(server.stdout(Stdio::null()).spawn().expect("it is installed"));
     wait_for_listener(port, &mut server.0);
-    let printed = output(start(&["-P", &text, "127.0.0.1"]));
-    assert!(server.0.wait().expect("it runs").success(), "{printed}");
+    let mut client = timed(&program, &folder);
+    arguments(&mut client, &["-P", &text, "127.0.0.1"]);
+    let printed = output(client);
+    let end = Instant::now() + Duration::from_secs(LONGEST.parse().expect("a number"));
+    let status = loop {
+        match server.0.try_wait().expect("it is a child of this process") {
+            Some(status) => break status,
+            None => assert!(Instant::now() < end, "the server goes on after its client has ended"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(status.success(), "{printed}");
     // A line for each length, from 64 bytes to 1 MiB.
     let lengths = printed.lines().filter(|line| line.contains("=20")).count();
     assert!(lengths >= 5, "{printed}");
