@@ -42,3 +42,13 @@ impl Default for Config {
         }
     }
 }
+
+/// Which thread moves messages on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ProgressBy {
+    /// The callers of [`Endpoint::progress`] and [`Endpoint::completions`].
+    #[default]
+    Caller,
+    /// Also the endpoint's helper thread, when a peer waits.
+    HelperThread,
+}

@@ -222,8 +222,8 @@ impl Device {
             return false;
         }
         // SAFETY: the slot and the caller's buffer belong to the operation until its end has been collected. The
-        // endpoint completes no operation, and frees no slot or connection, before that. A dropped endpoint waits for the
-        // device; if it does not answer, the endpoint keeps the memory of its connections for ever.
+        // endpoint completes no operation, and frees no slot or connection, before that. A dropped endpoint waits for
+        // the device; if it does not answer, the endpoint keeps the memory of its connections for ever.
         if unsafe { self.channel.raw(Descriptor::memory_move(copy.src, copy.dst, len)) }.is_err() {
             return false;
         }

@@ -11,7 +11,7 @@
 use crate::address::Address;
 use crate::buffer::TakenBytes;
 use crate::completion::{Completion, Failure, Operation};
-use crate::config::Config;
+use crate::config::{Config, ProgressBy};
 use crate::connector::Connector;
 use crate::copier::{Copier, CopyFor};
 use crate::entry::{Envelope, MessageId};
@@ -40,16 +40,6 @@ const HELPER_PASSES: u32 = 50;
 const MOST_HELPER_PASSES: u32 = 1 << 16;
 /// How long a dropped endpoint waits for its device. Source: chosen.
 const LINGER: Duration = Duration::from_secs(10);
-
-/// Which thread moves messages on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ProgressBy {
-    /// The callers of [`Endpoint::progress`] and [`Endpoint::completions`].
-    #[default]
-    Caller,
-    /// Also the endpoint's helper thread, when a peer waits.
-    HelperThread,
-}
 
 /// One address of this process: it sends and receives messages, and ends each operation with one [`Completion`].
 ///
@@ -277,8 +267,8 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// When this returns, no thread and no device of this process uses the callers' buffers any more. The exception is a
-    /// device that does not answer for ten seconds: the memory of the connections is then kept for ever.
+    /// When this returns, no thread and no device of this process uses the callers' buffers any more. The exception is
+    /// a device that does not answer for ten seconds: the memory of the connections is then kept for ever.
     fn drop(&mut self) {
         let Ok(mut state) = self.inner.lock() else {
             // A forked child has not the mappings of its parent, and other memory may lie there: unmap nothing.
@@ -330,8 +320,8 @@ impl Progress for Inner {
                 idle += u32::from(!state.copier.is_busy());
             }
             if idle >= HELPER_PASSES || pass == MOST_HELPER_PASSES {
-                // The peers do the next step, and wake this thread when they wait. If nothing moved, they know of nothing
-                // new: two helper threads would only wake each other.
+                // The peers do the next step, and wake this thread when they wait. If nothing moved, they know of
+                // nothing new: two helper threads would only wake each other.
                 if has_moved {
                     state.wake_awaited(&self.connector);
                 }
@@ -763,8 +753,8 @@ impl State {
         let Some(Some(out)) = self.senders.get_mut(index as usize) else { return };
         self.broken += u64::from(failure == Failure::PeerBroken);
         if failure == Failure::PeerDied {
-            // The peer may have received messages and ended before this side has read its answers. A broken answer changes
-            // nothing: the connection ends anyway.
+            // The peer may have received messages and ended before this side has read its answers. A broken answer
+            // changes nothing: the connection ends anyway.
             let _ = out.sender.take_answers(&mut self.receives.reports);
         }
         out.sender.end(failure, &mut self.receives.reports);

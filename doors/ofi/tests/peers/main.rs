@@ -94,8 +94,10 @@ fn wait_for_listener(port: u16, server: &mut Child) {
             is_at_port && columns.nth(1) == Some("0A")
         })
     };
+    let end = Instant::now() + Duration::from_secs(LONGEST.parse().expect("a number"));
     while !listens("/proc/net/tcp") && !listens("/proc/net/tcp6") {
         assert!(matches!(server.try_wait(), Ok(None)), "fi_pingpong has ended before it listened at port {port}");
+        assert!(Instant::now() < end, "fi_pingpong does not listen at port {port}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -205,7 +207,8 @@ fn mpich() -> Option<PathBuf> {
         let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).status();
         made.ok().filter(std::process::ExitStatus::success)?;
         let mut pip = Command::new(environment.join("bin/pip"));
-        let installed = pip.args(["install", "--quiet", "--disable-pip-version-check", "mpich", "mpi4py"]).status();
+        let installed =
+            pip.args(["install", "--quiet", "--disable-pip-version-check", "mpich==5.0.2", "mpi4py==4.1.2"]).status();
         installed.ok().filter(std::process::ExitStatus::success)?;
     }
     Some(environment)
