@@ -126,7 +126,8 @@ impl Silent {
     /// Restores the context of a completion. False if the program does not want it.
     fn restore(&mut self, completion: &mut Completion) -> bool {
         let Some(&operation) = self.operations.get(&completion.context) else { return true };
-        let ends = !operation.many || completion.releases_buffer || completion.result.is_err();
+        // A message may fail while the buffer stays posted for others.
+        let ends = !operation.many || completion.releases_buffer;
         if ends {
             self.operations.remove(&completion.context);
         }
