@@ -46,7 +46,8 @@ impl Default for Config {
 /// Which thread moves messages on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ProgressBy {
-    /// The callers of [`Endpoint::progress`] and [`Endpoint::completions`].
+    /// The callers of [`Endpoint::progress`](crate::Endpoint::progress) and
+    /// [`Endpoint::completions`](crate::Endpoint::completions).
     #[default]
     Caller,
     /// Also the endpoint's helper thread, when a peer waits.
