@@ -1,5 +1,6 @@
 //! Buffers of C as segments of messages.
 
+use crate::abi::flags as f;
 use crate::failure::{Errno, INVALID};
 use std::ffi::c_void;
 use telpher_fabric::buffer::MOST_SEGMENTS;
@@ -16,6 +17,18 @@ pub(crate) unsafe fn of_buffer(buf: *const c_void, len: usize) -> Result<Segment
     // SAFETY: the caller's promise.
     let buffer = unsafe { Buffer::vouch(buf.expose_provenance() as u64, len as u64) };
     Segments::new(&[buffer]).ok_or(INVALID)
+}
+
+/// Makes segments of the array of a receive. A probe has no buffer, and programs leave its fields as they were.
+///
+/// # Safety
+/// As for [`of_array`].
+pub(crate) unsafe fn of_receive(flags: u64, iov: *const libc::iovec, count: usize) -> Result<Segments, Errno> {
+    if flags & (f::PEEK | f::DISCARD) != 0 {
+        return Ok(Segments::default());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { of_array(iov, count) }
 }
 
 /// Makes segments of an array of buffers.

@@ -1,7 +1,7 @@
 //! Messages with tags.
 
 use super::object::inner;
-use super::segments::{of_array, of_buffer};
+use super::segments::{of_array, of_buffer, of_receive};
 use super::{read, started};
 use crate::abi::flags as f;
 use crate::abi::objects::FidEp;
@@ -68,13 +68,8 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) 
     started(|| {
         // SAFETY: as above.
         let msg = unsafe { read(msg) }?;
-        // A probe has no buffer, and programs leave the fields as they were.
-        let segments = if flags & (f::PEEK | f::DISCARD) == 0 {
-            // SAFETY: as above.
-            unsafe { of_array(msg.iov, msg.iov_count) }?
-        } else {
-            Segments::default()
-        };
+        // SAFETY: as above.
+        let segments = unsafe { of_receive(flags, msg.iov, msg.iov_count) }?;
         let tag = TagMatch { tag: msg.tag, ignore: msg.ignore };
         let call = ReceiveCall { flags: Some(flags), ..plain_receive(segments, msg.addr, tag, msg.context) };
         // SAFETY: as above.
