@@ -159,7 +159,7 @@ impl Drop for Connector {
 }
 
 /// Returns the identity of this boot, from the text of a UUID.
-fn boot() -> Result<[u8; 16], FabricError> {
+pub(crate) fn boot() -> Result<[u8; 16], FabricError> {
     let failed = |source| FabricError::System { action: "read the identity of this boot of the machine", source };
     let text = std::fs::read_to_string(BOOT_ID).map_err(failed)?;
     let digits: String = text.trim().split('-').collect();

@@ -24,6 +24,7 @@
 mod access;
 pub mod address;
 pub mod buffer;
+pub mod collective;
 pub mod completion;
 pub mod config;
 mod connector;

@@ -148,6 +148,7 @@ const FILES: &[&str] = &[
     "path/portal/src/submission.rs",
     "uses/cache/src/shared_copy.rs",
     "uses/fabric/src/access.rs",
+    "uses/fabric/src/collective/lock.rs",
     "uses/fabric/src/copier.rs",
     "uses/nvmf/src/file/buffer.rs",
     "uses/nvmf/src/file/ring.rs",
