@@ -58,6 +58,8 @@ const FILES: &[&str] = &[
     "base/recording/src/writer.rs",
     "doors/capi/src/exports/mod.rs",
     "doors/capi/src/raw/mod.rs",
+    "doors/mpi/src/exports.rs",
+    "doors/mpi/src/symbols.rs",
     "doors/ofi/src/exports/mod.rs",
     "doors/python/src/view.rs",
     "hosts/launch/src/signals.rs",
