@@ -1,6 +1,7 @@
 //! Messages between endpoints of one process: matching, protocols, failures.
 
 mod common;
+mod completions;
 mod deadlock;
 mod devices;
 mod failures;
