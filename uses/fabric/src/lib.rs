@@ -56,7 +56,7 @@ pub use address::Address;
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::{Config, ProgressBy};
-pub use connector::Connector;
+pub use connector::{Connector, check_address};
 pub use copier::{Copier, CopyChannel};
 pub use endpoint::Endpoint;
 pub use error::{Broken, FabricError, MemoryError, PushError};
