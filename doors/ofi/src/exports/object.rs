@@ -9,9 +9,10 @@ use crate::domain::{Domain, Fabric};
 use crate::endpoint::Ep;
 use crate::event_queue::EventQueue;
 use crate::exports::answer;
-use crate::failure::{Errno, INVALID};
+use crate::failure::{Errno, FORKED, INVALID};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use telpher_os::Lineage;
 
 /// A structure of C that begins with a [`Fid`], and what is behind it.
 ///
@@ -50,6 +51,7 @@ objects! {
 struct Object<F: ObjectFid> {
     fid: F,
     inner: Arc<F::Inner>,
+    created_in: Lineage,
 }
 
 /// Returns the head of a new object.
@@ -65,7 +67,7 @@ pub(crate) unsafe fn open<F: ObjectFid>(out: *mut *mut F, fid: F, inner: Arc<F::
     if out.is_null() || !out.is_aligned() {
         return Err(INVALID);
     }
-    let object = Box::into_raw(Box::new(Object { fid, inner }));
+    let object = Box::into_raw(Box::new(Object { fid, inner, created_in: Lineage::current() }));
     // SAFETY: the caller vouches for `out`.
     unsafe { out.write(object.cast()) };
     Ok(())
@@ -96,16 +98,18 @@ pub(crate) unsafe fn inner<'a, F: ObjectFid + 'a>(fid: *const F) -> Result<&'a A
     unsafe { inner_of_fid::<F>(fid.cast()) }
 }
 
-/// Returns what is behind a `fid` whose class is not known yet.
+/// Returns what is behind a `fid` whose class is not known yet. A forked child is refused here, before it waits for a
+/// lock that a thread of its parent held during the fork.
 ///
 /// # Safety
 /// See the rules of `exports`.
 pub(crate) unsafe fn inner_of_fid<'a, F: ObjectFid + 'a>(fid: *const Fid) -> Result<&'a Arc<F::Inner>, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { object::<F>(fid) }.map(|object| &object.inner)
+    let object = unsafe { object::<F>(fid) }?;
+    if object.created_in.is_current() { Ok(&object.inner) } else { Err(FORKED) }
 }
 
-/// Closes an object, unless other objects use it.
+/// Closes an object, unless other objects use it. A forked child may close what it has inherited.
 ///
 /// # Safety
 /// See the rules of `exports`; nothing uses the pointer afterwards.
