@@ -5,6 +5,7 @@
 //! ```text
 //! Endpoint            one address; sends and receives; ends each operation with one Completion
 //!   request           what its callers ask
+//!   state             its peers and their connections; one pass over everything that may move
 //!   receives          posted receives, kept messages, and the completions of both
 //!     matching        finds the receive for a message, and the message for a receive
 //!   sender, receiver  the protocols of one connection: eager, and pieces through slots
@@ -48,6 +49,7 @@ pub mod request;
 mod ring;
 mod sender;
 mod socket;
+mod state;
 pub mod stats;
 mod sync;
 mod wire;
