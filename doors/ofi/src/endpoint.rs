@@ -284,6 +284,17 @@ impl Ep {
         Ok(())
     }
 
+    /// Closes the endpoint, also while other threads fetch its completions. Waits a while for injected messages that the
+    /// peers have no room for.
+    pub(crate) fn close(&self) {
+        let lost = self.endpoint.close();
+        if lost > 0 {
+            log::warn(format_args!(
+                "{lost} injected messages are lost: the endpoint is closed, and the peers take none"
+            ));
+        }
+    }
+
     /// Sets what a buffer for many messages keeps free.
     pub(crate) fn set_min_multi_recv(&self, bytes: u64) {
         self.min_multi_recv.store(bytes, Ordering::Relaxed);
@@ -366,7 +377,8 @@ impl Ep {
             return self.endpoint.probe(probe).map_err(Errno::from);
         }
         if flags & (f::CLAIM | f::DISCARD) == f::CLAIM | f::DISCARD {
-            return self.endpoint.discard_claimed(receive.context).map_err(Errno::from);
+            let completes = if reports { Completes::Always } else { Completes::OnError };
+            return self.endpoint.discard_claimed(receive.context, completes).map_err(Errno::from);
         }
         if flags & f::DISCARD != 0 {
             return Err(Errno(errors::EBADFLAGS));

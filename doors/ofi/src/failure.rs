@@ -24,6 +24,7 @@ impl From<FabricError> for Errno {
             }
             FabricError::Limit { .. } => libc::ENOMEM,
             FabricError::Forked => FORKED.0,
+            FabricError::Closed => errors::EOPBADSTATE,
             FabricError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             _ => libc::EIO,
         })

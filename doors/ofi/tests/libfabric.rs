@@ -63,8 +63,12 @@ fn every_operation_works_from_c() {
     let folder = Folder::new(test);
     let program = Path::new(folder.path()).join("messages");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages.c");
-    let compiled =
-        Command::new("cc").args(["-O1", "-Wall", "-Wextra", "-o"]).arg(&program).arg(source).arg("-lfabric").output();
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(["-lfabric", "-pthread"])
+        .output();
     let Ok(compiled) = compiled else { return skip(test, "no C compiler is installed") };
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     for device in ["cpu", "model:spr"] {
@@ -74,7 +78,7 @@ fn every_operation_works_from_c() {
         let remarks = text(&output.stderr);
         let report = format!("{device}: {}\n{}{remarks}", output.status, text(&output.stdout));
         assert!(output.status.success(), "{report}");
-        assert_eq!(text(&output.stdout).lines().count(), 21, "{report}");
+        assert_eq!(text(&output.stdout).lines().count(), 23, "{report}");
         assert!(
             remarks.contains("is on another machine; telpher carries messages within one machine only"),
             "{report}"

@@ -2,6 +2,7 @@
  *
  * The first argument selects a case; without it, all run. A failed check prints its line and ends the program.
  */
+#include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -347,7 +348,15 @@ static void probes_find_claim_and_discard(void)
 		succeed(&a, &contexts[0]);
 		CHECK(fi_trecvmsg(b.ep, &msg, FI_CLAIM) == -FI_EINVAL);
 		CHECK(fi_trecvmsg(b.ep, &msg, FI_CLAIM | FI_DISCARD) == -FI_EINVAL);
-		/* A discarded message is gone; its sender has succeeded. */
+		/* A discarded message is gone; its sender has succeeded. It was claimed before, or not. */
+		CALL(fi_tsenddata(a.ep, sent, len, NULL, 78, PEER, 5, &contexts[1]));
+		settle();
+		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK | FI_CLAIM));
+		succeed(&b, &claim);
+		CALL(fi_trecvmsg(b.ep, &msg, FI_CLAIM | FI_DISCARD));
+		entry = succeed(&b, &claim);
+		CHECK(entry.tag == 5 && entry.data == 78 && (entry.flags & (FI_RECV | FI_TAGGED)) == (FI_RECV | FI_TAGGED));
+		succeed(&a, &contexts[1]);
 		CALL(fi_tsend(a.ep, sent, len, NULL, PEER, 5, &contexts[1]));
 		settle();
 		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK | FI_DISCARD));
@@ -741,6 +750,74 @@ static void a_forked_child_is_told_at_once(void)
 	close_both();
 }
 
+static volatile int reads;
+
+static void *read_until_told(void *queue)
+{
+	struct fi_cq_tagged_entry entry;
+	while (reads)
+		fi_cq_read(queue, &entry, 1);
+	return NULL;
+}
+
+static void an_endpoint_closes_while_a_thread_reads_its_queue(void)
+{
+	static unsigned char buffer[64], sent[64];
+	for (int round = 0; round < 20; round++) {
+		pthread_t reader;
+		open_both(0);
+		CALL(fi_recv(b.ep, buffer, sizeof(buffer), NULL, PEER, &contexts[0]));
+		reads = 1;
+		CALL(pthread_create(&reader, NULL, read_until_told, b.cq));
+		CALL(fi_send(a.ep, sent, sizeof(sent), NULL, PEER, &contexts[1]));
+		CALL(fi_close(&b.ep->fid));
+		/* From here on, the buffer is the program's. */
+		memset(buffer, 0xee, sizeof(buffer));
+		for (int i = 0; i < 1000; i++)
+			fi_cq_read(a.cq, NULL, 0);
+		for (size_t i = 0; i < sizeof(buffer); i++)
+			CHECK(buffer[i] == 0xee);
+		reads = 0;
+		CALL(pthread_join(reader, NULL));
+		CALL(fi_close(&b.cq->fid));
+		CALL(fi_close(&b.av->fid));
+		close_side(&a);
+	}
+}
+
+static void injected_messages_arrive_although_their_endpoint_is_closed(void)
+{
+	enum { MANY = 2000 };
+	char byte = 7;
+	open_side(&a, SELECTIVE);
+	open_side(&b, SELECTIVE);
+	introduce(&a, &b);
+	introduce(&b, &a);
+	/* More than a connection has room for, and the connection is not open yet. */
+	for (int i = 0; i < MANY; i++)
+		CALL(fi_tinject(a.ep, &byte, 1, PEER, (uint64_t)i));
+	pthread_t reader;
+	reads = 1;
+	CALL(pthread_create(&reader, NULL, read_until_told, b.cq));
+	CALL(fi_close(&a.ep->fid));
+	reads = 0;
+	CALL(pthread_join(reader, NULL));
+	for (int i = 0; i < MANY; i++) {
+		struct iovec in = {&byte, 1};
+		struct fi_msg_tagged msg = {.msg_iov = &in, .iov_count = 1, .addr = PEER, .tag = (uint64_t)i};
+		msg.context = &contexts[i];
+		CALL(fi_trecvmsg(b.ep, &msg, FI_COMPLETION));
+		struct fi_cq_tagged_entry entry;
+		ssize_t got;
+		while ((got = fi_cq_read(b.cq, &entry, 1)) == -FI_EAGAIN)
+			;
+		CHECK(got == 1 && entry.op_context == &contexts[i]);
+	}
+	CALL(fi_close(&a.cq->fid));
+	CALL(fi_close(&a.av->fid));
+	close_side(&b);
+}
+
 static void a_bound_event_queue_stays_open(void)
 {
 	struct fi_eq_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
@@ -830,6 +907,8 @@ static const struct {
 	CASE(events_of_the_program_are_kept),
 	CASE(failed_messages_keep_the_context_of_their_buffer),
 	CASE(a_forked_child_is_told_at_once),
+	CASE(an_endpoint_closes_while_a_thread_reads_its_queue),
+	CASE(injected_messages_arrive_although_their_endpoint_is_closed),
 	CASE(a_bound_event_queue_stays_open),
 	CASE(error_entries_are_as_long_as_the_version_of_the_program_says),
 };

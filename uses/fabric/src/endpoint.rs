@@ -9,7 +9,7 @@ use crate::connector::Connector;
 use crate::copier::Copier;
 use crate::error::FabricError;
 use crate::events::Progress;
-use crate::request::{PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
+use crate::request::{Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
 use crate::state::State;
 use crate::stats::Stats;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,12 +20,10 @@ use telpher_os::Lineage;
 const HELPER_PASSES: u32 = 50;
 /// The most passes of one call on the helper thread, which must also serve its sockets. Source: chosen.
 const MOST_HELPER_PASSES: u32 = 1 << 16;
-/// How long a dropped endpoint waits for its device. Source: chosen.
-const LINGER: Duration = Duration::from_secs(10);
-
 /// One address of this process: it sends and receives messages, and ends each operation with one [`Completion`].
 ///
-/// Any thread may call it. Its lock is never held while a thread waits.
+/// Any thread may call it. Its lock is never held while a thread waits. An endpoint that is dropped is closed, see
+/// [`close`](Endpoint::close).
 #[derive(Debug)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -37,6 +35,7 @@ struct Inner {
     connector: Connector,
     created_in: Lineage,
     progress: ProgressBy,
+    linger: Duration,
 }
 
 impl Endpoint {
@@ -47,8 +46,9 @@ impl Endpoint {
     /// [`FabricError::WrongSize`], or [`FabricError::System`] if the system refuses a socket or a thread.
     pub fn open(config: Config, copier: Copier, progress: ProgressBy) -> Result<Endpoint, FabricError> {
         let connector = Connector::open(&config)?;
+        let linger = config.linger;
         let state = Mutex::new(State::new(config, copier));
-        let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress });
+        let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress, linger });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
         if progress == ProgressBy::HelperThread {
             inner.connector.set_progress(weak);
@@ -175,14 +175,18 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Drops the message that the probe with the context `claim` has claimed. There is no completion.
+    /// Drops the message that the probe with the context `claim` has claimed. The completion, if one is asked for, is
+    /// that of a probe.
     ///
     /// # Errors
     ///
     /// [`FabricError::NotClaimed`], [`FabricError::Forked`].
-    pub fn discard_claimed(&self, claim: u64) -> Result<(), FabricError> {
+    pub fn discard_claimed(&self, claim: u64, completes: Completes) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
-        let (_, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
+        let (key, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
+        if completes == Completes::Always {
+            state.receives.found(claim, &key, &kept.envelope);
+        }
         state.discard(&kept, &self.inner.connector);
         Ok(())
     }
@@ -211,6 +215,51 @@ impl Endpoint {
         into.extend(completions.drain(..count));
     }
 
+    /// Closes the endpoint, also while other threads call it: their calls fail from then on.
+    ///
+    /// When this returns, no thread and no device of this process uses the callers' buffers any more. Operations that
+    /// are not complete end without completions. Messages that were [injected](crate::SendRequest::inject) count as sent,
+    /// so this waits until they are in the rings of their peers, at most [`linger`](Config::linger). It returns how many
+    /// are lost after that.
+    ///
+    /// A device that does not answer for as long keeps the memory of the connections for ever.
+    pub fn close(&self) -> usize {
+        let end = Instant::now() + self.inner.linger;
+        let mut lost = 0;
+        loop {
+            // A forked child leaves everything to its parent.
+            let Ok(mut state) = self.inner.lock() else { return lost };
+            if !state.has_unsent_injections() {
+                state.is_closed = true;
+                break;
+            }
+            if Instant::now() >= end {
+                lost = state.unsent_injections();
+                state.is_closed = true;
+                break;
+            }
+            state.advance(&self.inner.connector);
+            drop(state);
+            std::thread::yield_now();
+        }
+        let end = Instant::now() + self.inner.linger;
+        let mut state = self.inner.lock_closed();
+        while state.copier.is_busy() && Instant::now() < end {
+            let mut collected = std::mem::take(&mut state.collected);
+            state.copier.collect(&mut collected);
+            collected.clear();
+            state.collected = collected;
+            drop(state);
+            std::thread::yield_now();
+            state = self.inner.lock_closed();
+        }
+        if state.copier.is_busy() {
+            std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
+        }
+        state.copier = Copier::cpu();
+        lost
+    }
+
     /// Returns the counters. A forked child gets zeros.
     #[must_use]
     pub fn statistics(&self) -> Stats {
@@ -219,27 +268,13 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// When this returns, no thread and no device of this process uses the callers' buffers any more. The exception is
-    /// a device that does not answer for ten seconds: the memory of the connections is then kept for ever.
     fn drop(&mut self) {
-        let Ok(mut state) = self.inner.lock() else {
+        if self.inner.created_in.is_current() {
+            self.close();
+        } else {
             // A forked child has not the mappings of its parent, and other memory may lie there: unmap nothing.
             std::mem::forget(Arc::clone(&self.inner));
-            return;
-        };
-        state.is_closed = true;
-        let end = Instant::now() + LINGER;
-        while state.copier.is_busy() && Instant::now() < end {
-            let mut collected = std::mem::take(&mut state.collected);
-            state.copier.collect(&mut collected);
-            collected.clear();
-            state.collected = collected;
-            std::thread::yield_now();
         }
-        if state.copier.is_busy() {
-            std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
-        }
-        state.copier = Copier::cpu();
     }
 }
 
@@ -250,7 +285,14 @@ impl Inner {
         if !self.created_in.is_current() {
             return Err(FabricError::Forked);
         }
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        let state = self.lock_closed();
+        if state.is_closed { Err(FabricError::Closed) } else { Ok(state) }
+    }
+
+    /// Locks the state of an endpoint that may be closed.
+    #[inline]
+    fn lock_closed(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -263,9 +305,6 @@ impl Progress for Inner {
         let (mut idle, mut has_moved) = (0, false);
         for pass in 1..=MOST_HELPER_PASSES {
             let Ok(mut state) = self.lock() else { return };
-            if state.is_closed {
-                return;
-            }
             if state.advance(&self.connector) {
                 (idle, has_moved) = (0, true);
             } else {

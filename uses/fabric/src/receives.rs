@@ -306,6 +306,28 @@ impl Receives {
         Some((key, kept))
     }
 
+    /// Reports that a probe has found a message.
+    pub(crate) fn found(&mut self, context: u64, key: &MessageKey, envelope: &Envelope) {
+        self.reports.completions.push_back(Completion {
+            context,
+            operation: Operation::Probe,
+            is_tagged: envelope.is_tagged,
+            len: envelope.len,
+            address: 0,
+            tag: envelope.tag,
+            data: envelope.data,
+            source: self.sources.get(key.source.0 as usize).copied(),
+            releases_buffer: false,
+            result: Ok(()),
+        });
+    }
+
+    /// Reports that a probe has found no message.
+    pub(crate) fn found_nothing(&mut self, context: u64, is_tagged: bool) {
+        let failed = receive_failed(context, is_tagged, Failure::NoMessage, false);
+        self.reports.completions.push_back(Completion { operation: Operation::Probe, ..failed });
+    }
+
     /// Takes a kept message out of the matching, under a context. It still counts against the limit. False if there is
     /// none.
     pub(crate) fn claim(&mut self, id: EntryId, context: u64) -> bool {

@@ -218,6 +218,12 @@ impl Sender {
         self.has_ended && self.filling == 0
     }
 
+    /// Returns the injected messages that are not wholly in the ring and the slots.
+    pub(crate) fn unsent_injections(&self) -> impl Iterator<Item = &Outbound> {
+        let open = self.open.iter().flatten().filter(|open| !open.is_reported).map(|open| &open.send);
+        self.waiting.iter().chain(open).filter(|send| send.taken.is_some())
+    }
+
     /// Pushes a message if nothing waits before it, and takes the send then.
     ///
     /// # Errors

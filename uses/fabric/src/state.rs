@@ -8,7 +8,7 @@
 
 use crate::address::Address;
 use crate::buffer::TakenBytes;
-use crate::completion::{Completion, Failure, Operation};
+use crate::completion::Failure;
 use crate::config::Config;
 use crate::connector::Connector;
 use crate::copier::{Copier, CopyFor};
@@ -56,7 +56,7 @@ pub(crate) struct State {
     wakes: u64,
     died: u64,
     broken: u64,
-    /// True once the endpoint was dropped: the helper thread must not touch the callers' buffers any more.
+    /// True once the endpoint is closed: no thread may touch the callers' buffers any more.
     pub(crate) is_closed: bool,
 }
 
@@ -285,47 +285,41 @@ impl State {
         self.answer(kept.wants_answer, connector);
     }
 
+    /// Returns how many injected messages are not wholly in the memory of their connections.
+    pub(crate) fn unsent_injections(&self) -> usize {
+        self.senders.iter().flatten().map(|out| out.sender.unsent_injections().count()).sum()
+    }
+
+    /// True if there are such messages.
+    pub(crate) fn has_unsent_injections(&self) -> bool {
+        self.senders.iter().flatten().any(|out| out.sender.unsent_injections().next().is_some())
+    }
+
     pub(crate) fn probe(&mut self, selector: &Selector, request: &ProbeRequest, connector: &Connector) {
-        let mut completion = Completion {
-            context: request.context,
-            operation: Operation::Probe,
-            is_tagged: request.tag.is_some(),
-            len: 0,
-            address: 0,
-            tag: 0,
-            data: None,
-            source: None,
-            releases_buffer: false,
-            result: Err(Failure::NoMessage),
-        };
         let found = self.receives.matching.message_for(selector);
-        if let Some(id) = found
-            && let Some((key, kept)) = self.receives.matching.message(id)
-        {
-            completion.len = kept.envelope.len;
-            completion.tag = kept.envelope.tag;
-            completion.data = kept.envelope.data;
-            completion.source = self.receives.sources.get(key.source.0 as usize).copied();
-            completion.result = Ok(());
-            let pieces = if let Body::Pieces { receiver, id } = kept.body { Some((receiver, id)) } else { None };
-            match request.action {
-                ProbeAction::Look => {}
-                ProbeAction::Claim => {
-                    self.receives.claim(id, request.context);
-                    if let Some((receiver, message)) = pieces
-                        && let Some(Some(from)) = self.receivers.get_mut(receiver as usize)
-                    {
-                        from.receiver.moved(message, KeptAt::Claimed(request.context));
-                    }
+        let Some((id, (&key, kept))) = found.and_then(|id| Some((id, self.receives.matching.message(id)?))) else {
+            self.receives.found_nothing(request.context, request.tag.is_some());
+            return;
+        };
+        let pieces = if let Body::Pieces { receiver, id } = kept.body { Some((receiver, id)) } else { None };
+        let envelope = kept.envelope;
+        self.receives.found(request.context, &key, &envelope);
+        match request.action {
+            ProbeAction::Look => {}
+            ProbeAction::Claim => {
+                self.receives.claim(id, request.context);
+                if let Some((receiver, message)) = pieces
+                    && let Some(Some(from)) = self.receivers.get_mut(receiver as usize)
+                {
+                    from.receiver.moved(message, KeptAt::Claimed(request.context));
                 }
-                ProbeAction::Discard => {
-                    if let Some((_, kept)) = self.receives.take_kept(id) {
-                        self.discard(&kept, connector);
-                    }
+            }
+            ProbeAction::Discard => {
+                if let Some((_, kept)) = self.receives.take_kept(id) {
+                    self.discard(&kept, connector);
                 }
             }
         }
-        self.receives.reports.completions.push_back(completion);
     }
 
     /// One pass over everything that may move. True if something moved.

@@ -23,14 +23,21 @@ pub(crate) unsafe trait ObjectFid: Sized {
     type Inner;
     /// Its class.
     const CLASS: usize;
+
+    /// Ends the use of the object. Other threads may hold it for a moment longer.
+    fn close(_inner: &Self::Inner) {}
 }
 
 macro_rules! objects {
-    ($($fid:ident $inner:ty = $class:expr;)*) => {$(
+    ($($fid:ident $inner:ty = $class:expr $(, $close:expr)?;)*) => {$(
         // SAFETY: the structures in `abi::objects` are laid out so, and the classes below differ.
         unsafe impl ObjectFid for $fid {
             type Inner = $inner;
             const CLASS: usize = $class;
+
+            $(fn close(inner: &Self::Inner) {
+                $close(inner);
+            })?
         }
     )*};
 }
@@ -38,7 +45,7 @@ macro_rules! objects {
 objects! {
     FidFabric Fabric = f::CLASS_FABRIC;
     FidDomain Domain = f::CLASS_DOMAIN;
-    FidEp Ep = f::CLASS_EP;
+    FidEp Ep = f::CLASS_EP, Ep::close;
     FidAv AddressVector = f::CLASS_AV;
     FidMr Domain = f::CLASS_MR;
     FidEq EventQueue = f::CLASS_EQ;
@@ -122,6 +129,7 @@ pub(crate) unsafe extern "C" fn close<F: ObjectFid>(fid: *mut Fid) -> c_int {
         if !is_leaf && Arc::strong_count(&found.inner) > 1 {
             return Err(Errno(libc::EBUSY));
         }
+        F::close(&found.inner);
         // SAFETY: `open` made it of a box, and the caller gives it up.
         drop(unsafe { Box::from_raw(fid.cast::<Object<F>>()) });
         Ok(())

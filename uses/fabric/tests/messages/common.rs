@@ -194,3 +194,8 @@ pub(crate) fn run_until_done(nodes: &mut [Node], counts: &[usize]) {
 pub(crate) fn is_unreachable(error: &FabricError) -> bool {
     matches!(error, FabricError::Unreachable { .. })
 }
+
+/// True if the error says that the endpoint is closed.
+pub(crate) fn is_closed(error: &FabricError) -> bool {
+    matches!(error, FabricError::Closed)
+}
