@@ -109,7 +109,12 @@ impl Connector {
         }
     }
 
-    /// Sets what is called when a peer wakes this process.
+    /// Lets the helper thread call [`Progress`] after a while, see [`set_progress`](Connector::set_progress).
+    pub(crate) fn ask_for_progress(&self) {
+        self.command(Command::Progress);
+    }
+
+    /// Sets what is called when a peer wakes this process, and when there are events.
     pub fn set_progress(&self, progress: Weak<dyn Progress>) {
         if self.created_in.is_current() {
             self.shared.set_progress(progress);

@@ -128,7 +128,9 @@ impl Endpoint {
     pub fn send(&self, request: SendRequest) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
         let index = state.sender_to(request.to, &self.inner.connector)?;
-        state.send(index, &request, &self.inner.connector)
+        let sent = state.send(index, &request, &self.inner.connector);
+        self.inner.leave(state);
+        sent
     }
 
     /// Starts a receive. The buffer belongs to the endpoint until the completion.
@@ -141,6 +143,7 @@ impl Endpoint {
         let mut state = self.inner.lock()?;
         let selector = state.selector(request.from, request.tag)?;
         state.receive(selector, &request, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -158,6 +161,7 @@ impl Endpoint {
         }
         state.advance(&self.inner.connector);
         state.probe(&selector, &request, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -172,6 +176,7 @@ impl Endpoint {
         let (key, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
         let target = state.receives.target(&request, None, kept.envelope.len);
         state.deliver(&key, kept, target, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -188,6 +193,7 @@ impl Endpoint {
             state.receives.found(claim, &key, &kept.envelope);
         }
         state.discard(&kept, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -200,8 +206,10 @@ impl Endpoint {
 
     /// Moves all messages on as far as possible without waiting.
     pub fn progress(&self) {
-        if let Ok(mut state) = self.inner.lock() {
-            state.advance(&self.inner.connector);
+        if let Ok(mut state) = self.inner.lock()
+            && state.advance(&self.inner.connector)
+        {
+            self.inner.leave(state);
         }
     }
 
@@ -209,10 +217,13 @@ impl Endpoint {
     #[inline]
     pub fn completions(&self, into: &mut Vec<Completion>, most: usize) {
         let Ok(mut state) = self.inner.lock() else { return };
-        state.advance(&self.inner.connector);
+        let has_moved = state.advance(&self.inner.connector);
         let completions = &mut state.receives.reports.completions;
         let count = completions.len().min(most);
         into.extend(completions.drain(..count));
+        if has_moved {
+            self.inner.leave(state);
+        }
     }
 
     /// Closes the endpoint, also while other threads call it: their calls fail from then on.
@@ -289,6 +300,17 @@ impl Inner {
         if state.is_closed { Err(FabricError::Closed) } else { Ok(state) }
     }
 
+    /// Ends a call. It may have left work that needs a peer, and its thread may not call again for a long time: then the
+    /// helper thread goes on.
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        if self.progress == ProgressBy::HelperThread && !state.is_helper_asked && state.has_work() {
+            state.is_helper_asked = true;
+            drop(state);
+            self.connector.ask_for_progress();
+        }
+    }
+
     /// Locks the state of an endpoint that may be closed.
     #[inline]
     fn lock_closed(&self) -> MutexGuard<'_, State> {
@@ -297,29 +319,35 @@ impl Inner {
 }
 
 impl Progress for Inner {
-    /// A peer waits for this process, whose threads may be busy with other work.
-    fn progress(&self) {
+    /// A peer or an event waits for this process, whose threads may be busy with other work.
+    fn progress(&self) -> bool {
         if self.progress != ProgressBy::HelperThread {
-            return;
+            return false;
         }
         let (mut idle, mut has_moved) = (0, false);
-        for pass in 1..=MOST_HELPER_PASSES {
-            let Ok(mut state) = self.lock() else { return };
+        for _ in 0..MOST_HELPER_PASSES {
+            let Ok(mut state) = self.lock() else { return false };
+            // What the caller's call has moved, the peers do not know yet.
+            has_moved |= std::mem::take(&mut state.is_helper_asked);
             if state.advance(&self.connector) {
                 (idle, has_moved) = (0, true);
             } else {
                 idle += u32::from(!state.copier.is_busy());
             }
-            if idle >= HELPER_PASSES || pass == MOST_HELPER_PASSES {
+            if idle >= HELPER_PASSES {
                 // The peers do the next step, and wake this thread when they wait. If nothing moved, they know of
                 // nothing new: two helper threads would only wake each other.
                 if has_moved {
                     state.wake_awaited(&self.connector);
                 }
-                return;
+                return false;
             }
             drop(state);
             std::thread::yield_now();
         }
+        if let Ok(mut state) = self.lock() {
+            state.wake_awaited(&self.connector);
+        }
+        true
     }
 }

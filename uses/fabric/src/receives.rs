@@ -93,6 +93,10 @@ pub(crate) struct Receives {
     /// The addresses of the sources.
     pub(crate) sources: Vec<Address>,
     pub(crate) reports: Reports,
+    /// Longer messages that a receive matches and that are not wholly there.
+    pub(crate) under_way: usize,
+    /// Connections that are not read, see `is_over_limit`.
+    pub(crate) blocked_receivers: usize,
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
     pub(crate) unexpected: u64,
@@ -108,6 +112,8 @@ impl Receives {
             kept_limit,
             sources: Vec::new(),
             reports: Reports::default(),
+            under_way: 0,
+            blocked_receivers: 0,
             received: 0,
             received_bytes: 0,
             unexpected: 0,

@@ -56,6 +56,8 @@ pub(crate) struct State {
     wakes: u64,
     died: u64,
     broken: u64,
+    /// True if the helper thread was asked to make progress and has not done so yet.
+    pub(crate) is_helper_asked: bool,
     /// True once the endpoint is closed: no thread may touch the callers' buffers any more.
     pub(crate) is_closed: bool,
 }
@@ -82,6 +84,7 @@ impl State {
             wakes: 0,
             died: 0,
             broken: 0,
+            is_helper_asked: false,
             is_closed: false,
         }
     }
@@ -392,7 +395,10 @@ impl State {
                 }
                 return false;
             }
-            Ok(true) => from.stall = Stall::default(),
+            Ok(true) => {
+                from.stall = Stall::default();
+                self.wake_if_it_waits(index, connector);
+            }
             _ => {}
         }
         self.receiver_moved(index, result.is_err(), connector);
@@ -546,6 +552,7 @@ impl State {
                     }
                 }
                 ConnectorEvent::Accepted { id, from, incoming } => self.accepted(id, &from, incoming),
+                ConnectorEvent::PeerWaits { id } => self.peer_waits(id, connector),
                 ConnectorEvent::Died { id } => match self.connections.get(&id) {
                     Some(&Side::Out(index)) => {
                         self.died += 1;
@@ -568,9 +575,40 @@ impl State {
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
         let receiver = Receiver::new(index, source, incoming);
         self.parties[source.0 as usize].receivers += 1;
-        self.receivers.push(Some(Box::new(In { receiver, connection, stall: Stall::default() })));
+        self.receivers.push(Some(Box::new(In { receiver, connection, stall: Stall::default(), peer_waits: false })));
         self.connections.insert(connection, Side::In(index));
         self.polled.push(index);
+    }
+
+    /// A sender waits for this side. It is woken when it can go on: it has room, or an answer.
+    fn peer_waits(&mut self, id: ConnectionId, connector: &Connector) {
+        let Some(&Side::In(index)) = self.connections.get(&id) else { return };
+        let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return };
+        from.receiver.clear_wait();
+        from.peer_waits = true;
+        self.poll_receiver(index, connector);
+        // Nothing may be left to take, since another thread took it after the peer had looked.
+        if let Some(Some(from)) = self.receivers.get(index as usize)
+            && !from.receiver.is_blocked()
+        {
+            self.wake_if_it_waits(index, connector);
+        }
+    }
+
+    fn wake_if_it_waits(&mut self, index: u32, connector: &Connector) {
+        if let Some(Some(from)) = self.receivers.get_mut(index as usize)
+            && std::mem::take(&mut from.peer_waits)
+        {
+            from.receiver.publish_taken();
+            self.wakes += 1;
+            connector.wake(from.connection);
+        }
+    }
+
+    /// True if this side waits for a peer, or can take messages that it could not take before.
+    pub(crate) fn has_work(&self) -> bool {
+        let receives = &self.receives;
+        !self.busy.is_empty() || receives.under_way > 0 || (receives.blocked_receivers > 0 && !receives.is_over_limit())
     }
 
     /// Wakes all peers that this side waits for.

@@ -8,7 +8,7 @@ use telpher_fabric::{
 };
 
 /// A run that takes longer hangs. No test measures time.
-pub(crate) const HANG: Duration = Duration::from_secs(120);
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 /// An endpoint and the buffers of its operations.
 pub(crate) struct Node {
