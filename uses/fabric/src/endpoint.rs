@@ -214,7 +214,6 @@ impl Endpoint {
         }
         has_moved
     }
-    }
 
     /// Makes progress, then moves at most `most` completions to the end of `into`. Failures are among them.
     #[inline]
