@@ -9,7 +9,8 @@ use crate::connector::Connector;
 use crate::copier::Copier;
 use crate::error::FabricError;
 use crate::events::Progress;
-use crate::request::{PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
+use crate::regions::Regions;
+use crate::request::{AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
 use crate::state::State;
 use crate::stats::Stats;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -46,8 +47,22 @@ impl Endpoint {
     ///
     /// [`FabricError::WrongSize`], or [`FabricError::System`] if the system refuses a socket or a thread.
     pub fn open(config: Config, copier: Copier, progress: ProgressBy) -> Result<Endpoint, FabricError> {
+        Endpoint::open_with(config, copier, progress, Arc::default())
+    }
+
+    /// Opens an endpoint whose peers may access the regions of a table. Several endpoints may have the same table.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Endpoint::open).
+    pub fn open_with(
+        config: Config,
+        copier: Copier,
+        progress: ProgressBy,
+        regions: Arc<Regions>,
+    ) -> Result<Endpoint, FabricError> {
         let connector = Connector::open(&config)?;
-        let state = Mutex::new(State::new(config, copier));
+        let state = Mutex::new(State::new(config, copier, regions));
         let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
         if progress == ProgressBy::HelperThread {
@@ -129,6 +144,19 @@ impl Endpoint {
         let mut state = self.inner.lock()?;
         let index = state.sender_to(request.to, &self.inner.connector)?;
         state.send(index, &request, &self.inner.connector)
+    }
+
+    /// Starts an access to the memory of a peer. The buffers belong to the endpoint until the completion; those of a
+    /// write until the call returns if [`inject`](AccessRequest::inject) is set. Reads and writes have no order among
+    /// each other and with messages.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Endpoint::send). What the peer refuses is a failure of the completion.
+    pub fn access(&self, request: AccessRequest) -> Result<(), FabricError> {
+        let mut state = self.inner.lock()?;
+        let index = state.sender_to(request.peer, &self.inner.connector)?;
+        state.access(index, &request, &self.inner.connector)
     }
 
     /// Starts a receive. The buffer belongs to the endpoint until the completion.

@@ -8,3 +8,4 @@ mod hostile;
 mod kills;
 mod matching;
 mod ordering;
+mod rma;
