@@ -1,6 +1,6 @@
 //! The receiver's end of a connection.
 
-use crate::entry::{Answer, INLINE_BYTES, Message};
+use crate::entry::{Answer, Message};
 use crate::error::{Broken, PushError};
 use crate::layout::{ANSWERS_TAKEN, LINE_BYTES, MESSAGES_TAKEN, PayloadPlaces};
 use crate::memory::Memory;
@@ -40,7 +40,7 @@ pub struct Incoming {
     memory: Memory,
 }
 
-/// The bytes of an eager message.
+/// The bytes that travel with a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload {
     /// A copy of the bytes that the entry had; the message's length says how many count.
@@ -72,7 +72,7 @@ impl Arrived<'_> {
         &self.message
     }
 
-    /// Returns the bytes of an eager message; [`Payload::Inline`] for all others.
+    /// Returns the bytes that travel with the message; [`Payload::Inline`] if there are none.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &Payload {
@@ -129,10 +129,10 @@ impl Incoming {
         let (message, inline) =
             wire::decode_message(&entry, self.memory.sizes()).map_err(|broken| self.broke(broken))?;
         let mut given = self.places.given();
-        let payload = match message {
+        let payload = match message.payload() {
             // The length is at most that of an eager message, so it fits.
-            Message::Eager { envelope, .. } if envelope.len > INLINE_BYTES as u64 => {
-                let len = u32::try_from(envelope.len).expect("checked by the decoder");
+            (len, inline_bytes) if len > inline_bytes as u64 => {
+                let len = u32::try_from(len).expect("checked by the decoder");
                 let at;
                 (at, given) = self.places.next(len);
                 let at = self.memory.sizes().payload() + at;

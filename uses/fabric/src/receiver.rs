@@ -12,15 +12,19 @@
 //! leave some out; then only the contents of its own message are wrong.
 
 use crate::completion::Failure;
-use crate::copier::{Copier, Copy, CopyFor, Started};
-use crate::entry::{Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
+use crate::copier::{Copier, CopyFor, Started};
+use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
 use crate::error::{Broken, PushError};
 use crate::incoming::{Incoming, Payload};
 use crate::matching::{MessageKey, Source};
 use crate::receives::{Body, Kept, KeptAt, Receives, Target};
+use crate::regions::{AccessError, Regions};
+use crate::reports::Reports;
 use crate::sender::MOST_OPEN;
+use crate::serving;
 use std::collections::VecDeque;
-use telpher_mem::{Fault, WriteHint};
+use std::sync::Arc;
+use telpher_mem::Fault;
 
 /// Entries that one connection handles before the next one has its turn. Source: assumed.
 const BURST: usize = 64;
@@ -28,6 +32,9 @@ const BURST: usize = 64;
 const FREED_AT_ONCE: usize = 4;
 /// While this many answers wait, no more messages are read. Source: chosen.
 const MOST_ANSWERS: usize = 256;
+
+/// While so many completions are not taken by the caller, no write is done that would add one. Source: chosen.
+const MOST_UNREAD: usize = 1 << 16;
 
 /// A piece in its slot.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +89,7 @@ pub(crate) struct Receiver {
     index: u32,
     source: Source,
     incoming: Incoming,
+    regions: Arc<Regions>,
     /// The announced messages by their numbers.
     messages: Vec<Option<Arriving>>,
     /// True for the slots that this side has.
@@ -99,7 +107,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(index: u32, source: Source, incoming: Incoming) -> Receiver {
+    pub(crate) fn new(index: u32, source: Source, incoming: Incoming, regions: Arc<Regions>) -> Receiver {
         Receiver {
             index,
             source,
@@ -112,6 +120,7 @@ impl Receiver {
             copying: 0,
             link: Link::Open,
             incoming,
+            regions,
         }
     }
 
@@ -215,8 +224,21 @@ impl Receiver {
         let Some(arrived) = self.incoming.next_message()? else { return Ok(false) };
         let message = *arrived.message();
         let Message::Eager { envelope, wants_answer } = message else {
+            let Message::Write { id, range, data } = message else {
+                drop(arrived);
+                self.take_other(&message, receives, copier)?;
+                return Ok(true);
+            };
+            if data.is_some() && receives.reports.completions.len() >= MOST_UNREAD {
+                arrived.leave();
+                return Ok(false);
+            }
+            let result = serving::write(&self.regions, copier, &range, arrived.payload());
             drop(arrived);
-            self.take_other(&message, receives, copier)?;
+            if let (Some(data), Ok(())) = (data, result) {
+                receives.written_by_peer(self.source, range.len, data);
+            }
+            self.accessed(id, None, result, &mut receives.reports)?;
             return Ok(true);
         };
         let key = key(self.source, &envelope);
@@ -267,7 +289,16 @@ impl Receiver {
     /// Handles an entry that is not an eager message.
     fn take_other(&mut self, message: &Message, receives: &mut Receives, copier: &mut Copier) -> Result<(), Broken> {
         match *message {
-            Message::Eager { .. } => {}
+            Message::Eager { .. } | Message::Write { .. } => {}
+            Message::WritePiece(piece) | Message::ReadPiece(piece) => {
+                let is_free = self.held.get(usize::from(piece.slot)).is_some_and(|held| !held);
+                let Some(slot) = self.incoming.slot(piece.slot).filter(|_| is_free) else { return Err(SLOT_IN_USE) };
+                let result = match message {
+                    Message::WritePiece(_) => serving::write_piece(&self.regions, copier, &piece, slot),
+                    _ => serving::read_piece(&self.regions, copier, &piece, slot),
+                };
+                self.accessed(piece.id, Some(piece.slot), result, &mut receives.reports)?;
+            }
             Message::Announce { envelope, id } => {
                 let number = id.0 as usize;
                 if number >= MOST_OPEN || self.messages.get(number).is_some_and(Option::is_some) {
@@ -291,7 +322,7 @@ impl Receiver {
             Message::Piece { id, slot, len, offset } => {
                 match self.held.get_mut(usize::from(slot)) {
                     Some(held) if !*held => *held = true,
-                    _ => return Err(Broken { rule: "it used a slot that was not free" }),
+                    _ => return Err(SLOT_IN_USE),
                 }
                 let piece = Piece { slot, len, offset };
                 let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else {
@@ -315,6 +346,21 @@ impl Receiver {
             Message::Abort { id } => self.aborted(id, receives)?,
         }
         Ok(())
+    }
+
+    /// Answers an entry of an access.
+    fn accessed(
+        &mut self,
+        id: AccessId,
+        slot: Option<u16>,
+        result: Result<(), AccessError>,
+        reports: &mut Reports,
+    ) -> Result<(), Broken> {
+        if !self.incoming.is_whole() {
+            return Err(LOST);
+        }
+        *if result.is_ok() { &mut reports.served } else { &mut reports.refused } += 1;
+        self.answer(Answer::Accessed { id, slot, result })
     }
 
     /// A receive matches an announced message that was kept.
@@ -381,16 +427,8 @@ impl Receiver {
         reception.copying += 1;
         self.copying += 1;
         let purpose = CopyFor::Receiver { index: self.index, slot: piece.slot, id: id.0 };
-        let mut parts = reception.target.segments.pieces(piece.offset, len);
-        let first = parts.next();
-        drop(parts);
         reception.settled += len;
-        let started = match first {
-            Some((dst, part)) if part == len => {
-                copier.start(Copy { dst, src: from, len, hint: WriteHint::Cache }, purpose)
-            }
-            _ => Started::Ended(copier.copy_out_at(from, &reception.target.segments, piece.offset, len)),
-        };
+        let started = copier.start_out(from, &reception.target.segments, piece.offset, len, purpose);
         match started {
             Started::Ended(result) => self.placed(piece.slot, id, result, receives),
             Started::Pending => Ok(()),
@@ -558,6 +596,9 @@ impl Receiver {
         }
     }
 }
+
+/// The rule that is broken by a slot that this side has.
+const SLOT_IN_USE: Broken = Broken { rule: "it used a slot that was not free" };
 
 /// The rule that is broken when pages of the connection's memory are gone.
 const LOST: Broken = Broken { rule: "the system has no memory for it" };

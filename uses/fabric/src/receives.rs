@@ -5,8 +5,8 @@ use crate::buffer::{Buffer, Segments};
 use crate::completion::{Completion, Failure, Operation};
 use crate::entry::{Envelope, INLINE_BYTES, MessageId};
 use crate::matching::{EntryId, Matching, MessageKey, Selector, Source};
+use crate::reports::Reports;
 use crate::request::{Completes, ReceiveRequest};
-use crate::sender::Reports;
 use std::collections::HashMap;
 
 /// Bytes that each kept message counts against the limit besides its payload. Source: the size of its entry, rounded.
@@ -251,6 +251,22 @@ impl Receives {
             self.reports.completions.push_back(completion);
         }
         self.reports.completions.extend(canceled);
+    }
+
+    /// A peer has written to the memory of this process, with a word for a completion.
+    pub(crate) fn written_by_peer(&mut self, source: Source, len: u64, data: u64) {
+        self.reports.completions.push_back(Completion {
+            context: 0,
+            operation: Operation::WrittenByPeer,
+            is_tagged: false,
+            len,
+            address: 0,
+            tag: 0,
+            data: Some(data),
+            source: self.sources.get(source.0 as usize).copied(),
+            releases_buffer: false,
+            result: Ok(()),
+        });
     }
 
     /// A message in a buffer for many has ended; the last one releases the buffer.

@@ -6,6 +6,7 @@
 //! advance ──► events, receivers, senders, copies of the device ─► completions
 //! ```
 
+use crate::accesses::StartedAccess;
 use crate::address::Address;
 use crate::buffer::TakenBytes;
 use crate::completion::Failure;
@@ -20,10 +21,15 @@ use crate::matching::{MessageKey, Selector, Source};
 use crate::peers::{In, Out, Party, Side, Stall};
 use crate::receiver::Receiver;
 use crate::receives::{Body, Kept, KeptAt, Receives, Target};
-use crate::request::{PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest, TagMatch};
-use crate::sender::{Outbound, Sender};
+use crate::regions::{Regions, RemoteRange};
+use crate::reports::Outbound;
+use crate::request::{
+    AccessKind, AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest, TagMatch,
+};
+use crate::sender::Sender;
 use crate::stats::Stats;
 use std::collections::HashMap;
+use std::sync::Arc;
 use telpher_mem::Fault;
 
 /// Receivers that are polled in every pass; the others take turns. Source: assumed; a poll loads one cache line.
@@ -35,6 +41,7 @@ pub(crate) struct State {
     /// First, since it is dropped first: the device must not use the memory of a connection that is unmapped.
     pub(crate) copier: Copier,
     config: Config,
+    regions: Arc<Regions>,
     pub(crate) receives: Receives,
     pub(crate) parties: Vec<Party>,
     pub(crate) party_of: HashMap<Address, Source>,
@@ -63,11 +70,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(config: Config, copier: Copier) -> State {
+    pub(crate) fn new(config: Config, copier: Copier, regions: Arc<Regions>) -> State {
         State {
             copier,
             receives: Receives::new(config.unexpected_bytes),
             config,
+            regions,
             parties: Vec::new(),
             party_of: HashMap::new(),
             peers: Vec::new(),
@@ -218,6 +226,44 @@ impl State {
         Ok(())
     }
 
+    /// Starts an access to a peer's memory.
+    pub(crate) fn access(
+        &mut self,
+        index: u32,
+        request: &AccessRequest,
+        connector: &Connector,
+    ) -> Result<(), FabricError> {
+        let Some(Some(out)) = self.senders.get_mut(index as usize) else { return Ok(()) };
+        if out.sender.is_full_of_accesses() {
+            return Err(FabricError::Full { to: out.sender.address() });
+        }
+        let len = match &request.kind {
+            AccessKind::Write { from, .. } => from.len(),
+            AccessKind::Read { into } => into.len(),
+        };
+        if request.inject && len > self.config.memory_bytes {
+            return Err(FabricError::Limit {
+                what: "the length of an injected write",
+                limit: self.config.memory_bytes,
+                advice: "write it without a copy",
+            });
+        }
+        let access = StartedAccess {
+            range: RemoteRange { key: request.remote.key, address: request.remote.address, len },
+            kind: request.kind,
+            context: request.context,
+            completes: request.completes,
+        };
+        let started = out.sender.access(access, request.inject, &mut self.copier, &mut self.receives.reports);
+        if started.is_err() {
+            self.end_sender(index, Failure::PeerBroken, connector);
+            return Ok(());
+        }
+        self.make_busy(index);
+        self.copier.submit();
+        Ok(())
+    }
+
     fn make_busy(&mut self, index: u32) {
         if let Some(Some(out)) = self.senders.get_mut(index as usize)
             && !out.is_busy
@@ -288,14 +334,9 @@ impl State {
         self.answer(kept.wants_answer, connector);
     }
 
-    /// Returns how many injected messages are not wholly in the memory of their connections.
+    /// Returns how many injected messages and writes are not wholly in the memory of their connections.
     pub(crate) fn unsent_injections(&self) -> usize {
-        self.senders.iter().flatten().map(|out| out.sender.unsent_injections().count()).sum()
-    }
-
-    /// True if there are such messages.
-    pub(crate) fn has_unsent_injections(&self) -> bool {
-        self.senders.iter().flatten().any(|out| out.sender.unsent_injections().next().is_some())
+        self.senders.iter().flatten().map(|out| out.sender.unsent_injections()).sum()
     }
 
     pub(crate) fn probe(&mut self, selector: &Selector, request: &ProbeRequest, connector: &Connector) {
@@ -482,7 +523,7 @@ impl State {
         if failure == Failure::PeerDied {
             // The peer may have received messages and ended before this side has read its answers. A broken answer
             // changes nothing: the connection ends anyway.
-            let _ = out.sender.take_answers(&mut self.receives.reports);
+            let _ = out.sender.take_answers(&mut self.copier, &mut self.receives.reports);
         }
         out.sender.end(failure, &mut self.receives.reports);
         let (source, connection) = (out.party, out.connection);
@@ -512,10 +553,10 @@ impl State {
             match purpose {
                 CopyFor::Sender { index, slot } => {
                     let Some(Some(out)) = self.senders.get_mut(index as usize) else { continue };
-                    let filled = out.sender.slot_filled(slot, result, &mut self.receives.reports);
+                    let copied = out.sender.slot_copied(slot, result, &mut self.receives.reports);
                     if out.sender.is_over() {
                         self.senders[index as usize] = None;
-                    } else if filled.is_err() {
+                    } else if copied.is_err() {
                         self.end_sender(index, Failure::PeerBroken, connector);
                     }
                 }
@@ -573,7 +614,7 @@ impl State {
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let receiver = Receiver::new(index, source, incoming);
+        let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions));
         self.parties[source.0 as usize].receivers += 1;
         self.receivers.push(Some(Box::new(In { receiver, connection, stall: Stall::default(), peer_waits: false })));
         self.connections.insert(connection, Side::In(index));
@@ -639,6 +680,10 @@ impl State {
             pieces_by_cpu: copies.by_cpu,
             pieces_by_device: copies.by_device,
             pieces_by_fallback: copies.by_fallback,
+            reads: reports.reads,
+            writes: reports.writes,
+            accesses_served: reports.served,
+            accesses_refused: reports.refused,
             failed_operations: reports.failed,
             wakes_sent: self.wakes,
             peers_died: self.died,
