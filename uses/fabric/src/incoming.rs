@@ -8,7 +8,7 @@ use crate::outgoing::{FORKED, LOST, WRONG_COUNT};
 use crate::ring::{Consumer, ENTRY_WORDS, Producer};
 use crate::wire::{self, Inline};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use telpher_mem::{SharedMapping, SharedWords64};
 use telpher_os::Lineage;
 
@@ -20,10 +20,27 @@ const PREFETCHED_LINES: u64 = 16;
 const POLLED_BYTES: u32 = 64;
 
 /// What the helper thread and the owner of a receiver's end share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inbound {
     /// True if the peer waits and an event says so.
     pub(crate) waits: AtomicBool,
+    /// Counts the connections from peers whose memory is mapped.
+    count: Arc<AtomicUsize>,
+}
+
+impl Inbound {
+    /// Counts another connection.
+    pub(crate) fn counted_by(count: &Arc<AtomicUsize>) -> Inbound {
+        // Relaxed: only the number matters.
+        count.fetch_add(1, Ordering::Relaxed);
+        Inbound { waits: AtomicBool::new(false), count: Arc::clone(count) }
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The receiver's end of a connection: takes messages, pushes answers. One thread at a time uses it.

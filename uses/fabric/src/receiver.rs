@@ -17,7 +17,7 @@ use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, Message
 use crate::error::{Broken, PushError};
 use crate::incoming::{Incoming, Payload};
 use crate::matching::{MessageKey, Source};
-use crate::receives::{Body, Kept, KeptAt, Receives, Target};
+use crate::receives::{Body, KEPT_OVERHEAD, Kept, KeptAt, Receives, Target};
 use crate::regions::{AccessError, Regions};
 use crate::reports::Reports;
 use crate::sender::MOST_OPEN;
@@ -43,6 +43,9 @@ struct Piece {
     len: u32,
     offset: u64,
 }
+
+// What is kept of a message counts against the limit.
+const _: () = assert!((size_of::<Arriving>() + size_of::<Kept>() + 128) as u64 <= KEPT_OVERHEAD);
 
 /// A longer message.
 #[derive(Debug)]
@@ -90,8 +93,9 @@ pub(crate) struct Receiver {
     source: Source,
     incoming: Incoming,
     regions: Arc<Regions>,
-    /// The announced messages by their numbers.
-    messages: Vec<Option<Arriving>>,
+    /// The announced messages by their numbers. A peer that uses all numbers binds half a MiB here; the messages count
+    /// against the limit of kept ones, or have a receive.
+    messages: Vec<Option<Box<Arriving>>>,
     /// True for the slots that this side has.
     held: Vec<bool>,
     freed: Vec<u16>,
@@ -309,13 +313,13 @@ impl Receiver {
                 }
                 let key = key(self.source, &envelope);
                 if let Some(target) = receives.target_for(&key, envelope.len) {
-                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state: State::Dropped });
+                    self.messages[number] = Some(Box::new(Arriving { envelope, arrived: 0, state: State::Dropped }));
                     self.start_reception(id, target, Vec::new(), receives, copier)?;
                 } else {
                     let body = Body::Pieces { receiver: self.index, id };
                     let at = KeptAt::Queue(receives.keep(key, Kept { envelope, body, wants_answer: None }));
                     let state = State::Unmatched { at, pieces: Vec::new() };
-                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state });
+                    self.messages[number] = Some(Box::new(Arriving { envelope, arrived: 0, state }));
                     block_over_limit(&mut self.is_blocked, receives);
                 }
             }
@@ -415,7 +419,7 @@ impl Receiver {
         receives: &mut Receives,
         copier: &mut Copier,
     ) -> Result<(), Broken> {
-        let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) else {
+        let Some(reception) = reception(&mut self.messages, id) else {
             return self.free_slot(piece.slot);
         };
         let len = reception.target.takes.saturating_sub(piece.offset).min(u64::from(piece.len));
@@ -448,7 +452,7 @@ impl Receiver {
     ) -> Result<(), Broken> {
         self.copying -= 1;
         let is_lost = !self.incoming.is_whole() || result.is_err_and(|fault| !fault.write);
-        if let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) {
+        if let Some(reception) = reception(&mut self.messages, id) {
             reception.copying -= 1;
             if is_lost {
                 reception.failure.get_or_insert(Failure::PeerBroken);
@@ -498,7 +502,9 @@ impl Receiver {
 
     /// A kept message has a new place.
     pub(crate) fn moved(&mut self, id: MessageId, new: KeptAt) {
-        if let Some(Some(Arriving { state: State::Unmatched { at, .. }, .. })) = self.messages.get_mut(id.0 as usize) {
+        if let Some(Some(message)) = self.messages.get_mut(id.0 as usize)
+            && let State::Unmatched { at, .. } = &mut message.state
+        {
             *at = new;
         }
     }
@@ -602,6 +608,14 @@ const SLOT_IN_USE: Broken = Broken { rule: "it used a slot that was not free" };
 
 /// The rule that is broken when pages of the connection's memory are gone.
 const LOST: Broken = Broken { rule: "the system has no memory for it" };
+
+/// Returns the reception of a message; `None` if no receive matches it.
+fn reception(messages: &mut [Option<Box<Arriving>>], id: MessageId) -> Option<&mut Reception> {
+    match &mut messages.get_mut(id.0 as usize)?.as_mut()?.state {
+        State::Matched(reception) => Some(reception),
+        State::Unmatched { .. } | State::Dropped => None,
+    }
+}
 
 /// Blocks a receiver if the kept messages exceed their limit.
 fn block_over_limit(is_blocked: &mut bool, receives: &mut Receives) {

@@ -9,8 +9,9 @@ use crate::reports::Reports;
 use crate::request::{Completes, ReceiveRequest};
 use std::collections::HashMap;
 
-/// Bytes that each kept message counts against the limit besides its payload. Source: the size of its entry, rounded.
-pub(crate) const KEPT_OVERHEAD: u64 = 256;
+/// Bytes that each kept message counts against the limit besides its payload. Source: the sizes of its entries here and
+/// in its receiver, rounded.
+pub(crate) const KEPT_OVERHEAD: u64 = 512;
 
 /// A posted receive.
 #[derive(Debug)]
@@ -128,6 +129,12 @@ impl Receives {
 
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept_bytes
+    }
+
+    /// Returns the sources of the messages that are kept or claimed.
+    pub(crate) fn kept_sources(&self) -> impl Iterator<Item = Source> {
+        let claimed = self.claimed.values().map(|(key, _)| key);
+        self.matching.kept_keys().chain(claimed).map(|key| key.source)
     }
 
     /// Posts a receive that no kept message matches.

@@ -35,6 +35,9 @@ use telpher_mem::Fault;
 /// Receivers that are polled in every pass; the others take turns. Source: assumed; a poll loads one cache line.
 const POLLED_ALWAYS: usize = 8;
 
+/// Processes that become known before unused ones are forgotten, or more if more are in use. Source: chosen.
+const LEAST_UNTIL_SWEEP: usize = 64;
+
 /// The state of an endpoint.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -45,6 +48,10 @@ pub(crate) struct State {
     pub(crate) receives: Receives,
     pub(crate) parties: Vec<Party>,
     pub(crate) party_of: HashMap<Address, Source>,
+    /// Places of `parties` that are free.
+    unused_parties: Vec<Source>,
+    /// Processes that may become known before the unused ones are forgotten.
+    parties_until_sweep: usize,
     /// The parties of the inserted peers, by their numbers.
     pub(crate) peers: Vec<Option<Source>>,
     /// Numbers are not used again.
@@ -78,6 +85,8 @@ impl State {
             regions,
             parties: Vec::new(),
             party_of: HashMap::new(),
+            unused_parties: Vec::new(),
+            parties_until_sweep: LEAST_UNTIL_SWEEP,
             peers: Vec::new(),
             senders: Vec::new(),
             receivers: Vec::new(),
@@ -102,18 +111,45 @@ impl State {
         if let Some(&source) = self.party_of.get(address) {
             return source;
         }
-        let source = Source(u32::try_from(self.parties.len()).expect("a party has more than a byte"));
-        self.parties.push(Party {
-            address: *address,
-            peer: None,
-            sender: None,
-            receivers: 0,
-            is_unreachable: false,
-            has_left: false,
-        });
-        self.receives.sources.push(*address);
+        if self.parties_until_sweep == 0 {
+            self.forget_unused_parties();
+        }
+        self.parties_until_sweep -= 1;
+        let party =
+            Party { address: *address, peer: None, sender: None, receivers: 0, is_unreachable: false, has_left: false };
+        let source = if let Some(source) = self.unused_parties.pop() {
+            self.parties[source.0 as usize] = party;
+            self.receives.sources[source.0 as usize] = *address;
+            source
+        } else {
+            self.parties.push(party);
+            self.receives.sources.push(*address);
+            Source(u32::try_from(self.parties.len() - 1).expect("a party has more than a byte"))
+        };
         self.party_of.insert(*address, source);
         source
+    }
+
+    /// Forgets the processes that no peer number, connection or message names. Without this, a process that connects
+    /// again and again with other addresses would bind more and more memory.
+    #[cold]
+    fn forget_unused_parties(&mut self) {
+        let mut is_used = vec![false; self.parties.len()];
+        let peers = self.peers.iter().flatten().copied();
+        let senders = self.senders.iter().flatten().map(|out| out.party);
+        let receivers = self.receivers.iter().flatten().map(|from| from.receiver.source());
+        for source in peers.chain(senders).chain(receivers).chain(self.receives.kept_sources()) {
+            is_used[source.0 as usize] = true;
+        }
+        let unused = &mut self.unused_parties;
+        self.party_of.retain(|_, source| {
+            let keeps = is_used[source.0 as usize];
+            if !keeps {
+                unused.push(*source);
+            }
+            keeps
+        });
+        self.parties_until_sweep = self.party_of.len().max(LEAST_UNTIL_SWEEP);
     }
 
     pub(crate) fn insert_peer(&mut self, address: &Address) -> PeerId {
@@ -698,4 +734,27 @@ fn take(send: &mut Outbound, copier: &Copier) -> Result<(), Failure> {
     let (taken, segments) = TakenBytes::of(&send.segments, &copier.local()).map_err(bad)?;
     (send.taken, send.segments) = (Some(taken), segments);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_nothing_names_are_forgotten() {
+        let mut state = State::new(Config::default(), Copier::cpu(), Arc::default());
+        let address = |number| Address { boot: [7; 16], user: 1, process: 2, number };
+        let peers: Vec<PeerId> = (0..100).map(|number| state.insert_peer(&address(number))).collect();
+        for number in 1000..20_000 {
+            let source = state.source_of(&address(number));
+            assert_eq!(state.source_of(&address(number)), source);
+            assert_eq!(state.receives.sources[source.0 as usize], address(number));
+        }
+        assert!(state.parties.len() < 400, "{}", state.parties.len());
+        for (number, peer) in (0..).zip(peers) {
+            let source = state.party(peer).unwrap();
+            assert_eq!(state.parties[source.0 as usize].address, address(number));
+            assert_eq!(state.insert_peer(&address(number)), peer);
+        }
+    }
 }
