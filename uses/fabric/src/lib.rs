@@ -9,6 +9,11 @@
 //!   receives          posted receives, kept messages, and the completions of both
 //!     matching        finds the receive for a message, and the message for a receive
 //!   sender, receiver  the protocols of one connection: eager, and pieces through slots
+//!     accesses        accesses to the receiver's memory, at the sender
+//!     serving         the same at the receiver
+//!     output          what messages and accesses share at the sender: the ring and the slots
+//!   regions           the memory of this process that peers may access
+//!   reports           completions and counts of the operations
 //!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
 //! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
 //!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers
@@ -23,6 +28,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod accesses;
 pub mod address;
 pub mod buffer;
 pub mod completion;
@@ -41,13 +47,17 @@ mod link;
 mod matching;
 mod memory;
 mod outgoing;
+mod output;
 mod peers;
 mod queue;
 mod receiver;
 mod receives;
+pub mod regions;
+mod reports;
 pub mod request;
 mod ring;
 mod sender;
+mod serving;
 mod socket;
 mod state;
 pub mod stats;
@@ -66,5 +76,9 @@ pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 pub use incoming::{Arrived, Incoming, Payload};
 pub use link::link;
 pub use outgoing::Outgoing;
-pub use request::{Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch};
+pub use regions::{AccessError, Permissions, Region, Regions};
+pub use request::{
+    AccessKind, AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, RemoteAddress, SendEnd,
+    SendRequest, TagMatch,
+};
 pub use stats::Stats;

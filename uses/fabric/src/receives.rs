@@ -5,12 +5,13 @@ use crate::buffer::{Buffer, Segments};
 use crate::completion::{Completion, Failure, Operation};
 use crate::entry::{Envelope, INLINE_BYTES, MessageId};
 use crate::matching::{EntryId, Matching, MessageKey, Selector, Source};
+use crate::reports::Reports;
 use crate::request::{Completes, ReceiveRequest};
-use crate::sender::Reports;
 use std::collections::HashMap;
 
-/// Bytes that each kept message counts against the limit besides its payload. Source: the size of its entry, rounded.
-pub(crate) const KEPT_OVERHEAD: u64 = 256;
+/// Bytes that each kept message counts against the limit besides its payload. Source: the sizes of its entries here and
+/// in its receiver, rounded.
+pub(crate) const KEPT_OVERHEAD: u64 = 512;
 
 /// A posted receive.
 #[derive(Debug)]
@@ -128,6 +129,12 @@ impl Receives {
 
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept_bytes
+    }
+
+    /// Returns the sources of the messages that are kept or claimed.
+    pub(crate) fn kept_sources(&self) -> impl Iterator<Item = Source> {
+        let claimed = self.claimed.values().map(|(key, _)| key);
+        self.matching.kept_keys().chain(claimed).map(|key| key.source)
     }
 
     /// Posts a receive that no kept message matches.
@@ -251,6 +258,22 @@ impl Receives {
             self.reports.completions.push_back(completion);
         }
         self.reports.completions.extend(canceled);
+    }
+
+    /// A peer has written to the memory of this process, with a word for a completion.
+    pub(crate) fn written_by_peer(&mut self, source: Source, len: u64, data: u64) {
+        self.reports.completions.push_back(Completion {
+            context: 0,
+            operation: Operation::WrittenByPeer,
+            is_tagged: false,
+            len,
+            address: 0,
+            tag: 0,
+            data: Some(data),
+            source: self.sources.get(source.0 as usize).copied(),
+            releases_buffer: false,
+            result: Ok(()),
+        });
     }
 
     /// A message in a buffer for many has ended; the last one releases the buffer.
