@@ -1,5 +1,7 @@
 //! Limits and thresholds of an endpoint.
 
+use std::time::Duration;
+
 /// Limits and thresholds of an endpoint. The defaults suit MPI programs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -24,6 +26,9 @@ pub struct Config {
     pub unexpected_bytes: u64,
     /// The most sends that wait for room in one connection. Source: chosen.
     pub waiting_sends: usize,
+    /// How long an endpoint that is closed waits for peers to make room for injected messages, and for its device.
+    /// Source: chosen.
+    pub linger: Duration,
 }
 
 impl Default for Config {
@@ -39,6 +44,7 @@ impl Default for Config {
             incoming_connections: 1024,
             unexpected_bytes: 64 << 20,
             waiting_sends: 65_536,
+            linger: Duration::from_secs(10),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::outgoing::{FORKED, LOST, WRONG_COUNT};
 use crate::ring::{Consumer, ENTRY_WORDS, Producer};
 use crate::wire::{self, Inline};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use telpher_mem::{SharedMapping, SharedWords64};
 use telpher_os::Lineage;
 
@@ -17,6 +18,13 @@ const PREFETCHED_LINES: u64 = 16;
 /// Bytes of the next payload that are fetched with each poll. Source: measured with `examples/ring_cost.rs` on two near
 /// CPUs of an Intel Xeon: one line saves a third of the time of 64 bytes; longer messages stay within 2 %.
 const POLLED_BYTES: u32 = 64;
+
+/// What the helper thread and the owner of a receiver's end share.
+#[derive(Debug, Default)]
+pub(crate) struct Inbound {
+    /// True if the peer waits and an event says so.
+    pub(crate) waits: AtomicBool,
+}
 
 /// The receiver's end of a connection: takes messages, pushes answers. One thread at a time uses it.
 #[derive(Debug)]
@@ -28,6 +36,7 @@ pub struct Incoming {
     published: u64,
     created_in: Lineage,
     broken: Option<Broken>,
+    inbound: Arc<Inbound>,
     memory: Memory,
 }
 
@@ -84,7 +93,7 @@ impl Drop for Arrived<'_> {
 }
 
 impl Incoming {
-    pub(crate) fn new(memory: Memory) -> Incoming {
+    pub(crate) fn new(memory: Memory, inbound: Arc<Inbound>) -> Incoming {
         let sizes = *memory.sizes();
         let entries = usize::try_from(sizes.ring_entries).expect("checked");
         let ring = |at| memory.words(at, entries * ENTRY_WORDS);
@@ -95,6 +104,7 @@ impl Incoming {
             published: 0,
             created_in: Lineage::current(),
             broken: None,
+            inbound,
             memory,
         }
     }
@@ -153,6 +163,19 @@ impl Incoming {
             self.published = given;
             self.messages.publish();
         }
+    }
+
+    /// Tells the sender now of all entries that were taken.
+    pub(crate) fn publish_taken(&mut self) {
+        self.published = self.places.given();
+        self.messages.publish();
+    }
+
+    /// Lets the next wake of the peer become an event,
+    /// [`ConnectorEvent::PeerWaits`](crate::ConnectorEvent::PeerWaits).
+    pub fn clear_wait(&self) {
+        // Relaxed: the queue of events orders what the peer wrote before.
+        self.inbound.waits.store(false, Ordering::Relaxed);
     }
 
     /// Pushes an answer.

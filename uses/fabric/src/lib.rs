@@ -5,6 +5,7 @@
 //! ```text
 //! Endpoint            one address; sends and receives; ends each operation with one Completion
 //!   request           what its callers ask
+//!   state             its peers and their connections; one pass over everything that may move
 //!   receives          posted receives, kept messages, and the completions of both
 //!     matching        finds the receive for a message, and the message for a receive
 //!   sender, receiver  the protocols of one connection: eager, and pieces through slots
@@ -48,6 +49,7 @@ pub mod request;
 mod ring;
 mod sender;
 mod socket;
+mod state;
 pub mod stats;
 mod sync;
 mod wire;
@@ -56,7 +58,7 @@ pub use address::Address;
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::{Config, ProgressBy};
-pub use connector::Connector;
+pub use connector::{Connector, check_address};
 pub use copier::{Copier, CopyChannel};
 pub use endpoint::Endpoint;
 pub use error::{Broken, FabricError, MemoryError, PushError};

@@ -129,6 +129,23 @@ impl Receiver {
         self.link == Link::Ended && self.copying == 0 && self.messages.iter().all(Option::is_none)
     }
 
+    /// True if kept messages exceed their limit, so that no message of this connection is taken.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Tells the peer now which of its entries were taken.
+    pub(crate) fn publish_taken(&mut self) {
+        if self.link == Link::Open {
+            self.incoming.publish_taken();
+        }
+    }
+
+    /// Lets the next wake of the peer become an event.
+    pub(crate) fn clear_wait(&self) {
+        self.incoming.clear_wait();
+    }
+
     /// True if no more messages will come.
     pub(crate) fn has_ended(&self) -> bool {
         self.link == Link::Ended
@@ -166,7 +183,7 @@ impl Receiver {
             if receives.is_over_limit() {
                 return Ok(moved);
             }
-            self.is_blocked = false;
+            self.unblock(receives);
         }
         for _ in 0..BURST {
             if !self.take_message(receives, copier)? {
@@ -184,6 +201,12 @@ impl Receiver {
             self.end(Failure::PeerDied, receives);
         }
         Ok(moved)
+    }
+
+    fn unblock(&mut self, receives: &mut Receives) {
+        if std::mem::take(&mut self.is_blocked) {
+            receives.blocked_receivers -= 1;
+        }
     }
 
     /// Takes the next message; false if there is none.
@@ -211,7 +234,7 @@ impl Receiver {
                 }
             };
             receives.keep(key, Kept { envelope, body, wants_answer: wants_answer.map(|id| (self.index, id)) });
-            self.is_blocked = receives.is_over_limit();
+            block_over_limit(&mut self.is_blocked, receives);
             return Ok(true);
         };
         let (copied, is_whole) = match *arrived.payload() {
@@ -262,7 +285,7 @@ impl Receiver {
                     let at = KeptAt::Queue(receives.keep(key, Kept { envelope, body, wants_answer: None }));
                     let state = State::Unmatched { at, pieces: Vec::new() };
                     self.messages[number] = Some(Arriving { envelope, arrived: 0, state });
-                    self.is_blocked = receives.is_over_limit();
+                    block_over_limit(&mut self.is_blocked, receives);
                 }
             }
             Message::Piece { id, slot, len, offset } => {
@@ -326,6 +349,7 @@ impl Receiver {
         let takes = target.takes;
         let is_complete = message.arrived >= message.envelope.len || takes == 0;
         self.receptions += 1;
+        receives.under_way += 1;
         message.state = State::Matched(Reception { target, settled: 0, copying: 0, failure: None });
         // A message that is there needs no more pieces, so `Received` is enough.
         if !is_complete {
@@ -413,6 +437,7 @@ impl Receiver {
         receives.ended(&reception.target, self.source, &message.envelope, reception.failure);
         self.messages[id.0 as usize] = None;
         self.receptions -= 1;
+        receives.under_way -= 1;
         self.answer(Answer::Received { id })
     }
 
@@ -509,6 +534,7 @@ impl Receiver {
     /// buffers. If the peer has died, kept messages that are wholly there can still be received.
     pub(crate) fn end(&mut self, failure: Failure, receives: &mut Receives) {
         self.link = Link::Ended;
+        self.unblock(receives);
         self.answers.clear();
         self.freed.clear();
         for number in 0..self.messages.len() {
@@ -535,6 +561,14 @@ impl Receiver {
 
 /// The rule that is broken when pages of the connection's memory are gone.
 const LOST: Broken = Broken { rule: "the system has no memory for it" };
+
+/// Blocks a receiver if the kept messages exceed their limit.
+fn block_over_limit(is_blocked: &mut bool, receives: &mut Receives) {
+    if receives.is_over_limit() && !*is_blocked {
+        *is_blocked = true;
+        receives.blocked_receivers += 1;
+    }
+}
 
 /// What a message of a source is matched by.
 #[inline]

@@ -93,6 +93,10 @@ pub(crate) struct Receives {
     /// The addresses of the sources.
     pub(crate) sources: Vec<Address>,
     pub(crate) reports: Reports,
+    /// Longer messages that a receive matches and that are not wholly there.
+    pub(crate) under_way: usize,
+    /// Connections that are not read, see `is_over_limit`.
+    pub(crate) blocked_receivers: usize,
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
     pub(crate) unexpected: u64,
@@ -108,6 +112,8 @@ impl Receives {
             kept_limit,
             sources: Vec::new(),
             reports: Reports::default(),
+            under_way: 0,
+            blocked_receivers: 0,
             received: 0,
             received_bytes: 0,
             unexpected: 0,
@@ -304,6 +310,28 @@ impl Receives {
         let (key, kept) = self.matching.remove_message(id)?;
         self.kept_bytes -= kept_bytes(&kept);
         Some((key, kept))
+    }
+
+    /// Reports that a probe has found a message.
+    pub(crate) fn found(&mut self, context: u64, key: &MessageKey, envelope: &Envelope) {
+        self.reports.completions.push_back(Completion {
+            context,
+            operation: Operation::Probe,
+            is_tagged: envelope.is_tagged,
+            len: envelope.len,
+            address: 0,
+            tag: envelope.tag,
+            data: envelope.data,
+            source: self.sources.get(key.source.0 as usize).copied(),
+            releases_buffer: false,
+            result: Ok(()),
+        });
+    }
+
+    /// Reports that a probe has found no message.
+    pub(crate) fn found_nothing(&mut self, context: u64, is_tagged: bool) {
+        let failed = receive_failed(context, is_tagged, Failure::NoMessage, false);
+        self.reports.completions.push_back(Completion { operation: Operation::Probe, ..failed });
     }
 
     /// Takes a kept message out of the matching, under a context. It still counts against the limit. False if there is

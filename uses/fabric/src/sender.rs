@@ -3,7 +3,8 @@
 //! ```text
 //! up to eager bytes:  one entry with the payload; complete at once
 //! longer:             Announce ─► pieces ahead of the answer, in at most half of the slots
-//!                     Matched ─► the other pieces ─► complete when all bytes are in slots ─► Received: the id is free
+//!                     Matched ─► the other pieces ─► complete when the last entry is in the ring ─► Received: the id
+//!                     is free
 //! no room:            the send waits here, in order; pieces of announced messages overtake it
 //! ```
 //!
@@ -83,6 +84,8 @@ struct Open {
     end: u64,
     /// Slots that a device fills.
     filling: u16,
+    /// Pieces whose entries wait for room in the ring.
+    queued: u16,
     is_matched: bool,
     /// True after `Received`, and when the connection has ended.
     is_finished: bool,
@@ -91,6 +94,19 @@ struct Open {
     failure: Option<Failure>,
     /// True once `Abort` is on its way.
     is_aborted: bool,
+}
+
+impl Open {
+    /// True if the operation of the caller is complete. Bytes in a slot whose entry is not in the ring would be lost if
+    /// the endpoint were dropped, so they do not count.
+    fn has_ended_for_caller(&self) -> bool {
+        let is_sent = self.next >= self.end && self.queued == 0;
+        match self.send.end {
+            SendEnd::BufferFree => is_sent || self.is_finished,
+            SendEnd::Matched => (is_sent && self.is_matched) || self.is_finished,
+            SendEnd::Received => self.is_finished,
+        }
+    }
 }
 
 /// The state of a slot. The message is that for which the slot counts as ahead of its answer.
@@ -202,6 +218,12 @@ impl Sender {
         self.has_ended && self.filling == 0
     }
 
+    /// Returns the injected messages that are not wholly in the ring and the slots.
+    pub(crate) fn unsent_injections(&self) -> impl Iterator<Item = &Outbound> {
+        let open = self.open.iter().flatten().filter(|open| !open.is_reported).map(|open| &open.send);
+        self.waiting.iter().chain(open).filter(|send| send.taken.is_some())
+    }
+
     /// Pushes a message if nothing waits before it, and takes the send then.
     ///
     /// # Errors
@@ -224,7 +246,7 @@ impl Sender {
     fn push(&mut self, send: &mut Option<Outbound>, reports: &mut Reports) -> Result<(), Broken> {
         let (Some(outgoing), Some(message)) = (&mut self.outgoing, &send) else { return Ok(()) };
         let is_eager = message.envelope.len <= u64::from(outgoing.eager_bytes());
-        if !is_eager || message.end == SendEnd::Matched {
+        if !is_eager || message.end != SendEnd::BufferFree {
             return self.push_open(send, is_eager, reports);
         }
         let entry = Message::Eager { envelope: message.envelope, wants_answer: None };
@@ -285,6 +307,7 @@ impl Sender {
             next: 0,
             end,
             filling: 0,
+            queued: 0,
             is_matched: false,
             is_finished: false,
             is_reported: false,
@@ -308,7 +331,7 @@ impl Sender {
         }
         let mut moved = self.take_answers(reports)?;
         loop {
-            let mut pushed = self.push_ready()?;
+            let mut pushed = self.push_ready(reports)?;
             pushed |= self.fill_slots(copier, reports)?;
             pushed |= self.push_waiting(reports)?;
             moved |= pushed;
@@ -402,15 +425,22 @@ impl Sender {
     }
 
     /// Pushes the entries that found the ring full.
-    fn push_ready(&mut self) -> Result<bool, Broken> {
+    fn push_ready(&mut self, reports: &mut Reports) -> Result<bool, Broken> {
         let mut moved = false;
-        while let (Some(message), Some(outgoing)) = (self.ready.front(), &mut self.outgoing) {
-            match push(outgoing, message, &Segments::default())? {
+        while let (Some(&message), Some(outgoing)) = (self.ready.front(), &mut self.outgoing) {
+            match push(outgoing, &message, &Segments::default())? {
                 Pushed::Full => break,
                 Pushed::Done | Pushed::BadBuffer(_) => {
                     self.ready.pop_front();
                     moved = true;
                 }
+            }
+            // A message that the receiver has answered already is gone; its number is not used again while entries wait.
+            if let Message::Piece { id, .. } = message
+                && let Some(Some(open)) = self.open.get_mut(id.0 as usize)
+            {
+                open.queued -= 1;
+                self.settle(id.0, reports);
             }
         }
         Ok(moved)
@@ -504,9 +534,17 @@ impl Sender {
         } else {
             self.slots[usize::from(slot)] = Slot::Given { id, ahead };
             let piece = Message::Piece { id: MessageId(id), slot, len, offset };
-            if let Err(broken) = self.push_or_queue(piece) {
-                self.settle(id, reports);
-                return Err(broken);
+            match self.push_or_queue(piece) {
+                Ok(Pushed::Full) => {
+                    if let Some(Some(open)) = self.open.get_mut(id as usize) {
+                        open.queued += 1;
+                    }
+                }
+                Ok(_) => {}
+                Err(broken) => {
+                    self.settle(id, reports);
+                    return Err(broken);
+                }
             }
         }
         self.settle(id, reports);
@@ -514,15 +552,15 @@ impl Sender {
     }
 
     /// Pushes an entry of an announced message, or queues it if the ring is full.
-    fn push_or_queue(&mut self, message: Message) -> Result<(), Broken> {
+    fn push_or_queue(&mut self, message: Message) -> Result<Pushed, Broken> {
         if self.ready.is_empty()
             && let Some(outgoing) = &mut self.outgoing
             && !matches!(push(outgoing, &message, &Segments::default())?, Pushed::Full)
         {
-            return Ok(());
+            return Ok(Pushed::Done);
         }
         self.ready.push_back(message);
-        Ok(())
+        Ok(Pushed::Full)
     }
 
     /// Reports a message that has ended for the caller, and frees its number once it has ended for the receiver too.
@@ -540,10 +578,7 @@ impl Sender {
                 open.is_aborted = true;
                 self.ready.push_back(Message::Abort { id: MessageId(id) });
             }
-        } else if !open.is_reported
-            && open.next >= open.end
-            && (open.is_matched || open.send.end == SendEnd::BufferFree)
-        {
+        } else if !open.is_reported && open.has_ended_for_caller() {
             open.is_reported = true;
             reports.send_ended(&open.send, Ok(()));
         }

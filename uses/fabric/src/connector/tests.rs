@@ -398,9 +398,10 @@ fn packets_other_than_a_wake_end_an_open_connection() {
 struct Counting(AtomicUsize, Mutex<mpsc::Sender<usize>>);
 
 impl Progress for Counting {
-    fn progress(&self) {
+    fn progress(&self) -> bool {
         let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         self.1.lock().unwrap().send(count).unwrap();
+        false
     }
 }
 
@@ -432,10 +433,11 @@ fn a_wake_runs_the_progress_of_the_peer() {
 struct Owner(Mutex<Option<Connector>>, Mutex<mpsc::Sender<()>>);
 
 impl Progress for Owner {
-    fn progress(&self) {
+    fn progress(&self) -> bool {
         // The end of the connector on its own helper thread.
         drop(self.0.lock().unwrap().take());
         self.1.lock().unwrap().send(()).unwrap();
+        false
     }
 }
 
