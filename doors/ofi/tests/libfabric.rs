@@ -63,8 +63,12 @@ fn every_operation_works_from_c() {
     let folder = Folder::new(test);
     let program = Path::new(folder.path()).join("messages");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages.c");
-    let compiled =
-        Command::new("cc").args(["-O1", "-Wall", "-Wextra", "-o"]).arg(&program).arg(source).arg("-lfabric").output();
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(["-lfabric", "-pthread"])
+        .output();
     let Ok(compiled) = compiled else { return skip(test, "no C compiler is installed") };
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     for device in ["cpu", "model:spr"] {
@@ -74,7 +78,7 @@ fn every_operation_works_from_c() {
         let remarks = text(&output.stderr);
         let report = format!("{device}: {}\n{}{remarks}", output.status, text(&output.stdout));
         assert!(output.status.success(), "{report}");
-        assert_eq!(text(&output.stdout).lines().count(), 17, "{report}");
+        assert_eq!(text(&output.stdout).lines().count(), 23, "{report}");
         assert!(
             remarks.contains("is on another machine; telpher carries messages within one machine only"),
             "{report}"
@@ -87,4 +91,16 @@ fn every_operation_works_from_c() {
     let output = command.output().expect("it was just compiled");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("the CPU copies messages, not TELPHER_FABRIC_DEVICE=hw:wq77.7"));
+}
+
+#[test]
+fn the_library_stays_loaded_when_libfabric_closes_it() {
+    let test = "the_library_stays_loaded_when_libfabric_closes_it";
+    let folder = Folder::new(test);
+    let library = Path::new(folder.path()).join("libtelpher-fi.so");
+    let Ok(sections) = Command::new("readelf").arg("-d").arg(library).output() else {
+        return skip(test, "readelf is not installed (binutils)");
+    };
+    // Its threads would go on in memory that is gone.
+    assert!(text(&sections.stdout).contains("NODELETE"), "{}", text(&sections.stdout));
 }

@@ -1,49 +1,30 @@
-//! An endpoint: the operations of its callers, its peers, and the progress of all messages.
+//! An endpoint: the operations of its callers, and the work on its helper thread.
 //!
-//! ```text
-//! send ─────► Sender of the peer ─► ring ─► (the peer)
-//! receive ──► Receives ◄── Receiver of each connection ◄── ring
-//! progress ─► events, receivers, senders, copies of the device ─► completions
-//! ```
-//!
-//! One lock guards all of it. It is held for copies, but never while a thread waits.
+//! One lock guards its state. It is held for copies, but never while a thread waits.
 
 use crate::address::Address;
-use crate::buffer::TakenBytes;
-use crate::completion::{Completion, Failure, Operation};
+use crate::completion::{Completion, Failure};
 use crate::config::{Config, ProgressBy};
 use crate::connector::Connector;
-use crate::copier::{Copier, CopyFor};
-use crate::entry::{Envelope, MessageId};
+use crate::copier::Copier;
 use crate::error::FabricError;
-use crate::events::{ConnectionId, ConnectorEvent, Progress};
-use crate::incoming::Incoming;
-use crate::matching::{MessageKey, Selector, Source};
-use crate::peers::{In, Out, Party, Side, Stall};
-use crate::receiver::Receiver;
-use crate::receives::{Body, Kept, KeptAt, Receives, Target};
-use crate::request::{PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest, TagMatch};
-use crate::sender::{Outbound, Sender};
+use crate::events::Progress;
+use crate::regions::Regions;
+use crate::request::{AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
+use crate::state::State;
 use crate::stats::Stats;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use telpher_mem::Fault;
 use telpher_os::Lineage;
 
-/// Receivers that are polled in every pass; the others take turns. Source: assumed; a poll loads one cache line.
-const POLLED_ALWAYS: usize = 8;
 /// Passes without a move after which the helper thread wakes the peers it waits for, and sleeps. Source: assumed.
 const HELPER_PASSES: u32 = 50;
-
 /// The most passes of one call on the helper thread, which must also serve its sockets. Source: chosen.
 const MOST_HELPER_PASSES: u32 = 1 << 16;
-/// How long a dropped endpoint waits for its device. Source: chosen.
-const LINGER: Duration = Duration::from_secs(10);
-
 /// One address of this process: it sends and receives messages, and ends each operation with one [`Completion`].
 ///
-/// Any thread may call it. Its lock is never held while a thread waits.
+/// Any thread may call it. Its lock is never held while a thread waits. An endpoint that is dropped is closed, see
+/// [`close`](Endpoint::close).
 #[derive(Debug)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -55,36 +36,7 @@ struct Inner {
     connector: Connector,
     created_in: Lineage,
     progress: ProgressBy,
-}
-
-#[derive(Debug)]
-struct State {
-    /// First, since it is dropped first: the device must not use the memory of a connection that is unmapped.
-    copier: Copier,
-    config: Config,
-    receives: Receives,
-    parties: Vec<Party>,
-    party_of: HashMap<Address, Source>,
-    /// The parties of the inserted peers, by their numbers.
-    peers: Vec<Option<Source>>,
-    /// Numbers are not used again.
-    senders: Vec<Option<Box<Out>>>,
-    receivers: Vec<Option<Box<In>>>,
-    /// The senders that wait for something.
-    busy: Vec<u32>,
-    /// The receivers, those with recent messages first.
-    polled: Vec<u32>,
-    next_turn: usize,
-    next_recent: usize,
-    connections: HashMap<ConnectionId, Side>,
-    events: Vec<ConnectorEvent>,
-    collected: Vec<(CopyFor, Result<(), Fault>)>,
-    sends_that_waited: u64,
-    wakes: u64,
-    died: u64,
-    broken: u64,
-    /// True once the endpoint was dropped: the helper thread must not touch the callers' buffers any more.
-    is_closed: bool,
+    linger: Duration,
 }
 
 impl Endpoint {
@@ -94,9 +46,24 @@ impl Endpoint {
     ///
     /// [`FabricError::WrongSize`], or [`FabricError::System`] if the system refuses a socket or a thread.
     pub fn open(config: Config, copier: Copier, progress: ProgressBy) -> Result<Endpoint, FabricError> {
+        Endpoint::open_with(config, copier, progress, Arc::default())
+    }
+
+    /// Opens an endpoint whose peers may access the regions of a table. Several endpoints may have the same table.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Endpoint::open).
+    pub fn open_with(
+        config: Config,
+        copier: Copier,
+        progress: ProgressBy,
+        regions: Arc<Regions>,
+    ) -> Result<Endpoint, FabricError> {
         let connector = Connector::open(&config)?;
-        let state = Mutex::new(State::new(config, copier));
-        let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress });
+        let linger = config.linger;
+        let state = Mutex::new(State::new(config, copier, regions));
+        let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress, linger });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
         if progress == ProgressBy::HelperThread {
             inner.connector.set_progress(weak);
@@ -176,7 +143,24 @@ impl Endpoint {
     pub fn send(&self, request: SendRequest) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
         let index = state.sender_to(request.to, &self.inner.connector)?;
-        state.send(index, &request, &self.inner.connector)
+        let sent = state.send(index, &request, &self.inner.connector);
+        self.inner.leave(state);
+        sent
+    }
+
+    /// Starts an access to the memory of a peer. The buffers belong to the endpoint until the completion; those of a
+    /// write until the call returns if [`inject`](AccessRequest::inject) is set. Reads and writes have no order among
+    /// each other and with messages.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Endpoint::send). What the peer refuses is a failure of the completion.
+    pub fn access(&self, request: AccessRequest) -> Result<(), FabricError> {
+        let mut state = self.inner.lock()?;
+        let index = state.sender_to(request.peer, &self.inner.connector)?;
+        let started = state.access(index, &request, &self.inner.connector);
+        self.inner.leave(state);
+        started
     }
 
     /// Starts a receive. The buffer belongs to the endpoint until the completion.
@@ -189,6 +173,7 @@ impl Endpoint {
         let mut state = self.inner.lock()?;
         let selector = state.selector(request.from, request.tag)?;
         state.receive(selector, &request, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -206,6 +191,7 @@ impl Endpoint {
         }
         state.advance(&self.inner.connector);
         state.probe(&selector, &request, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -220,18 +206,24 @@ impl Endpoint {
         let (key, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
         let target = state.receives.target(&request, None, kept.envelope.len);
         state.deliver(&key, kept, target, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
-    /// Drops the message that the probe with the context `claim` has claimed. There is no completion.
+    /// Drops the message that the probe with the context `claim` has claimed. The completion, if one is asked for, is
+    /// that of a probe.
     ///
     /// # Errors
     ///
     /// [`FabricError::NotClaimed`], [`FabricError::Forked`].
-    pub fn discard_claimed(&self, claim: u64) -> Result<(), FabricError> {
+    pub fn discard_claimed(&self, claim: u64, completes: Completes) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
-        let (_, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
+        let (key, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
+        if completes == Completes::Always {
+            state.receives.found(claim, &key, &kept.envelope);
+        }
         state.discard(&kept, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -242,21 +234,68 @@ impl Endpoint {
         self.inner.lock().is_ok_and(|mut state| state.receives.cancel(context))
     }
 
-    /// Moves all messages on as far as possible without waiting.
-    pub fn progress(&self) {
-        if let Ok(mut state) = self.inner.lock() {
-            state.advance(&self.inner.connector);
+    /// Moves all messages on as far as possible without waiting. True if something moved, so that the next call may move
+    /// more.
+    pub fn progress(&self) -> bool {
+        let Ok(mut state) = self.inner.lock() else { return false };
+        let has_moved = state.advance(&self.inner.connector);
+        if has_moved {
+            self.inner.leave(state);
         }
+        has_moved
     }
 
     /// Makes progress, then moves at most `most` completions to the end of `into`. Failures are among them.
     #[inline]
     pub fn completions(&self, into: &mut Vec<Completion>, most: usize) {
         let Ok(mut state) = self.inner.lock() else { return };
-        state.advance(&self.inner.connector);
+        let has_moved = state.advance(&self.inner.connector);
         let completions = &mut state.receives.reports.completions;
         let count = completions.len().min(most);
         into.extend(completions.drain(..count));
+        if has_moved {
+            self.inner.leave(state);
+        }
+    }
+
+    /// Closes the endpoint, also while other threads call it: their calls fail from then on.
+    ///
+    /// When this returns, no thread and no device of this process uses the callers' buffers any more. Operations that
+    /// are not complete end without completions. Messages that were [injected](crate::SendRequest::inject) count as sent,
+    /// so this waits until they are in the rings of their peers, at most [`linger`](Config::linger). It returns how many
+    /// are lost after that.
+    ///
+    /// A device that does not answer for as long keeps the memory of the connections for ever.
+    pub fn close(&self) -> usize {
+        let end = Instant::now() + self.inner.linger;
+        let lost = loop {
+            // A forked child leaves everything to its parent.
+            let Ok(mut state) = self.inner.lock() else { return 0 };
+            let unsent = state.unsent_injections();
+            if unsent == 0 || Instant::now() >= end {
+                state.is_closed = true;
+                break unsent;
+            }
+            state.advance(&self.inner.connector);
+            drop(state);
+            std::thread::yield_now();
+        };
+        let end = Instant::now() + self.inner.linger;
+        let mut state = self.inner.lock_closed();
+        while state.copier.is_busy() && Instant::now() < end {
+            let mut collected = std::mem::take(&mut state.collected);
+            state.copier.collect(&mut collected);
+            collected.clear();
+            state.collected = collected;
+            drop(state);
+            std::thread::yield_now();
+            state = self.inner.lock_closed();
+        }
+        if state.copier.is_busy() {
+            std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
+        }
+        state.copier = Copier::cpu();
+        lost
     }
 
     /// Returns the counters. A forked child gets zeros.
@@ -267,27 +306,13 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// When this returns, no thread and no device of this process uses the callers' buffers any more. The exception is
-    /// a device that does not answer for ten seconds: the memory of the connections is then kept for ever.
     fn drop(&mut self) {
-        let Ok(mut state) = self.inner.lock() else {
+        if self.inner.created_in.is_current() {
+            self.close();
+        } else {
             // A forked child has not the mappings of its parent, and other memory may lie there: unmap nothing.
             std::mem::forget(Arc::clone(&self.inner));
-            return;
-        };
-        state.is_closed = true;
-        let end = Instant::now() + LINGER;
-        while state.copier.is_busy() && Instant::now() < end {
-            let mut collected = std::mem::take(&mut state.collected);
-            state.copier.collect(&mut collected);
-            collected.clear();
-            state.collected = collected;
-            std::thread::yield_now();
         }
-        if state.copier.is_busy() {
-            std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
-        }
-        state.copier = Copier::cpu();
     }
 }
 
@@ -298,600 +323,58 @@ impl Inner {
         if !self.created_in.is_current() {
             return Err(FabricError::Forked);
         }
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        let state = self.lock_closed();
+        if state.is_closed { Err(FabricError::Closed) } else { Ok(state) }
+    }
+
+    /// Ends a call. It may have left work that needs a peer, and its thread may not call again for a long time: then the
+    /// helper thread goes on.
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        if self.progress == ProgressBy::HelperThread && !state.is_helper_asked && state.has_work() {
+            state.is_helper_asked = true;
+            drop(state);
+            self.connector.ask_for_progress();
+        }
+    }
+
+    /// Locks the state of an endpoint that may be closed.
+    #[inline]
+    fn lock_closed(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Progress for Inner {
-    /// A peer waits for this process, whose threads may be busy with other work.
-    fn progress(&self) {
+    /// A peer or an event waits for this process, whose threads may be busy with other work.
+    fn progress(&self) -> bool {
         if self.progress != ProgressBy::HelperThread {
-            return;
+            return false;
         }
         let (mut idle, mut has_moved) = (0, false);
-        for pass in 1..=MOST_HELPER_PASSES {
-            let Ok(mut state) = self.lock() else { return };
-            if state.is_closed {
-                return;
-            }
+        for _ in 0..MOST_HELPER_PASSES {
+            let Ok(mut state) = self.lock() else { return false };
+            // What the caller's call has moved, the peers do not know yet.
+            has_moved |= std::mem::take(&mut state.is_helper_asked);
             if state.advance(&self.connector) {
                 (idle, has_moved) = (0, true);
             } else {
                 idle += u32::from(!state.copier.is_busy());
             }
-            if idle >= HELPER_PASSES || pass == MOST_HELPER_PASSES {
+            if idle >= HELPER_PASSES {
                 // The peers do the next step, and wake this thread when they wait. If nothing moved, they know of
                 // nothing new: two helper threads would only wake each other.
                 if has_moved {
                     state.wake_awaited(&self.connector);
                 }
-                return;
+                return false;
             }
             drop(state);
             std::thread::yield_now();
         }
-    }
-}
-
-impl State {
-    fn new(config: Config, copier: Copier) -> State {
-        State {
-            copier,
-            receives: Receives::new(config.unexpected_bytes),
-            config,
-            parties: Vec::new(),
-            party_of: HashMap::new(),
-            peers: Vec::new(),
-            senders: Vec::new(),
-            receivers: Vec::new(),
-            busy: Vec::new(),
-            polled: Vec::new(),
-            next_turn: 0,
-            next_recent: 0,
-            connections: HashMap::new(),
-            events: Vec::new(),
-            collected: Vec::new(),
-            sends_that_waited: 0,
-            wakes: 0,
-            died: 0,
-            broken: 0,
-            is_closed: false,
+        if let Ok(mut state) = self.lock() {
+            state.wake_awaited(&self.connector);
         }
-    }
-
-    /// Returns the number of a process, and makes it known if it is new.
-    fn source_of(&mut self, address: &Address) -> Source {
-        if let Some(&source) = self.party_of.get(address) {
-            return source;
-        }
-        let source = Source(u32::try_from(self.parties.len()).expect("a party has more than a byte"));
-        self.parties.push(Party {
-            address: *address,
-            peer: None,
-            sender: None,
-            receivers: 0,
-            is_unreachable: false,
-            has_left: false,
-        });
-        self.receives.sources.push(*address);
-        self.party_of.insert(*address, source);
-        source
-    }
-
-    fn insert_peer(&mut self, address: &Address) -> PeerId {
-        let source = self.source_of(address);
-        let next = PeerId(self.peers.len() as u64);
-        let party = &mut self.parties[source.0 as usize];
-        let peer = *party.peer.get_or_insert(next);
-        if peer == next {
-            self.peers.push(Some(source));
-        }
-        peer
-    }
-
-    #[inline]
-    fn party(&self, peer: PeerId) -> Result<Source, FabricError> {
-        let party = usize::try_from(peer.0).ok().and_then(|number| self.peers.get(number).copied().flatten());
-        party.ok_or(FabricError::UnknownPeer { number: peer.0 })
-    }
-
-    #[inline]
-    fn selector(&self, from: Option<PeerId>, tag: Option<TagMatch>) -> Result<Selector, FabricError> {
-        let from = match from {
-            Some(peer) => Some(self.party(peer)?),
-            None => None,
-        };
-        Ok(Selector { from, tag })
-    }
-
-    /// Returns the sender to a peer, and starts to connect if there is none.
-    #[inline]
-    fn sender_to(&mut self, peer: PeerId, connector: &Connector) -> Result<u32, FabricError> {
-        let source = self.party(peer)?;
-        match self.parties[source.0 as usize].sender {
-            Some(index) => Ok(index),
-            None => self.connect(source, connector),
-        }
-    }
-
-    #[cold]
-    fn connect(&mut self, source: Source, connector: &Connector) -> Result<u32, FabricError> {
-        let party = &mut self.parties[source.0 as usize];
-        if party.is_unreachable {
-            return Err(FabricError::Unreachable { address: party.address });
-        }
-        let connection = connector.connect(&party.address)?;
-        let index = u32::try_from(self.senders.len()).expect("a sender has more than a byte");
-        let sender = Sender::new(index, party.address, self.config.streaming_bytes, self.config.waiting_sends);
-        party.sender = Some(index);
-        let out = Out { sender, party: source, connection, is_busy: false, stall: Stall::default() };
-        self.senders.push(Some(Box::new(out)));
-        self.connections.insert(connection, Side::Out(index));
-        Ok(index)
-    }
-
-    #[inline]
-    fn send(&mut self, index: u32, request: &SendRequest, connector: &Connector) -> Result<(), FabricError> {
-        let Some(Some(out)) = self.senders.get_mut(index as usize) else { return Ok(()) };
-        let sender = &mut out.sender;
-        if sender.is_full() {
-            return Err(FabricError::Full { to: sender.address() });
-        }
-        let (is_tagged, tag) = (request.tag.is_some(), request.tag.unwrap_or(0));
-        let mut send = Outbound {
-            envelope: Envelope { is_tagged, tag, data: request.data, len: request.segments.len() },
-            segments: request.segments,
-            taken: None,
-            context: request.context,
-            completes: request.completes,
-            end: request.end,
-        };
-        let is_long = send.envelope.len > u64::from(self.config.eager_bytes);
-        if request.inject && send.envelope.len > self.config.memory_bytes {
-            return Err(FabricError::Limit {
-                what: "the length of an injected message",
-                limit: self.config.memory_bytes,
-                advice: "send it without a copy",
-            });
-        }
-        if request.inject
-            && is_long
-            && let Err(failure) = take(&mut send, &self.copier)
-        {
-            self.receives.reports.send_ended(&send, Err(failure));
-            return Ok(());
-        }
-        let mut send = Some(send);
-        let tried = sender.try_now(&mut send, &mut self.receives.reports);
-        if let Some(mut send) = send {
-            if request.inject
-                && send.taken.is_none()
-                && let Err(failure) = take(&mut send, &self.copier)
-            {
-                self.receives.reports.send_ended(&send, Err(failure));
-                return Ok(());
-            }
-            self.sends_that_waited += 1;
-            sender.wait(send);
-        } else if !is_long && !sender.is_busy() {
-            return Ok(());
-        }
-        if tried.is_err() {
-            self.end_sender(index, Failure::PeerBroken, connector);
-            return Ok(());
-        }
-        self.make_busy(index);
-        if is_long {
-            self.advance_sender(index, connector);
-            self.copier.submit();
-        }
-        Ok(())
-    }
-
-    fn make_busy(&mut self, index: u32) {
-        if let Some(Some(out)) = self.senders.get_mut(index as usize)
-            && !out.is_busy
-        {
-            out.is_busy = true;
-            self.busy.push(index);
-        }
-    }
-
-    #[inline]
-    fn receive(&mut self, selector: Selector, request: &ReceiveRequest, connector: &Connector) {
-        let many = request.many.map(|least_free| self.receives.open_many(request, least_free));
-        while let Some(id) = self.receives.matching.message_for(&selector) {
-            let Some((key, kept)) = self.receives.take_kept(id) else { return };
-            let target = self.receives.target(request, many, kept.envelope.len);
-            self.deliver(&key, kept, target, connector);
-            if !many.is_some_and(|many| self.receives.takes_more(many)) {
-                return;
-            }
-        }
-        let silent = selector.from.filter(|from| self.parties[from.0 as usize].is_silent());
-        self.receives.post(selector, request, many);
-        if let Some(source) = silent {
-            self.receives.fail_source(source, Failure::PeerDied);
-        }
-    }
-
-    /// Puts a kept message into a buffer.
-    fn deliver(&mut self, key: &MessageKey, kept: Kept, target: Target, connector: &Connector) {
-        let bytes = match &kept.body {
-            Body::Inline(bytes) => &bytes[..],
-            Body::Bytes(bytes) => bytes,
-            Body::Lost(failure) => {
-                self.receives.ended(&target, key.source, &kept.envelope, Some(*failure));
-                return;
-            }
-            Body::Pieces { receiver, id } => {
-                let Some(Some(from)) = self.receivers.get_mut(*receiver as usize) else { return };
-                let matched = from.receiver.matched(*id, target, &mut self.receives, &mut self.copier);
-                self.copier.submit();
-                self.receiver_moved(*receiver, matched.is_err(), connector);
-                return;
-            }
-        };
-        let copied = self.copier.scatter(bytes, &target.segments, target.takes);
-        let failure = copied.err().map(|fault| Failure::BadBuffer { address: fault.address });
-        self.receives.ended(&target, key.source, &kept.envelope, failure);
-        self.answer(kept.wants_answer, connector);
-    }
-
-    /// Tells a sender that its message was matched or dropped.
-    #[inline]
-    fn answer(&mut self, wanted: Option<(u32, MessageId)>, connector: &Connector) {
-        let Some((index, id)) = wanted else { return };
-        let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return };
-        let is_broken = from.receiver.received(id).is_err();
-        self.receiver_moved(index, is_broken, connector);
-    }
-
-    /// Drops a message that was taken out of the matching.
-    fn discard(&mut self, kept: &Kept, connector: &Connector) {
-        if let Body::Pieces { receiver, id } = kept.body
-            && let Some(Some(from)) = self.receivers.get_mut(receiver as usize)
-        {
-            let is_broken = from.receiver.dropped(id).is_err();
-            self.receiver_moved(receiver, is_broken, connector);
-        }
-        self.answer(kept.wants_answer, connector);
-    }
-
-    fn probe(&mut self, selector: &Selector, request: &ProbeRequest, connector: &Connector) {
-        let mut completion = Completion {
-            context: request.context,
-            operation: Operation::Probe,
-            is_tagged: request.tag.is_some(),
-            len: 0,
-            address: 0,
-            tag: 0,
-            data: None,
-            source: None,
-            releases_buffer: false,
-            result: Err(Failure::NoMessage),
-        };
-        let found = self.receives.matching.message_for(selector);
-        if let Some(id) = found
-            && let Some((key, kept)) = self.receives.matching.message(id)
-        {
-            completion.len = kept.envelope.len;
-            completion.tag = kept.envelope.tag;
-            completion.data = kept.envelope.data;
-            completion.source = self.receives.sources.get(key.source.0 as usize).copied();
-            completion.result = Ok(());
-            let pieces = if let Body::Pieces { receiver, id } = kept.body { Some((receiver, id)) } else { None };
-            match request.action {
-                ProbeAction::Look => {}
-                ProbeAction::Claim => {
-                    self.receives.claim(id, request.context);
-                    if let Some((receiver, message)) = pieces
-                        && let Some(Some(from)) = self.receivers.get_mut(receiver as usize)
-                    {
-                        from.receiver.moved(message, KeptAt::Claimed(request.context));
-                    }
-                }
-                ProbeAction::Discard => {
-                    if let Some((_, kept)) = self.receives.take_kept(id) {
-                        self.discard(&kept, connector);
-                    }
-                }
-            }
-        }
-        self.receives.reports.completions.push_back(completion);
-    }
-
-    /// One pass over everything that may move. True if something moved.
-    #[inline]
-    fn advance(&mut self, connector: &Connector) -> bool {
-        let mut moved = false;
-        connector.events(&mut self.events);
-        if !self.events.is_empty() {
-            self.handle_events(connector);
-            moved = true;
-        }
-        moved |= self.poll_receivers(connector);
-        if !self.busy.is_empty() {
-            moved |= self.advance_senders(connector);
-        }
-        if self.copier.is_busy() {
-            self.copier.submit();
-            moved |= self.collect(connector);
-        }
-        moved
-    }
-
-    #[inline]
-    fn poll_receivers(&mut self, connector: &Connector) -> bool {
-        let mut moved = false;
-        for at in 0..POLLED_ALWAYS {
-            // A poll may end a receiver, which shortens the list.
-            let Some(&index) = self.polled.get(at) else { break };
-            moved |= self.poll_receiver(index, connector);
-        }
-        if self.polled.len() > POLLED_ALWAYS {
-            moved |= self.poll_turns(connector);
-        }
-        moved
-    }
-
-    /// Polls some of the receivers without recent messages.
-    fn poll_turns(&mut self, connector: &Connector) -> bool {
-        let mut moved = false;
-        for _ in 0..POLLED_ALWAYS {
-            let others = self.polled.len().saturating_sub(POLLED_ALWAYS);
-            if others == 0 {
-                break;
-            }
-            self.next_turn = (self.next_turn + 1) % others;
-            let at = POLLED_ALWAYS + self.next_turn;
-            let index = self.polled[at];
-            if self.poll_receiver(index, connector) {
-                moved = true;
-                // It is polled always from now on, in place of the one that came first.
-                if self.polled.get(at) == Some(&index) {
-                    self.next_recent = (self.next_recent + 1) % POLLED_ALWAYS;
-                    self.polled.swap(self.next_recent, at);
-                }
-            }
-        }
-        moved
-    }
-
-    #[inline]
-    fn poll_receiver(&mut self, index: u32, connector: &Connector) -> bool {
-        let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return false };
-        let result = from.receiver.progress(&mut self.receives, &mut self.copier);
-        match result {
-            Ok(false) if !from.receiver.is_receiving() && !from.receiver.has_ended() => return false,
-            Ok(false) if !from.receiver.has_ended() => {
-                if from.stall.passed() {
-                    self.wakes += 1;
-                    connector.wake(from.connection);
-                }
-                return false;
-            }
-            Ok(true) => from.stall = Stall::default(),
-            _ => {}
-        }
-        self.receiver_moved(index, result.is_err(), connector);
         true
     }
-
-    /// Ends a receiver that is broken, and forgets one that has ended.
-    fn receiver_moved(&mut self, index: u32, is_broken: bool, connector: &Connector) {
-        let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return };
-        if is_broken && !from.receiver.has_ended() {
-            self.broken += 1;
-            from.receiver.end(Failure::PeerBroken, &mut self.receives);
-        }
-        if !from.receiver.has_ended() {
-            return;
-        }
-        let source = from.receiver.source();
-        if self.connections.remove(&from.connection).is_some() {
-            connector.close(from.connection);
-            self.polled.retain(|&polled| polled != index);
-            let party = &mut self.parties[source.0 as usize];
-            party.receivers -= 1;
-            party.has_left = true;
-            if is_broken {
-                self.receives.fail_source(source, Failure::PeerBroken);
-            } else if party.is_silent() {
-                self.receives.fail_source(source, Failure::PeerDied);
-            }
-        }
-        if let Some(Some(from)) = self.receivers.get(index as usize)
-            && from.receiver.is_over()
-        {
-            self.receivers[index as usize] = None;
-        }
-    }
-
-    fn advance_senders(&mut self, connector: &Connector) -> bool {
-        let mut moved = false;
-        let mut at = 0;
-        while let Some(&index) = self.busy.get(at) {
-            moved |= self.advance_sender(index, connector);
-            match self.senders.get_mut(index as usize) {
-                Some(Some(out)) if out.sender.is_busy() => at += 1,
-                Some(Some(out)) => {
-                    out.is_busy = false;
-                    self.busy.swap_remove(at);
-                }
-                _ => {
-                    self.busy.swap_remove(at);
-                }
-            }
-        }
-        moved
-    }
-
-    fn advance_sender(&mut self, index: u32, connector: &Connector) -> bool {
-        let Some(Some(out)) = self.senders.get_mut(index as usize) else { return false };
-        match out.sender.progress(&mut self.copier, &mut self.receives.reports) {
-            Ok(true) => {
-                out.stall = Stall::default();
-                true
-            }
-            Ok(false) => {
-                if out.stall.passed() {
-                    self.wakes += 1;
-                    connector.wake(out.connection);
-                }
-                false
-            }
-            Err(_) => {
-                self.end_sender(index, Failure::PeerBroken, connector);
-                true
-            }
-        }
-    }
-
-    /// Ends a connection to a peer.
-    fn end_sender(&mut self, index: u32, failure: Failure, connector: &Connector) {
-        let Some(Some(out)) = self.senders.get_mut(index as usize) else { return };
-        self.broken += u64::from(failure == Failure::PeerBroken);
-        if failure == Failure::PeerDied {
-            // The peer may have received messages and ended before this side has read its answers. A broken answer
-            // changes nothing: the connection ends anyway.
-            let _ = out.sender.take_answers(&mut self.receives.reports);
-        }
-        out.sender.end(failure, &mut self.receives.reports);
-        let (source, connection) = (out.party, out.connection);
-        if out.sender.is_over() {
-            self.senders[index as usize] = None;
-        }
-        if self.connections.remove(&connection).is_some() {
-            connector.close(connection);
-        }
-        let party = &mut self.parties[source.0 as usize];
-        if party.sender == Some(index) {
-            party.sender = None;
-            // A refusal may be temporary, such as too many open files: the next send tries again.
-            party.is_unreachable |= matches!(failure, Failure::PeerDied | Failure::PeerBroken);
-        }
-        if party.is_silent() {
-            self.receives.fail_source(source, Failure::PeerDied);
-        }
-    }
-
-    /// Takes the results of the device.
-    fn collect(&mut self, connector: &Connector) -> bool {
-        let mut collected = std::mem::take(&mut self.collected);
-        self.copier.collect(&mut collected);
-        let moved = !collected.is_empty();
-        for (purpose, result) in collected.drain(..) {
-            match purpose {
-                CopyFor::Sender { index, slot } => {
-                    let Some(Some(out)) = self.senders.get_mut(index as usize) else { continue };
-                    let filled = out.sender.slot_filled(slot, result, &mut self.receives.reports);
-                    if out.sender.is_over() {
-                        self.senders[index as usize] = None;
-                    } else if filled.is_err() {
-                        self.end_sender(index, Failure::PeerBroken, connector);
-                    }
-                }
-                CopyFor::Receiver { index, slot, id } => {
-                    let Some(Some(from)) = self.receivers.get_mut(index as usize) else { continue };
-                    let placed = from.receiver.placed(slot, MessageId(id), result, &mut self.receives);
-                    let placed = placed.and_then(|()| from.receiver.report_freed());
-                    self.receiver_moved(index, placed.is_err(), connector);
-                }
-            }
-        }
-        self.collected = collected;
-        moved
-    }
-
-    #[cold]
-    fn handle_events(&mut self, connector: &Connector) {
-        let mut events = std::mem::take(&mut self.events);
-        for event in events.drain(..) {
-            match event {
-                ConnectorEvent::Connected { id, outgoing } => {
-                    if let Some(&Side::Out(index)) = self.connections.get(&id)
-                        && let Some(Some(out)) = self.senders.get_mut(index as usize)
-                    {
-                        out.sender.connected(outgoing);
-                        self.make_busy(index);
-                    }
-                }
-                ConnectorEvent::Refused { id, error } => {
-                    if let Some(&Side::Out(index)) = self.connections.get(&id) {
-                        let is_gone = matches!(error, FabricError::Unreachable { .. });
-                        let failure = if is_gone { Failure::PeerDied } else { Failure::Refused };
-                        self.end_sender(index, failure, connector);
-                    }
-                }
-                ConnectorEvent::Accepted { id, from, incoming } => self.accepted(id, &from, incoming),
-                ConnectorEvent::Died { id } => match self.connections.get(&id) {
-                    Some(&Side::Out(index)) => {
-                        self.died += 1;
-                        self.end_sender(index, Failure::PeerDied, connector);
-                    }
-                    Some(&Side::In(index)) => {
-                        if let Some(Some(from)) = self.receivers.get_mut(index as usize) {
-                            from.receiver.peer_gone();
-                        }
-                    }
-                    None => {}
-                },
-            }
-        }
-        self.events = events;
-    }
-
-    fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
-        let source = self.source_of(from);
-        let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let receiver = Receiver::new(index, source, incoming);
-        self.parties[source.0 as usize].receivers += 1;
-        self.receivers.push(Some(Box::new(In { receiver, connection, stall: Stall::default() })));
-        self.connections.insert(connection, Side::In(index));
-        self.polled.push(index);
-    }
-
-    /// Wakes all peers that this side waits for.
-    fn wake_awaited(&mut self, connector: &Connector) {
-        for index in &self.busy {
-            if let Some(Some(out)) = self.senders.get(*index as usize) {
-                self.wakes += 1;
-                connector.wake(out.connection);
-            }
-        }
-        for from in self.receivers.iter().flatten().filter(|from| from.receiver.is_receiving()) {
-            self.wakes += 1;
-            connector.wake(from.connection);
-        }
-    }
-
-    fn statistics(&self) -> Stats {
-        let (reports, copies) = (&self.receives.reports, self.copier.counts());
-        Stats {
-            eager_messages_sent: reports.eager_sent,
-            long_messages_sent: reports.long_sent,
-            bytes_sent: reports.bytes_sent,
-            messages_received: self.receives.received,
-            bytes_received: self.receives.received_bytes,
-            unexpected_messages: self.receives.unexpected,
-            unexpected_bytes: self.receives.kept_bytes(),
-            sends_that_waited: self.sends_that_waited,
-            pieces_by_cpu: copies.by_cpu,
-            pieces_by_device: copies.by_device,
-            pieces_by_fallback: copies.by_fallback,
-            failed_operations: reports.failed,
-            wakes_sent: self.wakes,
-            peers_died: self.died,
-            peers_broken: self.broken,
-        }
-    }
-}
-
-/// Takes the bytes of an injected message.
-fn take(send: &mut Outbound, copier: &Copier) -> Result<(), Failure> {
-    let bad = |address| Failure::BadBuffer { address };
-    let (taken, segments) = TakenBytes::of(&send.segments, &copier.local()).map_err(bad)?;
-    (send.taken, send.segments) = (Some(taken), segments);
-    Ok(())
 }

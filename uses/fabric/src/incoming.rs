@@ -1,6 +1,6 @@
 //! The receiver's end of a connection.
 
-use crate::entry::{Answer, INLINE_BYTES, Message};
+use crate::entry::{Answer, Message};
 use crate::error::{Broken, PushError};
 use crate::layout::{ANSWERS_TAKEN, LINE_BYTES, MESSAGES_TAKEN, PayloadPlaces};
 use crate::memory::Memory;
@@ -8,6 +8,7 @@ use crate::outgoing::{FORKED, LOST, WRONG_COUNT};
 use crate::ring::{Consumer, ENTRY_WORDS, Producer};
 use crate::wire::{self, Inline};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use telpher_mem::{SharedMapping, SharedWords64};
 use telpher_os::Lineage;
 
@@ -17,6 +18,30 @@ const PREFETCHED_LINES: u64 = 16;
 /// Bytes of the next payload that are fetched with each poll. Source: measured with `examples/ring_cost.rs` on two near
 /// CPUs of an Intel Xeon: one line saves a third of the time of 64 bytes; longer messages stay within 2 %.
 const POLLED_BYTES: u32 = 64;
+
+/// What the helper thread and the owner of a receiver's end share.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// True if the peer waits and an event says so.
+    pub(crate) waits: AtomicBool,
+    /// Counts the connections from peers whose memory is mapped.
+    count: Arc<AtomicUsize>,
+}
+
+impl Inbound {
+    /// Counts another connection.
+    pub(crate) fn counted_by(count: &Arc<AtomicUsize>) -> Inbound {
+        // Relaxed: only the number matters.
+        count.fetch_add(1, Ordering::Relaxed);
+        Inbound { waits: AtomicBool::new(false), count: Arc::clone(count) }
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The receiver's end of a connection: takes messages, pushes answers. One thread at a time uses it.
 #[derive(Debug)]
@@ -28,10 +53,11 @@ pub struct Incoming {
     published: u64,
     created_in: Lineage,
     broken: Option<Broken>,
+    inbound: Arc<Inbound>,
     memory: Memory,
 }
 
-/// The bytes of an eager message.
+/// The bytes that travel with a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload {
     /// A copy of the bytes that the entry had; the message's length says how many count.
@@ -63,7 +89,7 @@ impl Arrived<'_> {
         &self.message
     }
 
-    /// Returns the bytes of an eager message; [`Payload::Inline`] for all others.
+    /// Returns the bytes that travel with the message; [`Payload::Inline`] if there are none.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &Payload {
@@ -84,7 +110,7 @@ impl Drop for Arrived<'_> {
 }
 
 impl Incoming {
-    pub(crate) fn new(memory: Memory) -> Incoming {
+    pub(crate) fn new(memory: Memory, inbound: Arc<Inbound>) -> Incoming {
         let sizes = *memory.sizes();
         let entries = usize::try_from(sizes.ring_entries).expect("checked");
         let ring = |at| memory.words(at, entries * ENTRY_WORDS);
@@ -95,6 +121,7 @@ impl Incoming {
             published: 0,
             created_in: Lineage::current(),
             broken: None,
+            inbound,
             memory,
         }
     }
@@ -119,10 +146,10 @@ impl Incoming {
         let (message, inline) =
             wire::decode_message(&entry, self.memory.sizes()).map_err(|broken| self.broke(broken))?;
         let mut given = self.places.given();
-        let payload = match message {
+        let payload = match message.payload() {
             // The length is at most that of an eager message, so it fits.
-            Message::Eager { envelope, .. } if envelope.len > INLINE_BYTES as u64 => {
-                let len = u32::try_from(envelope.len).expect("checked by the decoder");
+            (len, inline_bytes) if len > inline_bytes as u64 => {
+                let len = u32::try_from(len).expect("checked by the decoder");
                 let at;
                 (at, given) = self.places.next(len);
                 let at = self.memory.sizes().payload() + at;
@@ -153,6 +180,19 @@ impl Incoming {
             self.published = given;
             self.messages.publish();
         }
+    }
+
+    /// Tells the sender now of all entries that were taken.
+    pub(crate) fn publish_taken(&mut self) {
+        self.published = self.places.given();
+        self.messages.publish();
+    }
+
+    /// Lets the next wake of the peer become an event,
+    /// [`ConnectorEvent::PeerWaits`](crate::ConnectorEvent::PeerWaits).
+    pub fn clear_wait(&self) {
+        // Relaxed: the queue of events orders what the peer wrote before.
+        self.inbound.waits.store(false, Ordering::Relaxed);
     }
 
     /// Pushes an answer.

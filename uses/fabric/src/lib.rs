@@ -5,9 +5,15 @@
 //! ```text
 //! Endpoint            one address; sends and receives; ends each operation with one Completion
 //!   request           what its callers ask
+//!   state             its peers and their connections; one pass over everything that may move
 //!   receives          posted receives, kept messages, and the completions of both
 //!     matching        finds the receive for a message, and the message for a receive
 //!   sender, receiver  the protocols of one connection: eager, and pieces through slots
+//!     accesses        accesses to the receiver's memory, at the sender
+//!     serving         the same at the receiver
+//!     output          what messages and accesses share at the sender: the ring and the slots
+//!   regions           the memory of this process that peers may access
+//!   reports           completions and counts of the operations
 //!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
 //! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
 //!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers
@@ -22,6 +28,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod accesses;
 pub mod address;
 pub mod buffer;
 pub mod collective;
@@ -41,14 +48,19 @@ mod link;
 mod matching;
 mod memory;
 mod outgoing;
+mod output;
 mod peers;
 mod queue;
 mod receiver;
 mod receives;
+pub mod regions;
+mod reports;
 pub mod request;
 mod ring;
 mod sender;
+mod serving;
 mod socket;
+mod state;
 pub mod stats;
 mod sync;
 mod wire;
@@ -57,7 +69,7 @@ pub use address::Address;
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::{Config, ProgressBy};
-pub use connector::Connector;
+pub use connector::{Connector, check_address};
 pub use copier::{Copier, CopyChannel};
 pub use endpoint::Endpoint;
 pub use error::{Broken, FabricError, MemoryError, PushError};
@@ -65,5 +77,9 @@ pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 pub use incoming::{Arrived, Incoming, Payload};
 pub use link::link;
 pub use outgoing::Outgoing;
-pub use request::{Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch};
+pub use regions::{AccessError, Permissions, Region, Regions};
+pub use request::{
+    AccessKind, AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, RemoteAddress, SendEnd,
+    SendRequest, TagMatch,
+};
 pub use stats::Stats;

@@ -53,7 +53,7 @@ impl Outgoing {
         }
     }
 
-    /// Pushes a message. `payload` are the bytes of an eager message, and empty for all others. They are copied before
+    /// Pushes a message. `payload` are the bytes that travel with it ([`Message::payload`]). They are copied before
     /// this returns.
     ///
     /// # Errors
@@ -68,16 +68,14 @@ impl Outgoing {
         }
         let mut inline = [0; INLINE_BYTES];
         let mut given = self.places.given();
-        if let Message::Eager { envelope, .. } = message {
-            let len = payload.len();
-            if len != envelope.len || len > u64::from(self.eager_bytes()) {
-                return Err(PushError::WrongLength { len });
-            }
-            if len <= INLINE_BYTES as u64 {
-                self.read_inline(payload, &mut inline)?;
-            } else {
-                given = self.write_payload(payload)?;
-            }
+        let (len, inline_bytes) = message.payload();
+        if len != payload.len() || len > u64::from(self.eager_bytes()) {
+            return Err(PushError::WrongLength { len: payload.len() });
+        }
+        if len > inline_bytes as u64 {
+            given = self.write_payload(payload)?;
+        } else if len > 0 {
+            self.read_inline(payload, &mut inline)?;
         }
         let entry = wire::encode_message(message, &inline);
         self.given[self.messages.index()] = given;
@@ -152,9 +150,13 @@ impl Outgoing {
         }
     }
 
-    /// Checks that no page of the file was lost so far.
+    /// Checks that no page of the file was lost so far. Bytes that were copied before a loss may be zeros that the peer
+    /// never wrote, so it is called after the copy of a slot.
+    ///
+    /// # Errors
+    /// A page was lost.
     #[inline]
-    fn check_memory(&mut self) -> Result<(), Broken> {
+    pub fn check_memory(&mut self) -> Result<(), Broken> {
         if self.memory.mapping().is_whole() { Ok(()) } else { Err(self.broke(LOST)) }
     }
 

@@ -12,15 +12,19 @@
 //! leave some out; then only the contents of its own message are wrong.
 
 use crate::completion::Failure;
-use crate::copier::{Copier, Copy, CopyFor, Started};
-use crate::entry::{Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
+use crate::copier::{Copier, CopyFor, Started};
+use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
 use crate::error::{Broken, PushError};
 use crate::incoming::{Incoming, Payload};
 use crate::matching::{MessageKey, Source};
-use crate::receives::{Body, Kept, KeptAt, Receives, Target};
+use crate::receives::{Body, KEPT_OVERHEAD, Kept, KeptAt, Receives, Target};
+use crate::regions::{AccessError, Regions};
+use crate::reports::Reports;
 use crate::sender::MOST_OPEN;
+use crate::serving;
 use std::collections::VecDeque;
-use telpher_mem::{Fault, WriteHint};
+use std::sync::Arc;
+use telpher_mem::Fault;
 
 /// Entries that one connection handles before the next one has its turn. Source: assumed.
 const BURST: usize = 64;
@@ -29,6 +33,9 @@ const FREED_AT_ONCE: usize = 4;
 /// While this many answers wait, no more messages are read. Source: chosen.
 const MOST_ANSWERS: usize = 256;
 
+/// While so many completions are not taken by the caller, no write is done that would add one. Source: chosen.
+const MOST_UNREAD: usize = 1 << 16;
+
 /// A piece in its slot.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -36,6 +43,9 @@ struct Piece {
     len: u32,
     offset: u64,
 }
+
+// What is kept of a message counts against the limit.
+const _: () = assert!((size_of::<Arriving>() + size_of::<Kept>() + 128) as u64 <= KEPT_OVERHEAD);
 
 /// A longer message.
 #[derive(Debug)]
@@ -82,8 +92,10 @@ pub(crate) struct Receiver {
     index: u32,
     source: Source,
     incoming: Incoming,
-    /// The announced messages by their numbers.
-    messages: Vec<Option<Arriving>>,
+    regions: Arc<Regions>,
+    /// The announced messages by their numbers. A peer that uses all numbers binds half a MiB here; the messages count
+    /// against the limit of kept ones, or have a receive.
+    messages: Vec<Option<Box<Arriving>>>,
     /// True for the slots that this side has.
     held: Vec<bool>,
     freed: Vec<u16>,
@@ -99,7 +111,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(index: u32, source: Source, incoming: Incoming) -> Receiver {
+    pub(crate) fn new(index: u32, source: Source, incoming: Incoming, regions: Arc<Regions>) -> Receiver {
         Receiver {
             index,
             source,
@@ -112,6 +124,7 @@ impl Receiver {
             copying: 0,
             link: Link::Open,
             incoming,
+            regions,
         }
     }
 
@@ -127,6 +140,23 @@ impl Receiver {
     /// True if the connection has ended and neither a device nor a kept message uses its memory.
     pub(crate) fn is_over(&self) -> bool {
         self.link == Link::Ended && self.copying == 0 && self.messages.iter().all(Option::is_none)
+    }
+
+    /// True if kept messages exceed their limit, so that no message of this connection is taken.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Tells the peer now which of its entries were taken.
+    pub(crate) fn publish_taken(&mut self) {
+        if self.link == Link::Open {
+            self.incoming.publish_taken();
+        }
+    }
+
+    /// Lets the next wake of the peer become an event.
+    pub(crate) fn clear_wait(&self) {
+        self.incoming.clear_wait();
     }
 
     /// True if no more messages will come.
@@ -166,7 +196,7 @@ impl Receiver {
             if receives.is_over_limit() {
                 return Ok(moved);
             }
-            self.is_blocked = false;
+            self.unblock(receives);
         }
         for _ in 0..BURST {
             if !self.take_message(receives, copier)? {
@@ -186,14 +216,33 @@ impl Receiver {
         Ok(moved)
     }
 
+    fn unblock(&mut self, receives: &mut Receives) {
+        if std::mem::take(&mut self.is_blocked) {
+            receives.blocked_receivers -= 1;
+        }
+    }
+
     /// Takes the next message; false if there is none.
     #[inline]
     fn take_message(&mut self, receives: &mut Receives, copier: &mut Copier) -> Result<bool, Broken> {
         let Some(arrived) = self.incoming.next_message()? else { return Ok(false) };
         let message = *arrived.message();
         let Message::Eager { envelope, wants_answer } = message else {
+            let Message::Write { id, range, data } = message else {
+                drop(arrived);
+                self.take_other(&message, receives, copier)?;
+                return Ok(true);
+            };
+            if data.is_some() && receives.reports.completions.len() >= MOST_UNREAD {
+                arrived.leave();
+                return Ok(false);
+            }
+            let result = serving::write(&self.regions, copier, &range, arrived.payload());
             drop(arrived);
-            self.take_other(&message, receives, copier)?;
+            if let (Some(data), Ok(())) = (data, result) {
+                receives.written_by_peer(self.source, range.len, data);
+            }
+            self.accessed(id, None, result, &mut receives.reports)?;
             return Ok(true);
         };
         let key = key(self.source, &envelope);
@@ -211,7 +260,7 @@ impl Receiver {
                 }
             };
             receives.keep(key, Kept { envelope, body, wants_answer: wants_answer.map(|id| (self.index, id)) });
-            self.is_blocked = receives.is_over_limit();
+            block_over_limit(&mut self.is_blocked, receives);
             return Ok(true);
         };
         let (copied, is_whole) = match *arrived.payload() {
@@ -244,7 +293,16 @@ impl Receiver {
     /// Handles an entry that is not an eager message.
     fn take_other(&mut self, message: &Message, receives: &mut Receives, copier: &mut Copier) -> Result<(), Broken> {
         match *message {
-            Message::Eager { .. } => {}
+            Message::Eager { .. } | Message::Write { .. } => {}
+            Message::WritePiece(piece) | Message::ReadPiece(piece) => {
+                let is_free = self.held.get(usize::from(piece.slot)).is_some_and(|held| !held);
+                let Some(slot) = self.incoming.slot(piece.slot).filter(|_| is_free) else { return Err(SLOT_IN_USE) };
+                let result = match message {
+                    Message::WritePiece(_) => serving::write_piece(&self.regions, copier, &piece, slot),
+                    _ => serving::read_piece(&self.regions, copier, &piece, slot),
+                };
+                self.accessed(piece.id, Some(piece.slot), result, &mut receives.reports)?;
+            }
             Message::Announce { envelope, id } => {
                 let number = id.0 as usize;
                 if number >= MOST_OPEN || self.messages.get(number).is_some_and(Option::is_some) {
@@ -255,20 +313,20 @@ impl Receiver {
                 }
                 let key = key(self.source, &envelope);
                 if let Some(target) = receives.target_for(&key, envelope.len) {
-                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state: State::Dropped });
+                    self.messages[number] = Some(Box::new(Arriving { envelope, arrived: 0, state: State::Dropped }));
                     self.start_reception(id, target, Vec::new(), receives, copier)?;
                 } else {
                     let body = Body::Pieces { receiver: self.index, id };
                     let at = KeptAt::Queue(receives.keep(key, Kept { envelope, body, wants_answer: None }));
                     let state = State::Unmatched { at, pieces: Vec::new() };
-                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state });
-                    self.is_blocked = receives.is_over_limit();
+                    self.messages[number] = Some(Box::new(Arriving { envelope, arrived: 0, state }));
+                    block_over_limit(&mut self.is_blocked, receives);
                 }
             }
             Message::Piece { id, slot, len, offset } => {
                 match self.held.get_mut(usize::from(slot)) {
                     Some(held) if !*held => *held = true,
-                    _ => return Err(Broken { rule: "it used a slot that was not free" }),
+                    _ => return Err(SLOT_IN_USE),
                 }
                 let piece = Piece { slot, len, offset };
                 let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else {
@@ -292,6 +350,21 @@ impl Receiver {
             Message::Abort { id } => self.aborted(id, receives)?,
         }
         Ok(())
+    }
+
+    /// Answers an entry of an access.
+    fn accessed(
+        &mut self,
+        id: AccessId,
+        slot: Option<u16>,
+        result: Result<(), AccessError>,
+        reports: &mut Reports,
+    ) -> Result<(), Broken> {
+        if !self.incoming.is_whole() {
+            return Err(LOST);
+        }
+        *if result.is_ok() { &mut reports.served } else { &mut reports.refused } += 1;
+        self.answer(Answer::Accessed { id, slot, result })
     }
 
     /// A receive matches an announced message that was kept.
@@ -326,6 +399,7 @@ impl Receiver {
         let takes = target.takes;
         let is_complete = message.arrived >= message.envelope.len || takes == 0;
         self.receptions += 1;
+        receives.under_way += 1;
         message.state = State::Matched(Reception { target, settled: 0, copying: 0, failure: None });
         // A message that is there needs no more pieces, so `Received` is enough.
         if !is_complete {
@@ -345,7 +419,7 @@ impl Receiver {
         receives: &mut Receives,
         copier: &mut Copier,
     ) -> Result<(), Broken> {
-        let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) else {
+        let Some(reception) = reception(&mut self.messages, id) else {
             return self.free_slot(piece.slot);
         };
         let len = reception.target.takes.saturating_sub(piece.offset).min(u64::from(piece.len));
@@ -357,16 +431,8 @@ impl Receiver {
         reception.copying += 1;
         self.copying += 1;
         let purpose = CopyFor::Receiver { index: self.index, slot: piece.slot, id: id.0 };
-        let mut parts = reception.target.segments.pieces(piece.offset, len);
-        let first = parts.next();
-        drop(parts);
         reception.settled += len;
-        let started = match first {
-            Some((dst, part)) if part == len => {
-                copier.start(Copy { dst, src: from, len, hint: WriteHint::Cache }, purpose)
-            }
-            _ => Started::Ended(copier.copy_out_at(from, &reception.target.segments, piece.offset, len)),
-        };
+        let started = copier.start_out(from, &reception.target.segments, piece.offset, len, purpose);
         match started {
             Started::Ended(result) => self.placed(piece.slot, id, result, receives),
             Started::Pending => Ok(()),
@@ -386,7 +452,7 @@ impl Receiver {
     ) -> Result<(), Broken> {
         self.copying -= 1;
         let is_lost = !self.incoming.is_whole() || result.is_err_and(|fault| !fault.write);
-        if let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) {
+        if let Some(reception) = reception(&mut self.messages, id) {
             reception.copying -= 1;
             if is_lost {
                 reception.failure.get_or_insert(Failure::PeerBroken);
@@ -413,6 +479,7 @@ impl Receiver {
         receives.ended(&reception.target, self.source, &message.envelope, reception.failure);
         self.messages[id.0 as usize] = None;
         self.receptions -= 1;
+        receives.under_way -= 1;
         self.answer(Answer::Received { id })
     }
 
@@ -435,7 +502,9 @@ impl Receiver {
 
     /// A kept message has a new place.
     pub(crate) fn moved(&mut self, id: MessageId, new: KeptAt) {
-        if let Some(Some(Arriving { state: State::Unmatched { at, .. }, .. })) = self.messages.get_mut(id.0 as usize) {
+        if let Some(Some(message)) = self.messages.get_mut(id.0 as usize)
+            && let State::Unmatched { at, .. } = &mut message.state
+        {
             *at = new;
         }
     }
@@ -509,6 +578,7 @@ impl Receiver {
     /// buffers. If the peer has died, kept messages that are wholly there can still be received.
     pub(crate) fn end(&mut self, failure: Failure, receives: &mut Receives) {
         self.link = Link::Ended;
+        self.unblock(receives);
         self.answers.clear();
         self.freed.clear();
         for number in 0..self.messages.len() {
@@ -533,8 +603,27 @@ impl Receiver {
     }
 }
 
+/// The rule that is broken by a slot that this side has.
+const SLOT_IN_USE: Broken = Broken { rule: "it used a slot that was not free" };
+
 /// The rule that is broken when pages of the connection's memory are gone.
 const LOST: Broken = Broken { rule: "the system has no memory for it" };
+
+/// Returns the reception of a message; `None` if no receive matches it.
+fn reception(messages: &mut [Option<Box<Arriving>>], id: MessageId) -> Option<&mut Reception> {
+    match &mut messages.get_mut(id.0 as usize)?.as_mut()?.state {
+        State::Matched(reception) => Some(reception),
+        State::Unmatched { .. } | State::Dropped => None,
+    }
+}
+
+/// Blocks a receiver if the kept messages exceed their limit.
+fn block_over_limit(is_blocked: &mut bool, receives: &mut Receives) {
+    if receives.is_over_limit() && !*is_blocked {
+        *is_blocked = true;
+        receives.blocked_receivers += 1;
+    }
+}
 
 /// What a message of a source is matched by.
 #[inline]

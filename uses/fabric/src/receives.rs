@@ -5,12 +5,13 @@ use crate::buffer::{Buffer, Segments};
 use crate::completion::{Completion, Failure, Operation};
 use crate::entry::{Envelope, INLINE_BYTES, MessageId};
 use crate::matching::{EntryId, Matching, MessageKey, Selector, Source};
+use crate::reports::Reports;
 use crate::request::{Completes, ReceiveRequest};
-use crate::sender::Reports;
 use std::collections::HashMap;
 
-/// Bytes that each kept message counts against the limit besides its payload. Source: the size of its entry, rounded.
-pub(crate) const KEPT_OVERHEAD: u64 = 256;
+/// Bytes that each kept message counts against the limit besides its payload. Source: the sizes of its entries here and
+/// in its receiver, rounded.
+pub(crate) const KEPT_OVERHEAD: u64 = 512;
 
 /// A posted receive.
 #[derive(Debug)]
@@ -93,6 +94,10 @@ pub(crate) struct Receives {
     /// The addresses of the sources.
     pub(crate) sources: Vec<Address>,
     pub(crate) reports: Reports,
+    /// Longer messages that a receive matches and that are not wholly there.
+    pub(crate) under_way: usize,
+    /// Connections that are not read, see `is_over_limit`.
+    pub(crate) blocked_receivers: usize,
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
     pub(crate) unexpected: u64,
@@ -108,6 +113,8 @@ impl Receives {
             kept_limit,
             sources: Vec::new(),
             reports: Reports::default(),
+            under_way: 0,
+            blocked_receivers: 0,
             received: 0,
             received_bytes: 0,
             unexpected: 0,
@@ -122,6 +129,12 @@ impl Receives {
 
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept_bytes
+    }
+
+    /// Returns the sources of the messages that are kept or claimed.
+    pub(crate) fn kept_sources(&self) -> impl Iterator<Item = Source> {
+        let claimed = self.claimed.values().map(|(key, _)| key);
+        self.matching.kept_keys().chain(claimed).map(|key| key.source)
     }
 
     /// Posts a receive that no kept message matches.
@@ -247,6 +260,22 @@ impl Receives {
         self.reports.completions.extend(canceled);
     }
 
+    /// A peer has written to the memory of this process, with a word for a completion.
+    pub(crate) fn written_by_peer(&mut self, source: Source, len: u64, data: u64) {
+        self.reports.completions.push_back(Completion {
+            context: 0,
+            operation: Operation::WrittenByPeer,
+            is_tagged: false,
+            len,
+            address: 0,
+            tag: 0,
+            data: Some(data),
+            source: self.sources.get(source.0 as usize).copied(),
+            releases_buffer: false,
+            result: Ok(()),
+        });
+    }
+
     /// A message in a buffer for many has ended; the last one releases the buffer.
     fn left_many(&mut self, number: usize, completion: &mut Completion) -> Option<Completion> {
         let many = self.many.get_mut(number)?.as_mut()?;
@@ -304,6 +333,28 @@ impl Receives {
         let (key, kept) = self.matching.remove_message(id)?;
         self.kept_bytes -= kept_bytes(&kept);
         Some((key, kept))
+    }
+
+    /// Reports that a probe has found a message.
+    pub(crate) fn found(&mut self, context: u64, key: &MessageKey, envelope: &Envelope) {
+        self.reports.completions.push_back(Completion {
+            context,
+            operation: Operation::Probe,
+            is_tagged: envelope.is_tagged,
+            len: envelope.len,
+            address: 0,
+            tag: envelope.tag,
+            data: envelope.data,
+            source: self.sources.get(key.source.0 as usize).copied(),
+            releases_buffer: false,
+            result: Ok(()),
+        });
+    }
+
+    /// Reports that a probe has found no message.
+    pub(crate) fn found_nothing(&mut self, context: u64, is_tagged: bool) {
+        let failed = receive_failed(context, is_tagged, Failure::NoMessage, false);
+        self.reports.completions.push_back(Completion { operation: Operation::Probe, ..failed });
     }
 
     /// Takes a kept message out of the matching, under a context. It still counts against the limit. False if there is

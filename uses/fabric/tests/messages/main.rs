@@ -1,6 +1,8 @@
 //! Messages between endpoints of one process: matching, protocols, failures.
 
+mod automatic;
 mod common;
+mod completions;
 mod deadlock;
 mod devices;
 mod failures;
@@ -8,3 +10,4 @@ mod hostile;
 mod kills;
 mod matching;
 mod ordering;
+mod rma;
