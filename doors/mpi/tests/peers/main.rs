@@ -68,7 +68,9 @@ fn open_mpi(ranks: u32) -> Option<Command> {
     let mut command = timed(&mpirun);
     command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
     // Ranks that wait let others run: tests share the cores.
-    command.args(["--mca", "mpi_yield_when_idle", "1"]).arg(python);
+    command.args(["--mca", "mpi_yield_when_idle", "1"]);
+    // A sender of a long message has to push its bytes, also while it waits in a collective operation.
+    command.args(["--mca", "btl_vader_single_copy_mechanism", "none"]).arg(python);
     Some(command)
 }
 
