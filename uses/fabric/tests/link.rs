@@ -3,9 +3,13 @@
 #![allow(unsafe_code, reason = "vouches for buffers of the tests")]
 #![allow(clippy::cast_possible_truncation, reason = "tests truncate small numbers")]
 
+use std::time::{Duration, Instant};
 use telpher_fabric::entry::{Answer, Envelope, INLINE_BYTES, Message, MessageId};
 use telpher_fabric::{Arrived, Buffer, Config, FabricError, Payload, PushError, Segments, link};
 use telpher_mem::{Local, Space};
+
+/// Far more than any test takes.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Vouches for bytes that outlive the push.
 fn segments(parts: &[&[u8]]) -> Segments {
@@ -173,9 +177,11 @@ fn a_size_outside_its_limits_is_named() {
 fn two_threads_exchange_messages() {
     const COUNT: u64 = 5_000;
     let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
+    let end = Instant::now() + LIMIT;
     let receiver = std::thread::spawn(move || {
         for number in 0..COUNT {
             let arrived = loop {
+                assert!(Instant::now() < end, "message {number} does not arrive");
                 if let Some(arrived) = incoming.next_message().unwrap() {
                     break received(&arrived);
                 }
@@ -183,6 +189,7 @@ fn two_threads_exchange_messages() {
             };
             assert_eq!(arrived, (number, bytes(number as usize, (number % 600) as usize)));
             while incoming.push_answer(&Answer::Received { id: MessageId(number as u32) }).is_err() {
+                assert!(Instant::now() < end, "answer {number} has no room");
                 std::thread::yield_now();
             }
         }
@@ -190,6 +197,7 @@ fn two_threads_exchange_messages() {
     let mut answered = 0;
     let mut number = 0;
     while answered < COUNT {
+        assert!(Instant::now() < end, "only {answered} answers arrive");
         if number < COUNT {
             let sent = bytes(number as usize, (number % 600) as usize);
             match outgoing.push(&eager(number, sent.len()), &segments(&[&sent])) {
