@@ -234,13 +234,15 @@ impl Endpoint {
         self.inner.lock().is_ok_and(|mut state| state.receives.cancel(context))
     }
 
-    /// Moves all messages on as far as possible without waiting.
-    pub fn progress(&self) {
-        if let Ok(mut state) = self.inner.lock()
-            && state.advance(&self.inner.connector)
-        {
+    /// Moves all messages on as far as possible without waiting. True if something moved, so that the next call may move
+    /// more.
+    pub fn progress(&self) -> bool {
+        let Ok(mut state) = self.inner.lock() else { return false };
+        let has_moved = state.advance(&self.inner.connector);
+        if has_moved {
             self.inner.leave(state);
         }
+        has_moved
     }
 
     /// Makes progress, then moves at most `most` completions to the end of `into`. Failures are among them.

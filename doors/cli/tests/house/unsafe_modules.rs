@@ -127,6 +127,7 @@ const FILES: &[&str] = &[
     "lab/bench/src/ffi.rs",
     "lab/conformance/src/arena.rs",
     "lab/doctor/src/mapping.rs",
+    "lab/sim/src/apps/fabric/buffers.rs",
     "lab/sim/src/simulated_portal.rs",
     "lab/sim/src/submission.rs",
     "path/device/src/own_memory.rs",
