@@ -2,7 +2,7 @@
 
 use crate::abi::errors;
 use std::ffi::CStr;
-use telpher_fabric::{FabricError, Failure};
+use telpher_fabric::{AccessError, FabricError, Failure};
 
 /// A positive error number; libfabric's functions return it negated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,7 @@ impl From<FabricError> for Errno {
             FabricError::OtherMachine { .. } | FabricError::Unreachable { .. } => libc::EHOSTUNREACH,
             FabricError::OtherUser { .. } => libc::EACCES,
             FabricError::UnknownPeer { .. } => libc::EINVAL,
+            FabricError::KeyInUse { .. } => errors::ENOKEY,
             FabricError::Limit { .. } => libc::ENOMEM,
             FabricError::Forked => libc::EPERM,
             FabricError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
@@ -35,7 +36,10 @@ pub(crate) fn of_operation(failure: Failure) -> Errno {
         // MPIs end the job on it, which is the right outcome.
         Failure::PeerDied => libc::ECONNABORTED,
         Failure::PeerBroken => libc::EPROTO,
-        Failure::BadBuffer { .. } => libc::EFAULT,
+        Failure::BadBuffer { .. } | Failure::Access(AccessError::NotMapped) => libc::EFAULT,
+        Failure::Access(AccessError::UnknownKey) => errors::ENOKEY,
+        Failure::Access(AccessError::OutOfRange | AccessError::NotPermitted) => libc::EACCES,
+        Failure::Access(AccessError::Misaligned) => libc::EINVAL,
         _ => libc::EIO,
     })
 }
@@ -48,7 +52,10 @@ pub(crate) fn explain(errno: i32) -> &'static CStr {
         libc::ENOMSG => c"no message matches",
         libc::ECONNABORTED => c"the peer's process has ended",
         libc::EPROTO => c"the peer sent a message that breaks the protocol",
-        libc::EFAULT => c"the buffer cannot be accessed",
+        libc::EFAULT => c"the buffer, or the peer's memory, cannot be accessed",
+        errors::ENOKEY => c"the peer has no region with this key",
+        libc::EACCES => c"the peer's region does not have these bytes, or does not permit this access",
+        libc::EINVAL => c"the address in the peer's memory is not a multiple of the size of the type",
         _ => c"the operation failed",
     }
 }
