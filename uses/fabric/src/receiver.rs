@@ -12,6 +12,7 @@
 //! leave some out; then only the contents of its own message are wrong.
 
 use crate::completion::Failure;
+use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
 use crate::error::{Broken, PushError};
@@ -116,7 +117,7 @@ impl Receiver {
             index,
             source,
             messages: Vec::new(),
-            held: vec![false; usize::from(incoming.slots())],
+            held: vec![false; usize::from(incoming.memory().slots())],
             freed: Vec::with_capacity(MOST_SLOTS_FREE),
             answers: VecDeque::new(),
             is_blocked: false,
@@ -253,7 +254,7 @@ impl Receiver {
                     let mut bytes = vec![0; len as usize].into_boxed_slice();
                     let read = copier.read(address, &mut bytes);
                     drop(arrived);
-                    if read.is_err() || !self.incoming.is_whole() {
+                    if read.is_err() || !self.incoming.memory().is_whole() {
                         return Err(LOST);
                     }
                     Body::Bytes(bytes)
@@ -271,7 +272,7 @@ impl Receiver {
             Payload::Shared { address, .. } => {
                 let copied = copier.copy_out(address, &target.segments, target.takes);
                 drop(arrived);
-                (copied, self.incoming.is_whole())
+                (copied, self.incoming.memory().is_whole())
             }
         };
         let failure = match copied {
@@ -335,7 +336,7 @@ impl Receiver {
                 };
                 message.arrived = message.arrived.saturating_add(u64::from(len));
                 let end = offset.checked_add(u64::from(len));
-                if len > self.incoming.slot_bytes()
+                if len > self.incoming.memory().slot_bytes()
                     || message.arrived > message.envelope.len
                     || end.is_none_or(|end| end > message.envelope.len)
                 {
@@ -360,7 +361,7 @@ impl Receiver {
         result: Result<(), AccessError>,
         reports: &mut Reports,
     ) -> Result<(), Broken> {
-        if !self.incoming.is_whole() {
+        if !self.incoming.memory().is_whole() {
             return Err(LOST);
         }
         *if result.is_ok() { &mut reports.served } else { &mut reports.refused } += 1;
@@ -451,7 +452,7 @@ impl Receiver {
         receives: &mut Receives,
     ) -> Result<(), Broken> {
         self.copying -= 1;
-        let is_lost = !self.incoming.is_whole() || result.is_err_and(|fault| !fault.write);
+        let is_lost = !self.incoming.memory().is_whole() || result.is_err_and(|fault| !fault.write);
         if let Some(reception) = reception(&mut self.messages, id) {
             reception.copying -= 1;
             if is_lost {
@@ -605,9 +606,6 @@ impl Receiver {
 
 /// The rule that is broken by a slot that this side has.
 const SLOT_IN_USE: Broken = Broken { rule: "it used a slot that was not free" };
-
-/// The rule that is broken when pages of the connection's memory are gone.
-const LOST: Broken = Broken { rule: "the system has no memory for it" };
 
 /// Returns the reception of a message; `None` if no receive matches it.
 fn reception(messages: &mut [Option<Box<Arriving>>], id: MessageId) -> Option<&mut Reception> {

@@ -12,6 +12,7 @@
 
 use crate::accesses::{Accesses, StartedAccess};
 use crate::completion::Failure;
+use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{Answer, Message, MessageId};
 use crate::error::Broken;
@@ -475,7 +476,7 @@ impl Sender {
             }
         }
         self.end_if_done(id, reports);
-        if lost && !self.output.has_ended { Err(Broken { rule: "the system has no memory for it" }) } else { Ok(()) }
+        if lost && !self.output.has_ended { Err(LOST) } else { Ok(()) }
     }
 
     /// Reports a message that has ended for the caller, and frees its number once it has ended for the receiver too.
