@@ -15,7 +15,7 @@ use std::path::PathBuf;
     after_help = "\
 Examples:
   telpher fabric env                               the variables to set
-  telpher fabric env --collectives                 the same for collective operations
+  telpher fabric env --collectives                 those for AllReduce and others
   telpher fabric install --folder /opt/telpher/lib"
 )]
 pub(crate) struct Fabric {
@@ -50,7 +50,7 @@ pub(crate) struct FabricEnv {
     pub(crate) folder: Option<PathBuf>,
 
     /// Print the variable that preloads the collective operations, instead of those for messages.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) collectives: bool,
 }
 
