@@ -15,7 +15,7 @@ use std::path::PathBuf;
     after_help = "\
 Examples:
   telpher fabric env                               the variables to set
-  telpher fabric env --collectives                 those for AllReduce and others
+  telpher fabric env --collectives                 those for AllReduce
   telpher fabric install --folder /opt/telpher/lib"
 )]
 pub(crate) struct Fabric {
