@@ -8,9 +8,13 @@
 //! anywhere. Used by the libFuzzer target and by the bounded test `uses/fabric/tests/fuzz_fabric.rs`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use telpher_fabric::entry::{Answer, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId};
-use telpher_fabric::{Broken, Buffer, Config, Incoming, Outgoing, Payload, PushError, Segments, link};
+use telpher_fabric::entry::{
+    AccessId, AccessPiece, Answer, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId,
+};
+use telpher_fabric::regions::RemoteRange;
+use telpher_fabric::{AccessError, Broken, Buffer, Config, Incoming, Outgoing, Payload, PushError, Segments, link};
 use telpher_mem::{Local, SharedWords64, Space};
 
 /// Most steps of an input: longer inputs find nothing new.
@@ -88,7 +92,7 @@ impl Scene {
         (config.ring_entries, config.payload_bytes, config.eager_bytes) = (ENTRIES, PAYLOAD_BYTES, EAGER_BYTES);
         (config.slots, config.slot_bytes) = (SLOTS, SLOT_BYTES);
         let (outgoing, incoming) = link(&config).expect("the sizes are within their limits");
-        let memory = outgoing.memory();
+        let memory = Arc::clone(outgoing.memory().mapping());
         let words = SharedWords64::new(&memory, 0, memory.len() / 8).expect("all words");
         // SAFETY: reads memory that no Rust reference writes.
         let local = unsafe { Local::new() };
@@ -123,16 +127,27 @@ impl Scene {
         let is_tagged = input.byte().is_multiple_of(2);
         let data = (input.byte().is_multiple_of(2)).then(|| input.word());
         let envelope = Envelope { is_tagged, tag: if is_tagged { input.word() } else { 0 }, data, len };
-        let message = match input.byte() % 6 {
+        let message = match input.byte() % 9 {
             0 => Message::Announce { envelope, id },
             1 => {
                 Message::Piece { id, slot: u16::from(input.byte() % 4), len: 1 + u32::from(input.byte()), offset: len }
             }
             2 => Message::Abort { id },
+            6 => {
+                let range = RemoteRange { key: input.word(), address: input.word(), len };
+                Message::Write { id: AccessId(id.0), range, data }
+            }
+            kind @ 7.. => {
+                let (slot, len) = (u16::from(input.byte() % 4), 1 + u32::from(input.byte()));
+                let offset = input.word() >> 2;
+                let range = RemoteRange { key: input.word(), address: input.word(), len: offset + u64::from(len) };
+                let piece = AccessPiece { id: AccessId(id.0), range, slot, len, offset };
+                if kind == 7 { Message::WritePiece(piece) } else { Message::ReadPiece(piece) }
+            }
             kind => Message::Eager { envelope, wants_answer: (kind == 3).then_some(id) },
         };
         let mut bytes = Vec::new();
-        if matches!(message, Message::Eager { .. }) {
+        if matches!(message, Message::Eager { .. } | Message::Write { .. }) {
             let first = input.byte();
             bytes.extend((0..len).map(|at| first.wrapping_add(at.to_le_bytes()[0])));
         }
@@ -148,7 +163,7 @@ impl Scene {
     }
 
     fn take(&mut self, input: &mut Input<'_>) {
-        let memory = self.incoming.memory();
+        let memory = Arc::clone(self.incoming.memory().mapping());
         let arrived = match self.incoming.next_message() {
             Ok(Some(arrived)) => arrived,
             Ok(None) => return assert!(!self.is_honest || self.messages.is_empty(), "a message is missing"),
@@ -157,12 +172,13 @@ impl Scene {
         let (message, payload) = (*arrived.message(), *arrived.payload());
         let mut bytes = Vec::new();
         match (message, payload) {
-            (Message::Eager { envelope, .. }, Payload::Inline(inline)) => {
-                assert!(envelope.len <= INLINE_BYTES as u64);
-                bytes.extend_from_slice(&inline[..usize::try_from(envelope.len).expect("at most 32")]);
+            (Message::Eager { .. } | Message::Write { .. }, Payload::Inline(inline)) => {
+                let (len, inline_bytes) = message.payload();
+                assert!(len <= inline_bytes as u64 && inline_bytes <= INLINE_BYTES);
+                bytes.extend_from_slice(&inline[..usize::try_from(len).expect("at most 32")]);
             }
-            (Message::Eager { envelope, .. }, Payload::Shared { address, len }) => {
-                assert!(u64::from(len) == envelope.len && len <= EAGER_BYTES);
+            (Message::Eager { .. } | Message::Write { .. }, Payload::Shared { address, len }) => {
+                assert!(u64::from(len) == message.payload().0 && len <= EAGER_BYTES);
                 let end = address + u64::from(len);
                 assert!(address >= memory.address() && end <= memory.address() + memory.len() as u64);
                 bytes.resize(usize::try_from(len).expect("at most 700"), 0);
@@ -172,6 +188,10 @@ impl Scene {
             (Message::Piece { slot, len, offset, .. }, Payload::Inline(_)) => {
                 assert!(u32::from(slot) < SLOTS && len > 0 && len <= SLOT_BYTES);
                 assert!(offset.checked_add(len.into()).is_some());
+            }
+            (Message::WritePiece(piece) | Message::ReadPiece(piece), Payload::Inline(_)) => {
+                assert!(u32::from(piece.slot) < SLOTS && piece.len > 0 && piece.len <= SLOT_BYTES);
+                assert!(piece.offset + u64::from(piece.len) <= piece.range.len && piece.range.len <= 1 << 63);
             }
             (Message::Abort { .. }, Payload::Inline(_)) => {}
             (message, payload) => panic!("{message:?} with {payload:?}"),
@@ -192,7 +212,13 @@ impl Scene {
 
     fn push_answer(&mut self, input: &mut Input<'_>) {
         let id = MessageId(u32::from(input.byte()));
-        let answer = match input.byte() % 3 {
+        let answer = match input.byte() % 4 {
+            2 => {
+                let slot = input.byte().is_multiple_of(2).then(|| u16::from(input.byte() % 4));
+                let results = [Ok(()), Err(AccessError::UnknownKey), Err(AccessError::NotMapped)];
+                let result = results[usize::from(input.byte() % 3)];
+                Answer::Accessed { id: AccessId(id.0), slot, result }
+            }
             0 => Answer::Matched { id, len: input.word() >> 1 },
             1 => Answer::Received { id },
             _ => {
@@ -222,6 +248,7 @@ impl Scene {
                 assert!(count > 0 && usize::from(count) <= MOST_SLOTS_FREE);
                 assert!(slots.iter().all(|slot| u32::from(*slot) < SLOTS));
             }
+            Answer::Accessed { slot, .. } => assert!(slot.is_none_or(|slot| u32::from(slot) < SLOTS)),
             Answer::Received { .. } => {}
         }
         if self.is_honest {
@@ -241,7 +268,7 @@ impl Scene {
         let ring = usize::from(input.byte() % 2);
         let next = self.taken[ring];
         let start = [MESSAGES, ANSWERS][ring] + (next % ENTRIES) as usize * ENTRY_BYTES;
-        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4], &[17, 18, 19]];
+        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4, 5, 6, 7], &[17, 18, 19, 20]];
         let kind = match input.byte() {
             any @ 0..10 => any,
             chosen => kinds[ring][usize::from(chosen) % kinds[ring].len()],

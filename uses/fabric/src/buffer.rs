@@ -16,12 +16,18 @@ impl Buffer {
     /// Vouches for `len` bytes at `address`.
     ///
     /// # Safety
-    /// Until the operation that is given this buffer has completed, no Rust reference to the bytes exists that
-    /// contradicts its use: none at all for a receive, none that writes for a send. The bytes may be unmapped; then
-    /// the operation fails and nothing else happens.
+    /// Until the operation that is given this buffer has completed, or the region with it is closed, no Rust reference
+    /// to the bytes exists that contradicts its use: none at all if they are written, none that writes if they are only
+    /// read. The bytes may be unmapped; then the operation fails and nothing else happens.
     #[must_use]
     #[allow(unsafe_code, reason = "the contract of memory that C callers lend")]
     pub const unsafe fn vouch(address: u64, len: u64) -> Buffer {
+        Buffer { address, len }
+    }
+
+    /// Names bytes that a test does not access.
+    #[cfg(test)]
+    pub(crate) const fn unaccessed(address: u64, len: u64) -> Buffer {
         Buffer { address, len }
     }
 

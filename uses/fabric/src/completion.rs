@@ -1,6 +1,7 @@
 //! How an operation ends.
 
 use crate::address::Address;
+use crate::regions::AccessError;
 
 /// Which operation ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,6 +12,12 @@ pub enum Operation {
     Receive,
     /// A probe (`peek`): it looked for a message and received nothing.
     Probe,
+    /// A read of a peer's memory.
+    Read,
+    /// A write to a peer's memory.
+    Write,
+    /// A peer has written to the memory of this process, and attached a word.
+    WrittenByPeer,
 }
 
 /// Why an operation failed.
@@ -41,6 +48,9 @@ pub enum Failure {
     /// The peer did not take the connection.
     #[error("the peer refused the connection")]
     Refused,
+    /// The peer did not permit the access to its memory, or could not do it.
+    #[error("the peer did not access its memory: {0}")]
+    Access(AccessError),
     /// The caller's buffer is not mapped, or not writable.
     #[error("the buffer at {address:#x} cannot be accessed")]
     BadBuffer {

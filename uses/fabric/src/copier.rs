@@ -58,7 +58,7 @@ pub(crate) enum Started {
 /// What a copy was started for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CopyFor {
-    /// A sender fills a slot.
+    /// A sender fills a slot, or empties one for an access.
     Sender {
         /// The sender's number in the endpoint.
         index: u32,
@@ -123,8 +123,14 @@ impl Copier {
     /// Writes the first `len` bytes into the segments.
     #[inline]
     pub(crate) fn scatter(&self, bytes: &[u8], segments: &Segments, len: u64) -> Result<(), Fault> {
+        self.scatter_at(bytes, segments, 0, len)
+    }
+
+    /// Writes the first `len` bytes to byte `offset` of the segments.
+    #[inline]
+    pub(crate) fn scatter_at(&self, bytes: &[u8], segments: &Segments, offset: u64, len: u64) -> Result<(), Fault> {
         let mut rest = bytes;
-        for (to, part) in segments.pieces(0, len) {
+        for (to, part) in segments.pieces(offset, len) {
             let Some(part) = usize::try_from(part).ok().and_then(|part| rest.split_off(..part)) else { break };
             self.local.write(to, part, WriteHint::Cache)?;
         }
@@ -146,6 +152,15 @@ impl Copier {
         Ok(())
     }
 
+    /// Copies `len` bytes from byte `offset` of the segments with the CPU.
+    pub(crate) fn copy_in_from(&self, mut to: u64, segments: &Segments, offset: u64, len: u64) -> Result<(), Fault> {
+        for (from, part) in segments.pieces(offset, len) {
+            self.local.move_forward(to, from, part, WriteHint::Cache)?;
+            to += part;
+        }
+        Ok(())
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
@@ -162,6 +177,50 @@ impl Copier {
         }
         self.counts.by_cpu += 1;
         Started::Ended(self.copy(copy))
+    }
+
+    /// Starts to copy `len` bytes from byte `offset` of the segments to an address. A device gets them if they are in
+    /// one segment.
+    pub(crate) fn start_in(
+        &mut self,
+        mut to: u64,
+        segments: &Segments,
+        offset: u64,
+        len: u64,
+        streaming_bytes: u64,
+        purpose: CopyFor,
+    ) -> Started {
+        let hint = if len >= streaming_bytes { WriteHint::Stream } else { WriteHint::Cache };
+        for (src, part) in segments.pieces(offset, len) {
+            let copy = Copy { dst: to, src, len: part, hint };
+            if part == len {
+                return self.start(copy, purpose);
+            }
+            if let Err(fault) = self.copy(copy) {
+                return Started::Ended(Err(fault));
+            }
+            to += part;
+        }
+        Started::Ended(Ok(()))
+    }
+
+    /// Starts to copy `len` bytes from an address to byte `offset` of the segments. A device gets them if they are in
+    /// one segment.
+    pub(crate) fn start_out(
+        &mut self,
+        from: u64,
+        segments: &Segments,
+        offset: u64,
+        len: u64,
+        purpose: CopyFor,
+    ) -> Started {
+        let first = segments.pieces(offset, len).next();
+        match first {
+            Some((dst, part)) if part == len => {
+                self.start(Copy { dst, src: from, len, hint: WriteHint::Cache }, purpose)
+            }
+            _ => Started::Ended(self.copy_out_at(from, segments, offset, len)),
+        }
     }
 
     /// Gives the device what was started.

@@ -9,7 +9,8 @@ use crate::connector::Connector;
 use crate::copier::Copier;
 use crate::error::FabricError;
 use crate::events::Progress;
-use crate::request::{Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
+use crate::regions::Regions;
+use crate::request::{AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
 use crate::state::State;
 use crate::stats::Stats;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -45,9 +46,23 @@ impl Endpoint {
     ///
     /// [`FabricError::WrongSize`], or [`FabricError::System`] if the system refuses a socket or a thread.
     pub fn open(config: Config, copier: Copier, progress: ProgressBy) -> Result<Endpoint, FabricError> {
+        Endpoint::open_with(config, copier, progress, Arc::default())
+    }
+
+    /// Opens an endpoint whose peers may access the regions of a table. Several endpoints may have the same table.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Endpoint::open).
+    pub fn open_with(
+        config: Config,
+        copier: Copier,
+        progress: ProgressBy,
+        regions: Arc<Regions>,
+    ) -> Result<Endpoint, FabricError> {
         let connector = Connector::open(&config)?;
         let linger = config.linger;
-        let state = Mutex::new(State::new(config, copier));
+        let state = Mutex::new(State::new(config, copier, regions));
         let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress, linger });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
         if progress == ProgressBy::HelperThread {
@@ -133,6 +148,21 @@ impl Endpoint {
         sent
     }
 
+    /// Starts an access to the memory of a peer. The buffers belong to the endpoint until the completion; those of a
+    /// write until the call returns if [`inject`](AccessRequest::inject) is set. Reads and writes have no order among
+    /// each other and with messages.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Endpoint::send). What the peer refuses is a failure of the completion.
+    pub fn access(&self, request: AccessRequest) -> Result<(), FabricError> {
+        let mut state = self.inner.lock()?;
+        let index = state.sender_to(request.peer, &self.inner.connector)?;
+        let started = state.access(index, &request, &self.inner.connector);
+        self.inner.leave(state);
+        started
+    }
+
     /// Starts a receive. The buffer belongs to the endpoint until the completion.
     ///
     /// # Errors
@@ -204,13 +234,15 @@ impl Endpoint {
         self.inner.lock().is_ok_and(|mut state| state.receives.cancel(context))
     }
 
-    /// Moves all messages on as far as possible without waiting.
-    pub fn progress(&self) {
-        if let Ok(mut state) = self.inner.lock()
-            && state.advance(&self.inner.connector)
-        {
+    /// Moves all messages on as far as possible without waiting. True if something moved, so that the next call may move
+    /// more.
+    pub fn progress(&self) -> bool {
+        let Ok(mut state) = self.inner.lock() else { return false };
+        let has_moved = state.advance(&self.inner.connector);
+        if has_moved {
             self.inner.leave(state);
         }
+        has_moved
     }
 
     /// Makes progress, then moves at most `most` completions to the end of `into`. Failures are among them.
@@ -236,23 +268,18 @@ impl Endpoint {
     /// A device that does not answer for as long keeps the memory of the connections for ever.
     pub fn close(&self) -> usize {
         let end = Instant::now() + self.inner.linger;
-        let mut lost = 0;
-        loop {
+        let lost = loop {
             // A forked child leaves everything to its parent.
-            let Ok(mut state) = self.inner.lock() else { return lost };
-            if !state.has_unsent_injections() {
+            let Ok(mut state) = self.inner.lock() else { return 0 };
+            let unsent = state.unsent_injections();
+            if unsent == 0 || Instant::now() >= end {
                 state.is_closed = true;
-                break;
-            }
-            if Instant::now() >= end {
-                lost = state.unsent_injections();
-                state.is_closed = true;
-                break;
+                break unsent;
             }
             state.advance(&self.inner.connector);
             drop(state);
             std::thread::yield_now();
-        }
+        };
         let end = Instant::now() + self.inner.linger;
         let mut state = self.inner.lock_closed();
         while state.copier.is_busy() && Instant::now() < end {

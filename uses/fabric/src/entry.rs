@@ -2,14 +2,23 @@
 //!
 //! ```text
 //! messages, sender to receiver:   Eager | Announce | Piece | Abort
-//! answers, receiver to sender:    Matched | SlotsFree | Received
+//! accesses, sender to receiver:   Write | WritePiece | ReadPiece
+//! answers, receiver to sender:    Matched | SlotsFree | Received | Accessed
 //! ```
 //!
 //! A longer message: `Announce` ─► (some `Piece`s ahead of the answer) ─► `Matched` ─► `Piece`… ─► `Received`.
 //! Each `Piece` is freed by `SlotsFree`. Pieces may come in any order, since devices finish in any order.
+//!
+//! An access to the receiver's memory: each entry names the whole range, is done at once, and is answered with
+//! `Accessed`. So the receiver remembers nothing of it. The slot of a piece is the sender's again after the answer.
+
+use crate::regions::{AccessError, RemoteRange};
 
 /// Bytes of a message that an entry can carry itself.
 pub const INLINE_BYTES: usize = 32;
+
+/// Bytes of an access that an entry can carry itself.
+pub const ACCESS_INLINE_BYTES: usize = 24;
 
 /// Numbers the longer messages of a connection; the sender chooses, and reuses it after `Received`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,6 +70,52 @@ pub enum Message {
         /// The message.
         id: MessageId,
     },
+    /// Bytes for the receiver's memory. Up to [`ACCESS_INLINE_BYTES`] bytes are in the entry, otherwise all are in the
+    /// payload area.
+    Write {
+        /// The access.
+        id: AccessId,
+        /// The memory.
+        range: RemoteRange,
+        /// A word for the completion of the receiver, which has one only then.
+        data: Option<u64>,
+    },
+    /// Bytes for a part of a range of the receiver's memory, in a slot.
+    WritePiece(AccessPiece),
+    /// The receiver shall put a part of a range of its memory into a slot.
+    ReadPiece(AccessPiece),
+}
+
+/// Numbers the accesses of a connection; the sender chooses, and reuses it after the last answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AccessId(pub u32);
+
+/// A part of an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccessPiece {
+    /// The access.
+    pub id: AccessId,
+    /// The memory of the whole access.
+    pub range: RemoteRange,
+    /// The slot with the bytes, from its start.
+    pub slot: u16,
+    /// Bytes; not 0.
+    pub len: u32,
+    /// The position of the first byte in the range. The piece ends within it.
+    pub offset: u64,
+}
+
+impl Message {
+    /// Returns the bytes that travel with the message, and how many of these its entry can carry.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> (u64, usize) {
+        match self {
+            Message::Eager { envelope, .. } => (envelope.len, INLINE_BYTES),
+            Message::Write { range, .. } => (range.len, ACCESS_INLINE_BYTES),
+            _ => (0, 0),
+        }
+    }
 }
 
 /// From the receiver to the sender.
@@ -84,6 +139,15 @@ pub enum Answer {
     Received {
         /// The message.
         id: MessageId,
+    },
+    /// An entry of an access was done or refused.
+    Accessed {
+        /// The access.
+        id: AccessId,
+        /// The slot of a piece.
+        slot: Option<u16>,
+        /// Why it was refused.
+        result: Result<(), AccessError>,
     },
 }
 

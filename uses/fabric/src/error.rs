@@ -58,6 +58,12 @@ pub enum FabricError {
         /// The context.
         context: u64,
     },
+    /// A region has this key already.
+    #[error("a region has the key {key:#x} already; close it first, or choose another key")]
+    KeyInUse {
+        /// The key.
+        key: u64,
+    },
     /// A limit of the configuration would be exceeded.
     #[error("{what} would exceed the limit of {limit}; {advice}")]
     Limit {

@@ -18,7 +18,7 @@ use rustix::net::{Shutdown, SocketFlags, accept_with, connect, shutdown};
 use rustix::time::Timespec;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -178,6 +178,8 @@ pub(crate) struct Helper {
     shared: Arc<Shared>,
     /// In order of creation, so that the oldest without a Hello is found first.
     connections: BTreeMap<ConnectionId, Connection>,
+    /// Connections from peers whose memory this process has mapped.
+    inbound_count: Arc<AtomicUsize>,
     /// True if the endpoint must make progress: there are events for it, or a peer waits.
     has_work: bool,
     /// When the endpoint must make progress because it has asked for it.
@@ -199,6 +201,7 @@ impl Helper {
             epoll,
             shared,
             connections,
+            inbound_count: Arc::default(),
             has_work: false,
             progress_at: None,
             stops: false,
@@ -440,15 +443,15 @@ impl Helper {
     fn hello(&mut self, id: ConnectionId, packet: Packet) {
         let opened = packet.into_hello().and_then(|(hello, file)| {
             let is_honest = hello.from.user == self.address.user && hello.from.boot == self.address.boot;
-            let open = self.connections.values().filter(|other| !other.is_outgoing && other.is_open()).count();
             if !is_honest {
                 return Err(Verdict::OtherUser);
             }
-            if open >= self.shared.connection_limit {
+            // Also those that have ended while messages in their slots are kept. This thread alone adds to the number.
+            if self.inbound_count.load(Ordering::Relaxed) >= self.shared.connection_limit {
                 return Err(Verdict::TooMany);
             }
             let memory = Memory::open(file.as_fd(), hello.sizes).map_err(|_| Verdict::WrongMemory)?;
-            let inbound = Arc::new(Inbound::default());
+            let inbound = Arc::new(Inbound::counted_by(&self.inbound_count));
             Ok((hello.from, Incoming::new(memory, Arc::clone(&inbound)), inbound))
         });
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -542,9 +545,5 @@ impl Helper {
 impl Connection {
     fn waits(&self) -> bool {
         matches!(self.state, State::Waiting { .. })
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
     }
 }

@@ -9,12 +9,18 @@
 //!   receives          posted receives, kept messages, and the completions of both
 //!     matching        finds the receive for a message, and the message for a receive
 //!   sender, receiver  the protocols of one connection: eager, and pieces through slots
+//!     accesses        accesses to the receiver's memory, at the sender
+//!     serving         the same at the receiver
+//!     output          what messages and accesses share at the sender: the ring and the slots
+//!   regions           the memory of this process that peers may access
+//!   reports           completions and counts of the operations
 //!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
 //! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
 //!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers
 //!   Incoming          the receiver's side: takes entries, empties slots, pushes answers
 //!     ring            one producer, one consumer, entries of a cache line
 //!     entry, wire     what an entry says, and its words; every field of a peer is checked in `wire`
+//!     connection_memory  what both ends use of the memory, and the first rule that was broken
 //!     layout, memory  where the parts of a connection's memory are; the file, and the checks of a peer's file
 //!   helper            the connector's thread: waits in epoll for sockets and for processes that end
 //!     handshake       the two packets that open a connection
@@ -23,10 +29,13 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod accesses;
 pub mod address;
 pub mod buffer;
+pub mod collective;
 pub mod completion;
 pub mod config;
+mod connection_memory;
 mod connector;
 pub mod copier;
 pub mod endpoint;
@@ -41,13 +50,17 @@ mod link;
 mod matching;
 mod memory;
 mod outgoing;
+mod output;
 mod peers;
 mod queue;
 mod receiver;
 mod receives;
+pub mod regions;
+mod reports;
 pub mod request;
 mod ring;
 mod sender;
+mod serving;
 mod socket;
 mod state;
 pub mod stats;
@@ -58,6 +71,7 @@ pub use address::Address;
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::{Config, ProgressBy};
+pub use connection_memory::ConnectionMemory;
 pub use connector::{Connector, check_address};
 pub use copier::{Copier, CopyChannel};
 pub use endpoint::Endpoint;
@@ -66,5 +80,9 @@ pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 pub use incoming::{Arrived, Incoming, Payload};
 pub use link::link;
 pub use outgoing::Outgoing;
-pub use request::{Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch};
+pub use regions::{AccessError, Permissions, Region, Regions};
+pub use request::{
+    AccessKind, AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, RemoteAddress, SendEnd,
+    SendRequest, TagMatch,
+};
 pub use stats::Stats;

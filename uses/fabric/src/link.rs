@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::error::FabricError;
-use crate::incoming::Incoming;
+use crate::incoming::{Inbound, Incoming};
 use crate::layout::Sizes;
 use crate::memory::Memory;
 use crate::outgoing::Outgoing;
@@ -16,5 +16,5 @@ use std::sync::Arc;
 pub fn link(config: &Config) -> Result<(Outgoing, Incoming), FabricError> {
     let (memory, file) = Memory::create(Sizes::of(config)?)?;
     let opened = Memory::open(file.as_fd(), *memory.sizes())?;
-    Ok((Outgoing::new(memory), Incoming::new(opened, Arc::default())))
+    Ok((Outgoing::new(memory), Incoming::new(opened, Arc::new(Inbound::counted_by(&Arc::default())))))
 }

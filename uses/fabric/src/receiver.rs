@@ -12,15 +12,20 @@
 //! leave some out; then only the contents of its own message are wrong.
 
 use crate::completion::Failure;
-use crate::copier::{Copier, Copy, CopyFor, Started};
-use crate::entry::{Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
+use crate::connection_memory::LOST;
+use crate::copier::{Copier, CopyFor, Started};
+use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
 use crate::error::{Broken, PushError};
 use crate::incoming::{Incoming, Payload};
 use crate::matching::{MessageKey, Source};
-use crate::receives::{Body, Kept, KeptAt, Receives, Target};
+use crate::receives::{Body, KEPT_OVERHEAD, Kept, KeptAt, Receives, Target};
+use crate::regions::{AccessError, Regions};
+use crate::reports::Reports;
 use crate::sender::MOST_OPEN;
+use crate::serving;
 use std::collections::VecDeque;
-use telpher_mem::{Fault, WriteHint};
+use std::sync::Arc;
+use telpher_mem::Fault;
 
 /// Entries that one connection handles before the next one has its turn. Source: assumed.
 const BURST: usize = 64;
@@ -29,6 +34,9 @@ const FREED_AT_ONCE: usize = 4;
 /// While this many answers wait, no more messages are read. Source: chosen.
 const MOST_ANSWERS: usize = 256;
 
+/// While so many completions are not taken by the caller, no write is done that would add one. Source: chosen.
+const MOST_UNREAD: usize = 1 << 16;
+
 /// A piece in its slot.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -36,6 +44,9 @@ struct Piece {
     len: u32,
     offset: u64,
 }
+
+// What is kept of a message counts against the limit.
+const _: () = assert!((size_of::<Arriving>() + size_of::<Kept>() + 128) as u64 <= KEPT_OVERHEAD);
 
 /// A longer message.
 #[derive(Debug)]
@@ -60,7 +71,7 @@ enum State {
 struct Reception {
     target: Target,
     /// Bytes of the receive that were copied or given up.
-    settled: u64,
+    handled: u64,
     /// Pieces that a device copies.
     copying: u16,
     failure: Option<Failure>,
@@ -82,8 +93,10 @@ pub(crate) struct Receiver {
     index: u32,
     source: Source,
     incoming: Incoming,
-    /// The announced messages by their numbers.
-    messages: Vec<Option<Arriving>>,
+    regions: Arc<Regions>,
+    /// The announced messages by their numbers. A peer that uses all numbers binds half a MiB here; the messages count
+    /// against the limit of kept ones, or have a receive.
+    messages: Vec<Option<Box<Arriving>>>,
     /// True for the slots that this side has.
     held: Vec<bool>,
     freed: Vec<u16>,
@@ -99,12 +112,12 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(index: u32, source: Source, incoming: Incoming) -> Receiver {
+    pub(crate) fn new(index: u32, source: Source, incoming: Incoming, regions: Arc<Regions>) -> Receiver {
         Receiver {
             index,
             source,
             messages: Vec::new(),
-            held: vec![false; usize::from(incoming.slots())],
+            held: vec![false; usize::from(incoming.memory().slots())],
             freed: Vec::with_capacity(MOST_SLOTS_FREE),
             answers: VecDeque::new(),
             is_blocked: false,
@@ -112,6 +125,7 @@ impl Receiver {
             copying: 0,
             link: Link::Open,
             incoming,
+            regions,
         }
     }
 
@@ -215,8 +229,21 @@ impl Receiver {
         let Some(arrived) = self.incoming.next_message()? else { return Ok(false) };
         let message = *arrived.message();
         let Message::Eager { envelope, wants_answer } = message else {
+            let Message::Write { id, range, data } = message else {
+                drop(arrived);
+                self.take_other(&message, receives, copier)?;
+                return Ok(true);
+            };
+            if data.is_some() && receives.reports.completions.len() >= MOST_UNREAD {
+                arrived.leave();
+                return Ok(false);
+            }
+            let result = serving::write(&self.regions, copier, &range, arrived.payload());
             drop(arrived);
-            self.take_other(&message, receives, copier)?;
+            if let (Some(data), Ok(())) = (data, result) {
+                receives.written_by_peer(self.source, range.len, data);
+            }
+            self.accessed(id, None, result, &mut receives.reports)?;
             return Ok(true);
         };
         let key = key(self.source, &envelope);
@@ -227,7 +254,7 @@ impl Receiver {
                     let mut bytes = vec![0; len as usize].into_boxed_slice();
                     let read = copier.read(address, &mut bytes);
                     drop(arrived);
-                    if read.is_err() || !self.incoming.is_whole() {
+                    if read.is_err() || !self.incoming.memory().is_whole() {
                         return Err(LOST);
                     }
                     Body::Bytes(bytes)
@@ -245,7 +272,7 @@ impl Receiver {
             Payload::Shared { address, .. } => {
                 let copied = copier.copy_out(address, &target.segments, target.takes);
                 drop(arrived);
-                (copied, self.incoming.is_whole())
+                (copied, self.incoming.memory().is_whole())
             }
         };
         let failure = match copied {
@@ -267,7 +294,16 @@ impl Receiver {
     /// Handles an entry that is not an eager message.
     fn take_other(&mut self, message: &Message, receives: &mut Receives, copier: &mut Copier) -> Result<(), Broken> {
         match *message {
-            Message::Eager { .. } => {}
+            Message::Eager { .. } | Message::Write { .. } => {}
+            Message::WritePiece(piece) | Message::ReadPiece(piece) => {
+                let is_free = self.held.get(usize::from(piece.slot)).is_some_and(|held| !held);
+                let Some(slot) = self.incoming.slot(piece.slot).filter(|_| is_free) else { return Err(SLOT_IN_USE) };
+                let result = match message {
+                    Message::WritePiece(_) => serving::write_piece(&self.regions, copier, &piece, slot),
+                    _ => serving::read_piece(&self.regions, copier, &piece, slot),
+                };
+                self.accessed(piece.id, Some(piece.slot), result, &mut receives.reports)?;
+            }
             Message::Announce { envelope, id } => {
                 let number = id.0 as usize;
                 if number >= MOST_OPEN || self.messages.get(number).is_some_and(Option::is_some) {
@@ -278,20 +314,20 @@ impl Receiver {
                 }
                 let key = key(self.source, &envelope);
                 if let Some(target) = receives.target_for(&key, envelope.len) {
-                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state: State::Dropped });
+                    self.messages[number] = Some(Box::new(Arriving { envelope, arrived: 0, state: State::Dropped }));
                     self.start_reception(id, target, Vec::new(), receives, copier)?;
                 } else {
                     let body = Body::Pieces { receiver: self.index, id };
                     let at = KeptAt::Queue(receives.keep(key, Kept { envelope, body, wants_answer: None }));
                     let state = State::Unmatched { at, pieces: Vec::new() };
-                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state });
+                    self.messages[number] = Some(Box::new(Arriving { envelope, arrived: 0, state }));
                     block_over_limit(&mut self.is_blocked, receives);
                 }
             }
             Message::Piece { id, slot, len, offset } => {
                 match self.held.get_mut(usize::from(slot)) {
                     Some(held) if !*held => *held = true,
-                    _ => return Err(Broken { rule: "it used a slot that was not free" }),
+                    _ => return Err(SLOT_IN_USE),
                 }
                 let piece = Piece { slot, len, offset };
                 let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else {
@@ -300,7 +336,7 @@ impl Receiver {
                 };
                 message.arrived = message.arrived.saturating_add(u64::from(len));
                 let end = offset.checked_add(u64::from(len));
-                if len > self.incoming.slot_bytes()
+                if len > self.incoming.memory().slot_bytes()
                     || message.arrived > message.envelope.len
                     || end.is_none_or(|end| end > message.envelope.len)
                 {
@@ -309,12 +345,27 @@ impl Receiver {
                 match &mut message.state {
                     State::Unmatched { pieces, .. } => pieces.push(piece),
                     State::Dropped => self.free_slot(slot)?,
-                    State::Matched(_) => self.place(id, piece, receives, copier)?,
+                    State::Matched(_) => self.copy_piece(id, piece, receives, copier)?,
                 }
             }
             Message::Abort { id } => self.aborted(id, receives)?,
         }
         Ok(())
+    }
+
+    /// Answers an entry of an access.
+    fn accessed(
+        &mut self,
+        id: AccessId,
+        slot: Option<u16>,
+        result: Result<(), AccessError>,
+        reports: &mut Reports,
+    ) -> Result<(), Broken> {
+        if !self.incoming.memory().is_whole() {
+            return Err(LOST);
+        }
+        *if result.is_ok() { &mut reports.served } else { &mut reports.refused } += 1;
+        self.answer(Answer::Accessed { id, slot, result })
     }
 
     /// A receive matches an announced message that was kept.
@@ -350,49 +401,41 @@ impl Receiver {
         let is_complete = message.arrived >= message.envelope.len || takes == 0;
         self.receptions += 1;
         receives.under_way += 1;
-        message.state = State::Matched(Reception { target, settled: 0, copying: 0, failure: None });
+        message.state = State::Matched(Reception { target, handled: 0, copying: 0, failure: None });
         // A message that is there needs no more pieces, so `Received` is enough.
         if !is_complete {
             self.answer(Answer::Matched { id, len: takes })?;
         }
         for piece in pieces {
-            self.place(id, piece, receives, copier)?;
+            self.copy_piece(id, piece, receives, copier)?;
         }
-        self.settle(id, receives)
+        self.end_if_done(id, receives)
     }
 
     /// Copies a piece into the buffer of its message.
-    fn place(
+    fn copy_piece(
         &mut self,
         id: MessageId,
         piece: Piece,
         receives: &mut Receives,
         copier: &mut Copier,
     ) -> Result<(), Broken> {
-        let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) else {
+        let Some(reception) = reception(&mut self.messages, id) else {
             return self.free_slot(piece.slot);
         };
         let len = reception.target.takes.saturating_sub(piece.offset).min(u64::from(piece.len));
         let Some(from) = self.incoming.slot(piece.slot).filter(|_| len > 0 && reception.failure.is_none()) else {
-            reception.settled += len;
+            reception.handled += len;
             self.free_slot(piece.slot)?;
-            return self.settle(id, receives);
+            return self.end_if_done(id, receives);
         };
         reception.copying += 1;
         self.copying += 1;
         let purpose = CopyFor::Receiver { index: self.index, slot: piece.slot, id: id.0 };
-        let mut parts = reception.target.segments.pieces(piece.offset, len);
-        let first = parts.next();
-        drop(parts);
-        reception.settled += len;
-        let started = match first {
-            Some((dst, part)) if part == len => {
-                copier.start(Copy { dst, src: from, len, hint: WriteHint::Cache }, purpose)
-            }
-            _ => Started::Ended(copier.copy_out_at(from, &reception.target.segments, piece.offset, len)),
-        };
+        reception.handled += len;
+        let started = copier.start_out(from, &reception.target.segments, piece.offset, len, purpose);
         match started {
-            Started::Ended(result) => self.placed(piece.slot, id, result, receives),
+            Started::Ended(result) => self.piece_copied(piece.slot, id, result, receives),
             Started::Pending => Ok(()),
         }
     }
@@ -401,7 +444,7 @@ impl Receiver {
     ///
     /// # Errors
     /// The memory of the connection is gone.
-    pub(crate) fn placed(
+    pub(crate) fn piece_copied(
         &mut self,
         slot: u16,
         id: MessageId,
@@ -409,8 +452,8 @@ impl Receiver {
         receives: &mut Receives,
     ) -> Result<(), Broken> {
         self.copying -= 1;
-        let is_lost = !self.incoming.is_whole() || result.is_err_and(|fault| !fault.write);
-        if let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) {
+        let is_lost = !self.incoming.memory().is_whole() || result.is_err_and(|fault| !fault.write);
+        if let Some(reception) = reception(&mut self.messages, id) {
             reception.copying -= 1;
             if is_lost {
                 reception.failure.get_or_insert(Failure::PeerBroken);
@@ -419,18 +462,18 @@ impl Receiver {
             }
         }
         self.free_slot(slot)?;
-        self.settle(id, receives)?;
+        self.end_if_done(id, receives)?;
         if is_lost && self.link != Link::Ended { Err(LOST) } else { Ok(()) }
     }
 
     /// Ends a message whose bytes are all there.
-    fn settle(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
+    fn end_if_done(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
         let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return Ok(()) };
         let State::Matched(reception) = &message.state else { return Ok(()) };
         // When the connection has ended, only a message that lacks bytes has a failure; the others end when their kept
         // pieces are copied.
         let is_cut = self.link == Link::Ended && reception.failure.is_some();
-        let is_done = reception.settled >= reception.target.takes || is_cut;
+        let is_done = reception.handled >= reception.target.takes || is_cut;
         if reception.copying > 0 || !is_done {
             return Ok(());
         }
@@ -447,11 +490,11 @@ impl Receiver {
         match &mut message.state {
             State::Matched(reception) => {
                 reception.failure.get_or_insert(Failure::SenderFailed);
-                reception.settled = reception.target.takes;
-                self.settle(id, receives)
+                reception.handled = reception.target.takes;
+                self.end_if_done(id, receives)
             }
             State::Unmatched { at, .. } => {
-                receives.lose(*at, Failure::SenderFailed, true);
+                receives.fail_kept(*at, Failure::SenderFailed);
                 self.dropped(id)
             }
             State::Dropped => Ok(()),
@@ -460,7 +503,9 @@ impl Receiver {
 
     /// A kept message has a new place.
     pub(crate) fn moved(&mut self, id: MessageId, new: KeptAt) {
-        if let Some(Some(Arriving { state: State::Unmatched { at, .. }, .. })) = self.messages.get_mut(id.0 as usize) {
+        if let Some(Some(message)) = self.messages.get_mut(id.0 as usize)
+            && let State::Unmatched { at, .. } = &mut message.state
+        {
             *at = new;
         }
     }
@@ -541,16 +586,16 @@ impl Receiver {
             let Some(message) = &mut self.messages[number] else { continue };
             match &mut message.state {
                 State::Matched(reception) => {
-                    if reception.settled < reception.target.takes {
+                    if reception.handled < reception.target.takes {
                         reception.failure.get_or_insert(failure);
                     }
                     let id = MessageId(u32::try_from(number).expect("below MOST_OPEN"));
                     // Cannot fail: an ended connection pushes no answers.
-                    let _ = self.settle(id, receives);
+                    let _ = self.end_if_done(id, receives);
                 }
                 State::Unmatched { .. } if failure == Failure::PeerDied && message.arrived == message.envelope.len => {}
                 State::Unmatched { at, .. } => {
-                    receives.lose(*at, failure, false);
+                    receives.drop_kept(*at, failure);
                     self.messages[number] = None;
                 }
                 State::Dropped => self.messages[number] = None,
@@ -559,8 +604,16 @@ impl Receiver {
     }
 }
 
-/// The rule that is broken when pages of the connection's memory are gone.
-const LOST: Broken = Broken { rule: "the system has no memory for it" };
+/// The rule that is broken by a slot that this side has.
+const SLOT_IN_USE: Broken = Broken { rule: "it used a slot that was not free" };
+
+/// Returns the reception of a message; `None` if no receive matches it.
+fn reception(messages: &mut [Option<Box<Arriving>>], id: MessageId) -> Option<&mut Reception> {
+    match &mut messages.get_mut(id.0 as usize)?.as_mut()?.state {
+        State::Matched(reception) => Some(reception),
+        State::Unmatched { .. } | State::Dropped => None,
+    }
+}
 
 /// Blocks a receiver if the kept messages exceed their limit.
 fn block_over_limit(is_blocked: &mut bool, receives: &mut Receives) {

@@ -49,6 +49,49 @@ pub struct SendRequest {
     pub inject: bool,
 }
 
+/// Memory of a peer, without a length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RemoteAddress {
+    /// The key of the peer's region.
+    pub key: u64,
+    /// The address, as the region counts it.
+    pub address: u64,
+}
+
+/// What an access does with the peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessKind {
+    /// It writes bytes there.
+    Write {
+        /// The bytes.
+        from: Segments,
+        /// A word for a completion of the peer, which has one only then, after the bytes are in its memory.
+        data: Option<u64>,
+    },
+    /// It reads bytes there.
+    Read {
+        /// Where the bytes go.
+        into: Segments,
+    },
+}
+
+/// An access to the memory of a peer. It completes when the peer has done it, or refused it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccessRequest {
+    /// The peer.
+    pub peer: PeerId,
+    /// Where the peer's memory begins.
+    pub remote: RemoteAddress,
+    /// What is done.
+    pub kind: AccessKind,
+    /// The caller's word for the operation.
+    pub context: u64,
+    /// Whether success is reported.
+    pub completes: Completes,
+    /// True if the bytes to write are taken before the call returns, so that the caller may change the buffer at once.
+    pub inject: bool,
+}
+
 /// The tags that a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TagMatch {

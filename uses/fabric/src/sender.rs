@@ -10,69 +10,22 @@
 //!
 //! Nothing that the peer writes is used as an index before it was checked against the private states below.
 
-use crate::buffer::TakenBytes;
-use crate::completion::{Completion, Failure, Operation};
-use crate::copier::{Copier, Copy, CopyFor, Started};
-use crate::entry::{Answer, Envelope, Message, MessageId};
-use crate::error::{Broken, PushError};
+use crate::accesses::{Accesses, StartedAccess};
+use crate::completion::Failure;
+use crate::connection_memory::LOST;
+use crate::copier::{Copier, CopyFor, Started};
+use crate::entry::{Answer, Message, MessageId};
+use crate::error::Broken;
 use crate::outgoing::Outgoing;
-use crate::request::{Completes, SendEnd};
+use crate::output::{Output, Pushed, Slot};
+use crate::reports::{Outbound, Reports};
+use crate::request::SendEnd;
 use crate::{Address, Segments};
 use std::collections::VecDeque;
-use telpher_mem::{Fault, WriteHint};
+use telpher_mem::Fault;
 
 /// The most messages of a connection that are announced and not received. Source: chosen.
 pub(crate) const MOST_OPEN: usize = 1 << 16;
-
-/// A send of a caller.
-#[derive(Debug)]
-pub(crate) struct Outbound {
-    pub(crate) envelope: Envelope,
-    /// The bytes of the caller, or of `owned`.
-    pub(crate) segments: Segments,
-    /// The bytes of an injected message that waits; `segments` names them.
-    pub(crate) taken: Option<TakenBytes>,
-    pub(crate) context: u64,
-    pub(crate) completes: Completes,
-    pub(crate) end: SendEnd,
-}
-
-/// What a sender reports, and what it counts.
-#[derive(Debug, Default)]
-pub(crate) struct Reports {
-    pub(crate) completions: VecDeque<Completion>,
-    pub(crate) eager_sent: u64,
-    pub(crate) long_sent: u64,
-    pub(crate) bytes_sent: u64,
-    pub(crate) failed: u64,
-}
-
-impl Reports {
-    /// Ends a send.
-    #[inline]
-    pub(crate) fn send_ended(&mut self, send: &Outbound, result: Result<(), Failure>) {
-        if result.is_err() {
-            self.failed += 1;
-        } else {
-            self.bytes_sent += send.envelope.len;
-            if send.completes == Completes::OnError {
-                return;
-            }
-        }
-        self.completions.push_back(Completion {
-            context: send.context,
-            operation: Operation::Send,
-            is_tagged: send.envelope.is_tagged,
-            len: send.envelope.len,
-            address: send.segments.as_slice().first().map_or(0, crate::Buffer::address),
-            tag: send.envelope.tag,
-            data: None,
-            source: None,
-            releases_buffer: false,
-            result,
-        });
-    }
-}
 
 /// A message that the receiver has not answered with `Received`.
 #[derive(Debug)]
@@ -109,43 +62,16 @@ impl Open {
     }
 }
 
-/// The state of a slot. The message is that for which the slot counts as ahead of its answer.
-#[derive(Clone, Copy, Debug)]
-enum Slot {
-    Free,
-    /// A device fills it.
-    Filling {
-        id: u32,
-        len: u32,
-        offset: u64,
-        ahead: bool,
-    },
-    /// The receiver has it, or will when its entry is pushed.
-    Given {
-        id: u32,
-        ahead: bool,
-    },
-}
-
-/// The outcome of an attempt to push a message.
-enum Pushed {
-    Done,
-    Full,
-    BadBuffer(u64),
-}
-
 /// The sending half of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
     /// Its number in the endpoint, for the ends of copies.
     index: u32,
     address: Address,
-    /// `None` until the connection is open.
-    outgoing: Option<Outgoing>,
+    output: Output,
     /// Sends that are not in the ring, in order.
     waiting: VecDeque<Outbound>,
-    /// Entries of announced messages that found the ring full.
-    ready: VecDeque<Message>,
+    accesses: Accesses,
     open: Vec<Option<Open>>,
     free_ids: Vec<u32>,
     open_count: usize,
@@ -153,15 +79,10 @@ pub(crate) struct Sender {
     matched: VecDeque<u32>,
     /// Messages with bytes to send, that no receive matches yet.
     unmatched: VecDeque<u32>,
-    slots: Vec<Slot>,
-    free_slots: Vec<u16>,
     /// Slots that count as ahead of an answer.
     ahead: usize,
-    /// Slots that a device fills.
-    filling: usize,
     streaming_bytes: u64,
     most_waiting: usize,
-    has_ended: bool,
 }
 
 impl Sender {
@@ -169,21 +90,17 @@ impl Sender {
         Sender {
             index,
             address,
-            outgoing: None,
+            output: Output::default(),
             waiting: VecDeque::new(),
-            ready: VecDeque::new(),
+            accesses: Accesses::new(index, streaming_bytes, most_waiting),
             open: Vec::new(),
             free_ids: Vec::new(),
             open_count: 0,
             matched: VecDeque::new(),
             unmatched: VecDeque::new(),
-            slots: Vec::new(),
-            free_slots: Vec::new(),
             ahead: 0,
-            filling: 0,
             streaming_bytes,
             most_waiting,
-            has_ended: false,
         }
     }
 
@@ -193,10 +110,7 @@ impl Sender {
 
     /// The connection is open.
     pub(crate) fn connected(&mut self, outgoing: Outgoing) {
-        self.slots = vec![Slot::Free; usize::from(outgoing.slots())];
-        // The last is used first.
-        self.free_slots = (0..outgoing.slots()).rev().collect();
-        self.outgoing = Some(outgoing);
+        self.output.connected(outgoing);
     }
 
     /// True if the peer, a device or room in the ring is awaited.
@@ -204,8 +118,9 @@ impl Sender {
     pub(crate) fn is_busy(&self) -> bool {
         self.open_count > 0
             || !self.waiting.is_empty()
-            || !self.ready.is_empty()
-            || self.free_slots.len() < self.slots.len()
+            || !self.output.is_clear()
+            || self.output.uses_slots()
+            || self.accesses.is_busy()
     }
 
     /// True if no more sends may wait.
@@ -215,13 +130,14 @@ impl Sender {
 
     /// True if the connection has ended and no device uses its memory.
     pub(crate) fn is_over(&self) -> bool {
-        self.has_ended && self.filling == 0
+        self.output.has_ended && self.output.copying == 0
     }
 
-    /// Returns the injected messages that are not wholly in the ring and the slots.
-    pub(crate) fn unsent_injections(&self) -> impl Iterator<Item = &Outbound> {
+    /// Returns how many injected messages and writes are not wholly in the ring and the slots.
+    pub(crate) fn unsent_injections(&self) -> usize {
         let open = self.open.iter().flatten().filter(|open| !open.is_reported).map(|open| &open.send);
-        self.waiting.iter().chain(open).filter(|send| send.taken.is_some())
+        let messages = self.waiting.iter().chain(open).filter(|send| send.taken.is_some()).count();
+        messages + self.accesses.unsent_injections()
     }
 
     /// Pushes a message if nothing waits before it, and takes the send then.
@@ -230,10 +146,29 @@ impl Sender {
     /// The connection is broken; the caller ends it.
     #[inline]
     pub(crate) fn try_now(&mut self, send: &mut Option<Outbound>, reports: &mut Reports) -> Result<(), Broken> {
-        if self.waiting.is_empty() && self.ready.is_empty() {
+        if self.waiting.is_empty() && self.output.is_clear() {
             self.push(send, reports)?;
         }
         Ok(())
+    }
+
+    /// Starts an access.
+    ///
+    /// # Errors
+    /// The connection is broken; the caller ends it.
+    pub(crate) fn access(
+        &mut self,
+        access: StartedAccess,
+        inject: bool,
+        copier: &mut Copier,
+        reports: &mut Reports,
+    ) -> Result<(), Broken> {
+        self.accesses.start(access, inject, &mut self.output, copier, reports)
+    }
+
+    /// True if no more accesses may be under way.
+    pub(crate) fn is_full_of_accesses(&self) -> bool {
+        self.accesses.is_full()
     }
 
     /// Lets a send wait for room.
@@ -244,13 +179,13 @@ impl Sender {
     /// Pushes a message if there is room, and takes the send then.
     #[inline]
     fn push(&mut self, send: &mut Option<Outbound>, reports: &mut Reports) -> Result<(), Broken> {
-        let (Some(outgoing), Some(message)) = (&mut self.outgoing, &send) else { return Ok(()) };
-        let is_eager = message.envelope.len <= u64::from(outgoing.eager_bytes());
+        let (Some(eager_bytes), Some(message)) = (self.output.eager_bytes(), &send) else { return Ok(()) };
+        let is_eager = message.envelope.len <= eager_bytes;
         if !is_eager || message.end != SendEnd::BufferFree {
             return self.push_open(send, is_eager, reports);
         }
         let entry = Message::Eager { envelope: message.envelope, wants_answer: None };
-        match push(outgoing, &entry, &message.segments)? {
+        match self.output.push(&entry, &message.segments)? {
             Pushed::Done => {
                 reports.eager_sent += 1;
                 reports.send_ended(message, Ok(()));
@@ -272,7 +207,7 @@ impl Sender {
         is_eager: bool,
         reports: &mut Reports,
     ) -> Result<(), Broken> {
-        let (Some(outgoing), Some(send)) = (&mut self.outgoing, &waiting) else { return Ok(()) };
+        let Some(send) = &waiting else { return Ok(()) };
         let id = match self.free_ids.pop() {
             Some(id) => id,
             None if self.open.len() < MOST_OPEN => {
@@ -283,9 +218,9 @@ impl Sender {
         };
         let pushed = if is_eager {
             let message = Message::Eager { envelope: send.envelope, wants_answer: Some(MessageId(id)) };
-            push(outgoing, &message, &send.segments)
+            self.output.push(&message, &send.segments)
         } else {
-            push(outgoing, &Message::Announce { envelope: send.envelope, id: MessageId(id) }, &Segments::default())
+            self.output.push(&Message::Announce { envelope: send.envelope, id: MessageId(id) }, &Segments::default())
         };
         if !matches!(pushed, Ok(Pushed::Done)) {
             self.free_ids.push(id);
@@ -326,12 +261,13 @@ impl Sender {
     /// # Errors
     /// The connection is broken; the caller ends it.
     pub(crate) fn progress(&mut self, copier: &mut Copier, reports: &mut Reports) -> Result<bool, Broken> {
-        if self.has_ended {
+        if self.output.has_ended {
             return Ok(false);
         }
-        let mut moved = self.take_answers(reports)?;
+        let mut moved = self.take_answers(copier, reports)?;
         loop {
             let mut pushed = self.push_ready(reports)?;
+            pushed |= self.accesses.progress(&mut self.output, copier, reports)?;
             pushed |= self.fill_slots(copier, reports)?;
             pushed |= self.push_waiting(reports)?;
             moved |= pushed;
@@ -341,11 +277,9 @@ impl Sender {
         }
     }
 
-    pub(crate) fn take_answers(&mut self, reports: &mut Reports) -> Result<bool, Broken> {
+    pub(crate) fn take_answers(&mut self, copier: &mut Copier, reports: &mut Reports) -> Result<bool, Broken> {
         let mut moved = false;
-        while let Some(outgoing) = &mut self.outgoing
-            && let Some(answer) = outgoing.next_answer()?
-        {
+        while let Some(answer) = self.output.next_answer()? {
             moved = true;
             match answer {
                 Answer::Matched { id, len } => self.message_matched(id, len, reports)?,
@@ -354,6 +288,9 @@ impl Sender {
                     for &slot in slots.iter().take(usize::from(count)) {
                         self.slot_freed(slot)?;
                     }
+                }
+                Answer::Accessed { id, slot, result } => {
+                    self.accesses.answered(id, slot, result, &mut self.output, copier, reports)?;
                 }
             }
         }
@@ -375,7 +312,7 @@ impl Sender {
             self.matched.push_back(id.0);
         }
         self.not_ahead(id.0);
-        self.settle(id.0, reports);
+        self.end_if_done(id.0, reports);
         Ok(())
     }
 
@@ -392,13 +329,13 @@ impl Sender {
         self.unmatched.retain(|&unmatched| unmatched != id.0);
         self.matched.retain(|&matched| matched != id.0);
         self.not_ahead(id.0);
-        self.settle(id.0, reports);
+        self.end_if_done(id.0, reports);
         Ok(())
     }
 
     /// The slots of a message no longer count as ahead of its answer.
     fn not_ahead(&mut self, message: u32) {
-        for slot in &mut self.slots {
+        for slot in self.output.slots() {
             if let Slot::Filling { id, ahead, .. } | Slot::Given { id, ahead } = slot
                 && *id == message
                 && std::mem::take(ahead)
@@ -409,7 +346,7 @@ impl Sender {
     }
 
     fn slot_freed(&mut self, slot: u16) -> Result<(), Broken> {
-        match self.slots.get(usize::from(slot)) {
+        match self.output.slot(slot) {
             Some(Slot::Given { .. }) => self.free_slot(slot),
             _ => return Err(Broken { rule: "it freed a slot that it did not have" }),
         }
@@ -417,30 +354,22 @@ impl Sender {
     }
 
     fn free_slot(&mut self, slot: u16) {
-        let state = std::mem::replace(&mut self.slots[usize::from(slot)], Slot::Free);
-        if let Slot::Filling { ahead: true, .. } | Slot::Given { ahead: true, .. } = state {
+        if let Slot::Filling { ahead: true, .. } | Slot::Given { ahead: true, .. } = self.output.free_slot(slot) {
             self.ahead -= 1;
         }
-        self.free_slots.push(slot);
     }
 
     /// Pushes the entries that found the ring full.
     fn push_ready(&mut self, reports: &mut Reports) -> Result<bool, Broken> {
         let mut moved = false;
-        while let (Some(&message), Some(outgoing)) = (self.ready.front(), &mut self.outgoing) {
-            match push(outgoing, &message, &Segments::default())? {
-                Pushed::Full => break,
-                Pushed::Done | Pushed::BadBuffer(_) => {
-                    self.ready.pop_front();
-                    moved = true;
-                }
-            }
+        while let Some(message) = self.output.push_ready()? {
+            moved = true;
             // A message that the receiver has answered already is gone; its number is not used again while entries wait.
             if let Message::Piece { id, .. } = message
                 && let Some(Some(open)) = self.open.get_mut(id.0 as usize)
             {
                 open.queued -= 1;
-                self.settle(id.0, reports);
+                self.end_if_done(id.0, reports);
             }
         }
         Ok(moved)
@@ -449,7 +378,7 @@ impl Sender {
     /// Pushes the sends that wait.
     fn push_waiting(&mut self, reports: &mut Reports) -> Result<bool, Broken> {
         let mut moved = false;
-        while self.ready.is_empty() && !self.waiting.is_empty() {
+        while self.output.is_clear() && !self.waiting.is_empty() {
             let mut send = self.waiting.pop_front();
             let pushed = self.push(&mut send, reports);
             if let Some(send) = send {
@@ -466,41 +395,32 @@ impl Sender {
     /// Copies pieces into free slots: first those of matched messages, then a few ahead of the answer.
     fn fill_slots(&mut self, copier: &mut Copier, reports: &mut Reports) -> Result<bool, Broken> {
         let mut moved = false;
-        while self.ready.is_empty() && !self.free_slots.is_empty() {
+        while self.output.is_clear() {
             let is_ahead = self.matched.is_empty();
             let queue = if is_ahead { &mut self.unmatched } else { &mut self.matched };
             let Some(&id) = queue.front() else { break };
-            if is_ahead && self.ahead >= self.slots.len() / 2 {
+            if is_ahead && self.ahead >= self.output.slots().len() / 2 {
                 break;
             }
             let Some(Some(open)) = self.open.get_mut(id as usize) else {
                 queue.pop_front();
                 continue;
             };
-            let Some(outgoing) = &self.outgoing else { break };
-            let Some(slot) = self.free_slots.pop() else { break };
             let offset = open.next;
-            let len = (open.end - open.next).min(u64::from(outgoing.slot_bytes()));
+            let len = (open.end - open.next).min(self.output.slot_bytes());
+            let len_in_slot = u32::try_from(len).expect("at most a slot");
+            let state = Slot::Filling { id, len: len_in_slot, offset, ahead: is_ahead };
+            let Some((slot, to)) = self.output.take_slot(state) else { break };
             open.next += len;
             if open.next == open.end {
                 queue.pop_front();
             }
-            let len_in_slot = u32::try_from(len).expect("at most a slot");
-            let to = outgoing.slot(slot);
             open.filling += 1;
-            self.filling += 1;
+            self.output.copying += 1;
             self.ahead += usize::from(is_ahead);
-            self.slots[usize::from(slot)] = Slot::Filling { id, len: len_in_slot, offset, ahead: is_ahead };
-            let started = copy_in(
-                copier,
-                &open.send.segments,
-                offset,
-                len,
-                to,
-                self.streaming_bytes,
-                CopyFor::Sender { index: self.index, slot },
-            );
-            if let Some(result) = started {
+            let purpose = CopyFor::Sender { index: self.index, slot };
+            let started = copier.start_in(to, &open.send.segments, offset, len, self.streaming_bytes, purpose);
+            if let Started::Ended(result) = started {
                 self.slot_filled(slot, result, reports)?;
             }
             moved = true;
@@ -508,18 +428,26 @@ impl Sender {
         Ok(moved)
     }
 
-    /// A slot is filled, or its copy failed.
+    /// The copy to or from a slot has ended.
     ///
     /// # Errors
     /// The memory of the connection is gone.
-    pub(crate) fn slot_filled(
+    pub(crate) fn slot_copied(
         &mut self,
         slot: u16,
         result: Result<(), Fault>,
         reports: &mut Reports,
     ) -> Result<(), Broken> {
-        let Some(&Slot::Filling { id, len, offset, ahead }) = self.slots.get(usize::from(slot)) else { return Ok(()) };
-        self.filling -= 1;
+        if let Some(Slot::Access(access)) = self.output.slot(slot) {
+            return self.accesses.slot_copied(slot, access, result, &mut self.output, reports);
+        }
+        self.slot_filled(slot, result, reports)
+    }
+
+    /// A slot is filled with bytes of a message, or its copy failed.
+    fn slot_filled(&mut self, slot: u16, result: Result<(), Fault>, reports: &mut Reports) -> Result<(), Broken> {
+        let Some(Slot::Filling { id, len, offset, ahead }) = self.output.slot(slot) else { return Ok(()) };
+        self.output.copying -= 1;
         let Some(Some(open)) = self.open.get_mut(id as usize) else { return Ok(()) };
         open.filling -= 1;
         let lost = result.is_err_and(|fault| fault.write);
@@ -529,12 +457,12 @@ impl Sender {
             self.unmatched.retain(|&unmatched| unmatched != id);
             self.matched.retain(|&matched| matched != id);
         }
-        if open.failure.is_some() || open.is_finished || self.has_ended {
+        if open.failure.is_some() || open.is_finished || self.output.has_ended {
             self.free_slot(slot);
         } else {
-            self.slots[usize::from(slot)] = Slot::Given { id, ahead };
+            self.output.set_slot(slot, Slot::Given { id, ahead });
             let piece = Message::Piece { id: MessageId(id), slot, len, offset };
-            match self.push_or_queue(piece) {
+            match self.output.push_or_queue(piece) {
                 Ok(Pushed::Full) => {
                     if let Some(Some(open)) = self.open.get_mut(id as usize) {
                         open.queued += 1;
@@ -542,29 +470,17 @@ impl Sender {
                 }
                 Ok(_) => {}
                 Err(broken) => {
-                    self.settle(id, reports);
+                    self.end_if_done(id, reports);
                     return Err(broken);
                 }
             }
         }
-        self.settle(id, reports);
-        if lost && !self.has_ended { Err(Broken { rule: "the system has no memory for it" }) } else { Ok(()) }
-    }
-
-    /// Pushes an entry of an announced message, or queues it if the ring is full.
-    fn push_or_queue(&mut self, message: Message) -> Result<Pushed, Broken> {
-        if self.ready.is_empty()
-            && let Some(outgoing) = &mut self.outgoing
-            && !matches!(push(outgoing, &message, &Segments::default())?, Pushed::Full)
-        {
-            return Ok(Pushed::Done);
-        }
-        self.ready.push_back(message);
-        Ok(Pushed::Full)
+        self.end_if_done(id, reports);
+        if lost && !self.output.has_ended { Err(LOST) } else { Ok(()) }
     }
 
     /// Reports a message that has ended for the caller, and frees its number once it has ended for the receiver too.
-    fn settle(&mut self, id: u32, reports: &mut Reports) {
+    fn end_if_done(&mut self, id: u32, reports: &mut Reports) {
         let Some(Some(open)) = self.open.get_mut(id as usize) else { return };
         if open.filling > 0 {
             return;
@@ -576,7 +492,7 @@ impl Sender {
             }
             if !open.is_aborted && !open.is_finished {
                 open.is_aborted = true;
-                self.ready.push_back(Message::Abort { id: MessageId(id) });
+                self.output.queue(Message::Abort { id: MessageId(id) });
             }
         } else if !open.is_reported && open.has_ended_for_caller() {
             open.is_reported = true;
@@ -592,8 +508,7 @@ impl Sender {
 
     /// Ends the connection: every send that is not complete ends with the failure, once no device reads its buffer.
     pub(crate) fn end(&mut self, failure: Failure, reports: &mut Reports) {
-        self.has_ended = true;
-        self.ready.clear();
+        self.output.end();
         self.matched.clear();
         self.unmatched.clear();
         for id in 0..self.open.len() {
@@ -602,50 +517,12 @@ impl Sender {
                 if !open.is_reported {
                     open.failure.get_or_insert(failure);
                 }
-                self.settle(u32::try_from(id).expect("at most MOST_OPEN"), reports);
+                self.end_if_done(u32::try_from(id).expect("at most MOST_OPEN"), reports);
             }
         }
         for send in std::mem::take(&mut self.waiting) {
             reports.send_ended(&send, Err(failure));
         }
+        self.accesses.end(failure, &mut self.output, reports);
     }
-}
-
-/// Pushes an entry.
-#[inline]
-fn push(outgoing: &mut Outgoing, message: &Message, payload: &Segments) -> Result<Pushed, Broken> {
-    match outgoing.push(message, payload) {
-        Ok(()) => Ok(Pushed::Done),
-        Err(PushError::Full) => Ok(Pushed::Full),
-        Err(PushError::BadBuffer { address }) => Ok(Pushed::BadBuffer(address)),
-        Err(PushError::Broken(broken)) => Err(broken),
-        Err(PushError::WrongLength { .. }) => unreachable!("the envelope has the length of the segments"),
-    }
-}
-
-/// Copies a piece into a slot. `None` if a device does it.
-fn copy_in(
-    copier: &mut Copier,
-    segments: &Segments,
-    offset: u64,
-    len: u64,
-    mut to: u64,
-    streaming_bytes: u64,
-    purpose: CopyFor,
-) -> Option<Result<(), Fault>> {
-    let hint = if len >= streaming_bytes { WriteHint::Stream } else { WriteHint::Cache };
-    for (src, part) in segments.pieces(offset, len) {
-        let copy = Copy { dst: to, src, len: part, hint };
-        if part == len {
-            return match copier.start(copy, purpose) {
-                Started::Ended(result) => Some(result),
-                Started::Pending => None,
-            };
-        }
-        if let Err(fault) = copier.copy(copy) {
-            return Some(Err(fault));
-        }
-        to += part;
-    }
-    Some(Ok(()))
 }

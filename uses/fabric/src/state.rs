@@ -6,6 +6,7 @@
 //! advance ──► events, receivers, senders, copies of the device ─► completions
 //! ```
 
+use crate::accesses::StartedAccess;
 use crate::address::Address;
 use crate::buffer::TakenBytes;
 use crate::completion::Failure;
@@ -20,14 +21,22 @@ use crate::matching::{MessageKey, Selector, Source};
 use crate::peers::{In, Out, Party, Side, Stall};
 use crate::receiver::Receiver;
 use crate::receives::{Body, Kept, KeptAt, Receives, Target};
-use crate::request::{PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest, TagMatch};
-use crate::sender::{Outbound, Sender};
+use crate::regions::{Regions, RemoteRange};
+use crate::reports::Outbound;
+use crate::request::{
+    AccessKind, AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest, TagMatch,
+};
+use crate::sender::Sender;
 use crate::stats::Stats;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use telpher_mem::Fault;
 
 /// Receivers that are polled in every pass; the others take turns. Source: assumed; a poll loads one cache line.
 const POLLED_ALWAYS: usize = 8;
+
+/// Processes that become known before unused ones are forgotten, or more if more are in use. Source: chosen.
+const LEAST_UNTIL_SWEEP: usize = 64;
 
 /// The state of an endpoint.
 #[derive(Debug)]
@@ -35,9 +44,14 @@ pub(crate) struct State {
     /// First, since it is dropped first: the device must not use the memory of a connection that is unmapped.
     pub(crate) copier: Copier,
     config: Config,
+    regions: Arc<Regions>,
     pub(crate) receives: Receives,
     pub(crate) parties: Vec<Party>,
     pub(crate) party_of: HashMap<Address, Source>,
+    /// Places of `parties` that are free.
+    unused_parties: Vec<Source>,
+    /// Processes that may become known before the unused ones are forgotten.
+    parties_until_sweep: usize,
     /// The parties of the inserted peers, by their numbers.
     pub(crate) peers: Vec<Option<Source>>,
     /// Numbers are not used again.
@@ -63,13 +77,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(config: Config, copier: Copier) -> State {
+    pub(crate) fn new(config: Config, copier: Copier, regions: Arc<Regions>) -> State {
         State {
             copier,
             receives: Receives::new(config.unexpected_bytes),
             config,
+            regions,
             parties: Vec::new(),
             party_of: HashMap::new(),
+            unused_parties: Vec::new(),
+            parties_until_sweep: LEAST_UNTIL_SWEEP,
             peers: Vec::new(),
             senders: Vec::new(),
             receivers: Vec::new(),
@@ -94,18 +111,52 @@ impl State {
         if let Some(&source) = self.party_of.get(address) {
             return source;
         }
-        let source = Source(u32::try_from(self.parties.len()).expect("a party has more than a byte"));
-        self.parties.push(Party {
+        if self.parties_until_sweep == 0 {
+            self.forget_unused_parties();
+        }
+        self.parties_until_sweep -= 1;
+        let party = Party {
             address: *address,
             peer: None,
             sender: None,
             receivers: 0,
             is_unreachable: false,
             has_left: false,
-        });
-        self.receives.sources.push(*address);
+            later: VecDeque::new(),
+        };
+        let source = if let Some(source) = self.unused_parties.pop() {
+            self.parties[source.0 as usize] = party;
+            self.receives.sources[source.0 as usize] = *address;
+            source
+        } else {
+            self.parties.push(party);
+            self.receives.sources.push(*address);
+            Source(u32::try_from(self.parties.len() - 1).expect("a party has more than a byte"))
+        };
         self.party_of.insert(*address, source);
         source
+    }
+
+    /// Forgets the processes that no peer number, connection or message names. Without this, a process that connects
+    /// again and again with other addresses would bind more and more memory.
+    #[cold]
+    fn forget_unused_parties(&mut self) {
+        let mut is_used = vec![false; self.parties.len()];
+        let peers = self.peers.iter().flatten().copied();
+        let senders = self.senders.iter().flatten().map(|out| out.party);
+        let receivers = self.receivers.iter().flatten().map(|from| from.receiver.source());
+        for source in peers.chain(senders).chain(receivers).chain(self.receives.kept_sources()) {
+            is_used[source.0 as usize] = true;
+        }
+        let unused = &mut self.unused_parties;
+        self.party_of.retain(|_, source| {
+            let keeps = is_used[source.0 as usize];
+            if !keeps {
+                unused.push(*source);
+            }
+            keeps
+        });
+        self.parties_until_sweep = self.party_of.len().max(LEAST_UNTIL_SWEEP);
     }
 
     pub(crate) fn insert_peer(&mut self, address: &Address) -> PeerId {
@@ -218,6 +269,44 @@ impl State {
         Ok(())
     }
 
+    /// Starts an access to a peer's memory.
+    pub(crate) fn access(
+        &mut self,
+        index: u32,
+        request: &AccessRequest,
+        connector: &Connector,
+    ) -> Result<(), FabricError> {
+        let Some(Some(out)) = self.senders.get_mut(index as usize) else { return Ok(()) };
+        if out.sender.is_full_of_accesses() {
+            return Err(FabricError::Full { to: out.sender.address() });
+        }
+        let len = match &request.kind {
+            AccessKind::Write { from, .. } => from.len(),
+            AccessKind::Read { into } => into.len(),
+        };
+        if request.inject && len > self.config.memory_bytes {
+            return Err(FabricError::Limit {
+                what: "the length of an injected write",
+                limit: self.config.memory_bytes,
+                advice: "write it without a copy",
+            });
+        }
+        let access = StartedAccess {
+            range: RemoteRange { key: request.remote.key, address: request.remote.address, len },
+            kind: request.kind,
+            context: request.context,
+            completes: request.completes,
+        };
+        let started = out.sender.access(access, request.inject, &mut self.copier, &mut self.receives.reports);
+        if started.is_err() {
+            self.end_sender(index, Failure::PeerBroken, connector);
+            return Ok(());
+        }
+        self.make_busy(index);
+        self.copier.submit();
+        Ok(())
+    }
+
     fn make_busy(&mut self, index: u32) {
         if let Some(Some(out)) = self.senders.get_mut(index as usize)
             && !out.is_busy
@@ -288,14 +377,9 @@ impl State {
         self.answer(kept.wants_answer, connector);
     }
 
-    /// Returns how many injected messages are not wholly in the memory of their connections.
+    /// Returns how many injected messages and writes are not wholly in the memory of their connections.
     pub(crate) fn unsent_injections(&self) -> usize {
-        self.senders.iter().flatten().map(|out| out.sender.unsent_injections().count()).sum()
-    }
-
-    /// True if there are such messages.
-    pub(crate) fn has_unsent_injections(&self) -> bool {
-        self.senders.iter().flatten().any(|out| out.sender.unsent_injections().next().is_some())
+        self.senders.iter().flatten().map(|out| out.sender.unsent_injections()).sum()
     }
 
     pub(crate) fn probe(&mut self, selector: &Selector, request: &ProbeRequest, connector: &Connector) {
@@ -422,6 +506,12 @@ impl State {
             let party = &mut self.parties[source.0 as usize];
             party.receivers -= 1;
             party.has_left = true;
+            if let Some(next) = party.later.pop_front()
+                && let Some(Some(from)) = self.receivers.get_mut(next as usize)
+            {
+                from.is_polled = true;
+                self.polled.push(next);
+            }
             if is_broken {
                 self.receives.fail_source(source, Failure::PeerBroken);
             } else if party.is_silent() {
@@ -482,7 +572,7 @@ impl State {
         if failure == Failure::PeerDied {
             // The peer may have received messages and ended before this side has read its answers. A broken answer
             // changes nothing: the connection ends anyway.
-            let _ = out.sender.take_answers(&mut self.receives.reports);
+            let _ = out.sender.take_answers(&mut self.copier, &mut self.receives.reports);
         }
         out.sender.end(failure, &mut self.receives.reports);
         let (source, connection) = (out.party, out.connection);
@@ -512,18 +602,18 @@ impl State {
             match purpose {
                 CopyFor::Sender { index, slot } => {
                     let Some(Some(out)) = self.senders.get_mut(index as usize) else { continue };
-                    let filled = out.sender.slot_filled(slot, result, &mut self.receives.reports);
+                    let copied = out.sender.slot_copied(slot, result, &mut self.receives.reports);
                     if out.sender.is_over() {
                         self.senders[index as usize] = None;
-                    } else if filled.is_err() {
+                    } else if copied.is_err() {
                         self.end_sender(index, Failure::PeerBroken, connector);
                     }
                 }
                 CopyFor::Receiver { index, slot, id } => {
                     let Some(Some(from)) = self.receivers.get_mut(index as usize) else { continue };
-                    let placed = from.receiver.placed(slot, MessageId(id), result, &mut self.receives);
-                    let placed = placed.and_then(|()| from.receiver.report_freed());
-                    self.receiver_moved(index, placed.is_err(), connector);
+                    let copied = from.receiver.piece_copied(slot, MessageId(id), result, &mut self.receives);
+                    let copied = copied.and_then(|()| from.receiver.report_freed());
+                    self.receiver_moved(index, copied.is_err(), connector);
                 }
             }
         }
@@ -570,14 +660,23 @@ impl State {
         self.events = events;
     }
 
+    /// A peer has connected. If an earlier connection from it has not ended, the messages of that one come first: the peer
+    /// has removed this endpoint and inserted it again.
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let receiver = Receiver::new(index, source, incoming);
-        self.parties[source.0 as usize].receivers += 1;
-        self.receivers.push(Some(Box::new(In { receiver, connection, stall: Stall::default(), peer_waits: false })));
+        let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions));
+        let party = &mut self.parties[source.0 as usize];
+        let is_first = party.receivers == 0;
+        party.receivers += 1;
+        if is_first {
+            self.polled.push(index);
+        } else {
+            party.later.push_back(index);
+        }
+        let from = In { receiver, connection, stall: Stall::default(), is_polled: is_first, peer_waits: false };
+        self.receivers.push(Some(Box::new(from)));
         self.connections.insert(connection, Side::In(index));
-        self.polled.push(index);
     }
 
     /// A sender waits for this side. It is woken when it can go on: it has room, or an answer.
@@ -586,6 +685,9 @@ impl State {
         let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return };
         from.receiver.clear_wait();
         from.peer_waits = true;
+        if !from.is_polled {
+            return;
+        }
         self.poll_receiver(index, connector);
         // Nothing may be left to take, since another thread took it after the peer had looked.
         if let Some(Some(from)) = self.receivers.get(index as usize)
@@ -639,6 +741,10 @@ impl State {
             pieces_by_cpu: copies.by_cpu,
             pieces_by_device: copies.by_device,
             pieces_by_fallback: copies.by_fallback,
+            reads: reports.reads,
+            writes: reports.writes,
+            accesses_served: reports.served,
+            accesses_refused: reports.refused,
             failed_operations: reports.failed,
             wakes_sent: self.wakes,
             peers_died: self.died,
@@ -653,4 +759,27 @@ fn take(send: &mut Outbound, copier: &Copier) -> Result<(), Failure> {
     let (taken, segments) = TakenBytes::of(&send.segments, &copier.local()).map_err(bad)?;
     (send.taken, send.segments) = (Some(taken), segments);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_nothing_names_are_forgotten() {
+        let mut state = State::new(Config::default(), Copier::cpu(), Arc::default());
+        let address = |number| Address { boot: [7; 16], user: 1, process: 2, number };
+        let peers: Vec<PeerId> = (0..100).map(|number| state.insert_peer(&address(number))).collect();
+        for number in 1000..20_000 {
+            let source = state.source_of(&address(number));
+            assert_eq!(state.source_of(&address(number)), source);
+            assert_eq!(state.receives.sources[source.0 as usize], address(number));
+        }
+        assert!(state.parties.len() < 400, "{}", state.parties.len());
+        for (number, peer) in (0..).zip(peers) {
+            let source = state.party(peer).unwrap();
+            assert_eq!(state.parties[source.0 as usize].address, address(number));
+            assert_eq!(state.insert_peer(&address(number)), peer);
+        }
+    }
 }

@@ -27,6 +27,14 @@ metrics! {
         pub pieces_by_device: u64 = counter "telpher_fabric_pieces_by_device_total",
         /// Pieces that the CPU copied because the device refused or failed.
         pub pieces_by_fallback: u64 = counter "telpher_fabric_pieces_by_fallback_total",
+        /// Reads of peers' memory.
+        pub reads: u64 = counter "telpher_fabric_reads_total",
+        /// Writes to peers' memory.
+        pub writes: u64 = counter "telpher_fabric_writes_total",
+        /// Accesses of peers to the memory of this process that were done; each piece of a long one counts.
+        pub accesses_served: u64 = counter "telpher_fabric_served_accesses_total" by result ["done"] => SERVED,
+        /// The same that were refused.
+        pub accesses_refused: u64 = counter "telpher_fabric_served_accesses_total" by result ["refused"] => SERVED,
         /// Operations that failed.
         pub failed_operations: u64 = counter "telpher_fabric_failed_operations_total",
         /// Wake-ups that were sent to peers that made no progress.
@@ -37,3 +45,6 @@ metrics! {
         pub peers_broken: u64 = counter "telpher_fabric_peers_broken_total",
     }
 }
+
+/// The help of accesses by peers.
+const SERVED: &str = "Accesses of peers to the memory of this process, by result; each piece of a long one counts.";

@@ -6,23 +6,43 @@
 //! Announce     tag, data, id, length
 //! Piece        offset, -, id and length
 //! Abort        -, -, id
+//! Write        key, data, id and length, address, 24 bytes
+//! WritePiece   key, offset, id and length, address, length of the range
+//! ReadPiece    as WritePiece
 //! Matched      length, -, id
 //! SlotsFree    -, 24 slots of 16 bits
 //! Received     -, -, id
+//! Accessed     whether there is a slot, -, id; the result in place of a count
 //! ```
 
-use crate::entry::{Answer, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId};
+use crate::entry::{
+    ACCESS_INLINE_BYTES, AccessId, AccessPiece, Answer, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId,
+};
 use crate::error::Broken;
 use crate::layout::Sizes;
+use crate::regions::{AccessError, RemoteRange};
 use crate::ring::{ENTRY_WORDS, Entry};
 
 const EAGER: u8 = 1;
 const ANNOUNCE: u8 = 2;
 const PIECE: u8 = 3;
 const ABORT: u8 = 4;
+const WRITE: u8 = 5;
+const WRITE_PIECE: u8 = 6;
+const READ_PIECE: u8 = 7;
 const MATCHED: u8 = 17;
 const SLOTS_FREE: u8 = 18;
 const RECEIVED: u8 = 19;
+const ACCESSED: u8 = 20;
+
+/// The results of an access, by their numbers; 0 is success.
+const ACCESS_ERRORS: [AccessError; 5] = [
+    AccessError::UnknownKey,
+    AccessError::OutOfRange,
+    AccessError::NotPermitted,
+    AccessError::Misaligned,
+    AccessError::NotMapped,
+];
 
 const IS_TAGGED: u8 = 1;
 const HAS_DATA: u8 = 2;
@@ -30,6 +50,8 @@ const WANTS_ANSWER: u8 = 4;
 
 /// The first word of an entry's inline bytes.
 const INLINE_WORD: usize = ENTRY_WORDS - INLINE_BYTES / size_of::<u64>();
+/// The same for an access.
+const ACCESS_INLINE_WORD: usize = ENTRY_WORDS - ACCESS_INLINE_BYTES / size_of::<u64>();
 /// The first word of the slots in `SlotsFree`.
 const SLOTS_WORD: usize = ENTRY_WORDS - MOST_SLOTS_FREE * size_of::<u16>() / size_of::<u64>();
 /// The longest message. Source: chosen; sums of two lengths cannot overflow.
@@ -88,9 +110,7 @@ pub(crate) fn encode_message(message: &Message, inline: &Inline) -> Entry {
             entry[2] = envelope.data.unwrap_or(0);
             // The length of an eager message was checked by the caller: it fits.
             entry[3] = u64::from(wants_answer.map_or(0, |id| id.0)) | envelope.len << 32;
-            for (word, bytes) in entry[INLINE_WORD..].iter_mut().zip(inline.as_chunks::<8>().0) {
-                *word = u64::from_le_bytes(*bytes);
-            }
+            put_inline(&mut entry[INLINE_WORD..], inline);
         }
         Message::Announce { envelope, id } => {
             entry[0] = head(ANNOUNCE, flags_of(&envelope), 0);
@@ -108,8 +128,44 @@ pub(crate) fn encode_message(message: &Message, inline: &Inline) -> Entry {
             entry[0] = head(ABORT, 0, 0);
             entry[3] = pair(id, 0);
         }
+        Message::Write { id, range, data } => {
+            entry[0] = head(WRITE, flag(data.is_some(), HAS_DATA), 0);
+            entry[1] = range.key;
+            entry[2] = data.unwrap_or(0);
+            // The caller has checked the length, as for an eager message.
+            entry[3] = u64::from(id.0) | range.len << 32;
+            entry[4] = range.address;
+            put_inline(&mut entry[ACCESS_INLINE_WORD..], inline);
+        }
+        Message::WritePiece(piece) => put_piece(&mut entry, WRITE_PIECE, &piece),
+        Message::ReadPiece(piece) => put_piece(&mut entry, READ_PIECE, &piece),
     }
     entry
+}
+
+/// Puts as many inline bytes into the words as fit.
+#[inline]
+fn put_inline(words: &mut [u64], inline: &Inline) {
+    for (word, bytes) in words.iter_mut().zip(inline.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+}
+
+/// Takes inline bytes out of the words.
+#[inline]
+fn take_inline(words: &[u64], inline: &mut Inline) {
+    for (bytes, word) in inline.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
+}
+
+fn put_piece(entry: &mut Entry, kind: u8, piece: &AccessPiece) {
+    entry[0] = head(kind, 0, piece.slot);
+    entry[1] = piece.range.key;
+    entry[2] = piece.offset;
+    entry[3] = pair(MessageId(piece.id.0), piece.len);
+    entry[4] = piece.range.address;
+    entry[5] = piece.range.len;
 }
 
 /// Decodes a message and its inline bytes. The bytes are meaningful for an eager message only.
@@ -117,7 +173,7 @@ pub(crate) fn encode_message(message: &Message, inline: &Inline) -> Entry {
 pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, Inline), Broken> {
     let (kind, flags, slot) = split_head(entry[0]);
     let (id, len) = split_pair(entry[3]);
-    if slot != 0 && kind != PIECE {
+    if slot != 0 && ![PIECE, WRITE_PIECE, READ_PIECE].contains(&kind) {
         return Err(broken("a message has a slot and is no piece"));
     }
     let mut inline = [0; INLINE_BYTES];
@@ -133,9 +189,7 @@ pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, I
             if wants_answer.is_none() && id.0 != 0 {
                 return Err(broken("a message has a number and wants no answer"));
             }
-            for (bytes, word) in inline.as_chunks_mut::<8>().0.iter_mut().zip(&entry[INLINE_WORD..]) {
-                *bytes = word.to_le_bytes();
-            }
+            take_inline(&entry[INLINE_WORD..], &mut inline);
             Message::Eager { envelope: envelope(entry, flags, len.into())?, wants_answer }
         }
         ANNOUNCE => {
@@ -157,9 +211,40 @@ pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, I
             Message::Piece { id, slot, len, offset: entry[1] }
         }
         ABORT if flags == 0 && len == 0 => Message::Abort { id },
+        WRITE => {
+            take_inline(&entry[ACCESS_INLINE_WORD..], &mut inline);
+            write(entry, flags, AccessId(id.0), len, sizes)?
+        }
+        WRITE_PIECE => Message::WritePiece(access_piece(entry, flags, slot, sizes)?),
+        READ_PIECE => Message::ReadPiece(access_piece(entry, flags, slot, sizes)?),
         _ => return Err(broken("a message has an unknown kind")),
     };
     Ok((message, inline))
+}
+
+fn write(entry: &Entry, flags: u8, id: AccessId, len: u32, sizes: &Sizes) -> Result<Message, Broken> {
+    let data = (flags & HAS_DATA != 0).then_some(entry[2]);
+    if flags & !HAS_DATA != 0 || (data.is_none() && entry[2] != 0) {
+        return Err(broken("a write has an unknown flag, or data without saying so"));
+    }
+    if len > sizes.eager_bytes {
+        return Err(broken("a write in one piece is longer than the connection allows"));
+    }
+    Ok(Message::Write { id, range: RemoteRange { key: entry[1], address: entry[4], len: len.into() }, data })
+}
+
+fn access_piece(entry: &Entry, flags: u8, slot: u16, sizes: &Sizes) -> Result<AccessPiece, Broken> {
+    let (MessageId(id), len) = split_pair(entry[3]);
+    let range = RemoteRange { key: entry[1], address: entry[4], len: entry[5] };
+    let offset = entry[2];
+    if u32::from(slot) >= sizes.slots || flags != 0 {
+        return Err(broken("a piece of an access is in a slot that does not exist"));
+    }
+    let is_in_range = range.len <= MOST_LEN && offset.checked_add(len.into()).is_some_and(|end| end <= range.len);
+    if len == 0 || len > sizes.slot_bytes || !is_in_range {
+        return Err(broken("a piece of an access has no bytes, or more than a slot or its range has"));
+    }
+    Ok(AccessPiece { id: AccessId(id), range, slot, len, offset })
 }
 
 #[inline]
@@ -195,6 +280,13 @@ pub(crate) fn encode_answer(answer: &Answer) -> Entry {
             entry[0] = head(RECEIVED, 0, 0);
             entry[3] = pair(id, 0);
         }
+        Answer::Accessed { id, slot, result } => {
+            let number = result.err().and_then(|error| ACCESS_ERRORS.iter().position(|known| *known == error));
+            let number = number.map_or(0, |at| u8::try_from(at + 1).expect("a few errors"));
+            entry[0] = head(ACCESSED, number, slot.unwrap_or(0));
+            entry[1] = slot.is_some().into();
+            entry[3] = pair(MessageId(id.0), 0);
+        }
     }
     entry
 }
@@ -202,6 +294,9 @@ pub(crate) fn encode_answer(answer: &Answer) -> Entry {
 /// Decodes an answer.
 pub(crate) fn decode_answer(entry: &Entry, sizes: &Sizes) -> Result<Answer, Broken> {
     let (kind, count, slot) = split_head(entry[0]);
+    if kind == ACCESSED {
+        return accessed(entry, count, slot, sizes);
+    }
     if slot != 0 || (kind != SLOTS_FREE && count != 0) {
         return Err(broken("an answer has a field that it does not use"));
     }
@@ -216,6 +311,21 @@ pub(crate) fn decode_answer(entry: &Entry, sizes: &Sizes) -> Result<Answer, Brok
         RECEIVED => Ok(Answer::Received { id }),
         _ => Err(broken("an answer has an unknown kind")),
     }
+}
+
+fn accessed(entry: &Entry, number: u8, slot: u16, sizes: &Sizes) -> Result<Answer, Broken> {
+    let (MessageId(id), rest) = split_pair(entry[3]);
+    if entry[1] > 1 || rest != 0 || (entry[1] == 0 && slot != 0) || u32::from(slot) >= sizes.slots {
+        return Err(broken("the answer to an access names a slot that does not exist"));
+    }
+    let result = match number.checked_sub(1) {
+        None => Ok(()),
+        Some(at) => match ACCESS_ERRORS.get(usize::from(at)) {
+            Some(error) => Err(*error),
+            None => return Err(broken("the answer to an access has an unknown result")),
+        },
+    };
+    Ok(Answer::Accessed { id: AccessId(id), slot: (entry[1] == 1).then_some(slot), result })
 }
 
 fn slots_free(entry: &Entry, count: u8, sizes: &Sizes) -> Result<Answer, Broken> {
@@ -271,6 +381,26 @@ mod tests {
             }
             messages.push(Message::Abort { id });
         }
+        messages.extend(accesses());
+        messages
+    }
+
+    fn accesses() -> Vec<Message> {
+        let mut messages = Vec::new();
+        for (number, key, address) in [(0, 0, 0), (u32::MAX, u64::MAX, u64::MAX)] {
+            let id = AccessId(number);
+            for len in [0, 1, 24, 25, u64::from(sizes().eager_bytes)] {
+                for data in [None, Some(0), Some(u64::MAX)] {
+                    messages.push(Message::Write { id, range: RemoteRange { key, address, len }, data });
+                }
+            }
+            for (slot, len, offset, total) in [(0, 1, 0, 1), (63, sizes().slot_bytes, MOST_LEN - (16 << 10), MOST_LEN)]
+            {
+                let range = RemoteRange { key, address, len: total };
+                let piece = AccessPiece { id, range, slot, len, offset };
+                messages.extend([Message::WritePiece(piece), Message::ReadPiece(piece)]);
+            }
+        }
         messages
     }
 
@@ -278,6 +408,10 @@ mod tests {
         let mut answers = Vec::new();
         for id in [MessageId(0), MessageId(u32::MAX)] {
             answers.push(Answer::Received { id });
+            for slot in [None, Some(0), Some(63)] {
+                let results = ACCESS_ERRORS.map(Err).into_iter().chain([Ok(())]);
+                answers.extend(results.map(|result| Answer::Accessed { id: AccessId(id.0), slot, result }));
+            }
             answers.extend([0, MOST_LEN].map(|len| Answer::Matched { id, len }));
         }
         for count in [1, 2, 23, 24] {
@@ -293,7 +427,8 @@ mod tests {
         for message in messages() {
             let (decoded, bytes) = decode_message(&encode_message(&message, &inline), &sizes()).unwrap();
             assert_eq!(decoded, message);
-            assert!(!matches!(message, Message::Eager { .. }) || bytes == inline);
+            let (_, inline_bytes) = message.payload();
+            assert!(bytes[..inline_bytes] == inline[..inline_bytes]);
         }
         for answer in answers() {
             assert_eq!(decode_answer(&encode_answer(&answer), &sizes()), Ok(answer));
@@ -307,12 +442,15 @@ mod tests {
         let announce = Message::Announce { envelope: tagged, id: MessageId(1) };
         let piece = Message::Piece { id: MessageId(1), slot: 1, len: 8, offset: 0 };
         let abort = Message::Abort { id: MessageId(1) };
+        let range = RemoteRange { key: 7, address: 8, len: 100 };
+        let write = Message::Write { id: AccessId(1), range, data: None };
+        let access = Message::WritePiece(AccessPiece { id: AccessId(1), range, slot: 1, len: 8, offset: 92 });
         let (slots, eager_bytes) = (u64::from(sizes().slots), u64::from(sizes().eager_bytes));
         // A word of the entry, and the bits that are set there in place of those under the mask.
         let (kind, flags, slot) = (0xff << 32, 0xff << 40, 0xffff << 48);
         let changes: &[(&Message, usize, u64, u64)] = &[
             (&eager, 0, kind, 0),
-            (&eager, 0, kind, 5 << 32),
+            (&eager, 0, kind, 15 << 32),
             (&eager, 0, kind, 17 << 32),
             (&eager, 0, kind, kind),
             (&eager, 0, flags, 8 << 40),
@@ -341,6 +479,25 @@ mod tests {
             (&abort, 0, flags, 1 << 40),
             (&abort, 0, slot, 1 << 48),
             (&abort, 3, u64::MAX, 1 << 32),
+            (&write, 0, flags, 1 << 40),
+            (&write, 0, flags, 4 << 40),
+            (&write, 0, slot, 1 << 48),
+            (&write, 2, u64::MAX, 1),
+            (&write, 3, u64::MAX, (eager_bytes + 1) << 32),
+            (&write, 3, u64::MAX, u64::MAX),
+            (&access, 0, kind, 15 << 32),
+            (&access, 0, flags, 1 << 40),
+            (&access, 0, slot, slots << 48),
+            (&access, 0, slot, slot),
+            (&access, 2, u64::MAX, 93),
+            (&access, 2, u64::MAX, u64::MAX),
+            (&access, 3, u64::MAX, 1),
+            (&access, 3, u64::MAX, 9 << 32),
+            (&access, 3, u64::MAX, (u64::from(sizes().slot_bytes) + 1) << 32),
+            (&access, 3, u64::MAX, u64::MAX),
+            (&access, 5, u64::MAX, 99),
+            (&access, 5, u64::MAX, MOST_LEN + 1),
+            (&access, 5, u64::MAX, u64::MAX),
         ];
         for (message, word, mask, value) in changes {
             let mut entry = encode_message(message, &[0; INLINE_BYTES]);
@@ -369,7 +526,15 @@ mod tests {
             entry[word] = if word == 0 { entry[0] | value } else { value };
             assert!(decode_answer(&entry, &sizes()).is_err(), "{value:#x} in word {word}");
         }
-        for kind in [0, 1, 16, 20, 255] {
+        let accessed = encode_answer(&Answer::Accessed { id: AccessId(3), slot: Some(5), result: Ok(()) });
+        let last_error = u64::try_from(ACCESS_ERRORS.len()).unwrap();
+        let wrong = [(0, (last_error + 1) << 40), (0, 0xff << 40), (0, 0xffff << 48), (1, 0), (1, 2), (3, 1 << 32)];
+        for (word, value) in wrong {
+            let mut entry = accessed;
+            entry[word] = if word == 0 { entry[0] | value } else { value };
+            assert!(decode_answer(&entry, &sizes()).is_err(), "{value:#x} in word {word}");
+        }
+        for kind in [0, 1, 16, 21, 255] {
             let entry = [head(kind, 0, 0), 0, 0, 0, 0, 0, 0, 0];
             assert!(decode_answer(&entry, &sizes()).is_err(), "kind {kind}");
         }

@@ -354,7 +354,7 @@ fn connections_beyond_the_limits_are_refused() {
 
 #[test]
 fn an_endpoint_that_takes_no_events_stops_to_accept() {
-    let here = open();
+    let here = Connector::open(&Config { incoming_connections: 10_000, ..Config::default() }).unwrap();
     let hello = Hostile::connect(&here).hello();
     let file = Hostile::connect(&here).file();
     let mut ended = 0;

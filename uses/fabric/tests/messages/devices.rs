@@ -1,6 +1,7 @@
 //! Copies by a modelled device, whole, refused, faulting, late, and stopped.
 
 use crate::common::{Node, exact, nodes_with, pattern, run_until, run_until_done};
+use crate::rma::{BOTH, Nodes, ended, register, with_regions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -182,8 +183,23 @@ fn a_device_that_is_disabled_in_the_middle_of_a_message_is_replaced_by_the_cpu()
     exchange(&mut nodes, 1);
 }
 
-#[test]
+/// Answers all descriptors of a device that was late, after it has written its destinations.
 #[allow(unsafe_code, reason = "plays a device that answers late")]
+fn let_go(portal: &MockPortal) {
+    while let Some(descriptor) = portal.take() {
+        assert_eq!(descriptor.opcode(), Opcode::MemoryMove);
+        let bytes = descriptor.to_bytes();
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let (record, to, len) = (word(8), word(24), u32::from_le_bytes(bytes[32..36].try_into().unwrap()));
+        // SAFETY: the descriptor was vouched for, and its record is not written yet: the device owns both ranges.
+        unsafe {
+            std::ptr::write_bytes(to as *mut u8, 0xbb, len as usize);
+            std::ptr::write_volatile(record as *mut u8, 1);
+        }
+    }
+}
+
+#[test]
 fn a_late_device_delays_the_end_of_its_message_until_it_lets_go() {
     let portal = Arc::new(MockPortal::new(QueueMode::Shared, 64));
     let clock = Arc::new(ManualClock::new(Duration::from_millis(100)));
@@ -222,17 +238,7 @@ fn a_late_device_delays_the_end_of_its_message_until_it_lets_go() {
             nodes.iter_mut().for_each(Node::poll);
         }
         assert!(nodes[0].done.is_empty(), "the device may still access both buffers");
-        while let Some(descriptor) = portal.take() {
-            assert_eq!(descriptor.opcode(), Opcode::MemoryMove);
-            let bytes = descriptor.to_bytes();
-            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-            let (record, to, len) = (word(8), word(24), u32::from_le_bytes(bytes[32..36].try_into().unwrap()));
-            // SAFETY: the descriptor was vouched for, and its record is not written yet: the device owns both ranges.
-            unsafe {
-                std::ptr::write_bytes(to as *mut u8, 0xbb, len as usize);
-                std::ptr::write_volatile(record as *mut u8, 1);
-            }
-        }
+        let_go(&portal);
         if peer_dies {
             run_until(&mut nodes, |nodes| nodes[0].done.len() >= 2);
             // All pieces of the first message were in their slots, so it is whole.
@@ -244,5 +250,77 @@ fn a_late_device_delays_the_end_of_its_message_until_it_lets_go() {
             nodes[1].check_received(2, 2, &pattern(40_000, 2));
         }
         assert!(by_fallback(&nodes[0]) >= 3);
+    }
+}
+
+/// Writes to a region of the second node and reads it, of each length.
+fn access(nodes: &mut [Node], memory: &mut [u8], key: u64, round: u64) {
+    for (number, len) in LENGTHS.into_iter().enumerate() {
+        let context = round * 100 + 2 * number as u64;
+        nodes[0].write(1, key, 0, pattern(len, context), context);
+        assert_eq!(ended(nodes, context), Ok(()));
+        assert!(memory[..len] == pattern(len, context), "{len} bytes");
+        nodes[0].read(1, key, 0, len, context + 1);
+        assert_eq!(ended(nodes, context + 1), Ok(()));
+        assert!(nodes[0].buffers[&(context + 1)] == pattern(len, context), "{len} bytes");
+    }
+}
+
+#[test]
+fn a_device_copies_the_callers_half_of_accesses() {
+    for spoil in [None, Some(Spoil::Opcode), Some(Spoil::Source), Some(Spoil::Destination)] {
+        let device = ModelDevice::start(ModelOptions::default()).unwrap();
+        let policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
+        let Nodes { mut nodes, regions } = with_regions(2, &Config::default(), || {
+            let inner = device.portal("wq0.0").unwrap();
+            let Some(spoil) = spoil else { return copier(inner, policy) };
+            copier(Arc::new(Spoiler { inner, offers: AtomicU64::new(0), spoil }), policy)
+        });
+        let mut memory = vec![0; 3 << 20];
+        let key = register(&regions[1], &mut memory, BOTH);
+        access(&mut nodes, &mut memory, key, 0);
+        assert!(by_device(&nodes[0]) > 0, "{spoil:?}");
+        assert_eq!(by_fallback(&nodes[0]) > 0, spoil.is_some(), "{spoil:?}");
+        // A region may be closed at any time, so no device copies its bytes.
+        assert_eq!(by_device(&nodes[1]), 0);
+    }
+}
+
+#[test]
+fn a_late_device_delays_the_end_of_accesses_until_it_lets_go() {
+    let portal = Arc::new(MockPortal::new(QueueMode::Shared, 64));
+    let clock = Arc::new(ManualClock::new(Duration::from_millis(100)));
+    let policy = ChannelPolicy {
+        bursts: false,
+        deadline: Some(Duration::from_millis(1)),
+        linger: Duration::ZERO,
+        ..ChannelPolicy::default()
+    };
+    for peer_dies in [false, true] {
+        let inner: Arc<dyn Portal> = Arc::<MockPortal>::clone(&portal);
+        let late = Channel::with_clock(inner, 64, policy, Arc::<ManualClock>::clone(&clock)).unwrap();
+        let mut late = Some(Copier::device(late, 4096));
+        let of_side = || late.take().unwrap_or_else(Copier::cpu);
+        let Nodes { mut nodes, regions } = with_regions(2, &Config::default(), of_side);
+        let mut memory = vec![0; 80_000];
+        let key = register(&regions[1], &mut memory, BOTH);
+        memory[40_000..].copy_from_slice(&pattern(40_000, 2));
+        nodes[0].write(1, key, 0, pattern(40_000, 1), 1);
+        nodes[0].read(1, key, 40_000, 40_000, 2);
+        run_until(&mut nodes, |_| portal.waiting() == 6);
+        if peer_dies {
+            drop(nodes.remove(1));
+        }
+        clock.advance(Duration::from_millis(2));
+        for _ in 0..1000 {
+            nodes.iter_mut().for_each(Node::poll);
+        }
+        assert!(nodes[0].done.is_empty(), "the device may still access both buffers");
+        let_go(&portal);
+        let expected = if peer_dies { Err(Failure::PeerDied) } else { Ok(()) };
+        assert_eq!((ended(&mut nodes, 1), ended(&mut nodes, 2)), (expected, expected));
+        if !peer_dies {
+            assert!(memory[..40_000] == pattern(40_000, 1) && nodes[0].buffers[&2] == pattern(40_000, 2));
+        }
     }
 }

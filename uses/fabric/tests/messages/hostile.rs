@@ -1,10 +1,15 @@
 //! A peer that breaks the rules of the protocol. It has a socket and both rings, and no endpoint.
 
 use crate::common::{ANY_TAG, HANG, Node, exact, nodes, pattern, receive_request, run_until, segments};
+use crate::rma::{BOTH, Nodes, with_regions};
 use std::collections::HashMap;
 use std::time::Instant;
-use telpher_fabric::entry::{Answer, Envelope, Message, MessageId};
-use telpher_fabric::{Config, Connector, ConnectorEvent, Failure, Incoming, Outgoing, PeerId, Segments};
+use telpher_fabric::entry::{AccessId, AccessPiece, Answer, Envelope, Message, MessageId};
+use telpher_fabric::regions::RemoteRange;
+use telpher_fabric::{
+    AccessError, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Outgoing, PeerId, Permissions, Region,
+    Segments,
+};
 use telpher_os::Random;
 
 struct Hostile {
@@ -50,6 +55,14 @@ fn piece(id: u32, slot: u16, len: u32, offset: u64) -> Message {
     Message::Piece { id: MessageId(id), slot, len, offset }
 }
 
+fn access_piece(range: RemoteRange, slot: u16, len: u32, offset: u64) -> AccessPiece {
+    AccessPiece { id: AccessId(0), range, slot, len, offset }
+}
+
+fn accessed(id: u32, slot: Option<u16>) -> Answer {
+    Answer::Accessed { id: AccessId(id), slot, result: Ok(()) }
+}
+
 fn free(slot: u16) -> Answer {
     let mut slots = [0; 24];
     slots[0] = slot;
@@ -59,7 +72,10 @@ fn free(slot: u16) -> Answer {
 #[test]
 fn each_broken_rule_closes_the_connection_and_ends_its_operations() {
     let id = MessageId(0);
-    let messages: [&[Message]; 6] = [
+    let range = RemoteRange { key: 1, address: 0, len: 100 };
+    let messages: [&[Message]; 8] = [
+        &[announce(3, 50_000), piece(3, 1, 100, 0), Message::WritePiece(access_piece(range, 1, 100, 0))],
+        &[announce(3, 50_000), piece(3, 1, 100, 0), Message::ReadPiece(access_piece(range, 1, 100, 0))],
         &[announce(3, 50_000), announce(3, 50_000)],
         &[announce(1 << 16, 50_000)],
         &[announce(3, 50_000), piece(3, 1, 100, 0), piece(3, 1, 100, 100)],
@@ -80,7 +96,11 @@ fn each_broken_rule_closes_the_connection_and_ends_its_operations() {
         assert_eq!(nodes[0].endpoint.statistics().peers_broken, 1);
         still_works(&mut nodes);
     }
-    let answers: [&[Answer]; 6] = [
+    let answers: [&[Answer]; 9] = [
+        &[accessed(0, None)],
+        // A slot of a message, and one that is free.
+        &[accessed(0, Some(0))],
+        &[accessed(0, Some(63))],
         &[Answer::Matched { id: MessageId(7), len: 1 }],
         &[Answer::Matched { id, len: 100_001 }],
         &[Answer::Matched { id, len: 100_000 }, Answer::Matched { id, len: 100_000 }],
@@ -113,7 +133,29 @@ fn still_works(nodes: &mut [Node]) {
     }
 }
 
+/// Ranges in and around a region of 5000 bytes with key 9, and elsewhere.
+fn random_range(random: &mut Random) -> RemoteRange {
+    let key = [9, 9, 9, 9, 0, u64::MAX][usize::try_from(random.below(6)).unwrap()];
+    let address = [0, 1, 4900, 4999, 5000, 5001, u64::MAX][usize::try_from(random.below(7)).unwrap()];
+    RemoteRange { key, address, len: 1 + random.below(5100) }
+}
+
+fn random_access(random: &mut Random) -> Message {
+    let (range, slot) = (random_range(random), u16::try_from(random.below(64)).unwrap());
+    let offset = random.below(range.len);
+    let len = u32::try_from(1 + random.below(range.len - offset)).unwrap();
+    let piece = access_piece(range, slot, len, offset);
+    match random.below(3) {
+        0 => Message::Write { id: AccessId(0), range: RemoteRange { len: 0, ..range }, data: Some(1) },
+        1 => Message::WritePiece(piece),
+        _ => Message::ReadPiece(piece),
+    }
+}
+
 fn random_message(random: &mut Random) -> Message {
+    if random.below(2) == 0 {
+        return random_access(random);
+    }
     let id = u32::try_from(random.below(6)).unwrap();
     let len = [0, 9000, 40_000, 1 << 40][usize::try_from(random.below(4)).unwrap()];
     match random.below(12) {
@@ -129,7 +171,8 @@ fn random_message(random: &mut Random) -> Message {
 
 fn random_answer(random: &mut Random) -> Answer {
     let id = MessageId(u32::try_from(random.below(3)).unwrap());
-    match random.below(4) {
+    match random.below(5) {
+        4 => accessed(id.0, [None, Some(0), Some(1)][usize::try_from(random.below(3)).unwrap()]),
         0 => Answer::Matched { id, len: random.below(100_001) },
         1 => Answer::Received { id },
         _ => free(u16::try_from(random.below(64)).unwrap()),
@@ -141,8 +184,13 @@ fn random_entries_of_a_hostile_peer_hurt_its_own_messages_only() {
     let mut broken = 0;
     for seed in 0..60 {
         let mut random = Random::new(seed);
-        let mut nodes = nodes(2);
+        let Nodes { mut nodes, regions } = with_regions(2, &Config::default(), Copier::cpu);
         let mut peer = hostile(&mut nodes);
+        let mut memory = vec![0xee; 5128];
+        let region = Region { segments: segments(&mut memory[64..5064]), base: 0, permissions: BOTH };
+        regions[0].register(region, Some(9)).unwrap();
+        nodes[0].write(2, 9, 0, pattern(100, 1), 2);
+        nodes[0].read(2, 9, 0, 100, 3);
         let mut buffers: HashMap<u64, Vec<u8>> = HashMap::new();
         for context in 10..30 {
             let mut bytes = vec![0xee; 20_064];
@@ -163,11 +211,13 @@ fn random_entries_of_a_hostile_peer_hurt_its_own_messages_only() {
         }
         drop(peer);
         let start = Instant::now();
-        while !(1..=1).chain(10..30).all(|context| nodes[0].done.iter().any(|end| end.context == context)) {
+        while !(1..=3).chain(10..30).all(|context| nodes[0].done.iter().any(|end| end.context == context)) {
             assert!(start.elapsed() < HANG, "seed {seed}: {:?}", nodes[0].results());
             nodes[0].poll();
             std::thread::yield_now();
         }
+        let around = memory[..64].iter().chain(&memory[5064..]);
+        assert!(around.clone().all(|&byte| byte == 0xee), "seed {seed}: bytes around the region");
         for (context, bytes) in &buffers {
             nodes[0].end_of(*context);
             assert!(bytes[20_000..].iter().all(|&byte| byte == 0xee), "seed {seed}: bytes behind buffer {context}");
@@ -176,4 +226,59 @@ fn random_entries_of_a_hostile_peer_hurt_its_own_messages_only() {
         still_works(&mut nodes);
     }
     assert!(broken > 20, "the entries break rules in most runs: {broken}");
+}
+
+/// Every combination of key, range and permission, from a peer that asks without an endpoint.
+#[test]
+fn a_hostile_peer_accesses_what_regions_permit_and_nothing_else() {
+    let Nodes { mut nodes, regions } = with_regions(2, &Config::default(), Copier::cpu);
+    let mut peer = hostile(&mut nodes);
+    let mut memory = vec![0; 300];
+    for (key, permissions) in [(1, BOTH), (2, Permissions { read: true, write: false })] {
+        let region = Region { segments: segments(&mut memory[100..200]), base: 1000, permissions };
+        regions[0].register(region, Some(key)).unwrap();
+    }
+    let mut asked = 0_u64;
+    for key in [0, 1, 2, 3] {
+        for address in [0, 999, 1000, 1001, 1099, 1100, u64::MAX - 50, u64::MAX] {
+            for len in [1_u64, 2, 99, 100, 101, 1 << 63] {
+                let range = RemoteRange { key, address, len };
+                let is_inside = address >= 1000 && len <= 100 && address - 1000 <= 100 - len;
+                let piece_len = u32::try_from(len.min(100)).unwrap();
+                let piece = access_piece(range, 7, piece_len, 0);
+                for message in [Message::WritePiece(piece), Message::ReadPiece(piece)] {
+                    let expected = match key {
+                        0 | 3 => Err(AccessError::UnknownKey),
+                        _ if !is_inside => Err(AccessError::OutOfRange),
+                        2 if matches!(message, Message::WritePiece(_)) => Err(AccessError::NotPermitted),
+                        _ => Ok(()),
+                    };
+                    // The slot has bytes of an earlier round.
+                    let fill = u8::try_from(asked % 255).unwrap();
+                    memory.fill(fill);
+                    peer.outgoing.push(&message, &Segments::default()).unwrap();
+                    asked += 1;
+                    run_until(&mut nodes, |nodes| {
+                        let statistics = nodes[0].endpoint.statistics();
+                        statistics.accesses_served + statistics.accesses_refused == asked
+                    });
+                    let answer = peer.outgoing.next_answer().unwrap().unwrap();
+                    assert_eq!(
+                        answer,
+                        Answer::Accessed { id: AccessId(0), slot: Some(7), result: expected },
+                        "{message:?}"
+                    );
+                    let mut around = memory[..100].iter().chain(&memory[200..]);
+                    assert!(around.all(|&byte| byte == fill), "{message:?}");
+                    let is_changed = memory[100..200].iter().any(|&byte| byte != fill);
+                    assert_eq!(
+                        is_changed,
+                        expected.is_ok() && matches!(message, Message::WritePiece(_)),
+                        "{message:?}"
+                    );
+                }
+            }
+        }
+    }
+    still_works(&mut nodes);
 }

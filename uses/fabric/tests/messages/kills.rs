@@ -1,9 +1,11 @@
 //! Peers in other processes, which are killed at random moments of every protocol.
 //!
 //! Each test runs this program once more, as the other process. Both sides exchange messages of random lengths. The tag
-//! of a message is the seed of its bytes, so each side checks what it receives.
+//! of a message is the seed of its bytes, so each side checks what it receives. Both also write to a region of the
+//! other and read it.
 
 use crate::common::{ANY_TAG, HANG, Node, exact, pattern, run_until};
+use crate::rma::{BOTH, node_with, register};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
@@ -19,6 +21,8 @@ const PEER: &str = "TELPHER_FABRIC_TEST_PEER";
 const UNDER_WAY: u64 = 6;
 const LENGTHS: [usize; 10] = [0, 8, 32, 33, 5000, 8192, 8193, 40_000, 300_000, 1 << 20];
 const LONGEST: usize = 1 << 20;
+/// The key of the region that each side has: the first one that a table chooses.
+const REGION: u64 = 1;
 
 fn hex(address: &Address) -> String {
     address.encode().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -37,13 +41,14 @@ struct Traffic {
     open: HashSet<u64>,
     sends: u64,
     receives: u64,
+    accesses: u64,
     received: u64,
 }
 
 impl Traffic {
     fn new(seed: u64, peer: u64) -> Traffic {
         let open = HashSet::new();
-        Traffic { random: Random::new(seed), peer, next: 0, open, sends: 0, receives: 0, received: 0 }
+        Traffic { random: Random::new(seed), peer, next: 0, open, sends: 0, receives: 0, accesses: 0, received: 0 }
     }
 
     fn context(&mut self) -> u64 {
@@ -65,6 +70,16 @@ impl Traffic {
             node.send(self.peer, Some(tag), pattern(len, tag), context);
             self.sends += 1;
         }
+        while self.accesses < UNDER_WAY {
+            let context = self.context();
+            let len = LENGTHS[usize::try_from(self.random.below(LENGTHS.len() as u64)).unwrap()];
+            let address = self.random.below((LONGEST - len) as u64 + 1);
+            match self.random.below(2) {
+                0 => node.write(self.peer, REGION, address, pattern(len, context), context),
+                _ => node.read(self.peer, REGION, address, len, context),
+            }
+            self.accesses += 1;
+        }
     }
 
     /// Takes the ends of operations, and checks what was received.
@@ -76,6 +91,10 @@ impl Traffic {
             let bytes = node.buffers.remove(&end.context).unwrap();
             if end.operation == Operation::Send {
                 self.sends -= 1;
+                continue;
+            }
+            if end.operation != Operation::Receive {
+                self.accesses -= 1;
                 continue;
             }
             self.receives -= 1;
@@ -93,7 +112,9 @@ impl Traffic {
 #[test]
 fn the_other_process() {
     let Ok(peer) = std::env::var(PEER) else { return };
-    let mut node = Node::new(Config::default(), Copier::cpu(), ProgressBy::Caller);
+    let (mut node, regions) = node_with(&Config::default(), Copier::cpu());
+    let mut memory = vec![0; LONGEST];
+    assert_eq!(register(&regions, &mut memory, BOTH), REGION);
     node.endpoint.insert_peer(&from_hex(&peer)).unwrap();
     println!("address {}", hex(&node.address()));
     std::io::stdout().flush().unwrap();
@@ -135,8 +156,10 @@ fn a_thousand_killed_peers_end_their_operations_only() {
 
 fn kill_peers(seeds: Range<u64>) {
     for seed in seeds {
-        let new = || Node::new(Config::default(), Copier::cpu(), ProgressBy::Caller);
-        let mut nodes = vec![new(), new()];
+        let (node, regions) = node_with(&Config::default(), Copier::cpu());
+        let mut memory = vec![0; LONGEST];
+        assert_eq!(register(&regions, &mut memory, BOTH), REGION);
+        let mut nodes = vec![node, Node::new(Config::default(), Copier::cpu(), ProgressBy::Caller)];
         let (mut child, address) = start(&nodes[0].address());
         let witness = nodes[1].address();
         assert_eq!(nodes[0].endpoint.insert_peer(&address).unwrap(), PeerId(0));

@@ -10,3 +10,4 @@ mod hostile;
 mod kills;
 mod matching;
 mod ordering;
+mod rma;

@@ -1,0 +1,73 @@
+//! What the operations of callers report, and what is counted.
+
+use crate::buffer::{Buffer, Segments, TakenBytes};
+use crate::completion::{Completion, Failure, Operation};
+use crate::entry::Envelope;
+use crate::request::{Completes, SendEnd};
+use std::collections::VecDeque;
+
+/// A send of a caller.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    pub(crate) envelope: Envelope,
+    /// The bytes of the caller, or of `owned`.
+    pub(crate) segments: Segments,
+    /// The bytes of an injected message that waits; `segments` names them.
+    pub(crate) taken: Option<TakenBytes>,
+    pub(crate) context: u64,
+    pub(crate) completes: Completes,
+    pub(crate) end: SendEnd,
+}
+
+/// The completions that no caller has taken yet, and counts.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) eager_sent: u64,
+    pub(crate) long_sent: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) failed: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) served: u64,
+    pub(crate) refused: u64,
+}
+
+impl Reports {
+    /// Ends a send.
+    #[inline]
+    pub(crate) fn send_ended(&mut self, send: &Outbound, result: Result<(), Failure>) {
+        if result.is_err() {
+            self.failed += 1;
+        } else {
+            self.bytes_sent += send.envelope.len;
+            if send.completes == Completes::OnError {
+                return;
+            }
+        }
+        self.completions.push_back(Completion {
+            context: send.context,
+            operation: Operation::Send,
+            is_tagged: send.envelope.is_tagged,
+            len: send.envelope.len,
+            address: send.segments.as_slice().first().map_or(0, Buffer::address),
+            tag: send.envelope.tag,
+            data: None,
+            source: None,
+            releases_buffer: false,
+            result,
+        });
+    }
+
+    /// Ends an access.
+    pub(crate) fn access_ended(&mut self, completion: Completion, completes: Completes) {
+        match completion.result {
+            Err(_) => self.failed += 1,
+            Ok(()) if completion.operation == Operation::Read => self.reads += 1,
+            Ok(()) => self.writes += 1,
+        }
+        if completion.result.is_err() || completes == Completes::Always {
+            self.completions.push_back(completion);
+        }
+    }
+}
