@@ -32,6 +32,7 @@ mod access;
 mod accesses;
 pub mod address;
 pub mod buffer;
+pub mod collective;
 pub mod completion;
 pub mod config;
 mod connection_memory;
