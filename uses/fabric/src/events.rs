@@ -39,8 +39,8 @@ pub enum ConnectorEvent {
     Accepted {
         /// The connection.
         id: ConnectionId,
-        /// The peer, as it calls itself. Its user and machine were checked; so was its process, if it is in the same PID
-        /// namespace.
+        /// The peer, as it calls itself. Its user and machine were checked; so was its process, if it is in the same
+        /// PID namespace.
         from: Address,
         /// The receiving end.
         incoming: Incoming,

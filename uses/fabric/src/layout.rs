@@ -61,7 +61,8 @@ impl Sizes {
     pub(crate) fn check(&self) -> Result<(), FabricError> {
         let rule = |what, value, least, most| Rule { what, value, least, most, is_power_of_two: true };
         // A message does not wrap around the end of the area: it starts at the beginning, and the bytes before the end
-        // stay unused. The receiver reports free bytes in quarters. So a message of a quarter always finds room at last.
+        // stay unused. The receiver reports free bytes in quarters. So a message of a quarter always finds room at
+        // last.
         let most_eager = self.payload_bytes / 4;
         #[allow(clippy::cast_possible_truncation, reason = "32")]
         let rules = [
