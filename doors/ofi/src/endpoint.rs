@@ -314,8 +314,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Closes the endpoint, also while other threads fetch its completions. Waits a while for injected messages that the
-    /// peers have no room for.
+    /// Closes the endpoint, also while other threads fetch its completions. Waits a while for injected messages that
+    /// the peers have no room for.
     pub(crate) fn close(&self) {
         let lost = self.endpoint.close();
         if lost > 0 {

@@ -31,6 +31,12 @@ impl Buffer {
         Buffer { address, len }
     }
 
+    /// A buffer for tests that access no bytes.
+    #[cfg(test)]
+    pub(crate) const fn unused(len: u64) -> Buffer {
+        Buffer { address: 4096, len }
+    }
+
     /// Returns the address of the first byte.
     #[must_use]
     pub const fn address(&self) -> u64 {

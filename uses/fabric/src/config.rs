@@ -20,8 +20,8 @@ pub struct Config {
     pub streaming_bytes: u64,
     /// The most bytes of an endpoint in all connections that it opened. Source: chosen.
     pub memory_bytes: u64,
-    /// The most connections that peers may open to an endpoint. One whose peer has ended counts as long as messages in it
-    /// are kept. Source: chosen.
+    /// The most connections that peers may open to an endpoint. One whose peer has ended counts as long as messages in
+    /// it are kept. Source: chosen.
     pub incoming_connections: usize,
     /// The most bytes of messages that no receive matches yet. Source: chosen.
     pub unexpected_bytes: u64,

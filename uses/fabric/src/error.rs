@@ -111,6 +111,19 @@ pub enum FabricError {
     },
 }
 
+impl Address {
+    /// Checks whether an endpoint with this address can reach another one.
+    pub(crate) fn check_reaches(&self, to: &Address) -> Result<(), FabricError> {
+        if to.boot != self.boot {
+            return Err(FabricError::OtherMachine { address: *to });
+        }
+        if to.user != self.user {
+            return Err(FabricError::OtherUser { address: *to });
+        }
+        Ok(())
+    }
+}
+
 /// The peer broke a rule of the protocol, or the connection's memory was lost. The connection cannot be used any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the connection is broken: {rule}")]

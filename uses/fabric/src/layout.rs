@@ -20,8 +20,8 @@ pub(crate) const LINE_BYTES: u64 = 64;
 const ENTRY_BYTES: u64 = (ENTRY_WORDS * size_of::<u64>()) as u64;
 /// The position of the count of taken messages.
 pub(crate) const MESSAGES_TAKEN: u64 = 0;
-/// The position of the count of taken answers: in a line of its own, and not in the adjacent one, which some processors
-/// prefetch with it.
+/// The position of the count of taken answers. The lines of the two counts are not neighbours, since some processors
+/// prefetch lines in pairs.
 pub(crate) const ANSWERS_TAKEN: u64 = 128;
 
 /// The sizes of a connection. The sender chooses them, and the receiver checks them.
@@ -34,7 +34,7 @@ pub(crate) struct Sizes {
     pub(crate) eager_bytes: u32,
 }
 
-/// What the limits of a size are, in words and in numbers.
+/// The limits of one size.
 struct Rule {
     what: &'static str,
     value: u32,
@@ -60,8 +60,9 @@ impl Sizes {
     /// Checks the limits. They bound the memory that a peer can make this process map.
     pub(crate) fn check(&self) -> Result<(), FabricError> {
         let rule = |what, value, least, most| Rule { what, value, least, most, is_power_of_two: true };
-        // A full payload area must have room for the longest eager message, and as much is lost at most at the area's
-        // end, before the receiver has reported the first quarter as free. So a quarter must hold it.
+        // A message does not wrap around the end of the area: it starts at the beginning, and the bytes before the end
+        // stay unused. The receiver reports free bytes in quarters. So a message of a quarter always finds room at
+        // last.
         let most_eager = self.payload_bytes / 4;
         #[allow(clippy::cast_possible_truncation, reason = "32")]
         let rules = [
@@ -115,11 +116,12 @@ impl Sizes {
     }
 }
 
-/// Gives each payload its place. Both sides do it for the same messages in the same order, so no position is sent.
+/// Chooses where each payload goes. Both sides handle the same messages in the same order and compute the same places,
+/// so no position is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PayloadPlaces {
     capacity: u64,
-    /// Bytes that were given so far, including those lost at the ends.
+    /// Bytes that payloads were given so far, including those that stay unused before the end of the area.
     given: u64,
 }
 

@@ -660,8 +660,8 @@ impl State {
         self.events = events;
     }
 
-    /// A peer has connected. If an earlier connection from it has not ended, the messages of that one come first: the peer
-    /// has removed this endpoint and inserted it again.
+    /// A peer has connected. If an earlier connection from it has not ended, the messages of that one come first: the
+    /// peer has removed this endpoint and inserted it again.
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
