@@ -33,6 +33,7 @@ pub mod offload;
 pub mod ops;
 pub mod options;
 mod pairwise;
+mod point;
 pub mod pollution;
 pub mod prefetch;
 mod progress;
