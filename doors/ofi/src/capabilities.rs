@@ -15,16 +15,23 @@ pub(crate) const ADDRESS_FORMAT: u32 = f::PROVIDER_SPECIFIC | 0x7e1f;
 pub(crate) const PROTOCOL: u32 = f::PROVIDER_SPECIFIC | 0x7e1f;
 
 /// Capabilities without which an application has no use for an endpoint.
-const PRIMARY: u64 = f::MSG | f::TAGGED;
-/// Directions; without any, an application gets both.
-const DIRECTIONS: u64 = f::SEND | f::RECV;
+const PRIMARY: u64 = MESSAGES | ACCESSES;
+/// Those of messages.
+const MESSAGES: u64 = f::MSG | f::TAGGED;
+/// Those of accesses to the memory of peers.
+pub(crate) const ACCESSES: u64 = f::RMA;
+/// Directions of messages; without any, an application gets both.
+pub(crate) const DIRECTIONS: u64 = f::SEND | f::RECV;
+/// Directions of accesses; without any, an application gets all.
+pub(crate) const ACCESS_DIRECTIONS: u64 = f::READ | f::WRITE | f::REMOTE_READ | f::REMOTE_WRITE;
 /// Capabilities that every answer has, because they cost nothing.
 const ALWAYS: u64 = f::LOCAL_COMM | f::REMOTE_COMM | f::MULTI_RECV | f::SOURCE;
 /// All capabilities.
-pub(crate) const ALL: u64 = PRIMARY | DIRECTIONS | ALWAYS | f::DIRECTED_RECV;
+pub(crate) const ALL: u64 = PRIMARY | DIRECTIONS | ACCESS_DIRECTIONS | ALWAYS | f::DIRECTED_RECV;
 
-const TX_CAPS: u64 = PRIMARY | f::SEND;
-const RX_CAPS: u64 = PRIMARY | f::RECV | f::MULTI_RECV | f::SOURCE | f::DIRECTED_RECV;
+const TX_CAPS: u64 = PRIMARY | f::SEND | f::READ | f::WRITE;
+const RX_CAPS: u64 =
+    PRIMARY | f::RECV | f::REMOTE_READ | f::REMOTE_WRITE | f::MULTI_RECV | f::SOURCE | f::DIRECTED_RECV;
 const DOMAIN_CAPS: u64 = f::LOCAL_COMM | f::REMOTE_COMM;
 
 /// Flags that may be the default of all sends.
@@ -244,7 +251,7 @@ pub(crate) fn offer(hints: Option<&Hints>) -> Result<Offer, Refusal> {
     let tx = hints.tx.unwrap_or_default();
     direction(&tx, TX_OP_FLAGS)?;
     within("fi_tx_attr.inject_size", tx.inject_size, limits::inject_bytes())?;
-    within("fi_tx_attr.rma_iov_limit", tx.rma_iov_limit, 0)?;
+    within("fi_tx_attr.rma_iov_limit", tx.rma_iov_limit, limits::REMOTE_RANGES)?;
     let rx = hints.rx.unwrap_or_default();
     direction(&rx, RX_OP_FLAGS)?;
     let unasked = DomainHints::default();
@@ -254,8 +261,12 @@ pub(crate) fn offer(hints: Option<&Hints>) -> Result<Offer, Refusal> {
     let mr_mode = match domain_hints.mr_mode {
         mode @ (f::MR_BASIC | f::MR_SCALABLE) => mode,
         // Messages need no registered memory, so nothing of what the application can do is required.
-        _ => 0,
+        _ if caps & ACCESSES == 0 => 0,
+        mode => mode & (f::MR_VIRT_ADDR | f::MR_ALLOCATED | f::MR_PROV_KEY),
     };
+    // An access should not wait until the program at the other end makes a call.
+    let asks_for_accesses = hints.caps & ACCESSES != 0;
+    let data_progress = if asks_for_accesses { f::PROGRESS_AUTO } else { f::PROGRESS_MANUAL };
     Ok(Offer {
         caps,
         tx_caps: caps & TX_CAPS,
@@ -267,7 +278,7 @@ pub(crate) fn offer(hints: Option<&Hints>) -> Result<Offer, Refusal> {
         rx_size: limits::OPERATIONS.max(rx.size),
         threading: or(domain_hints.threading, f::THREAD_SAFE),
         control_progress: or(domain_hints.control_progress, f::PROGRESS_AUTO),
-        data_progress: or(domain_hints.data_progress, f::PROGRESS_MANUAL),
+        data_progress: or(domain_hints.data_progress, data_progress),
         av_type: or(domain_hints.av_type, f::AV_TABLE),
         mr_mode,
         mem_tag_format: match hints.ep.map_or(0, |ep| ep.mem_tag_format) {
@@ -284,9 +295,19 @@ fn caps_of(asked: u64) -> u64 {
     if asked == 0 {
         return ALL;
     }
-    let primary = if asked & PRIMARY == 0 { PRIMARY } else { 0 };
-    let directions = if asked & DIRECTIONS == 0 { DIRECTIONS } else { 0 };
-    asked | primary | directions | ALWAYS
+    let primary = match asked & (DIRECTIONS | ACCESS_DIRECTIONS) {
+        _ if asked & PRIMARY != 0 => 0,
+        // Whatever has the directions that it names.
+        directions => {
+            let messages = if directions & DIRECTIONS != 0 || directions == 0 { MESSAGES } else { 0 };
+            let accesses = if directions & ACCESS_DIRECTIONS != 0 || directions == 0 { ACCESSES } else { 0 };
+            messages | accesses
+        }
+    };
+    let caps = asked | primary;
+    let sends = if caps & MESSAGES != 0 && caps & DIRECTIONS == 0 { DIRECTIONS } else { 0 };
+    let accesses = if caps & ACCESSES != 0 && caps & ACCESS_DIRECTIONS == 0 { ACCESS_DIRECTIONS } else { 0 };
+    caps | sends | accesses | ALWAYS
 }
 
 fn direction(hints: &DirectionHints, op_flags: u64) -> Result<(), Refusal> {

@@ -17,8 +17,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use telpher_fabric::{
-    Address, Completes, Completion, Config, Endpoint, FabricError, Operation, PeerId, ProbeAction, ProbeRequest,
-    ProgressBy, ReceiveRequest, Segments, SendEnd, SendRequest, TagMatch,
+    AccessKind, AccessRequest, Address, Completes, Completion, Config, Endpoint, FabricError, Operation, PeerId,
+    ProbeAction, ProbeRequest, ProgressBy, ReceiveRequest, RemoteAddress, Segments, SendEnd, SendRequest, TagMatch,
 };
 
 /// What a buffer for many messages keeps free, unless the program sets it. Source: as libfabric's shm provider.
@@ -33,6 +33,8 @@ const COUNTED_ONLY: u64 = 1 << 63;
 /// What an application asked for when it opened an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpOptions {
+    /// True if the endpoint may access memory of peers.
+    pub(crate) accesses: bool,
     /// True if the source of a receive is looked at; otherwise programs may pass any number.
     pub(crate) directed: bool,
     /// True if the endpoint sends, and true if it receives.
@@ -68,6 +70,26 @@ struct Bindings {
     receives: Option<Target>,
     count_sends: Option<Arc<Counter>>,
     count_receives: Option<Arc<Counter>>,
+    count_reads: Option<Arc<Counter>>,
+    count_writes: Option<Arc<Counter>>,
+}
+
+impl Bindings {
+    fn counters(&self) -> impl Iterator<Item = &Arc<Counter>> {
+        [&self.count_sends, &self.count_receives, &self.count_reads, &self.count_writes].into_iter().flatten()
+    }
+
+    /// Returns the counter of an operation.
+    fn counter_of(&self, operation: Operation) -> Option<&Arc<Counter>> {
+        match operation {
+            Operation::Send => self.count_sends.as_ref(),
+            Operation::Receive => self.count_receives.as_ref(),
+            Operation::Read => self.count_reads.as_ref(),
+            Operation::Write => self.count_writes.as_ref(),
+            // A probe receives nothing.
+            Operation::Probe | Operation::WrittenByPeer => None,
+        }
+    }
 }
 
 /// A queue, and whether operations have completions only if they ask for them.
@@ -153,7 +175,8 @@ impl Ep {
         let progress = if domain.automatic_progress { ProgressBy::HelperThread } else { ProgressBy::Caller };
         let mut config = Config::default();
         config.memory_bytes = MEMORY_BYTES;
-        let endpoint = Endpoint::open(config, settings::copier(), progress).map_err(|error| {
+        let regions = Arc::clone(&domain.regions);
+        let endpoint = Endpoint::open_with(config, settings::copier(), progress, regions).map_err(|error| {
             log::warn(format_args!("{error}"));
             Errno::from(error)
         })?;
@@ -228,7 +251,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Binds a counter for the directions in `flags`; the flags of remote accesses count nothing here.
+    /// Binds a counter for the directions in `flags`. Accesses of peers are not counted: that needs `FI_RMA_EVENT`,
+    /// which is not offered, and libfabric's manual says that the flags are ignored then.
     pub(crate) fn bind_counter(&self, counter: &Arc<Counter>, flags: u64) -> Result<(), Errno> {
         self.still_binds()?;
         let mut binding = self.binding();
@@ -237,6 +261,12 @@ impl Ep {
         }
         if flags & f::RECV != 0 {
             binding.count_receives = Some(Arc::clone(counter));
+        }
+        if flags & f::READ != 0 {
+            binding.count_reads = Some(Arc::clone(counter));
+        }
+        if flags & f::WRITE != 0 {
+            binding.count_writes = Some(Arc::clone(counter));
         }
         Ok(())
     }
@@ -253,7 +283,7 @@ impl Ep {
         if (sends && bindings.sends.is_none()) || (receives && bindings.receives.is_none()) {
             return Err(Errno(errors::ENOCQ));
         }
-        let counts = bindings.count_sends.is_some() || bindings.count_receives.is_some();
+        let counts = bindings.counters().next().is_some();
         let direct = match (&bindings.sends, &bindings.receives) {
             (Some(sends), Some(receives)) => Arc::ptr_eq(&sends.queue, &receives.queue) && !counts,
             _ => false,
@@ -266,7 +296,7 @@ impl Ep {
         let receive = defaults(bindings.receives.as_ref(), self.options.rx_flags);
         let this: Arc<dyn BoundEndpoint> = Arc::clone(self) as _;
         av.bind(&this)?;
-        for counter in [&bindings.count_sends, &bindings.count_receives].into_iter().flatten() {
+        for counter in bindings.counters() {
             counter.bind(&this);
         }
         let queues = [&bindings.sends, &bindings.receives].map(|target| target.as_ref().map(|target| &target.queue));
@@ -347,6 +377,37 @@ impl Ep {
             inject,
         };
         self.endpoint.send(request).map_err(|error| self.refused(context, error))
+    }
+
+    /// Starts an access to the memory of a peer.
+    pub(crate) fn access(&self, access: AccessCall) -> Result<(), Errno> {
+        let bound = self.bound()?;
+        if !self.options.accesses {
+            return Err(Errno(libc::ENOSYS));
+        }
+        let flags = match access.flags {
+            // A fence would wait for all accesses before; its capability is not offered.
+            Some(flags) if flags & !(TX_OP_FLAGS | f::REMOTE_CQ_DATA | f::MORE) != 0 => {
+                return Err(Errno(errors::EBADFLAGS));
+            }
+            Some(flags) => flags | bound.send.added,
+            None => bound.send.plain,
+        };
+        let (counter, len, takes_bytes) = match access.kind {
+            AccessKind::Write { from, .. } => (&bound.bindings.count_writes, from.len(), true),
+            AccessKind::Read { into } => (&bound.bindings.count_reads, into.len(), false),
+        };
+        let inject = takes_bytes && (access.silent || flags & f::INJECT != 0);
+        if inject && len > limits::inject_bytes() as u64 {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        let peer = self.peers.get(access.peer).ok_or(INVALID)?;
+        let reports = !access.silent && flags & f::COMPLETION != 0;
+        let operation = CountedOperation { context: access.context, many: false };
+        let (context, completes) = self.count(counter.is_some(), operation, reports);
+        // It completes when the peer has done it, so all kinds of completion are the same.
+        let request = AccessRequest { peer, remote: access.remote, kind: access.kind, context, completes, inject };
+        self.endpoint.access(request).map_err(|error| self.refused(context, error))
     }
 
     /// Starts a receive, a probe, or the end of a claimed message, as the flags say.
@@ -451,10 +512,8 @@ impl Ep {
             self.endpoint.completions(scratch, BURST);
             let count = scratch.len();
             for mut completion in scratch.drain(..) {
-                let is_send = completion.operation == Operation::Send;
-                let counter = if is_send { &bound.bindings.count_sends } else { &bound.bindings.count_receives };
-                // A probe receives nothing.
-                if let Some(counter) = counter.as_ref().filter(|_| completion.operation != Operation::Probe) {
+                let is_send = matches!(completion.operation, Operation::Send | Operation::Read | Operation::Write);
+                if let Some(counter) = bound.bindings.counter_of(completion.operation) {
                     let counted = if completion.result.is_ok() { Counted::Successes } else { Counted::Failures };
                     counter.add(counted, 1);
                 }
@@ -531,6 +590,19 @@ pub(crate) struct SendCall {
     /// `None` for a call without flags.
     pub(crate) flags: Option<u64>,
     /// True for `fi_inject` and its relatives: the bytes are taken at once, and success has no completion.
+    pub(crate) silent: bool,
+}
+
+/// An access to the memory of a peer as a program calls it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AccessCall {
+    pub(crate) kind: AccessKind,
+    pub(crate) peer: u64,
+    pub(crate) remote: RemoteAddress,
+    pub(crate) context: u64,
+    /// `None` for a call without flags.
+    pub(crate) flags: Option<u64>,
+    /// True for `fi_inject_write` and its relatives.
     pub(crate) silent: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::abi::errors;
 use std::ffi::CStr;
-use telpher_fabric::{FabricError, Failure};
+use telpher_fabric::{AccessError, FabricError, Failure};
 
 /// A positive error number; libfabric's functions return it negated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,7 @@ impl From<FabricError> for Errno {
             FabricError::UnknownPeer { .. } | FabricError::NotClaimed { .. } | FabricError::AlreadyClaimed { .. } => {
                 libc::EINVAL
             }
+            FabricError::KeyInUse { .. } => errors::ENOKEY,
             FabricError::Limit { .. } => libc::ENOMEM,
             FabricError::Forked => FORKED.0,
             FabricError::Closed => errors::EOPBADSTATE,
@@ -40,7 +41,10 @@ pub(crate) fn of_operation(failure: Failure) -> Errno {
         // MPIs end the job on it, which is the right outcome.
         Failure::PeerDied => libc::ECONNABORTED,
         Failure::PeerBroken => libc::EPROTO,
-        Failure::BadBuffer { .. } => libc::EFAULT,
+        Failure::BadBuffer { .. } | Failure::Access(AccessError::NotMapped) => libc::EFAULT,
+        Failure::Access(AccessError::UnknownKey) => errors::ENOKEY,
+        Failure::Access(AccessError::OutOfRange | AccessError::NotPermitted) => libc::EACCES,
+        Failure::Access(AccessError::Misaligned) => libc::EINVAL,
         _ => libc::EIO,
     })
 }
@@ -53,7 +57,10 @@ pub(crate) fn explain(errno: i32) -> &'static CStr {
         libc::ENOMSG => c"no message matches",
         libc::ECONNABORTED => c"the peer's process has ended",
         libc::EPROTO => c"the peer sent a message that breaks the protocol",
-        libc::EFAULT => c"the buffer cannot be accessed",
+        libc::EFAULT => c"the buffer, or the peer's memory, cannot be accessed",
+        errors::ENOKEY => c"the peer has no region with this key",
+        libc::EACCES => c"the peer's region does not have these bytes, or does not permit this access",
+        libc::EINVAL => c"the address in the peer's memory is not a multiple of the size of the type",
         _ => c"the operation failed",
     }
 }

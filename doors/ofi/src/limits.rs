@@ -11,6 +11,9 @@ pub(crate) const OPERATIONS: usize = 4096;
 /// The most operations under way that an application may ask for. Source: the sends that an endpoint lets wait.
 pub(crate) const MOST_OPERATIONS: usize = 65_536;
 
+/// Ranges of remote memory of one access. Source: MPIs ask for one.
+pub(crate) const REMOTE_RANGES: usize = 1;
+
 /// The most queues, endpoints and counters that are reported. The provider itself has no limit. Source: chosen.
 pub(crate) const OBJECTS: usize = 32_768;
 

@@ -7,7 +7,7 @@ mod provider;
 
 use provider::Folder;
 use skip::skip;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Runs a program of libfabric's with the provider; `None` if it is not installed.
@@ -41,8 +41,7 @@ fn fi_info_lists_the_provider_once_and_says_why_it_does_not() {
         assert!(detailed.contains(expected), "{expected} is missing:\n{detailed}");
     }
     let refused = [
-        (&["-c", "FI_RMA"][..], "FI_RMA, which telpher does not have"),
-        (&["-c", "FI_ATOMIC|FI_MSG"], "FI_ATOMIC, which telpher does not have"),
+        (&["-c", "FI_HMEM"][..], "FI_HMEM, which telpher does not have"),
         (&["-t", "FI_EP_MSG"], "another type of endpoint than FI_EP_RDM"),
         (&["-d", "eth0"], "the domain \"eth0\""),
         (&["-n", "localhost", "-P", "5000"], "names a host or an address"),
@@ -54,6 +53,22 @@ fn fi_info_lists_the_provider_once_and_says_why_it_does_not() {
     }
 }
 
+/// Compiles a program in C; `None` without a compiler.
+fn compiled(name: &str, folder: &Folder) -> Option<PathBuf> {
+    let program = Path::new(folder.path()).join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");
+    let mut compiler = Command::new("cc");
+    let compiled = compiler
+        .args(["-O1", "-Wall", "-Wextra", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(["-lfabric", "-pthread"])
+        .output();
+    let compiled = compiled.ok()?;
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    Some(program)
+}
+
 #[test]
 fn every_operation_works_from_c() {
     let test = "every_operation_works_from_c";
@@ -61,16 +76,7 @@ fn every_operation_works_from_c() {
         return skip(test, "libfabric's headers are not installed (libfabric-dev)");
     }
     let folder = Folder::new(test);
-    let program = Path::new(folder.path()).join("messages");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages.c");
-    let compiled = Command::new("cc")
-        .args(["-O1", "-Wall", "-Wextra", "-o"])
-        .arg(&program)
-        .arg(source)
-        .args(["-lfabric", "-pthread"])
-        .output();
-    let Ok(compiled) = compiled else { return skip(test, "no C compiler is installed") };
-    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let Some(program) = compiled("messages", &folder) else { return skip(test, "no C compiler is installed") };
     for device in ["cpu", "model:spr"] {
         let mut command = Command::new(&program);
         command.env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_LOG", "info").env("TELPHER_FABRIC_DEVICE", device);
@@ -103,4 +109,24 @@ fn the_library_stays_loaded_when_libfabric_closes_it() {
     };
     // Its threads would go on in memory that is gone.
     assert!(text(&sections.stdout).contains("NODELETE"), "{}", text(&sections.stdout));
+}
+
+#[test]
+fn memory_of_peers_is_accessed_from_c() {
+    let test = "memory_of_peers_is_accessed_from_c";
+    if !Path::new("/usr/include/rdma/fabric.h").exists() {
+        return skip(test, "libfabric's headers are not installed (libfabric-dev)");
+    }
+    let folder = Folder::new(test);
+    let Some(program) = compiled("accesses", &folder) else { return skip(test, "no C compiler is installed") };
+    for registration in ["virtual", "scalable"] {
+        for device in ["cpu", "model:spr"] {
+            let mut command = Command::new(&program);
+            command.arg(registration).env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_FABRIC_DEVICE", device);
+            let output = command.output().expect("it was just compiled");
+            let report = format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+            assert!(output.status.success(), "{registration}, {device}: {report}");
+            assert_eq!(text(&output.stdout).lines().count(), 7, "{registration}, {device}: {report}");
+        }
+    }
 }

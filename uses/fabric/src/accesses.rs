@@ -14,6 +14,7 @@
 
 use crate::buffer::{Buffer, Segments, TakenBytes};
 use crate::completion::{Completion, Failure, Operation};
+use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{AccessId, AccessPiece, Message};
 use crate::error::Broken;
@@ -451,5 +452,3 @@ struct Filled {
 
 /// The rule that is broken by an answer to nothing.
 const NOT_ASKED: Broken = Broken { rule: "it answered an access that does not wait for this answer" };
-/// The rule that is broken when pages of the connection's memory are gone.
-const LOST: Broken = Broken { rule: "the system has no memory for it" };

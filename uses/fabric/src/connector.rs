@@ -182,7 +182,7 @@ impl Address {
 }
 
 /// Returns the identity of this boot, from the text of a UUID.
-fn boot() -> Result<[u8; 16], FabricError> {
+pub(crate) fn boot() -> Result<[u8; 16], FabricError> {
     static BOOT: OnceLock<[u8; 16]> = OnceLock::new();
     if let Some(boot) = BOOT.get() {
         return Ok(*boot);

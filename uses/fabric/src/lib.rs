@@ -20,6 +20,7 @@
 //!   Incoming          the receiver's side: takes entries, empties slots, pushes answers
 //!     ring            one producer, one consumer, entries of a cache line
 //!     entry, wire     what an entry says, and its words; every field of a peer is checked in `wire`
+//!     connection_memory  what both ends use of the memory, and the first rule that was broken
 //!     layout, memory  where the parts of a connection's memory are; the file, and the checks of a peer's file
 //!   helper            the connector's thread: waits in epoll for sockets and for processes that end
 //!     handshake       the two packets that open a connection
@@ -31,8 +32,10 @@ mod access;
 mod accesses;
 pub mod address;
 pub mod buffer;
+pub mod collective;
 pub mod completion;
 pub mod config;
+mod connection_memory;
 mod connector;
 pub mod copier;
 pub mod endpoint;
@@ -68,6 +71,7 @@ pub use address::Address;
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::{Config, ProgressBy};
+pub use connection_memory::ConnectionMemory;
 pub use connector::{Connector, check_address};
 pub use copier::{Copier, CopyChannel};
 pub use endpoint::Endpoint;

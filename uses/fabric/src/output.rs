@@ -71,9 +71,9 @@ pub(crate) struct Output {
 impl Output {
     /// The connection is open.
     pub(crate) fn connected(&mut self, outgoing: Outgoing) {
-        self.slots = vec![Slot::Free; usize::from(outgoing.slots())];
+        self.slots = vec![Slot::Free; usize::from(outgoing.memory().slots())];
         // The last is used first.
-        self.free_slots = (0..outgoing.slots()).rev().collect();
+        self.free_slots = (0..outgoing.memory().slots()).rev().collect();
         self.outgoing = Some(outgoing);
     }
 
@@ -85,12 +85,12 @@ impl Output {
     /// Returns the bytes of the longest message that travels in the ring, once the connection is open.
     #[inline]
     pub(crate) fn eager_bytes(&self) -> Option<u64> {
-        self.outgoing.as_ref().map(|outgoing| outgoing.eager_bytes().into())
+        self.outgoing.as_ref().map(|outgoing| outgoing.memory().eager_bytes().into())
     }
 
     /// Returns the bytes of a slot, once the connection is open.
     pub(crate) fn slot_bytes(&self) -> u64 {
-        self.outgoing.as_ref().map_or(0, |outgoing| outgoing.slot_bytes().into())
+        self.outgoing.as_ref().map_or(0, |outgoing| outgoing.memory().slot_bytes().into())
     }
 
     /// True if no entry waits for room.

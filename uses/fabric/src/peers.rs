@@ -6,6 +6,7 @@ use crate::matching::Source;
 use crate::receiver::Receiver;
 use crate::request::PeerId;
 use crate::sender::Sender;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Passes without a move between two looks at the clock. Source: assumed; a look costs about as much as a pass.
@@ -27,6 +28,8 @@ pub(crate) struct Party {
     pub(crate) is_unreachable: bool,
     /// True if a connection from it has ended.
     pub(crate) has_left: bool,
+    /// Connections from it that are read when the ones before have ended.
+    pub(crate) later: VecDeque<u32>,
 }
 
 /// A connection to a peer.
@@ -45,6 +48,8 @@ pub(crate) struct In {
     pub(crate) receiver: Receiver,
     pub(crate) connection: ConnectionId,
     pub(crate) stall: Stall,
+    /// False while an earlier connection from the same process has not ended.
+    pub(crate) is_polled: bool,
     /// True if the peer waits, and shall be woken when something has moved.
     pub(crate) peer_waits: bool,
 }

@@ -12,6 +12,7 @@
 //! leave some out; then only the contents of its own message are wrong.
 
 use crate::completion::Failure;
+use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
 use crate::error::{Broken, PushError};
@@ -70,7 +71,7 @@ enum State {
 struct Reception {
     target: Target,
     /// Bytes of the receive that were copied or given up.
-    settled: u64,
+    handled: u64,
     /// Pieces that a device copies.
     copying: u16,
     failure: Option<Failure>,
@@ -116,7 +117,7 @@ impl Receiver {
             index,
             source,
             messages: Vec::new(),
-            held: vec![false; usize::from(incoming.slots())],
+            held: vec![false; usize::from(incoming.memory().slots())],
             freed: Vec::with_capacity(MOST_SLOTS_FREE),
             answers: VecDeque::new(),
             is_blocked: false,
@@ -253,7 +254,7 @@ impl Receiver {
                     let mut bytes = vec![0; len as usize].into_boxed_slice();
                     let read = copier.read(address, &mut bytes);
                     drop(arrived);
-                    if read.is_err() || !self.incoming.is_whole() {
+                    if read.is_err() || !self.incoming.memory().is_whole() {
                         return Err(LOST);
                     }
                     Body::Bytes(bytes)
@@ -271,7 +272,7 @@ impl Receiver {
             Payload::Shared { address, .. } => {
                 let copied = copier.copy_out(address, &target.segments, target.takes);
                 drop(arrived);
-                (copied, self.incoming.is_whole())
+                (copied, self.incoming.memory().is_whole())
             }
         };
         let failure = match copied {
@@ -335,7 +336,7 @@ impl Receiver {
                 };
                 message.arrived = message.arrived.saturating_add(u64::from(len));
                 let end = offset.checked_add(u64::from(len));
-                if len > self.incoming.slot_bytes()
+                if len > self.incoming.memory().slot_bytes()
                     || message.arrived > message.envelope.len
                     || end.is_none_or(|end| end > message.envelope.len)
                 {
@@ -344,7 +345,7 @@ impl Receiver {
                 match &mut message.state {
                     State::Unmatched { pieces, .. } => pieces.push(piece),
                     State::Dropped => self.free_slot(slot)?,
-                    State::Matched(_) => self.place(id, piece, receives, copier)?,
+                    State::Matched(_) => self.copy_piece(id, piece, receives, copier)?,
                 }
             }
             Message::Abort { id } => self.aborted(id, receives)?,
@@ -360,7 +361,7 @@ impl Receiver {
         result: Result<(), AccessError>,
         reports: &mut Reports,
     ) -> Result<(), Broken> {
-        if !self.incoming.is_whole() {
+        if !self.incoming.memory().is_whole() {
             return Err(LOST);
         }
         *if result.is_ok() { &mut reports.served } else { &mut reports.refused } += 1;
@@ -400,19 +401,19 @@ impl Receiver {
         let is_complete = message.arrived >= message.envelope.len || takes == 0;
         self.receptions += 1;
         receives.under_way += 1;
-        message.state = State::Matched(Reception { target, settled: 0, copying: 0, failure: None });
+        message.state = State::Matched(Reception { target, handled: 0, copying: 0, failure: None });
         // A message that is there needs no more pieces, so `Received` is enough.
         if !is_complete {
             self.answer(Answer::Matched { id, len: takes })?;
         }
         for piece in pieces {
-            self.place(id, piece, receives, copier)?;
+            self.copy_piece(id, piece, receives, copier)?;
         }
-        self.settle(id, receives)
+        self.end_if_done(id, receives)
     }
 
     /// Copies a piece into the buffer of its message.
-    fn place(
+    fn copy_piece(
         &mut self,
         id: MessageId,
         piece: Piece,
@@ -424,17 +425,17 @@ impl Receiver {
         };
         let len = reception.target.takes.saturating_sub(piece.offset).min(u64::from(piece.len));
         let Some(from) = self.incoming.slot(piece.slot).filter(|_| len > 0 && reception.failure.is_none()) else {
-            reception.settled += len;
+            reception.handled += len;
             self.free_slot(piece.slot)?;
-            return self.settle(id, receives);
+            return self.end_if_done(id, receives);
         };
         reception.copying += 1;
         self.copying += 1;
         let purpose = CopyFor::Receiver { index: self.index, slot: piece.slot, id: id.0 };
-        reception.settled += len;
+        reception.handled += len;
         let started = copier.start_out(from, &reception.target.segments, piece.offset, len, purpose);
         match started {
-            Started::Ended(result) => self.placed(piece.slot, id, result, receives),
+            Started::Ended(result) => self.piece_copied(piece.slot, id, result, receives),
             Started::Pending => Ok(()),
         }
     }
@@ -443,7 +444,7 @@ impl Receiver {
     ///
     /// # Errors
     /// The memory of the connection is gone.
-    pub(crate) fn placed(
+    pub(crate) fn piece_copied(
         &mut self,
         slot: u16,
         id: MessageId,
@@ -451,7 +452,7 @@ impl Receiver {
         receives: &mut Receives,
     ) -> Result<(), Broken> {
         self.copying -= 1;
-        let is_lost = !self.incoming.is_whole() || result.is_err_and(|fault| !fault.write);
+        let is_lost = !self.incoming.memory().is_whole() || result.is_err_and(|fault| !fault.write);
         if let Some(reception) = reception(&mut self.messages, id) {
             reception.copying -= 1;
             if is_lost {
@@ -461,18 +462,18 @@ impl Receiver {
             }
         }
         self.free_slot(slot)?;
-        self.settle(id, receives)?;
+        self.end_if_done(id, receives)?;
         if is_lost && self.link != Link::Ended { Err(LOST) } else { Ok(()) }
     }
 
     /// Ends a message whose bytes are all there.
-    fn settle(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
+    fn end_if_done(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
         let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return Ok(()) };
         let State::Matched(reception) = &message.state else { return Ok(()) };
         // When the connection has ended, only a message that lacks bytes has a failure; the others end when their kept
         // pieces are copied.
         let is_cut = self.link == Link::Ended && reception.failure.is_some();
-        let is_done = reception.settled >= reception.target.takes || is_cut;
+        let is_done = reception.handled >= reception.target.takes || is_cut;
         if reception.copying > 0 || !is_done {
             return Ok(());
         }
@@ -489,11 +490,11 @@ impl Receiver {
         match &mut message.state {
             State::Matched(reception) => {
                 reception.failure.get_or_insert(Failure::SenderFailed);
-                reception.settled = reception.target.takes;
-                self.settle(id, receives)
+                reception.handled = reception.target.takes;
+                self.end_if_done(id, receives)
             }
             State::Unmatched { at, .. } => {
-                receives.lose(*at, Failure::SenderFailed, true);
+                receives.fail_kept(*at, Failure::SenderFailed);
                 self.dropped(id)
             }
             State::Dropped => Ok(()),
@@ -585,16 +586,16 @@ impl Receiver {
             let Some(message) = &mut self.messages[number] else { continue };
             match &mut message.state {
                 State::Matched(reception) => {
-                    if reception.settled < reception.target.takes {
+                    if reception.handled < reception.target.takes {
                         reception.failure.get_or_insert(failure);
                     }
                     let id = MessageId(u32::try_from(number).expect("below MOST_OPEN"));
                     // Cannot fail: an ended connection pushes no answers.
-                    let _ = self.settle(id, receives);
+                    let _ = self.end_if_done(id, receives);
                 }
                 State::Unmatched { .. } if failure == Failure::PeerDied && message.arrived == message.envelope.len => {}
                 State::Unmatched { at, .. } => {
-                    receives.lose(*at, failure, false);
+                    receives.drop_kept(*at, failure);
                     self.messages[number] = None;
                 }
                 State::Dropped => self.messages[number] = None,
@@ -605,9 +606,6 @@ impl Receiver {
 
 /// The rule that is broken by a slot that this side has.
 const SLOT_IN_USE: Broken = Broken { rule: "it used a slot that was not free" };
-
-/// The rule that is broken when pages of the connection's memory are gone.
-const LOST: Broken = Broken { rule: "the system has no memory for it" };
 
 /// Returns the reception of a message; `None` if no receive matches it.
 fn reception(messages: &mut [Option<Box<Arriving>>], id: MessageId) -> Option<&mut Reception> {

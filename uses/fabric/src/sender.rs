@@ -12,6 +12,7 @@
 
 use crate::accesses::{Accesses, StartedAccess};
 use crate::completion::Failure;
+use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{Answer, Message, MessageId};
 use crate::error::Broken;
@@ -311,7 +312,7 @@ impl Sender {
             self.matched.push_back(id.0);
         }
         self.not_ahead(id.0);
-        self.settle(id.0, reports);
+        self.end_if_done(id.0, reports);
         Ok(())
     }
 
@@ -328,7 +329,7 @@ impl Sender {
         self.unmatched.retain(|&unmatched| unmatched != id.0);
         self.matched.retain(|&matched| matched != id.0);
         self.not_ahead(id.0);
-        self.settle(id.0, reports);
+        self.end_if_done(id.0, reports);
         Ok(())
     }
 
@@ -368,7 +369,7 @@ impl Sender {
                 && let Some(Some(open)) = self.open.get_mut(id.0 as usize)
             {
                 open.queued -= 1;
-                self.settle(id.0, reports);
+                self.end_if_done(id.0, reports);
             }
         }
         Ok(moved)
@@ -469,17 +470,17 @@ impl Sender {
                 }
                 Ok(_) => {}
                 Err(broken) => {
-                    self.settle(id, reports);
+                    self.end_if_done(id, reports);
                     return Err(broken);
                 }
             }
         }
-        self.settle(id, reports);
-        if lost && !self.output.has_ended { Err(Broken { rule: "the system has no memory for it" }) } else { Ok(()) }
+        self.end_if_done(id, reports);
+        if lost && !self.output.has_ended { Err(LOST) } else { Ok(()) }
     }
 
     /// Reports a message that has ended for the caller, and frees its number once it has ended for the receiver too.
-    fn settle(&mut self, id: u32, reports: &mut Reports) {
+    fn end_if_done(&mut self, id: u32, reports: &mut Reports) {
         let Some(Some(open)) = self.open.get_mut(id as usize) else { return };
         if open.filling > 0 {
             return;
@@ -516,7 +517,7 @@ impl Sender {
                 if !open.is_reported {
                     open.failure.get_or_insert(failure);
                 }
-                self.settle(u32::try_from(id).expect("at most MOST_OPEN"), reports);
+                self.end_if_done(u32::try_from(id).expect("at most MOST_OPEN"), reports);
             }
         }
         for send in std::mem::take(&mut self.waiting) {

@@ -28,7 +28,7 @@ use crate::request::{
 };
 use crate::sender::Sender;
 use crate::stats::Stats;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use telpher_mem::Fault;
 
@@ -115,8 +115,15 @@ impl State {
             self.forget_unused_parties();
         }
         self.parties_until_sweep -= 1;
-        let party =
-            Party { address: *address, peer: None, sender: None, receivers: 0, is_unreachable: false, has_left: false };
+        let party = Party {
+            address: *address,
+            peer: None,
+            sender: None,
+            receivers: 0,
+            is_unreachable: false,
+            has_left: false,
+            later: VecDeque::new(),
+        };
         let source = if let Some(source) = self.unused_parties.pop() {
             self.parties[source.0 as usize] = party;
             self.receives.sources[source.0 as usize] = *address;
@@ -499,6 +506,12 @@ impl State {
             let party = &mut self.parties[source.0 as usize];
             party.receivers -= 1;
             party.has_left = true;
+            if let Some(next) = party.later.pop_front()
+                && let Some(Some(from)) = self.receivers.get_mut(next as usize)
+            {
+                from.is_polled = true;
+                self.polled.push(next);
+            }
             if is_broken {
                 self.receives.fail_source(source, Failure::PeerBroken);
             } else if party.is_silent() {
@@ -598,9 +611,9 @@ impl State {
                 }
                 CopyFor::Receiver { index, slot, id } => {
                     let Some(Some(from)) = self.receivers.get_mut(index as usize) else { continue };
-                    let placed = from.receiver.placed(slot, MessageId(id), result, &mut self.receives);
-                    let placed = placed.and_then(|()| from.receiver.report_freed());
-                    self.receiver_moved(index, placed.is_err(), connector);
+                    let copied = from.receiver.piece_copied(slot, MessageId(id), result, &mut self.receives);
+                    let copied = copied.and_then(|()| from.receiver.report_freed());
+                    self.receiver_moved(index, copied.is_err(), connector);
                 }
             }
         }
@@ -647,14 +660,23 @@ impl State {
         self.events = events;
     }
 
+    /// A peer has connected. If an earlier connection from it has not ended, the messages of that one come first: the peer
+    /// has removed this endpoint and inserted it again.
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
         let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions));
-        self.parties[source.0 as usize].receivers += 1;
-        self.receivers.push(Some(Box::new(In { receiver, connection, stall: Stall::default(), peer_waits: false })));
+        let party = &mut self.parties[source.0 as usize];
+        let is_first = party.receivers == 0;
+        party.receivers += 1;
+        if is_first {
+            self.polled.push(index);
+        } else {
+            party.later.push_back(index);
+        }
+        let from = In { receiver, connection, stall: Stall::default(), is_polled: is_first, peer_waits: false };
+        self.receivers.push(Some(Box::new(from)));
         self.connections.insert(connection, Side::In(index));
-        self.polled.push(index);
     }
 
     /// A sender waits for this side. It is woken when it can go on: it has room, or an answer.
@@ -663,6 +685,9 @@ impl State {
         let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return };
         from.receiver.clear_wait();
         from.peer_waits = true;
+        if !from.is_polled {
+            return;
+        }
         self.poll_receiver(index, connector);
         // Nothing may be left to take, since another thread took it after the peer had looked.
         if let Some(Some(from)) = self.receivers.get(index as usize)

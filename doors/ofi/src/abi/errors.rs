@@ -14,3 +14,5 @@ pub(crate) const ENOCQ: i32 = 263;
 pub(crate) const ETRUNC: i32 = 265;
 /// No address vector is bound.
 pub(crate) const ENOAV: i32 = 267;
+/// No region has the key, or one has it already.
+pub(crate) const ENOKEY: i32 = 266;

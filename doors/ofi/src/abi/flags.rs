@@ -5,8 +5,12 @@ pub(crate) const MSG: u64 = 1 << 1;
 pub(crate) const RMA: u64 = 1 << 2;
 pub(crate) const TAGGED: u64 = 1 << 3;
 pub(crate) const ATOMIC: u64 = 1 << 4;
+pub(crate) const READ: u64 = 1 << 8;
+pub(crate) const WRITE: u64 = 1 << 9;
 pub(crate) const RECV: u64 = 1 << 10;
 pub(crate) const SEND: u64 = 1 << 11;
+pub(crate) const REMOTE_READ: u64 = 1 << 12;
+pub(crate) const REMOTE_WRITE: u64 = 1 << 13;
 pub(crate) const MULTI_RECV: u64 = 1 << 16;
 pub(crate) const HMEM: u64 = 1 << 47;
 pub(crate) const LOCAL_COMM: u64 = 1 << 51;
@@ -71,6 +75,12 @@ pub(crate) const AV_TABLE: i32 = 2;
 // Memory registration modes of versions before 1.5.
 pub(crate) const MR_BASIC: i32 = 1;
 pub(crate) const MR_SCALABLE: i32 = 2;
+
+// Modes of later versions: the addresses of a region are virtual, its memory is mapped when it is registered, and the
+// provider chooses its key.
+pub(crate) const MR_VIRT_ADDR: i32 = 1 << 4;
+pub(crate) const MR_ALLOCATED: i32 = 1 << 5;
+pub(crate) const MR_PROV_KEY: i32 = 1 << 6;
 
 // Formats of completion queues.
 pub(crate) const CQ_UNSPEC: i32 = 0;

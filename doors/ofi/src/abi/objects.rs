@@ -3,6 +3,7 @@
 //! Each object begins with a [`Fid`] and points to tables. Each table begins with its size in bytes, and all slots are
 //! filled: callers of the common operations do not look whether a slot is empty.
 
+use super::accesses::MsgRma;
 use super::info::{FabricAttr, Info};
 use super::queues::{AvAttr, CntrAttr, CqAttr, CqErrEntry, EqAttr, MrAttr, Msg, MsgTagged};
 use libc::iovec;
@@ -290,11 +291,21 @@ pub(crate) struct OpsTagged {
     pub(crate) injectdata: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64, u64, u64) -> isize,
 }
 
-/// `fi_ops_rma`: nine operations.
+/// `fi_ops_rma`. The numbers after a descriptor are the word for the peer if there is one, the peer, the address in its
+/// memory, and the key.
 #[repr(C)]
 pub(crate) struct OpsRma {
     pub(crate) size: usize,
-    pub(crate) slots: [Missing; 9],
+    pub(crate) read: unsafe extern "C" fn(*mut FidEp, *mut c_void, usize, Desc, u64, u64, u64, Context) -> isize,
+    pub(crate) readv: unsafe extern "C" fn(*mut FidEp, *const iovec, Descs, usize, u64, u64, u64, Context) -> isize,
+    pub(crate) readmsg: unsafe extern "C" fn(*mut FidEp, *const MsgRma, u64) -> isize,
+    pub(crate) write: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, Desc, u64, u64, u64, Context) -> isize,
+    pub(crate) writev: unsafe extern "C" fn(*mut FidEp, *const iovec, Descs, usize, u64, u64, u64, Context) -> isize,
+    pub(crate) writemsg: unsafe extern "C" fn(*mut FidEp, *const MsgRma, u64) -> isize,
+    pub(crate) inject: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64, u64, u64) -> isize,
+    pub(crate) writedata:
+        unsafe extern "C" fn(*mut FidEp, *const c_void, usize, Desc, u64, u64, u64, u64, Context) -> isize,
+    pub(crate) injectdata: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64, u64, u64, u64) -> isize,
 }
 
 /// `fi_ops_atomic`: thirteen operations.

@@ -1,5 +1,6 @@
 //! Compares the layout with the headers of the installed libfabric, and with what is known of newer versions.
 
+use super::accesses::{MsgRma, RmaIov};
 use super::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use super::objects::{Fid, FidAv, FidCntr, FidCq, FidDomain, FidEp, FidEq, FidFabric, FidMr, Provider};
 use super::objects::{
@@ -94,6 +95,11 @@ fn object_fields(c: &mut String) {
         iov "msg_iov", desc "desc", iov_count "iov_count", addr "addr", tag "tag", ignore "ignore",
         context "context", data "data",
     });
+    fields!(c, RmaIov, "fi_rma_iov", { addr "addr", len "len", key "key" });
+    fields!(c, MsgRma, "fi_msg_rma", {
+        iov "msg_iov", desc "desc", iov_count "iov_count", addr "addr", rma_iov "rma_iov",
+        rma_iov_count "rma_iov_count", context "context", data "data",
+    });
     fields!(c, CqEntry, "fi_cq_tagged_entry", {
         op_context "op_context", flags "flags", len "len", buf "buf", data "data", tag "tag",
     });
@@ -161,6 +167,10 @@ fn operation_fields(c: &mut String) {
         recv "recv", recvv "recvv", recvmsg "recvmsg", send "send", sendv "sendv", sendmsg "sendmsg",
         inject "inject", senddata "senddata", injectdata "injectdata",
     });
+    fields!(c, OpsRma, "fi_ops_rma", {
+        read "read", readv "readv", readmsg "readmsg", write "write", writev "writev", writemsg "writemsg",
+        inject "inject", writedata "writedata", injectdata "injectdata",
+    });
     fields!(c, OpsTagged, "fi_ops_tagged", {
         recv "recv", recvv "recvv", recvmsg "recvmsg", send "send", sendv "sendv", sendmsg "sendmsg",
         inject "inject", senddata "senddata", injectdata "injectdata",
@@ -173,6 +183,7 @@ fn all_sizes(c: &mut String) {
         FabricAttr = "fi_fabric_attr", Provider = "fi_provider", Fid = "fid", FidFabric = "fid_fabric",
         FidDomain = "fid_domain", FidEp = "fid_ep", FidAv = "fid_av", FidMr = "fid_mr", FidEq = "fid_eq",
         FidCq = "fid_cq", FidCntr = "fid_cntr", Msg = "fi_msg", MsgTagged = "fi_msg_tagged",
+        RmaIov = "fi_rma_iov", MsgRma = "fi_msg_rma",
         CqEntry = "fi_cq_tagged_entry", CqAttr = "fi_cq_attr", CntrAttr = "fi_cntr_attr", EqAttr = "fi_eq_attr",
         EqEntry = "fi_eq_entry", AvAttr = "fi_av_attr", OpsFid = "fi_ops", OpsFabric = "fi_ops_fabric",
         OpsDomain = "fi_ops_domain", OpsMr = "fi_ops_mr", OpsEq = "fi_ops_eq", OpsCq = "fi_ops_cq",
@@ -189,6 +200,9 @@ fn all_sizes(c: &mut String) {
 fn all_values(c: &mut String) {
     values!(c, {
         f::MSG => "FI_MSG", f::RMA => "FI_RMA", f::TAGGED => "FI_TAGGED", f::ATOMIC => "FI_ATOMIC",
+        f::READ => "FI_READ", f::WRITE => "FI_WRITE", f::REMOTE_READ => "FI_REMOTE_READ",
+        f::REMOTE_WRITE => "FI_REMOTE_WRITE", f::MR_VIRT_ADDR => "FI_MR_VIRT_ADDR",
+        f::MR_ALLOCATED => "FI_MR_ALLOCATED", f::MR_PROV_KEY => "FI_MR_PROV_KEY",
         f::RECV => "FI_RECV", f::SEND => "FI_SEND", f::MULTI_RECV => "FI_MULTI_RECV", f::HMEM => "FI_HMEM",
         f::LOCAL_COMM => "FI_LOCAL_COMM", f::REMOTE_COMM => "FI_REMOTE_COMM", f::SOURCE => "FI_SOURCE",
         f::DIRECTED_RECV => "FI_DIRECTED_RECV", f::REMOTE_CQ_DATA => "FI_REMOTE_CQ_DATA", f::MORE => "FI_MORE",
@@ -212,7 +226,7 @@ fn all_values(c: &mut String) {
         f::OPT_MIN_MULTI_RECV => "FI_OPT_MIN_MULTI_RECV", f::OPT_CM_DATA_SIZE => "FI_OPT_CM_DATA_SIZE",
         errors::EAVAIL => "FI_EAVAIL", errors::EBADFLAGS => "FI_EBADFLAGS", errors::ETOOSMALL => "FI_ETOOSMALL",
         errors::EOPBADSTATE => "FI_EOPBADSTATE", errors::ENOCQ => "FI_ENOCQ", errors::ETRUNC => "FI_ETRUNC",
-        errors::ENOAV => "FI_ENOAV",
+        errors::ENOAV => "FI_ENOAV", errors::ENOKEY => "FI_ENOKEY",
     });
 }
 

@@ -42,6 +42,20 @@ fn mpich_5() -> Hints {
     }
 }
 
+/// Those of Open MPI 4.1.4's layer for one-sided operations.
+fn open_mpi_4_one_sided() -> Hints {
+    Hints {
+        caps: f::RMA,
+        tx: Some(DirectionHints { op_flags: f::DELIVERY_COMPLETE, ..DirectionHints::default() }),
+        ep: Some(EpHints { kind: f::EP_RDM, ..EpHints::default() }),
+        domain: Some(DomainHints {
+            mr_mode: f::MR_VIRT_ADDR | f::MR_ALLOCATED | f::MR_PROV_KEY,
+            ..DomainHints::default()
+        }),
+        ..Hints::default()
+    }
+}
+
 /// Changes the domain's hints.
 fn with_domain(change: impl FnOnce(&mut DomainHints)) -> Hints {
     let mut domain = DomainHints::default();
@@ -79,6 +93,11 @@ fn the_hints_of_mpis_are_answered_with_the_values_that_they_compare() {
     assert_eq!(answer.caps & (f::SEND | f::RECV), f::SEND | f::RECV, "without a direction, both");
     assert_eq!(answer.caps & f::MSG, 0, "not asked for");
 
+    let answer = offer(Some(&open_mpi_4_one_sided())).unwrap();
+    assert_eq!(answer.caps & (DIRECTIONS | ACCESS_DIRECTIONS), ACCESS_DIRECTIONS);
+    assert_eq!(answer.mr_mode, f::MR_VIRT_ADDR | f::MR_ALLOCATED | f::MR_PROV_KEY);
+    assert_eq!(answer.data_progress, f::PROGRESS_AUTO, "an access does not wait for calls of the peer");
+
     let answer = offer(Some(&mpich_5())).unwrap();
     assert_eq!((answer.threading, answer.av_type, answer.data_progress), (3, f::AV_TABLE, f::PROGRESS_MANUAL));
     assert_eq!(answer.tx_op_flags, f::COMPLETION | f::DELIVERY_COMPLETE);
@@ -97,21 +116,24 @@ fn every_combination_of_capabilities_has_what_was_asked_or_is_refused() {
         f::DIRECTED_RECV,
         f::REMOTE_COMM,
         f::RMA,
+        f::READ,
+        f::REMOTE_WRITE,
         f::HMEM,
     ];
     for choice in 1_u32..1 << bits.len() {
         let chosen = bits.iter().enumerate().filter(|(place, _)| choice >> place & 1 == 1);
         let caps = chosen.fold(0, |caps, (_, bit)| caps | bit);
         let answer = offer(Some(&Hints { caps, ..Hints::default() }));
-        let missing = caps & (f::RMA | f::HMEM);
+        let missing = caps & f::HMEM;
         if missing != 0 {
             assert_eq!(answer, Err(Refusal::Capabilities(missing)), "{caps:#x}");
             continue;
         }
         let answer = answer.unwrap();
         assert_eq!(answer.caps & caps, caps, "{caps:#x}");
-        assert_ne!(answer.caps & (f::MSG | f::TAGGED), 0, "{caps:#x}");
-        assert_ne!(answer.caps & (f::SEND | f::RECV), 0, "{caps:#x}");
+        assert_ne!(answer.caps & PRIMARY, 0, "{caps:#x}");
+        assert!(answer.caps & MESSAGES == 0 || answer.caps & DIRECTIONS != 0, "{caps:#x}");
+        assert!(answer.caps & ACCESSES == 0 || answer.caps & ACCESS_DIRECTIONS != 0, "{caps:#x}");
         // Programs may pass any source if they did not ask for this.
         assert_eq!(answer.caps & f::DIRECTED_RECV, caps & f::DIRECTED_RECV, "{caps:#x}");
         assert_eq!(answer.tx_caps & !answer.caps, 0, "{caps:#x}");
@@ -134,11 +156,15 @@ fn each_value_that_an_application_compares_is_the_one_it_asked_for() {
         assert_eq!(offer(Some(&with_domain(|d| d.av_type = kind))).unwrap().av_type, kind);
     }
     // The modes of old versions are values, those of newer ones are bits of what the application can do.
-    for (asked, answered) in
-        [(0, 0), (f::MR_BASIC, f::MR_BASIC), (f::MR_SCALABLE, f::MR_SCALABLE), (1 << 4 | 1 << 5, 0)]
-    {
+    let all = f::MR_VIRT_ADDR | f::MR_ALLOCATED | f::MR_PROV_KEY;
+    let modes =
+        [(0, 0), (f::MR_BASIC, f::MR_BASIC), (f::MR_SCALABLE, f::MR_SCALABLE), (all, all), (1 << 9 | 1 << 2, 0)];
+    for (asked, answered) in modes {
         assert_eq!(offer(Some(&with_domain(|d| d.mr_mode = asked))).unwrap().mr_mode, answered);
     }
+    // Messages need no registered memory.
+    let messages = Hints { caps: f::MSG, ..with_domain(|d| d.mr_mode = all) };
+    assert_eq!(offer(Some(&messages)).unwrap().mr_mode, 0);
     assert_eq!(offer(Some(&with_tx(|tx| tx.size = 60_000))).unwrap().tx_size, 60_000);
     assert_eq!(offer(Some(&with_ep(|ep| ep.mem_tag_format = 0xff00))).unwrap().mem_tag_format, 0xff00);
 }
@@ -162,7 +188,7 @@ fn hints_beyond_what_the_provider_has_are_refused() {
         with_tx(|tx| tx.inject_size = limits::inject_bytes() + 1),
         with_tx(|tx| tx.size = limits::MOST_OPERATIONS + 1),
         with_tx(|tx| tx.iov_limit = MOST_SEGMENTS + 1),
-        with_tx(|tx| tx.rma_iov_limit = 1),
+        with_tx(|tx| tx.rma_iov_limit = limits::REMOTE_RANGES + 1),
         with_domain(|d| d.name = Some("eth0".into())),
         with_domain(|d| d.threading = 99),
         with_domain(|d| d.data_progress = -1),
@@ -191,10 +217,10 @@ fn hints_beyond_what_the_provider_has_are_refused() {
 
 #[test]
 fn a_refusal_names_what_is_missing() {
-    let hints = Hints { caps: f::RMA | f::ATOMIC | 1 << 60, ..Hints::default() };
+    let hints = Hints { caps: f::RMA | f::HMEM | 1 << 60, ..Hints::default() };
     let text = offer(Some(&hints)).unwrap_err().to_string();
     assert_eq!(
         text,
-        "the program asks for FI_RMA and FI_ATOMIC and the capabilities 0x1000000000000000, which telpher does not have"
+        "the program asks for FI_HMEM and the capabilities 0x1000000000000000, which telpher does not have"
     );
 }

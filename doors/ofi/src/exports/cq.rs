@@ -61,11 +61,17 @@ fn pointer(word: u64) -> *mut c_void {
 }
 
 fn flags(completion: &Completion) -> u64 {
-    let operation = if completion.operation == Operation::Send { f::SEND } else { f::RECV };
     let kind = if completion.is_tagged { f::TAGGED } else { f::MSG };
-    let data = if completion.operation != Operation::Send && completion.data.is_some() { f::REMOTE_CQ_DATA } else { 0 };
+    let operation = match completion.operation {
+        Operation::Send => f::SEND | kind,
+        Operation::Receive | Operation::Probe => f::RECV | kind,
+        Operation::Read => f::READ | f::RMA,
+        Operation::Write => f::WRITE | f::RMA,
+        Operation::WrittenByPeer => f::REMOTE_WRITE | f::RMA,
+    };
+    let data = if completion.data.is_some() { f::REMOTE_CQ_DATA } else { 0 };
     let releases = if completion.releases_buffer { f::MULTI_RECV } else { 0 };
-    operation | kind | data | releases
+    operation | data | releases
 }
 
 fn entry(completion: &Completion) -> CqEntry {

@@ -9,7 +9,7 @@ use crate::abi::objects::{FidAv, FidCntr, FidCq, FidDomain, FidEp};
 use crate::abi::objects::{OpsDomain, OpsFid};
 use crate::abi::queues::{AvAttr, CntrAttr, CqAttr};
 use crate::address_vector::AddressVector;
-use crate::capabilities::{ALL, RX_OP_FLAGS, TX_OP_FLAGS};
+use crate::capabilities::{ACCESS_DIRECTIONS, ACCESSES, ALL, DIRECTIONS, RX_OP_FLAGS, TX_OP_FLAGS};
 use crate::completion_queue::CompletionQueue;
 use crate::counter::Counter;
 use crate::domain::Domain;
@@ -140,10 +140,12 @@ unsafe extern "C" fn endpoint(
         let tx_flags = unsafe { info.tx_attr.as_ref() }.map_or(0, |tx| tx.op_flags);
         // SAFETY: as above.
         let rx_flags = unsafe { info.rx_attr.as_ref() }.map_or(0, |rx| rx.op_flags);
-        let any = info.caps & (f::SEND | f::RECV) == 0;
+        let any = info.caps & (DIRECTIONS | ACCESS_DIRECTIONS) == 0;
+        let starts = any || info.caps & (f::SEND | f::READ | f::WRITE) != 0;
         let options = EpOptions {
+            accesses: info.caps & ACCESSES != 0,
             directed: info.caps & f::DIRECTED_RECV != 0,
-            directions: (any || info.caps & f::SEND != 0, any || info.caps & f::RECV != 0),
+            directions: (starts, any || info.caps & f::RECV != 0),
             tx_flags: tx_flags & TX_OP_FLAGS,
             rx_flags: rx_flags & RX_OP_FLAGS,
         };

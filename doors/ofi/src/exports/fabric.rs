@@ -51,7 +51,14 @@ unsafe extern "C" fn open_domain(
         // SAFETY: as above.
         let attr = unsafe { info.domain_attr.as_ref() };
         let automatic_progress = attr.is_some_and(|attr| attr.data_progress == f::PROGRESS_AUTO);
-        let object = Domain { fabric: Arc::clone(fabric), automatic_progress };
+        let mr_mode = attr.map_or(0, |attr| attr.mr_mode);
+        let object = Domain {
+            fabric: Arc::clone(fabric),
+            automatic_progress,
+            virtual_addresses: mr_mode == f::MR_BASIC || mr_mode & f::MR_VIRT_ADDR != 0,
+            chooses_keys: mr_mode == f::MR_BASIC || mr_mode & f::MR_PROV_KEY != 0,
+            regions: Arc::default(),
+        };
         // SAFETY: as above.
         unsafe { domain::open(out, object, context) }
     })

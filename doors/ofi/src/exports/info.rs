@@ -177,7 +177,7 @@ pub(crate) fn allocate(offer: &Offer) -> Result<*mut Info, Errno> {
         inject_size: limits::inject_bytes(),
         size: offer.tx_size,
         iov_limit: MOST_SEGMENTS,
-        rma_iov_limit: 0,
+        rma_iov_limit: limits::REMOTE_RANGES,
         tclass: 0,
     };
     *rx_ref = RxAttr {

@@ -21,6 +21,7 @@ mod missing;
 mod mr;
 mod msg;
 mod object;
+mod rma;
 mod segments;
 mod tagged;
 

@@ -1,15 +1,18 @@
-//! Registered memory. Messages need none; MPIs register some memory at any rate, so the calls succeed and do nothing.
+//! Registered memory. Messages need none; peers access it by its key.
 
 use super::missing::fid_table;
 use super::object::{close, head, inner_of_fid, open};
+use super::segments::of_region;
 use super::{answer, read};
 use crate::abi::flags as f;
 use crate::abi::objects::{Fid, FidDomain, FidMr};
 use crate::abi::objects::{OpsFid, OpsMr};
 use crate::abi::queues::MrAttr;
-use crate::failure::{Errno, INVALID};
+use crate::domain::MemoryRegion;
+use crate::failure::Errno;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use telpher_fabric::{Permissions, Segments};
 
 static FID: OpsFid = fid_table(close::<FidMr>, bind, control);
 
@@ -17,19 +20,28 @@ pub(crate) static OPS: OpsMr = OpsMr { size: size_of::<OpsMr>(), reg, regv, rega
 
 /// # Safety
 /// See the rules of `exports`.
-unsafe fn register(domain: *mut Fid, key: u64, out: *mut *mut FidMr, context: *mut c_void) -> Result<(), Errno> {
+unsafe fn register(
+    domain: *mut Fid,
+    segments: Segments,
+    access: u64,
+    key: u64,
+    out: *mut *mut FidMr,
+    context: *mut c_void,
+) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let domain = unsafe { inner_of_fid::<FidDomain>(domain) }?;
-    let fid = FidMr { fid: head::<FidMr>(context, &FID), mem_desc: std::ptr::null_mut(), key };
+    let permissions = Permissions { read: access & f::REMOTE_READ != 0, write: access & f::REMOTE_WRITE != 0 };
+    let region = MemoryRegion::register(Arc::clone(domain), segments, permissions, key)?;
+    let fid = FidMr { fid: head::<FidMr>(context, &FID), mem_desc: std::ptr::null_mut(), key: region.key() };
     // SAFETY: as above.
-    unsafe { open(out, fid, Arc::clone(domain)) }
+    unsafe { open(out, fid, Arc::new(region)) }
 }
 
 unsafe extern "C" fn reg(
     domain: *mut Fid,
     buf: *const c_void,
     len: usize,
-    _access: u64,
+    access: u64,
     _offset: u64,
     requested_key: u64,
     _flags: u64,
@@ -37,11 +49,11 @@ unsafe extern "C" fn reg(
     context: *mut c_void,
 ) -> c_int {
     answer(|| {
-        if buf.is_null() && len > 0 {
-            return Err(INVALID);
-        }
-        // SAFETY: the rules of `exports`.
-        unsafe { register(domain, requested_key, out, context) }
+        let part = libc::iovec { iov_base: buf.cast_mut(), iov_len: len };
+        // SAFETY: the rules of `exports`; so are the next ones.
+        let segments = unsafe { of_region(&raw const part, 1) }?;
+        // SAFETY: as above.
+        unsafe { register(domain, segments, access, requested_key, out, context) }
     })
 }
 
@@ -49,7 +61,7 @@ unsafe extern "C" fn regv(
     domain: *mut Fid,
     iov: *const libc::iovec,
     count: usize,
-    _access: u64,
+    access: u64,
     _offset: u64,
     requested_key: u64,
     _flags: u64,
@@ -57,26 +69,31 @@ unsafe extern "C" fn regv(
     context: *mut c_void,
 ) -> c_int {
     answer(|| {
-        if iov.is_null() && count > 0 {
-            return Err(INVALID);
-        }
-        // SAFETY: the rules of `exports`.
-        unsafe { register(domain, requested_key, out, context) }
+        // SAFETY: the rules of `exports`; so are the next ones.
+        let segments = unsafe { of_region(iov, count) }?;
+        // SAFETY: as above.
+        unsafe { register(domain, segments, access, requested_key, out, context) }
     })
 }
 
 unsafe extern "C" fn regattr(domain: *mut Fid, attr: *const MrAttr, _flags: u64, out: *mut *mut FidMr) -> c_int {
     answer(|| {
-        // SAFETY: the rules of `exports`; so is the next one.
+        // SAFETY: the rules of `exports`; so are the next ones.
         let attr = unsafe { read(attr) }?;
         // SAFETY: as above.
-        unsafe { register(domain, attr.requested_key, out, attr.context) }
+        let segments = unsafe { of_region(attr.iov, attr.iov_count) }?;
+        // SAFETY: as above.
+        unsafe { register(domain, segments, attr.access, attr.requested_key, out, attr.context) }
     })
 }
 
-/// Regions are bound to endpoints, which changes nothing.
-unsafe extern "C" fn bind(_: *mut Fid, _: *mut Fid, _: u64) -> c_int {
-    0
+/// Programs may bind regions to endpoints, which changes nothing: all endpoints of a domain have the same regions. A
+/// counter of accesses to a region is not offered.
+unsafe extern "C" fn bind(_: *mut Fid, other: *mut Fid, _: u64) -> c_int {
+    answer(|| {
+        // SAFETY: the rules of `exports`.
+        if unsafe { read(other) }?.class == f::CLASS_EP { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
+    })
 }
 
 unsafe extern "C" fn control(_: *mut Fid, command: c_int, _: *mut c_void) -> c_int {

@@ -5,7 +5,7 @@ use crate::abi::{flags as f, objects::OpsFid};
 use crate::address_vector::AddressVector;
 use crate::completion_queue::CompletionQueue;
 use crate::counter::Counter;
-use crate::domain::{Domain, Fabric};
+use crate::domain::{Domain, Fabric, MemoryRegion};
 use crate::endpoint::Ep;
 use crate::event_queue::EventQueue;
 use crate::exports::answer;
@@ -47,7 +47,7 @@ objects! {
     FidDomain Domain = f::CLASS_DOMAIN;
     FidEp Ep = f::CLASS_EP, Ep::close;
     FidAv AddressVector = f::CLASS_AV;
-    FidMr Domain = f::CLASS_MR;
+    FidMr MemoryRegion = f::CLASS_MR;
     FidEq EventQueue = f::CLASS_EQ;
     FidCq CompletionQueue = f::CLASS_CQ;
     FidCntr Counter = f::CLASS_CNTR;
@@ -124,9 +124,8 @@ pub(crate) unsafe extern "C" fn close<F: ObjectFid>(fid: *mut Fid) -> c_int {
     answer(|| {
         // SAFETY: the caller's promise.
         let found = unsafe { object::<F>(fid) }?;
-        // A queue that is being read holds the endpoint for a moment, and a region does not own its domain.
-        let is_leaf = F::CLASS == f::CLASS_EP || F::CLASS == f::CLASS_MR;
-        if !is_leaf && Arc::strong_count(&found.inner) > 1 {
+        // A queue that is being read holds the endpoint for a moment.
+        if F::CLASS != f::CLASS_EP && Arc::strong_count(&found.inner) > 1 {
             return Err(Errno(libc::EBUSY));
         }
         F::close(&found.inner);

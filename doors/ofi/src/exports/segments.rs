@@ -53,3 +53,23 @@ pub(crate) unsafe fn of_array(iov: *const libc::iovec, count: usize) -> Result<S
     }
     Segments::new(&buffers[..count]).ok_or(INVALID)
 }
+
+/// Makes segments of the memory of a region. A program may register more than is mapped, up to its whole address space
+/// from address 0; no process has memory in the upper half.
+///
+/// # Safety
+/// As for [`of_array`], until the region is closed.
+pub(crate) unsafe fn of_region(iov: *const libc::iovec, count: usize) -> Result<Segments, Errno> {
+    if iov.is_null() || !iov.is_aligned() || !(1..=MOST_SEGMENTS).contains(&count) {
+        return Err(INVALID);
+    }
+    let mut buffers = [Buffer::default(); MOST_SEGMENTS];
+    // SAFETY: the pointer is not NULL and aligned, and the caller vouches for the entries.
+    for (buffer, entry) in buffers.iter_mut().zip(unsafe { std::slice::from_raw_parts(iov, count) }) {
+        let address = entry.iov_base.expose_provenance() as u64;
+        let len = (entry.iov_len as u64).min((1_u64 << 63).saturating_sub(address));
+        // SAFETY: the caller's promise.
+        *buffer = unsafe { Buffer::vouch(address, len) };
+    }
+    Segments::new(&buffers[..count]).ok_or(INVALID)
+}

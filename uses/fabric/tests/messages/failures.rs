@@ -253,10 +253,7 @@ fn the_helper_thread_moves_messages_while_the_caller_is_away() {
     let (sender, receiver) = nodes.split_at_mut(1);
     run_until(sender, |nodes| nodes[0].done.len() == 1);
     // The sender is away too now; the rest of the message is in the slots.
-    while receiver[0].endpoint.statistics().messages_received == 0 {
-        sender[0].poll();
-        std::thread::yield_now();
-    }
+    run_until(sender, |_| receiver[0].endpoint.statistics().messages_received > 0);
     receiver[0].poll();
     receiver[0].check_received(1, 1, &pattern(len, 1));
 }

@@ -1,0 +1,293 @@
+/* Calls the provider through libfabric: two endpoints of this process access memory of each other. Each case prints its
+ * name.
+ *
+ * The first argument is the kind of memory registration, "virtual" (FI_MR_VIRT_ADDR and FI_MR_PROV_KEY) or "scalable".
+ */
+#include "sides.h"
+
+static int is_virtual;
+
+/* Memory that the peer of side `b`, which is `a`, may access. */
+struct memory {
+	unsigned char *bytes;
+	struct fid_mr *mr;
+	uint64_t key, address;
+};
+
+static struct memory registered(size_t len, uint64_t access)
+{
+	static uint64_t next_key = 100;
+	struct memory memory = {.bytes = calloc(1, len + 1)};
+	CALL(fi_mr_reg(domain, memory.bytes, len, access, 0, next_key, 0, &memory.mr, NULL));
+	memory.key = fi_mr_key(memory.mr);
+	memory.address = is_virtual ? (uint64_t)memory.bytes : 0;
+	CHECK(is_virtual || memory.key == next_key);
+	next_key++;
+	return memory;
+}
+
+static void closed(struct memory *memory)
+{
+	CALL(fi_close(&memory->mr->fid));
+	free(memory->bytes);
+}
+
+static const uint64_t both = FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+static void all_sizes_are_written_and_read(void)
+{
+	open_both(0);
+	struct memory memory = registered(3000000, both);
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		size_t len = sizes[i];
+		void *sent = filled(len, (unsigned)i);
+		unsigned char *got = calloc(1, len + 1);
+		memset(memory.bytes, 0, 3000000);
+		CALL(fi_write(a.ep, sent, len, NULL, PEER, memory.address, memory.key, &contexts[0]));
+		CHECK(succeed(&a, &contexts[0]).flags == (FI_RMA | FI_WRITE));
+		check_filled(memory.bytes, len, (unsigned)i);
+		CHECK(memory.bytes[len] == 0);
+		CALL(fi_read(a.ep, got, len, NULL, PEER, memory.address, memory.key, &contexts[1]));
+		CHECK(succeed(&a, &contexts[1]).flags == (FI_RMA | FI_READ));
+		check_filled(got, len, (unsigned)i);
+
+		/* The same in two segments. */
+		struct iovec out[2] = {{sent, len / 3}, {(char *)sent + len / 3, len - len / 3}};
+		struct iovec in[2] = {{got, len / 2}, {got + len / 2, len - len / 2}};
+		memset(memory.bytes, 0, len);
+		memset(got, 0, len);
+		CALL(fi_writev(a.ep, out, NULL, 2, PEER, memory.address, memory.key, &contexts[2]));
+		succeed(&a, &contexts[2]);
+		check_filled(memory.bytes, len, (unsigned)i);
+		CALL(fi_readv(a.ep, in, NULL, 2, PEER, memory.address, memory.key, &contexts[3]));
+		succeed(&a, &contexts[3]);
+		check_filled(got, len, (unsigned)i);
+
+		/* And as messages. */
+		struct fi_rma_iov remote = {memory.address, len, memory.key};
+		struct fi_msg_rma msg = {.msg_iov = out, .iov_count = 2, .addr = PEER, .rma_iov = &remote, .rma_iov_count = 1,
+			.context = &contexts[4]};
+		memset(memory.bytes, 0, len);
+		memset(got, 0, len);
+		CALL(fi_writemsg(a.ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+		succeed(&a, &contexts[4]);
+		check_filled(memory.bytes, len, (unsigned)i);
+		msg.msg_iov = in;
+		CALL(fi_readmsg(a.ep, &msg, FI_COMPLETION));
+		succeed(&a, &contexts[4]);
+		check_filled(got, len, (unsigned)i);
+		free(sent);
+		free(got);
+	}
+	closed(&memory);
+	close_both();
+}
+
+static void a_word_comes_after_the_bytes(void)
+{
+	open_both(0);
+	struct memory memory = registered(3000000, both);
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		size_t len = sizes[i];
+		void *sent = filled(len, (unsigned)i);
+		memset(memory.bytes, 0, len);
+		CALL(fi_writedata(a.ep, sent, len, NULL, 77 + i, PEER, memory.address, memory.key, &contexts[0]));
+		struct fi_cq_tagged_entry entry = succeed(&b, NULL);
+		CHECK(entry.flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) && entry.data == 77 + i);
+		check_filled(memory.bytes, len, (unsigned)i);
+		succeed(&a, &contexts[0]);
+		if (len <= info->tx_attr->inject_size) {
+			CALL(fi_inject_writedata(a.ep, sent, len, 5, PEER, memory.address, memory.key));
+			memset(sent, 0, len);
+			CHECK(succeed(&b, NULL).data == 5);
+			check_filled(memory.bytes, len, (unsigned)i);
+		}
+		free(sent);
+	}
+	closed(&memory);
+	close_both();
+}
+
+static void injected_bytes_may_change_at_once(void)
+{
+	open_both(WITH_COUNTERS);
+	struct memory memory = registered(100000, both);
+	uint64_t count = 0;
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		size_t len = sizes[i];
+		void *sent = filled(len, (unsigned)i);
+		if (len > info->tx_attr->inject_size) {
+			CHECK(fi_inject_write(a.ep, sent, len, PEER, memory.address, memory.key) == -FI_EMSGSIZE);
+		} else {
+			CALL(fi_inject_write(a.ep, sent, len, PEER, memory.address, memory.key));
+			memset(sent, 0, len);
+			count++;
+			/* The counter tells when it is done; there is no completion. */
+			while (fi_cntr_read(a.accesses) < count)
+				fi_cq_read(b.cq, NULL, 0);
+			check_filled(memory.bytes, len, (unsigned)i);
+		}
+		free(sent);
+	}
+	CHECK(fi_cq_read(a.cq, &(struct fi_cq_tagged_entry){0}, 1) == -FI_EAGAIN);
+	char bytes[8];
+	CALL(fi_read(a.ep, bytes, 8, NULL, PEER, memory.address, memory.key, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(fi_cntr_read(a.accesses) == count + 1);
+	CALL(fi_read(a.ep, bytes, 8, NULL, PEER, memory.address, memory.key + 1, &contexts[0]));
+	fail(&a, &contexts[0], FI_ENOKEY);
+	CHECK(fi_cntr_read(a.accesses) == count + 1 && fi_cntr_readerr(a.accesses) == 1);
+	closed(&memory);
+	close_both();
+}
+
+static void what_is_not_permitted_fails(void)
+{
+	open_both(SELECTIVE);
+	static const size_t lengths[] = {1, 24, 8192, 100000};
+	for (size_t i = 0; i < COUNT(lengths); i++) {
+		size_t len = lengths[i];
+		struct memory memory = registered(len, both), readable = registered(len, FI_REMOTE_READ);
+		struct memory writable = registered(len, FI_REMOTE_WRITE), local = registered(len, FI_READ | FI_WRITE);
+		char *bytes = filled(len, 1);
+		CALL(fi_write(a.ep, bytes, len, NULL, PEER, memory.address, memory.key + 50, &contexts[0]));
+		fail(&a, &contexts[0], FI_ENOKEY);
+		CALL(fi_write(a.ep, bytes, len, NULL, PEER, memory.address + 1, memory.key, &contexts[0]));
+		fail(&a, &contexts[0], FI_EACCES);
+		CALL(fi_write(a.ep, bytes, len, NULL, PEER, memory.address - 1, memory.key, &contexts[0]));
+		fail(&a, &contexts[0], FI_EACCES);
+		CALL(fi_write(a.ep, bytes, len, NULL, PEER, readable.address, readable.key, &contexts[0]));
+		fail(&a, &contexts[0], FI_EACCES);
+		CALL(fi_read(a.ep, bytes, len, NULL, PEER, writable.address, writable.key, &contexts[0]));
+		fail(&a, &contexts[0], FI_EACCES);
+		CALL(fi_read(a.ep, bytes, len, NULL, PEER, local.address, local.key, &contexts[0]));
+		fail(&a, &contexts[0], FI_EACCES);
+		check_filled((unsigned char *)bytes, len, 1);
+		for (size_t place = 0; place < len; place++)
+			CHECK(memory.bytes[place] == 0 && readable.bytes[place] == 0 && local.bytes[place] == 0);
+		/* What is permitted goes on, and has no completion that was not asked for. */
+		CALL(fi_write(a.ep, bytes, len, NULL, PEER, memory.address, memory.key, &contexts[1]));
+		settle();
+		check_filled(memory.bytes, len, 1);
+		CHECK(fi_cq_read(a.cq, &(struct fi_cq_tagged_entry){0}, 1) == -FI_EAGAIN);
+		closed(&local);
+		closed(&writable);
+		closed(&readable);
+		/* A closed region is no region. */
+		CALL(fi_close(&memory.mr->fid));
+		CALL(fi_write(a.ep, bytes, len, NULL, PEER, memory.address, memory.key, &contexts[0]));
+		fail(&a, &contexts[0], FI_ENOKEY);
+		free(memory.bytes);
+		free(bytes);
+	}
+	close_both();
+}
+
+static void regions_are_registered_in_each_way(void)
+{
+	open_both(0);
+	char *bytes = calloc(1, 300), got[200];
+	struct iovec parts[2] = {{bytes, 100}, {bytes + 200, 100}};
+	struct fi_mr_attr attr = {.mr_iov = parts, .iov_count = 2, .access = both, .requested_key = 7};
+	struct fid_mr *mr, *other;
+	for (int how = 0; how < 2; how++) {
+		if (how)
+			CALL(fi_mr_regv(domain, parts, 2, both, 0, 7, 0, &mr, &contexts[0]));
+		else
+			CALL(fi_mr_regattr(domain, &attr, 0, &mr));
+		CHECK(how == 0 || mr->fid.context == &contexts[0]);
+		CALL(fi_mr_bind(mr, &a.ep->fid, 0));
+		CALL(fi_mr_enable(mr));
+		uint64_t address = is_virtual ? (uint64_t)bytes : 0;
+		for (int i = 0; i < 200; i++)
+			got[i] = (char)i;
+		CALL(fi_write(a.ep, got, 200, NULL, PEER, address, fi_mr_key(mr), &contexts[0]));
+		succeed(&a, &contexts[0]);
+		CHECK(memcmp(bytes, got, 100) == 0 && memcmp(bytes + 200, got + 100, 100) == 0 && bytes[100] == 0);
+		if (!is_virtual)
+			CHECK(fi_mr_regv(domain, parts, 2, both, 0, 7, 0, &other, NULL) == -FI_ENOKEY);
+		CHECK(fi_close(&domain->fid) == -FI_EBUSY);
+		CALL(fi_close(&mr->fid));
+	}
+	CHECK(fi_mr_regv(domain, parts, 0, both, 0, 7, 0, &mr, NULL) == -FI_EINVAL);
+	CHECK(fi_mr_regv(domain, parts, 5, both, 0, 7, 0, &mr, NULL) == -FI_EINVAL);
+	/* The whole address space, as MPICH registers it for windows that get their memory later. */
+	CALL(fi_mr_reg(domain, NULL, UINTPTR_MAX, both, 0, 8, 0, &mr, NULL));
+	CALL(fi_read(a.ep, got, 100, NULL, PEER, (uint64_t)bytes, fi_mr_key(mr), &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(memcmp(bytes, got, 100) == 0);
+	CALL(fi_read(a.ep, got, 100, NULL, PEER, 4096, fi_mr_key(mr), &contexts[0]));
+	fail(&a, &contexts[0], FI_EFAULT);
+	CALL(fi_close(&mr->fid));
+	free(bytes);
+	close_both();
+}
+
+static void bad_arguments_are_refused(void)
+{
+	open_both(0);
+	struct memory memory = registered(100, both);
+	char bytes[8] = {0};
+	struct iovec iov = {bytes, 8};
+	struct fi_rma_iov remote[2] = {{memory.address, 8, memory.key}, {memory.address, 8, memory.key}};
+	struct fi_msg_rma msg = {.msg_iov = &iov, .iov_count = 1, .addr = PEER, .rma_iov = remote, .rma_iov_count = 1};
+	CHECK(fi_write(a.ep, NULL, 8, NULL, PEER, memory.address, memory.key, NULL) == -FI_EINVAL);
+	CHECK(fi_write(a.ep, bytes, 8, NULL, 99, memory.address, memory.key, NULL) == -FI_EINVAL);
+	CHECK(fi_read(a.ep, bytes, 8, NULL, FI_ADDR_UNSPEC, memory.address, memory.key, NULL) == -FI_EINVAL);
+	CHECK(fi_writemsg(a.ep, &msg, FI_FENCE) == -FI_EBADFLAGS);
+	CHECK(fi_readmsg(a.ep, &msg, FI_PEEK) == -FI_EBADFLAGS);
+	msg.rma_iov_count = 2;
+	CHECK(fi_writemsg(a.ep, &msg, 0) == -FI_EINVAL);
+	msg.rma_iov_count = 1;
+	remote[0].len = 7;
+	CHECK(fi_writemsg(a.ep, &msg, 0) == -FI_EINVAL);
+	msg.rma_iov = NULL;
+	CHECK(fi_readmsg(a.ep, &msg, 0) == -FI_EINVAL);
+	CHECK(fi_writemsg(a.ep, NULL, 0) == -FI_EINVAL);
+	closed(&memory);
+	close_both();
+}
+
+static void a_thousand_accesses_are_under_way(void)
+{
+	open_both(0);
+	struct memory memory = registered(1000 * 20, both);
+	unsigned char *bytes = filled(1000 * 20, 3), *got = calloc(1000, 20);
+	for (size_t round = 0; round < 2; round++) {
+		for (size_t i = 0; i < 1000; i++) {
+			uint64_t at = memory.address + i * 20;
+			ssize_t answer = round ? fi_read(a.ep, got + i * 20, 20, NULL, PEER, at, memory.key, &contexts[i])
+				: fi_write(a.ep, bytes + i * 20, 20, NULL, PEER, at, memory.key, &contexts[i]);
+			CALL(answer);
+		}
+		for (size_t i = 0; i < 1000; i++) {
+			struct fi_cq_tagged_entry entry;
+			CHECK(take(&a, &entry) == 1);
+		}
+		check_filled(round ? got : memory.bytes, 1000 * 20, 3);
+	}
+	free(bytes);
+	free(got);
+	closed(&memory);
+	close_both();
+}
+
+static const struct test cases[] = {
+	CASE(all_sizes_are_written_and_read),
+	CASE(a_word_comes_after_the_bytes),
+	CASE(injected_bytes_may_change_at_once),
+	CASE(what_is_not_permitted_fails),
+	CASE(regions_are_registered_in_each_way),
+	CASE(bad_arguments_are_refused),
+	CASE(a_thousand_accesses_are_under_way),
+};
+
+int main(int argc, char **argv)
+{
+	struct fi_info *hints = fi_allocinfo();
+	is_virtual = argc > 1 && strcmp(argv[1], "virtual") == 0;
+	hints->caps = FI_MSG | FI_RMA;
+	hints->domain_attr->mr_mode = is_virtual ? FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY : 0;
+	run(hints, cases, COUNT(cases), NULL);
+	return 0;
+}
