@@ -175,7 +175,8 @@ impl Peer {
 }
 
 /// Variables of the caller that would change which way messages go.
-const REMOVED: [&str; 9] = [
+const REMOVED: [&str; 10] = [
+    "LD_PRELOAD",
     "FI_PROVIDER",
     "FI_PROVIDER_PATH",
     "FI_SHM_DISABLE_CMA",
