@@ -43,6 +43,15 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Returns the most bytes of an atomic operation: its operands and as many words to compare travel in the ring, and
+    /// its results in a slot.
+    #[must_use]
+    pub fn atomic_bytes(&self) -> u64 {
+        u64::from((self.eager_bytes / 2).min(self.slot_bytes))
+    }
+}
+
 /// Which thread moves messages on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ProgressBy {

@@ -201,6 +201,17 @@ impl Receiver {
         let Some(arrived) = self.incoming.next_message()? else { return Ok(false) };
         let message = *arrived.message();
         let Message::Eager { envelope, wants_answer } = message else {
+            if let Message::Atomic(entry) = message {
+                let is_held = entry.slot.is_some_and(|slot| self.held.get(usize::from(slot)).is_none_or(|held| *held));
+                if is_held {
+                    return Err(SLOT_IN_USE);
+                }
+                let slot = entry.slot.and_then(|slot| arrived.slot(slot));
+                let result = serving::atomic(&self.regions, copier, &entry, arrived.payload(), slot);
+                drop(arrived);
+                self.accessed(entry.id, entry.slot, result, &mut receives.reports)?;
+                return Ok(true);
+            }
             let Message::Write { id, range, data } = message else {
                 drop(arrived);
                 self.take_other(&message, receives, copier)?;
@@ -266,7 +277,7 @@ impl Receiver {
     /// Handles an entry that is not an eager message.
     fn take_other(&mut self, message: &Message, receives: &mut Receives, copier: &mut Copier) -> Result<(), Broken> {
         match *message {
-            Message::Eager { .. } | Message::Write { .. } => {}
+            Message::Eager { .. } | Message::Write { .. } | Message::Atomic(_) => {}
             Message::WritePiece(piece) | Message::ReadPiece(piece) => {
                 let is_free = self.held.get(usize::from(piece.slot)).is_some_and(|held| !held);
                 let Some(slot) = self.incoming.slot(piece.slot).filter(|_| is_free) else { return Err(SLOT_IN_USE) };

@@ -1,5 +1,6 @@
 //! Messages between endpoints of one process: matching, protocols, failures.
 
+mod atomics;
 mod common;
 mod deadlock;
 mod devices;
