@@ -18,6 +18,7 @@ impl From<FabricError> for Errno {
             FabricError::OtherMachine { .. } | FabricError::Unreachable { .. } => libc::EHOSTUNREACH,
             FabricError::OtherUser { .. } => libc::EACCES,
             FabricError::UnknownPeer { .. } => libc::EINVAL,
+            FabricError::WrongAtomic => libc::EOPNOTSUPP,
             FabricError::KeyInUse { .. } => errors::ENOKEY,
             FabricError::Limit { .. } => libc::ENOMEM,
             FabricError::Forked => libc::EPERM,
