@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
-# documentation; warnings are errors
+# documentation of what users see, and lints of the libraries with their plain features; warnings are errors
 . "$(dirname "$0")/lib.sh"
-RUSTDOCFLAGS="-D warnings" cargo doc "${locked[@]}" --workspace --no-deps --all-features
+lint_while_building
+RUSTDOCFLAGS="-D warnings" cargo doc "${locked[@]}" --workspace --no-deps

@@ -2,6 +2,7 @@
 # Linux guests in QEMU, with two kernels: the tier's tests on three NUMA nodes, and peers of the NVMe/TCP target
 #   ci/guests.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
+lint_while_building
 # Not part of `cargo test`, for the reasons in run.sh. One at a time: a guest has two emulated processors.
 # The crate's unit tests on the guest's kernel belong to the long run, ./soak.
 only=()

@@ -18,6 +18,14 @@ skip() {
     printf 'SKIPPED: check %s: %s\n' "$1" "$2" | tee -a "${TELPHER_SKIP_LOG:-/dev/null}" >&2
 }
 
+# Lets clippy compile the workspace in place of rustc, so that its warnings are errors of the build. Every check that builds
+# with the tests' profile calls this: otherwise the crates would be built twice.
+lint_while_building() {
+    if cargo clippy --version >/dev/null 2>&1; then
+        export RUSTC_WORKSPACE_WRAPPER=$PWD/ci/lint-rustc
+    fi
+}
+
 # Prints the packages with loom tests (files tests/loom_*.rs), as `-p NAME` words.
 loom_packages() {
     local test

@@ -5,11 +5,8 @@
 read -ra packages <<<"$(loom_packages | tr '\n' ' ')"
 # The models run for seconds; optimising them would take a minute more than it saves.
 export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_TEST_OPT_LEVEL=0
-# Clippy compiles them in place of rustc, so that nothing is checked once more for lints. Its code is slower: not for
-# long runs.
-if [ $# -eq 0 ] && cargo clippy --version >/dev/null 2>&1; then
-    export RUSTC_WORKSPACE_WRAPPER=$PWD/ci/lint-rustc
-fi
+# Without optimisation, what Clippy compiles is slower: not for long runs.
+[ $# -gt 0 ] || lint_while_building
 # A separate target directory: the cfg would otherwise rebuild everything each time. Arguments are passed on to cargo: `--release` pays off
 # with wide bounds.
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$target/loom \

@@ -2,6 +2,7 @@
 # unmodified peers: DPDK's testpmd and Linux in QEMU for the vhost-user backend, MPI programs for libfabric's provider
 #   ci/peers.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
+lint_while_building
 # Not part of `cargo test`, for the reasons in run.sh. One at a time: each test needs two cores, and a test that waited for them would be
 # reported as slow.
 # The tests of DPDK's own backend check the tests themselves; they belong to the long run.

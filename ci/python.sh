@@ -15,6 +15,7 @@ fi
 export PATH=$here/venv/bin:$PATH VIRTUAL_ENV=$here/venv
 rm -rf "$here/wheels"
 # A debug build, like the other tests; published wheels are built with --release.
+lint_while_building
 maturin build "${locked[@]}" --quiet --manifest-path doors/python/Cargo.toml --out "$here/wheels"
 pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$here"/wheels/telpher-*.whl
 # Change the directory, so that Python imports the installed package.

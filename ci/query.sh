@@ -10,5 +10,6 @@ if ! python3 -m venv "$here/venv" ||
     exit 0
 fi
 # Use the binary that the tests built: selecting other packages would rebuild everything.
+lint_while_building
 cargo test "${locked[@]}" --workspace --test cli --no-run
 TELPHER=$(cd "$target" && pwd)/debug/telpher "$here/venv/bin/python" -B "$tests/run.py"

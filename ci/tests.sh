@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# unit, integration, policy and documentation tests
+# unit, integration, policy and documentation tests, and lints of all that they build
 #   ci/tests.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
+cargo clippy --version >/dev/null 2>&1 || skip lints "clippy is not installed"
+lint_while_building
 # The policy tests read the licences of every dependency, including those that this system does not build.
 cargo fetch "${locked[@]}" || echo "could not fetch dependencies; continuing with those already downloaded"
 only=()

@@ -8,6 +8,7 @@
 //! anywhere. Used by the libFuzzer target and by the bounded test `uses/fabric/tests/fuzz_fabric.rs`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use telpher_fabric::entry::{
     AccessId, AccessPiece, Answer, AtomicEntry, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId,
@@ -94,7 +95,7 @@ impl Scene {
         (config.ring_entries, config.payload_bytes, config.eager_bytes) = (ENTRIES, PAYLOAD_BYTES, EAGER_BYTES);
         (config.slots, config.slot_bytes) = (SLOTS, SLOT_BYTES);
         let (outgoing, incoming) = link(&config).expect("the sizes are within their limits");
-        let memory = outgoing.memory();
+        let memory = Arc::clone(outgoing.memory().mapping());
         let words = SharedWords64::new(&memory, 0, memory.len() / 8).expect("all words");
         // SAFETY: reads memory that no Rust reference writes.
         let local = unsafe { Local::new() };
@@ -177,7 +178,7 @@ impl Scene {
     }
 
     fn take(&mut self, input: &mut Input<'_>) {
-        let memory = self.incoming.memory();
+        let memory = Arc::clone(self.incoming.memory().mapping());
         let arrived = match self.incoming.next_message() {
             Ok(Some(arrived)) => arrived,
             Ok(None) => return assert!(!self.is_honest || self.messages.is_empty(), "a message is missing"),

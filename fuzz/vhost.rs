@@ -18,7 +18,9 @@ use device::TestDevice;
 use rustix::fs::MemfdFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 use telpher_abi::Status;
+use telpher_mover::ManualClock;
 use telpher_portal::{Portal, QueueMode};
 use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Base, Direction, Ring, RingAddresses, RingSetup};
@@ -138,7 +140,10 @@ impl Scene {
 
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 1 + u32::from(input.byte() % 16)));
         device.state().manual = true;
-        let dma_queue = DmaQueue::new(Arc::clone(&device) as Arc<dyn Portal>, 1 + u32::from(input.byte() % 32));
+        // Time passes only while a thread rests, so no input depends on the machine's speed.
+        let (portal, clock) =
+            (Arc::clone(&device) as Arc<dyn Portal>, Arc::new(ManualClock::new(Duration::from_micros(1))));
+        let dma_queue = DmaQueue::with_clock(portal, 1 + u32::from(input.byte() % 32), clock);
         let dma_queue = Arc::new(dma_queue.expect("a queue with entries"));
         let hybrid = [CopyPolicy::Cpu, CopyPolicy::Device, CopyPolicy::From(200)][usize::from(input.byte() % 3)];
         let options =

@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each library's folder, and the variable in which `src/libraries.rs` finds its path.
-const LIBRARIES: [(&str, &str); 4] = [
+const LIBRARIES: [(&str, &str); 5] = [
     ("hosts/vdev-guest", "TELPHER_VDEV_LIBRARY"),
     ("hosts/tier-guest", "TELPHER_TIER_LIBRARY"),
     ("hosts/offload-guest", "TELPHER_OFFLOAD_LIBRARY"),
     // Not preloaded: libfabric loads it. It travels in the binary all the same.
     ("doors/ofi", "TELPHER_FABRIC_LIBRARY"),
+    // Users preload it, and not this crate.
+    ("doors/mpi", "TELPHER_COLLECTIVES_LIBRARY"),
 ];
 
 const PROFILE: &str = "preloaded";

@@ -1,15 +1,22 @@
-//! `telpher fabric`: installs libfabric's provider, and prints how programs select it.
+//! `telpher fabric`: installs libfabric's provider and the library for collective operations, and prints how programs
+//! select them.
 
 use crate::args::{FabricEnv, FabricInstall};
 use crate::exit::Usage;
 use std::io;
 use std::path::{Path, PathBuf};
-use telpher_launch::libraries::FABRIC;
+use telpher_launch::libraries::{COLLECTIVES, FABRIC};
 use telpher_launch::{LaunchError, UserDirectory};
 use telpher_report::deliver::{DeliverError, write_result};
 
 /// The name of the file: libfabric loads all files of a folder that end so.
 const FILE: &str = "libtelpher-fi.so";
+
+/// The name of the library for collective operations. libfabric leaves it alone.
+const COLLECTIVES_FILE: &str = "libtelpher-coll.so";
+
+/// The variable of the dynamic linker.
+const PRELOAD: &str = "LD_PRELOAD";
 
 /// What programs need to select the provider, besides its folder.
 const VARIABLES: [(&str, &str); 6] = [
@@ -45,16 +52,17 @@ pub(crate) enum FabricError {
 
 impl Usage for FabricError {}
 
-/// Installs the provider, and prints its path.
+/// Installs both libraries, and prints their paths.
 ///
 /// # Errors
-/// If the file cannot be written.
+/// If a file cannot be written.
 pub(crate) fn install(args: &FabricInstall) -> Result<(), FabricError> {
-    let path = FABRIC.write_to(&args.folder.join(FILE))?;
-    Ok(write_result(None, format!("{}\n", path.display()))?)
+    let messages = FABRIC.write_to(&args.folder.join(FILE))?;
+    let collectives = COLLECTIVES.write_to(&args.folder.join(COLLECTIVES_FILE))?;
+    Ok(write_result(None, format!("{}\n{}\n", messages.display(), collectives.display()))?)
 }
 
-/// Installs the provider, and prints the variables with which programs select it.
+/// Installs a library, and prints the variables with which programs select it.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -63,6 +71,12 @@ pub(crate) fn env(args: &FabricEnv) -> Result<(), FabricError> {
         Some(folder) => folder.clone(),
         None => default_folder()?,
     };
+    if args.collectives {
+        let path = COLLECTIVES.write_to(&folder.join(COLLECTIVES_FILE))?;
+        let others = std::env::var(PRELOAD).ok().filter(|others| !others.is_empty());
+        let others = others.map_or(String::new(), |others| format!(":{others}"));
+        return Ok(write_result(None, format!("{PRELOAD}={}{others}\n", path.display()))?);
+    }
     let path = FABRIC.write_to(&folder.join(FILE))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut lines = format!("FI_PROVIDER_PATH={}\n", folder.display());

@@ -6,7 +6,7 @@ use crate::failure::{Errno, INVALID};
 use crate::log;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use telpher_fabric::Address;
+use telpher_fabric::{Address, FabricError, check_address};
 
 /// An address vector. Both of libfabric's types, maps and tables, number addresses from 0.
 #[derive(Debug)]
@@ -74,6 +74,8 @@ impl AddressVector {
             log::warn(format_args!("an address that a program inserts was not made by telpher"));
             return Err(INVALID);
         };
+        // Also without an endpoint: a program that inserts first would otherwise learn it when it enables an endpoint.
+        check_address(&address).map_err(refused)?;
         let mut state = self.state();
         if let Some(&number) = state.numbers.get(&address) {
             if let Some(Some(entry)) = state.entry(number) {
@@ -124,8 +126,10 @@ impl AddressVector {
 
 /// Inserts an address into an endpoint, and says so if that fails: libfabric's callers only learn a number.
 fn insert_into(endpoint: &dyn BoundEndpoint, number: u64, address: &Address) -> Result<(), Errno> {
-    endpoint.insert_peer(number, address).map_err(|error| {
-        log::warn(format_args!("{error}"));
-        Errno::from(error)
-    })
+    endpoint.insert_peer(number, address).map_err(refused)
+}
+
+fn refused(error: FabricError) -> Errno {
+    log::warn(format_args!("{error}"));
+    Errno::from(error)
 }

@@ -27,5 +27,5 @@ pub(crate) trait BoundEndpoint: Debug + Send + Sync {
     fn take(&self, direction: Direction, into: &mut Vec<Completion>, most: usize);
 
     /// Moves messages, and counts what completed.
-    fn sort_completions(&self);
+    fn count_completions(&self);
 }

@@ -26,7 +26,7 @@ pub(crate) enum Format {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
-    _domain: Arc<Domain>,
+    domain: Arc<Domain>,
     format: Format,
     /// True while a thread that waits in this queue shall return.
     signaled: AtomicBool,
@@ -52,12 +52,17 @@ struct Bound {
 
 impl CompletionQueue {
     pub(crate) fn new(domain: Arc<Domain>, format: Format) -> CompletionQueue {
-        CompletionQueue { _domain: domain, format, signaled: AtomicBool::new(false), state: Mutex::default() }
+        CompletionQueue { domain, format, signaled: AtomicBool::new(false), state: Mutex::default() }
     }
 
     /// Returns what an entry has.
     pub(crate) fn format(&self) -> Format {
         self.format
+    }
+
+    /// Returns the version of the interface that the program was compiled for.
+    pub(crate) fn api_version(&self) -> u32 {
+        self.domain.fabric.api_version
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -53,7 +53,7 @@ impl Counter {
             endpoints.iter().filter_map(Weak::upgrade).collect()
         };
         for endpoint in endpoints {
-            endpoint.sort_completions();
+            endpoint.count_completions();
         }
         self.word(counted).load(Ordering::Relaxed)
     }

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use telpher_fabric::{Buffer, Permissions, Region, Regions, Segments};
 
 /// A fabric. All fabrics are the same one: this machine.
-#[derive(Debug)]
-pub(crate) struct Fabric;
+#[derive(Debug, Default)]
+pub(crate) struct Fabric {
+    /// The version of the interface that its program was compiled for.
+    pub(crate) api_version: u32,
+}
 
 /// A domain.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    /// Keeps the fabric in use.
-    pub(crate) _fabric: Arc<Fabric>,
+    /// Kept in use.
+    pub(crate) fabric: Arc<Fabric>,
     /// True if messages must move while the program makes no calls.
     pub(crate) automatic_progress: bool,
     /// True if peers name memory by its virtual address, and not by its position in the region.

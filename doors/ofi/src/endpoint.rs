@@ -8,6 +8,7 @@ use crate::capabilities::{RX_OP_FLAGS, TX_OP_FLAGS};
 use crate::completion_queue::CompletionQueue;
 use crate::counter::{Counted, Counter};
 use crate::domain::Domain;
+use crate::event_queue::EventQueue;
 use crate::failure::{AGAIN, Errno, INVALID};
 use crate::limits;
 use crate::log;
@@ -26,8 +27,8 @@ const MIN_MULTI_RECV: u64 = 4096;
 /// Completions that are taken from the endpoint at once. Source: chosen.
 const BURST: usize = 64;
 
-/// Marks the words that name operations in [`Silent`]. User programs have no addresses with this bit.
-const SILENT: u64 = 1 << 63;
+/// Marks the words that name operations in [`CountedOnly`]. User programs have no addresses with this bit.
+const COUNTED_ONLY: u64 = 1 << 63;
 
 /// What an application asked for when it opened an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -56,13 +57,15 @@ pub(crate) struct Ep {
     binding: Mutex<Bindings>,
     /// The same, once the endpoint is enabled.
     bound: OnceLock<Bound>,
-    sorted: Mutex<Sorted>,
+    taken: Mutex<TakenCompletions>,
 }
 
 /// What a program binds.
 #[derive(Clone, Debug, Default)]
 struct Bindings {
     av: Option<Arc<AddressVector>>,
+    /// Gets no events of the endpoint; it stays open as long as it is bound.
+    events: Option<Arc<EventQueue>>,
     sends: Option<Target>,
     receives: Option<Target>,
     count_sends: Option<Arc<Counter>>,
@@ -115,32 +118,32 @@ struct Defaults {
 
 /// Completions that were taken from the endpoint for two queues or for counters.
 #[derive(Debug, Default)]
-struct Sorted {
+struct TakenCompletions {
     scratch: Vec<Completion>,
     sends: VecDeque<Completion>,
     receives: VecDeque<Completion>,
-    silent: Silent,
+    counted_only: CountedOnly,
 }
 
 /// Operations that a counter counts although their program wants no completion of them.
 #[derive(Debug, Default)]
-struct Silent {
-    operations: HashMap<u64, SilentOperation>,
+struct CountedOnly {
+    operations: HashMap<u64, CountedOperation>,
     next: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct SilentOperation {
+struct CountedOperation {
     context: u64,
     /// True for a buffer for many messages, which has a completion for each.
     many: bool,
 }
 
-impl Silent {
+impl CountedOnly {
     /// Returns the word that names an operation.
-    fn add(&mut self, operation: SilentOperation) -> u64 {
-        let word = SILENT | self.next;
-        self.next = (self.next + 1) & !SILENT;
+    fn add(&mut self, operation: CountedOperation) -> u64 {
+        let word = COUNTED_ONLY | self.next;
+        self.next = (self.next + 1) & !COUNTED_ONLY;
         self.operations.insert(word, operation);
         word
     }
@@ -186,7 +189,7 @@ impl Ep {
             is_enabled: AtomicBool::new(false),
             binding: Mutex::default(),
             bound: OnceLock::new(),
-            sorted: Mutex::default(),
+            taken: Mutex::default(),
         })
     }
 
@@ -212,6 +215,17 @@ impl Ep {
             return Err(INVALID);
         }
         binding.av = Some(av);
+        Ok(())
+    }
+
+    /// Binds an event queue.
+    pub(crate) fn bind_events(&self, queue: Arc<EventQueue>) -> Result<(), Errno> {
+        self.still_binds()?;
+        let mut binding = self.binding();
+        if binding.events.is_some() {
+            return Err(INVALID);
+        }
+        binding.events = Some(queue);
         Ok(())
     }
 
@@ -300,6 +314,17 @@ impl Ep {
         Ok(())
     }
 
+    /// Closes the endpoint, also while other threads fetch its completions. Waits a while for injected messages that the
+    /// peers have no room for.
+    pub(crate) fn close(&self) {
+        let lost = self.endpoint.close();
+        if lost > 0 {
+            log::warn(format_args!(
+                "{lost} injected messages are lost: the endpoint is closed, and the peers take none"
+            ));
+        }
+    }
+
     /// Sets what a buffer for many messages keeps free.
     pub(crate) fn set_min_multi_recv(&self, bytes: u64) {
         self.min_multi_recv.store(bytes, Ordering::Relaxed);
@@ -318,7 +343,7 @@ impl Ep {
     pub(crate) fn send(&self, send: SendCall) -> Result<(), Errno> {
         let bound = self.bound()?;
         let flags = match send.flags {
-            Some(flags) if flags & !(TX_OP_FLAGS | f::REMOTE_CQ_DATA | f::MORE | f::FENCE) != 0 => {
+            Some(flags) if flags & !(TX_OP_FLAGS | f::REMOTE_CQ_DATA | f::MORE) != 0 => {
                 return Err(Errno(errors::EBADFLAGS));
             }
             Some(flags) => flags | bound.send.added,
@@ -330,10 +355,15 @@ impl Ep {
         }
         let to = self.peers.get(send.to).ok_or(INVALID)?;
         let reports = !send.silent && flags & f::COMPLETION != 0;
-        let ends_at_match = !send.silent && flags & (f::DELIVERY_COMPLETE | f::MATCH_COMPLETE) != 0;
+        let end = match flags {
+            _ if send.silent => SendEnd::BufferFree,
+            flags if flags & f::DELIVERY_COMPLETE != 0 => SendEnd::Received,
+            flags if flags & f::MATCH_COMPLETE != 0 => SendEnd::Matched,
+            _ => SendEnd::BufferFree,
+        };
         let (context, completes) = self.count(
             bound.bindings.count_sends.is_some(),
-            SilentOperation { context: send.context, many: false },
+            CountedOperation { context: send.context, many: false },
             reports,
         );
         let request = SendRequest {
@@ -343,7 +373,7 @@ impl Ep {
             data: send.data,
             context,
             completes,
-            end: if ends_at_match { SendEnd::Matched } else { SendEnd::BufferFree },
+            end,
             inject,
         };
         self.endpoint.send(request).map_err(|error| self.refused(context, error))
@@ -380,7 +410,7 @@ impl Ep {
         }
         let peer = self.peers.get(access.peer).ok_or(INVALID)?;
         let reports = !access.silent && flags & f::COMPLETION != 0;
-        let operation = SilentOperation { context: access.context, many: false };
+        let operation = CountedOperation { context: access.context, many: false };
         let (context, completes) = self.count(counter.is_some(), operation, reports);
         // It completes when the peer has done it, so all kinds of completion are the same.
         let request = AccessRequest { peer, remote: access.remote, kind: access.kind, context, completes, inject };
@@ -415,15 +445,23 @@ impl Ep {
             return self.endpoint.probe(probe).map_err(Errno::from);
         }
         if flags & (f::CLAIM | f::DISCARD) == f::CLAIM | f::DISCARD {
-            return self.endpoint.discard_claimed(receive.context).map_err(Errno::from);
+            let completes = if reports { Completes::Always } else { Completes::OnError };
+            return self.endpoint.discard_claimed(receive.context, completes).map_err(Errno::from);
         }
         if flags & f::DISCARD != 0 {
             return Err(Errno(errors::EBADFLAGS));
         }
         let many = (flags & f::MULTI_RECV != 0).then(|| self.min_multi_recv());
+        if many.is_some() && receive.segments.as_slice().len() > 1 {
+            log::info(format_args!(
+                "a receive with FI_MULTI_RECV has one buffer, not {}",
+                receive.segments.as_slice().len()
+            ));
+            return Err(INVALID);
+        }
         let (context, completes) = self.count(
             bound.bindings.count_receives.is_some(),
-            SilentOperation { context: receive.context, many: many.is_some() },
+            CountedOperation { context: receive.context, many: many.is_some() },
             reports,
         );
         let request = ReceiveRequest { segments: receive.segments, from, tag: receive.tag, context, completes, many };
@@ -436,18 +474,18 @@ impl Ep {
 
     /// Returns the context and the kind of completion for an operation. One that is counted must complete, even if its
     /// program wants no completion.
-    fn count(&self, counted: bool, operation: SilentOperation, reports: bool) -> (u64, Completes) {
+    fn count(&self, counted: bool, operation: CountedOperation, reports: bool) -> (u64, Completes) {
         match (counted, reports) {
             (_, true) => (operation.context, Completes::Always),
             (false, false) => (operation.context, Completes::OnError),
-            (true, false) => (self.sorted().silent.add(operation), Completes::Always),
+            (true, false) => (self.taken().counted_only.add(operation), Completes::Always),
         }
     }
 
     /// Forgets an operation that was refused.
     fn refused(&self, context: u64, error: FabricError) -> Errno {
-        if context & SILENT != 0 {
-            self.sorted().silent.operations.remove(&context);
+        if context & COUNTED_ONLY != 0 {
+            self.taken().counted_only.operations.remove(&context);
         }
         if !matches!(error, FabricError::Full { .. }) {
             log::info(format_args!("{error}"));
@@ -461,21 +499,22 @@ impl Ep {
     /// `EAGAIN` if there is none: it was matched, or never existed.
     pub(crate) fn cancel(&self, context: u64) -> Result<(), Errno> {
         self.bound()?;
-        let silent = {
-            let sorted = self.sorted();
-            let operations = sorted.silent.operations.iter();
+        let counted_only = {
+            let taken = self.taken();
+            let operations = taken.counted_only.operations.iter();
             operations.filter(|(_, of)| of.context == context).map(|(&word, _)| word).collect::<Vec<_>>()
         };
-        let canceled = self.endpoint.cancel(context) || silent.into_iter().any(|word| self.endpoint.cancel(word));
+        let canceled = self.endpoint.cancel(context) || counted_only.into_iter().any(|word| self.endpoint.cancel(word));
         if canceled { Ok(()) } else { Err(AGAIN) }
     }
 
-    fn sorted(&self) -> MutexGuard<'_, Sorted> {
-        self.sorted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn taken(&self) -> MutexGuard<'_, TakenCompletions> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sort(&self, bound: &Bound, sorted: &mut Sorted) {
-        let Sorted { scratch, sends, receives, silent } = sorted;
+    /// Takes all completions, counts them, and gives each to the queue of its direction.
+    fn distribute(&self, bound: &Bound, taken: &mut TakenCompletions) {
+        let TakenCompletions { scratch, sends, receives, counted_only } = taken;
         loop {
             self.endpoint.completions(scratch, BURST);
             let count = scratch.len();
@@ -486,7 +525,7 @@ impl Ep {
                     let counted = if completion.result.is_ok() { Counted::Successes } else { Counted::Failures };
                     counter.add(counted, 1);
                 }
-                if !silent.restore(&mut completion) {
+                if !counted_only.restore(&mut completion) {
                     continue;
                 }
                 let (target, queue) = if is_received {
@@ -531,19 +570,19 @@ impl BoundEndpoint for Ep {
             self.endpoint.completions(into, most);
             return;
         }
-        let mut sorted = self.sorted();
-        self.sort(bound, &mut sorted);
+        let mut taken = self.taken();
+        self.distribute(bound, &mut taken);
         let waiting = match direction {
-            Direction::Sends => &mut sorted.sends,
-            Direction::Receives => &mut sorted.receives,
+            Direction::Sends => &mut taken.sends,
+            Direction::Receives => &mut taken.receives,
         };
         let count = waiting.len().min(most);
         into.extend(waiting.drain(..count));
     }
 
-    fn sort_completions(&self) {
+    fn count_completions(&self) {
         if let Some(bound) = self.bound.get() {
-            self.sort(bound, &mut self.sorted());
+            self.distribute(bound, &mut self.taken());
         }
     }
 }

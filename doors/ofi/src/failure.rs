@@ -10,6 +10,8 @@ pub(crate) struct Errno(pub(crate) i32);
 
 pub(crate) const INVALID: Errno = Errno(libc::EINVAL);
 pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
+/// The object belongs to the parent of this process.
+pub(crate) const FORKED: Errno = Errno(libc::EPERM);
 
 impl From<FabricError> for Errno {
     fn from(error: FabricError) -> Errno {
@@ -17,11 +19,14 @@ impl From<FabricError> for Errno {
             FabricError::Full { .. } => libc::EAGAIN,
             FabricError::OtherMachine { .. } | FabricError::Unreachable { .. } => libc::EHOSTUNREACH,
             FabricError::OtherUser { .. } => libc::EACCES,
-            FabricError::UnknownPeer { .. } => libc::EINVAL,
+            FabricError::UnknownPeer { .. } | FabricError::NotClaimed { .. } | FabricError::AlreadyClaimed { .. } => {
+                libc::EINVAL
+            }
             FabricError::WrongAtomic => libc::EOPNOTSUPP,
             FabricError::KeyInUse { .. } => errors::ENOKEY,
             FabricError::Limit { .. } => libc::ENOMEM,
-            FabricError::Forked => libc::EPERM,
+            FabricError::Forked => FORKED.0,
+            FabricError::Closed => errors::EOPBADSTATE,
             FabricError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             _ => libc::EIO,
         })

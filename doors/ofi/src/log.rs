@@ -19,11 +19,17 @@ fn threshold() -> Level {
     static THRESHOLD: OnceLock<Level> = OnceLock::new();
     *THRESHOLD.get_or_init(|| {
         let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        match value("TELPHER_LOG").or_else(|| value("FI_LOG_LEVEL")).as_deref() {
-            Some("info" | "debug" | "trace") => Level::Info,
-            _ => Level::Warn,
-        }
+        value("TELPHER_LOG").or_else(|| value("FI_LOG_LEVEL")).map_or(Level::Warn, |name| level(&name))
     })
+}
+
+/// Returns the level with this name, in upper or lower case. libfabric's levels beyond `info` show more than this
+/// library has.
+fn level(name: &str) -> Level {
+    match name.to_ascii_lowercase().as_str() {
+        "info" | "debug" | "trace" => Level::Info,
+        _ => Level::Warn,
+    }
 }
 
 /// Writes a line if the user wants to see it.
@@ -43,4 +49,19 @@ pub(crate) fn warn(text: fmt::Arguments<'_>) {
 /// Reports why something was chosen or not offered.
 pub(crate) fn info(text: fmt::Arguments<'_>) {
     line(Level::Info, text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_level_may_be_in_upper_case() {
+        for name in ["info", "INFO", "Debug", "trace"] {
+            assert_eq!(level(name), Level::Info, "{name}");
+        }
+        for name in ["warn", "WARN", "error", "none"] {
+            assert_eq!(level(name), Level::Warn, "{name}");
+        }
+    }
 }

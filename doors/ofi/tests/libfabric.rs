@@ -58,7 +58,12 @@ fn compiled(name: &str, folder: &Folder) -> Option<PathBuf> {
     let program = Path::new(folder.path()).join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");
     let mut compiler = Command::new("cc");
-    let compiled = compiler.args(["-O1", "-Wall", "-Wextra", "-o"]).arg(&program).arg(source).arg("-lfabric").output();
+    let compiled = compiler
+        .args(["-O1", "-Wall", "-Wextra", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(["-lfabric", "-pthread"])
+        .output();
     let compiled = compiled.ok()?;
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     Some(program)
@@ -79,7 +84,7 @@ fn every_operation_works_from_c() {
         let remarks = text(&output.stderr);
         let report = format!("{device}: {}\n{}{remarks}", output.status, text(&output.stdout));
         assert!(output.status.success(), "{report}");
-        assert_eq!(text(&output.stdout).lines().count(), 17, "{report}");
+        assert_eq!(text(&output.stdout).lines().count(), 23, "{report}");
         assert!(
             remarks.contains("is on another machine; telpher carries messages within one machine only"),
             "{report}"
@@ -92,6 +97,18 @@ fn every_operation_works_from_c() {
     let output = command.output().expect("it was just compiled");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("the CPU copies messages, not TELPHER_FABRIC_DEVICE=hw:wq77.7"));
+}
+
+#[test]
+fn the_library_stays_loaded_when_libfabric_closes_it() {
+    let test = "the_library_stays_loaded_when_libfabric_closes_it";
+    let folder = Folder::new(test);
+    let library = Path::new(folder.path()).join("libtelpher-fi.so");
+    let Ok(sections) = Command::new("readelf").arg("-d").arg(library).output() else {
+        return skip(test, "readelf is not installed (binutils)");
+    };
+    // Its threads would go on in memory that is gone.
+    assert!(text(&sections.stdout).contains("NODELETE"), "{}", text(&sections.stdout));
 }
 
 #[test]

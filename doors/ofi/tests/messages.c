@@ -3,6 +3,9 @@
  * The first argument selects a case; without it, all run. A failed check prints its line and ends the program.
  */
 #include "sides.h"
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
 static void all_sizes_arrive(void)
 {
@@ -150,8 +153,17 @@ static void probes_find_claim_and_discard(void)
 		CHECK(entry.len == len && entry.tag == 5 && entry.data == 77);
 		check_filled(got, len, 1);
 		succeed(&a, &contexts[0]);
-		CHECK(fi_trecvmsg(b.ep, &msg, FI_CLAIM) < 0);
-		/* A discarded message is gone; its sender has succeeded. */
+		CHECK(fi_trecvmsg(b.ep, &msg, FI_CLAIM) == -FI_EINVAL);
+		CHECK(fi_trecvmsg(b.ep, &msg, FI_CLAIM | FI_DISCARD) == -FI_EINVAL);
+		/* A discarded message is gone; its sender has succeeded. It was claimed before, or not. */
+		CALL(fi_tsenddata(a.ep, sent, len, NULL, 78, PEER, 5, &contexts[1]));
+		settle();
+		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK | FI_CLAIM));
+		succeed(&b, &claim);
+		CALL(fi_trecvmsg(b.ep, &msg, FI_CLAIM | FI_DISCARD));
+		entry = succeed(&b, &claim);
+		CHECK(entry.tag == 5 && entry.data == 78 && (entry.flags & (FI_RECV | FI_TAGGED)) == (FI_RECV | FI_TAGGED));
+		succeed(&a, &contexts[1]);
 		CALL(fi_tsend(a.ep, sent, len, NULL, PEER, 5, &contexts[1]));
 		settle();
 		CALL(fi_trecvmsg(b.ep, &msg, FI_PEEK | FI_DISCARD));
@@ -387,6 +399,9 @@ static void thousands_of_unexpected_messages_are_kept(void)
 static void addresses_are_checked(void)
 {
 	open_both(0);
+	struct fi_av_attr attr = {.type = FI_AV_MAP};
+	struct fid_av *unbound;
+	CALL(fi_av_open(domain, &attr, &unbound, NULL));
 	char other[64], text[128];
 	fi_addr_t number = 5;
 	memcpy(other, a.name, sizeof(other));
@@ -394,6 +409,10 @@ static void addresses_are_checked(void)
 	other[9] ^= 1;
 	CHECK(fi_av_insert(b.av, other, 1, &number, 0, NULL) == -FI_EHOSTUNREACH);
 	CHECK(number == FI_ADDR_NOTAVAIL);
+	/* Also in a vector that no endpoint uses yet. */
+	CHECK(fi_av_insert(unbound, other, 1, &number, 0, NULL) == -FI_EHOSTUNREACH);
+	CHECK(fi_av_insert(unbound, a.name, 1, &number, 0, NULL) == 1 && number == 0);
+	CALL(fi_close(&unbound->fid));
 	int error = 0;
 	CHECK(fi_av_insert(b.av, other, 1, &number, FI_SYNC_ERR, &error) == 0 && error == FI_EHOSTUNREACH);
 	memset(other, 1, sizeof(other));
@@ -438,8 +457,13 @@ static void bad_arguments_are_refused(void)
 	CHECK(fi_tsendmsg(a.ep, NULL, 0) == -FI_EINVAL);
 	msg.iov_count = 1;
 	CHECK(fi_tsendmsg(a.ep, &msg, FI_PEEK) == -FI_EBADFLAGS);
+	CHECK(fi_tsendmsg(a.ep, &msg, FI_FENCE) == -FI_EBADFLAGS);
 	CHECK(fi_trecvmsg(a.ep, &msg, 1ull << 60) == -FI_EBADFLAGS);
 	CHECK(fi_trecvmsg(a.ep, &msg, FI_DISCARD) == -FI_EBADFLAGS);
+	/* A buffer for many messages is one buffer. */
+	struct fi_msg many = {.msg_iov = in, .iov_count = 2, .addr = FI_ADDR_UNSPEC};
+	in[1] = in[0];
+	CHECK(fi_recvmsg(a.ep, &many, FI_MULTI_RECV) == -FI_EINVAL);
 	CHECK(fi_tinject(a.ep, big, info->tx_attr->inject_size + 1, PEER, 0) == -FI_EMSGSIZE);
 	CHECK(fi_cq_read(a.cq, NULL, 1) == -FI_EINVAL);
 	CHECK(fi_cq_readerr(a.cq, (struct fi_cq_err_entry *)1, 0) == -FI_EINVAL);
@@ -466,6 +490,185 @@ static void bad_arguments_are_refused(void)
 	CHECK(fi_mr_key(mr) == 42);
 	CALL(fi_close(&mr->fid));
 	close_both();
+}
+
+/* A page that cannot be accessed, behind `before` bytes that can. */
+static unsigned char *before_a_hole(size_t before)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (before + page - 1) / page * page;
+	unsigned char *at = mmap(NULL, len + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	CALL(mprotect(at + len, page, PROT_NONE));
+	return at + len - before;
+}
+
+static void failed_messages_keep_the_context_of_their_buffer(void)
+{
+	open_both(SELECTIVE | WITH_COUNTERS);
+	unsigned char *sent = before_a_hole(20000), *buffer = malloc(1 << 20);
+	struct iovec in = {buffer, 1 << 20};
+	struct fi_msg msg = {.msg_iov = &in, .iov_count = 1, .addr = PEER, .context = &contexts[0]};
+	/* The buffer's messages are counted, but their completions are not wanted. */
+	CALL(fi_recvmsg(b.ep, &msg, FI_MULTI_RECV));
+	for (int twice = 0; twice < 2; twice++) {
+		CALL(fi_send(a.ep, sent, 30000, NULL, PEER, &contexts[1]));
+		fail(&a, &contexts[1], FI_EFAULT);
+		fail(&b, &contexts[0], FI_EIO);
+	}
+	CALL(fi_cancel(&b.ep->fid, &contexts[0]));
+	fail(&b, &contexts[0], FI_ECANCELED);
+	CHECK(fi_cntr_readerr(b.receives) == 3);
+	free(buffer);
+	close_both();
+}
+
+static void a_forked_child_is_told_at_once(void)
+{
+	open_both(WITH_COUNTERS);
+	struct fi_eq_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
+	struct fid_eq *eq;
+	CALL(fi_eq_open(fabric, &attr, &eq, NULL));
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		struct fi_cq_tagged_entry entry;
+		struct fi_cq_err_entry error;
+		struct fi_eq_entry event;
+		uint32_t event_number;
+		fi_addr_t number = PEER;
+		char byte = 0;
+		CHECK(fi_cq_read(a.cq, &entry, 1) == -FI_EPERM);
+		CHECK(fi_cq_sread(a.cq, &entry, 1, NULL, -1) == -FI_EPERM);
+		CHECK(fi_cq_readerr(a.cq, &error, 0) == -FI_EPERM);
+		CHECK(fi_tsend(a.ep, &byte, 1, NULL, PEER, 0, NULL) == -FI_EPERM);
+		CHECK(fi_trecv(a.ep, &byte, 1, NULL, PEER, 0, 0, NULL) == -FI_EPERM);
+		CHECK(fi_cancel(&a.ep->fid, NULL) == -FI_EPERM);
+		CHECK(fi_cntr_wait(a.sends, 100, -1) == -FI_EPERM);
+		CHECK(fi_av_insert(a.av, a.name, 1, &number, 0, NULL) == -FI_EPERM);
+		CHECK(fi_eq_sread(eq, &event_number, &event, sizeof(event), -1, 0) == -FI_EPERM);
+		close_both();
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	/* The child has changed nothing here. */
+	connect_sides(&a, &b, PEER);
+	CALL(fi_close(&eq->fid));
+	close_both();
+}
+
+static volatile int reads;
+
+static void *read_until_told(void *queue)
+{
+	struct fi_cq_tagged_entry entry;
+	while (reads)
+		fi_cq_read(queue, &entry, 1);
+	return NULL;
+}
+
+static void an_endpoint_closes_while_a_thread_reads_its_queue(void)
+{
+	static unsigned char buffer[64], sent[64];
+	for (int round = 0; round < 20; round++) {
+		pthread_t reader;
+		open_both(0);
+		CALL(fi_recv(b.ep, buffer, sizeof(buffer), NULL, PEER, &contexts[0]));
+		reads = 1;
+		CALL(pthread_create(&reader, NULL, read_until_told, b.cq));
+		CALL(fi_send(a.ep, sent, sizeof(sent), NULL, PEER, &contexts[1]));
+		CALL(fi_close(&b.ep->fid));
+		/* From here on, the buffer is the program's. */
+		memset(buffer, 0xee, sizeof(buffer));
+		for (int i = 0; i < 1000; i++)
+			fi_cq_read(a.cq, NULL, 0);
+		for (size_t i = 0; i < sizeof(buffer); i++)
+			CHECK(buffer[i] == 0xee);
+		reads = 0;
+		CALL(pthread_join(reader, NULL));
+		CALL(fi_close(&b.cq->fid));
+		CALL(fi_close(&b.av->fid));
+		close_side(&a);
+	}
+}
+
+static void injected_messages_arrive_although_their_endpoint_is_closed(void)
+{
+	enum { MANY = 2000 };
+	char byte = 7;
+	open_side(&a, SELECTIVE);
+	open_side(&b, SELECTIVE);
+	introduce(&a, &b);
+	introduce(&b, &a);
+	/* More than a connection has room for, and the connection is not open yet. */
+	for (int i = 0; i < MANY; i++)
+		CALL(fi_tinject(a.ep, &byte, 1, PEER, (uint64_t)i));
+	pthread_t reader;
+	reads = 1;
+	CALL(pthread_create(&reader, NULL, read_until_told, b.cq));
+	CALL(fi_close(&a.ep->fid));
+	reads = 0;
+	CALL(pthread_join(reader, NULL));
+	for (int i = 0; i < MANY; i++) {
+		struct iovec in = {&byte, 1};
+		struct fi_msg_tagged msg = {.msg_iov = &in, .iov_count = 1, .addr = PEER, .tag = (uint64_t)i};
+		msg.context = &contexts[i];
+		CALL(fi_trecvmsg(b.ep, &msg, FI_COMPLETION));
+		struct fi_cq_tagged_entry entry;
+		ssize_t got;
+		while ((got = fi_cq_read(b.cq, &entry, 1)) == -FI_EAGAIN)
+			;
+		CHECK(got == 1 && entry.op_context == &contexts[i]);
+	}
+	CALL(fi_close(&a.cq->fid));
+	CALL(fi_close(&a.av->fid));
+	close_side(&b);
+}
+
+static void a_bound_event_queue_stays_open(void)
+{
+	struct fi_eq_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
+	struct fid_eq *eq;
+	struct fid_ep *ep;
+	CALL(fi_eq_open(fabric, &attr, &eq, NULL));
+	CALL(fi_endpoint(domain, info, &ep, NULL));
+	CALL(fi_ep_bind(ep, &eq->fid, 0));
+	CHECK(fi_close(&eq->fid) == -FI_EBUSY);
+	CALL(fi_close(&ep->fid));
+	CALL(fi_close(&eq->fid));
+}
+
+/* The error entries of programs for versions before 1.5 end before the size of the details. */
+static void error_entries_are_as_long_as_the_version_of_the_program_says(void)
+{
+	struct fi_info *info_now = info, *hints = fi_dupinfo(info);
+	struct fid_fabric *fabric_now = fabric;
+	struct fid_domain *domain_now = domain;
+	for (unsigned minor = 4; minor <= 5; minor++) {
+		CALL(fi_getinfo(FI_VERSION(1, minor), NULL, NULL, 0, hints, &info));
+		CALL(fi_fabric(info->fabric_attr, &fabric, NULL));
+		CALL(fi_domain(fabric, info, &domain, NULL));
+		open_both(0);
+		for (size_t size = 0; size <= 8; size += 8) {
+			struct fi_cq_tagged_entry entry;
+			struct fi_cq_err_entry error = {.err_data = contexts, .err_data_size = size};
+			char byte;
+			CALL(fi_trecv(b.ep, &byte, 1, NULL, PEER, 1, 0, &contexts[0]));
+			CALL(fi_cancel(&b.ep->fid, &contexts[0]));
+			CHECK(take(&b, &entry) == -FI_EAVAIL);
+			CHECK(fi_cq_readerr(b.cq, &error, 0) == 1 && error.err == FI_ECANCELED);
+			CHECK(error.err_data_size == (minor == 4 ? size : 0));
+			CHECK(error.err_data == (minor == 4 || size == 0 ? NULL : (void *)contexts));
+		}
+		close_both();
+		CALL(fi_close(&domain->fid));
+		CALL(fi_close(&fabric->fid));
+		fi_freeinfo(info);
+	}
+	fi_freeinfo(hints);
+	info = info_now;
+	fabric = fabric_now;
+	domain = domain_now;
 }
 
 static void events_of_the_program_are_kept(void)
@@ -505,6 +708,12 @@ static const struct test cases[] = {
 	CASE(addresses_are_checked),
 	CASE(bad_arguments_are_refused),
 	CASE(events_of_the_program_are_kept),
+	CASE(failed_messages_keep_the_context_of_their_buffer),
+	CASE(a_forked_child_is_told_at_once),
+	CASE(an_endpoint_closes_while_a_thread_reads_its_queue),
+	CASE(injected_messages_arrive_although_their_endpoint_is_closed),
+	CASE(a_bound_event_queue_stays_open),
+	CASE(error_entries_are_as_long_as_the_version_of_the_program_says),
 };
 
 int main(int argc, char **argv)

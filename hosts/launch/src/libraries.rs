@@ -15,3 +15,7 @@ pub const OFFLOAD: Image<'static> =
 /// The provider that libfabric loads: `telpher-ofi`.
 pub const FABRIC: Image<'static> =
     Image { name: "telpher-fabric", bytes: include_bytes!(env!("TELPHER_FABRIC_LIBRARY")) };
+
+/// The collective operations in front of an MPI's: `telpher-mpi`.
+pub const COLLECTIVES: Image<'static> =
+    Image { name: "telpher-collectives", bytes: include_bytes!(env!("TELPHER_COLLECTIVES_LIBRARY")) };

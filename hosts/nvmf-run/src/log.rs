@@ -96,6 +96,10 @@ fn line(event: &ServerEvent) -> (Level, String) {
         ServerEvent::TooMany { peer } => {
             (Level::Warning, format!("{peer} was refused: there are as many connections as limits.connections allows"))
         }
+        ServerEvent::NoRing { error } => (
+            Level::Warning,
+            format!("a loop starts with epoll instead of io_uring: the kernel refuses its io_uring: {error}"),
+        ),
         ServerEvent::NotAccepted { error } => (Level::Warning, format!("cannot accept a connection: {error}")),
     }
 }

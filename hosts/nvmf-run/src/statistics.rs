@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use telpher_metrics::MetricSet as _;
-use telpher_nvmf::server::{LoopReport, QueueReport};
+use telpher_nvmf::server::{LoopReport, QueueReport, SocketEngine};
 use telpher_nvmf::stats::{LATENCIES, Stats, latency_percentile};
 
 /// The statistics of a server.
@@ -147,6 +147,9 @@ pub struct QueueStatistics {
 pub struct PollGroup {
     /// `loop_0` and so on.
     pub name: String,
+    /// What moves the bytes of its sockets: `io_uring` or `epoll`.
+    #[serde(default)]
+    pub socket_engine: String,
     /// Admin queues since the start.
     pub admin_qpairs: u64,
     /// I/O queues since the start.
@@ -343,13 +346,16 @@ impl Statistics {
         }
         line(format_args!(""));
         line(format_args!("loop    connections  wake-ups  sys.calls I/O queues open I/O batches mean batch"));
+        let mut engines = Vec::new();
         for group in &self.poll_groups {
+            engines.push(format!("{} by {}", group.name, group.socket_engine));
             let PollGroup { name, connections, wakeups, system_calls, io_qpairs, .. } = group;
             let PollGroup { pending_bdev_io, device_batches, .. } = group;
             let mean = group.mean_batch.map_or_else(|| "–".into(), |mean| format!("{mean:.2}"));
             let calls = format!("{name:<8}{connections:>11}{wakeups:>10}{system_calls:>11}");
             line(format_args!("{calls}{io_qpairs:>11}{pending_bdev_io:>9}{device_batches:>8}{mean:>11}"));
         }
+        line(format_args!("sockets: {}", engines.join(", ")));
         text
     }
 }
@@ -409,6 +415,7 @@ fn poll_group(index: usize, report: &LoopReport) -> PollGroup {
     let ended = report.ended.values().map(|stats| stats.completed_io);
     PollGroup {
         name: format!("loop_{index}"),
+        socket_engine: if report.socket_engine == SocketEngine::Uring { "io_uring" } else { "epoll" }.into(),
         admin_qpairs: stats.queues[0],
         io_qpairs: stats.queues[1],
         current_admin_qpairs: count(false),

@@ -21,6 +21,7 @@ mod experiments;
 mod ffi;
 mod folder;
 pub mod goal;
+mod hybrid_case;
 mod interleaved;
 pub mod listing;
 pub mod measure;

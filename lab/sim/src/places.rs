@@ -31,6 +31,8 @@ pub enum LineLocation {
     Memory,
     /// In the last-level cache.
     Llc,
+    /// In memory, and a core writes them past the caches, with non-temporal stores. To all other accesses as `Memory`.
+    Streamed,
 }
 
 impl BufferPlacement {

@@ -66,6 +66,11 @@ impl Gate {
         std::mem::take(&mut self.held().offered)
     }
 
+    /// Returns a descriptor that is not executed yet.
+    pub(crate) fn descriptor(&self, number: u64) -> Option<Descriptor> {
+        self.held().waiting.get(&number).copied()
+    }
+
     /// Executes the descriptor with this number, once.
     pub(crate) fn execute(&self, number: u64) {
         if let Some(descriptor) = self.held().waiting.remove(&number) {

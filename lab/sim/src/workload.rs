@@ -46,7 +46,8 @@ impl NamedValue for AccessPattern {
 }
 
 impl NamedValue for LineLocation {
-    const NAMES: &'static [(&'static str, Self)] = &[("memory", LineLocation::Memory), ("cache", LineLocation::Llc)];
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("memory", LineLocation::Memory), ("cache", LineLocation::Llc), ("streamed", LineLocation::Streamed)];
 }
 
 /// How a thread waits for a completion record.

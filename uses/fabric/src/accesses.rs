@@ -16,6 +16,7 @@
 use crate::atomics::Atomic;
 use crate::buffer::{Buffer, Segments, TakenBytes};
 use crate::completion::{Completion, Failure, Operation};
+use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{AccessId, AccessPiece, AtomicEntry, Message};
 use crate::error::Broken;
@@ -102,6 +103,12 @@ impl Accesses {
     /// True if no more accesses may be under way.
     pub(crate) fn is_full(&self) -> bool {
         self.open_count >= self.most
+    }
+
+    /// Returns how many injected writes are not in the ring as a whole.
+    pub(crate) fn unsent_injections(&self) -> usize {
+        let is_sent = |open: &&Open| (open.is_asked || open.slots > 0) && open.step == Step::Whole;
+        self.open.iter().flatten().filter(|open| open.taken.is_some() && !is_sent(open)).count()
     }
 
     /// Starts an access. With `inject`, the bytes to write are not used after the call.
@@ -379,7 +386,7 @@ impl Accesses {
             output.set_slot(slot, Slot::Access(AccessSlot { step: AccessStep::Asked, ..state }));
             let AccessSlot { id, len, offset, .. } = state;
             let piece = AccessPiece { id: AccessId(id), range: open.access.range, slot, len, offset };
-            return output.push_or_queue(Message::WritePiece(piece));
+            return output.push_or_queue(Message::WritePiece(piece)).map(drop);
         }
         self.free_slot(slot, state.id, output);
         self.settle(state.id, reports);
@@ -515,5 +522,3 @@ struct Filled {
 
 /// The rule that is broken by an answer to nothing.
 const NOT_ASKED: Broken = Broken { rule: "it answered an access that does not wait for this answer" };
-/// The rule that is broken when pages of the connection's memory are gone.
-const LOST: Broken = Broken { rule: "the system has no memory for it" };

@@ -1,5 +1,7 @@
 //! Limits and thresholds of an endpoint.
 
+use std::time::Duration;
+
 /// Limits and thresholds of an endpoint. The defaults suit MPI programs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -18,12 +20,16 @@ pub struct Config {
     pub streaming_bytes: u64,
     /// The most bytes of an endpoint in all connections that it opened. Source: chosen.
     pub memory_bytes: u64,
-    /// The most connections that peers may open to an endpoint. Source: chosen.
+    /// The most connections that peers may open to an endpoint. One whose peer has ended counts as long as messages in it
+    /// are kept. Source: chosen.
     pub incoming_connections: usize,
     /// The most bytes of messages that no receive matches yet. Source: chosen.
     pub unexpected_bytes: u64,
     /// The most sends that wait for room in one connection. Source: chosen.
     pub waiting_sends: usize,
+    /// How long an endpoint that is closed waits for peers to make room for injected messages, and for its device.
+    /// Source: chosen.
+    pub linger: Duration,
 }
 
 impl Default for Config {
@@ -39,6 +45,7 @@ impl Default for Config {
             incoming_connections: 1024,
             unexpected_bytes: 64 << 20,
             waiting_sends: 65_536,
+            linger: Duration::from_secs(10),
         }
     }
 }

@@ -20,7 +20,7 @@ use rustix::net::{SendFlags, bind, listen, send};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use telpher_os::{Lineage, spawn_unsignalled};
 
@@ -83,12 +83,7 @@ impl Connector {
         if !self.created_in.is_current() {
             return Err(FabricError::Forked);
         }
-        if to.boot != self.address.boot {
-            return Err(FabricError::OtherMachine { address: *to });
-        }
-        if to.user != self.address.user {
-            return Err(FabricError::OtherUser { address: *to });
-        }
+        self.address.check_reaches(to)?;
         let id = self.shared.reserve(self.sizes.total())?;
         self.command(Command::Connect { id, to: *to });
         Ok(id)
@@ -114,7 +109,12 @@ impl Connector {
         }
     }
 
-    /// Sets what is called when a peer wakes this process.
+    /// Lets the helper thread call [`Progress`] after a while, see [`set_progress`](Connector::set_progress).
+    pub(crate) fn ask_for_progress(&self) {
+        self.command(Command::Progress);
+    }
+
+    /// Sets what is called when a peer wakes this process, and when there are events.
     pub fn set_progress(&self, progress: Weak<dyn Progress>) {
         if self.created_in.is_current() {
             self.shared.set_progress(progress);
@@ -158,13 +158,40 @@ impl Drop for Connector {
     }
 }
 
+/// Checks whether endpoints of this process can reach an address: whether it is of this machine and this user.
+///
+/// # Errors
+/// [`FabricError::OtherMachine`], [`FabricError::OtherUser`], or [`FabricError::System`] if the machine does not tell
+/// its identity.
+pub fn check_address(address: &Address) -> Result<(), FabricError> {
+    let user = rustix::process::geteuid().as_raw();
+    Address { boot: boot()?, user, process: 0, number: 0 }.check_reaches(address)
+}
+
+impl Address {
+    /// Checks whether an endpoint with this address can reach another one.
+    pub(crate) fn check_reaches(&self, to: &Address) -> Result<(), FabricError> {
+        if to.boot != self.boot {
+            return Err(FabricError::OtherMachine { address: *to });
+        }
+        if to.user != self.user {
+            return Err(FabricError::OtherUser { address: *to });
+        }
+        Ok(())
+    }
+}
+
 /// Returns the identity of this boot, from the text of a UUID.
-fn boot() -> Result<[u8; 16], FabricError> {
+pub(crate) fn boot() -> Result<[u8; 16], FabricError> {
+    static BOOT: OnceLock<[u8; 16]> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return Ok(*boot);
+    }
     let failed = |source| FabricError::System { action: "read the identity of this boot of the machine", source };
     let text = std::fs::read_to_string(BOOT_ID).map_err(failed)?;
     let digits: String = text.trim().split('-').collect();
     match u128::from_str_radix(&digits, 16) {
-        Ok(number) if digits.len() == 32 => Ok(number.to_be_bytes()),
+        Ok(number) if digits.len() == 32 => Ok(*BOOT.get_or_init(|| number.to_be_bytes())),
         _ => Err(failed(io::Error::new(io::ErrorKind::InvalidData, format!("{BOOT_ID} has no UUID")))),
     }
 }

@@ -10,7 +10,7 @@ use crate::copier::Copier;
 use crate::error::FabricError;
 use crate::events::Progress;
 use crate::regions::Regions;
-use crate::request::{AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
+use crate::request::{AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
 use crate::state::State;
 use crate::stats::Stats;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,12 +21,10 @@ use telpher_os::Lineage;
 const HELPER_PASSES: u32 = 50;
 /// The most passes of one call on the helper thread, which must also serve its sockets. Source: chosen.
 const MOST_HELPER_PASSES: u32 = 1 << 16;
-/// How long a dropped endpoint waits for its device. Source: chosen.
-const LINGER: Duration = Duration::from_secs(10);
-
 /// One address of this process: it sends and receives messages, and ends each operation with one [`Completion`].
 ///
-/// Any thread may call it. Its lock is never held while a thread waits.
+/// Any thread may call it. Its lock is never held while a thread waits. An endpoint that is dropped is closed, see
+/// [`close`](Endpoint::close).
 #[derive(Debug)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -38,6 +36,7 @@ struct Inner {
     connector: Connector,
     created_in: Lineage,
     progress: ProgressBy,
+    linger: Duration,
 }
 
 impl Endpoint {
@@ -62,8 +61,9 @@ impl Endpoint {
         regions: Arc<Regions>,
     ) -> Result<Endpoint, FabricError> {
         let connector = Connector::open(&config)?;
+        let linger = config.linger;
         let state = Mutex::new(State::new(config, copier, regions));
-        let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress });
+        let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress, linger });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
         if progress == ProgressBy::HelperThread {
             inner.connector.set_progress(weak);
@@ -143,7 +143,9 @@ impl Endpoint {
     pub fn send(&self, request: SendRequest) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
         let index = state.sender_to(request.to, &self.inner.connector)?;
-        state.send(index, &request, &self.inner.connector)
+        let sent = state.send(index, &request, &self.inner.connector);
+        self.inner.leave(state);
+        sent
     }
 
     /// Starts an access to the memory of a peer. The buffers belong to the endpoint until the completion; those of a
@@ -156,7 +158,9 @@ impl Endpoint {
     pub fn access(&self, request: AccessRequest) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
         let index = state.sender_to(request.peer, &self.inner.connector)?;
-        state.access(index, &request, &self.inner.connector)
+        let started = state.access(index, &request, &self.inner.connector);
+        self.inner.leave(state);
+        started
     }
 
     /// Starts a receive. The buffer belongs to the endpoint until the completion.
@@ -169,6 +173,7 @@ impl Endpoint {
         let mut state = self.inner.lock()?;
         let selector = state.selector(request.from, request.tag)?;
         state.receive(selector, &request, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -186,6 +191,7 @@ impl Endpoint {
         }
         state.advance(&self.inner.connector);
         state.probe(&selector, &request, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -200,18 +206,24 @@ impl Endpoint {
         let (key, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
         let target = state.receives.target(&request, None, kept.envelope.len);
         state.deliver(&key, kept, target, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
-    /// Drops the message that the probe with the context `claim` has claimed. There is no completion.
+    /// Drops the message that the probe with the context `claim` has claimed. The completion, if one is asked for, is
+    /// that of a probe.
     ///
     /// # Errors
     ///
     /// [`FabricError::NotClaimed`], [`FabricError::Forked`].
-    pub fn discard_claimed(&self, claim: u64) -> Result<(), FabricError> {
+    pub fn discard_claimed(&self, claim: u64, completes: Completes) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
-        let (_, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
+        let (key, kept) = state.receives.take_claimed(claim).ok_or(FabricError::NotClaimed { context: claim })?;
+        if completes == Completes::Always {
+            state.receives.found(claim, &key, &kept.envelope);
+        }
         state.discard(&kept, &self.inner.connector);
+        self.inner.leave(state);
         Ok(())
     }
 
@@ -222,21 +234,68 @@ impl Endpoint {
         self.inner.lock().is_ok_and(|mut state| state.receives.cancel(context))
     }
 
-    /// Moves all messages on as far as possible without waiting.
-    pub fn progress(&self) {
-        if let Ok(mut state) = self.inner.lock() {
-            state.advance(&self.inner.connector);
+    /// Moves all messages on as far as possible without waiting. True if something moved, so that the next call may move
+    /// more.
+    pub fn progress(&self) -> bool {
+        let Ok(mut state) = self.inner.lock() else { return false };
+        let has_moved = state.advance(&self.inner.connector);
+        if has_moved {
+            self.inner.leave(state);
         }
+        has_moved
     }
 
     /// Makes progress, then moves at most `most` completions to the end of `into`. Failures are among them.
     #[inline]
     pub fn completions(&self, into: &mut Vec<Completion>, most: usize) {
         let Ok(mut state) = self.inner.lock() else { return };
-        state.advance(&self.inner.connector);
+        let has_moved = state.advance(&self.inner.connector);
         let completions = &mut state.receives.reports.completions;
         let count = completions.len().min(most);
         into.extend(completions.drain(..count));
+        if has_moved {
+            self.inner.leave(state);
+        }
+    }
+
+    /// Closes the endpoint, also while other threads call it: their calls fail from then on.
+    ///
+    /// When this returns, no thread and no device of this process uses the callers' buffers any more. Operations that
+    /// are not complete end without completions. Messages that were [injected](crate::SendRequest::inject) count as sent,
+    /// so this waits until they are in the rings of their peers, at most [`linger`](Config::linger). It returns how many
+    /// are lost after that.
+    ///
+    /// A device that does not answer for as long keeps the memory of the connections for ever.
+    pub fn close(&self) -> usize {
+        let end = Instant::now() + self.inner.linger;
+        let lost = loop {
+            // A forked child leaves everything to its parent.
+            let Ok(mut state) = self.inner.lock() else { return 0 };
+            let unsent = state.unsent_injections();
+            if unsent == 0 || Instant::now() >= end {
+                state.is_closed = true;
+                break unsent;
+            }
+            state.advance(&self.inner.connector);
+            drop(state);
+            std::thread::yield_now();
+        };
+        let end = Instant::now() + self.inner.linger;
+        let mut state = self.inner.lock_closed();
+        while state.copier.is_busy() && Instant::now() < end {
+            let mut collected = std::mem::take(&mut state.collected);
+            state.copier.collect(&mut collected);
+            collected.clear();
+            state.collected = collected;
+            drop(state);
+            std::thread::yield_now();
+            state = self.inner.lock_closed();
+        }
+        if state.copier.is_busy() {
+            std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
+        }
+        state.copier = Copier::cpu();
+        lost
     }
 
     /// Returns the counters. A forked child gets zeros.
@@ -247,27 +306,13 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// When this returns, no thread and no device of this process uses the callers' buffers any more. The exception is
-    /// a device that does not answer for ten seconds: the memory of the connections is then kept for ever.
     fn drop(&mut self) {
-        let Ok(mut state) = self.inner.lock() else {
+        if self.inner.created_in.is_current() {
+            self.close();
+        } else {
             // A forked child has not the mappings of its parent, and other memory may lie there: unmap nothing.
             std::mem::forget(Arc::clone(&self.inner));
-            return;
-        };
-        state.is_closed = true;
-        let end = Instant::now() + LINGER;
-        while state.copier.is_busy() && Instant::now() < end {
-            let mut collected = std::mem::take(&mut state.collected);
-            state.copier.collect(&mut collected);
-            collected.clear();
-            state.collected = collected;
-            std::thread::yield_now();
         }
-        if state.copier.is_busy() {
-            std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
-        }
-        state.copier = Copier::cpu();
     }
 }
 
@@ -278,37 +323,58 @@ impl Inner {
         if !self.created_in.is_current() {
             return Err(FabricError::Forked);
         }
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        let state = self.lock_closed();
+        if state.is_closed { Err(FabricError::Closed) } else { Ok(state) }
+    }
+
+    /// Ends a call. It may have left work that needs a peer, and its thread may not call again for a long time: then the
+    /// helper thread goes on.
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        if self.progress == ProgressBy::HelperThread && !state.is_helper_asked && state.has_work() {
+            state.is_helper_asked = true;
+            drop(state);
+            self.connector.ask_for_progress();
+        }
+    }
+
+    /// Locks the state of an endpoint that may be closed.
+    #[inline]
+    fn lock_closed(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Progress for Inner {
-    /// A peer waits for this process, whose threads may be busy with other work.
-    fn progress(&self) {
+    /// A peer or an event waits for this process, whose threads may be busy with other work.
+    fn progress(&self) -> bool {
         if self.progress != ProgressBy::HelperThread {
-            return;
+            return false;
         }
         let (mut idle, mut has_moved) = (0, false);
-        for pass in 1..=MOST_HELPER_PASSES {
-            let Ok(mut state) = self.lock() else { return };
-            if state.is_closed {
-                return;
-            }
+        for _ in 0..MOST_HELPER_PASSES {
+            let Ok(mut state) = self.lock() else { return false };
+            // What the caller's call has moved, the peers do not know yet.
+            has_moved |= std::mem::take(&mut state.is_helper_asked);
             if state.advance(&self.connector) {
                 (idle, has_moved) = (0, true);
             } else {
                 idle += u32::from(!state.copier.is_busy());
             }
-            if idle >= HELPER_PASSES || pass == MOST_HELPER_PASSES {
+            if idle >= HELPER_PASSES {
                 // The peers do the next step, and wake this thread when they wait. If nothing moved, they know of
                 // nothing new: two helper threads would only wake each other.
                 if has_moved {
                     state.wake_awaited(&self.connector);
                 }
-                return;
+                return false;
             }
             drop(state);
             std::thread::yield_now();
         }
+        if let Ok(mut state) = self.lock() {
+            state.wake_awaited(&self.connector);
+        }
+        true
     }
 }

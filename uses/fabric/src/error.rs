@@ -102,6 +102,9 @@ pub enum FabricError {
     /// The process was forked after it opened the endpoint.
     #[error("the endpoint belongs to the parent of this process; open one after the fork")]
     Forked,
+    /// The endpoint was closed.
+    #[error("the endpoint is closed")]
+    Closed,
     /// The system refused a call.
     #[error("cannot {action}")]
     System {

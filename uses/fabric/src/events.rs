@@ -10,10 +10,11 @@ use telpher_metrics::metrics;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnectionId(pub u64);
 
-/// Does the work of an endpoint when a peer wakes it.
+/// Does the work of an endpoint when a peer wakes it, when events wait for it, and when it has asked for it.
 pub trait Progress: Send + Sync {
-    /// Called on the helper thread, which holds no lock. It must not wait for the helper thread.
-    fn progress(&self);
+    /// Called on the helper thread, which holds no lock. It must not wait for the helper thread. True if there is more
+    /// work, so that it must be called again.
+    fn progress(&self) -> bool;
 }
 
 /// What happened to a connection.
@@ -42,6 +43,12 @@ pub enum ConnectorEvent {
         from: Address,
         /// The receiving end.
         incoming: Incoming,
+    },
+    /// The peer of a connection to this process waits: for room in the ring, or for an answer. However often it says so,
+    /// there is no second event before [`Incoming::clear_wait`].
+    PeerWaits {
+        /// The connection.
+        id: ConnectionId,
     },
     /// The peer's process has ended, or it closed the connection. Messages that it sent before may still be in the
     /// ring.

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::error::FabricError;
 use crate::events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 use crate::handshake::{Hello, Packet, Verdict};
-use crate::incoming::Incoming;
+use crate::incoming::{Inbound, Incoming};
 use crate::layout::Sizes;
 use crate::memory::Memory;
 use crate::outgoing::Outgoing;
@@ -18,7 +18,9 @@ use rustix::net::{Shutdown, SocketFlags, accept_with, connect, shutdown};
 use rustix::time::Timespec;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// The epoll tokens that belong to no connection; connections have the others.
 const LISTENER: u64 = 0;
@@ -35,13 +37,24 @@ const BATCH: usize = 64;
 const MOST_AT_ONCE: usize = 16;
 /// Pause before the next attempt, if a peer's queue of connections is full or this process has no descriptors.
 /// Source: assumed; a peer accepts within a millisecond unless it is stopped.
-const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const RETRY: Duration = Duration::from_millis(20);
+
+/// How long the endpoint's threads are left alone after they have asked for progress: most often they go on by
+/// themselves. Source: chosen.
+const PROGRESS_DELAY: Duration = Duration::from_millis(1);
 
 /// From the endpoint to the helper thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Connect { id: ConnectionId, to: Address },
-    Close { id: ConnectionId },
+    Connect {
+        id: ConnectionId,
+        to: Address,
+    },
+    Close {
+        id: ConnectionId,
+    },
+    /// Calls `Progress` after `PROGRESS_DELAY`.
+    Progress,
     Stop,
 }
 
@@ -151,6 +164,8 @@ struct Connection {
     state: State,
     /// True if this process opened it.
     is_outgoing: bool,
+    /// For an open connection from a peer.
+    inbound: Option<Arc<Inbound>>,
 }
 
 pub(crate) struct Helper {
@@ -163,6 +178,12 @@ pub(crate) struct Helper {
     shared: Arc<Shared>,
     /// In order of creation, so that the oldest without a Hello is found first.
     connections: BTreeMap<ConnectionId, Connection>,
+    /// Connections from peers whose memory this process has mapped.
+    inbound_count: Arc<AtomicUsize>,
+    /// True if the endpoint must make progress: there are events for it, or a peer waits.
+    has_work: bool,
+    /// When the endpoint must make progress because it has asked for it.
+    progress_at: Option<Instant>,
     stops: bool,
 }
 
@@ -172,7 +193,19 @@ impl Helper {
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &shared.wake, epoll::EventData::new_u64(COMMANDS), epoll::EventFlags::IN)?;
         let connections = BTreeMap::new();
-        Ok(Helper { address, sizes, listener, accepts: true, epoll, shared, connections, stops: false })
+        Ok(Helper {
+            address,
+            sizes,
+            listener,
+            accepts: true,
+            epoll,
+            shared,
+            connections,
+            inbound_count: Arc::default(),
+            has_work: false,
+            progress_at: None,
+            stops: false,
+        })
     }
 
     /// Serves the sockets until the connector is dropped.
@@ -181,21 +214,24 @@ impl Helper {
         while !self.stops {
             ready.clear();
             let retries = !self.accepts || self.connections.values().any(Connection::waits);
+            let timeout = self.timeout(retries);
             // Interrupted, or out of memory: try again.
-            let _ = epoll::wait(&self.epoll, spare_capacity(&mut ready), retries.then_some(&RETRY));
-            let mut is_woken = false;
+            let _ = epoll::wait(&self.epoll, spare_capacity(&mut ready), timeout.as_ref());
             for event in &ready {
                 match event.data.u64() {
                     LISTENER => self.accept(),
                     COMMANDS => self.commands(),
-                    token => is_woken |= self.connection(ConnectionId(token / 2), token % 2 == 1),
+                    token => self.connection(ConnectionId(token / 2), token % 2 == 1),
                 }
             }
             if retries {
                 self.retry();
             }
-            if is_woken {
-                self.progress();
+            if self.progress_at.is_some_and(|at| at <= Instant::now()) {
+                (self.progress_at, self.has_work) = (None, true);
+            }
+            if std::mem::take(&mut self.has_work) {
+                self.has_work = self.progress();
             }
         }
         for connection in self.connections.values() {
@@ -204,12 +240,26 @@ impl Helper {
         self.shared.table().sockets.clear();
     }
 
-    /// Makes the endpoint progress. No lock is held meanwhile.
-    fn progress(&self) {
+    /// Returns how long to wait for sockets; `None` if there is nothing else to do.
+    fn timeout(&self, retries: bool) -> Option<Timespec> {
+        let until_progress = match self.progress_at {
+            _ if self.has_work => Some(Duration::ZERO),
+            at => at.map(|at| at.saturating_duration_since(Instant::now())),
+        };
+        let timeout = retries.then_some(RETRY).into_iter().chain(until_progress).min();
+        timeout.map(|timeout| Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() })
+    }
+
+    /// Makes the endpoint progress. True if it has more to do. No lock is held meanwhile.
+    fn progress(&self) -> bool {
         let progress = self.shared.table().progress.as_ref().and_then(Weak::upgrade);
-        if let Some(progress) = progress {
-            progress.progress();
-        }
+        progress.is_some_and(|progress| progress.progress())
+    }
+
+    /// Hands an event to the endpoint.
+    fn report(&mut self, event: ConnectorEvent) {
+        self.shared.events.push(event);
+        self.has_work = true;
     }
 
     fn commands(&mut self) {
@@ -222,6 +272,9 @@ impl Helper {
                 Command::Connect { id, to } => self.connect(id, to),
                 Command::Close { id } => {
                     self.remove(id);
+                }
+                Command::Progress => {
+                    self.progress_at.get_or_insert_with(|| Instant::now() + PROGRESS_DELAY);
                 }
                 Command::Stop => self.stops = true,
             }
@@ -267,7 +320,8 @@ impl Helper {
         let failed = |action| move |error: Errno| FabricError::System { action, source: error.into() };
         let socket = Arc::new(socket().map_err(failed("create a Unix socket"))?);
         let name = socket_name(&to).map_err(failed("name a Unix socket"))?;
-        let mut connection = Connection { socket, process: None, state: State::Waiting { to }, is_outgoing: true };
+        let mut connection =
+            Connection { socket, process: None, state: State::Waiting { to }, is_outgoing: true, inbound: None };
         match connect(&*connection.socket, &name) {
             Ok(()) => {}
             // The peer's queue is full.
@@ -346,67 +400,72 @@ impl Helper {
             ConnectionId(table.last_id)
         };
         let socket = Arc::new(socket);
-        let connection = Connection { socket, process, state: State::HelloExpected, is_outgoing: false };
+        let connection = Connection { socket, process, state: State::HelloExpected, is_outgoing: false, inbound: None };
         if self.watch(id, &connection).is_ok() {
             self.connections.insert(id, connection);
         }
     }
 
-    /// Handles an event of a connection. Returns true if the peer wakes this process.
-    fn connection(&mut self, id: ConnectionId, is_process: bool) -> bool {
-        let mut is_woken = false;
+    /// Handles an event of a connection.
+    fn connection(&mut self, id: ConnectionId, is_process: bool) {
         for _ in 0..MOST_AT_ONCE {
             // Removed by an earlier event of the same batch, or by its own packet.
-            let Some(connection) = self.connections.get(&id) else { return is_woken };
+            let Some(connection) = self.connections.get(&id) else { return };
             let packet = match Packet::receive(&*connection.socket) {
                 Ok(packet) if !packet.is_empty() => packet,
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) if !is_process => return is_woken,
+                Err(Errno::AGAIN) if !is_process => return,
                 // The peer has closed the socket, or its process has ended while a child keeps the socket open.
                 _ => {
                     self.died(id);
-                    return is_woken;
+                    return;
                 }
             };
             match &connection.state {
                 State::HelloExpected => self.hello(id, packet),
                 State::HelloSent { .. } => self.reply(id, &packet),
                 State::Open if packet.is_wake() => {
+                    let is_new =
+                        connection.inbound.as_ref().is_some_and(|inbound| !inbound.waits.swap(true, Ordering::Relaxed));
                     self.shared.count(|stats| stats.woken += 1);
-                    is_woken = true;
+                    self.has_work = true;
+                    if is_new {
+                        self.report(ConnectorEvent::PeerWaits { id });
+                    }
                 }
                 // There are no other packets.
                 State::Open | State::Waiting { .. } => self.died(id),
             }
         }
-        is_woken
     }
 
     /// A peer has sent its first packet.
     fn hello(&mut self, id: ConnectionId, packet: Packet) {
         let opened = packet.into_hello().and_then(|(hello, file)| {
             let is_honest = hello.from.user == self.address.user && hello.from.boot == self.address.boot;
-            let open = self.connections.values().filter(|other| !other.is_outgoing && other.is_open()).count();
             if !is_honest {
                 return Err(Verdict::OtherUser);
             }
-            if open >= self.shared.connection_limit {
+            // Also those that have ended while messages in their slots are kept. This thread alone adds to the number.
+            if self.inbound_count.load(Ordering::Relaxed) >= self.shared.connection_limit {
                 return Err(Verdict::TooMany);
             }
             let memory = Memory::open(file.as_fd(), hello.sizes).map_err(|_| Verdict::WrongMemory)?;
-            Ok((hello.from, Incoming::new(memory)))
+            let inbound = Arc::new(Inbound::counted_by(&self.inbound_count));
+            Ok((hello.from, Incoming::new(memory, Arc::clone(&inbound)), inbound))
         });
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let verdict = opened.as_ref().err().copied().unwrap_or(Verdict::Accepted);
         let is_sent = verdict.send(connection.socket.as_fd()).is_ok();
         match opened {
-            Ok((from, incoming)) if is_sent => {
+            Ok((from, incoming, inbound)) if is_sent => {
                 connection.state = State::Open;
+                connection.inbound = Some(inbound);
                 let mut table = self.shared.table();
                 table.sockets.insert(id, Arc::clone(&connection.socket));
                 table.stats.accepted += 1;
                 drop(table);
-                self.shared.events.push(ConnectorEvent::Accepted { id, from, incoming });
+                self.report(ConnectorEvent::Accepted { id, from, incoming });
             }
             _ => {
                 self.remove(id);
@@ -427,7 +486,7 @@ impl Helper {
                 table.sockets.insert(id, Arc::clone(&connection.socket));
                 table.stats.connected += 1;
                 drop(table);
-                self.shared.events.push(ConnectorEvent::Connected { id, outgoing: Outgoing::new(memory) });
+                self.report(ConnectorEvent::Connected { id, outgoing: Outgoing::new(memory) });
             }
             Verdict::OtherUser => self.refused(id, FabricError::OtherUser { address: to }),
             verdict => self.refused(id, FabricError::Refused { address: to, reason: verdict.reason() }),
@@ -448,7 +507,7 @@ impl Helper {
             State::Open => {
                 self.remove(id);
                 self.shared.count(|stats| stats.died += 1);
-                self.shared.events.push(ConnectorEvent::Died { id });
+                self.report(ConnectorEvent::Died { id });
             }
         }
     }
@@ -459,7 +518,7 @@ impl Helper {
             // It was not in the table yet.
             self.release();
         }
-        self.shared.events.push(ConnectorEvent::Refused { id, error });
+        self.report(ConnectorEvent::Refused { id, error });
     }
 
     /// Gives back the memory that `Shared::reserve` has counted.
@@ -486,9 +545,5 @@ impl Helper {
 impl Connection {
     fn waits(&self) -> bool {
         matches!(self.state, State::Waiting { .. })
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
     }
 }

@@ -1,15 +1,15 @@
 //! The receiver's end of a connection.
 
+use crate::connection_memory::{ConnectionMemory, WRONG_COUNT};
 use crate::entry::{Answer, Message};
 use crate::error::{Broken, PushError};
 use crate::layout::{ANSWERS_TAKEN, LINE_BYTES, MESSAGES_TAKEN, PayloadPlaces};
 use crate::memory::Memory;
-use crate::outgoing::{FORKED, LOST, WRONG_COUNT};
 use crate::ring::{Consumer, ENTRY_WORDS, Producer};
 use crate::wire::{self, Inline};
 use std::sync::Arc;
-use telpher_mem::{SharedMapping, SharedWords64};
-use telpher_os::Lineage;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use telpher_mem::SharedWords64;
 
 /// Cache lines of a payload that are fetched before the payload is used. Source: assumed; the copy fetches the others.
 const PREFETCHED_LINES: u64 = 16;
@@ -17,6 +17,30 @@ const PREFETCHED_LINES: u64 = 16;
 /// Bytes of the next payload that are fetched with each poll. Source: measured with `examples/ring_cost.rs` on two near
 /// CPUs of an Intel Xeon: one line saves a third of the time of 64 bytes; longer messages stay within 2 %.
 const POLLED_BYTES: u32 = 64;
+
+/// What the helper thread and the owner of a receiver's end share.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// True if the peer waits and an event says so.
+    pub(crate) waits: AtomicBool,
+    /// Counts the connections from peers whose memory is mapped.
+    count: Arc<AtomicUsize>,
+}
+
+impl Inbound {
+    /// Counts another connection.
+    pub(crate) fn counted_by(count: &Arc<AtomicUsize>) -> Inbound {
+        // Relaxed: only the number matters.
+        count.fetch_add(1, Ordering::Relaxed);
+        Inbound { waits: AtomicBool::new(false), count: Arc::clone(count) }
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The receiver's end of a connection: takes messages, pushes answers. One thread at a time uses it.
 #[derive(Debug)]
@@ -26,9 +50,8 @@ pub struct Incoming {
     places: PayloadPlaces,
     /// Payload bytes whose release the sender knows of.
     published: u64,
-    created_in: Lineage,
-    broken: Option<Broken>,
-    memory: Memory,
+    inbound: Arc<Inbound>,
+    memory: ConnectionMemory,
 }
 
 /// The bytes that travel with a message.
@@ -90,7 +113,7 @@ impl Drop for Arrived<'_> {
 }
 
 impl Incoming {
-    pub(crate) fn new(memory: Memory) -> Incoming {
+    pub(crate) fn new(memory: Memory, inbound: Arc<Inbound>) -> Incoming {
         let sizes = *memory.sizes();
         let entries = usize::try_from(sizes.ring_entries).expect("checked");
         let ring = |at| memory.words(at, entries * ENTRY_WORDS);
@@ -99,10 +122,16 @@ impl Incoming {
             answers: Producer::new(ring(sizes.answers()), memory.words(ANSWERS_TAKEN, 1)),
             places: PayloadPlaces::new(&sizes),
             published: 0,
-            created_in: Lineage::current(),
-            broken: None,
-            memory,
+            inbound,
+            memory: ConnectionMemory::new(memory),
         }
+    }
+
+    /// Returns the memory of the connection.
+    #[inline]
+    #[must_use]
+    pub fn memory(&self) -> &ConnectionMemory {
+        &self.memory
     }
 
     /// Returns the next message, if there is one. One load and one prefetch of shared memory if not.
@@ -111,19 +140,17 @@ impl Incoming {
     /// The sender broke the protocol, or this is a forked child.
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<Arrived<'_>>, Broken> {
-        self.check()?;
+        self.memory.check()?;
         // If the next message has a payload, it begins here. So the transfer of its first line overlaps with that of
         // the entry.
         let (next, _) = self.places.next(1);
         self.prefetch(self.memory.sizes().payload() + next, POLLED_BYTES);
         let entry = self.messages.peek();
         // After the access: a page that was lost reads as zeros, which are no entry.
-        if !self.memory.mapping().is_whole() {
-            return Err(self.broke(LOST));
-        }
+        self.memory.check_whole()?;
         let Some(entry) = entry else { return Ok(None) };
         let (message, inline) =
-            wire::decode_message(&entry, self.memory.sizes()).map_err(|broken| self.broke(broken))?;
+            wire::decode_message(&entry, self.memory.sizes()).map_err(|broken| self.memory.broke(broken))?;
         let mut given = self.places.given();
         let payload = match message.payload() {
             // The length is at most that of an eager message, so it fits.
@@ -161,33 +188,31 @@ impl Incoming {
         }
     }
 
+    /// Tells the sender now of all entries that were taken.
+    pub(crate) fn publish_taken(&mut self) {
+        self.published = self.places.given();
+        self.messages.publish();
+    }
+
+    /// Lets the next wake of the peer become an event,
+    /// [`ConnectorEvent::PeerWaits`](crate::ConnectorEvent::PeerWaits).
+    pub fn clear_wait(&self) {
+        // Relaxed: the queue of events orders what the peer wrote before.
+        self.inbound.waits.store(false, Ordering::Relaxed);
+    }
+
     /// Pushes an answer.
     ///
     /// # Errors
     /// [`PushError::Full`], or [`PushError::Broken`] if the sender broke the protocol or this is a forked child.
     pub fn push_answer(&mut self, answer: &Answer) -> Result<(), PushError> {
-        self.check()?;
+        self.memory.check()?;
         match self.answers.has_room() {
             Ok(true) => self.answers.push(&wire::encode_answer(answer)),
             Ok(false) => return Err(PushError::Full),
-            Err(_) => return Err(self.broke(WRONG_COUNT).into()),
+            Err(_) => return Err(self.memory.broke(WRONG_COUNT).into()),
         }
         Ok(())
-    }
-
-    #[inline]
-    fn check(&self) -> Result<(), Broken> {
-        match self.broken {
-            Some(broken) => Err(broken),
-            None if !self.created_in.is_current() => Err(FORKED),
-            None => Ok(()),
-        }
-    }
-
-    /// Remembers the first rule that was broken.
-    #[cold]
-    fn broke(&mut self, broken: Broken) -> Broken {
-        *self.broken.get_or_insert(broken)
     }
 
     /// Returns the address of a slot; `None` if there is none with this index.
@@ -195,37 +220,5 @@ impl Incoming {
     #[must_use]
     pub fn slot(&self, index: u16) -> Option<u64> {
         self.memory.sizes().slot(index).map(|at| self.memory.address(at))
-    }
-
-    /// Returns the number of slots.
-    #[must_use]
-    pub fn slots(&self) -> u16 {
-        u16::try_from(self.memory.sizes().slots).expect("checked")
-    }
-
-    /// Returns the bytes of a slot.
-    #[must_use]
-    pub fn slot_bytes(&self) -> u32 {
-        self.memory.sizes().slot_bytes
-    }
-
-    /// Returns the bytes of the longest eager message.
-    #[must_use]
-    pub fn eager_bytes(&self) -> u32 {
-        self.memory.sizes().eager_bytes
-    }
-
-    /// Returns the memory of the connection, which stays mapped as long as the value exists: for a device that still
-    /// accesses a slot.
-    #[must_use]
-    pub fn memory(&self) -> Arc<SharedMapping> {
-        Arc::clone(self.memory.mapping())
-    }
-
-    /// True if no page of the memory was lost so far. Bytes that were copied before a loss may be zeros that the peer
-    /// never wrote, so check it after the copy of a payload or a slot.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.memory.mapping().is_whole()
     }
 }

@@ -21,6 +21,7 @@
 //!   Incoming          the receiver's side: takes entries, empties slots, pushes answers
 //!     ring            one producer, one consumer, entries of a cache line
 //!     entry, wire     what an entry says, and its words; every field of a peer is checked in `wire`
+//!     connection_memory  what both ends use of the memory, and the first rule that was broken
 //!     layout, memory  where the parts of a connection's memory are; the file, and the checks of a peer's file
 //!   helper            the connector's thread: waits in epoll for sockets and for processes that end
 //!     handshake       the two packets that open a connection
@@ -33,8 +34,10 @@ mod accesses;
 pub mod address;
 pub mod atomics;
 pub mod buffer;
+pub mod collective;
 pub mod completion;
 pub mod config;
+mod connection_memory;
 mod connector;
 pub mod copier;
 pub mod endpoint;
@@ -71,7 +74,8 @@ pub use atomics::{Atomic, AtomicForm, AtomicOp, AtomicType};
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::{Config, ProgressBy};
-pub use connector::Connector;
+pub use connection_memory::ConnectionMemory;
+pub use connector::{Connector, check_address};
 pub use copier::{Copier, CopyChannel};
 pub use endpoint::Endpoint;
 pub use error::{Broken, FabricError, MemoryError, PushError};

@@ -85,6 +85,11 @@ impl<R, M> Matching<R, M> {
         self.receives.find(accepts)
     }
 
+    /// Returns what the kept messages are matched by.
+    pub(crate) fn kept_keys(&self) -> impl Iterator<Item = &MessageKey> {
+        self.messages.keys()
+    }
+
     /// Returns the number of posted receives.
     #[cfg(test)]
     pub(crate) fn posted(&self) -> usize {

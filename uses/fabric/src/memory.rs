@@ -17,6 +17,32 @@ fn failed(action: &'static str) -> impl Fn(rustix::io::Errno) -> MemoryError {
     move |error| MemoryError::System { action, source: error.into() }
 }
 
+/// Creates an unnamed file of zeros that cannot change its size.
+pub(crate) fn create_file(len: u64) -> Result<OwnedFd, MemoryError> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create(NAME, flags).map_err(failed("create"))?;
+    fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed("restrict the access to"))?;
+    ftruncate(&file, len).map_err(failed("size"))?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(failed("seal"))?;
+    Ok(file)
+}
+
+/// Checks that a file of a peer has this length and cannot change it.
+pub(crate) fn check_file(file: BorrowedFd<'_>, expected: u64) -> Result<(), MemoryError> {
+    // Only files in memory have seals.
+    let seals = fcntl_get_seals(file).map_err(|_| MemoryError::WrongSeals)?;
+    let writable = !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) || !writable {
+        return Err(MemoryError::WrongSeals);
+    }
+    let stat = fstat(file).map_err(failed("examine"))?;
+    let len = stat.st_size.cast_unsigned();
+    if len != expected || !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err(MemoryError::WrongLength { len, expected });
+    }
+    Ok(())
+}
+
 /// Mapped memory with a layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
@@ -27,27 +53,13 @@ pub(crate) struct Memory {
 impl Memory {
     /// Creates the file, zeroed, and maps it. No page is present until it is touched.
     pub(crate) fn create(sizes: Sizes) -> Result<(Memory, OwnedFd), MemoryError> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create(NAME, flags).map_err(failed("create"))?;
-        fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed("restrict the access to"))?;
-        ftruncate(&file, sizes.total()).map_err(failed("size"))?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(failed("seal"))?;
+        let file = create_file(sizes.total())?;
         Ok((Memory::map(file.as_fd(), sizes)?, file))
     }
 
     /// Maps the file of a peer after checking it.
     pub(crate) fn open(file: BorrowedFd<'_>, sizes: Sizes) -> Result<Memory, MemoryError> {
-        // Only files in memory have seals.
-        let seals = fcntl_get_seals(file).map_err(|_| MemoryError::WrongSeals)?;
-        let writable = !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) || !writable {
-            return Err(MemoryError::WrongSeals);
-        }
-        let stat = fstat(file).map_err(failed("examine"))?;
-        let (len, expected) = (stat.st_size.cast_unsigned(), sizes.total());
-        if len != expected || !FileType::from_raw_mode(stat.st_mode).is_file() {
-            return Err(MemoryError::WrongLength { len, expected });
-        }
+        check_file(file, sizes.total())?;
         Memory::map(file, sizes)
     }
 

@@ -2,22 +2,14 @@
 
 use crate::access::own_memory;
 use crate::buffer::Segments;
+use crate::connection_memory::{ConnectionMemory, LOST, WRONG_COUNT};
 use crate::entry::{Answer, INLINE_BYTES, Message};
 use crate::error::{Broken, PushError};
 use crate::layout::{ANSWERS_TAKEN, MESSAGES_TAKEN, PayloadPlaces};
 use crate::memory::Memory;
 use crate::ring::{Consumer, ENTRY_WORDS, Producer};
 use crate::wire;
-use std::sync::Arc;
-use telpher_mem::{Local, SharedMapping, SharedWords64, Space, WriteHint};
-use telpher_os::Lineage;
-
-/// The rule that a forked child breaks.
-pub(crate) const FORKED: Broken = Broken { rule: "it belongs to the parent of this process" };
-/// The rule that is broken when pages of the memory file are gone.
-pub(crate) const LOST: Broken = Broken { rule: "the system has no memory for it" };
-/// The rule that is broken by a count of taken entries.
-pub(crate) const WRONG_COUNT: Broken = Broken { rule: "the peer has taken entries that do not exist" };
+use telpher_mem::{Local, SharedWords64, Space, WriteHint};
 
 /// The sender's end of a connection: pushes messages, takes answers. One thread at a time uses it.
 #[derive(Debug)]
@@ -30,9 +22,7 @@ pub struct Outgoing {
     /// Payload bytes, of those that were given, that the receiver has released.
     released: u64,
     local: Local,
-    created_in: Lineage,
-    broken: Option<Broken>,
-    memory: Memory,
+    memory: ConnectionMemory,
 }
 
 impl Outgoing {
@@ -47,10 +37,15 @@ impl Outgoing {
             given: vec![0; entries].into(),
             released: 0,
             local: own_memory(),
-            created_in: Lineage::current(),
-            broken: None,
-            memory,
+            memory: ConnectionMemory::new(memory),
         }
+    }
+
+    /// Returns the memory of the connection.
+    #[inline]
+    #[must_use]
+    pub fn memory(&self) -> &ConnectionMemory {
+        &self.memory
     }
 
     /// Pushes a message. `payload` are the bytes that travel with it ([`Message::payload`]). They are copied before
@@ -60,16 +55,16 @@ impl Outgoing {
     /// [`PushError`]: nothing was pushed.
     #[inline]
     pub fn push(&mut self, message: &Message, payload: &Segments) -> Result<(), PushError> {
-        self.check()?;
+        self.memory.check()?;
         match self.messages.has_room() {
             Ok(true) => {}
             Ok(false) => return Err(PushError::Full),
-            Err(_) => return Err(self.broke(WRONG_COUNT).into()),
+            Err(_) => return Err(self.memory.broke(WRONG_COUNT).into()),
         }
         let mut inline = [0; INLINE_BYTES];
         let mut given = self.places.given();
         let (len, inline_bytes) = message.payload();
-        if len != payload.len() || len > u64::from(self.eager_bytes()) {
+        if len != payload.len() || len > u64::from(self.memory.eager_bytes()) {
             return Err(PushError::WrongLength { len: payload.len() });
         }
         if len > inline_bytes as u64 {
@@ -106,7 +101,7 @@ impl Outgoing {
         let (at, given) = self.places.next(len);
         let capacity = u64::from(self.memory.sizes().payload_bytes);
         if given - self.released > capacity {
-            self.messages.refresh().map_err(|_| self.broke(WRONG_COUNT))?;
+            self.messages.refresh().map_err(|_| self.memory.broke(WRONG_COUNT))?;
             self.released = self.messages.last_taken().map_or(0, |index| self.given[index]);
             if given - self.released > capacity {
                 return Err(PushError::Full);
@@ -117,7 +112,7 @@ impl Outgoing {
             let moved = self.local.move_forward(to, buffer.address(), buffer.len(), WriteHint::Cache);
             moved.map_err(|fault| match fault.write {
                 false => PushError::BadBuffer { address: fault.address },
-                true => PushError::Broken(self.broke(LOST)),
+                true => PushError::Broken(self.memory.broke(LOST)),
             })?;
             to += buffer.len();
         }
@@ -131,23 +126,14 @@ impl Outgoing {
     /// The receiver broke the protocol, or this is a forked child.
     #[inline]
     pub fn next_answer(&mut self) -> Result<Option<Answer>, Broken> {
-        self.check()?;
+        self.memory.check()?;
         let entry = self.answers.peek();
         // After the access: a page that was lost reads as zeros, which are no entry.
         self.check_memory()?;
         let Some(entry) = entry else { return Ok(None) };
-        let answer = wire::decode_answer(&entry, self.memory.sizes()).map_err(|broken| self.broke(broken))?;
+        let answer = wire::decode_answer(&entry, self.memory.sizes()).map_err(|broken| self.memory.broke(broken))?;
         self.answers.release();
         Ok(Some(answer))
-    }
-
-    #[inline]
-    fn check(&self) -> Result<(), Broken> {
-        match self.broken {
-            Some(broken) => Err(broken),
-            None if !self.created_in.is_current() => Err(FORKED),
-            None => Ok(()),
-        }
     }
 
     /// Checks that no page of the file was lost so far. Bytes that were copied before a loss may be zeros that the peer
@@ -157,46 +143,14 @@ impl Outgoing {
     /// A page was lost.
     #[inline]
     pub fn check_memory(&mut self) -> Result<(), Broken> {
-        if self.memory.mapping().is_whole() { Ok(()) } else { Err(self.broke(LOST)) }
+        self.memory.check_whole()
     }
 
-    /// Remembers the first rule that was broken.
-    #[cold]
-    fn broke(&mut self, broken: Broken) -> Broken {
-        *self.broken.get_or_insert(broken)
-    }
-
-    /// Returns the address of a slot; indices from [`slots`](Outgoing::slots) on start again with 0.
+    /// Returns the address of a slot; indices from [`slots`](ConnectionMemory::slots) on start again with 0.
     #[must_use]
     pub fn slot(&self, index: u16) -> u64 {
         let sizes = self.memory.sizes();
         let index = u64::from(u32::from(index) & (sizes.slots - 1));
         self.memory.address(sizes.slots_start() + index * u64::from(sizes.slot_bytes))
-    }
-
-    /// Returns the number of slots.
-    #[must_use]
-    pub fn slots(&self) -> u16 {
-        u16::try_from(self.memory.sizes().slots).expect("checked")
-    }
-
-    /// Returns the bytes of a slot.
-    #[must_use]
-    pub fn slot_bytes(&self) -> u32 {
-        self.memory.sizes().slot_bytes
-    }
-
-    /// Returns the bytes of the longest eager message.
-    #[inline]
-    #[must_use]
-    pub fn eager_bytes(&self) -> u32 {
-        self.memory.sizes().eager_bytes
-    }
-
-    /// Returns the memory of the connection, which stays mapped as long as the value exists: for a device that still
-    /// accesses a slot.
-    #[must_use]
-    pub fn memory(&self) -> Arc<SharedMapping> {
-        Arc::clone(self.memory.mapping())
     }
 }

@@ -71,9 +71,9 @@ pub(crate) struct Output {
 impl Output {
     /// The connection is open.
     pub(crate) fn connected(&mut self, outgoing: Outgoing) {
-        self.slots = vec![Slot::Free; usize::from(outgoing.slots())];
+        self.slots = vec![Slot::Free; usize::from(outgoing.memory().slots())];
         // The last is used first.
-        self.free_slots = (0..outgoing.slots()).rev().collect();
+        self.free_slots = (0..outgoing.memory().slots()).rev().collect();
         self.outgoing = Some(outgoing);
     }
 
@@ -85,12 +85,12 @@ impl Output {
     /// Returns the bytes of the longest message that travels in the ring, once the connection is open.
     #[inline]
     pub(crate) fn eager_bytes(&self) -> Option<u64> {
-        self.outgoing.as_ref().map(|outgoing| outgoing.eager_bytes().into())
+        self.outgoing.as_ref().map(|outgoing| outgoing.memory().eager_bytes().into())
     }
 
     /// Returns the bytes of a slot, once the connection is open.
     pub(crate) fn slot_bytes(&self) -> u64 {
-        self.outgoing.as_ref().map_or(0, |outgoing| outgoing.slot_bytes().into())
+        self.outgoing.as_ref().map_or(0, |outgoing| outgoing.memory().slot_bytes().into())
     }
 
     /// True if no entry waits for room.
@@ -120,13 +120,13 @@ impl Output {
         }
     }
 
-    /// Pushes an entry without payload, or lets it wait for room.
-    pub(crate) fn push_or_queue(&mut self, message: Message) -> Result<(), Broken> {
+    /// Pushes an entry without payload, or lets it wait for room and returns [`Pushed::Full`].
+    pub(crate) fn push_or_queue(&mut self, message: Message) -> Result<Pushed, Broken> {
         if self.ready.is_empty() && !matches!(self.push(&message, &Segments::default())?, Pushed::Full) {
-            return Ok(());
+            return Ok(Pushed::Done);
         }
         self.queue(message);
-        Ok(())
+        Ok(Pushed::Full)
     }
 
     /// Lets an entry without payload wait for room.
@@ -134,17 +134,13 @@ impl Output {
         self.ready.push_back(message);
     }
 
-    /// Pushes the entries that found the ring full.
-    pub(crate) fn push_ready(&mut self) -> Result<bool, Broken> {
-        let mut moved = false;
-        while let Some(message) = self.ready.front().copied() {
-            if matches!(self.push(&message, &Segments::default())?, Pushed::Full) {
-                break;
-            }
-            self.ready.pop_front();
-            moved = true;
+    /// Pushes the next entry that found the ring full, and returns it. `None` if there is none, or no room.
+    pub(crate) fn push_ready(&mut self) -> Result<Option<Message>, Broken> {
+        let Some(message) = self.ready.front().copied() else { return Ok(None) };
+        if matches!(self.push(&message, &Segments::default())?, Pushed::Full) {
+            return Ok(None);
         }
-        Ok(moved)
+        Ok(self.ready.pop_front())
     }
 
     /// Takes the next answer, if there is one.

@@ -12,12 +12,13 @@
 //! leave some out; then only the contents of its own message are wrong.
 
 use crate::completion::Failure;
+use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
 use crate::error::{Broken, PushError};
 use crate::incoming::{Incoming, Payload};
 use crate::matching::{MessageKey, Source};
-use crate::receives::{Body, Kept, KeptAt, Receives, Target};
+use crate::receives::{Body, KEPT_OVERHEAD, Kept, KeptAt, Receives, Target};
 use crate::regions::{AccessError, Regions};
 use crate::reports::Reports;
 use crate::sender::MOST_OPEN;
@@ -44,6 +45,9 @@ struct Piece {
     offset: u64,
 }
 
+// What is kept of a message counts against the limit.
+const _: () = assert!((size_of::<Arriving>() + size_of::<Kept>() + 128) as u64 <= KEPT_OVERHEAD);
+
 /// A longer message.
 #[derive(Debug)]
 struct Arriving {
@@ -67,7 +71,7 @@ enum State {
 struct Reception {
     target: Target,
     /// Bytes of the receive that were copied or given up.
-    settled: u64,
+    handled: u64,
     /// Pieces that a device copies.
     copying: u16,
     failure: Option<Failure>,
@@ -90,8 +94,9 @@ pub(crate) struct Receiver {
     source: Source,
     incoming: Incoming,
     regions: Arc<Regions>,
-    /// The announced messages by their numbers.
-    messages: Vec<Option<Arriving>>,
+    /// The announced messages by their numbers. A peer that uses all numbers binds half a MiB here; the messages count
+    /// against the limit of kept ones, or have a receive.
+    messages: Vec<Option<Box<Arriving>>>,
     /// True for the slots that this side has.
     held: Vec<bool>,
     freed: Vec<u16>,
@@ -112,7 +117,7 @@ impl Receiver {
             index,
             source,
             messages: Vec::new(),
-            held: vec![false; usize::from(incoming.slots())],
+            held: vec![false; usize::from(incoming.memory().slots())],
             freed: Vec::with_capacity(MOST_SLOTS_FREE),
             answers: VecDeque::new(),
             is_blocked: false,
@@ -136,6 +141,23 @@ impl Receiver {
     /// True if the connection has ended and neither a device nor a kept message uses its memory.
     pub(crate) fn is_over(&self) -> bool {
         self.link == Link::Ended && self.copying == 0 && self.messages.iter().all(Option::is_none)
+    }
+
+    /// True if kept messages exceed their limit, so that no message of this connection is taken.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Tells the peer now which of its entries were taken.
+    pub(crate) fn publish_taken(&mut self) {
+        if self.link == Link::Open {
+            self.incoming.publish_taken();
+        }
+    }
+
+    /// Lets the next wake of the peer become an event.
+    pub(crate) fn clear_wait(&self) {
+        self.incoming.clear_wait();
     }
 
     /// True if no more messages will come.
@@ -175,7 +197,7 @@ impl Receiver {
             if receives.is_over_limit() {
                 return Ok(moved);
             }
-            self.is_blocked = false;
+            self.unblock(receives);
         }
         for _ in 0..BURST {
             if !self.take_message(receives, copier)? {
@@ -193,6 +215,12 @@ impl Receiver {
             self.end(Failure::PeerDied, receives);
         }
         Ok(moved)
+    }
+
+    fn unblock(&mut self, receives: &mut Receives) {
+        if std::mem::take(&mut self.is_blocked) {
+            receives.blocked_receivers -= 1;
+        }
     }
 
     /// Takes the next message; false if there is none.
@@ -237,14 +265,14 @@ impl Receiver {
                     let mut bytes = vec![0; len as usize].into_boxed_slice();
                     let read = copier.read(address, &mut bytes);
                     drop(arrived);
-                    if read.is_err() || !self.incoming.is_whole() {
+                    if read.is_err() || !self.incoming.memory().is_whole() {
                         return Err(LOST);
                     }
                     Body::Bytes(bytes)
                 }
             };
             receives.keep(key, Kept { envelope, body, wants_answer: wants_answer.map(|id| (self.index, id)) });
-            self.is_blocked = receives.is_over_limit();
+            block_over_limit(&mut self.is_blocked, receives);
             return Ok(true);
         };
         let (copied, is_whole) = match *arrived.payload() {
@@ -255,7 +283,7 @@ impl Receiver {
             Payload::Shared { address, .. } => {
                 let copied = copier.copy_out(address, &target.segments, target.takes);
                 drop(arrived);
-                (copied, self.incoming.is_whole())
+                (copied, self.incoming.memory().is_whole())
             }
         };
         let failure = match copied {
@@ -297,14 +325,14 @@ impl Receiver {
                 }
                 let key = key(self.source, &envelope);
                 if let Some(target) = receives.target_for(&key, envelope.len) {
-                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state: State::Dropped });
+                    self.messages[number] = Some(Box::new(Arriving { envelope, arrived: 0, state: State::Dropped }));
                     self.start_reception(id, target, Vec::new(), receives, copier)?;
                 } else {
                     let body = Body::Pieces { receiver: self.index, id };
                     let at = KeptAt::Queue(receives.keep(key, Kept { envelope, body, wants_answer: None }));
                     let state = State::Unmatched { at, pieces: Vec::new() };
-                    self.messages[number] = Some(Arriving { envelope, arrived: 0, state });
-                    self.is_blocked = receives.is_over_limit();
+                    self.messages[number] = Some(Box::new(Arriving { envelope, arrived: 0, state }));
+                    block_over_limit(&mut self.is_blocked, receives);
                 }
             }
             Message::Piece { id, slot, len, offset } => {
@@ -319,7 +347,7 @@ impl Receiver {
                 };
                 message.arrived = message.arrived.saturating_add(u64::from(len));
                 let end = offset.checked_add(u64::from(len));
-                if len > self.incoming.slot_bytes()
+                if len > self.incoming.memory().slot_bytes()
                     || message.arrived > message.envelope.len
                     || end.is_none_or(|end| end > message.envelope.len)
                 {
@@ -328,7 +356,7 @@ impl Receiver {
                 match &mut message.state {
                     State::Unmatched { pieces, .. } => pieces.push(piece),
                     State::Dropped => self.free_slot(slot)?,
-                    State::Matched(_) => self.place(id, piece, receives, copier)?,
+                    State::Matched(_) => self.copy_piece(id, piece, receives, copier)?,
                 }
             }
             Message::Abort { id } => self.aborted(id, receives)?,
@@ -344,7 +372,7 @@ impl Receiver {
         result: Result<(), AccessError>,
         reports: &mut Reports,
     ) -> Result<(), Broken> {
-        if !self.incoming.is_whole() {
+        if !self.incoming.memory().is_whole() {
             return Err(LOST);
         }
         *if result.is_ok() { &mut reports.served } else { &mut reports.refused } += 1;
@@ -383,41 +411,42 @@ impl Receiver {
         let takes = target.takes;
         let is_complete = message.arrived >= message.envelope.len || takes == 0;
         self.receptions += 1;
-        message.state = State::Matched(Reception { target, settled: 0, copying: 0, failure: None });
+        receives.under_way += 1;
+        message.state = State::Matched(Reception { target, handled: 0, copying: 0, failure: None });
         // A message that is there needs no more pieces, so `Received` is enough.
         if !is_complete {
             self.answer(Answer::Matched { id, len: takes })?;
         }
         for piece in pieces {
-            self.place(id, piece, receives, copier)?;
+            self.copy_piece(id, piece, receives, copier)?;
         }
-        self.settle(id, receives)
+        self.end_if_done(id, receives)
     }
 
     /// Copies a piece into the buffer of its message.
-    fn place(
+    fn copy_piece(
         &mut self,
         id: MessageId,
         piece: Piece,
         receives: &mut Receives,
         copier: &mut Copier,
     ) -> Result<(), Broken> {
-        let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) else {
+        let Some(reception) = reception(&mut self.messages, id) else {
             return self.free_slot(piece.slot);
         };
         let len = reception.target.takes.saturating_sub(piece.offset).min(u64::from(piece.len));
         let Some(from) = self.incoming.slot(piece.slot).filter(|_| len > 0 && reception.failure.is_none()) else {
-            reception.settled += len;
+            reception.handled += len;
             self.free_slot(piece.slot)?;
-            return self.settle(id, receives);
+            return self.end_if_done(id, receives);
         };
         reception.copying += 1;
         self.copying += 1;
         let purpose = CopyFor::Receiver { index: self.index, slot: piece.slot, id: id.0 };
-        reception.settled += len;
+        reception.handled += len;
         let started = copier.start_out(from, &reception.target.segments, piece.offset, len, purpose);
         match started {
-            Started::Ended(result) => self.placed(piece.slot, id, result, receives),
+            Started::Ended(result) => self.piece_copied(piece.slot, id, result, receives),
             Started::Pending => Ok(()),
         }
     }
@@ -426,7 +455,7 @@ impl Receiver {
     ///
     /// # Errors
     /// The memory of the connection is gone.
-    pub(crate) fn placed(
+    pub(crate) fn piece_copied(
         &mut self,
         slot: u16,
         id: MessageId,
@@ -434,8 +463,8 @@ impl Receiver {
         receives: &mut Receives,
     ) -> Result<(), Broken> {
         self.copying -= 1;
-        let is_lost = !self.incoming.is_whole() || result.is_err_and(|fault| !fault.write);
-        if let Some(Some(Arriving { state: State::Matched(reception), .. })) = self.messages.get_mut(id.0 as usize) {
+        let is_lost = !self.incoming.memory().is_whole() || result.is_err_and(|fault| !fault.write);
+        if let Some(reception) = reception(&mut self.messages, id) {
             reception.copying -= 1;
             if is_lost {
                 reception.failure.get_or_insert(Failure::PeerBroken);
@@ -444,24 +473,25 @@ impl Receiver {
             }
         }
         self.free_slot(slot)?;
-        self.settle(id, receives)?;
+        self.end_if_done(id, receives)?;
         if is_lost && self.link != Link::Ended { Err(LOST) } else { Ok(()) }
     }
 
     /// Ends a message whose bytes are all there.
-    fn settle(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
+    fn end_if_done(&mut self, id: MessageId, receives: &mut Receives) -> Result<(), Broken> {
         let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return Ok(()) };
         let State::Matched(reception) = &message.state else { return Ok(()) };
         // When the connection has ended, only a message that lacks bytes has a failure; the others end when their kept
         // pieces are copied.
         let is_cut = self.link == Link::Ended && reception.failure.is_some();
-        let is_done = reception.settled >= reception.target.takes || is_cut;
+        let is_done = reception.handled >= reception.target.takes || is_cut;
         if reception.copying > 0 || !is_done {
             return Ok(());
         }
         receives.ended(&reception.target, self.source, &message.envelope, reception.failure);
         self.messages[id.0 as usize] = None;
         self.receptions -= 1;
+        receives.under_way -= 1;
         self.answer(Answer::Received { id })
     }
 
@@ -471,11 +501,11 @@ impl Receiver {
         match &mut message.state {
             State::Matched(reception) => {
                 reception.failure.get_or_insert(Failure::SenderFailed);
-                reception.settled = reception.target.takes;
-                self.settle(id, receives)
+                reception.handled = reception.target.takes;
+                self.end_if_done(id, receives)
             }
             State::Unmatched { at, .. } => {
-                receives.lose(*at, Failure::SenderFailed, true);
+                receives.fail_kept(*at, Failure::SenderFailed);
                 self.dropped(id)
             }
             State::Dropped => Ok(()),
@@ -484,7 +514,9 @@ impl Receiver {
 
     /// A kept message has a new place.
     pub(crate) fn moved(&mut self, id: MessageId, new: KeptAt) {
-        if let Some(Some(Arriving { state: State::Unmatched { at, .. }, .. })) = self.messages.get_mut(id.0 as usize) {
+        if let Some(Some(message)) = self.messages.get_mut(id.0 as usize)
+            && let State::Unmatched { at, .. } = &mut message.state
+        {
             *at = new;
         }
     }
@@ -558,22 +590,23 @@ impl Receiver {
     /// buffers. If the peer has died, kept messages that are wholly there can still be received.
     pub(crate) fn end(&mut self, failure: Failure, receives: &mut Receives) {
         self.link = Link::Ended;
+        self.unblock(receives);
         self.answers.clear();
         self.freed.clear();
         for number in 0..self.messages.len() {
             let Some(message) = &mut self.messages[number] else { continue };
             match &mut message.state {
                 State::Matched(reception) => {
-                    if reception.settled < reception.target.takes {
+                    if reception.handled < reception.target.takes {
                         reception.failure.get_or_insert(failure);
                     }
                     let id = MessageId(u32::try_from(number).expect("below MOST_OPEN"));
                     // Cannot fail: an ended connection pushes no answers.
-                    let _ = self.settle(id, receives);
+                    let _ = self.end_if_done(id, receives);
                 }
                 State::Unmatched { .. } if failure == Failure::PeerDied && message.arrived == message.envelope.len => {}
                 State::Unmatched { at, .. } => {
-                    receives.lose(*at, failure, false);
+                    receives.drop_kept(*at, failure);
                     self.messages[number] = None;
                 }
                 State::Dropped => self.messages[number] = None,
@@ -585,8 +618,21 @@ impl Receiver {
 /// The rule that is broken by a slot that this side has.
 const SLOT_IN_USE: Broken = Broken { rule: "it used a slot that was not free" };
 
-/// The rule that is broken when pages of the connection's memory are gone.
-const LOST: Broken = Broken { rule: "the system has no memory for it" };
+/// Returns the reception of a message; `None` if no receive matches it.
+fn reception(messages: &mut [Option<Box<Arriving>>], id: MessageId) -> Option<&mut Reception> {
+    match &mut messages.get_mut(id.0 as usize)?.as_mut()?.state {
+        State::Matched(reception) => Some(reception),
+        State::Unmatched { .. } | State::Dropped => None,
+    }
+}
+
+/// Blocks a receiver if the kept messages exceed their limit.
+fn block_over_limit(is_blocked: &mut bool, receives: &mut Receives) {
+    if receives.is_over_limit() && !*is_blocked {
+        *is_blocked = true;
+        receives.blocked_receivers += 1;
+    }
+}
 
 /// What a message of a source is matched by.
 #[inline]

@@ -9,8 +9,9 @@ use crate::reports::Reports;
 use crate::request::{Completes, ReceiveRequest};
 use std::collections::HashMap;
 
-/// Bytes that each kept message counts against the limit besides its payload. Source: the size of its entry, rounded.
-pub(crate) const KEPT_OVERHEAD: u64 = 256;
+/// Bytes that each kept message counts against the limit besides its payload. Source: the sizes of its entries here and
+/// in its receiver, rounded.
+pub(crate) const KEPT_OVERHEAD: u64 = 512;
 
 /// A posted receive.
 #[derive(Debug)]
@@ -33,8 +34,8 @@ struct ManyBuffer {
     under_way: usize,
     /// True if it takes no more messages.
     is_closed: bool,
-    /// True if its caller canceled it.
-    is_canceled: bool,
+    /// Why it ends after the messages that are under way, if it ends before it is full.
+    ends_with: Option<Failure>,
     context: u64,
     is_tagged: bool,
 }
@@ -93,6 +94,10 @@ pub(crate) struct Receives {
     /// The addresses of the sources.
     pub(crate) sources: Vec<Address>,
     pub(crate) reports: Reports,
+    /// Longer messages that a receive matches and that are not wholly there.
+    pub(crate) under_way: usize,
+    /// Connections that are not read, see `is_over_limit`.
+    pub(crate) blocked_receivers: usize,
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
     pub(crate) unexpected: u64,
@@ -108,6 +113,8 @@ impl Receives {
             kept_limit,
             sources: Vec::new(),
             reports: Reports::default(),
+            under_way: 0,
+            blocked_receivers: 0,
             received: 0,
             received_bytes: 0,
             unexpected: 0,
@@ -122,6 +129,12 @@ impl Receives {
 
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept_bytes
+    }
+
+    /// Returns the sources of the messages that are kept or claimed.
+    pub(crate) fn kept_sources(&self) -> impl Iterator<Item = Source> {
+        let claimed = self.claimed.values().map(|(key, _)| key);
+        self.matching.kept_keys().chain(claimed).map(|key| key.source)
     }
 
     /// Posts a receive that no kept message matches.
@@ -139,7 +152,7 @@ impl Receives {
             least_free,
             under_way: 0,
             is_closed: false,
-            is_canceled: false,
+            ends_with: None,
             context: request.context,
             is_tagged: request.tag.is_some(),
         };
@@ -161,7 +174,7 @@ impl Receives {
     pub(crate) fn target(&mut self, request: &ReceiveRequest, many: Option<usize>, len: u64) -> Target {
         let (context, completes) = (request.context, request.completes);
         match many {
-            Some(number) => self.room(number, context, completes, len),
+            Some(number) => self.take_part(number, context, completes, len),
             None => Target {
                 segments: request.segments,
                 takes: len.min(request.segments.len()),
@@ -172,8 +185,8 @@ impl Receives {
         }
     }
 
-    /// Takes room in a buffer for many messages.
-    fn room(&mut self, number: usize, context: u64, completes: Completes, len: u64) -> Target {
+    /// Takes a part of a buffer for many messages.
+    fn take_part(&mut self, number: usize, context: u64, completes: Completes, len: u64) -> Target {
         let (mut segments, mut takes) = (Segments::default(), 0);
         if let Some(Some(many)) = self.many.get_mut(number) {
             let part = many.buffer.part(many.used, len);
@@ -194,7 +207,7 @@ impl Receives {
         let posted = self.matching.receive_mut(id)?;
         if let Some(number) = posted.many {
             let (context, completes) = (posted.context, posted.completes);
-            let target = self.room(number, context, completes, len);
+            let target = self.take_part(number, context, completes, len);
             if !self.takes_more(number) {
                 self.matching.remove_receive(id);
             }
@@ -237,14 +250,14 @@ impl Receives {
             releases_buffer: false,
             result,
         };
-        let canceled = match target.many {
-            Some(number) => self.left_many(number, &mut completion),
+        let end_of_buffer = match target.many {
+            Some(number) => self.message_of_many_ended(number, &mut completion),
             None => None,
         };
         if result.is_err() || target.completes == Completes::Always || completion.releases_buffer {
             self.reports.completions.push_back(completion);
         }
-        self.reports.completions.extend(canceled);
+        self.reports.completions.extend(end_of_buffer);
     }
 
     /// A peer has written to the memory of this process, with a word for a completion.
@@ -263,18 +276,19 @@ impl Receives {
         });
     }
 
-    /// A message in a buffer for many has ended; the last one releases the buffer.
-    fn left_many(&mut self, number: usize, completion: &mut Completion) -> Option<Completion> {
+    /// A message in a buffer for many has ended; the last one releases the buffer. Returns the completion of a buffer that
+    /// ends before it is full.
+    fn message_of_many_ended(&mut self, number: usize, completion: &mut Completion) -> Option<Completion> {
         let many = self.many.get_mut(number)?.as_mut()?;
         many.under_way -= 1;
         if many.under_way > 0 || !many.is_closed {
             return None;
         }
-        let canceled = many.is_canceled.then(|| receive_failed(many.context, many.is_tagged, Failure::Canceled, true));
-        completion.releases_buffer = canceled.is_none();
-        self.reports.failed += u64::from(canceled.is_some());
+        let ended = many.ends_with.map(|failure| receive_failed(many.context, many.is_tagged, failure, true));
+        completion.releases_buffer = ended.is_none();
+        self.reports.failed += u64::from(ended.is_some());
         self.many[number] = None;
-        canceled
+        ended
     }
 
     /// Ends a receive that is posted.
@@ -285,7 +299,7 @@ impl Receives {
         {
             many.is_closed = true;
             if many.under_way > 0 {
-                many.is_canceled = true;
+                many.ends_with = Some(failure);
                 return;
             }
             self.many[number] = None;
@@ -322,6 +336,28 @@ impl Receives {
         Some((key, kept))
     }
 
+    /// Reports that a probe has found a message.
+    pub(crate) fn found(&mut self, context: u64, key: &MessageKey, envelope: &Envelope) {
+        self.reports.completions.push_back(Completion {
+            context,
+            operation: Operation::Probe,
+            is_tagged: envelope.is_tagged,
+            len: envelope.len,
+            address: 0,
+            tag: envelope.tag,
+            data: envelope.data,
+            source: self.sources.get(key.source.0 as usize).copied(),
+            releases_buffer: false,
+            result: Ok(()),
+        });
+    }
+
+    /// Reports that a probe has found no message.
+    pub(crate) fn found_nothing(&mut self, context: u64, is_tagged: bool) {
+        let failed = receive_failed(context, is_tagged, Failure::NoMessage, false);
+        self.reports.completions.push_back(Completion { operation: Operation::Probe, ..failed });
+    }
+
     /// Takes a kept message out of the matching, under a context. It still counts against the limit. False if there is
     /// none.
     pub(crate) fn claim(&mut self, id: EntryId, context: u64) -> bool {
@@ -342,19 +378,22 @@ impl Receives {
         Some((key, kept))
     }
 
-    /// The rest of a kept message will never come. With `keeps`, it stays, and a receive that matches it fails.
-    pub(crate) fn lose(&mut self, at: KeptAt, failure: Failure, keeps: bool) {
+    /// The rest of a kept message will never come. A receive that matches it fails.
+    pub(crate) fn fail_kept(&mut self, at: KeptAt, failure: Failure) {
         let kept = match at {
-            KeptAt::Queue(id) if !keeps => {
-                self.take_kept(id);
-                return;
-            }
             KeptAt::Queue(id) => self.matching.message_mut(id),
-            // The caller holds a claimed message by its context, so it stays.
             KeptAt::Claimed(context) => self.claimed.get_mut(&context).map(|(_, kept)| kept),
         };
         if let Some(kept) = kept {
             kept.body = Body::Lost(failure);
+        }
+    }
+
+    /// Drops a kept message whose rest will never come. A claimed one fails later, since its caller has its context.
+    pub(crate) fn drop_kept(&mut self, at: KeptAt, failure: Failure) {
+        match at {
+            KeptAt::Queue(id) => drop(self.take_kept(id)),
+            KeptAt::Claimed(_) => self.fail_kept(at, failure),
         }
     }
 }
@@ -377,5 +416,39 @@ fn receive_failed(context: u64, is_tagged: bool, failure: Failure, releases_buff
         source: None,
         releases_buffer,
         result: Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_for_many_messages_reports_why_it_ends() {
+        for failure in [Failure::PeerDied, Failure::Canceled] {
+            let mut receives = Receives::new(1 << 20);
+            receives.sources.push(Address { boot: [7; 16], user: 1, process: 2, number: 3 });
+            #[allow(unsafe_code, reason = "a buffer that is never accessed")]
+            // SAFETY: no operation of this test accesses the bytes.
+            let buffer = unsafe { Buffer::vouch(4096, 10_000) };
+            let request = ReceiveRequest {
+                segments: Segments::new(&[buffer]).unwrap(),
+                from: None,
+                tag: None,
+                context: 5,
+                completes: Completes::Always,
+                many: Some(100),
+            };
+            let many = receives.open_many(&request, 100);
+            receives.post(Selector { from: Some(Source(0)), tag: None }, &request, Some(many));
+            let envelope = Envelope { is_tagged: false, tag: 0, data: None, len: 1000 };
+            let target = receives.target_for(&MessageKey { source: Source(0), tag: None }, 1000).unwrap();
+            // A device copies a message into the buffer when the peer ends, or when the caller cancels the receive.
+            receives.fail_source(Source(0), failure);
+            assert!(receives.reports.completions.is_empty());
+            receives.ended(&target, Source(0), &envelope, None);
+            let ends = receives.reports.completions.iter().map(|end| (end.context, end.releases_buffer, end.result));
+            assert_eq!(ends.collect::<Vec<_>>(), [(5, false, Ok(())), (5, true, Err(failure))]);
+        }
     }
 }

@@ -25,6 +25,8 @@ pub enum SendEnd {
     BufferFree,
     /// When the buffer is free and a receive matches the message.
     Matched,
+    /// When the message is in the buffer of a receive as a whole, or was dropped by a probe.
+    Received,
 }
 
 /// A message to send.

@@ -3,7 +3,8 @@
 //! ```text
 //! up to eager bytes:  one entry with the payload; complete at once
 //! longer:             Announce ─► pieces ahead of the answer, in at most half of the slots
-//!                     Matched ─► the other pieces ─► complete when all bytes are in slots ─► Received: the id is free
+//!                     Matched ─► the other pieces ─► complete when the last entry is in the ring ─► Received: the id
+//!                     is free
 //! no room:            the send waits here, in order; pieces of announced messages overtake it
 //! ```
 //!
@@ -11,6 +12,7 @@
 
 use crate::accesses::{Accesses, StartedAccess};
 use crate::completion::Failure;
+use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{Answer, Message, MessageId};
 use crate::error::Broken;
@@ -35,6 +37,8 @@ struct Open {
     end: u64,
     /// Slots that a device fills.
     filling: u16,
+    /// Pieces whose entries wait for room in the ring.
+    queued: u16,
     is_matched: bool,
     /// True after `Received`, and when the connection has ended.
     is_finished: bool,
@@ -43,6 +47,19 @@ struct Open {
     failure: Option<Failure>,
     /// True once `Abort` is on its way.
     is_aborted: bool,
+}
+
+impl Open {
+    /// True if the operation of the caller is complete. Bytes in a slot whose entry is not in the ring would be lost if
+    /// the endpoint were dropped, so they do not count.
+    fn has_ended_for_caller(&self) -> bool {
+        let is_sent = self.next >= self.end && self.queued == 0;
+        match self.send.end {
+            SendEnd::BufferFree => is_sent || self.is_finished,
+            SendEnd::Matched => (is_sent && self.is_matched) || self.is_finished,
+            SendEnd::Received => self.is_finished,
+        }
+    }
 }
 
 /// The sending half of a connection.
@@ -116,6 +133,13 @@ impl Sender {
         self.output.has_ended && self.output.copying == 0
     }
 
+    /// Returns how many injected messages and writes are not wholly in the ring and the slots.
+    pub(crate) fn unsent_injections(&self) -> usize {
+        let open = self.open.iter().flatten().filter(|open| !open.is_reported).map(|open| &open.send);
+        let messages = self.waiting.iter().chain(open).filter(|send| send.taken.is_some()).count();
+        messages + self.accesses.unsent_injections()
+    }
+
     /// Pushes a message if nothing waits before it, and takes the send then.
     ///
     /// # Errors
@@ -157,7 +181,7 @@ impl Sender {
     fn push(&mut self, send: &mut Option<Outbound>, reports: &mut Reports) -> Result<(), Broken> {
         let (Some(eager_bytes), Some(message)) = (self.output.eager_bytes(), &send) else { return Ok(()) };
         let is_eager = message.envelope.len <= eager_bytes;
-        if !is_eager || message.end == SendEnd::Matched {
+        if !is_eager || message.end != SendEnd::BufferFree {
             return self.push_open(send, is_eager, reports);
         }
         let entry = Message::Eager { envelope: message.envelope, wants_answer: None };
@@ -218,6 +242,7 @@ impl Sender {
             next: 0,
             end,
             filling: 0,
+            queued: 0,
             is_matched: false,
             is_finished: false,
             is_reported: false,
@@ -241,7 +266,7 @@ impl Sender {
         }
         let mut moved = self.take_answers(copier, reports)?;
         loop {
-            let mut pushed = self.output.push_ready()?;
+            let mut pushed = self.push_ready(reports)?;
             pushed |= self.accesses.progress(&mut self.output, copier, reports)?;
             pushed |= self.fill_slots(copier, reports)?;
             pushed |= self.push_waiting(reports)?;
@@ -287,7 +312,7 @@ impl Sender {
             self.matched.push_back(id.0);
         }
         self.not_ahead(id.0);
-        self.settle(id.0, reports);
+        self.end_if_done(id.0, reports);
         Ok(())
     }
 
@@ -304,7 +329,7 @@ impl Sender {
         self.unmatched.retain(|&unmatched| unmatched != id.0);
         self.matched.retain(|&matched| matched != id.0);
         self.not_ahead(id.0);
-        self.settle(id.0, reports);
+        self.end_if_done(id.0, reports);
         Ok(())
     }
 
@@ -332,6 +357,22 @@ impl Sender {
         if let Slot::Filling { ahead: true, .. } | Slot::Given { ahead: true, .. } = self.output.free_slot(slot) {
             self.ahead -= 1;
         }
+    }
+
+    /// Pushes the entries that found the ring full.
+    fn push_ready(&mut self, reports: &mut Reports) -> Result<bool, Broken> {
+        let mut moved = false;
+        while let Some(message) = self.output.push_ready()? {
+            moved = true;
+            // A message that the receiver has answered already is gone; its number is not used again while entries wait.
+            if let Message::Piece { id, .. } = message
+                && let Some(Some(open)) = self.open.get_mut(id.0 as usize)
+            {
+                open.queued -= 1;
+                self.end_if_done(id.0, reports);
+            }
+        }
+        Ok(moved)
     }
 
     /// Pushes the sends that wait.
@@ -421,17 +462,25 @@ impl Sender {
         } else {
             self.output.set_slot(slot, Slot::Given { id, ahead });
             let piece = Message::Piece { id: MessageId(id), slot, len, offset };
-            if let Err(broken) = self.output.push_or_queue(piece) {
-                self.settle(id, reports);
-                return Err(broken);
+            match self.output.push_or_queue(piece) {
+                Ok(Pushed::Full) => {
+                    if let Some(Some(open)) = self.open.get_mut(id as usize) {
+                        open.queued += 1;
+                    }
+                }
+                Ok(_) => {}
+                Err(broken) => {
+                    self.end_if_done(id, reports);
+                    return Err(broken);
+                }
             }
         }
-        self.settle(id, reports);
-        if lost && !self.output.has_ended { Err(Broken { rule: "the system has no memory for it" }) } else { Ok(()) }
+        self.end_if_done(id, reports);
+        if lost && !self.output.has_ended { Err(LOST) } else { Ok(()) }
     }
 
     /// Reports a message that has ended for the caller, and frees its number once it has ended for the receiver too.
-    fn settle(&mut self, id: u32, reports: &mut Reports) {
+    fn end_if_done(&mut self, id: u32, reports: &mut Reports) {
         let Some(Some(open)) = self.open.get_mut(id as usize) else { return };
         if open.filling > 0 {
             return;
@@ -445,10 +494,7 @@ impl Sender {
                 open.is_aborted = true;
                 self.output.queue(Message::Abort { id: MessageId(id) });
             }
-        } else if !open.is_reported
-            && open.next >= open.end
-            && (open.is_matched || open.send.end == SendEnd::BufferFree)
-        {
+        } else if !open.is_reported && open.has_ended_for_caller() {
             open.is_reported = true;
             reports.send_ended(&open.send, Ok(()));
         }
@@ -471,7 +517,7 @@ impl Sender {
                 if !open.is_reported {
                     open.failure.get_or_insert(failure);
                 }
-                self.settle(u32::try_from(id).expect("at most MOST_OPEN"), reports);
+                self.end_if_done(u32::try_from(id).expect("at most MOST_OPEN"), reports);
             }
         }
         for send in std::mem::take(&mut self.waiting) {

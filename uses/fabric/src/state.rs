@@ -10,7 +10,7 @@ use crate::accesses::StartedAccess;
 use crate::address::Address;
 use crate::atomics::{AtomicForm, AtomicOp};
 use crate::buffer::TakenBytes;
-use crate::completion::{Completion, Failure, Operation};
+use crate::completion::Failure;
 use crate::config::Config;
 use crate::connector::Connector;
 use crate::copier::{Copier, CopyFor};
@@ -29,12 +29,15 @@ use crate::request::{
 };
 use crate::sender::Sender;
 use crate::stats::Stats;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use telpher_mem::Fault;
 
 /// Receivers that are polled in every pass; the others take turns. Source: assumed; a poll loads one cache line.
 const POLLED_ALWAYS: usize = 8;
+
+/// Processes that become known before unused ones are forgotten, or more if more are in use. Source: chosen.
+const LEAST_UNTIL_SWEEP: usize = 64;
 
 /// The state of an endpoint.
 #[derive(Debug)]
@@ -46,6 +49,10 @@ pub(crate) struct State {
     pub(crate) receives: Receives,
     pub(crate) parties: Vec<Party>,
     pub(crate) party_of: HashMap<Address, Source>,
+    /// Places of `parties` that are free.
+    unused_parties: Vec<Source>,
+    /// Processes that may become known before the unused ones are forgotten.
+    parties_until_sweep: usize,
     /// The parties of the inserted peers, by their numbers.
     pub(crate) peers: Vec<Option<Source>>,
     /// Numbers are not used again.
@@ -64,7 +71,9 @@ pub(crate) struct State {
     wakes: u64,
     died: u64,
     broken: u64,
-    /// True once the endpoint was dropped: the helper thread must not touch the callers' buffers any more.
+    /// True if the helper thread was asked to make progress and has not done so yet.
+    pub(crate) is_helper_asked: bool,
+    /// True once the endpoint is closed: no thread may touch the callers' buffers any more.
     pub(crate) is_closed: bool,
 }
 
@@ -77,6 +86,8 @@ impl State {
             regions,
             parties: Vec::new(),
             party_of: HashMap::new(),
+            unused_parties: Vec::new(),
+            parties_until_sweep: LEAST_UNTIL_SWEEP,
             peers: Vec::new(),
             senders: Vec::new(),
             receivers: Vec::new(),
@@ -91,6 +102,7 @@ impl State {
             wakes: 0,
             died: 0,
             broken: 0,
+            is_helper_asked: false,
             is_closed: false,
         }
     }
@@ -100,18 +112,52 @@ impl State {
         if let Some(&source) = self.party_of.get(address) {
             return source;
         }
-        let source = Source(u32::try_from(self.parties.len()).expect("a party has more than a byte"));
-        self.parties.push(Party {
+        if self.parties_until_sweep == 0 {
+            self.forget_unused_parties();
+        }
+        self.parties_until_sweep -= 1;
+        let party = Party {
             address: *address,
             peer: None,
             sender: None,
             receivers: 0,
             is_unreachable: false,
             has_left: false,
-        });
-        self.receives.sources.push(*address);
+            later: VecDeque::new(),
+        };
+        let source = if let Some(source) = self.unused_parties.pop() {
+            self.parties[source.0 as usize] = party;
+            self.receives.sources[source.0 as usize] = *address;
+            source
+        } else {
+            self.parties.push(party);
+            self.receives.sources.push(*address);
+            Source(u32::try_from(self.parties.len() - 1).expect("a party has more than a byte"))
+        };
         self.party_of.insert(*address, source);
         source
+    }
+
+    /// Forgets the processes that no peer number, connection or message names. Without this, a process that connects
+    /// again and again with other addresses would bind more and more memory.
+    #[cold]
+    fn forget_unused_parties(&mut self) {
+        let mut is_used = vec![false; self.parties.len()];
+        let peers = self.peers.iter().flatten().copied();
+        let senders = self.senders.iter().flatten().map(|out| out.party);
+        let receivers = self.receivers.iter().flatten().map(|from| from.receiver.source());
+        for source in peers.chain(senders).chain(receivers).chain(self.receives.kept_sources()) {
+            is_used[source.0 as usize] = true;
+        }
+        let unused = &mut self.unused_parties;
+        self.party_of.retain(|_, source| {
+            let keeps = is_used[source.0 as usize];
+            if !keeps {
+                unused.push(*source);
+            }
+            keeps
+        });
+        self.parties_until_sweep = self.party_of.len().max(LEAST_UNTIL_SWEEP);
     }
 
     pub(crate) fn insert_peer(&mut self, address: &Address) -> PeerId {
@@ -334,47 +380,36 @@ impl State {
         self.answer(kept.wants_answer, connector);
     }
 
+    /// Returns how many injected messages and writes are not wholly in the memory of their connections.
+    pub(crate) fn unsent_injections(&self) -> usize {
+        self.senders.iter().flatten().map(|out| out.sender.unsent_injections()).sum()
+    }
+
     pub(crate) fn probe(&mut self, selector: &Selector, request: &ProbeRequest, connector: &Connector) {
-        let mut completion = Completion {
-            context: request.context,
-            operation: Operation::Probe,
-            is_tagged: request.tag.is_some(),
-            len: 0,
-            address: 0,
-            tag: 0,
-            data: None,
-            source: None,
-            releases_buffer: false,
-            result: Err(Failure::NoMessage),
-        };
         let found = self.receives.matching.message_for(selector);
-        if let Some(id) = found
-            && let Some((key, kept)) = self.receives.matching.message(id)
-        {
-            completion.len = kept.envelope.len;
-            completion.tag = kept.envelope.tag;
-            completion.data = kept.envelope.data;
-            completion.source = self.receives.sources.get(key.source.0 as usize).copied();
-            completion.result = Ok(());
-            let pieces = if let Body::Pieces { receiver, id } = kept.body { Some((receiver, id)) } else { None };
-            match request.action {
-                ProbeAction::Look => {}
-                ProbeAction::Claim => {
-                    self.receives.claim(id, request.context);
-                    if let Some((receiver, message)) = pieces
-                        && let Some(Some(from)) = self.receivers.get_mut(receiver as usize)
-                    {
-                        from.receiver.moved(message, KeptAt::Claimed(request.context));
-                    }
+        let Some((id, (&key, kept))) = found.and_then(|id| Some((id, self.receives.matching.message(id)?))) else {
+            self.receives.found_nothing(request.context, request.tag.is_some());
+            return;
+        };
+        let pieces = if let Body::Pieces { receiver, id } = kept.body { Some((receiver, id)) } else { None };
+        let envelope = kept.envelope;
+        self.receives.found(request.context, &key, &envelope);
+        match request.action {
+            ProbeAction::Look => {}
+            ProbeAction::Claim => {
+                self.receives.claim(id, request.context);
+                if let Some((receiver, message)) = pieces
+                    && let Some(Some(from)) = self.receivers.get_mut(receiver as usize)
+                {
+                    from.receiver.moved(message, KeptAt::Claimed(request.context));
                 }
-                ProbeAction::Discard => {
-                    if let Some((_, kept)) = self.receives.take_kept(id) {
-                        self.discard(&kept, connector);
-                    }
+            }
+            ProbeAction::Discard => {
+                if let Some((_, kept)) = self.receives.take_kept(id) {
+                    self.discard(&kept, connector);
                 }
             }
         }
-        self.receives.reports.completions.push_back(completion);
     }
 
     /// One pass over everything that may move. True if something moved.
@@ -447,7 +482,10 @@ impl State {
                 }
                 return false;
             }
-            Ok(true) => from.stall = Stall::default(),
+            Ok(true) => {
+                from.stall = Stall::default();
+                self.wake_if_it_waits(index, connector);
+            }
             _ => {}
         }
         self.receiver_moved(index, result.is_err(), connector);
@@ -471,6 +509,12 @@ impl State {
             let party = &mut self.parties[source.0 as usize];
             party.receivers -= 1;
             party.has_left = true;
+            if let Some(next) = party.later.pop_front()
+                && let Some(Some(from)) = self.receivers.get_mut(next as usize)
+            {
+                from.is_polled = true;
+                self.polled.push(next);
+            }
             if is_broken {
                 self.receives.fail_source(source, Failure::PeerBroken);
             } else if party.is_silent() {
@@ -570,9 +614,9 @@ impl State {
                 }
                 CopyFor::Receiver { index, slot, id } => {
                     let Some(Some(from)) = self.receivers.get_mut(index as usize) else { continue };
-                    let placed = from.receiver.placed(slot, MessageId(id), result, &mut self.receives);
-                    let placed = placed.and_then(|()| from.receiver.report_freed());
-                    self.receiver_moved(index, placed.is_err(), connector);
+                    let copied = from.receiver.piece_copied(slot, MessageId(id), result, &mut self.receives);
+                    let copied = copied.and_then(|()| from.receiver.report_freed());
+                    self.receiver_moved(index, copied.is_err(), connector);
                 }
             }
         }
@@ -601,6 +645,7 @@ impl State {
                     }
                 }
                 ConnectorEvent::Accepted { id, from, incoming } => self.accepted(id, &from, incoming),
+                ConnectorEvent::PeerWaits { id } => self.peer_waits(id, connector),
                 ConnectorEvent::Died { id } => match self.connections.get(&id) {
                     Some(&Side::Out(index)) => {
                         self.died += 1;
@@ -618,14 +663,57 @@ impl State {
         self.events = events;
     }
 
+    /// A peer has connected. If an earlier connection from it has not ended, the messages of that one come first: the peer
+    /// has removed this endpoint and inserted it again.
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
         let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions));
-        self.parties[source.0 as usize].receivers += 1;
-        self.receivers.push(Some(Box::new(In { receiver, connection, stall: Stall::default() })));
+        let party = &mut self.parties[source.0 as usize];
+        let is_first = party.receivers == 0;
+        party.receivers += 1;
+        if is_first {
+            self.polled.push(index);
+        } else {
+            party.later.push_back(index);
+        }
+        let from = In { receiver, connection, stall: Stall::default(), is_polled: is_first, peer_waits: false };
+        self.receivers.push(Some(Box::new(from)));
         self.connections.insert(connection, Side::In(index));
-        self.polled.push(index);
+    }
+
+    /// A sender waits for this side. It is woken when it can go on: it has room, or an answer.
+    fn peer_waits(&mut self, id: ConnectionId, connector: &Connector) {
+        let Some(&Side::In(index)) = self.connections.get(&id) else { return };
+        let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return };
+        from.receiver.clear_wait();
+        from.peer_waits = true;
+        if !from.is_polled {
+            return;
+        }
+        self.poll_receiver(index, connector);
+        // Nothing may be left to take, since another thread took it after the peer had looked.
+        if let Some(Some(from)) = self.receivers.get(index as usize)
+            && !from.receiver.is_blocked()
+        {
+            self.wake_if_it_waits(index, connector);
+        }
+    }
+
+    fn wake_if_it_waits(&mut self, index: u32, connector: &Connector) {
+        if let Some(Some(from)) = self.receivers.get_mut(index as usize)
+            && std::mem::take(&mut from.peer_waits)
+        {
+            from.receiver.publish_taken();
+            self.wakes += 1;
+            connector.wake(from.connection);
+        }
+    }
+
+    /// True if this side waits for a peer, or can take messages that it could not take before.
+    pub(crate) fn has_work(&self) -> bool {
+        let receives = &self.receives;
+        !self.busy.is_empty() || receives.under_way > 0 || (receives.blocked_receivers > 0 && !receives.is_over_limit())
     }
 
     /// Wakes all peers that this side waits for.
@@ -699,4 +787,27 @@ fn take(send: &mut Outbound, copier: &Copier) -> Result<(), Failure> {
     let (taken, segments) = TakenBytes::of(&send.segments, &copier.local()).map_err(bad)?;
     (send.taken, send.segments) = (Some(taken), segments);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_nothing_names_are_forgotten() {
+        let mut state = State::new(Config::default(), Copier::cpu(), Arc::default());
+        let address = |number| Address { boot: [7; 16], user: 1, process: 2, number };
+        let peers: Vec<PeerId> = (0..100).map(|number| state.insert_peer(&address(number))).collect();
+        for number in 1000..20_000 {
+            let source = state.source_of(&address(number));
+            assert_eq!(state.source_of(&address(number)), source);
+            assert_eq!(state.receives.sources[source.0 as usize], address(number));
+        }
+        assert!(state.parties.len() < 400, "{}", state.parties.len());
+        for (number, peer) in (0..).zip(peers) {
+            let source = state.party(peer).unwrap();
+            assert_eq!(state.parties[source.0 as usize].address, address(number));
+            assert_eq!(state.insert_peer(&address(number)), peer);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "vouches for buffers of the test, reads the connection's memory")]
 #![allow(clippy::cast_possible_truncation, reason = "the test truncates small numbers")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use telpher_fabric::entry::{Answer, Envelope, Message, MessageId};
 use telpher_fabric::{Buffer, Config, Incoming, Outgoing, Payload, PushError, Segments, link};
@@ -17,14 +18,14 @@ const STEPS: u64 = 20_000;
 /// Sends messages of all kinds. Returns true if a rule was broken.
 fn send(outgoing: &mut Outgoing, seed: u64) -> bool {
     let mut random = Random::new(seed);
-    let bytes = vec![7_u8; outgoing.eager_bytes() as usize];
+    let bytes = vec![7_u8; outgoing.memory().eager_bytes() as usize];
     for step in 0..STEPS {
         let len = if step % 2 == 0 { random.below(40) } else { random.below(bytes.len() as u64 + 1) };
         let envelope = Envelope { is_tagged: false, tag: 0, data: None, len };
         let id = MessageId(step as u32 % 50);
         let (message, len) = match step % 5 {
             0 => (Message::Announce { envelope, id }, 0),
-            1 => (Message::Piece { id, slot: step as u16 % outgoing.slots(), len: 100, offset: 0 }, 0),
+            1 => (Message::Piece { id, slot: step as u16 % outgoing.memory().slots(), len: 100, offset: 0 }, 0),
             _ => (Message::Eager { envelope, wants_answer: None }, len),
         };
         // SAFETY: the bytes live longer than the call, and are only read.
@@ -45,7 +46,7 @@ fn send(outgoing: &mut Outgoing, seed: u64) -> bool {
 fn receive(incoming: &mut Incoming) -> bool {
     // SAFETY: reads the connection's memory.
     let local = unsafe { Local::new() };
-    let mut bytes = vec![0; incoming.slot_bytes() as usize];
+    let mut bytes = vec![0; incoming.memory().slot_bytes() as usize];
     for _ in 0..STEPS {
         let slot = match incoming.next_message() {
             Err(_) => return true,
@@ -81,7 +82,7 @@ fn random_writes_over_the_whole_memory_break_only_the_connection() {
     let broken = AtomicU64::new(0);
     for number in 0..CONNECTIONS {
         let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
-        let memory = outgoing.memory();
+        let memory = Arc::clone(outgoing.memory().mapping());
         let words = SharedWords64::new(&memory, 0, memory.len() / 8).unwrap();
         let rings = 2 * (4096 + 512 * 64) / 8;
         let is_over = AtomicBool::new(false);

@@ -3,9 +3,13 @@
 #![allow(unsafe_code, reason = "vouches for buffers of the tests")]
 #![allow(clippy::cast_possible_truncation, reason = "tests truncate small numbers")]
 
+use std::time::{Duration, Instant};
 use telpher_fabric::entry::{Answer, Envelope, INLINE_BYTES, Message, MessageId};
 use telpher_fabric::{Arrived, Buffer, Config, FabricError, Payload, PushError, Segments, link};
 use telpher_mem::{Local, Space};
+
+/// Far more than any test takes.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Vouches for bytes that outlive the push.
 fn segments(parts: &[&[u8]]) -> Segments {
@@ -148,16 +152,19 @@ fn both_ends_see_the_same_slots() {
     let (outgoing, incoming) = link(&Config::default()).unwrap();
     // SAFETY: accesses the connection's memory only.
     let local = unsafe { Local::new() };
-    for index in 0..outgoing.slots() {
+    for index in 0..outgoing.memory().slots() {
         local.write(outgoing.slot(index), &[index as u8; 100], telpher_mem::WriteHint::Cache).unwrap();
     }
     let mut found = [0; 100];
-    for index in 0..incoming.slots() {
+    for index in 0..incoming.memory().slots() {
         local.read(incoming.slot(index).unwrap(), &mut found).unwrap();
         assert_eq!(found, [index as u8; 100]);
     }
-    assert_eq!((incoming.slot(incoming.slots()), outgoing.slot(outgoing.slots())), (None, outgoing.slot(0)));
-    assert_eq!((outgoing.slot_bytes(), incoming.slot_bytes()), (16 << 10, 16 << 10));
+    assert_eq!(
+        (incoming.slot(incoming.memory().slots()), outgoing.slot(outgoing.memory().slots())),
+        (None, outgoing.slot(0))
+    );
+    assert_eq!((outgoing.memory().slot_bytes(), incoming.memory().slot_bytes()), (16 << 10, 16 << 10));
 }
 
 #[test]
@@ -173,9 +180,11 @@ fn a_size_outside_its_limits_is_named() {
 fn two_threads_exchange_messages() {
     const COUNT: u64 = 5_000;
     let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
+    let end = Instant::now() + LIMIT;
     let receiver = std::thread::spawn(move || {
         for number in 0..COUNT {
             let arrived = loop {
+                assert!(Instant::now() < end, "message {number} does not arrive");
                 if let Some(arrived) = incoming.next_message().unwrap() {
                     break received(&arrived);
                 }
@@ -183,6 +192,7 @@ fn two_threads_exchange_messages() {
             };
             assert_eq!(arrived, (number, bytes(number as usize, (number % 600) as usize)));
             while incoming.push_answer(&Answer::Received { id: MessageId(number as u32) }).is_err() {
+                assert!(Instant::now() < end, "answer {number} has no room");
                 std::thread::yield_now();
             }
         }
@@ -190,6 +200,7 @@ fn two_threads_exchange_messages() {
     let mut answered = 0;
     let mut number = 0;
     while answered < COUNT {
+        assert!(Instant::now() < end, "only {answered} answers arrive");
         if number < COUNT {
             let sent = bytes(number as usize, (number % 600) as usize);
             match outgoing.push(&eager(number, sent.len()), &segments(&[&sent])) {
@@ -212,14 +223,14 @@ fn two_threads_exchange_messages() {
 fn lost_memory_ends_the_connection() {
     let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
     outgoing.push(&eager(1, 8), &segments(&[&[1; 8]])).unwrap();
-    incoming.memory().revoke().unwrap();
+    incoming.memory().mapping().revoke().unwrap();
     let broken = incoming.next_message().unwrap_err();
     assert_eq!(broken.to_string(), "the connection is broken: the system has no memory for it");
     assert_eq!(incoming.push_answer(&Answer::Received { id: MessageId(1) }), Err(PushError::Broken(broken)));
-    assert!(!incoming.is_whole());
+    assert!(!incoming.memory().is_whole());
     // The other end has its own mapping.
     assert_eq!(outgoing.next_answer(), Ok(None));
-    outgoing.memory().revoke().unwrap();
+    outgoing.memory().mapping().revoke().unwrap();
     assert_eq!(outgoing.next_answer(), Err(broken));
     assert_eq!(outgoing.push(&eager(1, 100), &segments(&[&[1; 100]])), Err(PushError::Broken(broken)));
 }

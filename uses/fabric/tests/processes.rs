@@ -243,6 +243,22 @@ fn next_event(of: &Connector) -> ConnectorEvent {
     events.remove(0)
 }
 
+/// Waits until as many connections have ended, and nothing else happens.
+fn deaths(of: &Connector, count: usize) -> Vec<ConnectionId> {
+    let end = Instant::now() + LIMIT;
+    let (mut died, mut events) = (Vec::new(), Vec::new());
+    while died.len() < count {
+        assert!(Instant::now() < end, "only {died:?} have ended");
+        of.events(&mut events);
+        died.extend(events.drain(..).map(|event| match event {
+            ConnectorEvent::Died { id } => id,
+            event => panic!("{event:?}"),
+        }));
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    died
+}
+
 /// Connects to the peer.
 fn connect(here: &Connector, peer: &mut Peer) -> (ConnectionId, Outgoing) {
     here.connect(&peer.address).unwrap();
@@ -310,15 +326,7 @@ fn a_killed_peer_is_noticed_and_leaves_nothing() {
     peer.tell("push 7");
     assert_eq!(pull(&mut incoming), 7);
     peer.kill();
-    let mut died = Vec::new();
-    while died.len() < 2 {
-        let mut events = Vec::new();
-        here.events(&mut events);
-        died.extend(events.into_iter().map(|event| match event {
-            ConnectorEvent::Died { id } => id,
-            event => panic!("{event:?}"),
-        }));
-    }
+    let mut died = deaths(&here, 2);
     died.sort();
     assert_eq!(died, [there, back]);
     assert!(!has_socket(&peer.address));
@@ -391,11 +399,7 @@ fn a_peer_whose_child_keeps_its_sockets_is_noticed() {
     assert_eq!(lines[1], "refused");
     lines[0].parse::<u32>().unwrap();
     peer.kill();
-    let mut died = Vec::new();
-    while died.len() < 2 {
-        here.events(&mut died);
-    }
-    assert!(died.iter().any(|event| matches!(event, ConnectorEvent::Died { id: of } if *of == id)), "{died:?}");
+    assert!(deaths(&here, 2).contains(&id));
     // The child still has the listening socket, and does not accept.
     assert!(has_socket(&peer.address));
     here.connect(&peer.address).unwrap();

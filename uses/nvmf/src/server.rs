@@ -50,6 +50,13 @@ const READ_BYTES: usize = 256 << 10;
 /// How long listeners rest after the kernel could not create a socket for a connection.
 const ACCEPT_PAUSE_MS: u64 = 100;
 
+/// Memory that a pass of the loop uses, and the next one again.
+#[derive(Default)]
+struct PassMemory {
+    events: Vec<Event>,
+    finished: Vec<FinishedJob>,
+}
+
 /// One loop that serves a target.
 #[derive(Debug)]
 pub struct Server<E> {
@@ -59,6 +66,7 @@ pub struct Server<E> {
     most_connections: usize,
     /// Listeners, and with [`SocketEngine::Epoll`] also connections and the handle.
     epoll: Arc<OwnedFd>,
+    /// What was chosen; while the loop runs, what is used.
     socket_engine: SocketEngine,
     signal: Arc<Signal>,
     clients: HashMap<u64, Client>,
@@ -70,6 +78,7 @@ pub struct Server<E> {
     accepts_at: Option<u64>,
     /// No more commands are taken, and the loop ends.
     finish: Option<Finish>,
+    has_run: bool,
     /// The loops that get the connections of the listeners, with this one.
     loops: Vec<Handle>,
     stats: LoopStats,
@@ -133,6 +142,7 @@ impl<E: DigestEngine> Server<E> {
             next_poll: None,
             accepts_at: None,
             finish: None,
+            has_run: false,
             stats: LoopStats::default(),
             ended: BTreeMap::new(),
             observer: None,
@@ -167,12 +177,21 @@ impl<E: DigestEngine> Server<E> {
         }
     }
 
-    /// The sockets of the calling thread.
-    fn sockets(&self) -> io::Result<Sockets> {
-        if self.socket_engine == SocketEngine::Epoll {
-            return Ok(Sockets::Epoll(Arc::clone(&self.epoll)));
+    /// The sockets of the calling thread, which serves them from now on.
+    fn sockets(&mut self) -> io::Result<Sockets> {
+        if self.socket_engine != SocketEngine::Epoll {
+            match SocketRing::new(&self.signal, &self.epoll) {
+                Ok(ring) => {
+                    self.socket_engine = SocketEngine::Uring;
+                    return Ok(Sockets::Ring(Box::new(ring)));
+                }
+                Err(error) if self.socket_engine == SocketEngine::Uring => return Err(error),
+                Err(error) => self.observe(|| ServerEvent::NoRing { error: error.to_string() }),
+            }
         }
-        Ok(Sockets::Ring(Box::new(SocketRing::new(&self.signal, &self.epoll)?)))
+        self.socket_engine = SocketEngine::Epoll;
+        epoll::add(&self.epoll, &self.signal.event, EventData::new_u64(HANDLE), EventFlags::IN)?;
+        Ok(Sockets::Epoll(Arc::clone(&self.epoll)))
     }
 
     /// Reports what happens to connections.
@@ -194,84 +213,87 @@ impl<E: DigestEngine> Server<E> {
         Handle { signal: Arc::clone(&self.signal) }
     }
 
-    /// Serves until the handle stops it, or lets it finish.
+    /// Serves until the handle stops it, or lets it finish. A server runs once.
     ///
     /// # Errors
-    /// The kernel's error if it refuses the engine that was required, or to wait.
+    /// The kernel's error if it refuses the engine that was required, or to wait; or the server has run before.
     pub fn run(&mut self) -> io::Result<()> {
-        let mut sockets = match self.sockets() {
-            Ok(sockets) => sockets,
-            Err(error) if self.socket_engine == SocketEngine::Uring => return Err(error),
-            Err(_) => Sockets::Epoll(Arc::clone(&self.epoll)),
-        };
-        if let Sockets::Epoll(epoll) = &sockets {
-            epoll::add(epoll, &self.signal.event, EventData::new_u64(HANDLE), EventFlags::IN)?;
+        if std::mem::replace(&mut self.has_run, true) {
+            return Err(io::Error::other("this server has run before; create another one to serve the target again"));
         }
-        let mut events = Vec::new();
-        let mut finished = Vec::new();
-        loop {
-            let timeout = self.timeout();
-            sockets.wait(timeout, &mut events, &mut self.stats)?;
-            self.stats.wakeups += 1;
-            let now = now_ms();
-            let mut polls_all = self.next_poll.is_some_and(|at| now >= at);
-            let mut at = 0;
-            // The event of the listeners appends others.
-            while at < events.len() {
-                let event = std::mem::replace(&mut events[at], Event::Taken);
-                at += 1;
-                match event {
-                    Event::Handle => {
-                        if let Sockets::Epoll(_) = sockets {
-                            self.signal.reset();
-                        }
-                        let requests = self.signal.take();
-                        // The answers are not lost: a namespace is kept until the backend has answered.
-                        self.answered(requests.answers, now);
-                        if requests.is_stopping {
-                            return Ok(());
-                        }
-                        polls_all |= requests.is_changed;
-                        requests.sockets.into_iter().for_each(|socket| self.adopt(socket, &sockets, now));
-                        for reader in requests.reports {
-                            // The reader may have given up.
-                            let _ = reader.send(self.report());
-                        }
-                        if let Some(finish) = requests.finish {
-                            self.begin_to_finish(finish);
-                        }
+        let mut sockets = self.sockets()?;
+        let mut memory = PassMemory::default();
+        while self.pass(&mut sockets, &mut memory)? {}
+        Ok(())
+    }
+
+    /// Waits until something happens, and does what is to be done then. Returns whether the loop goes on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn pass(&mut self, sockets: &mut Sockets, memory: &mut PassMemory) -> io::Result<bool> {
+        let PassMemory { events, finished } = memory;
+        sockets.wait(self.timeout(), events, &mut self.stats)?;
+        self.stats.wakeups += 1;
+        let now = now_ms();
+        let mut polls_all = self.next_poll.is_some_and(|at| now >= at);
+        let mut at = 0;
+        // The event of the listeners appends others.
+        while at < events.len() {
+            let event = std::mem::replace(&mut events[at], Event::Taken);
+            at += 1;
+            match event {
+                Event::Handle => {
+                    if let Sockets::Epoll(_) = sockets {
+                        self.signal.reset();
                     }
-                    Event::Listeners => {
-                        wait_for_epoll(&self.epoll, Some(Duration::ZERO), &mut events, &mut self.stats)?;
+                    let requests = self.signal.take();
+                    // The answers are not lost: a namespace is kept until the backend has answered.
+                    self.answered(requests.answers, now);
+                    if requests.is_stopping {
+                        return Ok(false);
                     }
-                    Event::Listener(number) => self.accept(number, &sockets, now),
-                    Event::Ready { number, flags } => self.ready(number, flags, now),
-                    Event::Received { number, into, result, has_more } => {
-                        self.received(number, into, result, has_more, now);
+                    polls_all |= requests.is_changed;
+                    requests.sockets.into_iter().for_each(|socket| self.adopt(socket, sockets, now));
+                    for reader in requests.reports {
+                        // The reader may have given up.
+                        let _ = reader.send(self.report());
                     }
-                    Event::Sent { number, outgoing, result } => self.sent(number, outgoing, result, &mut sockets),
-                    Event::Taken => {}
+                    if let Some(finish) = requests.finish {
+                        self.begin_to_finish(finish);
+                    }
                 }
-            }
-            events.clear();
-            self.finish_jobs(&mut finished, now);
-            self.serve_touched(&mut sockets, now);
-            if self.accepts_at.is_some_and(|at| now >= at) {
-                self.accepts_at = None;
-                self.listen(EventFlags::IN);
-            }
-            // Before time-outs and resets: when another loop has ended, its controllers have, too, and the connections
-            // of this one would be closed without hanging up.
-            if self.is_finished(now) {
-                self.clients.values_mut().for_each(|client| client.hang_up(&mut self.buffer));
-                return Ok(());
-            }
-            if polls_all {
-                self.poll_all(now);
-                self.serve_touched(&mut sockets, now);
-                self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
+                Event::Listeners => {
+                    wait_for_epoll(&self.epoll, Some(Duration::ZERO), events, &mut self.stats)?;
+                }
+                Event::Listener(number) => self.accept(number, sockets, now),
+                Event::Ready { number, flags } => self.ready(number, flags, now),
+                Event::Received { number, into, result, has_more } => {
+                    self.received(number, into, result, has_more, now);
+                }
+                Event::Sent { number, outgoing, result } => self.sent(number, outgoing, result, sockets),
+                Event::Taken => {}
             }
         }
+        events.clear();
+        self.finish_jobs(finished, now);
+        self.serve_touched(sockets, now);
+        if self.accepts_at.is_some_and(|at| now >= at) {
+            self.accepts_at = None;
+            self.listen(EventFlags::IN, now);
+        }
+        // Before time-outs and resets: when another loop has ended, its controllers have, too, and the connections of
+        // this one would be closed without hanging up.
+        if self.is_finished(now) {
+            self.clients.values_mut().for_each(|client| client.hang_up(&mut self.buffer));
+            return Ok(false);
+        }
+        if polls_all {
+            self.poll_all(now);
+            self.serve_touched(sockets, now);
+            self.next_poll = self.clients.values().filter_map(|client| client.connection.next_deadline()).min();
+        }
+        Ok(true)
     }
 
     /// Takes no more connections and commands.
@@ -302,7 +324,7 @@ impl<E: DigestEngine> Server<E> {
             ..self.stats
         };
         let queues = self.clients.values().map(Client::report).collect();
-        LoopReport { stats, queues, ended: self.ended.clone() }
+        LoopReport { stats, socket_engine: self.socket_engine, queues, ended: self.ended.clone() }
     }
 
     fn observe(&self, event: impl FnOnce() -> ServerEvent) {
@@ -321,9 +343,13 @@ impl<E: DigestEngine> Server<E> {
         Some(Duration::from_millis(at.saturating_sub(now_ms())))
     }
 
-    fn listen(&self, flags: EventFlags) {
+    /// Changes what epoll waits for at the listeners. If the kernel refuses that, it is tried again after a pause.
+    fn listen(&mut self, flags: EventFlags, now: u64) {
         for (number, listener) in (HANDLE + 1..).zip(&self.listeners) {
-            let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(number), flags);
+            if let Err(error) = epoll::modify(&self.epoll, listener, EventData::new_u64(number), flags) {
+                self.accepts_at = Some(now.saturating_add(ACCEPT_PAUSE_MS));
+                self.observe(|| ServerEvent::NotAccepted { error: error.to_string() });
+            }
         }
     }
 
@@ -337,7 +363,7 @@ impl<E: DigestEngine> Server<E> {
                 Err(error) => {
                     // No descriptor is free. Without a pause, the loop would try again at once, for ever.
                     self.accepts_at = Some(now.saturating_add(ACCEPT_PAUSE_MS));
-                    self.listen(EventFlags::empty());
+                    self.listen(EventFlags::empty(), now);
                     self.observe(|| ServerEvent::NotAccepted { error: error.to_string() });
                     return;
                 }
@@ -535,3 +561,6 @@ impl<E> Drop for Server<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,24 +11,20 @@
 
 use crate::packets::{OwnedBuffer, PoolMemory};
 use crate::reorder_array::ReorderArray;
+use crate::silence::Silence;
 use crate::stats::DmaQueueStats;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{DmaQueueError, GuestMemory};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telpher_mem::{Local, Space, WriteHint};
-use telpher_mover::{Clock, Copies, CopiesPolicy, CopyResult, Hint, Moment, SystemClock};
+use telpher_mover::{Clock, Copies, CopiesPolicy, CopyResult, Hint, SystemClock};
 use telpher_portal::Portal;
-
-/// How long a `drop` waits for copies in flight while none completes. Source: as [`CopiesPolicy::linger`].
-pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// How long a queue with copies may complete none before it is abandoned, if its portal can guarantee that it stops
 /// ([`CopiesPolicy::limit`]). After as long again the DMA queue stops using it without that guarantee. Source: assumed:
 /// a thousand times what a device needs for everything it can have in flight, and within what guests tolerate.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);
-/// The most that the time between two polls counts as silence: a suspended process polls nothing.
-const MAX_GAP: Duration = Duration::from_millis(250);
 /// Fruitless polls between two reads of the clock. Source: as the mover's; a read of the clock costs 1 % of this many
 /// pauses.
 const POLLS_PER_CLOCK_READ: u32 = 64;
@@ -128,18 +124,16 @@ struct Inner {
 /// How long a queue that has copies has completed none.
 #[derive(Debug)]
 struct StallTimer {
-    clock: Arc<dyn Clock>,
     /// Polls without a completion.
     idle_polls: u32,
-    /// When the clock was read last.
-    last: Option<Moment>,
-    silence: Duration,
+    silence: Silence,
 }
 
 impl StallTimer {
     /// A copy completed, or none is in flight.
     fn reset(&mut self) {
-        (self.idle_polls, self.last, self.silence) = (0, None, Duration::ZERO);
+        self.idle_polls = 0;
+        self.silence.reset();
     }
 
     /// Counts a poll without completion; returns true if the queue has been silent for too long.
@@ -148,10 +142,7 @@ impl StallTimer {
         if !self.idle_polls.is_multiple_of(POLLS_PER_CLOCK_READ) {
             return false;
         }
-        let now = self.clock.now();
-        let gap = self.last.replace(now).map_or(0, |last| now.nanos.saturating_sub(last.nanos));
-        self.silence += Duration::from_nanos(gap).min(MAX_GAP);
-        self.silence >= 2 * SILENCE
+        self.silence.count() >= 2 * SILENCE
     }
 }
 
@@ -174,8 +165,8 @@ impl DmaQueue {
         DmaQueue::with_clock(portal, room, Arc::new(SystemClock::default()))
     }
 
-    /// Like [`DmaQueue::new`], with the given clock, which measures how long the queue is silent: a simulator's clock
-    /// stands still.
+    /// Like [`DmaQueue::new`], with the given clock, which measures how long the queue is silent, also while a virtqueue
+    /// with copies in flight is dropped: a simulator's clock stands still between rests.
     ///
     /// # Errors
     /// As for [`DmaQueue::new`].
@@ -194,7 +185,7 @@ impl DmaQueue {
             tenants: Vec::new(),
             local,
             stats: DmaQueueStats::default(),
-            stall_timer: StallTimer { clock, idle_polls: 0, last: None, silence: Duration::ZERO },
+            stall_timer: StallTimer { idle_polls: 0, silence: Silence::new(clock) },
         };
         let (contended, silent) = (AtomicU64::new(0), AtomicBool::new(false));
         Ok(DmaQueue { inner: Mutex::new(inner), contended, silent, name })
@@ -222,6 +213,17 @@ impl DmaQueue {
     pub(crate) fn is_silent(&self) -> bool {
         // Relaxed: it is checked again under the lock.
         self.silent.load(Ordering::Relaxed)
+    }
+
+    /// Starts to measure how long the queue is silent, with its clock.
+    pub(crate) fn silence(&self) -> Silence {
+        self.lock().stall_timer.silence.another()
+    }
+
+    /// Asks the queue whether it still works. If it has stopped, the next poll ends its copies. For threads that stop
+    /// waiting: a thread that is rarely scheduled polls too seldom to notice it otherwise.
+    pub(crate) fn check_health(&self) {
+        self.lock().copies.check_health();
     }
 
     /// The tenant's copies that are in flight and not [withdrawn](DmaQueue::withdraw).
@@ -389,10 +391,15 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let end = Instant::now() + LINGER;
-        while self.in_flight() > 0 && Instant::now() < end {
-            self.poll();
-            std::thread::yield_now();
+        let mut silence = self.stall_timer.silence.another();
+        while self.in_flight() > 0 {
+            if self.poll() {
+                silence.reset();
+            } else if !silence.linger() {
+                self.copies.check_health();
+                self.poll();
+                break;
+            }
         }
         // A queue that never completes may still write: what its copies touch stays mapped, and these packets are never
         // reused.

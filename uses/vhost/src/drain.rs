@@ -12,8 +12,8 @@ use std::time::Instant;
 
 impl Virtqueue {
     /// Waits until all copies are complete, at most until `deadline`; publishes the used chains and appends the packets
-    /// to `completed`. After the deadline the CPU redoes incomplete packets from the guest. Returns true if no copy is
-    /// in flight any more.
+    /// to `completed`. After the deadline, DMA queues that have stopped end their copies, and the CPU redoes incomplete
+    /// packets from the guest. Returns true if no copy is in flight any more.
     pub(crate) fn drain(&mut self, completed: &mut Packets, deadline: Instant) -> bool {
         let mut timed_out = false;
         self.completed.move_to(usize::MAX, completed);
@@ -34,7 +34,10 @@ impl Virtqueue {
             timed_out = Instant::now() >= deadline;
             if !timed_out {
                 std::thread::yield_now();
-            } else if self.ring.setup().direction == Direction::Transmit {
+                continue;
+            }
+            self.in_flight.check_health();
+            if self.ring.setup().direction == Direction::Transmit {
                 self.in_flight.redo(true);
             }
         }

@@ -2,17 +2,17 @@
 //! completed in the same order.
 #![allow(unsafe_code, reason = "makes copies between packets that it owns and guest memory")]
 
-use crate::dma_queue::{Copy, DeferredFree, DmaQueue, LINGER, TenantId, copy_now};
+use crate::dma_queue::{Copy, DeferredFree, DmaQueue, TenantId, copy_now};
 use crate::layout::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
 use crate::packets::{OwnedBuffer, Packets, PoolMemory};
 use crate::reorder_array::{MOST_COPIES, ReorderArray};
 use crate::ring::{Burst, Chain};
+use crate::silence::Silence;
 use crate::stats::CopyTiming;
 use crate::{GuestMemory, Piece};
 use std::arch::asm;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
 use telpher_mem::Local;
 use telpher_os::ticks;
 
@@ -370,6 +370,12 @@ impl<T> InFlight<T> {
         }
     }
 
+    /// Asks all DMA queues whether they still work. The next poll ends the copies of those that have stopped.
+    #[cold]
+    pub(crate) fn check_health(&self) {
+        self.dma_queues.iter().for_each(|dma_queue| dma_queue.check_health());
+    }
+
     /// Removes and returns the oldest packet in flight, if all its copies are complete.
     #[inline]
     pub(crate) fn pop_completed(&mut self) -> Option<(OwnedBuffer, T)> {
@@ -531,19 +537,22 @@ impl<T> Drop for InFlight<T> {
     fn drop(&mut self) {
         self.send();
         self.close_tenancy();
-        // Wait until the last copy is complete, or none has completed for `LINGER`. After that the DMA queues, which
-        // keep the memory mapped, also keep the packets until their copies end. A queue that stops is noticed by its
-        // channel, which then ends its copies. Redone packets already wait there for their original copies.
-        let mut end = Instant::now() + LINGER;
+        // Wait until the last copy is complete, or none has completed for a while. A queue that has stopped ends its
+        // copies then. The DMA queues keep the memory mapped; those that report that they work also keep the packets
+        // until their copies end. Redone packets already wait there for their original copies.
+        let mut silence = self.dma_queues.first().map(|dma_queue| dma_queue.silence());
+        let mut asked = false;
         while self.first < self.next || Arc::strong_count(&self.deferred) > 1 {
             self.dma_queues.iter().for_each(|dma_queue| dma_queue.poll_now());
             if let Some((held, _)) = self.pop_completed() {
                 self.pool.give_back(std::iter::once(held));
-                end = Instant::now() + LINGER;
-            } else if Instant::now() < end {
-                std::thread::yield_now();
-            } else {
-                break;
+                silence.iter_mut().for_each(Silence::reset);
+            } else if !silence.as_mut().is_some_and(Silence::linger) {
+                if asked {
+                    break;
+                }
+                self.check_health();
+                asked = true;
             }
         }
         self.deferred.keep(self.slots.iter_mut().filter_map(Option::take).map(|(held, _)| held));

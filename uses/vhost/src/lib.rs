@@ -41,6 +41,7 @@ mod port;
 mod reorder_array;
 pub mod ring;
 mod session;
+mod silence;
 mod socket;
 mod stats;
 mod sync;

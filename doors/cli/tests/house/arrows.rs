@@ -94,6 +94,7 @@ const CRATES: &[Rule] = &[
     // Commands and libraries for users. They may use all layers below, but not each other.
     rule("doors", "cli", BELOW_DOORS, &[]),
     rule("doors", "capi", LIBRARIES, &[]),
+    rule("doors", "mpi", LIBRARIES, &[]),
     rule("doors", "ofi", LIBRARIES, &[]),
     rule("doors", "python", LIBRARIES, &[]),
 ];

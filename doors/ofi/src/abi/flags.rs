@@ -22,7 +22,6 @@ pub(crate) const DIRECTED_RECV: u64 = 1 << 59;
 pub(crate) const REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const MORE: u64 = 1 << 18;
 pub(crate) const PEEK: u64 = 1 << 19;
-pub(crate) const FENCE: u64 = 1 << 21;
 pub(crate) const COMPLETION: u64 = 1 << 24;
 pub(crate) const INJECT: u64 = 1 << 25;
 pub(crate) const INJECT_COMPLETE: u64 = 1 << 26;
@@ -120,6 +119,9 @@ pub(crate) const ENABLE: i32 = 6;
 pub(crate) const OPT_ENDPOINT: i32 = 0;
 pub(crate) const OPT_MIN_MULTI_RECV: i32 = 0;
 pub(crate) const OPT_CM_DATA_SIZE: i32 = 1;
+
+/// The first version whose error entries have a size for their details: 1.5.
+pub(crate) const VERSION_WITH_SIZES: u32 = 1 << 16 | 5;
 
 /// The version of the interface that this provider follows: 2.6. Cores of 1.17 and 2.5 take it, too.
 pub(crate) const VERSION: u32 = 2 << 16 | 6;

@@ -169,12 +169,13 @@ unsafe extern "C" fn readerr(queue: *mut FidCq, out: *mut CqErrEntry, _flags: u6
             return Err(INVALID);
         }
         // SAFETY: as above.
-        let completion = unsafe { inner(queue) }?.read_failure()?;
+        let queue = unsafe { inner(queue) }?;
+        let completion = queue.read_failure()?;
         let Err(failure) = completion.result else { return Err(INVALID) };
         let entry = entry(&completion);
         let Errno(number) = of_operation(failure);
         let excess = if let Failure::Truncated { excess } = failure { excess } else { 0 };
-        // SAFETY: as above. The buffer for details that the caller may have passed stays the caller's.
+        // SAFETY: as above.
         unsafe {
             (*out).op_context = entry.op_context;
             (*out).flags = entry.flags;
@@ -185,7 +186,15 @@ unsafe extern "C" fn readerr(queue: *mut FidCq, out: *mut CqErrEntry, _flags: u6
             (*out).olen = usize::try_from(excess).expect("64-bit system");
             (*out).err = number;
             (*out).prov_errno = number;
-            (*out).err_data_size = 0;
+            // There are no details. A caller that has set a size keeps its own buffer for them. The entries of programs
+            // for versions before 1.5 end before the size. Source: fi_cq(3), "fi_cq_readerr".
+            let has_size = queue.api_version() >= f::VERSION_WITH_SIZES;
+            if !has_size || (*out).err_data_size == 0 {
+                (*out).err_data = std::ptr::null_mut();
+            }
+            if has_size {
+                (*out).err_data_size = 0;
+            }
         }
         Ok(1)
     })

@@ -55,17 +55,19 @@ unsafe extern "C" fn av_open(
         // SAFETY: the rules of `exports`; so are the next ones.
         let domain = unsafe { inner(domain) }?;
         // SAFETY: as above.
-        let attr = unsafe { read(attr) }?;
+        let asked = unsafe { read(attr) }?;
         // A name asks for a vector that processes share; flags ask for events or read-only vectors.
-        if !attr.name.is_null() || attr.flags != 0 {
+        if !asked.name.is_null() || asked.flags != 0 {
             return Err(Errno(libc::ENOSYS));
         }
-        if ![0, f::AV_MAP, f::AV_TABLE].contains(&attr.kind) || attr.rx_ctx_bits != 0 {
+        if ![0, f::AV_MAP, f::AV_TABLE].contains(&asked.kind) || asked.rx_ctx_bits != 0 {
             return Err(INVALID);
         }
-        let kind = if attr.kind == 0 { f::AV_TABLE } else { attr.kind };
-        // SAFETY: `attr` points to this structure; programs read the type that was chosen.
-        unsafe { (&raw mut (*std::ptr::from_ref(attr).cast_mut()).kind).write(kind) };
+        if asked.kind == 0 {
+            // Programs read the type that was chosen.
+            // SAFETY: as above; the reference to the structure is not used from here on.
+            unsafe { (&raw mut (*attr).kind).write(f::AV_TABLE) };
+        }
         // SAFETY: as above.
         unsafe { av::open(out, AddressVector::new(Arc::clone(domain)), context) }
     })

@@ -7,6 +7,7 @@ use crate::abi::info::{FabricAttr, Info};
 use crate::abi::objects::FidFabric;
 use crate::abi::objects::Provider;
 use crate::capabilities::{NAME, offer};
+use crate::domain::Fabric;
 use crate::failure::{Errno, INVALID};
 use crate::log;
 use std::cell::UnsafeCell;
@@ -75,6 +76,7 @@ unsafe extern "C" fn getinfo(
 /// Opens a fabric.
 unsafe extern "C" fn open_fabric(attr: *mut FabricAttr, out: *mut *mut FidFabric, context: *mut c_void) -> c_int {
     answer(|| {
+        let mut api_version = f::VERSION;
         if !attr.is_null() {
             // SAFETY: the core's promise; so is the next one.
             let attr = unsafe { read(attr) }?;
@@ -83,9 +85,13 @@ unsafe extern "C" fn open_fabric(attr: *mut FabricAttr, out: *mut *mut FidFabric
             if name.is_some_and(|name| name != NAME) {
                 return Err(INVALID);
             }
+            // A program that wrote its attributes by itself may leave the version at zero.
+            if attr.api_version != 0 {
+                api_version = attr.api_version;
+            }
         }
         // SAFETY: the core's promise.
-        unsafe { fabric::open(out, context) }?;
+        unsafe { fabric::open(out, Fabric { api_version }, context) }?;
         log::info(format_args!("chosen: a program opened the fabric"));
         Ok(())
     })

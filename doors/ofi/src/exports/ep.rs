@@ -69,8 +69,8 @@ unsafe extern "C" fn bind(endpoint: *mut Fid, other: *mut Fid, flags: u64) -> c_
             f::CLASS_CQ => endpoint.bind_queue(Arc::clone(unsafe { inner_of_fid::<FidCq>(other) }?), flags),
             // SAFETY: as above.
             f::CLASS_CNTR => endpoint.bind_counter(unsafe { inner_of_fid::<FidCntr>(other) }?, flags),
-            // SAFETY: as above. Endpoints without connections have no events.
-            f::CLASS_EQ => unsafe { inner_of_fid::<FidEq>(other) }.map(|_| ()),
+            // SAFETY: as above.
+            f::CLASS_EQ => endpoint.bind_events(Arc::clone(unsafe { inner_of_fid::<FidEq>(other) }?)),
             _ => Err(INVALID),
         }
     })

@@ -2,8 +2,7 @@
 
 use super::missing::fid_table;
 use super::object::{bind_nothing, close, head, inner, no_control, open as open_object};
-use super::{length, timeout, write};
-use crate::abi::errors;
+use super::{length, timeout};
 use crate::abi::flags as f;
 use crate::abi::objects::FidEq;
 use crate::abi::objects::{OpsEq, OpsFid};
@@ -40,17 +39,17 @@ unsafe fn read_event(
     if buf.is_null() && len > 0 {
         return Err(INVALID);
     }
-    let first = queue.read(true)?;
-    if first.bytes.len() > len {
-        return Err(Errno(errors::ETOOSMALL));
+    if event.is_null() || !event.is_aligned() {
+        return Err(INVALID);
     }
-    // SAFETY: the caller's promise.
-    unsafe { write(event, first.number) }?;
-    let first = queue.read(flags & f::PEEK != 0)?;
-    let count = first.bytes.len().min(len);
-    // SAFETY: as above.
-    unsafe { std::ptr::copy_nonoverlapping(first.bytes.as_ptr(), buf.cast::<u8>(), count) };
-    Ok(count)
+    // Once: between two reads, another thread could take the event.
+    let first = queue.read(len, flags & f::PEEK != 0)?;
+    // SAFETY: the caller's promise; the queue returns no more than `len` bytes.
+    unsafe {
+        event.write(first.number);
+        std::ptr::copy_nonoverlapping(first.bytes.as_ptr(), buf.cast::<u8>(), first.bytes.len());
+    }
+    Ok(first.bytes.len())
 }
 
 unsafe extern "C" fn read(queue: *mut FidEq, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> isize {
@@ -85,8 +84,9 @@ unsafe extern "C" fn sread(
 }
 
 /// There are no failed events.
-unsafe extern "C" fn readerr(_: *mut FidEq, _: *mut c_void, _: u64) -> isize {
-    -(libc::EAGAIN as isize)
+unsafe extern "C" fn readerr(queue: *mut FidEq, _: *mut c_void, _: u64) -> isize {
+    // SAFETY: the rules of `exports`.
+    length(|| unsafe { inner(queue) }.and(Err(AGAIN)))
 }
 
 unsafe extern "C" fn write_event(queue: *mut FidEq, number: u32, buf: *const c_void, len: usize, flags: u64) -> isize {

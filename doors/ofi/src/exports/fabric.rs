@@ -30,10 +30,11 @@ static OPS: OpsFabric = OpsFabric {
 ///
 /// # Safety
 /// See the rules of `exports`.
-pub(crate) unsafe fn open(out: *mut *mut FidFabric, context: *mut c_void) -> Result<(), Errno> {
-    let fid = FidFabric { fid: head::<FidFabric>(context, &FID), ops: &raw const OPS, api_version: f::VERSION };
+pub(crate) unsafe fn open(out: *mut *mut FidFabric, fabric: Fabric, context: *mut c_void) -> Result<(), Errno> {
+    let api_version = fabric.api_version;
+    let fid = FidFabric { fid: head::<FidFabric>(context, &FID), ops: &raw const OPS, api_version };
     // SAFETY: the caller's promise.
-    unsafe { open_object(out, fid, Arc::new(Fabric)) }
+    unsafe { open_object(out, fid, Arc::new(fabric)) }
 }
 
 unsafe extern "C" fn open_domain(
@@ -52,7 +53,7 @@ unsafe extern "C" fn open_domain(
         let automatic_progress = attr.is_some_and(|attr| attr.data_progress == f::PROGRESS_AUTO);
         let mr_mode = attr.map_or(0, |attr| attr.mr_mode);
         let object = Domain {
-            _fabric: Arc::clone(fabric),
+            fabric: Arc::clone(fabric),
             automatic_progress,
             virtual_addresses: mr_mode == f::MR_BASIC || mr_mode & f::MR_VIRT_ADDR != 0,
             chooses_keys: mr_mode == f::MR_BASIC || mr_mode & f::MR_PROV_KEY != 0,

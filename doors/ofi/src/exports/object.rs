@@ -9,9 +9,10 @@ use crate::domain::{Domain, Fabric, MemoryRegion};
 use crate::endpoint::Ep;
 use crate::event_queue::EventQueue;
 use crate::exports::answer;
-use crate::failure::{Errno, INVALID};
+use crate::failure::{Errno, FORKED, INVALID};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use telpher_os::Lineage;
 
 /// A structure of C that begins with a [`Fid`], and what is behind it.
 ///
@@ -22,14 +23,21 @@ pub(crate) unsafe trait ObjectFid: Sized {
     type Inner;
     /// Its class.
     const CLASS: usize;
+
+    /// Ends the use of the object. Other threads may hold it for a moment longer.
+    fn close(_inner: &Self::Inner) {}
 }
 
 macro_rules! objects {
-    ($($fid:ident $inner:ty = $class:expr;)*) => {$(
+    ($($fid:ident $inner:ty = $class:expr $(, $close:expr)?;)*) => {$(
         // SAFETY: the structures in `abi::objects` are laid out so, and the classes below differ.
         unsafe impl ObjectFid for $fid {
             type Inner = $inner;
             const CLASS: usize = $class;
+
+            $(fn close(inner: &Self::Inner) {
+                $close(inner);
+            })?
         }
     )*};
 }
@@ -37,7 +45,7 @@ macro_rules! objects {
 objects! {
     FidFabric Fabric = f::CLASS_FABRIC;
     FidDomain Domain = f::CLASS_DOMAIN;
-    FidEp Ep = f::CLASS_EP;
+    FidEp Ep = f::CLASS_EP, Ep::close;
     FidAv AddressVector = f::CLASS_AV;
     FidMr MemoryRegion = f::CLASS_MR;
     FidEq EventQueue = f::CLASS_EQ;
@@ -50,6 +58,7 @@ objects! {
 struct Object<F: ObjectFid> {
     fid: F,
     inner: Arc<F::Inner>,
+    created_in: Lineage,
 }
 
 /// Returns the head of a new object.
@@ -65,7 +74,7 @@ pub(crate) unsafe fn open<F: ObjectFid>(out: *mut *mut F, fid: F, inner: Arc<F::
     if out.is_null() || !out.is_aligned() {
         return Err(INVALID);
     }
-    let object = Box::into_raw(Box::new(Object { fid, inner }));
+    let object = Box::into_raw(Box::new(Object { fid, inner, created_in: Lineage::current() }));
     // SAFETY: the caller vouches for `out`.
     unsafe { out.write(object.cast()) };
     Ok(())
@@ -96,16 +105,18 @@ pub(crate) unsafe fn inner<'a, F: ObjectFid + 'a>(fid: *const F) -> Result<&'a A
     unsafe { inner_of_fid::<F>(fid.cast()) }
 }
 
-/// Returns what is behind a `fid` whose class is not known yet.
+/// Returns what is behind a `fid` whose class is not known yet. A forked child is refused here, before it waits for a
+/// lock that a thread of its parent held during the fork.
 ///
 /// # Safety
 /// See the rules of `exports`.
 pub(crate) unsafe fn inner_of_fid<'a, F: ObjectFid + 'a>(fid: *const Fid) -> Result<&'a Arc<F::Inner>, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { object::<F>(fid) }.map(|object| &object.inner)
+    let object = unsafe { object::<F>(fid) }?;
+    if object.created_in.is_current() { Ok(&object.inner) } else { Err(FORKED) }
 }
 
-/// Closes an object, unless other objects use it.
+/// Closes an object, unless other objects use it. A forked child may close what it has inherited.
 ///
 /// # Safety
 /// See the rules of `exports`; nothing uses the pointer afterwards.
@@ -117,6 +128,7 @@ pub(crate) unsafe extern "C" fn close<F: ObjectFid>(fid: *mut Fid) -> c_int {
         if F::CLASS != f::CLASS_EP && Arc::strong_count(&found.inner) > 1 {
             return Err(Errno(libc::EBUSY));
         }
+        F::close(&found.inner);
         // SAFETY: `open` made it of a box, and the caller gives it up.
         drop(unsafe { Box::from_raw(fid.cast::<Object<F>>()) });
         Ok(())

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Seconds after which a program has hung. Each takes a few on a quiet machine.
 const LONGEST: &str = "120";
 
+/// Runs a script so that an exception in one rank ends all ranks; otherwise the others wait for it.
+const RUN_SCRIPT: [&str; 2] = ["-m", "mpi4py"];
+
 /// The parts of `exchange.py`, in their order.
 const PARTS: [&str; 10] = [
     "in_rings",
@@ -165,7 +168,7 @@ fn exchange_by_open_mpi(test: &str, ranks: &str) {
         return skip(test, "Open MPI or mpi4py is not installed (openmpi-bin, python3-mpi4py)");
     };
     let mut command = open_mpi(&mpirun, &folder, ranks);
-    command.arg(python).arg(script("exchange.py"));
+    command.arg(python).args(RUN_SCRIPT).arg(script("exchange.py"));
     assert_all_parts(&output(command));
 }
 
@@ -201,16 +204,24 @@ fn netpipe_finds_no_wrong_byte() {
 
 /// Installs PyPI's MPICH, which is the only packaged one that uses libfabric, into a folder of the build.
 fn mpich() -> Option<PathBuf> {
+    const PACKAGES: [&str; 2] = ["mpich==5.0.2", "mpi4py==4.1.2"];
     let test_itself = std::env::current_exe().ok()?;
     let environment = test_itself.ancestors().nth(3)?.join("mpich");
-    if !environment.join("bin/mpiexec").exists() {
-        let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).status();
-        made.ok().filter(std::process::ExitStatus::success)?;
-        let mut pip = Command::new(environment.join("bin/pip"));
-        let installed =
-            pip.args(["install", "--quiet", "--disable-pip-version-check", "mpich==5.0.2", "mpi4py==4.1.2"]).status();
-        installed.ok().filter(std::process::ExitStatus::success)?;
+    // Written last: without it, an installation was interrupted, or has other versions.
+    let marker = environment.join("installed");
+    let wanted = PACKAGES.join(" ");
+    if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
+        return Some(environment);
     }
+    if environment.exists() {
+        std::fs::remove_dir_all(&environment).ok()?;
+    }
+    let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).status();
+    made.ok().filter(std::process::ExitStatus::success)?;
+    let mut pip = Command::new(environment.join("bin/pip"));
+    let installed = pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES).status();
+    installed.ok().filter(std::process::ExitStatus::success)?;
+    std::fs::write(marker, wanted).ok()?;
     Some(environment)
 }
 
@@ -223,6 +234,6 @@ fn two_ranks_of_mpich_exchange_messages() {
     };
     let mut command = timed(&environment.join("bin/mpiexec"), &folder);
     command.env("MPICH_CH4_NETMOD", "ofi").env("MPIR_CVAR_NOLOCAL", "1").args(["-n", "2"]);
-    command.arg(environment.join("bin/python")).arg(script("exchange.py"));
+    command.arg(environment.join("bin/python")).args(RUN_SCRIPT).arg(script("exchange.py"));
     assert_all_parts(&output(command));
 }

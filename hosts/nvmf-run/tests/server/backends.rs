@@ -98,4 +98,7 @@ fn the_way_to_use_sockets_is_chosen_and_shown() {
     let served = Served::new(&one("{\"backend\": \"memory:1m\"}", ", \"socket_engine\": \"epoll\""));
     let shown = ask(served.socket(), &json!({"command": "show"})).unwrap();
     assert_eq!(shown["sockets"], "epoll, recv and writev move the bytes of sockets");
+    let statistics = served.running().statistics().unwrap();
+    assert_eq!(statistics.poll_groups[0].socket_engine, "epoll");
+    assert!(statistics.text().ends_with("sockets: loop_0 by epoll\n"), "{}", statistics.text());
 }

@@ -3,10 +3,9 @@
 
 use super::program::LONG;
 use crate::BenchError;
-use crate::buffers::{Arena, Places, Temperature};
 use crate::devices::start_beside;
-use crate::ffi;
 use crate::goal::{Goal, Row};
+use crate::hybrid_case::{CopyBy, HybridCase};
 use crate::interleaved::{Contestant, rates, ratio};
 use crate::measure::median;
 use crate::questions::Experiment;
@@ -28,36 +27,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// Most time of the calling thread, by that of a copy by the CPU. Source: goal of `telpher offload`.
 const SHARED: f64 = 0.65;
 
-/// How 64 KiB are copied, and the buffers.
-struct Copier {
-    mover: Option<Mover>,
-    arena: Arena,
-    places: Places,
-}
-
-impl Copier {
-    fn new(mover: Option<Mover>, machine: &Machine) -> Result<Copier, BenchError> {
-        // Source and destination together are larger than the caches.
-        let arena = Arena::new(usize::try_from(machine.cold_bytes() / 2).unwrap_or(usize::MAX))?;
-        let places = arena.places(LONG, LONG, Temperature::Cold);
-        Ok(Copier { mover, arena, places })
-    }
-
-    fn copy(&mut self) -> Result<u64, BenchError> {
-        let (from, to) = self.arena.next(&mut self.places);
-        match &self.mover {
-            Some(mover) => EXPERIMENT.done(mover.copy_slices(from, to))?,
-            None => ffi::memcpy(to, from),
-        }
-        Ok(1)
-    }
-
-    fn check(&self) -> Result<(), BenchError> {
-        let (from, to) = self.arena.last(&self.places);
-        EXPERIMENT.arrived(from, to)
-    }
-}
-
 /// Starts a device whose engine thread runs on the second core; returns a mover that shares copies with it.
 fn mover(machine: &Machine) -> Result<Mover, BenchError> {
     let options =
@@ -69,21 +38,36 @@ fn mover(machine: &Machine) -> Result<Mover, BenchError> {
 }
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
-    let side =
-        |mover| Ok::<_, BenchError>(Contestant { states: vec![Copier::new(mover, machine)?], step: &Copier::copy });
-    let mut sides = [side(Some(mover(machine)?))?, side(None)?];
+    // Source and destination together are larger than the caches, for one half too.
+    let room = 2 * machine.cold_bytes();
+    let one = |copy_by| Contestant {
+        states: vec![HybridCase::new(&EXPERIMENT, copy_by, LONG, room)],
+        step: &HybridCase::copy,
+    };
+    let halves = Contestant { states: HybridCase::halves(&EXPERIMENT, LONG, room), step: &HybridCase::copy };
+    let mut sides = [one(CopyBy::By(mover(machine)?)), one(CopyBy::Alone), halves];
     let seen = rates(machine, time, &mut sides)?;
-    sides.iter().flat_map(|side| &side.states).try_for_each(Copier::check)?;
-    let per_copy = |side: usize| units::time(1e9 / median(&mut seen[side].clone()));
-    Ok(vec![Row::new(
-        "64 KiB of uncached data, by the modelled device and the calling thread: its time by that of a CPU copy",
-        1.0 / ratio(&seen[0], &seen[1]),
-        "of the time",
-        Some(Goal::AtMost(SHARED)),
-        format!(
-            "{} by the mover with an engine thread on another core, {} by memcpy; telpher offload has no such thread",
-            per_copy(0),
-            per_copy(1)
+    sides.iter().flat_map(|side| &side.states).try_for_each(HybridCase::check)?;
+    let per_copy = |side: usize| units::time(1e9 * LONG as f64 / median(&mut seen[side].clone()));
+    let (shared, halves) = (1.0 / ratio(&seen[0], &seen[1]), 1.0 / ratio(&seen[2], &seen[1]));
+    Ok(vec![
+        Row::new(
+            "64 KiB of uncached data, by the modelled device and the calling thread: its time by that of a CPU copy",
+            shared,
+            "of the time",
+            Some(Goal::AtMost(SHARED)),
+            format!(
+                "{} by the mover with an engine thread on another core, {} by memcpy; telpher offload has no such thread",
+                per_copy(0),
+                per_copy(1)
+            ),
         ),
-    )])
+        Row::new(
+            "64 KiB of uncached data, by two plain threads with a half each: their time by that of a CPU copy",
+            halves,
+            "of the time",
+            None,
+            format!("{}, the same turns; no device that is a thread can be faster", per_copy(2)),
+        ),
+    ])
 }

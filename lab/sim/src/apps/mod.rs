@@ -6,6 +6,7 @@ mod cachebench;
 mod core_cache;
 mod device_queue;
 mod dto;
+mod fabric;
 mod gups;
 mod memory_side;
 mod messages;
@@ -24,6 +25,7 @@ pub use allreduce::AllReduce;
 pub use cache_load::CacheLoad;
 pub use cachebench::CacheBench;
 pub use dto::{DtoTuning, DtoVersion};
+pub use fabric::{Fabric, FabricPattern};
 pub use gups::{Gups, PagePlacement};
 pub use memory_side::{HbmCacheMode, Pages};
 pub use messages::{MessagePattern, Messages, SharedMemory};
@@ -54,8 +56,10 @@ pub enum App {
     AllReduce(AllReduce),
     /// A cache under load.
     CacheBench(CacheBench),
-    /// Messages between two processes.
+    /// Messages between two processes by libfabric's provider.
     Messages(Messages),
+    /// Messages between processes by `telpher-fabric`.
+    Fabric(Fabric),
     /// A storage target.
     Storage(Storage),
     /// A switch's core that copies packets to and from a virtual machine.
@@ -74,7 +78,12 @@ impl App {
                 let cached = app.memory_side.iter().flat_map(|side| [side.a, side.b]);
                 [app.node, app.a, app.b].into_iter().chain(fetched).chain(cached).collect()
             }
-            App::AllReduce(_) | App::CacheBench(_) | App::Messages(_) | App::Storage(_) | App::Vhost(_) => Vec::new(),
+            App::AllReduce(_)
+            | App::CacheBench(_)
+            | App::Fabric(_)
+            | App::Messages(_)
+            | App::Storage(_)
+            | App::Vhost(_) => Vec::new(),
         }
     }
 }
@@ -93,6 +102,7 @@ impl App {
             App::Query(app) => app.start(world),
             App::AllReduce(app) => app.start(world),
             App::CacheBench(app) => app.start(world),
+            App::Fabric(app) => app.start(world),
             App::Messages(app) => app.start(world),
             App::Storage(app) => app.start(world),
             App::Vhost(app) => app.start(world),

@@ -1,8 +1,9 @@
 //! Applications in workload files; missing keys have the published values.
 
 use super::{
-    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, DtoTuning, DtoVersion, Exchange, Gups, MessagePattern,
-    Messages, Migration, MigrationOffload, PagePlacement, Prefetch, Promotion, Query, SharedMemory, Storage, Vhost,
+    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, DtoTuning, DtoVersion, Exchange, Fabric, FabricPattern, Gups,
+    MessagePattern, Messages, Migration, MigrationOffload, PagePlacement, Prefetch, Promotion, Query, SharedMemory,
+    Storage, Vhost,
 };
 use crate::machine::Machine;
 use crate::picos::Picos;
@@ -11,7 +12,8 @@ use crate::scenario::workload::{named, node};
 use crate::workload::QueueId;
 
 /// The names of the applications.
-const NAMES: &str = "allreduce, cachebench, exchange, gups, messages, migration, promotion, query, storage and vhost";
+const NAMES: &str =
+    "allreduce, cachebench, exchange, fabric, gups, messages, migration, promotion, query, storage and vhost";
 
 /// Reads the application `name` from a section; `queues` are the queues that it may use.
 pub(crate) fn parse(
@@ -25,6 +27,7 @@ pub(crate) fn parse(
         "allreduce" => allreduce(section, queues).map(App::AllReduce),
         "cachebench" => cachebench(section, queues).map(App::CacheBench),
         "exchange" => exchange(section, queues, machine).map(App::Exchange),
+        "fabric" => fabric(section, queues).map(App::Fabric),
         "gups" => gups(section, queues, machine).map(App::Gups),
         "messages" => messages(section, queues).map(App::Messages),
         "migration" => migration(section, queues, machine).map(App::Migration),
@@ -148,6 +151,53 @@ fn allreduce(section: &Section<'_>, queues: &[QueueId]) -> Result<AllReduce, Pro
         compute_ms: compute,
         copier: copier(queues),
         shared: shared(section)?,
+    })
+}
+
+fn fabric(section: &Section<'_>, queues: &[QueueId]) -> Result<Fabric, ProfileError> {
+    let of = Fabric::default();
+    let pattern = match section.text_if_there("talk")? {
+        None => of.pattern,
+        Some("ping-pong") => FabricPattern::PingPong,
+        Some("stream") => FabricPattern::Stream,
+        Some("sum") => FabricPattern::Sum,
+        Some(other) => return Err(section.wrong("talk", format!("is {other}, not ping-pong, stream or sum"))),
+    };
+    let SharedMemory { mut command_ns, mut turn_ns, .. } = of.shared;
+    let mut entry_ns = of.entry_ns;
+    let known = &mut [
+        ("command_ns", "ns", &mut command_ns),
+        ("turn_ns", "ns", &mut turn_ns),
+        ("entry_ns", "ns", &mut entry_ns),
+    ];
+    costs(section, known)?;
+    let power = |key: &str, value: Option<u32>, default: u32| match value {
+        Some(value) if !value.is_power_of_two() => Err(section.wrong(key, format!("is {value}, no power of two"))),
+        value => Ok(value.unwrap_or(default)),
+    };
+    let slot = section.bytes_if_there("slot", 4 << 10..=4 << 20)?.and_then(|bytes| u32::try_from(bytes).ok());
+    let flag = |key: &str, default: bool| Ok(section.flag_if_there(key)?.unwrap_or(default));
+    Ok(Fabric {
+        pattern,
+        ranks: section.count_if_there("ranks", 2..=64, "ranks")?.unwrap_or(of.ranks),
+        bytes: section.bytes_if_there("size", 1..=1 << 30)?.unwrap_or(of.bytes),
+        count: section.count_if_there("count", 1..=1_000_000, "messages")?.map_or(of.count, u64::from),
+        compute_ms: if section.has("compute") { section.number("compute", 0.0..=1e6, "ms")? } else { of.compute_ms },
+        copier: copier(queues),
+        streaming: flag("streaming", of.streaming)?,
+        slot_bytes: power("slot", slot, of.slot_bytes)?,
+        slots: power("slots", section.count_if_there("slots", 2..=256, "slots")?, of.slots)?,
+        in_flight: section.count_if_there("in_flight", 1..=1024, "copies")?.unwrap_or(of.in_flight),
+        spread: flag("spread", of.spread)?,
+        to_cache: flag("to_cache", of.to_cache)?,
+        entry_ns,
+        shared: SharedMemory {
+            command_ns,
+            turn_ns,
+            cache_bytes: section.bytes_if_there("cache", 0..=1 << 40)?.unwrap_or(of.shared.cache_bytes),
+            sockets: section.count_if_there("sockets", 1..=64, "sockets")?.unwrap_or(of.shared.sockets),
+            ..of.shared
+        },
     })
 }
 
@@ -382,6 +432,18 @@ mod tests {
         assert_eq!(read, Ok(App::Messages(messages)));
         let sum = AllReduce { ranks: 8, compute_ms: 1.5, ..AllReduce::default() };
         assert_eq!(app("app = \"allreduce\"\nby = \"cpu\"\nranks = 8\ncompute = 1.5"), Ok(App::AllReduce(sum)));
+        let fabric = Fabric {
+            pattern: FabricPattern::Sum,
+            ranks: 4,
+            bytes: 65536,
+            streaming: false,
+            slot_bytes: 32768,
+            spread: true,
+            copier: Copier::Devices(two.clone()),
+            ..Fabric::default()
+        };
+        let keys = "talk = \"sum\"\nranks = 4\nsize = \"64k\"\nstreaming = false\nslot = \"32k\"\nspread = true";
+        assert_eq!(app(&format!("app = \"fabric\"\n{keys}\n{key}")), Ok(App::Fabric(fabric)));
         let cache = CacheBench { cores: 3, threads: 6, threshold: 4096, queues: two.clone(), ..CacheBench::default() };
         let read = app(&format!("app = \"cachebench\"\ncores = 3\nthreshold = 4096\n{key}"));
         assert_eq!(read, Ok(App::CacheBench(cache)));
@@ -451,6 +513,9 @@ mod tests {
         let own = "app = \"messages\"\nby = \"cpu\"\nsockets = 2\nsegment = \"64k\"\n[load.costs]\nturn_ns = 1000";
         let shared = SharedMemory { sockets: 2, segment: 65536, turn_ns: 1000.0, ..SharedMemory::default() };
         assert_eq!(app(own), Ok(App::Messages(Messages { shared, ..Messages::default() })));
+        let own = "app = \"fabric\"\nby = \"cpu\"\nsockets = 2\n[load.costs]\nentry_ns = 9";
+        let shared = SharedMemory { sockets: 2, ..SharedMemory::default() };
+        assert_eq!(app(own), Ok(App::Fabric(Fabric { shared, entry_ns: 9.0, ..Fabric::default() })));
         let own = "app = \"cachebench\"\nby = \"cpu\"\nretries = 9\n[load.costs]\nswitch_ns = 900";
         let Ok(App::CacheBench(cache)) = app(own) else { panic!("a cache") };
         assert_eq!((cache.retries, cache.switch_ns, cache.work_ns), (9, Some(900.0), CacheBench::default().work_ns));
@@ -469,6 +534,8 @@ mod tests {
         for (load, names) in [
             ("app = \"mail\"", ["my.toml, line 7", "mail", "cachebench"]),
             ("app = \"messages\"\ntalk = \"shout\"", ["talk", "shout", "ping-pong"]),
+            ("app = \"fabric\"\nslots = 48", ["line 8", "slots is 48", "power of two"]),
+            ("app = \"fabric\"\ntalk = \"shout\"", ["talk", "shout", "sum"]),
             ("app = \"storage\"\ncores = 0", ["my.toml, line 8", "cores", "1024"]),
             ("app = \"storage\"\nsize = \"32m\"", ["my.toml, line 8", "size", "16777216"]),
             ("app = \"cachebench\"\nmodel = \"dto-2024\"", ["line 8", "model", "dto-2025"]),

@@ -72,14 +72,19 @@ pub(super) fn alone(
     let latency = |place: BufferPlacement| {
         let within = match place.lines {
             LineLocation::Llc => machine.cache.llc_latency,
-            LineLocation::Memory => machine.nodes[place.node].latency,
+            LineLocation::Memory | LineLocation::Streamed => machine.nodes[place.node].latency,
         };
         within + machine.across(core, place.node)
     };
+    // A line that is written past the caches is not read before. It occupies a fill buffer until the memory has it.
+    let (write_misses, drained) = match dst.lines {
+        LineLocation::Streamed => (0, Picos(latency(dst).0 * writes / costs.fill_buffers.max(1))),
+        LineLocation::Memory | LineLocation::Llc => (writes, Picos::ZERO),
+    };
     // All misses of one line in sequence; the same with near memory.
-    let misses = latency(src) * reads + latency(dst) * writes;
+    let misses = latency(src) * reads + latency(dst) * write_misses;
     let near = machine.nodes[core].latency * (reads + writes).max(1);
-    let flowing = scaled(line.0, misses.0, near.0).max(costs.cached_line);
+    let flowing = scaled(line.0, misses.0, near.0).max(costs.cached_line).max(drained);
     let first = latency(if reads > 0 { src } else { dst });
     let takes = match walk {
         AccessPattern::Sequential => flowing * lines,
@@ -161,11 +166,12 @@ impl World {
         let Alone { takes, most } = alone(&self.machine, core, op, bytes, places, walk);
         let SoftwareOp { reads, writes, .. } = *self.machine.software.ops.of(op);
         let node = |place: BufferPlacement, times: u64| {
-            (place.lines == LineLocation::Memory && times > 0).then_some((place.node, times))
+            (place.lines != LineLocation::Llc && times > 0).then_some((place.node, times))
         };
         let route = CoreRoute { core, read: node(places[0], reads), write: node(places[1], writes), most, sharing: 1 };
         let touched = |place: BufferPlacement, times: u64| (times > 0).then_some(place);
-        let places = [touched(places[0], reads), touched(places[1], writes)];
+        let cached = touched(places[1], writes).filter(|place| place.lines != LineLocation::Streamed);
+        let places = [touched(places[0], reads), cached];
         if bytes == 0 || route.read.is_none() && route.write.is_none() {
             return Task { class: None, bytes, besides: takes, core, places };
         }

@@ -6,6 +6,7 @@ mod cachebench;
 mod calibration;
 mod cores;
 mod device;
+mod fabric;
 mod gups;
 mod keys;
 mod memory;

@@ -233,12 +233,13 @@ impl<B: Send + 'static> Job<B> {
     /// assert!(job.wait().result.is_ok());
     /// ```
     pub fn wait_for(&mut self, at_most: Duration) -> bool {
+        // Before the first look, so that this thread gets its share of a split operation.
+        self.set_waited_for(true);
         if self.is_done() {
             return true;
         }
         let Some(shared) = self.shared().map(Arc::clone) else { return true };
         let end = shared.clock.now().after(at_most);
-        self.set_waited_for(true);
         let done = shared.wait_until(end, || match self.is_done() {
             true => Poll::Ready(true),
             false if shared.clock.now() >= end => Poll::Ready(false),

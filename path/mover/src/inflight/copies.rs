@@ -314,6 +314,13 @@ impl Copies {
         usize::try_from(self.head - before).unwrap_or(usize::MAX)
     }
 
+    /// Asks the queue now whether it still works, and does not wait for [`CopiesPolicy::patience`]. If it has stopped, the
+    /// next [`completed`](Copies::completed) ends all copies. For callers that stop waiting.
+    #[cold]
+    pub fn check_health(&self) {
+        self.queue.check_health();
+    }
+
     /// Returns the status of the oldest burst, if its record is written.
     #[inline]
     fn first_status(&self) -> Option<StatusByte> {

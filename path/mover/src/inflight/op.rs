@@ -374,6 +374,8 @@ struct SplitOp {
     hybrid: bool,
     /// A thread waits for the request.
     waited_for: bool,
+    /// The first step, that of the submission, is over. Until then it is not known whether a thread will wait.
+    has_begun: bool,
     /// The queues had no room or refused: the CPU does the rest, whichever thread steps.
     cpu_only: bool,
     result: SplitResult,
@@ -392,7 +394,8 @@ impl SplitOp {
     fn new(request: &Request, queues: Vec<usize>, longest: u64, hybrid: bool) -> Self {
         let parts = (0..queues.len() * DEPTH).map(|_| None).collect();
         let (remainder, result) = (Remainder::of(request), SplitResult::default());
-        SplitOp { remainder, parts, queues, longest, hybrid, waited_for: false, cpu_only: false, result }
+        let (waited_for, has_begun, cpu_only) = (false, false, false);
+        SplitOp { remainder, parts, queues, longest, hybrid, waited_for, has_begun, cpu_only, result }
     }
 
     fn is_over(&self) -> bool {
@@ -407,6 +410,7 @@ impl SplitOp {
     unsafe fn step(&mut self, request: &Request, shared: &Shared, now: Moment) -> Poll<Result<Outcome, JobError>> {
         // SAFETY: our caller's promise.
         unsafe { self.step_parts(request, shared, now) };
+        self.has_begun = true;
         if self.cpu_only || self.hybrid && self.waited_for {
             // SAFETY: our caller's promise.
             unsafe { self.work_on_cpu(request, shared) };
@@ -460,11 +464,12 @@ impl SplitOp {
         }
         let queue = self.queues[position % self.queues.len()];
         let queues = self.queues.len();
-        let next = if self.hybrid {
+        let next = if self.hybrid && (self.waited_for || !self.has_begun) {
             let is_busy = self.parts.iter().skip(position % queues).step_by(queues).any(Option::is_some);
             self.remainder.take_shared(queues, self.longest, is_busy)
         } else {
-            self.remainder.take_front(queues, self.longest, false)
+            // A thread that only polls does no part, so the device gets the last one, too.
+            self.remainder.take_front(queues, self.longest, self.hybrid)
         };
         let Some((start, len)) = next else { return };
         // SAFETY: a part of the request, whose memory is ours by our caller's promise. Parts of a divisible request

@@ -233,6 +233,28 @@ fn a_waiting_thread_does_parts_and_a_polling_thread_does_not() {
     assert!(src == dst);
 }
 
+/// 64 KiB are two parts. A device keeps its queue filled if the thread only polls; a thread that waits gets the second.
+#[test]
+fn a_device_gets_the_last_part_at_once_if_the_thread_only_polls() {
+    let short = usize::try_from(ABOVE).unwrap();
+    for polls in [true, false] {
+        let [device] = manual::<1>();
+        let mover = crate::common::mover(&device, split(1, true));
+        let mut job = mover.copy(vec![7_u8; short], vec![0; short]);
+        assert_eq!(device.state().taken.len(), 1, "the thread may wait");
+        if polls {
+            assert!(!job.is_done());
+        } else {
+            assert!(!job.wait_for(Duration::from_millis(1)));
+        }
+        assert_eq!(device.state().taken.len(), if polls { 2 } else { 1 });
+        device.state().manual = false;
+        let done = job.wait();
+        assert_eq!((done.result, done.via), (Ok(Outcome::Done), if polls { Via::Device } else { Via::Both }));
+        assert!(done.buffers.0 == done.buffers.1);
+    }
+}
+
 #[test]
 fn a_long_member_of_a_batch_is_split_like_a_job() {
     let devices = manual::<2>();

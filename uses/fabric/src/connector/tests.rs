@@ -354,7 +354,7 @@ fn connections_beyond_the_limits_are_refused() {
 
 #[test]
 fn an_endpoint_that_takes_no_events_stops_to_accept() {
-    let here = open();
+    let here = Connector::open(&Config { incoming_connections: 10_000, ..Config::default() }).unwrap();
     let hello = Hostile::connect(&here).hello();
     let file = Hostile::connect(&here).file();
     let mut ended = 0;
@@ -398,9 +398,10 @@ fn packets_other_than_a_wake_end_an_open_connection() {
 struct Counting(AtomicUsize, Mutex<mpsc::Sender<usize>>);
 
 impl Progress for Counting {
-    fn progress(&self) {
+    fn progress(&self) -> bool {
         let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         self.1.lock().unwrap().send(count).unwrap();
+        false
     }
 }
 
@@ -432,10 +433,11 @@ fn a_wake_runs_the_progress_of_the_peer() {
 struct Owner(Mutex<Option<Connector>>, Mutex<mpsc::Sender<()>>);
 
 impl Progress for Owner {
-    fn progress(&self) {
+    fn progress(&self) -> bool {
         // The end of the connector on its own helper thread.
         drop(self.0.lock().unwrap().take());
         self.1.lock().unwrap().send(()).unwrap();
+        false
     }
 }
 

@@ -180,6 +180,11 @@ impl<K: Key, V, const N: usize> Queue<K, V, N> {
         entry.value.as_mut()
     }
 
+    /// Returns all keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.entries.iter().filter(|entry| entry.value.is_some()).map(|entry| &entry.key)
+    }
+
     /// Finds the oldest entry that the function accepts.
     pub(super) fn find(&self, mut accepts: impl FnMut(&K, &V) -> bool) -> Option<EntryId> {
         let mut place = self.all.first;

@@ -8,7 +8,7 @@ use telpher_fabric::{
 };
 
 /// A run that takes longer hangs. No test measures time.
-pub(crate) const HANG: Duration = Duration::from_secs(120);
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 /// An endpoint and the buffers of its operations.
 pub(crate) struct Node {
@@ -193,4 +193,9 @@ pub(crate) fn run_until_done(nodes: &mut [Node], counts: &[usize]) {
 /// True if the error is one of the expected variant.
 pub(crate) fn is_unreachable(error: &FabricError) -> bool {
     matches!(error, FabricError::Unreachable { .. })
+}
+
+/// True if the error says that the endpoint is closed.
+pub(crate) fn is_closed(error: &FabricError) -> bool {
+    matches!(error, FabricError::Closed)
 }

@@ -1,7 +1,7 @@
 //! Buffers that cannot be accessed, peers that end, and peers that are removed.
 
 use crate::common::{
-    ANY_TAG, Node, exact, is_unreachable, nodes, pattern, receive_request, run_until, run_until_done, segments,
+    ANY_TAG, Node, config, exact, is_unreachable, nodes, pattern, receive_request, run_until, run_until_done, segments,
     send_request, unmapped,
 };
 use telpher_fabric::{
@@ -253,10 +253,7 @@ fn the_helper_thread_moves_messages_while_the_caller_is_away() {
     let (sender, receiver) = nodes.split_at_mut(1);
     run_until(sender, |nodes| nodes[0].done.len() == 1);
     // The sender is away too now; the rest of the message is in the slots.
-    while receiver[0].endpoint.statistics().messages_received == 0 {
-        sender[0].poll();
-        std::thread::yield_now();
-    }
+    run_until(sender, |_| receiver[0].endpoint.statistics().messages_received > 0);
     receiver[0].poll();
     receiver[0].check_received(1, 1, &pattern(len, 1));
 }
@@ -285,4 +282,30 @@ fn a_forked_child_cannot_use_the_endpoint_of_its_parent() {
     nodes[0].send(1, Some(1), vec![1], 1);
     nodes[1].receive(None, exact(1), 1, 1);
     run_until_done(&mut nodes, &[1, 1]);
+}
+
+#[test]
+fn connections_of_peers_that_have_ended_count_while_messages_are_kept() {
+    let few = config(|config| config.incoming_connections = 2);
+    let receiver = Node::new(few, Copier::cpu(), ProgressBy::Caller);
+    let mut receivers = vec![receiver];
+    // All bytes of a message are in slots, and its sender ends. Afterwards `unexpected` messages have come.
+    let send = |receivers: &mut Vec<Node>, number: u64, result, unexpected: u64| {
+        let mut sender = Node::new(Config::default(), Copier::cpu(), ProgressBy::Caller);
+        sender.endpoint.insert_peer(&receivers[0].address()).unwrap();
+        sender.send(0, Some(number), pattern(100_000, number), number);
+        receivers.push(sender);
+        run_until(receivers, |nodes| !nodes[1].done.is_empty());
+        assert_eq!(receivers[1].end_of(number).result, result);
+        drop(receivers.remove(1));
+        run_until(receivers, |nodes| nodes[0].endpoint.statistics().unexpected_messages == unexpected);
+    };
+    send(&mut receivers, 1, Ok(()), 1);
+    send(&mut receivers, 2, Ok(()), 2);
+    send(&mut receivers, 3, Err(Failure::Refused), 2);
+    receivers[0].receive(None, exact(1), 100_000, 1);
+    run_until(&mut receivers, |nodes| nodes[0].done.len() == 1);
+    receivers[0].check_received(1, 1, &pattern(100_000, 1));
+    // The memory of the first connection is not needed any more.
+    send(&mut receivers, 4, Ok(()), 3);
 }

@@ -33,6 +33,8 @@ fn hostile(nodes: &mut [Node]) -> Hostile {
             match event {
                 ConnectorEvent::Connected { outgoing: end, .. } => outgoing = Some(end),
                 ConnectorEvent::Accepted { incoming: end, .. } => incoming = Some(end),
+                // The endpoint waits for answers.
+                ConnectorEvent::PeerWaits { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

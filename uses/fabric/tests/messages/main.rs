@@ -1,7 +1,9 @@
 //! Messages between endpoints of one process: matching, protocols, failures.
 
 mod atomics;
+mod automatic;
 mod common;
+mod completions;
 mod deadlock;
 mod devices;
 mod failures;

@@ -149,8 +149,12 @@ fn a_probe_reports_claims_and_discards() {
         assert_eq!(nodes[1].probe(None, exact(1), 1, ProbeAction::Discard).tag, 1);
         assert_eq!(nodes[1].probe(None, exact(1), 1, ProbeAction::Look).result, Err(Failure::NoMessage));
         assert_eq!(nodes[1].probe(None, exact(2), 51, ProbeAction::Claim).result, Ok(()));
-        nodes[1].endpoint.discard_claimed(51).unwrap();
-        let unknown = nodes[1].endpoint.discard_claimed(51);
+        let completes = if len > 1000 { Completes::Always } else { Completes::OnError };
+        nodes[1].endpoint.discard_claimed(51, completes).unwrap();
+        nodes[1].poll();
+        let discarded: Vec<_> = nodes[1].done.drain(..).map(|end| (end.context, end.operation, end.len)).collect();
+        assert_eq!(discarded, if len > 1000 { vec![(51, Operation::Probe, len as u64)] } else { vec![] });
+        let unknown = nodes[1].endpoint.discard_claimed(51, Completes::Always);
         assert!(matches!(unknown, Err(FabricError::NotClaimed { context: 51 })));
         // The claimed one is received by its context, whatever its tag.
         let mut bytes = vec![0; len];

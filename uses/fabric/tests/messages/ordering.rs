@@ -1,7 +1,7 @@
 //! Order between messages that travel in different ways.
 
 use crate::common::{ANY_TAG, config, exact, nodes, nodes_with, pattern, run_until, run_until_done};
-use telpher_fabric::{Copier, ProbeAction};
+use telpher_fabric::{Copier, PeerId, ProbeAction};
 
 #[test]
 fn messages_with_one_tag_match_in_the_order_of_their_sends() {
@@ -111,4 +111,23 @@ fn ten_thousand_unexpected_messages_are_received_in_reverse() {
         assert_eq!((end.context, end.tag, end.result), (number, number, Ok(())));
         assert_eq!(nodes[1].buffers[&number], number.to_le_bytes());
     }
+}
+
+#[test]
+fn messages_before_and_after_a_removal_of_the_peer_match_in_order() {
+    let mut nodes = nodes(2);
+    nodes[0].send(1, Some(1), vec![1], 1);
+    nodes[1].receive(None, exact(1), 1, 1);
+    run_until_done(&mut nodes, &[1, 1]);
+    // More messages than the receiver takes from a connection in one pass, while it takes none.
+    let count = 300;
+    (0..count).for_each(|number| nodes[0].send(1, Some(9), pattern(8, number), 100 + number));
+    let address = nodes[1].address();
+    nodes[0].endpoint.remove_peer(PeerId(1)).unwrap();
+    let again = nodes[0].endpoint.insert_peer(&address).unwrap();
+    (count..2 * count).for_each(|number| nodes[0].send(again.0, Some(9), pattern(8, number), 100 + number));
+    run_until(&mut nodes[..1], |nodes| nodes[0].done.len() > 2 * usize::try_from(count).unwrap());
+    (0..2 * count).for_each(|number| nodes[1].receive(None, exact(9), 8, 100 + number));
+    run_until(&mut nodes, |nodes| nodes[1].done.len() > 2 * usize::try_from(count).unwrap());
+    (0..2 * count).for_each(|number| nodes[1].check_received(100 + number, 9, &pattern(8, number)));
 }

@@ -1,6 +1,6 @@
 //! The bytes that wait for the host.
 
-use crate::digest::{DIGEST_BYTES, Digests, digest};
+use crate::digest::{DIGEST_BYTES, Digests, digest, digest_after};
 use crate::engine::Segment;
 use crate::pdu::{self, CapsuleResp, Kind};
 use crate::status::Status;
@@ -44,6 +44,8 @@ pub struct Outgoing {
     small_start: usize,
     /// Bytes of the first part that were sent.
     sent: usize,
+    /// The last part that was sent has data, so a first part with data belongs to the same reply.
+    has_sent_data: bool,
     len: usize,
 }
 
@@ -102,26 +104,40 @@ impl Outgoing {
     }
 
     /// The kernel could not read some bytes: another program has truncated the file in which they are. Puts zeroes in
-    /// their place, and `status` into the responses of these replies. Returns false if there are no such bytes, or if a
-    /// reply has no response.
+    /// their place, and `status` into the responses of these replies. The data digests become those of the new bytes,
+    /// except in a reply of which data was sent before: its bytes are not known any more, so the host may also see a
+    /// digest that does not match. Returns false if there are no such bytes, or if a reply has no response.
     pub(crate) fn fail_lost(&mut self, digests: Digests, status: Status) -> bool {
         let (mut small, mut is_lost, mut has_failed) = (self.small_start, false, false);
-        for part in &self.parts {
+        // The parts with the data of one reply.
+        let mut data = 0..0;
+        for (at, part) in self.parts.iter().enumerate() {
             match part {
                 Part::Shared { segment, has_response } => {
                     is_lost |= !segment.probe();
                     if is_lost && !has_response {
                         return false;
                     }
+                    data.end = at + 1;
                 }
                 Part::Small(len) => {
                     // The first bytes behind the data are its digest and its response.
                     if std::mem::take(&mut is_lost) {
-                        let digest = if digests.data { DIGEST_BYTES } else { 0 };
-                        set_status(&mut self.small[small + digest..small + len], digests, status);
+                        let reply = &mut self.small[small..small + len];
+                        let (data_digest, response) = reply.split_at_mut(if digests.data { DIGEST_BYTES } else { 0 });
+                        let is_whole = data.start > 0 || !self.has_sent_data && self.sent == 0;
+                        if digests.data && is_whole {
+                            let sum = self.parts.range(data.clone()).fold(0, |sum, part| match part {
+                                Part::Shared { segment, .. } => digest_after(sum, segment.as_slice()),
+                                Part::Small(_) => sum,
+                            });
+                            data_digest.copy_from_slice(&sum.to_le_bytes());
+                        }
+                        set_status(response, digests, status);
                         has_failed = true;
                     }
                     small += len;
+                    data = at + 1..at + 1;
                 }
             }
         }
@@ -161,9 +177,13 @@ impl Outgoing {
                 break;
             }
             self.sent -= len;
-            if let Some(Part::Small(len)) = self.parts.pop_front() {
-                self.small_start += len;
-            }
+            self.has_sent_data = match self.parts.pop_front() {
+                Some(Part::Small(len)) => {
+                    self.small_start += len;
+                    false
+                }
+                _ => true,
+            };
         }
         if self.parts.is_empty() {
             self.small_start = 0;

@@ -1,5 +1,6 @@
 //! What a server reports: counters of its loop and queues, and events for a log.
 
+use super::sockets::SocketEngine;
 use crate::connection::Ending;
 use crate::digest::Digests;
 use crate::stats::{LoopStats, Stats};
@@ -42,6 +43,8 @@ pub struct QueueReport {
 pub struct LoopReport {
     /// Those of the loop itself.
     pub stats: LoopStats,
+    /// What moves the bytes of its sockets, never [`SocketEngine::Auto`].
+    pub socket_engine: SocketEngine,
     /// The open connections.
     pub queues: Vec<QueueReport>,
     /// The sums of the connections that have ended, by the NQN of their subsystem; the empty name for connections
@@ -91,7 +94,14 @@ pub enum ServerEvent {
         /// The host's address.
         peer: SocketAddr,
     },
-    /// The kernel refused a socket for a connection.
+    /// The loop starts with epoll, because the kernel refuses it the io_uring that [`Server::use_sockets`] has tried.
+    ///
+    /// [`Server::use_sockets`]: super::Server::use_sockets
+    NoRing {
+        /// The kernel's error.
+        error: String,
+    },
+    /// The kernel refused a socket for a connection, or to wait for the next one. It is asked again after a pause.
     NotAccepted {
         /// The kernel's error.
         error: String,

@@ -92,6 +92,8 @@ pub(super) struct SocketRing {
     /// An epoll with the listeners. A listener in the ring would stay open until the ring lets go of it.
     listeners: Arc<OwnedFd>,
     is_listening: bool,
+    /// The ring cannot be used any more, and the next `wait` reports this.
+    failure: Option<io::Error>,
 }
 
 impl SocketRing {
@@ -118,6 +120,7 @@ impl SocketRing {
             is_wake_armed: false,
             listeners: Arc::clone(listeners),
             is_listening: false,
+            failure: None,
         })
     }
 
@@ -139,7 +142,8 @@ impl SocketRing {
         // SAFETY: the socket and the buffer are in `in_flight`, which gives them back only after the kernel has
         // reported the end of this transfer; `drop` waits for it. Nothing else accesses the buffer until then. The
         // bytes of a Vec stay where they are when it moves.
-        unsafe { self.push(&entry.user_data(index as u64)) }
+        let pushed = unsafe { self.push(&entry.user_data(index as u64)) };
+        self.forget_unless(pushed, index);
     }
 
     /// Prepares a send of a connection, which may have one at a time.
@@ -156,7 +160,8 @@ impl SocketRing {
         // back only after the kernel has reported the end of this transfer; `drop` waits for it. The header is in a box
         // and the slices in a Vec, so they stay where they are. `Outgoing` is not changed meanwhile, and the bytes of
         // its segments are shared, so nothing writes them.
-        unsafe { self.push(&entry.user_data(index as u64)) }
+        let pushed = unsafe { self.push(&entry.user_data(index as u64)) };
+        self.forget_unless(pushed, index);
     }
 
     /// Gives a transfer a number and a place.
@@ -168,11 +173,20 @@ impl SocketRing {
         (index, self.in_flight[index].insert(transfer))
     }
 
+    /// Forgets a transfer that the kernel will never see. The next [`wait`](SocketRing::wait) fails.
+    fn forget_unless(&mut self, pushed: io::Result<()>, index: usize) {
+        if let Err(error) = pushed {
+            self.in_flight[index] = None;
+            self.free.push(index);
+            self.failure.get_or_insert(error);
+        }
+    }
+
     /// Hands the prepared transfers to the kernel, waits until something ends or the time is over, and appends what has
     /// ended.
     ///
     /// # Errors
-    /// The kernel's, if the ring cannot be used any more.
+    /// The kernel's, if the ring cannot be used any more: with what was tried.
     pub(super) fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -180,23 +194,25 @@ impl SocketRing {
         stats: &mut LoopStats,
     ) -> io::Result<()> {
         if !self.is_wake_armed {
-            self.is_wake_armed = true;
             let into = self.wake_counter.as_mut_ptr();
             let entry = Read::new(Fd(self.signal.event.as_raw_fd()), into, 8).build().user_data(WAKE);
             // SAFETY: the counter and the event belong to this value, whose `drop` waits for the end of this read, and
             // nothing else accesses the counter.
-            unsafe { self.push(&entry) }
+            unsafe { self.push(&entry) }?;
+            self.is_wake_armed = true;
         }
         if !self.is_listening {
-            self.is_listening = true;
             let entry = PollAdd::new(Fd(self.listeners.as_raw_fd()), libc::POLLIN.cast_unsigned().into()).build();
             // SAFETY: a poll accesses no memory of this process.
-            unsafe { self.push(&entry.user_data(LISTENERS)) }
+            unsafe { self.push(&entry.user_data(LISTENERS)) }?;
+            self.is_listening = true;
         }
-        self.enter(timeout)?;
-        stats.system_calls += 1;
-        self.take_ended(events, stats);
-        Ok(())
+        if self.failure.is_none() {
+            self.enter(timeout)?;
+            stats.system_calls += 1;
+            self.take_ended(events, stats);
+        }
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -205,15 +221,9 @@ impl SocketRing {
         if let Some(time) = &time {
             arguments = arguments.timespec(time);
         }
-        let Err(error) = self.ring.submitter().submit_with_args(1, &arguments) else { return Ok(()) };
-        match error.raw_os_error() {
-            Some(libc::EINTR | libc::ETIME) => Ok(()),
-            // The kernel lacks memory. The entries stay in the queue, and the next call hands them over.
-            Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
-                std::thread::sleep(PAUSE);
-                Ok(())
-            }
-            _ => Err(error),
+        match self.ring.submitter().submit_with_args(1, &arguments) {
+            Err(error) => after_refusal(error),
+            Ok(_) => Ok(()),
         }
     }
 
@@ -222,12 +232,18 @@ impl SocketRing {
             match entry.user_data() {
                 WAKE => {
                     self.is_wake_armed = false;
-                    events.push(Event::Handle);
+                    match result_of(&entry, "to read the event by which other threads wake the loop up") {
+                        Ok(_) => events.push(Event::Handle),
+                        Err(error) => self.failure = self.failure.take().or(error),
+                    }
                     continue;
                 }
                 LISTENERS => {
                     self.is_listening = false;
-                    events.push(Event::Listeners);
+                    match result_of(&entry, "to wait for the listeners") {
+                        Ok(_) => events.push(Event::Listeners),
+                        Err(error) => self.failure = self.failure.take().or(error),
+                    }
                     continue;
                 }
                 _ => {}
@@ -253,20 +269,54 @@ impl SocketRing {
         }
     }
 
+    /// Adds an entry to the queue, which the kernel empties if it is full.
+    ///
+    /// # Errors
+    /// The kernel's, if it takes no entries from the queue any more. It has not seen this entry and never will.
+    ///
     /// # Safety
-    /// The memory and the file that the entry names stay valid until the kernel reports its end.
-    unsafe fn push(&mut self, entry: &squeue::Entry) {
-        loop {
-            // SAFETY: as this function's caller promises.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
-                return;
-            }
-            // The queue is full. If the kernel lacks memory, it takes the entries later.
-            if self.ring.submit().is_err() {
-                std::thread::sleep(PAUSE);
+    /// If this succeeds, the memory and the file that the entry names stay valid until the kernel reports its end.
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: as this function's caller promises.
+        while unsafe { self.ring.submission().push(entry) }.is_err() {
+            if let Err(error) = self.ring.submit() {
+                after_refusal(error)?;
             }
         }
+        Ok(())
     }
+}
+
+/// Pauses if the kernel may take the entries of the queue later; they stay there.
+///
+/// # Errors
+/// The kernel's, if it never will.
+fn after_refusal(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::ETIME) => Ok(()),
+        // The kernel lacks memory.
+        Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
+            std::thread::sleep(PAUSE);
+            Ok(())
+        }
+        _ => Err(failed("to hand transfers to io_uring", &error)),
+    }
+}
+
+/// The result of an operation that the ring repeats. `Err(None)`: it has not happened, and is to be repeated.
+fn result_of(entry: &cqueue::Entry, what: &str) -> Result<i32, Option<io::Error>> {
+    match -entry.result() {
+        ..=0 => Ok(entry.result()),
+        libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ECANCELED => {
+            std::thread::sleep(PAUSE);
+            Err(None)
+        }
+        errno => Err(Some(failed(what, &io::Error::from_raw_os_error(errno)))),
+    }
+}
+
+fn failed(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the kernel refuses {what}: {error}"))
 }
 
 impl Drop for SocketRing {
@@ -298,7 +348,9 @@ mod tests {
     use crate::engine::{Segment, Shared};
     use crate::loops::Loops;
     use std::io::Read as _;
+    use std::mem::ManuallyDrop;
     use std::net::TcpListener;
+    use std::os::fd::FromRawFd;
 
     /// A ring, unless the kernel refuses it; the tests of `tests/server` report that.
     fn ring() -> Option<SocketRing> {
@@ -391,6 +443,48 @@ mod tests {
                 assert_eq!((result.unwrap(), &buffer[..4]), (4, &number.to_le_bytes()[..]));
                 assert!(!std::mem::replace(&mut seen[number as usize], true));
             }
+        }
+    }
+
+    /// Puts /dev/null in the place of a ring's descriptor: from then on the kernel refuses every call for it.
+    fn break_ring(ring: &SocketRing) {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: the descriptor is the ring's, which stays open; it is not closed here.
+        let mut own = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(ring.ring.as_raw_fd()) });
+        rustix::io::dup2(&null, &mut own).unwrap();
+    }
+
+    /// Once, this was tried for ever.
+    #[test]
+    fn a_ring_whose_entries_the_kernel_refuses_fails_with_what_was_tried() {
+        let Some(mut ring) = ring() else { return };
+        let (socket, _peer) = pair();
+        ended(&mut ring);
+        break_ring(&ring);
+        for number in 0..=u64::from(ENTRIES) {
+            ring.receive(number, &socket, Destination::Buffer(vec![0; 16]), true);
+        }
+        assert_eq!(Arc::strong_count(&socket), 1 + ENTRIES as usize, "the last one is refused");
+        let error = ring.wait(None, &mut Vec::new(), &mut LoopStats::default()).unwrap_err().to_string();
+        assert!(error.starts_with("the kernel refuses to hand transfers to io_uring: "), "{error}");
+    }
+
+    /// Once, the results were ignored, and the loop asked again and again.
+    #[test]
+    fn a_ring_that_cannot_wait_for_the_loops_events_fails_with_what_was_tried() {
+        // A descriptor that cannot be used is refused like a file that has failed.
+        let unusable = || rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+        let epoll = Arc::new(epoll);
+        let good = Arc::new(Signal::new(&Arc::new(Loops::default())).unwrap());
+        let mut bad = Signal::new(&Arc::new(Loops::default())).unwrap();
+        bad.event = unusable();
+        let rings = [SocketRing::new(&Arc::new(bad), &epoll), SocketRing::new(&good, &Arc::new(unusable()))];
+        let tried = ["to read the event by which other threads wake the loop up", "to wait for the listeners"];
+        for (ring, tried) in rings.into_iter().zip(tried) {
+            let Ok(mut ring) = ring else { return };
+            let error = ring.wait(None, &mut Vec::new(), &mut LoopStats::default()).unwrap_err();
+            assert_eq!(error.to_string(), format!("the kernel refuses {tried}: Bad file descriptor (os error 9)"));
         }
     }
 }

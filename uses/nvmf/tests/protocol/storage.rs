@@ -217,3 +217,31 @@ fn a_null_backend_has_zeroes_and_any_size() {
     let command = requests::blocks(io::READ, 3, NSID, last, 32);
     assert_eq!(io.status(command, Transfer::ToHost(131_072)), Status::LBA_RANGE.do_not_retry());
 }
+
+/// A Deallocate of a whole namespace in memory takes turns with other commands: a command that came later overtakes it.
+#[test]
+fn a_long_deallocate_lets_other_commands_pass() {
+    let (bytes, block) = (4_u64 << 30, 4096);
+    let target = target(Limits::default());
+    target.add_namespace(NQN, namespace(NSID, block, Arc::new(MemoryStorage::new(bytes)))).unwrap();
+    let (_admin, mut io) = io_session(&target, options(Digests::default()));
+    let last = bytes / u64::from(block) - 1;
+    let write = requests::blocks(io::WRITE, io.cid(), NSID, last, 1);
+    io.ok(write, Transfer::InCapsule(vec![7; 4096]));
+    let (first, second) = (io.cid(), io.cid());
+    let (deallocate, ranges) = requests::deallocate(first, NSID, &[(0, u32::try_from(last + 1).unwrap())]);
+    io.host.send(deallocate, Transfer::InCapsule(ranges));
+    io.host.send(requests::blocks(io::READ, second, NSID, last, 1), Transfer::ToHost(block));
+    // The target gets both commands before the Deallocate goes on.
+    let completed: Vec<_> = io
+        .events()
+        .into_iter()
+        .map(|event| {
+            let HostEvent::Completed { completion, data, .. } = event else { panic!("{event:?}") };
+            (completion.cid.get(), completion.status(), data.first().copied())
+        })
+        .collect();
+    assert_eq!(completed, [(second, Status::SUCCESS, Some(7)), (first, Status::SUCCESS, None)]);
+    let read = requests::blocks(io::READ, io.cid(), NSID, last, 1);
+    assert!(io.ok(read, Transfer::ToHost(block)).1 == [0; 4096]);
+}

@@ -3,15 +3,15 @@
 use super::engines::engine;
 use super::file::refused::with_refused;
 use super::{Client, NQN, PATIENCE, Running, admin, with_each_engine};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telpher_nvmf::command::io;
 use telpher_nvmf::digest::Digests;
 use telpher_nvmf::engine::{JobId, Segment, Segments, Shared};
 use telpher_nvmf::initiator::{HostEvent, Transfer, requests};
 use telpher_nvmf::memory::MemoryOptions;
-use telpher_nvmf::server::{Server, SocketEngine, SocketsInUse};
+use telpher_nvmf::server::{Observer, Server, ServerEvent, SocketEngine, SocketsInUse};
 use telpher_nvmf::status::Status;
 use telpher_nvmf::storage::{Started, Storage, StorageRequest};
 use telpher_nvmf::{CpuEngine, Limits, MemoryStorage, Target};
@@ -129,61 +129,19 @@ fn a_stop_while_replies_are_sent_frees_their_memory() {
     clients.into_iter().for_each(Client::wait_for_close);
 }
 
-/// Only the requests for reports wake the loop up.
-fn idle_connections_do_not_wake_the_loop() {
-    const CONNECTIONS: u64 = 256;
-    let hour = 3_600_000;
-    let limits = Limits { connect_ms: hour, disabled_ms: hour, ..Limits::default() };
-    let running = Running::start(limits, 300);
-    let (_admin, _) = admin(&running, Digests::default());
-    let clients: Vec<_> = (1..CONNECTIONS).map(|_| Client::new(running.address, Digests::default())).collect();
-    let report = || running.handle.report().recv().unwrap().stats;
-    wait_until("all connections are served", || report().connections == CONNECTIONS);
-    // The loop prepares what it waits for after it has answered the first request.
-    report();
-    let before = report();
-    std::thread::sleep(Duration::from_millis(200));
-    let after = report();
-    assert_eq!(after.wakeups - before.wakeups, 1, "{before:?} {after:?}");
-    assert_eq!(after.system_calls - before.system_calls, 1);
-    assert_eq!((after.receives, after.sends), (before.receives, before.sends));
-    drop(clients);
-}
-
-/// A Deallocate of a whole namespace in memory takes turns with other commands: a command that came later overtakes it.
-fn a_long_deallocate_lets_other_commands_pass() {
-    let bytes: u64 = 16 << 30;
-    let running = Running::with(Limits::default(), 64, |_| Arc::new(MemoryStorage::new(bytes)));
-    let (_admin, controller) = admin(&running, Digests::default());
-    let mut client = Client::new(running.address, Digests::default());
-    client.connect(1, controller);
-    let last = bytes / 4096 - 1;
-    client.ok(requests::blocks(io::WRITE, 1, 1, last, 1), Transfer::InCapsule(vec![7; 4096]));
-    let (deallocate, ranges) = requests::deallocate(2, 1, &[(0, u32::try_from(last + 1).unwrap())]);
-    client.host.send(deallocate, Transfer::InCapsule(ranges));
-    client.host.send(requests::blocks(io::READ, 3, 1, last, 1), Transfer::ToHost(4096));
-    client.flush();
-    for expected in [3, 2] {
-        let event = client.wait();
-        let HostEvent::Completed { completion, .. } = event else { panic!("{event:?}") };
-        assert_eq!((completion.cid.get(), completion.status().is_success()), (expected, true));
-    }
-    let (_, data) = client.ok(requests::blocks(io::READ, 4, 1, last, 1), Transfer::ToHost(4096));
-    assert!(data == [0; 4096]);
-}
-
 /// Another program truncates the file of a namespace while replies with its bytes wait. Each command completes: with
-/// the right data or with an error.
+/// the right data or with an error, and with the digest of the bytes that were sent. Once, the digest was that of the
+/// bytes before.
 fn replies_whose_file_is_truncated_end_with_an_error() {
-    for header in [false, true] {
-        let name = format!("telpher-{}-{:?}-{header}", std::process::id(), engine());
+    for digests in Digests::ALL {
+        let name = format!("telpher-{}-{:?}-{}", std::process::id(), engine(), digests.bits());
         let path = std::path::Path::new("/dev/shm").join(name);
         let _ = std::fs::remove_file(&path);
         let bytes = u64::from(READ_BYTES) * u64::from(READS);
         let storage = MemoryStorage::create(&path, MemoryOptions::fixed(bytes)).unwrap();
         let running = Running::with(Limits::default(), 64, |_| Arc::new(storage));
         let (_admin, controller) = admin(&running, Digests::default());
-        let mut client = Client::new(running.address, Digests { header, data: false });
+        let mut client = Client::new(running.address, digests);
         client.connect(1, controller);
         rustix::net::sockopt::set_socket_recv_buffer_size(&client.socket, 64 << 10).unwrap();
         let command = |opcode, number: u16| requests::blocks(opcode, number, 1, u64::from(number) * 32, 32);
@@ -198,20 +156,32 @@ fn replies_whose_file_is_truncated_end_with_an_error() {
         // The first reply is on its way, so others wait behind it.
         client.socket.peek(&mut [0]).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
-        let mut failed = 0;
+        let (mut failed, mut damaged) = (0, 0);
         for _ in 0..READS {
             let event = client.wait();
-            let HostEvent::Completed { completion, data: received, .. } = event else { panic!("{event:?}") };
+            let HostEvent::Completed { completion, data: received, is_intact, .. } = event else { panic!("{event:?}") };
             if completion.status().is_success() {
-                assert!(received == data(completion.cid.get()));
+                assert!(is_intact && received == data(completion.cid.get()));
             } else {
                 assert_eq!(completion.status(), Status::READ_ERROR);
                 failed += 1;
+                damaged += usize::from(digests.data && !is_intact && !received.is_empty());
             }
         }
         assert!(failed > 0, "the file has lost most of its pages");
+        assert!(damaged <= 1, "{damaged} digests do not match; only one reply was sent in part");
         std::fs::remove_file(&path).unwrap();
     }
+}
+
+fn a_server_runs_once() {
+    let target = Target::new(Limits::default()).unwrap();
+    let mut server = Server::new(&target, Vec::new(), 1, CpuEngine::default()).unwrap();
+    server.use_sockets(engine()).unwrap();
+    server.handle().stop();
+    server.run().unwrap();
+    let message = "this server has run before; create another one to serve the target again";
+    assert_eq!(server.run().unwrap_err().to_string(), message);
 }
 
 with_each_engine! {
@@ -219,8 +189,41 @@ with_each_engine! {
     replies_in_flight_reach_the_host_before_the_server_ends
     a_reset_while_replies_are_sent_frees_their_memory
     a_stop_while_replies_are_sent_frees_their_memory
-    idle_connections_do_not_wake_the_loop
-    a_long_deallocate_lets_other_commands_pass
+    a_server_runs_once
+}
+
+/// Collects the events of a server.
+#[derive(Debug, Default)]
+struct Events(Mutex<Vec<ServerEvent>>);
+
+impl Observer for Events {
+    fn observe(&self, event: ServerEvent) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+/// The io_uring that was tried when the server was built is refused to the thread that runs it.
+#[test]
+fn a_loop_that_starts_with_epoll_instead_reports_it() {
+    let target = Target::new(Limits::default()).unwrap();
+    let mut server = Server::new(&target, Vec::new(), 1, CpuEngine::default()).unwrap();
+    server.use_sockets(SocketEngine::Auto).unwrap();
+    let events = Arc::new(Events::default());
+    server.observe_by(Arc::<Events>::clone(&events));
+    let handle = server.handle();
+    let report = handle.report();
+    let report = with_refused(libc::SYS_io_uring_setup, None, libc::EPERM, move || {
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| server.run());
+            let report = report.recv_timeout(PATIENCE);
+            handle.stop();
+            running.join().unwrap().unwrap();
+            report
+        })
+    });
+    assert_eq!(report.unwrap().socket_engine, SocketEngine::Epoll);
+    let error = "Operation not permitted (os error 1)".to_owned();
+    assert_eq!(*events.0.lock().unwrap(), [ServerEvent::NoRing { error }]);
 }
 
 #[test]

@@ -6,8 +6,11 @@ use crate::common::device::TestDevice;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use telpher_abi::Status;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_mover::{Clock, Moment, Rest};
 use telpher_portal::{Portal, QueueMode};
 use telpher_vhost::layout::Features;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest, Ring};
@@ -432,4 +435,44 @@ fn memory_of_a_device_that_never_completes_is_kept() {
     drop((queue, guest));
     adversary.options.dma_queues.clear();
     assert_eq!((pool.free(), memory.upgrade().and_then(|memory| memory.host(0x10_0000, 1))), (508, Some(base)));
+}
+
+/// A clock that advances only while a thread rests, by this long at every rest.
+#[derive(Debug)]
+struct RestClock {
+    nanos: AtomicU64,
+    step: Duration,
+}
+
+impl Clock for RestClock {
+    fn now(&self) -> Moment {
+        Moment { nanos: self.nanos.load(Ordering::Relaxed) }
+    }
+
+    fn rest(&self, _: Rest) {
+        self.nanos.fetch_add(self.step.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Once, a drop read the system's clock and left finding out that the queue had stopped to its 128th poll. On a busy
+/// machine it gave up before that.
+#[test]
+fn a_drop_gets_buffers_back_from_a_stopped_queue_however_rarely_it_polls() {
+    for step in [Duration::from_micros(1), Duration::from_millis(1), Duration::from_secs(60)] {
+        let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
+        device.state().manual = true;
+        let clock = Arc::new(RestClock { nanos: AtomicU64::new(0), step });
+        let dma_queue = Arc::new(DmaQueue::with_clock(Arc::clone(&device) as Arc<dyn Portal>, 64, clock).unwrap());
+        let options = QueueOptions { hybrid: CopyPolicy::Device, dma_queues: vec![dma_queue], in_flight: 64 };
+        let pool = pool();
+        let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
+        let mut queue = Virtqueue::new(ring, &pool, &options);
+        assert!(guest.offer(&[1000]));
+        let mut row = pool.empty(1);
+        put(&mut row, &[7; 900]);
+        assert_eq!(queue.submit_enqueue_burst(&mut row), 1);
+        device.stop("as the test wants it");
+        drop(queue);
+        assert_eq!((pool.free(), options.dma_queues[0].in_flight()), (512, 0), "{step:?}");
+    }
 }

@@ -1,0 +1,183 @@
+//! Unmodified MPI programs with the library in front of their MPI. `ci/peers.sh` runs them. A program that is not
+//! installed makes its test skip visibly.
+
+#[path = "../../../../ci/skip.rs"]
+mod skip;
+
+use skip::skip;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+// Using the library makes Cargo build the shared object, too, beside the test itself.
+use telpher_mpi as _;
+
+/// Seconds after which a program has hung. Each takes a few on a quiet machine.
+const LONGEST: &str = "240";
+
+/// The parts of `collective.py`, in their order.
+const PARTS: [&str; 8] = [
+    "types_and_operations",
+    "lengths",
+    "communicators",
+    "derived_types",
+    "own_operations",
+    "messages_move_meanwhile",
+    "between_groups",
+    "errors",
+];
+
+/// What a program has printed.
+struct Printed {
+    output: String,
+    errors: String,
+    succeeded: bool,
+}
+
+/// A program that ends after a while, with all its children.
+fn timed(program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal", "KILL", LONGEST]).arg(program);
+    command
+}
+
+/// Preloads the library into the ranks of a command.
+fn preloaded(command: &mut Command) {
+    let test_itself = std::env::current_exe().expect("Linux knows the path");
+    let library = test_itself.with_file_name("libtelpher_mpi.so");
+    assert!(library.exists(), "{}", library.display());
+    command.env("LD_PRELOAD", library).env("TELPHER_LOG", "info");
+}
+
+fn run(mut command: Command) -> Printed {
+    let output = command.output().expect("coreutils have timeout");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Printed { output: text(&output.stdout), errors: text(&output.stderr), succeeded: output.status.success() }
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
+}
+
+/// Debian's Open MPI and mpi4py, with this many ranks.
+fn open_mpi(ranks: u32) -> Option<Command> {
+    let python = Path::new("/usr/bin/python3");
+    let has_mpi4py = Command::new(python).args(["-c", "import mpi4py"]).status().is_ok_and(|status| status.success());
+    let folders = std::env::var_os("PATH")?;
+    let mut paths = std::env::split_paths(&folders).map(|folder| folder.join("mpirun.openmpi"));
+    let mpirun = paths.find(|path| path.exists() && has_mpi4py)?;
+    let mut command = timed(&mpirun);
+    command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
+    // Ranks that wait let others run: tests share the cores.
+    command.args(["--mca", "mpi_yield_when_idle", "1"]).arg(python);
+    Some(command)
+}
+
+/// PyPI's MPICH and mpi4py, in a folder of the build.
+fn mpich(ranks: u32) -> Option<Command> {
+    let test_itself = std::env::current_exe().ok()?;
+    let environment = test_itself.ancestors().nth(3)?.join("mpich");
+    if !environment.join("bin/mpiexec").exists() {
+        let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).status();
+        made.ok().filter(std::process::ExitStatus::success)?;
+        let mut pip = Command::new(environment.join("bin/pip"));
+        let installed =
+            pip.args(["install", "--quiet", "--disable-pip-version-check", "mpich==5.0.2", "mpi4py==4.1.2"]).status();
+        installed.ok().filter(std::process::ExitStatus::success)?;
+    }
+    let mut command = timed(&environment.join("bin/mpiexec"));
+    command.args(["-n", &ranks.to_string()]).arg(environment.join("bin/python"));
+    Some(command)
+}
+
+/// Runs `collective.py`, and checks that all its parts have run, and that calls were taken.
+fn check_results(test: &str, command: Option<Command>, ranks: usize) {
+    let Some(mut command) = command else { return skip(test, "the MPI or its mpi4py is not installed") };
+    preloaded(&mut command);
+    command.arg(script("collective.py"));
+    let printed = run(command);
+    assert!(printed.succeeded, "{}{}", printed.output, printed.errors);
+    let parts: Vec<&str> = printed.output.lines().filter(|line| PARTS.contains(line)).collect();
+    assert_eq!(parts, PARTS, "{}", printed.output);
+    let counts: Vec<&str> =
+        printed.errors.lines().filter_map(|line| Some(line.split_once("calls taken/left to the MPI:")?.1)).collect();
+    assert_eq!(counts.len(), ranks, "{}", printed.errors);
+    for function in ["MPI_Allreduce", "MPI_Reduce", "MPI_Bcast", "MPI_Allgather"] {
+        assert!(counts.iter().all(|line| !line.contains(&format!("{function} 0/"))), "{counts:?}");
+    }
+}
+
+#[test]
+fn two_ranks_of_open_mpi_get_right_results() {
+    check_results("two_ranks_of_open_mpi_get_right_results", open_mpi(2), 2);
+}
+
+#[test]
+fn three_ranks_of_open_mpi_get_right_results() {
+    check_results("three_ranks_of_open_mpi_get_right_results", open_mpi(3), 3);
+}
+
+#[test]
+fn eight_ranks_of_open_mpi_get_right_results() {
+    check_results("eight_ranks_of_open_mpi_get_right_results", open_mpi(8), 8);
+}
+
+#[test]
+fn two_ranks_of_mpich_get_right_results() {
+    check_results("two_ranks_of_mpich_get_right_results", mpich(2), 2);
+}
+
+#[test]
+fn three_ranks_of_mpich_get_right_results() {
+    check_results("three_ranks_of_mpich_get_right_results", mpich(3), 3);
+}
+
+#[test]
+fn a_rank_without_the_switch_keeps_all_calls_with_the_mpi() {
+    let test = "a_rank_without_the_switch_keeps_all_calls_with_the_mpi";
+    let Some(mut command) = open_mpi(2) else { return skip(test, "Open MPI or mpi4py is not installed") };
+    preloaded(&mut command);
+    let program = "import os\n\
+        from mpi4py import rc; rc.initialize = False\n\
+        from mpi4py import MPI\n\
+        MPI.Init()\n\
+        world = MPI.COMM_WORLD\n\
+        from array import array\n\
+        got = array('d', bytes(80000)); world.Allreduce(array('d', [1.0]) * 10000, got); assert got[-1] == 2.0\n\
+        MPI.Finalize()";
+    // Only rank 1 is switched off.
+    let switch = format!(
+        "import os\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n os.environ['TELPHER_COLLECTIVES'] = 'off'\n{program}"
+    );
+    command.args(["-c", &switch]);
+    let printed = run(command);
+    assert!(printed.succeeded, "{}{}", printed.output, printed.errors);
+    assert_eq!(printed.errors.matches("stay with the MPI: rank 1 does not want it").count(), 2, "{}", printed.errors);
+    assert_eq!(printed.errors.matches("MPI_Allreduce 0/1").count(), 2, "{}", printed.errors);
+}
+
+#[test]
+fn a_killed_rank_ends_the_job() {
+    let test = "a_killed_rank_ends_the_job";
+    let Some(mut command) = open_mpi(3) else { return skip(test, "Open MPI or mpi4py is not installed") };
+    preloaded(&mut command);
+    // The ranks that live see the error: they do not end by it, but say so.
+    let program = "import os, signal, sys\n\
+        from mpi4py import MPI\n\
+        from array import array\n\
+        world = MPI.COMM_WORLD\n\
+        world.Set_errhandler(MPI.ERRORS_RETURN)\n\
+        data, got = array('d', bytes(800000)), array('d', bytes(800000))\n\
+        world.Allreduce(data, got)\n\
+        if world.rank == 1:\n \
+            os.kill(os.getpid(), signal.SIGKILL)\n\
+        try:\n \
+            world.Allreduce(data, got)\n\
+        except MPI.Exception as error:\n \
+            print('noticed', flush=True)\n\
+        os._exit(0)";
+    command.args(["-c", program]);
+    let printed = run(command);
+    // Open MPI's launcher ends the others as soon as it sees the death; they may or may not be faster.
+    let is_noticed = printed.errors.contains("MPI_Allreduce failed on rank") || printed.errors.contains("signal 9");
+    assert!(!printed.succeeded && is_noticed, "{}{}", printed.output, printed.errors);
+}

@@ -1,0 +1,591 @@
+//! The collective operations of a group.
+
+use super::arithmetic::{Number, Reduction, reduce_into};
+use super::counts::{Counts, MEMBER_WORDS, SLOTS, Stage, WrongCount, before};
+use super::layout::{CHUNK_BYTES, FAILED, Layout};
+use super::lock::MemberLock;
+use crate::access::own_memory;
+use crate::buffer::Buffer;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use telpher_mem::{Fault, Local, SharedMapping, SharedWords64, Space, WriteHint};
+use telpher_os::Lineage;
+
+/// Bytes that are reduced at once. Source: chosen; two such buffers and the next bytes fit in a first-level cache.
+const BLOCK_BYTES: usize = 8 << 10;
+/// Copies of at least this length bypass the caches, since another member reads the bytes. Source: assumed, as for
+/// messages ([`Config::streaming_bytes`](crate::Config::streaming_bytes)).
+const STREAMING_BYTES: u64 = 8 << 10;
+/// An AllReduce whose members read at most so many bytes in all is done by each member alone, which saves one wait.
+/// Source: assumed.
+const DIRECT_BYTES: u64 = 32 << 10;
+/// The shortest chunk. Source: assumed; a shorter one takes less time to copy than to wait for.
+const LEAST_CHUNK: u64 = 16 << 10;
+/// Looks at a count before the thread lets others run. Source: chosen; about a microsecond.
+const SPINS: u32 = 64;
+/// How long a member waits before it looks whether the other one lives. Source: chosen.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Why an operation failed. The group cannot be used any more: the other members fail, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// A member has ended, or has left the group before all were done.
+    #[error("rank {rank} has ended")]
+    Ended {
+        /// The member.
+        rank: usize,
+    },
+    /// Another member has failed.
+    #[error("another rank has failed; it says why")]
+    Failed,
+    /// An earlier operation of this member has failed.
+    #[error("an earlier operation has failed")]
+    Unusable,
+    /// The members do not call the same operation.
+    #[error("rank {rank} calls another operation, or with another length, type, reduction or root")]
+    Different {
+        /// The other member.
+        rank: usize,
+    },
+    /// A member has written counts that cannot be.
+    #[error("rank {rank} broke the protocol; its memory was overwritten")]
+    Broken {
+        /// The member.
+        rank: usize,
+    },
+    /// A buffer cannot be accessed.
+    #[error("the buffer at {address:#x} cannot be accessed")]
+    BadBuffer {
+        /// The first byte.
+        address: u64,
+    },
+    /// The buffers do not have the lengths that the operation needs, or no rank is the root.
+    #[error("the buffers do not have the lengths that the operation needs, or there is no such root")]
+    WrongArguments,
+    /// The kernel has no memory for the group's pages.
+    #[error("the shared memory was lost")]
+    LostMemory,
+    /// The process was forked after it joined the group.
+    #[error("the group belongs to the parent of this process")]
+    Forked,
+}
+
+/// A member of a group.
+///
+/// All members call the same operations in the same order, with the same lengths. An operation returns when this
+/// member's part is done. A member that waits calls `idle` from time to time, so that the caller can do other work that
+/// another member may be waiting for; it must not call the group.
+///
+/// A member that ends makes the operations of the others fail within milliseconds. A member that is stopped, or that
+/// calls late, does not. Dropping a group leaves it: what this member has published stays.
+#[derive(Debug)]
+pub struct Group {
+    rank: usize,
+    layout: Layout,
+    mapping: Arc<SharedMapping>,
+    /// The counts of each member.
+    members: Vec<Counts<SharedWords64>>,
+    /// The word that says that a member has failed.
+    failed: SharedWords64,
+    lock: MemberLock,
+    /// Whether a member is in this process.
+    is_here: Vec<bool>,
+    memory: Local,
+    /// Chunks of all operations that are over.
+    done: u64,
+    /// Chunks that this member has reduced.
+    reduced: u64,
+    is_usable: bool,
+    created_in: Lineage,
+    block: Vec<u8>,
+    other: Vec<u8>,
+}
+
+/// What is the same in all members during an operation.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    /// Identifies the operation and its arguments.
+    number: u64,
+    len: u64,
+    chunk: u64,
+}
+
+/// Operations, as their calls are numbered.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    AllReduce,
+    Reduce,
+    Broadcast,
+    AllGather,
+}
+
+impl Call {
+    fn new(kind: Kind, root: usize, reduces: Option<(Reduction, Number)>, len: u64) -> Call {
+        let reduces = reduces.map_or(0, |(reduction, number)| 1 + reduction as u64 * 16 + number as u64);
+        // Distinct for all calls with less than 2^40 bytes.
+        let number = ((kind as u64 * 64 + root as u64) * 256 + reduces) << 40 ^ len;
+        // At least four chunks of a long message, so that the steps of several overlap.
+        let chunk = (len / 4).next_multiple_of(LEAST_CHUNK).clamp(LEAST_CHUNK, CHUNK_BYTES);
+        Call { number, len, chunk }
+    }
+
+    fn chunks(&self) -> u64 {
+        self.len.div_ceil(self.chunk)
+    }
+
+    /// Returns the bytes of a chunk.
+    fn range(&self, chunk: u64) -> Range<u64> {
+        // Cannot overflow: no buffer is longer than the address space.
+        let start = chunk * self.chunk;
+        start..(start + self.chunk).min(self.len)
+    }
+}
+
+/// Returns the part of `len` bytes that a member reduces: whole cache lines, and so whole numbers.
+fn part(len: u64, member: usize, members: usize) -> Range<u64> {
+    let step = len.div_ceil(members as u64).next_multiple_of(64);
+    let at = |member: usize| (member as u64 * step).min(len);
+    at(member)..at(member + 1)
+}
+
+impl Group {
+    pub(crate) fn new(
+        rank: usize,
+        layout: Layout,
+        mapping: Arc<SharedMapping>,
+        lock: MemberLock,
+        is_here: Vec<bool>,
+    ) -> Group {
+        let words = |at: u64, count| {
+            let at = usize::try_from(at).expect("x86-64: a usize has 64 bits");
+            SharedWords64::new(&mapping, at, count).expect("the mapping is as long as its layout")
+        };
+        Group {
+            rank,
+            layout,
+            members: (0..layout.members).map(|of| Counts::new(words(layout.counts(of), MEMBER_WORDS))).collect(),
+            failed: words(FAILED, 1),
+            lock,
+            is_here,
+            memory: own_memory(),
+            done: 0,
+            reduced: 0,
+            is_usable: true,
+            created_in: Lineage::current(),
+            block: vec![0; BLOCK_BYTES],
+            other: vec![0; BLOCK_BYTES],
+            mapping,
+        }
+    }
+
+    /// Returns the number of this member.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Returns the number of members.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.layout.members
+    }
+
+    /// Reduces the `from` of all members into the `to` of each. `from` and `to` have the same length, and are disjoint
+    /// or the same.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn all_reduce(
+        &mut self,
+        (reduction, number): (Reduction, Number),
+        from: Buffer,
+        to: Buffer,
+        idle: &mut dyn FnMut(),
+    ) -> Result<(), GroupError> {
+        let call = Call::new(Kind::AllReduce, 0, Some((reduction, number)), from.len());
+        let is_direct = from.len().saturating_mul(self.ranks() as u64) <= DIRECT_BYTES;
+        self.run(&call, from.len() == to.len() && fits(&call, reduction, number), |group| {
+            if is_direct {
+                group.reduce_alone(&call, (reduction, number), from, to, idle)
+            } else {
+                group.reduce_parts(&call, (reduction, number), from, Some(to), true, idle)
+            }
+        })
+    }
+
+    /// Reduces the `from` of all members into the `to` of the root. The others have no `to`. `from` and `to` are as for
+    /// [`all_reduce`](Group::all_reduce).
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn reduce(
+        &mut self,
+        (reduction, number): (Reduction, Number),
+        root: usize,
+        from: Buffer,
+        to: Option<Buffer>,
+        idle: &mut dyn FnMut(),
+    ) -> Result<(), GroupError> {
+        let call = Call::new(Kind::Reduce, root, Some((reduction, number)), from.len());
+        let is_root = self.rank == root;
+        let is_right = root < self.ranks() && to.is_some() == is_root && to.is_none_or(|to| to.len() == from.len());
+        self.run(&call, is_right && fits(&call, reduction, number), |group| {
+            group.reduce_parts(&call, (reduction, number), from, to, !is_root, idle)
+        })
+    }
+
+    /// Copies the buffer of the root to the buffers of the others.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn broadcast(&mut self, root: usize, buffer: Buffer, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
+        let call = Call::new(Kind::Broadcast, root, None, buffer.len());
+        self.run(&call, root < self.ranks(), |group| {
+            for chunk in 0..call.chunks() {
+                let bytes = call.range(chunk);
+                let count = group.done + chunk;
+                if group.rank == root {
+                    group.fill(&call, chunk, buffer, std::slice::from_ref(&(0..bytes.end - bytes.start)), idle)?;
+                } else {
+                    group.wait_filled(&call, root, count, idle)?;
+                    group.copy(buffer.address() + bytes.start, group.slot(root, count), bytes, WriteHint::Cache)?;
+                    // No slot of this member has bytes; the count keeps all stages in step.
+                    group.own().publish(Stage::Filled, count + 1);
+                }
+                group.publish_reduced(count + 1);
+                group.own().publish(Stage::Taken, count + 1);
+            }
+            Ok(())
+        })
+    }
+
+    /// Gathers the `from` of all members, by rank, in the `to` of each. `to` is as long as all `from` together. `from`
+    /// and `to` are disjoint, or `from` is this member's place in `to`.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn all_gather(&mut self, from: Buffer, to: Buffer, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
+        let call = Call::new(Kind::AllGather, 0, None, from.len());
+        let is_right = from.len().checked_mul(self.ranks() as u64) == Some(to.len());
+        self.run(&call, is_right, |group| {
+            let chunks = call.chunks();
+            for step in 0..=chunks {
+                if step < chunks {
+                    let bytes = call.range(step);
+                    group.fill(&call, step, from, std::slice::from_ref(&(0..bytes.end - bytes.start)), idle)?;
+                }
+                let Some(chunk) = step.checked_sub(1) else { continue };
+                let (bytes, count) = (call.range(chunk), group.done + chunk);
+                for member in group.others() {
+                    group.wait_filled(&call, member, count, idle)?;
+                    let at = to.address() + member as u64 * call.len + bytes.start;
+                    group.copy(at, group.slot(member, count), bytes.clone(), WriteHint::Cache)?;
+                }
+                group.publish_reduced(count + 1);
+                group.own().publish(Stage::Taken, count + 1);
+            }
+            let own = to.address() + group.rank as u64 * call.len;
+            if own != from.address() {
+                group.copy(own, from.address(), 0..call.len, WriteHint::Cache)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs an operation, and tells the others if it fails.
+    fn run(
+        &mut self,
+        call: &Call,
+        is_right: bool,
+        operation: impl FnOnce(&mut Group) -> Result<(), GroupError>,
+    ) -> Result<(), GroupError> {
+        if !self.created_in.is_current() {
+            return Err(GroupError::Forked);
+        }
+        if !self.is_usable {
+            return Err(GroupError::Unusable);
+        }
+        let result = if is_right { operation(self) } else { Err(GroupError::WrongArguments) };
+        let result = result.and_then(|()| if self.mapping.is_whole() { Ok(()) } else { Err(GroupError::LostMemory) });
+        match result {
+            Ok(()) => self.done += call.chunks(),
+            Err(_) => {
+                self.is_usable = false;
+                // Release: pairs with the Acquire in `wait`, for symmetry; no bytes follow from it.
+                self.failed[0].store(1, Ordering::Release);
+            }
+        }
+        result
+    }
+
+    fn own(&self) -> &Counts<SharedWords64> {
+        &self.members[self.rank]
+    }
+
+    /// Returns the other members, the next rank first, so that not all read the same slot at once.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (rank, ranks) = (self.rank, self.ranks());
+        (1..ranks).map(move |distance| (rank + distance) % ranks)
+    }
+
+    fn slot(&self, member: usize, count: u64) -> u64 {
+        self.mapping.address() + self.layout.slot(member, count)
+    }
+
+    fn result(&self, count: u64) -> u64 {
+        self.mapping.address() + self.layout.result(count)
+    }
+
+    fn publish_reduced(&mut self, count: u64) {
+        self.reduced = count;
+        self.own().publish(Stage::Reduced, count);
+    }
+
+    /// Copies as many bytes as `bytes` has.
+    fn copy(&self, to: u64, from: u64, bytes: Range<u64>, hint: WriteHint) -> Result<(), GroupError> {
+        self.memory.move_forward(to, from, bytes.end - bytes.start, hint).map_err(bad_buffer)
+    }
+
+    /// Copies parts of a chunk from the buffer to this member's slot, and publishes them.
+    fn fill(
+        &self,
+        call: &Call,
+        chunk: u64,
+        from: Buffer,
+        parts: &[Range<u64>],
+        idle: &mut dyn FnMut(),
+    ) -> Result<(), GroupError> {
+        let count = self.done + chunk;
+        for member in self.others() {
+            self.wait(Stage::Reduced, member, before(count), idle)?;
+        }
+        let start = from.address() + call.range(chunk).start;
+        for part in parts {
+            let hint = hint(part.end - part.start);
+            self.copy(self.slot(self.rank, count) + part.start, start + part.start, part.clone(), hint)?;
+        }
+        self.own().publish_filled(call.number, count + 1);
+        Ok(())
+    }
+
+    /// Waits until a member has filled its slot for a chunk of this call.
+    fn wait_filled(&self, call: &Call, member: usize, count: u64, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
+        self.wait(Stage::Filled, member, count + 1, idle)?;
+        if self.members[member].call(count) == call.number {
+            Ok(())
+        } else {
+            Err(GroupError::Different { rank: member })
+        }
+    }
+
+    /// A short AllReduce: this member reduces everything itself.
+    fn reduce_alone(
+        &mut self,
+        call: &Call,
+        reduces: (Reduction, Number),
+        from: Buffer,
+        to: Buffer,
+        idle: &mut dyn FnMut(),
+    ) -> Result<(), GroupError> {
+        for chunk in 0..call.chunks() {
+            let (bytes, count) = (call.range(chunk), self.done + chunk);
+            let len = bytes.end - bytes.start;
+            self.fill(call, chunk, from, std::slice::from_ref(&(0..len)), idle)?;
+            for member in self.others() {
+                self.wait_filled(call, member, count, idle)?;
+            }
+            self.reduce_range(reduces, count, 0..len, from.address() + bytes.start, |group, at, block| {
+                group.memory.write(to.address() + bytes.start + at, block, WriteHint::Cache).map_err(bad_buffer)
+            })?;
+            self.publish_reduced(count + 1);
+            self.own().publish(Stage::Taken, count + 1);
+        }
+        Ok(())
+    }
+
+    /// A reduction whose work the members share. The results of this member's parts go into the memory if others need
+    /// them.
+    fn reduce_parts(
+        &mut self,
+        call: &Call,
+        reduces: (Reduction, Number),
+        from: Buffer,
+        to: Option<Buffer>,
+        is_shared: bool,
+        idle: &mut dyn FnMut(),
+    ) -> Result<(), GroupError> {
+        let chunks = call.chunks();
+        for step in 0..chunks + 2 {
+            if step < chunks {
+                let bytes = call.range(step);
+                let len = bytes.end - bytes.start;
+                let own = part(len, self.rank, self.ranks());
+                self.fill(call, step, from, &[0..own.start, own.end..len], idle)?;
+            }
+            if let Some(chunk) = step.checked_sub(1).filter(|&chunk| chunk < chunks) {
+                self.reduce_part(call, chunk, reduces, from, to, is_shared, idle)?;
+            }
+            if let Some(chunk) = step.checked_sub(2) {
+                self.take(call, chunk, to, idle)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reduces this member's part of a chunk.
+    #[allow(clippy::too_many_arguments, reason = "one step of one caller")]
+    fn reduce_part(
+        &mut self,
+        call: &Call,
+        chunk: u64,
+        reduces: (Reduction, Number),
+        from: Buffer,
+        to: Option<Buffer>,
+        is_shared: bool,
+        idle: &mut dyn FnMut(),
+    ) -> Result<(), GroupError> {
+        let (bytes, count) = (call.range(chunk), self.done + chunk);
+        for member in self.others() {
+            self.wait_filled(call, member, count, idle)?;
+            self.wait(Stage::Taken, member, before(count), idle)?;
+        }
+        let own = part(bytes.end - bytes.start, self.rank, self.ranks());
+        self.reduce_range(reduces, count, own, from.address() + bytes.start, |group, at, block| {
+            if let Some(to) = to {
+                let to = to.address() + bytes.start + at;
+                group.memory.write(to, block, WriteHint::Cache).map_err(bad_buffer)?;
+            }
+            if is_shared {
+                let hint = hint(block.len() as u64);
+                group.memory.write(group.result(count) + at, block, hint).map_err(bad_buffer)?;
+            }
+            Ok(())
+        })?;
+        self.publish_reduced(count + 1);
+        Ok(())
+    }
+
+    /// Reduces a range of a chunk in blocks, by rank, and gives each block with its position in the chunk to `write`.
+    fn reduce_range(
+        &mut self,
+        (reduction, number): (Reduction, Number),
+        count: u64,
+        range: Range<u64>,
+        own: u64,
+        write: impl Fn(&Group, u64, &[u8]) -> Result<(), GroupError>,
+    ) -> Result<(), GroupError> {
+        let mut block = std::mem::take(&mut self.block);
+        let mut other = std::mem::take(&mut self.other);
+        let mut result = Ok(());
+        let mut at = range.start;
+        while at < range.end && result.is_ok() {
+            let len = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+            let (block, other) = (&mut block[..len], &mut other[..len]);
+            result = (0..self.ranks()).try_for_each(|member| {
+                let source = if member == self.rank { own } else { self.slot(member, count) };
+                // Copied first: a hostile member may change the bytes of its slot meanwhile.
+                let into = if member == 0 { &mut *block } else { &mut *other };
+                self.memory.read(source + at, into).map_err(bad_buffer)?;
+                if member > 0 {
+                    reduce_into(reduction, number, block, other);
+                }
+                Ok(())
+            });
+            result = result.and_then(|()| write(self, at, block));
+            at += len as u64;
+        }
+        (self.block, self.other) = (block, other);
+        result
+    }
+
+    /// Copies the parts of the other members' results, and counts the chunk as taken.
+    fn take(&self, call: &Call, chunk: u64, to: Option<Buffer>, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
+        let (bytes, count) = (call.range(chunk), self.done + chunk);
+        if let Some(to) = to {
+            for member in self.others() {
+                self.wait(Stage::Reduced, member, count + 1, idle)?;
+                let part = part(bytes.end - bytes.start, member, self.ranks());
+                let at = to.address() + bytes.start + part.start;
+                self.copy(at, self.result(count) + part.start, part, WriteHint::Cache)?;
+            }
+        }
+        self.own().publish(Stage::Taken, count + 1);
+        Ok(())
+    }
+
+    /// Waits until a member has brought `needed` chunks to a stage.
+    fn wait(&self, stage: Stage, member: usize, needed: u64, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
+        // A member may fill as many slots as it has, before this member has reduced the first of them. Every other
+        // progress depends on chunks that are filled.
+        let most = self.reduced + SLOTS as u64;
+        let has_come = || {
+            let reached = self.members[member].reached(stage, needed, most);
+            reached.map_err(|WrongCount| GroupError::Broken { rank: member })
+        };
+        for _ in 0..SPINS {
+            if has_come()? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let mut looked = Instant::now();
+        loop {
+            idle();
+            std::thread::yield_now();
+            if has_come()? {
+                return Ok(());
+            }
+            if looked.elapsed() < LOOK {
+                continue;
+            }
+            // Acquire: pairs with the Release in `run`.
+            let problem = if self.failed[0].load(Ordering::Acquire) != 0 {
+                Some(GroupError::Failed)
+            } else if !self.is_here[member] && !self.lock.is_held(member).unwrap_or(true) {
+                Some(GroupError::Ended { rank: member })
+            } else {
+                None
+            };
+            if let Some(problem) = problem {
+                // It may have come so far before it ended.
+                return if has_come()? { Ok(()) } else { Err(problem) };
+            }
+            looked = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+impl Group {
+    /// Returns the counts of this member.
+    pub(crate) fn own_counts(&self) -> &Counts<SharedWords64> {
+        self.own()
+    }
+
+    /// Returns the words of this member's counts.
+    pub(crate) fn own_words(&self) -> SharedWords64 {
+        let at = usize::try_from(self.layout.counts(self.rank)).unwrap();
+        SharedWords64::new(&self.mapping, at, MEMBER_WORDS).unwrap()
+    }
+
+    /// Looks at the locks of members of this process, too.
+    pub(crate) fn forget_that_members_are_here(&mut self) {
+        self.is_here.fill(false);
+    }
+}
+
+/// Returns whether numbers of this type fill the buffer, and can be reduced so.
+fn fits(call: &Call, reduction: Reduction, number: Number) -> bool {
+    call.len.is_multiple_of(number.bytes()) && reduction.applies_to(number)
+}
+
+fn hint(len: u64) -> WriteHint {
+    if len >= STREAMING_BYTES { WriteHint::Stream } else { WriteHint::Cache }
+}
+
+fn bad_buffer(fault: Fault) -> GroupError {
+    GroupError::BadBuffer { address: fault.address }
+}
