@@ -175,6 +175,8 @@ impl Ep {
         let progress = if domain.automatic_progress { ProgressBy::HelperThread } else { ProgressBy::Caller };
         let mut config = Config::default();
         config.memory_bytes = MEMORY_BYTES;
+        // A program without remote memory access expects no completions of it.
+        config.accepts_words = options.accesses;
         let regions = Arc::clone(&domain.regions);
         let endpoint = Endpoint::open_with(config, settings::copier(), progress, regions).map_err(|error| {
             log::warn(format_args!("{error}"));

@@ -8,8 +8,8 @@
 //!   with a word:   then a Write of no bytes with the word ─► Accessed: complete
 //! ```
 //!
-//! Atomic operations are sent in the order of their calls. Short accesses overtake longer ones, whose pieces use at most
-//! half of the slots. Each access has one failure: the first. An access that has failed sends no more pieces.
+//! Atomic operations are sent in the order of their calls. Short accesses overtake longer ones, whose pieces use at
+//! most half of the slots. Each access has one failure: the first. An access that has failed sends no more pieces.
 //!
 //! Nothing that the peer writes is used as an index before it was checked against the private states below.
 

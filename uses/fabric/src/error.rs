@@ -66,7 +66,7 @@ pub enum FabricError {
     },
     /// The atomic operation does not exist, or its buffers have wrong lengths.
     #[error(
-        "the type has no such atomic operation, or a buffer has another length than the elements; query the operation first"
+        "the type has no such atomic operation, or a buffer has another length than the elements; see Atomic::exists"
     )]
     WrongAtomic,
     /// A limit of the configuration would be exceeded.

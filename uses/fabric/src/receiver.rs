@@ -94,6 +94,10 @@ pub(crate) struct Receiver {
     source: Source,
     incoming: Incoming,
     regions: Arc<Regions>,
+    /// True if writes may bring words for completions of this side.
+    accepts_words: bool,
+    /// True if the next message waits until the caller has taken completions.
+    waits_for_caller: bool,
     /// The announced messages by their numbers. A peer that uses all numbers binds half a MiB here; the messages count
     /// against the limit of kept ones, or have a receive.
     messages: Vec<Option<Box<Arriving>>>,
@@ -112,7 +116,13 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(index: u32, source: Source, incoming: Incoming, regions: Arc<Regions>) -> Receiver {
+    pub(crate) fn new(
+        index: u32,
+        source: Source,
+        incoming: Incoming,
+        regions: Arc<Regions>,
+        accepts_words: bool,
+    ) -> Receiver {
         Receiver {
             index,
             source,
@@ -126,6 +136,8 @@ impl Receiver {
             link: Link::Open,
             incoming,
             regions,
+            accepts_words,
+            waits_for_caller: false,
         }
     }
 
@@ -199,6 +211,7 @@ impl Receiver {
             }
             self.unblock(receives);
         }
+        self.waits_for_caller = false;
         for _ in 0..BURST {
             if !self.take_message(receives, copier)? {
                 break;
@@ -211,7 +224,7 @@ impl Receiver {
         if !self.freed.is_empty() {
             self.report_freed()?;
         }
-        if self.link == Link::PeerGone && !moved {
+        if self.link == Link::PeerGone && !moved && !self.waits_for_caller {
             self.end(Failure::PeerDied, receives);
         }
         Ok(moved)
@@ -247,9 +260,13 @@ impl Receiver {
             };
             if data.is_some() && receives.reports.completions.len() >= MOST_UNREAD {
                 arrived.leave();
+                self.waits_for_caller = true;
                 return Ok(false);
             }
-            let result = serving::write(&self.regions, copier, &range, arrived.payload());
+            let result = match data {
+                Some(_) if !self.accepts_words => Err(AccessError::NotPermitted),
+                _ => serving::write(&self.regions, copier, &range, arrived.payload()),
+            };
             drop(arrived);
             if let (Some(data), Ok(())) = (data, result) {
                 receives.written_by_peer(self.source, range.len, data);

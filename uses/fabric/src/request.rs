@@ -102,8 +102,8 @@ pub struct AccessRequest {
     pub context: u64,
     /// Whether success is reported.
     pub completes: Completes,
-    /// True if the bytes to write, or the operands, are taken before the call returns, so that the caller may change the
-    /// buffer at once.
+    /// True if the bytes to write, or the operands, are taken before the call returns, so that the caller may change
+    /// the buffer at once.
     pub inject: bool,
 }
 

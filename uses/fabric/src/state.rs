@@ -668,7 +668,7 @@ impl State {
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions));
+        let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions), self.config.accepts_words);
         let party = &mut self.parties[source.0 as usize];
         let is_first = party.receivers == 0;
         party.receivers += 1;
