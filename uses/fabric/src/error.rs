@@ -64,6 +64,11 @@ pub enum FabricError {
         /// The key.
         key: u64,
     },
+    /// The atomic operation does not exist, or its buffers have wrong lengths.
+    #[error(
+        "the type has no such atomic operation, or a buffer has another length than the elements; see Atomic::exists"
+    )]
+    WrongAtomic,
     /// A limit of the configuration would be exceeded.
     #[error("{what} would exceed the limit of {limit}; {advice}")]
     Limit {

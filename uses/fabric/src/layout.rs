@@ -110,6 +110,12 @@ impl Sizes {
         (index < self.slots).then(|| self.slots_start() + u64::from(index) * u64::from(self.slot_bytes))
     }
 
+    /// Returns the most bytes of an atomic operation: its operands and as many words to compare travel in the ring, and
+    /// its results in a slot.
+    pub(crate) fn atomic_bytes(&self) -> u64 {
+        u64::from((self.eager_bytes / 2).min(self.slot_bytes))
+    }
+
     /// Returns the bytes of the whole memory.
     pub(crate) fn total(&self) -> u64 {
         self.slots_start() + u64::from(self.slots) * u64::from(self.slot_bytes)
