@@ -158,7 +158,7 @@ impl Accesses {
             }
             Err(address) => {
                 open.failure = Some(Failure::BadBuffer { address });
-                self.settle(id, reports);
+                self.end_if_done(id, reports);
             }
         }
     }
@@ -180,7 +180,7 @@ impl Accesses {
             }
             Err(address) => {
                 open.failure = Some(Failure::BadBuffer { address });
-                self.settle(id, reports);
+                self.end_if_done(id, reports);
             }
         }
     }
@@ -239,7 +239,7 @@ impl Accesses {
             Pushed::Full => return Ok(false),
             Pushed::BadBuffer(address) => {
                 open.failure = Some(Failure::BadBuffer { address });
-                self.settle(id, reports);
+                self.end_if_done(id, reports);
             }
         }
         Ok(true)
@@ -295,7 +295,7 @@ impl Accesses {
             Pushed::Done => open.is_asked = true,
             Pushed::BadBuffer(address) => {
                 open.failure = Some(Failure::BadBuffer { address });
-                self.settle(id, reports);
+                self.end_if_done(id, reports);
             }
         }
         Ok(true)
@@ -389,7 +389,7 @@ impl Accesses {
             return output.push_or_queue(Message::WritePiece(piece)).map(drop);
         }
         self.free_slot(slot, state.id, output);
-        self.settle(state.id, reports);
+        self.end_if_done(state.id, reports);
         if is_lost && !output.has_ended { Err(LOST) } else { Ok(()) }
     }
 
@@ -418,7 +418,7 @@ impl Accesses {
                 return Err(NOT_ASKED);
             }
             open.failure = open.failure.or(result.err().map(Failure::Access));
-            self.settle(id, reports);
+            self.end_if_done(id, reports);
             return Ok(());
         };
         let state = match output.slot(slot) {
@@ -428,12 +428,12 @@ impl Accesses {
         open.failure = open.failure.or(result.err().map(Failure::Access));
         let (AccessKind::Read { into } | AccessKind::Atomic { results: Some(into), .. }) = open.access.kind else {
             self.free_slot(slot, id, output);
-            self.settle(id, reports);
+            self.end_if_done(id, reports);
             return Ok(());
         };
         if open.failure.is_some() {
             self.free_slot(slot, id, output);
-            self.settle(id, reports);
+            self.end_if_done(id, reports);
             return Ok(());
         }
         let state = AccessSlot { step: AccessStep::Emptying, ..state };
@@ -448,7 +448,7 @@ impl Accesses {
     }
 
     /// Ends an access that has no slot and awaits no answer, once all its steps are done or one has failed.
-    fn settle(&mut self, id: u32, reports: &mut Reports) {
+    fn end_if_done(&mut self, id: u32, reports: &mut Reports) {
         let Some(Some(open)) = self.open.get_mut(id as usize) else { return };
         if open.is_asked || open.slots > 0 {
             return;
@@ -507,7 +507,7 @@ impl Accesses {
             if let Some(open) = &mut self.open[id] {
                 open.is_asked = false;
                 open.failure = open.failure.or(Some(failure));
-                self.settle(u32::try_from(id).expect("the ids are of this type"), reports);
+                self.end_if_done(u32::try_from(id).expect("the ids are of this type"), reports);
             }
         }
     }
