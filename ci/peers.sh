@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# unmodified peers: DPDK's testpmd and Linux in QEMU for the vhost-user backend, MPI programs for libfabric's provider
+# unmodified peers: DPDK's testpmd and Linux in QEMU for the vhost-user backend, MPI programs for libfabric's provider and for collective operations
 #   ci/peers.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
 lint_while_building

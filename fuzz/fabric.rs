@@ -11,10 +11,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use telpher_fabric::entry::{
-    AccessId, AccessPiece, Answer, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId,
+    AccessId, AccessPiece, Answer, AtomicEntry, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId,
 };
 use telpher_fabric::regions::RemoteRange;
-use telpher_fabric::{AccessError, Broken, Buffer, Config, Incoming, Outgoing, Payload, PushError, Segments, link};
+use telpher_fabric::{
+    AccessError, Atomic, AtomicOp, AtomicType, Broken, Buffer, Config, Incoming, Outgoing, Payload, PushError,
+    Segments, link,
+};
 use telpher_mem::{Local, SharedWords64, Space};
 
 /// Most steps of an input: longer inputs find nothing new.
@@ -127,7 +130,7 @@ impl Scene {
         let is_tagged = input.byte().is_multiple_of(2);
         let data = (input.byte().is_multiple_of(2)).then(|| input.word());
         let envelope = Envelope { is_tagged, tag: if is_tagged { input.word() } else { 0 }, data, len };
-        let message = match input.byte() % 9 {
+        let message = match input.byte() % 10 {
             0 => Message::Announce { envelope, id },
             1 => {
                 Message::Piece { id, slot: u16::from(input.byte() % 4), len: 1 + u32::from(input.byte()), offset: len }
@@ -136,6 +139,18 @@ impl Scene {
             6 => {
                 let range = RemoteRange { key: input.word(), address: input.word(), len };
                 Message::Write { id: AccessId(id.0), range, data }
+            }
+            9 => {
+                let of = AtomicType::ALL[usize::from(input.byte()) % AtomicType::ALL.len()];
+                let atomic = Atomic { op: AtomicOp::ALL[usize::from(input.byte()) % AtomicOp::ALL.len()], of };
+                let slot = input.byte().is_multiple_of(2).then(|| u16::from(input.byte() % 4));
+                let len = of.bytes() * u64::from(1 + input.byte() % 40);
+                let range = RemoteRange { key: input.word(), address: input.word(), len };
+                let entry = AtomicEntry { id: AccessId(id.0), range, atomic, slot };
+                if !atomic.exists(entry.form()) {
+                    return;
+                }
+                Message::Atomic(entry)
             }
             kind @ 7.. => {
                 let (slot, len) = (u16::from(input.byte() % 4), 1 + u32::from(input.byte()));
@@ -147,9 +162,9 @@ impl Scene {
             kind => Message::Eager { envelope, wants_answer: (kind == 3).then_some(id) },
         };
         let mut bytes = Vec::new();
-        if matches!(message, Message::Eager { .. } | Message::Write { .. }) {
+        if matches!(message, Message::Eager { .. } | Message::Write { .. } | Message::Atomic(_)) {
             let first = input.byte();
-            bytes.extend((0..len).map(|at| first.wrapping_add(at.to_le_bytes()[0])));
+            bytes.extend((0..message.payload().0).map(|at| first.wrapping_add(at.to_le_bytes()[0])));
         }
         let address = bytes.as_ptr().expose_provenance() as u64;
         // SAFETY: the bytes live until the end of this function.
@@ -172,12 +187,12 @@ impl Scene {
         let (message, payload) = (*arrived.message(), *arrived.payload());
         let mut bytes = Vec::new();
         match (message, payload) {
-            (Message::Eager { .. } | Message::Write { .. }, Payload::Inline(inline)) => {
+            (Message::Eager { .. } | Message::Write { .. } | Message::Atomic(_), Payload::Inline(inline)) => {
                 let (len, inline_bytes) = message.payload();
                 assert!(len <= inline_bytes as u64 && inline_bytes <= INLINE_BYTES);
                 bytes.extend_from_slice(&inline[..usize::try_from(len).expect("at most 32")]);
             }
-            (Message::Eager { .. } | Message::Write { .. }, Payload::Shared { address, len }) => {
+            (Message::Eager { .. } | Message::Write { .. } | Message::Atomic(_), Payload::Shared { address, len }) => {
                 assert!(u64::from(len) == message.payload().0 && len <= EAGER_BYTES);
                 let end = address + u64::from(len);
                 assert!(address >= memory.address() && end <= memory.address() + memory.len() as u64);
@@ -268,7 +283,7 @@ impl Scene {
         let ring = usize::from(input.byte() % 2);
         let next = self.taken[ring];
         let start = [MESSAGES, ANSWERS][ring] + (next % ENTRIES) as usize * ENTRY_BYTES;
-        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4, 5, 6, 7], &[17, 18, 19, 20]];
+        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4, 5, 6, 7, 8], &[17, 18, 19, 20]];
         let kind = match input.byte() {
             any @ 0..10 => any,
             chosen => kinds[ring][usize::from(chosen) % kinds[ring].len()],

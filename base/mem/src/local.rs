@@ -61,7 +61,69 @@ pub struct Local {
     strings: bool,
 }
 
+/// The width of a word that one instruction accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum WordWidth {
+    /// One byte.
+    One,
+    /// Two bytes.
+    Two,
+    /// Four bytes.
+    Four,
+    /// Eight bytes.
+    Eight,
+}
+
+impl WordWidth {
+    /// Returns the bytes of a word.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            WordWidth::One => 1,
+            WordWidth::Two => 2,
+            WordWidth::Four => 4,
+            WordWidth::Eight => 8,
+        }
+    }
+}
+
 impl Local {
+    /// Loads a word with one instruction; the bits above it are zero. It is atomic if the address is a multiple of the
+    /// width.
+    ///
+    /// # Errors
+    /// The word is not mapped.
+    pub fn load(&self, address: u64, width: WordWidth) -> Result<u64, Fault> {
+        let kernel = match width {
+            WordWidth::One => kernels::telpher_mem_load_1,
+            WordWidth::Two => kernels::telpher_mem_load_2,
+            WordWidth::Four => kernels::telpher_mem_load_4,
+            WordWidth::Eight => kernels::telpher_mem_load_8,
+        };
+        // SAFETY: reads one word; the creator of this Local allows that. Faults come back as an outcome, because a
+        // Local exists only after `install`.
+        let outcome = unsafe { kernel(address) };
+        if outcome.fault == 0 { Ok(outcome.done) } else { Err(Fault { address, write: false, done: 0 }) }
+    }
+
+    /// Replaces a word by `new` if it is `expected`, with one atomic instruction. Returns the word that it was; the
+    /// bits above the width are ignored in the arguments and zero in the result. An address that is not a multiple of
+    /// the width may fault.
+    ///
+    /// # Errors
+    /// The word is not mapped, or not writable: also if it would not have been replaced.
+    pub fn compare_exchange(&self, address: u64, width: WordWidth, expected: u64, new: u64) -> Result<u64, Fault> {
+        let kernel = match width {
+            WordWidth::One => kernels::telpher_mem_exchange_1,
+            WordWidth::Two => kernels::telpher_mem_exchange_2,
+            WordWidth::Four => kernels::telpher_mem_exchange_4,
+            WordWidth::Eight => kernels::telpher_mem_exchange_8,
+        };
+        // SAFETY: as in `load`; accesses one word.
+        let outcome = unsafe { kernel(address, expected, new) };
+        if outcome.fault == 0 { Ok(outcome.done) } else { Err(Fault { address, write: true, done: 0 }) }
+    }
+
     /// Returns this process' memory, accessed through the best kernels of the processor. Installs the fault handlers at
     /// the first call.
     ///

@@ -6,7 +6,7 @@ mod common;
 use common::{HINTS, PAGE, fault, fixtures, locals, noise};
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_mem::{
-    FOLDED_BYTES, Fault, Pages, Protection, STREAM_MIN_BYTES, STREAM_MOVE_BYTES, Space, Strict, WriteHint,
+    FOLDED_BYTES, Fault, Pages, Protection, STREAM_MIN_BYTES, STREAM_MOVE_BYTES, Space, Strict, WordWidth, WriteHint,
 };
 
 const FIXTURE_BYTES: usize = 8 * PAGE as usize;
@@ -481,4 +481,67 @@ fn strict_faults_on_pages_that_are_not_present_until_they_are_requested() {
     assert!(strict.page_request(at(540), true));
     assert_eq!(strict.fill(base + 10, [FOURS; 2], len - 10, HINTS[0]), Ok(()));
     assert_eq!(strict.compare_pattern(base + 10, FOURS, len - 10), Ok(None));
+}
+
+const WIDTHS: [WordWidth; 4] = [WordWidth::One, WordWidth::Two, WordWidth::Four, WordWidth::Eight];
+
+#[test]
+fn words_are_loaded_and_exchanged_whole_or_fault() {
+    let pages = Pages::new(3).unwrap();
+    pages.protect(1..2, Protection::Read).unwrap();
+    pages.protect(2..3, Protection::None).unwrap();
+    let local = locals()[0];
+    for width in WIDTHS {
+        let bytes = width.bytes();
+        let mask = u64::MAX >> (64 - 8 * bytes);
+        let (old, new) = (0xf1e2_d3c4_b5a6_9788_u64, 0x8070_6050_4030_2010_u64);
+        for at in [0, 64, PAGE - bytes] {
+            pages.poke(at, &old.to_le_bytes()[..bytes as usize]);
+            let address = pages.address() + at;
+            assert_eq!(local.load(address, width), Ok(old & mask), "{width:?}");
+            // Bits above the width do not count.
+            assert_eq!(local.compare_exchange(address, width, !old, new), Ok(old & mask), "{width:?}");
+            assert_eq!(local.load(address, width), Ok(old & mask), "{width:?}");
+            assert_eq!(local.compare_exchange(address, width, old, new), Ok(old & mask), "{width:?}");
+            assert_eq!(local.load(address, width), Ok(new & mask), "{width:?}");
+        }
+        let behind = pages.peek(bytes, 8);
+        let address = pages.address();
+        assert_eq!(local.compare_exchange(address, width, new, old), Ok(new & mask));
+        assert_eq!(pages.peek(bytes, 8), behind, "only the word changes: {width:?}");
+        let (readable, nothing) = (address + PAGE, address + 2 * PAGE);
+        assert_eq!(local.load(readable, width), Ok(0));
+        // Also if the word is not the expected one.
+        for expected in [0, 1] {
+            assert_eq!(local.compare_exchange(readable, width, expected, 5), Err(fault(readable, true, 0)));
+        }
+        assert_eq!(local.load(nothing, width), Err(fault(nothing, false, 0)));
+        assert_eq!(local.compare_exchange(nothing, width, 0, 5), Err(fault(nothing, true, 0)));
+    }
+}
+
+#[test]
+fn exchanges_of_several_threads_lose_nothing() {
+    const TURNS: u64 = 20_000;
+    for width in WIDTHS {
+        let pages = Pages::new(1).unwrap();
+        let (local, address) = (locals()[0], pages.address() + 8);
+        let mask = u64::MAX >> (64 - 8 * width.bytes());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..TURNS {
+                        let mut seen = local.load(address, width).unwrap();
+                        loop {
+                            match local.compare_exchange(address, width, seen, seen.wrapping_add(1)).unwrap() {
+                                before if before == seen => break,
+                                other => seen = other,
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(local.load(address, width), Ok((2 * TURNS) & mask), "{width:?}");
+    }
 }

@@ -20,6 +20,9 @@ pub(crate) enum Error {
     /// The result could not be delivered.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
+    /// A rank of a bench of messages failed.
+    #[error("a rank cannot go on")]
+    Rank(#[source] io::Error),
     /// Standard output is closed.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -96,6 +99,17 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
         Some(BenchKind::Nvmf(args)) => answered(args, "telpher-bench-nvmf.html", telpher_bench::nvmf::LEAD, || {
             telpher_bench::nvmf::run(&args.options(), machine)
         }),
+        Some(BenchKind::Fabric(fabric)) => match fabric.rank() {
+            Some((socket, number, cpu)) => {
+                telpher_bench::fabric::library::obey(&socket, number, cpu).map_err(Error::Rank)
+            }
+            None => measured(
+                &fabric.output,
+                "telpher-bench-fabric.html",
+                || telpher_bench::fabric::run(&fabric.options(), machine),
+                [report::fabric::text, report::fabric::csv, report::fabric::html],
+            ),
+        },
         Some(BenchKind::Vhost(vhost)) => measured(
             &vhost.output,
             "telpher-bench-vhost.html",

@@ -86,7 +86,7 @@ pub(crate) fn env(args: &FabricEnv) -> Result<(), FabricError> {
     Ok(write_result(None, lines)?)
 }
 
-/// Returns a folder that has nothing but the provider.
+/// Returns a folder that has nothing but the two libraries.
 fn default_folder() -> Result<PathBuf, FabricError> {
     let path = UserDirectory::lasting()?.path().join("fabric");
     std::fs::create_dir_all(&path).map_err(|source| FabricError::Folder { path: path.clone(), source })?;

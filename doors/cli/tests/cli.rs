@@ -56,6 +56,7 @@ fn help_and_version_succeed_and_have_examples() {
         &["bench", "cachelike", "--help"],
         &["bench", "tier", "--help"],
         &["bench", "vhost", "--help"],
+        &["bench", "fabric", "--help"],
     ] {
         let text = success(args);
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
@@ -70,7 +71,7 @@ fn help_and_version_succeed_and_have_examples() {
 
 #[test]
 fn invalid_values_list_the_valid_ones() {
-    let cases: [(&[&str], &str); 27] = [
+    let cases: [(&[&str], &str); 28] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "use move, fill"),
@@ -89,6 +90,7 @@ fn invalid_values_list_the_valid_ones() {
         (&["bench", "tier", "--only", "programs"], "name them with --program"),
         (&["bench", "vhost", "--only", "copied"], "copies or pipeline or threads"),
         (&["bench", "vhost", "--ring", "spilt"], "split or packed"),
+        (&["bench", "fabric", "--only", "latencies"], "latency or long"),
         (&["bench", "vhost", "--size", "9k"], "packets have from 64 to 2048 bytes"),
         (&["bench", "--seconds", "no"], "seconds from 0.05"),
         (&["list", "--format", "xml"], "table or json or csv"),

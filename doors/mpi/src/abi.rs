@@ -123,8 +123,8 @@ pub(crate) struct Abi {
 }
 
 impl Abi {
-    /// Takes the handles of a family. `address` finds the objects of Open MPI; rows of objects that it does not have are
-    /// left out.
+    /// Takes the handles of a family. `address` finds the objects of Open MPI; rows of objects that it does not have
+    /// are left out.
     pub(crate) fn new(family: Family, address: impl Fn(&str) -> Option<usize>) -> Abi {
         let handle = |object: &str, number: u32| match family {
             Family::OpenMpi => address(object).map(Handle),

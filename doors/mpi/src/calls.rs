@@ -13,7 +13,7 @@ use std::ffi::c_int;
 use telpher_fabric::Buffer;
 use telpher_fabric::collective::{Group, GroupError, Number, Reduction};
 
-/// Shorter calls stay with the MPI. Source: assumed; `benches` of the MPIs below say when theirs is faster.
+/// Shorter calls stay with the MPI. Source: assumed.
 const LEAST_BYTES: u64 = 4 << 10;
 /// Longer calls of Bcast and Allgather stay with the MPI: functions that pack count bytes as `int`. Source: chosen.
 const MOST_BYTES: u64 = 1 << 30;

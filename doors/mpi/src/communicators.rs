@@ -10,6 +10,10 @@ use telpher_fabric::collective::{EXCHANGE_BYTES, Exchange, ExchangeBytes, Formed
 /// The variable that leaves all calls to the MPI.
 const SWITCH: &str = "TELPHER_COLLECTIVES";
 
+/// The most communicators that have a carrier at once; more stay with the MPI. Source: chosen; two ranks then share 200
+/// MiB at most.
+const MOST_COMMUNICATORS: usize = 256;
+
 /// What carries the calls of a communicator.
 #[derive(Debug, Default)]
 pub(crate) enum Carrier {
@@ -73,6 +77,8 @@ impl Exchange for ByMpi<'_> {
 
 /// Decides what carries the calls of a communicator. All its ranks do so in the same call, and decide the same.
 pub(crate) fn decide(mpi: &Mpi, communicator: Handle) -> Result<Carrier, MpiError> {
+    // Without notice of its end, another communicator could get its handle, and what was decided for it.
+    mpi.on_free(communicator, forget)?;
     if mpi.is_inter(communicator)? {
         return Ok(Carrier::Mpi);
     }
@@ -82,9 +88,9 @@ pub(crate) fn decide(mpi: &Mpi, communicator: Handle) -> Result<Carrier, MpiErro
     }
     let rank = usize::try_from(mpi.rank(communicator)?).unwrap_or(0);
     let is_on = !matches!(std::env::var(SWITCH).as_deref(), Ok("off" | "0"));
-    // Without notice of its end, another communicator could get its handle, and its group.
-    let is_noticed = mpi.on_free(communicator, forget).is_ok();
-    match form(rank, ranks, is_on && is_noticed, &mut ByMpi { mpi, communicator, ranks })? {
+    // Ranks may have different numbers of communicators; one that has too many makes all refuse.
+    let has_room = known().len() <= MOST_COMMUNICATORS;
+    match form(rank, ranks, is_on && has_room, &mut ByMpi { mpi, communicator, ranks })? {
         Formed::Group(group) => {
             log::info(format_args!("rank {rank} of {ranks} shares memory with the others of its communicator"));
             Ok(Carrier::Group(group))

@@ -1,8 +1,8 @@
 //! The functions that programs call. Each asks whether the call is taken, and otherwise calls the MPI's own.
 //!
-//! A handle is declared as a word: a C caller passes it in a register, or in a stack slot of eight bytes, whether it is a
-//! pointer or an `int` (System V ABI for x86-64). Buffers are passed on as addresses; MPI requires that they belong to
-//! the call until it returns.
+//! A handle is declared as a word: a C caller passes it in a register, or in a stack slot of eight bytes, whether it is
+//! a pointer or an `int` (System V ABI for x86-64). Buffers are passed on as addresses; MPI requires that they belong
+//! to the call until it returns.
 #![allow(unsafe_code, reason = "the C ABI: functions that stand in front of the MPI's, and buffers of C programs")]
 #![allow(non_snake_case, reason = "MPI's names")]
 

@@ -26,9 +26,10 @@ macro_rules! functions {
             fn find(library: &Library) -> Functions {
                 Functions {
                     $($field: library.symbol($name).map(|address| {
+                        type Function = unsafe extern "C" fn($($argument),*) -> c_int;
                         // SAFETY: MPI defines the function of this name with these parameters; handles and pointers
                         // are words, see above.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> c_int>(address) }
+                        unsafe { std::mem::transmute::<*mut c_void, Function>(address) }
                     }),)*
                 }
             }

@@ -19,7 +19,7 @@ const PRIMARY: u64 = MESSAGES | ACCESSES;
 /// Those of messages.
 const MESSAGES: u64 = f::MSG | f::TAGGED;
 /// Those of accesses to the memory of peers.
-pub(crate) const ACCESSES: u64 = f::RMA;
+pub(crate) const ACCESSES: u64 = f::RMA | f::ATOMIC;
 /// Directions of messages; without any, an application gets both.
 pub(crate) const DIRECTIONS: u64 = f::SEND | f::RECV;
 /// Directions of accesses; without any, an application gets all.
@@ -133,6 +133,9 @@ pub(crate) struct Offer {
     pub(crate) domain_caps: u64,
     pub(crate) tx_op_flags: u64,
     pub(crate) rx_op_flags: u64,
+    pub(crate) msg_order: u64,
+    /// Up to this many bytes remote accesses are ordered as `msg_order` says.
+    pub(crate) max_order_size: usize,
     pub(crate) tx_size: usize,
     pub(crate) rx_size: usize,
     pub(crate) threading: i32,
@@ -264,6 +267,7 @@ pub(crate) fn offer(hints: Option<&Hints>) -> Result<Offer, Refusal> {
         _ if caps & ACCESSES == 0 => 0,
         mode => mode & (f::MR_VIRT_ADDR | f::MR_ALLOCATED | f::MR_PROV_KEY),
     };
+    let has_atomics = caps & f::ATOMIC != 0;
     // An access should not wait until the program at the other end makes a call.
     let asks_for_accesses = hints.caps & ACCESSES != 0;
     let data_progress = if asks_for_accesses { f::PROGRESS_AUTO } else { f::PROGRESS_MANUAL };
@@ -274,6 +278,9 @@ pub(crate) fn offer(hints: Option<&Hints>) -> Result<Offer, Refusal> {
         domain_caps: DOMAIN_CAPS,
         tx_op_flags: tx.op_flags,
         rx_op_flags: rx.op_flags,
+        // An order that was asked for and has no operations is kept in vain.
+        msg_order: f::ORDER_SAS | tx.msg_order | rx.msg_order | if has_atomics { f::ORDER_ATOMIC } else { 0 },
+        max_order_size: if has_atomics { limits::atomic_bytes() } else { 0 },
         tx_size: limits::OPERATIONS.max(tx.size),
         rx_size: limits::OPERATIONS.max(rx.size),
         threading: or(domain_hints.threading, f::THREAD_SAFE),
@@ -313,7 +320,7 @@ fn caps_of(asked: u64) -> u64 {
 fn direction(hints: &DirectionHints, op_flags: u64) -> Result<(), Refusal> {
     capabilities(hints.caps)?;
     bits("default flags of operations", hints.op_flags, op_flags)?;
-    bits("an order of messages", hints.msg_order, f::ORDER_SAS)?;
+    bits("an order of messages", hints.msg_order, f::ORDER_SAS | f::ORDER_ATOMIC)?;
     // Short messages overtake long ones.
     bits("an order of completions", hints.comp_order, 0)?;
     within("a number of operations under way", hints.size, limits::MOST_OPERATIONS)?;
@@ -329,7 +336,7 @@ fn endpoint(hints: Option<&EpHints>) -> Result<(), Refusal> {
         return Err(Refusal::Format);
     }
     within("fi_ep_attr.max_msg_size", hints.max_msg_size, limits::MESSAGE_BYTES)?;
-    within("a size of ordered remote accesses", hints.max_order_size, 0)?;
+    within("a size of ordered remote accesses", hints.max_order_size, limits::atomic_bytes())?;
     within("fi_ep_attr.tx_ctx_cnt", hints.tx_ctx_cnt, 1)?;
     within("fi_ep_attr.rx_ctx_cnt", hints.rx_ctx_cnt, 1)?;
     within("fi_ep_attr.auth_key_size", hints.auth_key_size, 0)

@@ -84,8 +84,8 @@ impl Bindings {
         match operation {
             Operation::Send => self.count_sends.as_ref(),
             Operation::Receive => self.count_receives.as_ref(),
-            Operation::Read => self.count_reads.as_ref(),
-            Operation::Write => self.count_writes.as_ref(),
+            Operation::Read | Operation::FetchAtomic => self.count_reads.as_ref(),
+            Operation::Write | Operation::Atomic => self.count_writes.as_ref(),
             // A probe receives nothing.
             Operation::Probe | Operation::WrittenByPeer => None,
         }
@@ -175,6 +175,8 @@ impl Ep {
         let progress = if domain.automatic_progress { ProgressBy::HelperThread } else { ProgressBy::Caller };
         let mut config = Config::default();
         config.memory_bytes = MEMORY_BYTES;
+        // A program without remote memory access expects no completions of it.
+        config.accepts_words = options.accesses;
         let regions = Arc::clone(&domain.regions);
         let endpoint = Endpoint::open_with(config, settings::copier(), progress, regions).map_err(|error| {
             log::warn(format_args!("{error}"));
@@ -314,8 +316,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Closes the endpoint, also while other threads fetch its completions. Waits a while for injected messages that the
-    /// peers have no room for.
+    /// Closes the endpoint, also while other threads fetch its completions. Waits a while for injected messages that
+    /// the peers have no room for.
     pub(crate) fn close(&self) {
         let lost = self.endpoint.close();
         if lost > 0 {
@@ -396,6 +398,13 @@ impl Ep {
         let (counter, len, takes_bytes) = match access.kind {
             AccessKind::Write { from, .. } => (&bound.bindings.count_writes, from.len(), true),
             AccessKind::Read { into } => (&bound.bindings.count_reads, into.len(), false),
+            AccessKind::Atomic { len, results, .. } => {
+                if len > limits::atomic_bytes() as u64 {
+                    return Err(Errno(libc::EMSGSIZE));
+                }
+                let fetches = results.is_some();
+                (if fetches { &bound.bindings.count_reads } else { &bound.bindings.count_writes }, len, !fetches)
+            }
         };
         let inject = takes_bytes && (access.silent || flags & f::INJECT != 0);
         if inject && len > limits::inject_bytes() as u64 {
@@ -512,7 +521,8 @@ impl Ep {
             self.endpoint.completions(scratch, BURST);
             let count = scratch.len();
             for mut completion in scratch.drain(..) {
-                let is_send = matches!(completion.operation, Operation::Send | Operation::Read | Operation::Write);
+                let is_received =
+                    matches!(completion.operation, Operation::Receive | Operation::Probe | Operation::WrittenByPeer);
                 if let Some(counter) = bound.bindings.counter_of(completion.operation) {
                     let counted = if completion.result.is_ok() { Counted::Successes } else { Counted::Failures };
                     counter.add(counted, 1);
@@ -520,10 +530,10 @@ impl Ep {
                 if !counted_only.restore(&mut completion) {
                     continue;
                 }
-                let (target, queue) = if is_send {
-                    (&bound.bindings.sends, &mut *sends)
-                } else {
+                let (target, queue) = if is_received {
                     (&bound.bindings.receives, &mut *receives)
+                } else {
+                    (&bound.bindings.sends, &mut *sends)
                 };
                 if target.is_some() {
                     queue.push_back(completion);

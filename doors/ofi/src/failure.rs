@@ -22,6 +22,7 @@ impl From<FabricError> for Errno {
             FabricError::UnknownPeer { .. } | FabricError::NotClaimed { .. } | FabricError::AlreadyClaimed { .. } => {
                 libc::EINVAL
             }
+            FabricError::WrongAtomic => libc::EOPNOTSUPP,
             FabricError::KeyInUse { .. } => errors::ENOKEY,
             FabricError::Limit { .. } => libc::ENOMEM,
             FabricError::Forked => FORKED.0,

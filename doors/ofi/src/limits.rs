@@ -14,6 +14,11 @@ pub(crate) const MOST_OPERATIONS: usize = 65_536;
 /// Ranges of remote memory of one access. Source: MPIs ask for one.
 pub(crate) const REMOTE_RANGES: usize = 1;
 
+/// The most bytes of an atomic operation.
+pub(crate) fn atomic_bytes() -> usize {
+    usize::try_from(Config::default().atomic_bytes()).expect("64-bit system")
+}
+
 /// The most queues, endpoints and counters that are reported. The provider itself has no limit. Source: chosen.
 pub(crate) const OBJECTS: usize = 32_768;
 

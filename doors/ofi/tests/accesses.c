@@ -248,6 +248,152 @@ static void bad_arguments_are_refused(void)
 	close_both();
 }
 
+/* Sizes of libfabric's types, from FI_INT8 to FI_DOUBLE. */
+static const size_t sizes_of[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8};
+
+static void queries_say_which_atomic_operations_exist(void)
+{
+	open_both(0);
+	int known = 0;
+	for (int type = 0; type < FI_DATATYPE_LAST; type++)
+		for (int op = 0; op < FI_ATOMIC_OP_LAST; op++) {
+			int is_float = type == FI_FLOAT || type == FI_DOUBLE;
+			int is_known = (size_t)type < COUNT(sizes_of);
+			int compares = op >= FI_CSWAP, has_bits = op == FI_BOR || op == FI_BAND || op == FI_BXOR || op == FI_MSWAP;
+			int exists = is_known && !(is_float && has_bits);
+			int plain = exists && !compares && op != FI_ATOMIC_READ, fetch = exists && !compares;
+			int compare = exists && compares;
+			struct fi_atomic_attr attr = {0, 0};
+			size_t count = 0;
+			int answers[6] = {
+				fi_query_atomic(domain, type, op, &attr, 0),
+				fi_query_atomic(domain, type, op, &attr, FI_FETCH_ATOMIC),
+				fi_query_atomic(domain, type, op, &attr, FI_COMPARE_ATOMIC),
+				fi_atomicvalid(a.ep, type, op, &count),
+				fi_fetch_atomicvalid(a.ep, type, op, &count),
+				fi_compare_atomicvalid(a.ep, type, op, &count),
+			};
+			int expected[3] = {plain, fetch, compare};
+			for (int i = 0; i < 6; i++)
+				CHECK(answers[i] == (expected[i % 3] ? 0 : -FI_EOPNOTSUPP));
+			if (exists) {
+				CHECK(attr.size == sizes_of[type] && attr.count == 4096 / attr.size && count == attr.count);
+				known++;
+			}
+		}
+	CHECK(known == 8 * 19 + 2 * 15);
+	struct fi_atomic_attr attr;
+	CHECK(fi_query_atomic(domain, FI_INT32, FI_SUM, &attr, FI_TAGGED) == -FI_EOPNOTSUPP);
+	CHECK(fi_query_atomic(domain, -1, FI_SUM, &attr, 0) < 0 && fi_query_atomic(domain, FI_VOID, FI_SUM, &attr, 0) < 0);
+	close_both();
+}
+
+static void atomic_operations_are_done_by_each_call(void)
+{
+	open_both(WITH_COUNTERS);
+	struct memory memory = registered(64, both);
+	int64_t *words = (int64_t *)memory.bytes, operands[4] = {5, 6, 7, 8}, results[4], compares[4] = {10, 12, 0, 16};
+	struct fi_ioc out[2] = {{operands, 1}, {operands + 1, 3}}, in[2] = {{results, 3}, {results + 3, 1}};
+	struct fi_ioc compare[2] = {{compares, 2}, {compares + 2, 2}};
+	struct fi_rma_ioc remote = {memory.address, 4, memory.key};
+	struct fi_msg_atomic msg = {.msg_iov = out, .iov_count = 2, .addr = PEER, .rma_iov = &remote, .rma_iov_count = 1,
+		.datatype = FI_INT64, .op = FI_SUM, .context = &contexts[1]};
+	uint64_t at = memory.address, key = memory.key;
+
+	CALL(fi_atomic(a.ep, operands, 4, NULL, PEER, at, key, FI_INT64, FI_SUM, &contexts[0]));
+	CHECK(succeed(&a, &contexts[0]).flags == (FI_ATOMIC | FI_WRITE));
+	CHECK(words[0] == 5 && words[1] == 6 && words[2] == 7 && words[3] == 8);
+	CALL(fi_atomicv(a.ep, out, NULL, 2, PEER, at, key, FI_INT64, FI_SUM, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(words[0] == 10 && words[3] == 16);
+	CALL(fi_atomicmsg(a.ep, &msg, FI_COMPLETION));
+	succeed(&a, &contexts[1]);
+	CHECK(words[0] == 15 && words[3] == 24);
+	CALL(fi_inject_atomic(a.ep, operands, 1, PEER, at, key, FI_INT64, FI_SUM));
+	while (fi_cntr_read(a.accesses) < 4)
+		fi_cq_read(b.cq, NULL, 0);
+	CHECK(words[0] == 20);
+
+	CALL(fi_fetch_atomic(a.ep, operands, 2, NULL, results, NULL, PEER, at, key, FI_INT64, FI_ATOMIC_WRITE, &contexts[0]));
+	CHECK(succeed(&a, &contexts[0]).flags == (FI_ATOMIC | FI_READ));
+	CHECK(results[0] == 20 && results[1] == 18 && words[0] == 5 && words[1] == 6);
+	/* A read has no operands. */
+	CALL(fi_fetch_atomic(a.ep, NULL, 4, NULL, results, NULL, PEER, at, key, FI_INT64, FI_ATOMIC_READ, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(results[0] == 5 && results[1] == 6 && results[2] == 21 && results[3] == 24);
+	CALL(fi_fetch_atomicv(a.ep, out, NULL, 2, in, NULL, 2, PEER, at, key, FI_INT64, FI_SUM, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(results[0] == 5 && results[3] == 24 && words[0] == 10 && words[3] == 32);
+	msg.op = FI_MAX;
+	operands[3] = 100;
+	CALL(fi_fetch_atomicmsg(a.ep, &msg, in, NULL, 2, FI_COMPLETION));
+	succeed(&a, &contexts[1]);
+	CHECK(results[3] == 32 && words[0] == 10 && words[3] == 100);
+	words[3] = 16;
+
+	CALL(fi_compare_atomic(a.ep, operands, 4, NULL, compares, NULL, results, NULL, PEER, at, key, FI_INT64, FI_CSWAP,
+		&contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(results[0] == 10 && results[1] == 12 && results[2] == 28 && results[3] == 16);
+	CHECK(words[0] == 5 && words[1] == 6 && words[2] == 28 && words[3] == 100);
+	CALL(fi_compare_atomicv(a.ep, out, NULL, 2, compare, NULL, 2, in, NULL, 2, PEER, at, key, FI_INT64, FI_CSWAP_NE,
+		&contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(results[2] == 28 && words[2] == 7);
+	msg.op = FI_MSWAP;
+	compares[0] = 0xff;
+	words[0] = 0x1234;
+	CALL(fi_compare_atomicmsg(a.ep, &msg, compare, NULL, 2, in, NULL, 2, FI_COMPLETION));
+	succeed(&a, &contexts[1]);
+	CHECK(results[0] == 0x1234 && words[0] == 0x1205);
+
+	double *number = (double *)memory.bytes, operand = 1.5;
+	*number = 2.25;
+	CALL(fi_atomic(a.ep, &operand, 1, NULL, PEER, at, key, FI_DOUBLE, FI_PROD, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(*number == 3.375);
+	closed(&memory);
+	close_both();
+}
+
+static void atomic_operations_that_cannot_be_are_refused(void)
+{
+	open_both(0);
+	struct memory memory = registered(8192, both), readable = registered(64, FI_REMOTE_READ);
+	static int64_t operands[600], results[600];
+	struct fi_rma_ioc remote = {memory.address, 2, memory.key};
+	struct fi_ioc out = {operands, 1};
+	struct fi_msg_atomic msg = {.msg_iov = &out, .iov_count = 1, .addr = PEER, .rma_iov = &remote, .rma_iov_count = 1,
+		.datatype = FI_INT64, .op = FI_SUM};
+	uint64_t at = memory.address, key = memory.key;
+	CHECK(fi_atomic(a.ep, operands, 1, NULL, PEER, at, key, FI_INT64, FI_ATOMIC_READ, NULL) == -FI_EOPNOTSUPP);
+	CHECK(fi_atomic(a.ep, operands, 1, NULL, PEER, at, key, FI_INT64, FI_CSWAP, NULL) == -FI_EOPNOTSUPP);
+	CHECK(fi_atomic(a.ep, operands, 1, NULL, PEER, at, key, FI_DOUBLE, FI_BOR, NULL) == -FI_EOPNOTSUPP);
+	CHECK(fi_atomic(a.ep, operands, 1, NULL, PEER, at, key, FI_LONG_DOUBLE, FI_SUM, NULL) == -FI_EOPNOTSUPP);
+	CHECK(fi_atomic(a.ep, operands, 1, NULL, PEER, at, key, FI_INT64, 99, NULL) == -FI_EOPNOTSUPP);
+	CHECK(fi_atomic(a.ep, NULL, 1, NULL, PEER, at, key, FI_INT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_atomic(a.ep, operands, 1, NULL, 99, at, key, FI_INT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_atomic(a.ep, operands, 513, NULL, PEER, at, key, FI_INT64, FI_SUM, NULL) == -FI_EMSGSIZE);
+	CHECK(fi_atomic(a.ep, operands, SIZE_MAX, NULL, PEER, at, key, FI_INT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_atomicmsg(a.ep, &msg, 0) == -FI_EINVAL);
+	remote.count = 1;
+	CHECK(fi_atomicmsg(a.ep, &msg, FI_FENCE) == -FI_EBADFLAGS);
+	msg.rma_iov_count = 2;
+	CHECK(fi_atomicmsg(a.ep, &msg, 0) == -FI_EINVAL);
+	CALL(fi_atomic(a.ep, operands, 1, NULL, PEER, readable.address, readable.key, FI_INT64, FI_SUM, &contexts[0]));
+	fail(&a, &contexts[0], FI_EACCES);
+	CALL(fi_atomic(a.ep, operands, 1, NULL, PEER, at + 4, key, FI_INT64, FI_SUM, &contexts[0]));
+	fail(&a, &contexts[0], FI_EINVAL);
+	CALL(fi_fetch_atomic(a.ep, operands, 512, NULL, results, NULL, PEER, at + 8192 - 4088, key, FI_INT64, FI_SUM,
+		&contexts[0]));
+	fail(&a, &contexts[0], FI_EACCES);
+	CALL(fi_fetch_atomic(a.ep, operands, 512, NULL, results, NULL, PEER, at, key, FI_INT64, FI_SUM, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	closed(&readable);
+	closed(&memory);
+	close_both();
+}
+
 static void a_thousand_accesses_are_under_way(void)
 {
 	open_both(0);
@@ -279,6 +425,9 @@ static const struct test cases[] = {
 	CASE(what_is_not_permitted_fails),
 	CASE(regions_are_registered_in_each_way),
 	CASE(bad_arguments_are_refused),
+	CASE(queries_say_which_atomic_operations_exist),
+	CASE(atomic_operations_are_done_by_each_call),
+	CASE(atomic_operations_that_cannot_be_are_refused),
 	CASE(a_thousand_accesses_are_under_way),
 };
 
@@ -286,7 +435,8 @@ int main(int argc, char **argv)
 {
 	struct fi_info *hints = fi_allocinfo();
 	is_virtual = argc > 1 && strcmp(argv[1], "virtual") == 0;
-	hints->caps = FI_MSG | FI_RMA;
+	hints->caps = FI_MSG | FI_RMA | FI_ATOMIC;
+	hints->tx_attr->msg_order = FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
 	hints->domain_attr->mr_mode = is_virtual ? FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY : 0;
 	run(hints, cases, COUNT(cases), NULL);
 	return 0;

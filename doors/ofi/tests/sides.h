@@ -1,6 +1,7 @@
 /* Two endpoints of this process, and checks of their completions: for the programs that call the provider through libfabric.
  */
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>

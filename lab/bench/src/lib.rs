@@ -3,6 +3,7 @@
 //! ```text
 //! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | offload | query | vhost | nvmf
 //!         │        └──► results ──► report
+//!         ├─► fabric: programs in C, compiled here ──► report::fabric
 //!         ├─► tune: a sweep, for a tuning file
 //!         └─► prefetch ──► telpher-report's query
 //! ```
@@ -18,6 +19,7 @@ pub mod crossover;
 pub mod devices;
 pub mod distance;
 mod experiments;
+pub mod fabric;
 mod ffi;
 mod folder;
 pub mod goal;
@@ -33,6 +35,7 @@ pub mod offload;
 pub mod ops;
 pub mod options;
 mod pairwise;
+mod point;
 pub mod pollution;
 pub mod prefetch;
 mod progress;

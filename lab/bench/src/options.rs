@@ -265,3 +265,35 @@ pub enum VhostTraffic {
     /// Around.
     Loop,
 }
+
+/// Options of the bench of messages between processes.
+#[derive(Clone, Debug)]
+pub struct FabricOptions {
+    /// Parts to measure; all if empty.
+    pub only: Vec<FabricPart>,
+    /// Measuring time in seconds.
+    pub seconds: f64,
+    /// Few lengths, one round.
+    pub quick: bool,
+    /// The folder of the programs of an MPICH that uses libfabric.
+    pub mpich: Option<PathBuf>,
+}
+
+/// A part of the bench of messages between processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FabricPart {
+    /// Short messages, half round trips.
+    Latency,
+    /// Longer messages, half round trips.
+    Long,
+    /// Bytes a second in one direction.
+    Bandwidth,
+    /// Bytes a second written to and read from remote memory.
+    Rma,
+    /// Short messages a second.
+    Rate,
+    /// Sums over the ranks of an MPI.
+    Allreduce,
+    /// Messages while the ranks compute.
+    Overlap,
+}

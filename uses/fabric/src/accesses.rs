@@ -3,20 +3,22 @@
 //! ```text
 //! short write:   one Write with the bytes ─► Accessed: complete
 //! short read:    one ReadPiece with a free slot ─► Accessed: the bytes go from the slot to the buffer; complete
+//! atomic:        one Atomic with the operands, and a free slot for the elements before ─► Accessed: complete
 //! longer:        pieces of a slot each, in any order; complete when all are answered
 //!   with a word:   then a Write of no bytes with the word ─► Accessed: complete
 //! ```
 //!
-//! Short accesses overtake longer ones, whose pieces use at most half of the slots. Each access has one failure: the
-//! first. An access that has failed sends no more pieces.
+//! Atomic operations are sent in the order of their calls. Short accesses overtake longer ones, whose pieces use at
+//! most half of the slots. Each access has one failure: the first. An access that has failed sends no more pieces.
 //!
 //! Nothing that the peer writes is used as an index before it was checked against the private states below.
 
+use crate::atomics::Atomic;
 use crate::buffer::{Buffer, Segments, TakenBytes};
 use crate::completion::{Completion, Failure, Operation};
 use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
-use crate::entry::{AccessId, AccessPiece, Message};
+use crate::entry::{AccessId, AccessPiece, AtomicEntry, Message};
 use crate::error::Broken;
 use crate::output::{AccessSlot, AccessStep, Output, Pushed, Slot};
 use crate::regions::{AccessError, RemoteRange};
@@ -105,7 +107,7 @@ impl Accesses {
 
     /// Returns how many injected writes are not in the ring as a whole.
     pub(crate) fn unsent_injections(&self) -> usize {
-        let is_sent = |open: &&Open| open.is_asked && open.step == Step::Whole;
+        let is_sent = |open: &&Open| (open.is_asked || open.slots > 0) && open.step == Step::Whole;
         self.open.iter().flatten().filter(|open| open.taken.is_some() && !is_sent(open)).count()
     }
 
@@ -130,6 +132,7 @@ impl Accesses {
         self.open[id as usize] = Some(open);
         self.open_count += 1;
         self.short.push_back(id);
+        self.join_operands(id, copier, reports);
         let is_whole = output.eager_bytes().is_some_and(|eager_bytes| len <= eager_bytes);
         if inject && !is_whole {
             self.take_bytes(id, copier, reports);
@@ -141,11 +144,33 @@ impl Accesses {
         started.map(drop)
     }
 
+    /// Takes the operands and the words to compare of an atomic operation, which travel together.
+    fn join_operands(&mut self, id: u32, copier: &Copier, reports: &mut Reports) {
+        let Some(Some(open)) = self.open.get_mut(id as usize) else { return };
+        let AccessKind::Atomic { operands, compares, .. } = &mut open.access.kind else { return };
+        if compares.is_empty() {
+            return;
+        }
+        match TakenBytes::of_all(&[*operands, *compares], &copier.local()) {
+            Ok((taken, segments)) => {
+                *operands = segments;
+                open.taken = Some(taken);
+            }
+            Err(address) => {
+                open.failure = Some(Failure::BadBuffer { address });
+                self.settle(id, reports);
+            }
+        }
+    }
+
     /// Takes the bytes of a write that has not sent them.
     fn take_bytes(&mut self, id: u32, copier: &Copier, reports: &mut Reports) {
         let Some(Some(open)) = self.open.get_mut(id as usize) else { return };
-        let AccessKind::Write { from, .. } = &mut open.access.kind else { return };
-        if open.is_asked || open.taken.is_some() {
+        let (AccessKind::Write { from, .. } | AccessKind::Atomic { operands: from, .. }) = &mut open.access.kind else {
+            return;
+        };
+        // The entry of an atomic operation may have a slot.
+        if open.is_asked || open.slots > 0 || open.taken.is_some() {
             return;
         }
         match TakenBytes::of(from, &copier.local()) {
@@ -200,6 +225,9 @@ impl Accesses {
                 (Message::Write { id: AccessId(id), range: nothing, data: None }, Segments::default())
             }
             AccessKind::Read { .. } if range.len <= slot_bytes => return self.push_read(id, 0, range.len, output),
+            AccessKind::Atomic { atomic, operands, results, .. } => {
+                return self.push_atomic(id, atomic, &operands, results.is_some(), output, reports);
+            }
             AccessKind::Write { .. } | AccessKind::Read { .. } => {
                 open.step = Step::Pieces { next: 0 };
                 self.long.push_back(id);
@@ -233,6 +261,46 @@ impl Accesses {
         Ok(true)
     }
 
+    /// Pushes an atomic operation. False if there is no slot for its results, or no room.
+    fn push_atomic(
+        &mut self,
+        id: u32,
+        atomic: Atomic,
+        operands: &Segments,
+        fetches: bool,
+        output: &mut Output,
+        reports: &mut Reports,
+    ) -> Result<bool, Broken> {
+        let Some(Some(open)) = self.open.get_mut(id as usize) else { return Ok(true) };
+        let range = open.access.range;
+        let slot = if fetches {
+            let len = u32::try_from(range.len).expect("at most a slot");
+            let state = AccessSlot { id, len, offset: 0, step: AccessStep::Asked };
+            let Some((slot, _)) = output.take_slot(Slot::Access(state)) else { return Ok(false) };
+            Some(slot)
+        } else {
+            None
+        };
+        let entry = AtomicEntry { id: AccessId(id), range, atomic, slot };
+        let pushed = output.push(&Message::Atomic(entry), operands)?;
+        if let Some(slot) = slot.filter(|_| !matches!(pushed, Pushed::Done)) {
+            output.free_slot(slot);
+        }
+        match pushed {
+            Pushed::Full => return Ok(false),
+            Pushed::Done if fetches => {
+                open.slots += 1;
+                self.slots += 1;
+            }
+            Pushed::Done => open.is_asked = true,
+            Pushed::BadBuffer(address) => {
+                open.failure = Some(Failure::BadBuffer { address });
+                self.settle(id, reports);
+            }
+        }
+        Ok(true)
+    }
+
     /// Sends pieces of the longer accesses.
     fn push_pieces(&mut self, output: &mut Output, copier: &mut Copier, reports: &mut Reports) -> Result<bool, Broken> {
         let mut moved = false;
@@ -255,7 +323,7 @@ impl Accesses {
                     let piece = Filled { id, offset, len };
                     self.fill_slot(&piece, &from, output, copier, reports)?
                 }
-                AccessKind::Read { .. } => self.push_read(id, offset, len, output)?,
+                AccessKind::Read { .. } | AccessKind::Atomic { .. } => self.push_read(id, offset, len, output)?,
             };
             match self.open.get_mut(id as usize) {
                 Some(Some(Open { step: Step::Pieces { next }, .. })) if !pushed => {
@@ -358,7 +426,7 @@ impl Accesses {
             _ => return Err(NOT_ASKED),
         };
         open.failure = open.failure.or(result.err().map(Failure::Access));
-        let AccessKind::Read { into } = open.access.kind else {
+        let (AccessKind::Read { into } | AccessKind::Atomic { results: Some(into), .. }) = open.access.kind else {
             self.free_slot(slot, id, output);
             self.settle(id, reports);
             return Ok(());
@@ -406,6 +474,8 @@ impl Accesses {
         let (operation, segments) = match kind {
             AccessKind::Write { from, .. } => (Operation::Write, from),
             AccessKind::Read { into } => (Operation::Read, into),
+            AccessKind::Atomic { operands, results: None, .. } => (Operation::Atomic, operands),
+            AccessKind::Atomic { results: Some(results), .. } => (Operation::FetchAtomic, results),
         };
         let completion = Completion {
             context,

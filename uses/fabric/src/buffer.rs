@@ -31,6 +31,12 @@ impl Buffer {
         Buffer { address, len }
     }
 
+    /// A buffer for tests that access no bytes.
+    #[cfg(test)]
+    pub(crate) const fn unused(len: u64) -> Buffer {
+        Buffer { address: 4096, len }
+    }
+
     /// Returns the address of the first byte.
     #[must_use]
     pub const fn address(&self) -> u64 {
@@ -70,10 +76,16 @@ impl TakenBytes {
     /// # Errors
     /// The address of the first byte that cannot be read.
     pub(crate) fn of(segments: &Segments, memory: &impl Space) -> Result<(TakenBytes, Segments), u64> {
-        let len = usize::try_from(segments.len()).map_err(|_| 0_u64)?;
+        TakenBytes::of_all(&[*segments], memory)
+    }
+
+    /// Copies the bytes of all segments, like [`of`](TakenBytes::of).
+    pub(crate) fn of_all(segments: &[Segments], memory: &impl Space) -> Result<(TakenBytes, Segments), u64> {
+        // Cannot overflow: each has at most 2^63 bytes, and there are two at most.
+        let len = usize::try_from(segments.iter().map(Segments::len).sum::<u64>()).map_err(|_| 0_u64)?;
         let mut bytes = vec![0; len].into_boxed_slice();
         let mut rest = &mut bytes[..];
-        for buffer in segments.as_slice() {
+        for buffer in segments.iter().flat_map(Segments::as_slice) {
             let part = usize::try_from(buffer.len()).ok().and_then(|len| rest.split_off_mut(..len));
             let Some(part) = part else { break };
             memory.read(buffer.address, part).map_err(|fault| fault.address)?;

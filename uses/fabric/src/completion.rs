@@ -16,6 +16,10 @@ pub enum Operation {
     Read,
     /// A write to a peer's memory.
     Write,
+    /// An atomic operation on a peer's memory that returns nothing.
+    Atomic,
+    /// An atomic operation on a peer's memory that returns what was there before.
+    FetchAtomic,
     /// A peer has written to the memory of this process, and attached a word.
     WrittenByPeer,
 }

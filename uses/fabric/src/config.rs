@@ -20,13 +20,16 @@ pub struct Config {
     pub streaming_bytes: u64,
     /// The most bytes of an endpoint in all connections that it opened. Source: chosen.
     pub memory_bytes: u64,
-    /// The most connections that peers may open to an endpoint. One whose peer has ended counts as long as messages in it
-    /// are kept. Source: chosen.
+    /// The most connections that peers may open to an endpoint. One whose peer has ended counts as long as messages in
+    /// it are kept. Source: chosen.
     pub incoming_connections: usize,
     /// The most bytes of messages that no receive matches yet. Source: chosen.
     pub unexpected_bytes: u64,
     /// The most sends that wait for room in one connection. Source: chosen.
     pub waiting_sends: usize,
+    /// True if writes of peers may bring words, which become completions. An endpoint whose caller does not expect
+    /// such completions refuses these writes.
+    pub accepts_words: bool,
     /// How long an endpoint that is closed waits for peers to make room for injected messages, and for its device.
     /// Source: chosen.
     pub linger: Duration,
@@ -45,8 +48,18 @@ impl Default for Config {
             incoming_connections: 1024,
             unexpected_bytes: 64 << 20,
             waiting_sends: 65_536,
+            accepts_words: true,
             linger: Duration::from_secs(10),
         }
+    }
+}
+
+impl Config {
+    /// Returns the most bytes of an atomic operation: its operands and as many words to compare travel in the ring, and
+    /// its results in a slot.
+    #[must_use]
+    pub fn atomic_bytes(&self) -> u64 {
+        u64::from((self.eager_bytes / 2).min(self.slot_bytes))
     }
 }
 

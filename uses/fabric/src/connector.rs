@@ -168,19 +168,6 @@ pub fn check_address(address: &Address) -> Result<(), FabricError> {
     Address { boot: boot()?, user, process: 0, number: 0 }.check_reaches(address)
 }
 
-impl Address {
-    /// Checks whether an endpoint with this address can reach another one.
-    pub(crate) fn check_reaches(&self, to: &Address) -> Result<(), FabricError> {
-        if to.boot != self.boot {
-            return Err(FabricError::OtherMachine { address: *to });
-        }
-        if to.user != self.user {
-            return Err(FabricError::OtherUser { address: *to });
-        }
-        Ok(())
-    }
-}
-
 /// Returns the identity of this boot, from the text of a UUID.
 pub(crate) fn boot() -> Result<[u8; 16], FabricError> {
     static BOOT: OnceLock<[u8; 16]> = OnceLock::new();

@@ -120,6 +120,11 @@ impl Copier {
         self.local.read(address, into)
     }
 
+    /// Writes bytes of a connection.
+    pub(crate) fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.local.write(address, from, WriteHint::Cache)
+    }
+
     /// Writes the first `len` bytes into the segments.
     #[inline]
     pub(crate) fn scatter(&self, bytes: &[u8], segments: &Segments, len: u64) -> Result<(), Fault> {

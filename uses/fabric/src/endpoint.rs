@@ -85,13 +85,7 @@ impl Endpoint {
     /// [`FabricError::OtherMachine`], [`FabricError::OtherUser`], [`FabricError::Forked`].
     pub fn insert_peer(&self, address: &Address) -> Result<PeerId, FabricError> {
         let mut state = self.inner.lock()?;
-        let own = self.address();
-        if address.boot != own.boot {
-            return Err(FabricError::OtherMachine { address: *address });
-        }
-        if address.user != own.user {
-            return Err(FabricError::OtherUser { address: *address });
-        }
+        self.address().check_reaches(address)?;
         Ok(state.insert_peer(address))
     }
 
@@ -234,8 +228,8 @@ impl Endpoint {
         self.inner.lock().is_ok_and(|mut state| state.receives.cancel(context))
     }
 
-    /// Moves all messages on as far as possible without waiting. True if something moved, so that the next call may move
-    /// more.
+    /// Moves all messages on as far as possible without waiting. True if something moved, so that the next call may
+    /// move more.
     pub fn progress(&self) -> bool {
         let Ok(mut state) = self.inner.lock() else { return false };
         let has_moved = state.advance(&self.inner.connector);
@@ -261,9 +255,9 @@ impl Endpoint {
     /// Closes the endpoint, also while other threads call it: their calls fail from then on.
     ///
     /// When this returns, no thread and no device of this process uses the callers' buffers any more. Operations that
-    /// are not complete end without completions. Messages that were [injected](crate::SendRequest::inject) count as sent,
-    /// so this waits until they are in the rings of their peers, at most [`linger`](Config::linger). It returns how many
-    /// are lost after that.
+    /// are not complete end without completions. Messages that were [injected](crate::SendRequest::inject) count as
+    /// sent, so this waits until they are in the rings of their peers, at most [`linger`](Config::linger). It returns
+    /// how many are lost after that.
     ///
     /// A device that does not answer for as long keeps the memory of the connections for ever.
     pub fn close(&self) -> usize {
@@ -327,8 +321,8 @@ impl Inner {
         if state.is_closed { Err(FabricError::Closed) } else { Ok(state) }
     }
 
-    /// Ends a call. It may have left work that needs a peer, and its thread may not call again for a long time: then the
-    /// helper thread goes on.
+    /// Ends a call. It may have left work that needs a peer, and its thread may not call again for a long time: then
+    /// the helper thread goes on.
     #[inline]
     fn leave(&self, mut state: MutexGuard<'_, State>) {
         if self.progress == ProgressBy::HelperThread && !state.is_helper_asked && state.has_work() {

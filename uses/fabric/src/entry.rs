@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! messages, sender to receiver:   Eager | Announce | Piece | Abort
-//! accesses, sender to receiver:   Write | WritePiece | ReadPiece
+//! accesses, sender to receiver:   Write | WritePiece | ReadPiece | Atomic
 //! answers, receiver to sender:    Matched | SlotsFree | Received | Accessed
 //! ```
 //!
@@ -12,6 +12,7 @@
 //! An access to the receiver's memory: each entry names the whole range, is done at once, and is answered with
 //! `Accessed`. So the receiver remembers nothing of it. The slot of a piece is the sender's again after the answer.
 
+use crate::atomics::{Atomic, AtomicForm};
 use crate::regions::{AccessError, RemoteRange};
 
 /// Bytes of a message that an entry can carry itself.
@@ -84,6 +85,34 @@ pub enum Message {
     WritePiece(AccessPiece),
     /// The receiver shall put a part of a range of its memory into a slot.
     ReadPiece(AccessPiece),
+    /// The receiver shall do an atomic operation. Up to [`ACCESS_INLINE_BYTES`] bytes of operands are in the entry,
+    /// otherwise all are in the payload area.
+    Atomic(AtomicEntry),
+}
+
+/// An atomic operation on the receiver's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicEntry {
+    /// The access.
+    pub id: AccessId,
+    /// The memory; a multiple of the size of the type.
+    pub range: RemoteRange,
+    /// The operation.
+    pub atomic: Atomic,
+    /// The slot for the elements as they were before, if the sender wants them.
+    pub slot: Option<u16>,
+}
+
+impl AtomicEntry {
+    /// Returns how the operation is called.
+    #[must_use]
+    pub fn form(&self) -> AtomicForm {
+        match self.slot {
+            None => AtomicForm::Plain,
+            Some(_) if self.atomic.op.compares() => AtomicForm::Compare,
+            Some(_) => AtomicForm::Fetch,
+        }
+    }
 }
 
 /// Numbers the accesses of a connection; the sender chooses, and reuses it after the last answer.
@@ -113,6 +142,7 @@ impl Message {
         match self {
             Message::Eager { envelope, .. } => (envelope.len, INLINE_BYTES),
             Message::Write { range, .. } => (range.len, ACCESS_INLINE_BYTES),
+            Message::Atomic(entry) => (entry.atomic.operand_bytes(entry.range.len), ACCESS_INLINE_BYTES),
             _ => (0, 0),
         }
     }

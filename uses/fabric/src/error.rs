@@ -64,6 +64,11 @@ pub enum FabricError {
         /// The key.
         key: u64,
     },
+    /// The atomic operation does not exist, or its buffers have wrong lengths.
+    #[error(
+        "the type has no such atomic operation, or a buffer has another length than the elements; see Atomic::exists"
+    )]
+    WrongAtomic,
     /// A limit of the configuration would be exceeded.
     #[error("{what} would exceed the limit of {limit}; {advice}")]
     Limit {
@@ -109,6 +114,19 @@ pub enum FabricError {
         #[source]
         source: io::Error,
     },
+}
+
+impl Address {
+    /// Checks whether an endpoint with this address can reach another one.
+    pub(crate) fn check_reaches(&self, to: &Address) -> Result<(), FabricError> {
+        if to.boot != self.boot {
+            return Err(FabricError::OtherMachine { address: *to });
+        }
+        if to.user != self.user {
+            return Err(FabricError::OtherUser { address: *to });
+        }
+        Ok(())
+    }
 }
 
 /// The peer broke a rule of the protocol, or the connection's memory was lost. The connection cannot be used any more.

@@ -39,13 +39,14 @@ pub enum ConnectorEvent {
     Accepted {
         /// The connection.
         id: ConnectionId,
-        /// The peer, as it calls itself. Its user and machine were checked.
+        /// The peer, as it calls itself. Its user and machine were checked; so was its process, if it is in the same
+        /// PID namespace.
         from: Address,
         /// The receiving end.
         incoming: Incoming,
     },
-    /// The peer of a connection to this process waits: for room in the ring, or for an answer. However often it says so,
-    /// there is no second event before [`Incoming::clear_wait`].
+    /// The peer of a connection to this process waits: for room in the ring, or for an answer. However often it says
+    /// so, there is no second event before [`Incoming::clear_wait`].
     PeerWaits {
         /// The connection.
         id: ConnectionId,

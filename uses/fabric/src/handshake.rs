@@ -50,10 +50,11 @@ pub(crate) enum Verdict {
     WrongSizes,
     WrongMemory,
     TooMany,
+    OtherProcess,
 }
 
 impl Verdict {
-    const ALL: [Verdict; 7] = [
+    const ALL: [Verdict; 8] = [
         Verdict::Accepted,
         Verdict::OtherUser,
         Verdict::OtherVersion,
@@ -61,6 +62,7 @@ impl Verdict {
         Verdict::WrongSizes,
         Verdict::WrongMemory,
         Verdict::TooMany,
+        Verdict::OtherProcess,
     ];
 
     /// Returns the reason of a refusal.
@@ -73,6 +75,7 @@ impl Verdict {
             Verdict::WrongSizes => "a size of the connection is outside its limits",
             Verdict::WrongMemory => "it cannot map the memory of the connection",
             Verdict::TooMany => "it has too many connections",
+            Verdict::OtherProcess => "the request came with the address of another process",
         }
     }
 }
@@ -98,7 +101,7 @@ impl Hello {
         bytes
     }
 
-    /// Decodes a packet. Checks the limits of the sizes, but not whether the address is the sender's.
+    /// Decodes a packet. Checks the limits of the sizes; the caller checks whether the address can be the sender's.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Hello, Verdict> {
         if version(bytes)? != VERSION {
             return Err(Verdict::OtherVersion);
@@ -271,7 +274,7 @@ mod tests {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8] = 1;
         assert_eq!(Verdict::decode(&bytes), Verdict::Accepted);
-        bytes[12] = 7;
+        bytes[12] = 8;
         assert_eq!(Verdict::decode(&bytes), Verdict::Malformed);
         bytes[8] = 2;
         assert_eq!(Verdict::decode(&bytes), Verdict::OtherVersion);

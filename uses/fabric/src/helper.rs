@@ -10,7 +10,7 @@ use crate::layout::Sizes;
 use crate::memory::Memory;
 use crate::outgoing::Outgoing;
 use crate::queue::Queue;
-use crate::socket::{is_of_user, process_of, socket, socket_name};
+use crate::socket::{is_of_another_process, is_of_user, process_of, socket, socket_name};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -442,9 +442,9 @@ impl Helper {
     /// A peer has sent its first packet.
     fn hello(&mut self, id: ConnectionId, packet: Packet) {
         let opened = packet.into_hello().and_then(|(hello, file)| {
-            let is_honest = hello.from.user == self.address.user && hello.from.boot == self.address.boot;
-            if !is_honest {
-                return Err(Verdict::OtherUser);
+            self.address.check_reaches(&hello.from).map_err(|_| Verdict::OtherUser)?;
+            if self.connections.get(&id).is_some_and(|of| is_of_another_process(&of.socket, &hello.from)) {
+                return Err(Verdict::OtherProcess);
             }
             // Also those that have ended while messages in their slots are kept. This thread alone adds to the number.
             if self.inbound_count.load(Ordering::Relaxed) >= self.shared.connection_limit {

@@ -93,6 +93,12 @@ impl Arrived<'_> {
         &self.payload
     }
 
+    /// Returns the address of a slot; `None` if there is none with this index.
+    #[must_use]
+    pub fn slot(&self, index: u16) -> Option<u64> {
+        self.incoming.slot(index)
+    }
+
     /// Leaves the message in the ring: [`Incoming::next_message`] returns it again.
     pub fn leave(self) {
         std::mem::forget(self);

@@ -20,8 +20,8 @@ pub(crate) const LINE_BYTES: u64 = 64;
 const ENTRY_BYTES: u64 = (ENTRY_WORDS * size_of::<u64>()) as u64;
 /// The position of the count of taken messages.
 pub(crate) const MESSAGES_TAKEN: u64 = 0;
-/// The position of the count of taken answers: in a line of its own, and not in the adjacent one, which some processors
-/// prefetch with it.
+/// The position of the count of taken answers. The lines of the two counts are not neighbours, since some processors
+/// prefetch lines in pairs.
 pub(crate) const ANSWERS_TAKEN: u64 = 128;
 
 /// The sizes of a connection. The sender chooses them, and the receiver checks them.
@@ -34,7 +34,7 @@ pub(crate) struct Sizes {
     pub(crate) eager_bytes: u32,
 }
 
-/// What the limits of a size are, in words and in numbers.
+/// The limits of one size.
 struct Rule {
     what: &'static str,
     value: u32,
@@ -60,8 +60,9 @@ impl Sizes {
     /// Checks the limits. They bound the memory that a peer can make this process map.
     pub(crate) fn check(&self) -> Result<(), FabricError> {
         let rule = |what, value, least, most| Rule { what, value, least, most, is_power_of_two: true };
-        // A full payload area must have room for the longest eager message, and as much is lost at most at the area's
-        // end, before the receiver has reported the first quarter as free. So a quarter must hold it.
+        // A message does not wrap around the end of the area: it starts at the beginning, and the bytes before the end
+        // stay unused. The receiver reports free bytes in quarters. So a message of a quarter always finds room at
+        // last.
         let most_eager = self.payload_bytes / 4;
         #[allow(clippy::cast_possible_truncation, reason = "32")]
         let rules = [
@@ -109,17 +110,24 @@ impl Sizes {
         (index < self.slots).then(|| self.slots_start() + u64::from(index) * u64::from(self.slot_bytes))
     }
 
+    /// Returns the most bytes of an atomic operation: its operands and as many words to compare travel in the ring, and
+    /// its results in a slot.
+    pub(crate) fn atomic_bytes(&self) -> u64 {
+        u64::from((self.eager_bytes / 2).min(self.slot_bytes))
+    }
+
     /// Returns the bytes of the whole memory.
     pub(crate) fn total(&self) -> u64 {
         self.slots_start() + u64::from(self.slots) * u64::from(self.slot_bytes)
     }
 }
 
-/// Gives each payload its place. Both sides do it for the same messages in the same order, so no position is sent.
+/// Chooses where each payload goes. Both sides handle the same messages in the same order and compute the same places,
+/// so no position is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PayloadPlaces {
     capacity: u64,
-    /// Bytes that were given so far, including those lost at the ends.
+    /// Bytes that payloads were given so far, including those that stay unused before the end of the area.
     given: u64,
 }
 

@@ -11,6 +11,7 @@
 //!   sender, receiver  the protocols of one connection: eager, and pieces through slots
 //!     accesses        accesses to the receiver's memory, at the sender
 //!     serving         the same at the receiver
+//!     atomics         what atomic operations compute, and how they are done on memory
 //!     output          what messages and accesses share at the sender: the ring and the slots
 //!   regions           the memory of this process that peers may access
 //!   reports           completions and counts of the operations
@@ -31,6 +32,7 @@
 mod access;
 mod accesses;
 pub mod address;
+pub mod atomics;
 pub mod buffer;
 pub mod collective;
 pub mod completion;
@@ -68,6 +70,7 @@ mod sync;
 mod wire;
 
 pub use address::Address;
+pub use atomics::{Atomic, AtomicForm, AtomicOp, AtomicType};
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::{Config, ProgressBy};

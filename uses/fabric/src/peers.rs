@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Passes without a move between two looks at the clock. Source: assumed; a look costs about as much as a pass.
 const PASSES_PER_LOOK: u32 = 64;
-/// A peer that lets this side wait for so long is woken. Source: chosen.
+/// A peer is woken when this side has waited for it so long. Source: chosen.
 const STALL: Duration = Duration::from_millis(1);
 /// How often the time between two wakes doubles. Source: chosen; a wake a second costs nothing.
 const DOUBLINGS: u32 = 10;
@@ -24,7 +24,7 @@ pub(crate) struct Party {
     pub(crate) sender: Option<u32>,
     /// Connections from it that have not ended.
     pub(crate) receivers: usize,
-    /// True if it refused a connection or let one end that goes to it.
+    /// True if it cannot be reached, or if a connection to it has ended.
     pub(crate) is_unreachable: bool,
     /// True if a connection from it has ended.
     pub(crate) has_left: bool,
@@ -60,7 +60,7 @@ pub(crate) enum Side {
     In(u32),
 }
 
-/// How long a peer has let this side wait.
+/// How long this side has waited for a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stall {
     passes: u32,
@@ -69,8 +69,8 @@ pub(crate) struct Stall {
 }
 
 impl Stall {
-    /// Counts a pass without a move; true if the peer shall be woken. It is woken again, since it may have been unable to
-    /// move anything at the first time.
+    /// Counts a pass without a move; true if the peer shall be woken. It is woken again, since it may have been unable
+    /// to move anything at the first time.
     pub(crate) fn passed(&mut self) -> bool {
         self.passes = self.passes.wrapping_add(1);
         if !self.passes.is_multiple_of(PASSES_PER_LOOK) {

@@ -94,6 +94,10 @@ pub(crate) struct Receiver {
     source: Source,
     incoming: Incoming,
     regions: Arc<Regions>,
+    /// True if writes may bring words for completions of this side.
+    accepts_words: bool,
+    /// True if the next message waits until the caller has taken completions.
+    waits_for_caller: bool,
     /// The announced messages by their numbers. A peer that uses all numbers binds half a MiB here; the messages count
     /// against the limit of kept ones, or have a receive.
     messages: Vec<Option<Box<Arriving>>>,
@@ -112,7 +116,13 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(index: u32, source: Source, incoming: Incoming, regions: Arc<Regions>) -> Receiver {
+    pub(crate) fn new(
+        index: u32,
+        source: Source,
+        incoming: Incoming,
+        regions: Arc<Regions>,
+        accepts_words: bool,
+    ) -> Receiver {
         Receiver {
             index,
             source,
@@ -126,6 +136,8 @@ impl Receiver {
             link: Link::Open,
             incoming,
             regions,
+            accepts_words,
+            waits_for_caller: false,
         }
     }
 
@@ -199,6 +211,7 @@ impl Receiver {
             }
             self.unblock(receives);
         }
+        self.waits_for_caller = false;
         for _ in 0..BURST {
             if !self.take_message(receives, copier)? {
                 break;
@@ -211,7 +224,7 @@ impl Receiver {
         if !self.freed.is_empty() {
             self.report_freed()?;
         }
-        if self.link == Link::PeerGone && !moved {
+        if self.link == Link::PeerGone && !moved && !self.waits_for_caller {
             self.end(Failure::PeerDied, receives);
         }
         Ok(moved)
@@ -229,6 +242,17 @@ impl Receiver {
         let Some(arrived) = self.incoming.next_message()? else { return Ok(false) };
         let message = *arrived.message();
         let Message::Eager { envelope, wants_answer } = message else {
+            if let Message::Atomic(entry) = message {
+                let is_held = entry.slot.is_some_and(|slot| self.held.get(usize::from(slot)).is_none_or(|held| *held));
+                if is_held {
+                    return Err(SLOT_IN_USE);
+                }
+                let slot = entry.slot.and_then(|slot| arrived.slot(slot));
+                let result = serving::atomic(&self.regions, copier, &entry, arrived.payload(), slot);
+                drop(arrived);
+                self.accessed(entry.id, entry.slot, result, &mut receives.reports)?;
+                return Ok(true);
+            }
             let Message::Write { id, range, data } = message else {
                 drop(arrived);
                 self.take_other(&message, receives, copier)?;
@@ -236,9 +260,13 @@ impl Receiver {
             };
             if data.is_some() && receives.reports.completions.len() >= MOST_UNREAD {
                 arrived.leave();
+                self.waits_for_caller = true;
                 return Ok(false);
             }
-            let result = serving::write(&self.regions, copier, &range, arrived.payload());
+            let result = match data {
+                Some(_) if !self.accepts_words => Err(AccessError::NotPermitted),
+                _ => serving::write(&self.regions, copier, &range, arrived.payload()),
+            };
             drop(arrived);
             if let (Some(data), Ok(())) = (data, result) {
                 receives.written_by_peer(self.source, range.len, data);
@@ -294,7 +322,7 @@ impl Receiver {
     /// Handles an entry that is not an eager message.
     fn take_other(&mut self, message: &Message, receives: &mut Receives, copier: &mut Copier) -> Result<(), Broken> {
         match *message {
-            Message::Eager { .. } | Message::Write { .. } => {}
+            Message::Eager { .. } | Message::Write { .. } | Message::Atomic(_) => {}
             Message::WritePiece(piece) | Message::ReadPiece(piece) => {
                 let is_free = self.held.get(usize::from(piece.slot)).is_some_and(|held| !held);
                 let Some(slot) = self.incoming.slot(piece.slot).filter(|_| is_free) else { return Err(SLOT_IN_USE) };

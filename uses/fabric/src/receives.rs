@@ -276,8 +276,8 @@ impl Receives {
         });
     }
 
-    /// A message in a buffer for many has ended; the last one releases the buffer. Returns the completion of a buffer that
-    /// ends before it is full.
+    /// A message in a buffer for many has ended; the last one releases the buffer. Returns the completion of a buffer
+    /// that ends before it is full.
     fn message_of_many_ended(&mut self, number: usize, completion: &mut Completion) -> Option<Completion> {
         let many = self.many.get_mut(number)?.as_mut()?;
         many.under_way -= 1;
@@ -428,9 +428,7 @@ mod tests {
         for failure in [Failure::PeerDied, Failure::Canceled] {
             let mut receives = Receives::new(1 << 20);
             receives.sources.push(Address { boot: [7; 16], user: 1, process: 2, number: 3 });
-            #[allow(unsafe_code, reason = "a buffer that is never accessed")]
-            // SAFETY: no operation of this test accesses the bytes.
-            let buffer = unsafe { Buffer::vouch(4096, 10_000) };
+            let buffer = Buffer::unused(10_000);
             let request = ReceiveRequest {
                 segments: Segments::new(&[buffer]).unwrap(),
                 from: None,

@@ -29,6 +29,7 @@ pub(crate) struct Reports {
     pub(crate) failed: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
+    pub(crate) atomics: u64,
     pub(crate) served: u64,
     pub(crate) refused: u64,
 }
@@ -63,8 +64,11 @@ impl Reports {
     pub(crate) fn access_ended(&mut self, completion: Completion, completes: Completes) {
         match completion.result {
             Err(_) => self.failed += 1,
-            Ok(()) if completion.operation == Operation::Read => self.reads += 1,
-            Ok(()) => self.writes += 1,
+            Ok(()) => match completion.operation {
+                Operation::Read => self.reads += 1,
+                Operation::Write => self.writes += 1,
+                _ => self.atomics += 1,
+            },
         }
         if completion.result.is_err() || completes == Completes::Always {
             self.completions.push_back(completion);

@@ -1,5 +1,6 @@
 //! What a caller asks of an endpoint.
 
+use crate::atomics::Atomic;
 use crate::buffer::Segments;
 
 /// Numbers the peers of an endpoint, from 0 in the order of their insertion.
@@ -73,6 +74,19 @@ pub enum AccessKind {
         /// Where the bytes go.
         into: Segments,
     },
+    /// It does an atomic operation on elements there. Atomic operations on a peer are done in the order of their calls.
+    Atomic {
+        /// The operation.
+        atomic: Atomic,
+        /// Bytes of the elements; at most [`Config::atomic_bytes`](crate::Config::atomic_bytes).
+        len: u64,
+        /// The operands, one for each element; none for a read.
+        operands: Segments,
+        /// The words to compare, one for each element, if the operation compares.
+        compares: Segments,
+        /// Where the elements go as they were before. Operations that read or compare need it.
+        results: Option<Segments>,
+    },
 }
 
 /// An access to the memory of a peer. It completes when the peer has done it, or refused it.
@@ -88,7 +102,8 @@ pub struct AccessRequest {
     pub context: u64,
     /// Whether success is reported.
     pub completes: Completes,
-    /// True if the bytes to write are taken before the call returns, so that the caller may change the buffer at once.
+    /// True if the bytes to write, or the operands, are taken before the call returns, so that the caller may change
+    /// the buffer at once.
     pub inject: bool,
 }
 

@@ -19,7 +19,7 @@ const SEQUENCE_BITS: u64 = u32::MAX as u64;
 /// The words of an entry, copied.
 pub(crate) type Entry = [u64; ENTRY_WORDS];
 
-/// The consumer claims to have taken entries that were not pushed, or takes some back.
+/// The consumer's count of taken entries is impossible: it exceeds that of pushed entries, or is lower than before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WrongCount;
 
@@ -28,7 +28,7 @@ fn sequence(position: u64) -> u64 {
     position.wrapping_add(1) & SEQUENCE_BITS
 }
 
-/// The side that pushes.
+/// The producer's side of a ring.
 #[derive(Debug)]
 pub(crate) struct Producer<W> {
     entries: W,
@@ -36,7 +36,7 @@ pub(crate) struct Producer<W> {
     taken: W,
     mask: u64,
     pushed: u64,
-    /// The last count that was read from `taken`.
+    /// The count that was last read from `taken`.
     known_taken: u64,
 }
 
@@ -95,11 +95,11 @@ impl<W: Deref<Target = [AtomicU64]>> Producer<W> {
     }
 }
 
-/// The side that takes.
+/// The consumer's side of a ring.
 #[derive(Debug)]
 pub(crate) struct Consumer<W> {
     entries: W,
-    /// Our count of taken entries: one word.
+    /// The count of taken entries, which the producer reads: one word.
     count: W,
     mask: u64,
     taken: u64,

@@ -5,7 +5,7 @@
 //! longer:             Announce ─► pieces ahead of the answer, in at most half of the slots
 //!                     Matched ─► the other pieces ─► complete when the last entry is in the ring ─► Received: the id
 //!                     is free
-//! no room:            the send waits here, in order; pieces of announced messages overtake it
+//! no room:            the send waits here, in order; pieces of announced messages go first
 //! ```
 //!
 //! Nothing that the peer writes is used as an index before it was checked against the private states below.
@@ -31,9 +31,9 @@ pub(crate) const MOST_OPEN: usize = 1 << 16;
 #[derive(Debug)]
 struct Open {
     send: Outbound,
-    /// The first byte that no slot was used for.
+    /// The position of the first byte that is not in a slot yet.
     next: u64,
-    /// The end of the bytes to send: the length, or less once the receiver takes less.
+    /// The end of the bytes to send: the length of the message, or less if the receiver takes less.
     end: u64,
     /// Slots that a device fills.
     filling: u16,
@@ -45,7 +45,7 @@ struct Open {
     /// True if the caller has its completion.
     is_reported: bool,
     failure: Option<Failure>,
-    /// True once `Abort` is on its way.
+    /// True once `Abort` is in the ring, or waits for room there.
     is_aborted: bool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Sender {
     matched: VecDeque<u32>,
     /// Messages with bytes to send, that no receive matches yet.
     unmatched: VecDeque<u32>,
-    /// Slots that count as ahead of an answer.
+    /// Slots with bytes of messages that no receive matches yet.
     ahead: usize,
     streaming_bytes: u64,
     most_waiting: usize,
@@ -333,7 +333,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The slots of a message no longer count as ahead of its answer.
+    /// A message is answered: its slots do not count as used ahead of the answer any more.
     fn not_ahead(&mut self, message: u32) {
         for slot in self.output.slots() {
             if let Slot::Filling { id, ahead, .. } | Slot::Given { id, ahead } = slot
@@ -364,7 +364,8 @@ impl Sender {
         let mut moved = false;
         while let Some(message) = self.output.push_ready()? {
             moved = true;
-            // A message that the receiver has answered already is gone; its number is not used again while entries wait.
+            // The receiver may have answered the message already, and then it is gone. No new message gets its number
+            // while entries wait.
             if let Message::Piece { id, .. } = message
                 && let Some(Some(open)) = self.open.get_mut(id.0 as usize)
             {

@@ -4,6 +4,7 @@ use crate::address::Address;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use telpher_os::peer;
 
@@ -21,6 +22,16 @@ pub(crate) fn socket_name(of: &Address) -> Result<SocketAddrUnix, Errno> {
 /// Returns whether the process at the other end has this user.
 pub(crate) fn is_of_user(socket: &OwnedFd, user: u32) -> bool {
     peer(socket.as_fd()).is_ok_and(|peer| peer.user == user)
+}
+
+/// Returns whether the process at the other end is certainly not the one of this address. Numbers of processes can be
+/// compared within one PID namespace only.
+pub(crate) fn is_of_another_process(socket: &OwnedFd, address: &Address) -> bool {
+    let Ok(peer) = peer(socket.as_fd()) else { return false };
+    let namespace = |process: &dyn Display| std::fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    peer.process != 0
+        && peer.process != address.process
+        && namespace(&"self").is_some_and(|own| namespace(&peer.process) == Some(own))
 }
 
 /// The process at the other end has ended.

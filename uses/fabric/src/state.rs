@@ -8,6 +8,7 @@
 
 use crate::accesses::StartedAccess;
 use crate::address::Address;
+use crate::atomics::{AtomicForm, AtomicOp};
 use crate::buffer::TakenBytes;
 use crate::completion::Failure;
 use crate::config::Config;
@@ -283,7 +284,9 @@ impl State {
         let len = match &request.kind {
             AccessKind::Write { from, .. } => from.len(),
             AccessKind::Read { into } => into.len(),
+            AccessKind::Atomic { len, .. } => *len,
         };
+        check_atomic(&request.kind, &self.config)?;
         if request.inject && len > self.config.memory_bytes {
             return Err(FabricError::Limit {
                 what: "the length of an injected write",
@@ -660,12 +663,12 @@ impl State {
         self.events = events;
     }
 
-    /// A peer has connected. If an earlier connection from it has not ended, the messages of that one come first: the peer
-    /// has removed this endpoint and inserted it again.
+    /// A peer has connected. If an earlier connection from it has not ended, the messages of that one come first: the
+    /// peer has removed this endpoint and inserted it again.
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions));
+        let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions), self.config.accepts_words);
         let party = &mut self.parties[source.0 as usize];
         let is_first = party.receivers == 0;
         party.receivers += 1;
@@ -743,6 +746,7 @@ impl State {
             pieces_by_fallback: copies.by_fallback,
             reads: reports.reads,
             writes: reports.writes,
+            atomics: reports.atomics,
             accesses_served: reports.served,
             accesses_refused: reports.refused,
             failed_operations: reports.failed,
@@ -751,6 +755,30 @@ impl State {
             peers_broken: self.broken,
         }
     }
+}
+
+/// Checks that an atomic operation exists and has as many operands as elements.
+fn check_atomic(kind: &AccessKind, config: &Config) -> Result<(), FabricError> {
+    let AccessKind::Atomic { atomic, len, operands, compares, results } = kind else { return Ok(()) };
+    let form = match results {
+        None => AtomicForm::Plain,
+        Some(_) if atomic.op.compares() => AtomicForm::Compare,
+        Some(_) => AtomicForm::Fetch,
+    };
+    let lengths = [operands.len(), compares.len(), results.map_or(*len, |results| results.len())];
+    let expected =
+        [if atomic.op == AtomicOp::Read { 0 } else { *len }, if atomic.op.compares() { *len } else { 0 }, *len];
+    if *len == 0 || !len.is_multiple_of(atomic.of.bytes()) || lengths != expected || !atomic.exists(form) {
+        return Err(FabricError::WrongAtomic);
+    }
+    if *len > config.atomic_bytes() {
+        return Err(FabricError::Limit {
+            what: "the length of an atomic operation",
+            limit: config.atomic_bytes(),
+            advice: "divide it",
+        });
+    }
+    Ok(())
 }
 
 /// Takes the bytes of an injected message.

@@ -31,6 +31,8 @@ metrics! {
         pub reads: u64 = counter "telpher_fabric_reads_total",
         /// Writes to peers' memory.
         pub writes: u64 = counter "telpher_fabric_writes_total",
+        /// Atomic operations on peers' memory.
+        pub atomics: u64 = counter "telpher_fabric_atomics_total",
         /// Accesses of peers to the memory of this process that were done; each piece of a long one counts.
         pub accesses_served: u64 = counter "telpher_fabric_served_accesses_total" by result ["done"] => SERVED,
         /// The same that were refused.

@@ -9,14 +9,17 @@
 //! Write        key, data, id and length, address, 24 bytes
 //! WritePiece   key, offset, id and length, address, length of the range
 //! ReadPiece    as WritePiece
+//! Atomic       key, operation and type and length of the range, id and length of the operands, address, 24 bytes
 //! Matched      length, -, id
 //! SlotsFree    -, 24 slots of 16 bits
 //! Received     -, -, id
 //! Accessed     whether there is a slot, -, id; the result in place of a count
 //! ```
 
+use crate::atomics::{Atomic, AtomicOp, AtomicType};
 use crate::entry::{
-    ACCESS_INLINE_BYTES, AccessId, AccessPiece, Answer, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId,
+    ACCESS_INLINE_BYTES, AccessId, AccessPiece, Answer, AtomicEntry, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message,
+    MessageId,
 };
 use crate::error::Broken;
 use crate::layout::Sizes;
@@ -30,6 +33,7 @@ const ABORT: u8 = 4;
 const WRITE: u8 = 5;
 const WRITE_PIECE: u8 = 6;
 const READ_PIECE: u8 = 7;
+const ATOMIC: u8 = 8;
 const MATCHED: u8 = 17;
 const SLOTS_FREE: u8 = 18;
 const RECEIVED: u8 = 19;
@@ -47,6 +51,7 @@ const ACCESS_ERRORS: [AccessError; 5] = [
 const IS_TAGGED: u8 = 1;
 const HAS_DATA: u8 = 2;
 const WANTS_ANSWER: u8 = 4;
+const FETCHES: u8 = 8;
 
 /// The first word of an entry's inline bytes.
 const INLINE_WORD: usize = ENTRY_WORDS - INLINE_BYTES / size_of::<u64>();
@@ -139,6 +144,15 @@ pub(crate) fn encode_message(message: &Message, inline: &Inline) -> Entry {
         }
         Message::WritePiece(piece) => put_piece(&mut entry, WRITE_PIECE, &piece),
         Message::ReadPiece(piece) => put_piece(&mut entry, READ_PIECE, &piece),
+        Message::Atomic(AtomicEntry { id, range, atomic, slot }) => {
+            entry[0] = head(ATOMIC, flag(slot.is_some(), FETCHES), slot.unwrap_or(0));
+            entry[1] = range.key;
+            entry[2] = u64::from(atomic.op as u8) | u64::from(atomic.of as u8) << 8 | range.len << 32;
+            // The caller has checked the length, as for an eager message.
+            entry[3] = u64::from(id.0) | atomic.operand_bytes(range.len) << 32;
+            entry[4] = range.address;
+            put_inline(&mut entry[ACCESS_INLINE_WORD..], inline);
+        }
     }
     entry
 }
@@ -173,7 +187,7 @@ fn put_piece(entry: &mut Entry, kind: u8, piece: &AccessPiece) {
 pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, Inline), Broken> {
     let (kind, flags, slot) = split_head(entry[0]);
     let (id, len) = split_pair(entry[3]);
-    if slot != 0 && ![PIECE, WRITE_PIECE, READ_PIECE].contains(&kind) {
+    if slot != 0 && ![PIECE, WRITE_PIECE, READ_PIECE, ATOMIC].contains(&kind) {
         return Err(broken("a message has a slot and is no piece"));
     }
     let mut inline = [0; INLINE_BYTES];
@@ -217,6 +231,10 @@ pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, I
         }
         WRITE_PIECE => Message::WritePiece(access_piece(entry, flags, slot, sizes)?),
         READ_PIECE => Message::ReadPiece(access_piece(entry, flags, slot, sizes)?),
+        ATOMIC => {
+            take_inline(&entry[ACCESS_INLINE_WORD..], &mut inline);
+            Message::Atomic(atomic(entry, flags, slot, sizes)?)
+        }
         _ => return Err(broken("a message has an unknown kind")),
     };
     Ok((message, inline))
@@ -231,6 +249,26 @@ fn write(entry: &Entry, flags: u8, id: AccessId, len: u32, sizes: &Sizes) -> Res
         return Err(broken("a write in one piece is longer than the connection allows"));
     }
     Ok(Message::Write { id, range: RemoteRange { key: entry[1], address: entry[4], len: len.into() }, data })
+}
+
+fn atomic(entry: &Entry, flags: u8, slot: u16, sizes: &Sizes) -> Result<AtomicEntry, Broken> {
+    let (MessageId(id), operand_bytes) = split_pair(entry[3]);
+    let [op, of, zero @ .., _, _, _, _] = entry[2].to_le_bytes();
+    let (Some(&op), Some(&of)) = (AtomicOp::ALL.get(usize::from(op)), AtomicType::ALL.get(usize::from(of))) else {
+        return Err(broken("an atomic operation or its type is unknown"));
+    };
+    let (atomic, len) = (Atomic { op, of }, entry[2] >> 32);
+    let range = RemoteRange { key: entry[1], address: entry[4], len };
+    let slot_of = (flags & FETCHES != 0).then_some(slot);
+    if flags & !FETCHES != 0 || zero != [0; 2] || (slot_of.is_none() && slot != 0) || u32::from(slot) >= sizes.slots {
+        return Err(broken("an atomic operation has an unknown flag, or a slot that does not exist"));
+    }
+    let request = AtomicEntry { id: AccessId(id), range, atomic, slot: slot_of };
+    let fits = len > 0 && len.is_multiple_of(of.bytes()) && len <= sizes.atomic_bytes();
+    if !fits || atomic.operand_bytes(len) != u64::from(operand_bytes) || !atomic.exists(request.form()) {
+        return Err(broken("an atomic operation has a wrong length, or does not exist for its type"));
+    }
+    Ok(request)
 }
 
 fn access_piece(entry: &Entry, flags: u8, slot: u16, sizes: &Sizes) -> Result<AccessPiece, Broken> {
@@ -400,6 +438,15 @@ mod tests {
                 let piece = AccessPiece { id, range, slot, len, offset };
                 messages.extend([Message::WritePiece(piece), Message::ReadPiece(piece)]);
             }
+            for (op, of) in AtomicOp::ALL.into_iter().flat_map(|op| AtomicType::ALL.map(|of| (op, of))) {
+                for (slot, len) in [(None, of.bytes()), (Some(0), 3 * of.bytes()), (Some(63), sizes().atomic_bytes())] {
+                    let range = RemoteRange { key, address, len };
+                    let entry = AtomicEntry { id, range, atomic: Atomic { op, of }, slot };
+                    if entry.atomic.exists(entry.form()) {
+                        messages.push(Message::Atomic(entry));
+                    }
+                }
+            }
         }
         messages
     }
@@ -445,6 +492,13 @@ mod tests {
         let range = RemoteRange { key: 7, address: 8, len: 100 };
         let write = Message::Write { id: AccessId(1), range, data: None };
         let access = Message::WritePiece(AccessPiece { id: AccessId(1), range, slot: 1, len: 8, offset: 92 });
+        let atomic = Atomic { op: AtomicOp::Sum, of: AtomicType::U32 };
+        let atomic = Message::Atomic(AtomicEntry {
+            id: AccessId(1),
+            range: RemoteRange { len: 8, ..range },
+            atomic,
+            slot: Some(1),
+        });
         let (slots, eager_bytes) = (u64::from(sizes().slots), u64::from(sizes().eager_bytes));
         // A word of the entry, and the bits that are set there in place of those under the mask.
         let (kind, flags, slot) = (0xff << 32, 0xff << 40, 0xffff << 48);
@@ -498,6 +552,25 @@ mod tests {
             (&access, 5, u64::MAX, 99),
             (&access, 5, u64::MAX, MOST_LEN + 1),
             (&access, 5, u64::MAX, u64::MAX),
+            (&atomic, 0, flags, 0),
+            (&atomic, 0, flags, 9 << 40),
+            (&atomic, 0, slot, slots << 48),
+            (&atomic, 0, slot, slot),
+            // No such operation or type; one that compares; one that does not exist for the type.
+            (&atomic, 2, 0xff, 19),
+            (&atomic, 2, 0xff, 0xff),
+            (&atomic, 2, 0xff00, 10 << 8),
+            (&atomic, 2, 0xff00, 0xff00),
+            (&atomic, 2, 0xff, 12),
+            (&atomic, 2, 0xffff, 8 << 8 | 6),
+            (&atomic, 2, 0xffff_0000, 1 << 16),
+            (&atomic, 2, u64::MAX << 32, 0),
+            (&atomic, 2, u64::MAX << 32, 7 << 32),
+            (&atomic, 2, u64::MAX << 32, 12 << 32),
+            (&atomic, 2, u64::MAX << 32, u64::MAX << 32),
+            (&atomic, 3, u64::MAX, 1),
+            (&atomic, 3, u64::MAX, 4 << 32 | 1),
+            (&atomic, 3, u64::MAX, u64::MAX),
         ];
         for (message, word, mask, value) in changes {
             let mut entry = encode_message(message, &[0; INLINE_BYTES]);

@@ -1,5 +1,5 @@
-//! Groups whose members are processes. Each test runs this program again for each member; it exchanges bytes through the
-//! pipes to the test until the group is formed, and does what lines on its standard input say.
+//! Groups whose members are processes. Each test runs this program again for each member; it exchanges bytes through
+//! the pipes to the test until the group is formed, and does what lines on its standard input say.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "sends signals, and lends vectors to a group")]
 

@@ -1,6 +1,6 @@
-//! Loom: one member fills slots and takes results, another reduces them, over several laps of the slots. Properties: the
-//! member that reduces sees the bytes and the call of each chunk; the member that takes sees the result; no slot and no
-//! result is overwritten while the other member still reads it.
+//! Loom: one member fills slots and takes results, another reduces them, over several laps of the slots. Properties:
+//! the member that reduces sees the bytes and the call of each chunk; the member that takes sees the result; no slot
+//! and no result is overwritten while the other member still reads it.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release -p telpher-fabric --test loom_counts`.
 //! Seen to fail with the Release of `publish` or the Acquire of `reached` weakened to Relaxed, and with a `before` that

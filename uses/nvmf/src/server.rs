@@ -18,6 +18,7 @@ mod event;
 mod handle;
 mod report;
 mod ring;
+mod socket_engine;
 mod sockets;
 
 use crate::connection::{Context, Ending, Outgoing};
@@ -34,9 +35,9 @@ use handle::{Finish, Signal};
 pub use report::{LoopReport, Observer, QueueName, QueueReport, ServerEvent};
 use ring::SocketRing;
 use rustix::event::epoll::{self, EventData, EventFlags};
+pub use socket_engine::{SocketEngine, SocketsInUse};
 use sockets::Sockets;
 use sockets::wait_for_epoll;
-pub use sockets::{SocketEngine, SocketsInUse};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -165,8 +165,8 @@ impl DmaQueue {
         DmaQueue::with_clock(portal, room, Arc::new(SystemClock::default()))
     }
 
-    /// Like [`DmaQueue::new`], with the given clock, which measures how long the queue is silent, also while a virtqueue
-    /// with copies in flight is dropped: a simulator's clock stands still between rests.
+    /// Like [`DmaQueue::new`], with the given clock, which measures how long the queue is silent, also while a
+    /// virtqueue with copies in flight is dropped: a simulator's clock stands still between rests.
     ///
     /// # Errors
     /// As for [`DmaQueue::new`].

@@ -107,6 +107,16 @@ unsafe extern "sysv64" {
     pub(super) fn telpher_mem_probe_read(address: u64) -> Outcome;
     /// Writes one byte without changing it.
     pub(super) fn telpher_mem_probe_write(address: u64) -> Outcome;
+    /// Loads a word; `done` is the word.
+    pub(super) fn telpher_mem_load_1(address: u64) -> Outcome;
+    pub(super) fn telpher_mem_load_2(address: u64) -> Outcome;
+    pub(super) fn telpher_mem_load_4(address: u64) -> Outcome;
+    pub(super) fn telpher_mem_load_8(address: u64) -> Outcome;
+    /// `(address, expected, new)`: replaces a word if it is as expected; `done` is the word before.
+    pub(super) fn telpher_mem_exchange_1(address: u64, expected: u64, new: u64) -> Outcome;
+    pub(super) fn telpher_mem_exchange_2(address: u64, expected: u64, new: u64) -> Outcome;
+    pub(super) fn telpher_mem_exchange_4(address: u64, expected: u64, new: u64) -> Outcome;
+    pub(super) fn telpher_mem_exchange_8(address: u64, expected: u64, new: u64) -> Outcome;
     /// `(source, register, length, multipliers, 256 bytes for the result)`; the length is a multiple of 256, and not 0.
     fn telpher_mem_fold_avx512(src: u64, register: u64, len: u64, by: *const [u64; 2], into: *mut [u8; 256])
     -> Outcome;

@@ -1,5 +1,6 @@
 //! Options of `telpher bench` and its subcommands.
 
+use super::bench_fabric::FabricBench;
 use super::device::{DeviceArg, QueueArgs, WqMode};
 use super::operation::Ops;
 use super::output::Output;
@@ -71,6 +72,7 @@ Examples:
     Offload(OffloadBench),
     Query(QueryBench),
     Vhost(VhostBench),
+    Fabric(FabricBench),
     /// Measure what the NVMe/TCP target costs its core, with a host in the same process.
     #[command(
         after_help = "Examples:\n  telpher bench nvmf\n  telpher bench nvmf --only reads,digests --seconds 30 --no-html"

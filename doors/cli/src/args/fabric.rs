@@ -56,7 +56,8 @@ pub(crate) struct FabricEnv {
 
 /// Install the provider for programs that find it by FI_PROVIDER_PATH, and the library with collective operations.
 ///
-/// Writes libtelpher-fi.so and libtelpher-coll.so to a folder, and prints their paths. The second one is for LD_PRELOAD.
+/// Writes libtelpher-fi.so and libtelpher-coll.so to a folder, and prints their paths. The second one is for
+/// LD_PRELOAD.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -4,6 +4,7 @@
 
 mod advise;
 mod bench;
+mod bench_fabric;
 mod device;
 mod doctor;
 mod error;

@@ -126,6 +126,7 @@ const FILES: &[&str] = &[
     "hosts/vdev/src/host/share.rs",
     "hosts/vdev/src/view/namespace/child.rs",
     "hosts/vdev/src/view/namespace/entry.rs",
+    "lab/bench/src/fabric/library.rs",
     "lab/bench/src/ffi.rs",
     "lab/conformance/src/arena.rs",
     "lab/doctor/src/mapping.rs",

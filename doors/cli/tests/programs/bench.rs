@@ -1,7 +1,8 @@
-//! `telpher bench run`, `telpher bench offload` and `telpher bench nvmf` measure everything they promise. Their goals
-//! are not checked here; that needs a quiet machine.
+//! `telpher bench run`, `telpher bench offload`, `telpher bench nvmf` and `telpher bench fabric` measure everything
+//! they promise. Their goals are not checked here; that needs a quiet machine.
 
 use crate::harness::{TELPHER, finish, test_folder};
+use crate::skip::skip;
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -88,6 +89,50 @@ fn bench_nvmf_measures_every_promise() {
         let rows = experiment["rows"].as_array().expect("rows");
         assert!(rows.iter().all(|row| row["measured"].is_f64()), "{rows:?}");
         assert_eq!(rows.iter().filter(|row| row["goal"].is_object()).count(), goals, "{rows:?}");
+    }
+}
+
+/// Every peer of every part is measured, or a remark says why it is not; every goal has a row. A busy machine may drop
+/// all points of a peer, but the ranks of telpher's library always start, and no rank may send wrong bytes.
+#[test]
+fn bench_fabric_has_every_goal_and_says_what_is_missing() {
+    let mut command = Command::new(TELPHER);
+    command.args(["bench", "fabric", "--quick", "--seconds", "1", "--no-html", "--format", "json"]);
+    let done = finish(command.current_dir(test_folder("bench_fabric")), None, Duration::from_secs(600));
+    done.expect_success();
+    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let remarks: Vec<&str> = result["remarks"].as_array().expect("remarks").iter().filter_map(Value::as_str).collect();
+    if remarks.iter().any(|remark| remark.contains("has one core")) {
+        return skip("bench_fabric_has_every_goal_and_says_what_is_missing", "only one core");
+    }
+    let parts = result["contests"].as_array().expect("parts");
+    for (name, goals) in
+        [("latency", 2), ("long", 9), ("bandwidth", 0), ("rma", 0), ("rate", 3), ("allreduce", 4), ("overlap", 1)]
+    {
+        let part = parts.iter().find(|part| part["name"] == name).unwrap_or_else(|| panic!("no part {name}"));
+        let rows = part["rows"].as_array().expect("rows");
+        // A goal has one row for each distance that was seen.
+        assert!((goals..=2 * goals).contains(&rows.len()), "{part}");
+        assert!(rows.iter().all(|row| row["goal"].is_object()), "{part}");
+    }
+    for peer in ["telpher", "shm", "vader", "MPICH over UCX", "Open MPI over telpher", "MPICH over telpher"] {
+        let is_measured = result["peers"].as_array().expect("peers").iter().any(|measured| measured["peer"] == peer);
+        let is_named = |remark: &&str| remark.starts_with("Not measured: ") && remark.contains(&format!(", {peer}: "));
+        assert!(is_measured || remarks.iter().any(is_named), "{peer} is neither measured nor skipped: {remarks:?}");
+    }
+    let library = "telpher-fabric";
+    assert!(
+        result["peers"].as_array().expect("peers").iter().any(|measured| measured["peer"] == library),
+        "{remarks:?}"
+    );
+    let wrong = remarks.iter().find(|remark| remark.contains("wrong "));
+    assert_eq!(wrong, None);
+    let counts = result["points"].as_object().expect("points");
+    let points: u64 = counts.values().filter_map(Value::as_u64).sum();
+    assert!(points > 0, "{counts:?}");
+    for median in result["medians"].as_array().expect("medians") {
+        let is_hidden_part = median["unit"] == "%";
+        assert!(median["value"].as_f64().is_some_and(|value| value > 0.0 || is_hidden_part), "{median}");
     }
 }
 

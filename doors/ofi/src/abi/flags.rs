@@ -43,6 +43,13 @@ pub(crate) const SYNC_ERR: u64 = 1 << 58;
 /// Messages are matched in the order of their sends.
 pub(crate) const ORDER_SAS: u64 = 1 << 8;
 
+/// Atomic operations on a peer are done in the order of their calls: reads after reads, reads after writes and so on.
+pub(crate) const ORDER_ATOMIC: u64 = 0xf << 36;
+
+/// A flag of queries: the atomic operation returns the elements before; and it also compares.
+pub(crate) const FETCH_ATOMIC: u64 = 1 << 58;
+pub(crate) const COMPARE_ATOMIC: u64 = 1 << 59;
+
 /// Numbers with this bit belong to a provider: protocols, address formats.
 pub(crate) const PROVIDER_SPECIFIC: u32 = 1 << 31;
 

@@ -3,7 +3,7 @@
 //! Each object begins with a [`Fid`] and points to tables. Each table begins with its size in bytes, and all slots are
 //! filled: callers of the common operations do not look whether a slot is empty.
 
-use super::accesses::MsgRma;
+use super::accesses::{AtomicAttr, Ioc, MsgAtomic, MsgRma};
 use super::info::{FabricAttr, Info};
 use super::queues::{AvAttr, CntrAttr, CqAttr, CqErrEntry, EqAttr, MrAttr, Msg, MsgTagged};
 use libc::iovec;
@@ -146,7 +146,7 @@ pub(crate) struct OpsDomain {
     pub(crate) poll_open: Missing,
     pub(crate) stx_ctx: Missing,
     pub(crate) srx_ctx: Missing,
-    pub(crate) query_atomic: Missing,
+    pub(crate) query_atomic: unsafe extern "C" fn(*mut FidDomain, c_int, c_int, *mut AtomicAttr, u64) -> c_int,
     pub(crate) query_collective: Missing,
     pub(crate) endpoint2: Missing,
 }
@@ -308,11 +308,95 @@ pub(crate) struct OpsRma {
     pub(crate) injectdata: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64, u64, u64, u64) -> isize,
 }
 
-/// `fi_ops_atomic`: thirteen operations.
+/// `fi_ops_atomic`. The numbers are the peer, the address in its memory and the key, then the type and the operation.
 #[repr(C)]
 pub(crate) struct OpsAtomic {
     pub(crate) size: usize,
-    pub(crate) slots: [Missing; 13],
+    pub(crate) write:
+        unsafe extern "C" fn(*mut FidEp, *const c_void, usize, Desc, u64, u64, u64, c_int, c_int, Context) -> isize,
+    pub(crate) writev:
+        unsafe extern "C" fn(*mut FidEp, *const Ioc, Descs, usize, u64, u64, u64, c_int, c_int, Context) -> isize,
+    pub(crate) writemsg: unsafe extern "C" fn(*mut FidEp, *const MsgAtomic, u64) -> isize,
+    pub(crate) inject: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64, u64, u64, c_int, c_int) -> isize,
+    pub(crate) readwrite: unsafe extern "C" fn(
+        *mut FidEp,
+        *const c_void,
+        usize,
+        Desc,
+        result: *mut c_void,
+        Desc,
+        u64,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        Context,
+    ) -> isize,
+    pub(crate) readwritev: unsafe extern "C" fn(
+        *mut FidEp,
+        *const Ioc,
+        Descs,
+        usize,
+        results: *mut Ioc,
+        Descs,
+        usize,
+        u64,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        Context,
+    ) -> isize,
+    pub(crate) readwritemsg:
+        unsafe extern "C" fn(*mut FidEp, *const MsgAtomic, results: *mut Ioc, Descs, usize, u64) -> isize,
+    pub(crate) compwrite: unsafe extern "C" fn(
+        *mut FidEp,
+        *const c_void,
+        usize,
+        Desc,
+        compare: *const c_void,
+        Desc,
+        result: *mut c_void,
+        Desc,
+        u64,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        Context,
+    ) -> isize,
+    pub(crate) compwritev: unsafe extern "C" fn(
+        *mut FidEp,
+        *const Ioc,
+        Descs,
+        usize,
+        compares: *const Ioc,
+        Descs,
+        usize,
+        results: *mut Ioc,
+        Descs,
+        usize,
+        u64,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        Context,
+    ) -> isize,
+    pub(crate) compwritemsg: unsafe extern "C" fn(
+        *mut FidEp,
+        *const MsgAtomic,
+        compares: *const Ioc,
+        Descs,
+        usize,
+        results: *mut Ioc,
+        Descs,
+        usize,
+        u64,
+    ) -> isize,
+    pub(crate) writevalid: unsafe extern "C" fn(*mut FidEp, c_int, c_int, *mut usize) -> c_int,
+    pub(crate) readwritevalid: unsafe extern "C" fn(*mut FidEp, c_int, c_int, *mut usize) -> c_int,
+    pub(crate) compwritevalid: unsafe extern "C" fn(*mut FidEp, c_int, c_int, *mut usize) -> c_int,
 }
 
 /// `fi_ops_collective`: eleven operations.

@@ -1,6 +1,6 @@
 //! Compares the layout with the headers of the installed libfabric, and with what is known of newer versions.
 
-use super::accesses::{MsgRma, RmaIov};
+use super::accesses::{AtomicAttr, Ioc, MsgAtomic, MsgRma, RmaIoc, RmaIov};
 use super::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use super::objects::{Fid, FidAv, FidCntr, FidCq, FidDomain, FidEp, FidEq, FidFabric, FidMr, Provider};
 use super::objects::{
@@ -13,6 +13,7 @@ use crate::skip::skip;
 use std::fmt::Write;
 use std::mem::offset_of;
 use std::process::Command;
+use telpher_fabric::{AtomicOp, AtomicType};
 
 /// Writes an assertion in C for each field.
 macro_rules! fields {
@@ -100,6 +101,13 @@ fn object_fields(c: &mut String) {
         iov "msg_iov", desc "desc", iov_count "iov_count", addr "addr", rma_iov "rma_iov",
         rma_iov_count "rma_iov_count", context "context", data "data",
     });
+    fields!(c, Ioc, "fi_ioc", { addr "addr", count "count" });
+    fields!(c, RmaIoc, "fi_rma_ioc", { addr "addr", count "count", key "key" });
+    fields!(c, MsgAtomic, "fi_msg_atomic", {
+        ioc "msg_iov", desc "desc", ioc_count "iov_count", addr "addr", rma_ioc "rma_iov",
+        rma_ioc_count "rma_iov_count", datatype "datatype", op "op", context "context", data "data",
+    });
+    fields!(c, AtomicAttr, "fi_atomic_attr", { count "count", size "size" });
     fields!(c, CqEntry, "fi_cq_tagged_entry", {
         op_context "op_context", flags "flags", len "len", buf "buf", data "data", tag "tag",
     });
@@ -171,6 +179,12 @@ fn operation_fields(c: &mut String) {
         read "read", readv "readv", readmsg "readmsg", write "write", writev "writev", writemsg "writemsg",
         inject "inject", writedata "writedata", injectdata "injectdata",
     });
+    fields!(c, OpsAtomic, "fi_ops_atomic", {
+        write "write", writev "writev", writemsg "writemsg", inject "inject", readwrite "readwrite",
+        readwritev "readwritev", readwritemsg "readwritemsg", compwrite "compwrite", compwritev "compwritev",
+        compwritemsg "compwritemsg", writevalid "writevalid", readwritevalid "readwritevalid",
+        compwritevalid "compwritevalid",
+    });
     fields!(c, OpsTagged, "fi_ops_tagged", {
         recv "recv", recvv "recvv", recvmsg "recvmsg", send "send", sendv "sendv", sendmsg "sendmsg",
         inject "inject", senddata "senddata", injectdata "injectdata",
@@ -183,7 +197,8 @@ fn all_sizes(c: &mut String) {
         FabricAttr = "fi_fabric_attr", Provider = "fi_provider", Fid = "fid", FidFabric = "fid_fabric",
         FidDomain = "fid_domain", FidEp = "fid_ep", FidAv = "fid_av", FidMr = "fid_mr", FidEq = "fid_eq",
         FidCq = "fid_cq", FidCntr = "fid_cntr", Msg = "fi_msg", MsgTagged = "fi_msg_tagged",
-        RmaIov = "fi_rma_iov", MsgRma = "fi_msg_rma",
+        RmaIov = "fi_rma_iov", MsgRma = "fi_msg_rma", Ioc = "fi_ioc", RmaIoc = "fi_rma_ioc",
+        MsgAtomic = "fi_msg_atomic", AtomicAttr = "fi_atomic_attr",
         CqEntry = "fi_cq_tagged_entry", CqAttr = "fi_cq_attr", CntrAttr = "fi_cntr_attr", EqAttr = "fi_eq_attr",
         EqEntry = "fi_eq_entry", AvAttr = "fi_av_attr", OpsFid = "fi_ops", OpsFabric = "fi_ops_fabric",
         OpsDomain = "fi_ops_domain", OpsMr = "fi_ops_mr", OpsEq = "fi_ops_eq", OpsCq = "fi_ops_cq",
@@ -211,6 +226,12 @@ fn all_values(c: &mut String) {
         f::DELIVERY_COMPLETE => "FI_DELIVERY_COMPLETE", f::MATCH_COMPLETE => "FI_MATCH_COMPLETE",
         f::DISCARD => "FI_DISCARD", f::CLAIM => "FI_CLAIM", f::SELECTIVE_COMPLETION => "FI_SELECTIVE_COMPLETION",
         f::GETINFO_SOURCE => "FI_SOURCE", f::SYNC_ERR => "FI_SYNC_ERR", f::ORDER_SAS => "FI_ORDER_SAS",
+        f::ORDER_ATOMIC =>
+            "FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW",
+        f::FETCH_ATOMIC => "FI_FETCH_ATOMIC", f::COMPARE_ATOMIC => "FI_COMPARE_ATOMIC",
+        AtomicOp::Min => "FI_MIN", AtomicOp::BitXor => "FI_BXOR", AtomicOp::SwapIfEqual => "FI_CSWAP",
+        AtomicOp::SwapIfLess => "FI_CSWAP_LT", AtomicOp::MaskedSwap => "FI_MSWAP", AtomicType::I8 => "FI_INT8",
+        AtomicType::U64 => "FI_UINT64", AtomicType::F32 => "FI_FLOAT", AtomicType::F64 => "FI_DOUBLE",
         f::PROVIDER_SPECIFIC => "FI_PROV_SPECIFIC", f::ADDRESS_UNSPECIFIED => "FI_ADDR_UNSPEC",
         f::EP_UNSPEC => "FI_EP_UNSPEC", f::EP_RDM => "FI_EP_RDM", f::THREAD_SAFE => "FI_THREAD_SAFE",
         f::THREAD_MOST => "FI_THREAD_ENDPOINT", f::PROGRESS_AUTO => "FI_PROGRESS_AUTO",

@@ -24,7 +24,7 @@ fn mpich_5() -> Hints {
         caps: offer(None).unwrap().caps,
         tx: Some(DirectionHints {
             op_flags: f::COMPLETION | f::DELIVERY_COMPLETE,
-            msg_order: f::ORDER_SAS,
+            msg_order: f::ORDER_SAS | f::ORDER_ATOMIC,
             ..DirectionHints::default()
         }),
         ep: Some(EpHints { kind: f::EP_RDM, ..EpHints::default() }),
@@ -45,7 +45,7 @@ fn mpich_5() -> Hints {
 /// Those of Open MPI 4.1.4's layer for one-sided operations.
 fn open_mpi_4_one_sided() -> Hints {
     Hints {
-        caps: f::RMA,
+        caps: f::RMA | f::ATOMIC,
         tx: Some(DirectionHints { op_flags: f::DELIVERY_COMPLETE, ..DirectionHints::default() }),
         ep: Some(EpHints { kind: f::EP_RDM, ..EpHints::default() }),
         domain: Some(DomainHints {
@@ -177,11 +177,11 @@ fn hints_beyond_what_the_provider_has_are_refused() {
         with_ep(|ep| ep.kind = 2),
         with_ep(|ep| ep.protocol = 7),
         with_ep(|ep| ep.max_msg_size = usize::MAX),
-        with_ep(|ep| ep.max_order_size = 1),
+        with_ep(|ep| ep.max_order_size = limits::atomic_bytes() + 1),
         with_ep(|ep| ep.tx_ctx_cnt = 2),
         with_ep(|ep| ep.rx_ctx_cnt = usize::MAX),
         with_ep(|ep| ep.auth_key_size = 1),
-        with_tx(|tx| tx.caps = f::ATOMIC),
+        with_tx(|tx| tx.caps = f::HMEM),
         with_tx(|tx| tx.op_flags = 1 << 40),
         with_tx(|tx| tx.msg_order = f::ORDER_SAS | 1),
         with_tx(|tx| tx.comp_order = 1),

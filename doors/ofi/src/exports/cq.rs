@@ -67,6 +67,8 @@ fn flags(completion: &Completion) -> u64 {
         Operation::Receive | Operation::Probe => f::RECV | kind,
         Operation::Read => f::READ | f::RMA,
         Operation::Write => f::WRITE | f::RMA,
+        Operation::Atomic => f::WRITE | f::ATOMIC,
+        Operation::FetchAtomic => f::READ | f::ATOMIC,
         Operation::WrittenByPeer => f::REMOTE_WRITE | f::RMA,
     };
     let data = if completion.data.is_some() { f::REMOTE_CQ_DATA } else { 0 };

@@ -2,7 +2,7 @@
 
 use super::missing::{MISSING, fid_table};
 use super::object::{bind_nothing, close, head, inner, no_control, open as open_object};
-use super::{answer, av, cntr, cq, ep, mr, read};
+use super::{answer, atomic, av, cntr, cq, ep, mr, read};
 use crate::abi::flags as f;
 use crate::abi::info::Info;
 use crate::abi::objects::{FidAv, FidCntr, FidCq, FidDomain, FidEp};
@@ -30,7 +30,7 @@ static OPS: OpsDomain = OpsDomain {
     poll_open: MISSING,
     stx_ctx: MISSING,
     srx_ctx: MISSING,
-    query_atomic: MISSING,
+    query_atomic: atomic::query,
     query_collective: MISSING,
     endpoint2: MISSING,
 };

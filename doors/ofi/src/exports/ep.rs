@@ -1,8 +1,8 @@
 //! Endpoints: what is bound to them, their options and their address.
 
-use super::missing::{ATOMIC, COLLECTIVE, MISSING, fid_table};
+use super::missing::{COLLECTIVE, MISSING, fid_table};
 use super::object::{close, head, inner_of_fid, open as open_object};
-use super::{answer, av::write_address, msg, read, rma, started, tagged, write};
+use super::{answer, atomic, av::write_address, msg, read, rma, started, tagged, write};
 use crate::abi::errors;
 use crate::abi::flags as f;
 use crate::abi::objects::{Fid, FidAv, FidCntr, FidCq, FidEp, FidEq};
@@ -50,7 +50,7 @@ pub(crate) unsafe fn open(out: *mut *mut FidEp, endpoint: Ep, context: *mut c_vo
         msg: &raw const msg::OPS,
         rma: &raw const rma::OPS,
         tagged: &raw const tagged::OPS,
-        atomic: &raw const ATOMIC,
+        atomic: &raw const atomic::OPS,
         collective: &raw const COLLECTIVE,
     };
     // SAFETY: the caller's promise.

@@ -1,7 +1,7 @@
 //! Operations that the provider does not have.
 
 use crate::abi::objects::Fid;
-use crate::abi::objects::{Missing, OpsAtomic, OpsCollective, OpsFid};
+use crate::abi::objects::{Missing, OpsCollective, OpsFid};
 use std::ffi::{c_int, c_void};
 
 extern "C" fn not_supported() -> isize {
@@ -10,9 +10,6 @@ extern "C" fn not_supported() -> isize {
 
 /// Fills a slot of a table.
 pub(crate) const MISSING: Missing = not_supported;
-
-/// Atomic operations are not offered.
-pub(crate) static ATOMIC: OpsAtomic = OpsAtomic { size: size_of::<OpsAtomic>(), slots: [MISSING; 13] };
 
 /// Collective operations are not offered.
 pub(crate) static COLLECTIVE: OpsCollective = OpsCollective { size: size_of::<OpsCollective>(), slots: [MISSING; 11] };

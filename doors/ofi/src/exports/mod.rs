@@ -8,6 +8,7 @@
 //! No panic leaves a function: [`answer`] and its relatives turn it into an error.
 #![allow(unsafe_code, reason = "the C ABI: exported functions, and pointers that C vouches for")]
 
+mod atomic;
 mod av;
 mod cntr;
 mod cq;

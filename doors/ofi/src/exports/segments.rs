@@ -1,5 +1,6 @@
 //! Buffers of C as segments of messages.
 
+use crate::abi::accesses::Ioc;
 use crate::abi::flags as f;
 use crate::failure::{Errno, INVALID};
 use std::ffi::c_void;
@@ -50,6 +51,30 @@ pub(crate) unsafe fn of_array(iov: *const libc::iovec, count: usize) -> Result<S
         }
         // SAFETY: the caller's promise.
         *buffer = unsafe { Buffer::vouch(entry.iov_base.expose_provenance() as u64, entry.iov_len as u64) };
+    }
+    Segments::new(&buffers[..count]).ok_or(INVALID)
+}
+
+/// Makes segments of an array of elements of `size` bytes.
+///
+/// # Safety
+/// As for [`of_array`].
+pub(crate) unsafe fn of_elements(ioc: *const Ioc, count: usize, size: usize) -> Result<Segments, Errno> {
+    if count == 0 {
+        return Ok(Segments::default());
+    }
+    if ioc.is_null() || !ioc.is_aligned() || count > MOST_SEGMENTS {
+        return Err(INVALID);
+    }
+    let mut buffers = [Buffer::default(); MOST_SEGMENTS];
+    // SAFETY: the pointer is not NULL and aligned, and the caller vouches for the entries.
+    for (buffer, entry) in buffers.iter_mut().zip(unsafe { std::slice::from_raw_parts(ioc, count) }) {
+        let len = entry.count.checked_mul(size).ok_or(INVALID)?;
+        if entry.addr.is_null() && len > 0 {
+            return Err(INVALID);
+        }
+        // SAFETY: the caller's promise.
+        *buffer = unsafe { Buffer::vouch(entry.addr.expose_provenance() as u64, len as u64) };
     }
     Segments::new(&buffers[..count]).ok_or(INVALID)
 }

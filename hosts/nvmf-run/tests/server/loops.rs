@@ -73,8 +73,8 @@ fn idle_connections_do_not_wake_up_a_loop() {
         served.running().statistics().unwrap().poll_groups.iter().map(|group| group.wakeups).collect()
     };
     assert_eq!(connections(&served), [128, 128]);
-    // What the connections have begun may still end. After that, each report wakes each loop once, and nothing else does.
-    // (A test of the loop itself makes sure that it has no time-out soon.)
+    // What the connections have begun may still end. After that, each report wakes each loop once, and nothing else
+    // does. (A test of the loop itself makes sure that it has no time-out soon.)
     let (mut calm, end) = (0, Instant::now() + Duration::from_secs(60));
     let mut before = wakeups();
     while calm < 100 {

@@ -1,6 +1,7 @@
 //! The results of each bench as text, CSV and HTML.
 
 pub mod cachelike;
+pub mod fabric;
 pub mod nvmf_load;
 pub mod ops;
 pub mod pollution;

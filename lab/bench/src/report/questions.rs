@@ -12,7 +12,9 @@ pub fn text(result: &Answers) -> String {
     out.push('\n');
     for contest in &result.contests {
         let _ = writeln!(out, "\n{}: {}", contest.name, contest.question);
-        out.push_str(&rows::text(&contest.rows));
+        if !contest.rows.is_empty() {
+            out.push_str(&rows::text(&contest.rows));
+        }
     }
     out
 }

@@ -8,9 +8,9 @@ use super::super::folder::Folder;
 use super::asynchronous::Asynchronous;
 use super::guest::Guest;
 use super::ours::{CopyBy, Ours, Working};
-use super::point::{Cores, Seen, Watch};
 use super::scene::{MIB, virtio};
 use crate::options::{VhostRing, VhostTraffic};
+use crate::point::{Cores, Seen, Watch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -75,7 +75,7 @@ impl Alone {
                     VhostTraffic::Loop => Work::Begin(len),
                 })?;
                 std::thread::sleep(SETTLE);
-                let watch = Watch::begin(&peer.threads(), cores);
+                let watch = Watch::begin(&peer.threads(), cores.all());
                 let before = peer.count()?;
                 std::thread::sleep(time);
                 let after = peer.count()?;
@@ -120,7 +120,7 @@ fn our_rate(
         let _ = give.send(driver);
     })?;
     std::thread::sleep(SETTLE);
-    let watch = Watch::begin(working.watched.as_slice(), cores);
+    let watch = Watch::begin(working.watched.as_slice(), cores.all());
     let (begun, before, copied) = (Instant::now(), packets.load(Ordering::Relaxed), ours.copied());
     std::thread::sleep(time);
     let (took, after, share) = (begun.elapsed(), packets.load(Ordering::Relaxed), ours.share(copied));

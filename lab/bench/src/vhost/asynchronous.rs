@@ -4,8 +4,8 @@
 //! DPDK ships no suitable program: its `net_vhost` has no asynchronous copies, and its example needs a network card.
 
 use super::super::BenchError;
-use super::point::Thread;
 use super::scene::MIB;
+use crate::point::Thread;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

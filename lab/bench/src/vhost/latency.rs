@@ -10,9 +10,9 @@ use super::super::goal::{Goal, Row};
 use super::super::measure::{Clock, Latencies, median};
 use super::guest::{Guest, LOOPING, now};
 use super::ours::{CopyBy, Ours, Working};
-use super::point::{Cores, Drops, Seen, Watch, round};
 use super::rates::{none_of, pairs};
 use crate::options::VhostTraffic;
+use crate::point::{Cores, Drops, Seen, Watch, round};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ fn side(way: CopyBy, packed: bool, pool: &PacketPool) -> Result<(Ours, Option<Gu
 struct Passed {
     packets: u64,
     latencies: Latencies,
-    counts: Result<(), super::point::Dropped>,
+    counts: Result<(), crate::point::Dropped>,
 }
 
 /// Sends packets around for `time`, one every `gap` ticks, while there is room for them.
@@ -168,7 +168,7 @@ fn pass(
     })?;
     std::thread::sleep(SETTLE);
     let watched: Vec<_> = [&working, &driving].into_iter().filter_map(|one| one.watched.clone()).collect();
-    let watch = Watch::begin(&watched, cores);
+    let watch = Watch::begin(&watched, cores.all());
     std::thread::sleep(time);
     let counts = watch.end();
     drop(driving);

@@ -2,8 +2,8 @@
 
 use super::super::BenchError;
 use super::guest::RING;
-use super::point::Thread;
 use crate::options::VhostTraffic;
+use crate::point::Thread;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -130,7 +130,7 @@ fn start(runner: Runner, core: Option<usize>) -> Result<ModelDevice, BenchError>
 pub(super) struct Working {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// The thread, for a [`Watch`](super::point::Watch).
+    /// The thread, for a [`Watch`](crate::point::Watch).
     pub(super) watched: Option<Thread>,
 }
 

@@ -3,7 +3,7 @@
 use super::super::goal::{Goal, Row};
 use super::super::measure::median;
 use super::COPIES;
-use super::point::{Kept, serialize_distance};
+use crate::point::{Kept, serialize_distance};
 use serde::Serialize;
 use telpher_os::Distance;
 

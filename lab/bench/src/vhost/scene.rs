@@ -6,8 +6,8 @@ use super::super::folder::Folder;
 use super::asynchronous::Asynchronous;
 use super::guest::Guest;
 use super::ours::{CopyBy, Ours, Working};
-use super::point::{Cores, Seen, Thread, Watch};
 use crate::options::{VhostRing, VhostTraffic};
+use crate::point::{Cores, Seen, Thread, Watch};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,7 +144,7 @@ impl Scene {
                 let show = format!("show port stats {backend}");
                 guest.command(&show)?;
                 let copied = side.copied();
-                let watch = Watch::begin(&threads, self.cores);
+                let watch = Watch::begin(&threads, self.cores.all());
                 std::thread::sleep(time);
                 let counts = watch.end();
                 let shown = guest.command(&show)?;
@@ -247,7 +247,7 @@ fn own_rate(
     std::thread::sleep(SETTLE);
     let [switch, guests] = [&working, &driving].map(|one| one.watched.clone().into_iter().collect());
     let threads = watched(switch, guests, cores, shared_core);
-    let watch = Watch::begin(&threads, cores);
+    let watch = Watch::begin(&threads, cores.all());
     let (begun, before, copied) = (Instant::now(), packets.load(Ordering::Relaxed), ours.copied());
     std::thread::sleep(time);
     let (took, after, share) = (begun.elapsed(), packets.load(Ordering::Relaxed), ours.share(copied));

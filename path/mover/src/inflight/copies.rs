@@ -314,8 +314,8 @@ impl Copies {
         usize::try_from(self.head - before).unwrap_or(usize::MAX)
     }
 
-    /// Asks the queue now whether it still works, and does not wait for [`CopiesPolicy::patience`]. If it has stopped, the
-    /// next [`completed`](Copies::completed) ends all copies. For callers that stop waiting.
+    /// Asks the queue now whether it still works, and does not wait for [`CopiesPolicy::patience`]. If it has stopped,
+    /// the next [`completed`](Copies::completed) ends all copies. For callers that stop waiting.
     #[cold]
     pub fn check_health(&self) {
         self.queue.check_health();

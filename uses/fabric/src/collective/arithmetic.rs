@@ -1,5 +1,5 @@
-//! Reductions of plain bytes by the CPU. A device that reduces by itself (DSA 3 has such operations) would take the place
-//! of [`reduce_into`].
+//! Reductions of plain bytes by the CPU. A device that reduces by itself (DSA 3 has such operations) would take the
+//! place of [`reduce_into`].
 #![forbid(unsafe_code)]
 
 /// A type of numbers.

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use telpher_mem::{Fault, Local, SharedMapping, SharedWords64, Space, WriteHint};
 use telpher_os::Lineage;
 
-/// Bytes that are reduced at once. Source: chosen; two such buffers and the next bytes fit in a first-level cache.
-const BLOCK_BYTES: usize = 8 << 10;
+/// Bytes that are reduced at once. Source: chosen; two such buffers fit in a second-level cache, and each block costs a
+/// fence of its streaming stores.
+const BLOCK_BYTES: usize = 32 << 10;
 /// Copies of at least this length bypass the caches, since another member reads the bytes. Source: assumed, as for
 /// messages ([`Config::streaming_bytes`](crate::Config::streaming_bytes)).
 const STREAMING_BYTES: u64 = 8 << 10;

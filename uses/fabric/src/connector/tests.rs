@@ -246,6 +246,8 @@ fn a_hello_that_breaks_a_rule_is_refused() {
     hostile().expect(Verdict::Malformed, &changed(32, b"T"), &[file]);
     hostile().expect(Verdict::OtherUser, &changed(40, &[9; 16]), &[file]);
     hostile().expect(Verdict::OtherUser, &changed(56, &(here.address().user + 1).to_le_bytes()), &[file]);
+    // This process with the address of another one.
+    hostile().expect(Verdict::OtherProcess, &changed(60, &(here.address().process + 1).to_le_bytes()), &[file]);
     // The same Hello is accepted without a change.
     let honest = hostile();
     honest.send(&hello, &[file]);
@@ -253,7 +255,7 @@ fn a_hello_that_breaks_a_rule_is_refused() {
     accepted(&here);
     let stats = here.stats();
     assert_eq!((stats.accepted, stats.refused_users), (1, 0));
-    assert!(stats.refused >= 33, "{stats:?}");
+    assert!(stats.refused >= 34, "{stats:?}");
 }
 
 #[test]

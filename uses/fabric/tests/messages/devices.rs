@@ -310,6 +310,7 @@ fn a_late_device_delays_the_end_of_accesses_until_it_lets_go() {
         run_until(&mut nodes, |_| portal.waiting() == 6);
         if peer_dies {
             drop(nodes.remove(1));
+            run_until(&mut nodes, |nodes| nodes[0].endpoint.statistics().peers_died == 1);
         }
         clock.advance(Duration::from_millis(2));
         for _ in 0..1000 {

@@ -4,11 +4,11 @@ use crate::common::{ANY_TAG, HANG, Node, exact, nodes, pattern, receive_request,
 use crate::rma::{BOTH, Nodes, with_regions};
 use std::collections::HashMap;
 use std::time::Instant;
-use telpher_fabric::entry::{AccessId, AccessPiece, Answer, Envelope, Message, MessageId};
+use telpher_fabric::entry::{AccessId, AccessPiece, Answer, AtomicEntry, Envelope, Message, MessageId};
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
-    AccessError, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Outgoing, PeerId, Permissions, Region,
-    Segments,
+    AccessError, Atomic, AtomicOp, AtomicType, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Outgoing,
+    PeerId, Permissions, Region, Segments,
 };
 use telpher_os::Random;
 
@@ -145,7 +145,13 @@ fn random_access(random: &mut Random) -> Message {
     let offset = random.below(range.len);
     let len = u32::try_from(1 + random.below(range.len - offset)).unwrap();
     let piece = access_piece(range, slot, len, offset);
-    match random.below(3) {
+    match random.below(4) {
+        3 => {
+            let op = AtomicOp::ALL[usize::try_from(random.below(19)).unwrap()];
+            let atomic = Atomic { op, of: AtomicType::ALL[usize::try_from(random.below(8)).unwrap()] };
+            let range = RemoteRange { len: atomic.of.bytes() * (1 + random.below(400)), ..range };
+            Message::Atomic(AtomicEntry { id: AccessId(0), range, atomic, slot: Some(slot) })
+        }
         0 => Message::Write { id: AccessId(0), range: RemoteRange { len: 0, ..range }, data: Some(1) },
         1 => Message::WritePiece(piece),
         _ => Message::ReadPiece(piece),
@@ -202,7 +208,11 @@ fn random_entries_of_a_hostile_peer_hurt_its_own_messages_only() {
             // A closed connection takes no more; the ends of all operations follow.
             let _ = match random.below(40) {
                 0 => peer.incoming.push_answer(&random_answer(&mut random)),
-                _ => peer.outgoing.push(&random_message(&mut random), &Segments::default()),
+                _ => {
+                    let message = random_message(&mut random);
+                    let mut payload = vec![0x77; usize::try_from(message.payload().0).unwrap()];
+                    peer.outgoing.push(&message, &segments(&mut payload))
+                }
             };
             nodes[0].poll();
             if nodes[0].endpoint.statistics().peers_broken > 0 {

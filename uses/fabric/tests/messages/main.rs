@@ -1,5 +1,6 @@
 //! Messages between endpoints of one process: matching, protocols, failures.
 
+mod atomics;
 mod automatic;
 mod common;
 mod completions;

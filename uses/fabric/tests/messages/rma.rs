@@ -205,6 +205,22 @@ fn a_write_with_a_word_has_a_completion_at_the_peer_after_its_bytes() {
 }
 
 #[test]
+fn an_endpoint_that_expects_no_words_refuses_them() {
+    let config = config(|config| config.accepts_words = false);
+    let Nodes { mut nodes, regions } = with_regions(2, &config, Copier::cpu);
+    let mut memory = vec![0; 100_000];
+    let key = register(&regions[1], &mut memory, BOTH);
+    for (context, len) in [0, 100, 100_000].into_iter().enumerate() {
+        let mut bytes = pattern(len, 1);
+        let kind = AccessKind::Write { from: segments(&mut bytes), data: Some(7) };
+        nodes[0].endpoint.access(request(1, key, 0, kind, context as u64)).unwrap();
+        assert_eq!(ended(&mut nodes, context as u64), Err(Failure::Access(AccessError::NotPermitted)));
+    }
+    nodes[1].poll();
+    assert!(nodes[1].done.is_empty());
+}
+
+#[test]
 fn injected_bytes_are_taken_before_the_call_returns() {
     let Nodes { mut nodes, regions } = with_regions(2, &Config::default(), Copier::cpu);
     let mut memory = vec![0; 1 << 20];

@@ -212,6 +212,9 @@ fn set_status(bytes: &mut [u8], digests: Digests, status: Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::JobId;
+    use crate::memory::{MemoryOptions, MemoryStorage};
+    use crate::storage::{Piece, Started, Storage, StorageRequest};
     use telpher_os::Random;
 
     #[test]
@@ -242,5 +245,48 @@ mod tests {
         assert!(sent == queued && sent.len() > 1_000_000);
         output.sent(output.len());
         assert_eq!((output.len(), output.slices().count(), output.small.capacity() <= JOINED), (0, 0, true));
+    }
+
+    /// Once, the digest stayed that of the bytes before.
+    #[test]
+    fn a_failed_reply_has_the_digest_of_the_bytes_that_are_sent() {
+        const LEN: usize = 64 << 10;
+        let id = JobId { connection: 0, slot: 0, generation: 0, part: 0 };
+        for is_begun in [false, true] {
+            let path = format!("/dev/shm/telpher-nvmf-{}-output-{is_begun}", std::process::id());
+            let storage = MemoryStorage::create(path.as_ref(), MemoryOptions::fixed(1 << 20)).unwrap();
+            let pieces = vec![Piece::Bytes(Segment::whole(vec![7; LEN]))];
+            assert!(matches!(
+                storage.start(id, StorageRequest::Write { start: 0, pieces, force: false }),
+                Started::Done(Ok(_))
+            ));
+            let read = storage.start(id, StorageRequest::Read { start: 0, len: LEN as u64 });
+            let Started::Done(Ok(segments)) = read else { panic!("memory answers at once") };
+            let digests = Digests { header: true, data: true };
+            let mut output = Outgoing::default();
+            // A reply that was sent to its end, and one that waits.
+            output.push(&[1; 24]);
+            output.push_segment(Segment::whole(vec![2; 100]), true);
+            output.push(&[3; 32]);
+            output.sent(24 + 100);
+            output.push(&[4; 24]);
+            segments.into_iter().for_each(|segment| output.push_segment(segment, true));
+            output.push(&digest(&[7; LEN]).to_le_bytes());
+            output.push_pdu(Kind::CapsuleResp, 0, &[0; size_of::<CapsuleResp>()], 0, digests, 4);
+            output.sent(32 + if is_begun { 24 + 100 } else { 0 });
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+            assert!(output.fail_lost(digests, Status::READ_ERROR) && output.has_lost());
+            let bytes: Vec<u8> = output.slices().flatten().copied().collect();
+            let header = if is_begun { 0 } else { 24 };
+            let (data, rest) = bytes.split_at(header + LEN - if is_begun { 100 } else { 0 });
+            assert!(data[header..].iter().all(|byte| *byte == 0));
+            // What was sent is not known any more, so the digest stays.
+            let expected = if is_begun { digest(&[7; LEN]) } else { digest(&[0; LEN]) };
+            assert_eq!(rest[..DIGEST_BYTES], expected.to_le_bytes());
+            let (response, sum) = rest[DIGEST_BYTES..].split_at(size_of::<CapsuleResp>());
+            assert_eq!(response[response.len() - 2..], Status::READ_ERROR.word().to_le_bytes());
+            assert_eq!(sum, digest(response).to_le_bytes());
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 }

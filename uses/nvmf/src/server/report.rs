@@ -1,6 +1,6 @@
 //! What a server reports: counters of its loop and queues, and events for a log.
 
-use super::sockets::SocketEngine;
+use super::socket_engine::SocketEngine;
 use crate::connection::Ending;
 use crate::digest::Digests;
 use crate::stats::{LoopStats, Stats};

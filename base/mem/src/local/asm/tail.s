@@ -118,6 +118,34 @@ function telpher_mem_probe_write
     ret
 endfunction telpher_mem_probe_write
 
+# One word. fn(rdi address) -> (rax word, rdx faulted).
+.macro load bytes, insn:vararg
+function telpher_mem_load_\bytes
+    guard .Lfailed, 1, \insn
+    xor edx, edx
+    ret
+endfunction telpher_mem_load_\bytes
+.endm
+load 1, movzx eax, byte ptr [rdi]
+load 2, movzx eax, word ptr [rdi]
+load 4, mov eax, dword ptr [rdi]
+load 8, mov rax, qword ptr [rdi]
+
+# fn(rdi address, rsi expected, rdx new) -> (rax word before, rdx faulted). `widen` clears the bits above the word.
+.macro exchange bytes, size, new, widen:vararg
+function telpher_mem_exchange_\bytes
+    mov rax, rsi
+    guard .Lfailed, 1, lock cmpxchg \size ptr [rdi], \new
+    \widen
+    xor edx, edx
+    ret
+endfunction telpher_mem_exchange_\bytes
+.endm
+exchange 1, byte, dl, movzx eax, al
+exchange 2, word, dx, movzx eax, ax
+exchange 4, dword, edx, mov eax, eax
+exchange 8, qword, rdx
+
 # fn(rdi first line, rsi unused, rdx bytes, a multiple of 64) -> (rax bytes flushed, rdx faulted).
 .macro flush name, insn
 function telpher_mem_\name

@@ -1,8 +1,7 @@
 //! The conditions under which a point counts: the same core distance before and after it, and threads that had their
 //! cores while it was measured.
 
-use super::super::BenchError;
-
+use super::BenchError;
 use serde::{Serialize, Serializer};
 use std::fs;
 use std::path::PathBuf;
@@ -57,6 +56,26 @@ impl Drops {
         }
     }
 
+    /// Counts a point, and returns its distance if it counts: those before and after it are the same, and nothing else
+    /// speaks against it.
+    pub(super) fn judge(
+        &mut self,
+        before: Option<Distance>,
+        after: Option<Distance>,
+        counts: Result<(), Dropped>,
+    ) -> Option<Distance> {
+        let distance = match (before, after) {
+            (Some(before), Some(after)) if before == after => counts.map(|()| before),
+            (Some(_), Some(_)) => Err(Dropped::Moved),
+            _ => Err(Dropped::Unknown),
+        };
+        match distance {
+            Ok(_) => self.kept += 1,
+            Err(why) => self.count(why),
+        }
+        distance.ok()
+    }
+
     /// Returns the number of points that do not count.
     pub fn all(&self) -> u32 {
         self.moved + self.unknown + self.absent + self.stolen
@@ -76,15 +95,24 @@ pub(super) struct Cores {
 const PROBE: Duration = Duration::from_millis(20);
 
 impl Cores {
+    /// Returns both cores.
+    pub(super) fn all(self) -> [usize; 2] {
+        [self.backend, self.guest]
+    }
+
     /// Returns the distance between the cores; `None` if other work keeps them busy.
     pub(super) fn distance(self) -> Result<Option<Distance>, BenchError> {
-        if self.backend == self.guest {
-            return Ok(Some(Distance::Same));
-        }
-        let failed = |source| BenchError::Program { what: "pinning threads to the two cores".into(), source };
-        let trip = line_round_trip(self.backend, self.guest, PROBE).map_err(failed)?;
-        Ok(trip.map(Distance::of))
+        distance(self.backend, self.guest, PROBE)
     }
+}
+
+/// Returns the distance between two cores, measured for `time`; `None` if other work keeps them busy.
+pub(super) fn distance(one: usize, other: usize, time: Duration) -> Result<Option<Distance>, BenchError> {
+    if one == other {
+        return Ok(Some(Distance::Same));
+    }
+    let failed = |source| BenchError::Program { what: "pinning threads to the two cores".into(), source };
+    Ok(line_round_trip(one, other, time).map_err(failed)?.map(Distance::of))
 }
 
 /// Minimum part of its core that a forwarding thread must have had. Source: the limit used for the peer's published
@@ -134,9 +162,9 @@ impl Thread {
 
 impl Watch {
     /// Begins to watch.
-    pub(super) fn begin(threads: &[Thread], cores: Cores) -> Watch {
+    pub(super) fn begin(threads: &[Thread], cpus: [usize; 2]) -> Watch {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let cpus = [cores.backend, cores.guest].map(|cpu| (cpu, stolen_in(&stat, cpu)));
+        let cpus = cpus.map(|cpu| (cpu, stolen_in(&stat, cpu)));
         let threads = threads.iter().map(|thread| (thread.0.clone(), thread.cpu_ns())).collect();
         Watch { threads, cpus: cpus.into(), begun: Instant::now() }
     }
@@ -200,17 +228,8 @@ pub(super) fn round<E>(
         let who = (first + place) % contestants;
         let seen = measure(who)?;
         let after = distance()?;
-        let counts = match (before, after) {
-            (Some(before), Some(after)) if before == after => seen.counts.map(|()| before),
-            (Some(_), Some(_)) => Err(Dropped::Moved),
-            _ => Err(Dropped::Unknown),
-        };
-        match counts {
-            Ok(distance) => {
-                drops.kept += 1;
-                values[who] = Some(Kept { distance, value: seen.value, share: seen.share });
-            }
-            Err(why) => drops.count(why),
+        if let Some(distance) = drops.judge(before, after, seen.counts) {
+            values[who] = Some(Kept { distance, value: seen.value, share: seen.share });
         }
         before = after;
     }
@@ -261,13 +280,12 @@ mod tests {
     #[test]
     fn a_sleeping_thread_and_a_missing_thread_are_absent() {
         let me = Thread::current().unwrap();
-        let cores = Cores { backend: 0, guest: 0 };
-        let watch = Watch::begin(&[me], cores);
+        let watch = Watch::begin(&[me], [0; 2]);
         std::thread::sleep(Duration::from_millis(30));
         // The hypervisor may have taken the core meanwhile; then the reason is `Stolen`, which is an error too.
         assert!(watch.end().is_err());
         let gone = Thread("/nowhere".into());
-        assert!(Watch::begin(&[gone], cores).end().is_err());
+        assert!(Watch::begin(&[gone], [0; 2]).end().is_err());
     }
 
     #[test]
