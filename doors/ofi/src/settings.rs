@@ -10,8 +10,10 @@ use telpher_mover::{Channel, ChannelPolicy};
 /// The variable with the device that copies the pieces of long messages. Without it, the CPU copies.
 const DEVICE: &str = "TELPHER_FABRIC_DEVICE";
 
-/// Copies that a device may have at once. Source: the slots of a connection.
-const IN_FLIGHT: u32 = 64;
+/// Copies that a device may have at once; the CPU makes those beyond. Source: the slots of two connections in both
+/// directions. With the slots of one, the CPU makes a third of the copies of a sum in a ring, which then takes half as
+/// long again (simulated, lab/sim/docs/fabric.md).
+const IN_FLIGHT: u32 = 256;
 
 /// A device that takes longer for a copy counts as stopped. Source: chosen; far more than a page fault takes.
 const DEADLINE: Duration = Duration::from_secs(1);

@@ -34,6 +34,8 @@ use telpher_vdev_wire::queue_state::{OccupancySlots, QueueState};
 /// Nanoseconds that a close waits for descriptors that do not end. Source: chosen: long for a model, short for a user.
 /// With an idxd device that does not drain, the process hangs.
 const DRAIN_NS: u64 = 10_000_000_000;
+/// Nanoseconds that a No-op by write() may wait for an engine thread. Source: chosen: more than a thread's turn.
+const TAKE_NS: u64 = 20_000_000;
 
 /// A running replica.
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Replica {
         let rows = Shared::<OccupancySlots>::map(opening.rows.number())?;
         let memory = faults::memory();
         let space = if opened.flags & STRICT != 0 { strict(memory) } else { Box::new(memory) };
-        let threaded = opened.flags & THREADED != 0 || observe::needs_thread(opened);
+        let threaded = runs_threads(opened);
         let observer = Arc::new(Observer::new(opened, Arc::new(lease), || strict(memory)));
         let options = ModelOptions {
             runner: if threaded { Runner::Threaded } else { Runner::Inline },
@@ -130,6 +132,19 @@ impl Replica {
         self.publish_occupancy();
         if self.queue.device().has_reports() {
             self.report();
+        }
+    }
+
+    /// Yields until an engine thread has taken what waits, for a limited time. Clients that probe whether write() works
+    /// submit a No-op and then wait for a number of PAUSEs, which is long for a device, but shorter than the turn of a
+    /// thread that keeps the engine's thread from its CPU.
+    pub(crate) fn let_engine_take(&self) {
+        if !runs_threads(self.opened()) {
+            return;
+        }
+        let end = sys::now_ns().saturating_add(TAKE_NS);
+        while self.queue.occupancy() != 0 && sys::now_ns() < end {
+            sys::yield_now();
         }
     }
 
@@ -247,6 +262,11 @@ impl<R: Fn() + Send + Sync> telpher_model::Observer for Reporting<R> {
             (self.report)();
         }
     }
+}
+
+/// True if engines run on threads of their own.
+fn runs_threads(opened: &Opened) -> bool {
+    opened.flags & THREADED != 0 || observe::needs_thread(opened)
 }
 
 /// This process's memory; absent pages fault.

@@ -95,6 +95,9 @@ fn submit_one(replica: &crate::replica::Replica, descriptor: &Descriptor) -> Res
     for _ in 0..=opened.enqcmds_retries {
         // A posted write has no answer: the submitter does not learn whether it was accepted.
         if replica.offer(observe::SubmitInstruction::Write, 0, &descriptor.0) != Offer::Retry {
+            if descriptor.opcode() == Opcode::Nop {
+                replica.let_engine_take();
+            }
             return Ok(());
         }
         replica.drive();

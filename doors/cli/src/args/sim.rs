@@ -242,7 +242,7 @@ pub(crate) struct Elsewhere {
 
 /// Draw the published figures again, from simulation.
 ///
-/// Every figure of the ASPLOS paper that concerns the device (2 to 15, 19 and 21), of the thesis (3.4 to 3.8), the
+/// Every figure of the ASPLOS paper that concerns the device (2 to 15, 17, 19 and 21), of the thesis (3.4 to 3.8), the
 /// white paper's Figures 3 and 10, the slides about page migration, and LightDSA's raw series: simulated, with the
 /// published numbers for comparison. Also page migration by the program itself. Writes a folder with a CSV and a JSON
 /// file for each figure and one HTML page with all charts; prints the list of figures, and where simulated and
@@ -255,6 +255,7 @@ Examples:
   telpher sim figures --only migration --folder migration
   telpher sim figures --only offload           a cache's long copies
   telpher sim figures --only nvmf              a storage target's digests
+  telpher sim figures --only fabric            messages between processes
   telpher sim figures --only asplos-10 -f csv -o 10.csv --no-html
   telpher sim figures --profile gold-6430 --folder gold")]
 pub(crate) struct Figures {

@@ -39,6 +39,7 @@ mod plans;
 mod record;
 mod refusals;
 mod runner;
+mod segments;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
 mod survivors;

@@ -36,7 +36,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
 ];
 
 /// Devices of a socket.
-const DEVICES: u16 = 4;
+pub(super) const DEVICES: u16 = 4;
 
 /// One number of an application on a socket with four devices.
 pub(super) fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
@@ -45,7 +45,7 @@ pub(super) fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
 }
 
 /// The same with processes and devices at `sockets` sockets.
-fn over(lab: &Lab, sockets: u32, app: App, measure: &str) -> Result<f64> {
+pub(super) fn over(lab: &Lab, sockets: u32, app: App, measure: &str) -> Result<f64> {
     let mut scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, Workload::App(app));
     let per_socket = usize::from(DEVICES).div_ceil(sockets as usize);
     // The first two nodes of the profile belong to the two sockets.
@@ -53,7 +53,7 @@ fn over(lab: &Lab, sockets: u32, app: App, measure: &str) -> Result<f64> {
     Ok(measured(&*lab.run(&scenario)?, measure))
 }
 
-fn shared(sockets: u32) -> SharedMemory {
+pub(super) fn shared(sockets: u32) -> SharedMemory {
     SharedMemory { sockets, ..SharedMemory::default() }
 }
 
@@ -74,7 +74,7 @@ fn messages_from(lab: &Lab) -> Result {
 }
 
 /// Sockets over which ranks of MPI are spread.
-const RANKS_OVER: u32 = 2;
+pub(super) const RANKS_OVER: u32 = 2;
 
 /// The largest message of libfabric's own benchmarks (fabtests' table of sizes).
 const LARGEST: u64 = 8 << 20;

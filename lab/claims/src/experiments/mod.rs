@@ -6,6 +6,7 @@ pub(crate) mod apps;
 pub(crate) mod asplos_device;
 mod asplos_memory;
 pub(crate) mod asplos_multi;
+pub(crate) mod fabric;
 pub mod measure;
 pub(crate) mod migration;
 mod query;

@@ -9,6 +9,7 @@
 //! tables and raw series, which are drawn beside the simulated ones.
 
 mod asplos;
+mod fabric;
 mod lightdsa;
 mod migration;
 mod nvmf;
@@ -103,6 +104,7 @@ impl Figure {
 pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
     let documents = [
         asplos::SHEETS,
+        fabric::SHEETS,
         nvmf::SHEETS,
         thesis::SHEETS,
         query::SHEETS,

@@ -2,7 +2,6 @@
 //! the gate moves the bytes when the simulated copy has ended.
 
 use super::buffers::Words;
-use super::process::Places;
 use crate::places::BufferPlacement;
 use crate::simulated_portal::{Gate, Offered};
 use crate::workload::{AccessPattern, Library, QueueId};
@@ -10,6 +9,21 @@ use crate::world::{Core, PendingWork, World};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use telpher_abi::{Descriptor, Flags, Opcode};
+
+/// Where the bytes of a process are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    /// The buffer that it sends from.
+    pub(super) own: BufferPlacement,
+    /// The slots that it fills.
+    pub(super) slots_out: BufferPlacement,
+    /// The slots that it empties.
+    pub(super) slots_in: BufferPlacement,
+    /// The bytes within its rings: to the next process, and from the one before.
+    pub(super) rings: [BufferPlacement; 2],
+    /// The buffer that it receives into.
+    pub(super) came: BufferPlacement,
+}
 
 /// A piece that is not copied yet.
 struct Piece {

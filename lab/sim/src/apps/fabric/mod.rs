@@ -1,7 +1,7 @@
 //! Messages between processes by `telpher-fabric`: ping-pong, one direction, and a ring of sums.
 //!
 //! ```text
-//! sender's buffer ──copy──► slot ─entry─► receiver ──copy──► its buffer ─answer─► the slot is free
+//! sender's buffer ──copy──► slot ─entry─► receiver ──copy──► its buffer ─answer─► slot free
 //!                  a piece of 16 KiB while the receiver empties the slots before
 //! ```
 //!
@@ -21,8 +21,8 @@ use crate::simulated_portal::Gate;
 use crate::workload::{AccessPattern, QueueId};
 use crate::world::{Core, World};
 use buffers::Words;
-use copies::{Copies, Device};
-use process::{Places, Process, Times};
+use copies::{Copies, Device, Places};
+use process::{Process, Times};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -102,8 +102,8 @@ impl Default for Fabric {
     }
 }
 
-/// Copies that a device may have at once. Source: `telpher-ofi`, one for each slot of a connection.
-const IN_FLIGHT: u32 = 64;
+/// Copies that a device may have at once. Source: `telpher-ofi`.
+const IN_FLIGHT: u32 = 256;
 /// Copies of a core that its channel holds: more than a process can start.
 const MOST_COPIES: u32 = 1024;
 /// Messages of a stream that are received at the same time. Source: OSU's bandwidth test.
@@ -179,7 +179,9 @@ impl Fabric {
             // written.
             (slots(right, LineLocation::Llc), slots(left, LineLocation::Llc), buffer(lines))
         };
-        Places { own: buffer(lines), slots_out, slots_in, came }
+        // Plain stores of the cores, whatever fills the slots.
+        let rings = [slots(right, LineLocation::Llc), slots(left, LineLocation::Llc)];
+        Places { own: buffer(lines), slots_out, slots_in, rings, came }
     }
 
     /// What copies the pieces of a process, and its endpoint.

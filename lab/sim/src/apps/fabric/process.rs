@@ -4,7 +4,7 @@
 //! piece when its copy has ended.
 
 use super::buffers::Words;
-use super::copies::Copies;
+use super::copies::{Copies, Places};
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
 use crate::workload::AccessPattern;
@@ -27,19 +27,6 @@ pub(super) struct Times {
     pub(super) turn: Picos,
     /// A piece: its entry, and its part of an answer.
     pub(super) entry: Picos,
-}
-
-/// Where the bytes of a process are.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
-    /// The buffer that it sends from.
-    pub(super) own: BufferPlacement,
-    /// The slots that it fills.
-    pub(super) slots_out: BufferPlacement,
-    /// The slots that it empties.
-    pub(super) slots_in: BufferPlacement,
-    /// The buffer that it receives into.
-    pub(super) came: BufferPlacement,
 }
 
 /// One process.
@@ -69,7 +56,7 @@ impl Process {
     pub(super) async fn send(&mut self, core: &Core, offset: u64, bytes: u64) {
         core.busy(self.times.command).await;
         if bytes <= self.eager_bytes {
-            self.copy(core, bytes, self.places.own, self.places.slots_out).await;
+            self.copy(core, bytes, self.places.own, self.places.rings[0]).await;
         }
         let request = SendRequest {
             to: self.peer,
@@ -143,7 +130,8 @@ impl Process {
             end.result.expect("no peer ends and no buffer is missing");
             self.under_way -= 1;
             if end.operation == Operation::Receive && end.len <= eager {
-                self.copy(core, end.len, self.places.slots_in, self.places.came).await;
+                // No device writes the buffer of such messages: it is as cached as the own one.
+                self.copy(core, end.len, self.places.rings[1], self.places.own).await;
             }
         }
     }
