@@ -109,8 +109,8 @@ pub(crate) fn tree() -> clap::Command {
 const TEMPLATE: &str = "{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
 
 fn compact(command: clap::Command) -> clap::Command {
-    // The styled text is copied as it is. Its conversion to a string looks for escape sequences byte by byte, which would
-    // take most of the start of a command.
+    // The styled text is copied as it is. Its conversion to a string looks for escape sequences byte by byte, which
+    // would take most of the start of a command.
     let description = command.get_long_about().or(command.get_about()).cloned().unwrap_or_default();
     let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this help");
     let command = command

@@ -57,7 +57,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
             "of the time",
             Some(Goal::AtMost(SHARED)),
             format!(
-                "{} by the mover with an engine thread on another core, {} by memcpy; telpher offload has no such thread",
+                "{} by the mover and an engine thread, {} by memcpy; telpher offload has no such thread",
                 per_copy(0),
                 per_copy(1)
             ),
