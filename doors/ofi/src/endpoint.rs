@@ -172,7 +172,10 @@ impl Ep {
     /// # Errors
     /// If the system refuses a socket or a thread.
     pub(crate) fn open(domain: Arc<Domain>, options: EpOptions) -> Result<Ep, Errno> {
-        let progress = if domain.automatic_progress { ProgressBy::HelperThread } else { ProgressBy::Caller };
+        // A program with manual progress may send its first message and then wait for something else: the message must
+        // not wait for the program's next call, only because its connection was not open yet.
+        let manual = ProgressBy::CallerAndEvents;
+        let progress = if domain.automatic_progress { ProgressBy::HelperThread } else { manual };
         let mut config = Config::default();
         config.memory_bytes = MEMORY_BYTES;
         // A program without remote memory access expects no completions of it.

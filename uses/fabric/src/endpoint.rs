@@ -65,7 +65,7 @@ impl Endpoint {
         let state = Mutex::new(State::new(config, copier, regions));
         let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress, linger });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
-        if progress == ProgressBy::HelperThread {
+        if progress != ProgressBy::Caller {
             inner.connector.set_progress(weak);
         }
         Ok(Endpoint { inner })
@@ -343,6 +343,9 @@ impl Progress for Inner {
     /// A peer or an event waits for this process, whose threads may be busy with other work.
     fn progress(&self) -> bool {
         if self.progress != ProgressBy::HelperThread {
+            if let Ok(mut state) = self.lock() {
+                state.advance(&self.connector);
+            }
             return false;
         }
         let (mut idle, mut has_moved) = (0, false);

@@ -8,7 +8,12 @@ use telpher_fabric::{Config, Copier, PeerId, ProgressBy, SendRequest};
 
 /// Two endpoints that have each other as peer 0; both progress automatically, or only the first one.
 fn pair(config: &Config, other: ProgressBy) -> [Node; 2] {
-    let nodes = [ProgressBy::HelperThread, other].map(|by| Node::new(config.clone(), Copier::cpu(), by));
+    pair_by(config, [ProgressBy::HelperThread, other])
+}
+
+/// Two endpoints that have each other as peer 0.
+fn pair_by(config: &Config, by: [ProgressBy; 2]) -> [Node; 2] {
+    let nodes = by.map(|by| Node::new(config.clone(), Copier::cpu(), by));
     assert_eq!(nodes[0].endpoint.insert_peer(&nodes[1].address()).unwrap(), PeerId(0));
     assert_eq!(nodes[1].endpoint.insert_peer(&nodes[0].address()).unwrap(), PeerId(0));
     nodes
@@ -37,6 +42,19 @@ fn a_message_that_is_sent_before_the_connection_is_open_arrives() {
     inject(&sender, 1, 8);
     wait_for("the message is sent when the connection opens", || sender.endpoint.statistics().eager_messages_sent == 1);
     drop((sender, receiver));
+}
+
+#[test]
+fn a_first_message_of_a_caller_that_does_not_call_again_arrives() {
+    let [sender, mut receiver] = pair_by(&Config::default(), [ProgressBy::CallerAndEvents, ProgressBy::Caller]);
+    receiver.receive(None, exact(0), 8, 0);
+    inject(&sender, 1, 8);
+    wait_for("the connection opens", || {
+        receiver.poll();
+        receiver.endpoint.statistics().messages_received == 1
+    });
+    receiver.check_received(0, 0, &pattern(8, 0));
+    drop(sender);
 }
 
 #[test]
