@@ -86,10 +86,10 @@ impl CompletionQueue {
         mut take: impl FnMut(&Completion, &Weak<dyn BoundEndpoint>),
     ) -> Result<usize, Errno> {
         let mut state = self.state();
-        if state.waiting.is_empty() {
-            state.fetch(most);
-        }
         let mut count = 0;
+        if state.waiting.is_empty() {
+            count = state.fetch(most, &mut take);
+        }
         while count < most
             && let Some((completion, endpoint)) = state.waiting.front()
             && completion.result.is_ok()
@@ -145,17 +145,26 @@ impl CompletionQueue {
 }
 
 impl State {
-    /// Moves messages of all endpoints, and takes completions until `most` wait.
-    fn fetch(&mut self, most: usize) {
+    /// Moves messages of all endpoints, and passes at most `most` successful completions to `take`. Returns how many. A
+    /// failure waits, and so do the completions after it.
+    fn fetch(&mut self, most: usize, mut take: impl FnMut(&Completion, &Weak<dyn BoundEndpoint>)) -> usize {
         let State { endpoints, waiting, scratch, next } = self;
-        let count = endpoints.len();
-        for turn in 0..count {
-            let bound = &endpoints[(*next + turn) % count];
+        let mut taken = 0;
+        for turn in 0..endpoints.len() {
+            let bound = &endpoints[(*next + turn) % endpoints.len()];
             let Some(endpoint) = bound.endpoint.upgrade() else { continue };
             // Also with no room left: the messages of the other endpoints move, too.
-            endpoint.take(bound.direction, scratch, most.saturating_sub(waiting.len()));
-            waiting.extend(scratch.drain(..).map(|completion| (completion, bound.endpoint.clone())));
+            endpoint.take(bound.direction, scratch, most.saturating_sub(taken + waiting.len()));
+            for completion in scratch.drain(..) {
+                if waiting.is_empty() && completion.result.is_ok() {
+                    take(&completion, &bound.endpoint);
+                    taken += 1;
+                } else {
+                    waiting.push_back((completion, bound.endpoint.clone()));
+                }
+            }
         }
-        *next = if count == 0 { 0 } else { (*next + 1) % count };
+        *next = if endpoints.is_empty() { 0 } else { (*next + 1) % endpoints.len() };
+        taken
     }
 }
