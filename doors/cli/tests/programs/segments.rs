@@ -1,7 +1,7 @@
 //! Two processes that exchange messages as libfabric's shm provider does with DSA; see `sources/segments.c`.
 
 use crate::harness::{Run, View, client, in_both_views, lacking, source};
-use std::path::PathBuf;
+use std::path::Path;
 
 /// The numbers that a process prints at its end.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ fn on_queues(view: View) -> Run {
 }
 
 /// Runs the client, which checks every byte, and returns what sender and receiver print.
-fn run(run: &Run, program: &PathBuf, args: &[&str]) -> [Ended; 2] {
-    let mut words = vec![program.clone().into_os_string()];
+fn run(run: &Run, program: &Path, args: &[&str]) -> [Ended; 2] {
+    let mut words = vec![program.as_os_str().to_owned()];
     words.extend(args.iter().map(Into::into));
     let stdout = run.success(&words);
     ["sender", "receiver"].map(|process| {

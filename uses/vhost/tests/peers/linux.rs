@@ -213,6 +213,7 @@ with_each_backend! {
         guests.guest.run("carried=along");
         begin_pinging(&mut guests.guest);
         guests.guest.migrate(&format!("unix:{}", way.display()));
+        second.has_arrived();
         let unanswered = stop_pinging(&mut second);
         assert!(unanswered <= lost_standing(who), "{unanswered} pings were not answered");
         assert_eq!(second.run("echo $carried"), "along\n");

@@ -148,6 +148,20 @@ impl Qemu {
         }
     }
 
+    /// Waits until the guest that is migrated to this machine runs here. Its state comes with that of the serial line, so
+    /// what is written to the line before is lost.
+    pub(crate) fn has_arrived(&mut self) {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let said = self.monitor("info status");
+            if said.contains("VM status: running") {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the guest did not arrive: {said}");
+            std::thread::yield_now();
+        }
+    }
+
     /// The monitor's output up to its next prompt.
     fn prompt(&mut self) -> String {
         const PROMPT: &[u8] = b"(qemu) ";
