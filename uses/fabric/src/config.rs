@@ -70,8 +70,8 @@ pub enum ProgressBy {
     /// [`Endpoint::completions`](crate::Endpoint::completions).
     #[default]
     Caller,
-    /// The callers; and the endpoint's helper thread makes one pass when a connection opens, and when a peer waits. So a
-    /// message that waits for its connection is sent although its caller does not call again.
+    /// The callers; and the endpoint's helper thread makes one pass when a connection opens, and when a peer waits. So
+    /// a message that waits for its connection is sent although its caller does not call again.
     CallerAndEvents,
     /// Also the endpoint's helper thread, when a peer waits.
     HelperThread,

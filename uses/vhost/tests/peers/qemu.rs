@@ -148,8 +148,8 @@ impl Qemu {
         }
     }
 
-    /// Waits until the guest that is migrated to this machine runs here. Its state comes with that of the serial line, so
-    /// what is written to the line before is lost.
+    /// Waits until the guest that is migrated to this machine runs here. Its state comes with that of the serial line,
+    /// so what is written to the line before is lost.
     pub(crate) fn has_arrived(&mut self) {
         let deadline = Instant::now() + SOON;
         loop {
