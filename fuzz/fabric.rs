@@ -15,8 +15,8 @@ use telpher_fabric::entry::{
 };
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
-    AccessError, Atomic, AtomicOp, AtomicType, Broken, Buffer, Config, Incoming, Outgoing, Payload, PushError,
-    Segments, link,
+    AccessError, Atomic, AtomicOp, Broken, Buffer, Config, Incoming, Number, Outgoing, Payload, PushError, Segments,
+    link,
 };
 use telpher_mem::{Local, SharedWords64, Space};
 
@@ -141,7 +141,7 @@ impl Scene {
                 Message::Write { id: AccessId(id.0), range, data }
             }
             9 => {
-                let of = AtomicType::ALL[usize::from(input.byte()) % AtomicType::ALL.len()];
+                let of = Number::ALL[usize::from(input.byte()) % Number::ALL.len()];
                 let atomic = Atomic { op: AtomicOp::ALL[usize::from(input.byte()) % AtomicOp::ALL.len()], of };
                 let slot = input.byte().is_multiple_of(2).then(|| u16::from(input.byte() % 4));
                 let len = of.bytes() * u64::from(1 + input.byte() % 40);

@@ -3,7 +3,8 @@
 //! In Open MPI a handle is the address of an object in its library. In MPICH, and in the MPIs with its ABI, it is a
 //! number of 32 bits. Sources: `mpi.h` of Open MPI 4.1.4 and of MPICH 5.0.2.
 
-use telpher_fabric::collective::{Number, Reduction};
+use telpher_fabric::Number;
+use telpher_fabric::collective::Reduction;
 
 /// A handle of either family, as a C function gets it in a register.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

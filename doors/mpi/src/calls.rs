@@ -11,7 +11,8 @@ use crate::log;
 use crate::symbols::{Items, Mpi, MpiError};
 use std::ffi::c_int;
 use telpher_fabric::Buffer;
-use telpher_fabric::collective::{Group, GroupError, Number, Reduction};
+use telpher_fabric::Number;
+use telpher_fabric::collective::{Group, GroupError, Reduction};
 
 /// Shorter calls stay with the MPI. Source: assumed.
 const LEAST_BYTES: u64 = 4 << 10;

@@ -3,8 +3,9 @@
 //! Each element is loaded, and replaced by an atomic compare-and-exchange instruction until no other thread has changed
 //! it in between. So the operations are atomic with each other and with the atomic instructions of other threads.
 
+use crate::number::Number;
 use crate::regions::AccessError;
-use telpher_mem::{Local, WordWidth};
+use telpher_mem::Local;
 
 /// What an atomic operation does with an element in memory, an operand and, for the last ones, a word to compare. The
 /// names and meanings are those of libfabric's `enum fi_op`.
@@ -35,23 +36,6 @@ pub enum AtomicOp {
     MaskedSwap,
 }
 
-/// The type of the elements.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-#[allow(missing_docs, reason = "Rust's types")]
-pub enum AtomicType {
-    I8,
-    U8,
-    I16,
-    U16,
-    I32,
-    U32,
-    I64,
-    U64,
-    F32,
-    F64,
-}
-
 /// How an atomic operation is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum AtomicForm {
@@ -69,7 +53,7 @@ pub struct Atomic {
     /// The operation.
     pub op: AtomicOp,
     /// The type of the elements.
-    pub of: AtomicType,
+    pub of: Number,
 }
 
 impl AtomicOp {
@@ -108,42 +92,11 @@ impl AtomicOp {
     }
 }
 
-impl AtomicType {
-    /// All types, by their numbers.
-    pub const ALL: [AtomicType; 10] = [
-        AtomicType::I8,
-        AtomicType::U8,
-        AtomicType::I16,
-        AtomicType::U16,
-        AtomicType::I32,
-        AtomicType::U32,
-        AtomicType::I64,
-        AtomicType::U64,
-        AtomicType::F32,
-        AtomicType::F64,
-    ];
-
-    /// Returns the bytes of an element.
-    #[must_use]
-    pub fn bytes(self) -> u64 {
-        self.width().bytes()
-    }
-
-    fn width(self) -> WordWidth {
-        match self {
-            AtomicType::I8 | AtomicType::U8 => WordWidth::One,
-            AtomicType::I16 | AtomicType::U16 => WordWidth::Two,
-            AtomicType::I32 | AtomicType::U32 | AtomicType::F32 => WordWidth::Four,
-            AtomicType::I64 | AtomicType::U64 | AtomicType::F64 => WordWidth::Eight,
-        }
-    }
-}
-
 impl Atomic {
     /// True if the operation exists for the type, and can be called so.
     #[must_use]
     pub fn exists(self, form: AtomicForm) -> bool {
-        let is_float = matches!(self.of, AtomicType::F32 | AtomicType::F64);
+        let is_float = !self.of.is_integer();
         let fits = match form {
             AtomicForm::Plain => !self.op.compares() && self.op != AtomicOp::Read,
             AtomicForm::Fetch => !self.op.compares(),
@@ -166,22 +119,22 @@ impl Atomic {
     fn apply(self, old: u64, operand: u64, compare: u64) -> u64 {
         let words = [old, operand, compare];
         match self.of {
-            AtomicType::I8 => compute::<i8>(self.op, words),
-            AtomicType::U8 => compute::<u8>(self.op, words),
-            AtomicType::I16 => compute::<i16>(self.op, words),
-            AtomicType::U16 => compute::<u16>(self.op, words),
-            AtomicType::I32 => compute::<i32>(self.op, words),
-            AtomicType::U32 => compute::<u32>(self.op, words),
-            AtomicType::I64 => compute::<i64>(self.op, words),
-            AtomicType::U64 => compute::<u64>(self.op, words),
-            AtomicType::F32 => compute::<f32>(self.op, words),
-            AtomicType::F64 => compute::<f64>(self.op, words),
+            Number::I8 => compute::<i8>(self.op, words),
+            Number::U8 => compute::<u8>(self.op, words),
+            Number::I16 => compute::<i16>(self.op, words),
+            Number::U16 => compute::<u16>(self.op, words),
+            Number::I32 => compute::<i32>(self.op, words),
+            Number::U32 => compute::<u32>(self.op, words),
+            Number::I64 => compute::<i64>(self.op, words),
+            Number::U64 => compute::<u64>(self.op, words),
+            Number::F32 => compute::<f32>(self.op, words),
+            Number::F64 => compute::<f64>(self.op, words),
         }
     }
 }
 
 /// A type of elements.
-trait Number: Copy + PartialOrd {
+trait Element: Copy + PartialOrd {
     const ZERO: Self;
     const ONE: Self;
     fn from_word(word: u64) -> Self;
@@ -190,9 +143,9 @@ trait Number: Copy + PartialOrd {
     fn product(self, other: Self) -> Self;
 }
 
-macro_rules! numbers {
+macro_rules! elements {
     ($($type:ty: $zero:literal $one:literal $sum:path, $product:path;)*) => {$(
-        impl Number for $type {
+        impl Element for $type {
             const ZERO: Self = $zero;
             const ONE: Self = $one;
 
@@ -218,7 +171,7 @@ macro_rules! numbers {
     )*};
 }
 
-numbers! {
+elements! {
     i8: 0 1 i8::wrapping_add, i8::wrapping_mul;
     u8: 0 1 u8::wrapping_add, u8::wrapping_mul;
     i16: 0 1 i16::wrapping_add, i16::wrapping_mul;
@@ -231,7 +184,7 @@ numbers! {
     f64: 0.0 1.0 std::ops::Add::add, std::ops::Mul::mul;
 }
 
-fn compute<T: Number>(op: AtomicOp, words: [u64; 3]) -> u64 {
+fn compute<T: Element>(op: AtomicOp, words: [u64; 3]) -> u64 {
     let [old, operand, compare] = words.map(T::from_word);
     let is_true = |value: T| value != T::ZERO;
     let truth = |value: bool| if value { T::ONE } else { T::ZERO };

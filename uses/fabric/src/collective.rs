@@ -44,6 +44,6 @@ mod lock;
 #[cfg(test)]
 mod tests;
 
-pub use arithmetic::{Number, Reduction};
+pub use arithmetic::Reduction;
 pub use form::{EXCHANGE_BYTES, Exchange, ExchangeBytes, Formed, MOST_MEMBERS, form};
 pub use group::{Group, GroupError};

@@ -25,7 +25,7 @@
 //!     layout, memory  where the parts of a connection's memory are; the file, and the checks of a peer's file
 //!   helper            the connector's thread: waits in epoll for sockets and for processes that end
 //!     handshake       the two packets that open a connection
-//! Address, Buffer, Config, FabricError        values
+//! Address, Buffer, Config, FabricError, Number  values
 //! ```
 #![deny(unsafe_code)]
 
@@ -51,6 +51,7 @@ mod layout;
 mod link;
 mod matching;
 mod memory;
+pub mod number;
 mod outgoing;
 mod output;
 mod peers;
@@ -70,7 +71,7 @@ mod sync;
 mod wire;
 
 pub use address::Address;
-pub use atomics::{Atomic, AtomicForm, AtomicOp, AtomicType};
+pub use atomics::{Atomic, AtomicForm, AtomicOp};
 pub use buffer::{Buffer, Segments};
 pub use completion::{Completion, Failure, Operation};
 pub use config::{Config, ProgressBy};
@@ -82,6 +83,7 @@ pub use error::{Broken, FabricError, MemoryError, PushError};
 pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 pub use incoming::{Arrived, Incoming, Payload};
 pub use link::link;
+pub use number::Number;
 pub use outgoing::Outgoing;
 pub use regions::{AccessError, Permissions, Region, Regions};
 pub use request::{

@@ -16,13 +16,14 @@
 //! Accessed     whether there is a slot, -, id; the result in place of a count
 //! ```
 
-use crate::atomics::{Atomic, AtomicOp, AtomicType};
+use crate::atomics::{Atomic, AtomicOp};
 use crate::entry::{
     ACCESS_INLINE_BYTES, AccessId, AccessPiece, Answer, AtomicEntry, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message,
     MessageId,
 };
 use crate::error::Broken;
 use crate::layout::Sizes;
+use crate::number::Number;
 use crate::regions::{AccessError, RemoteRange};
 use crate::ring::{ENTRY_WORDS, Entry};
 
@@ -254,7 +255,7 @@ fn write(entry: &Entry, flags: u8, id: AccessId, len: u32, sizes: &Sizes) -> Res
 fn atomic(entry: &Entry, flags: u8, slot: u16, sizes: &Sizes) -> Result<AtomicEntry, Broken> {
     let (MessageId(id), operand_bytes) = split_pair(entry[3]);
     let [op, of, zero @ .., _, _, _, _] = entry[2].to_le_bytes();
-    let (Some(&op), Some(&of)) = (AtomicOp::ALL.get(usize::from(op)), AtomicType::ALL.get(usize::from(of))) else {
+    let (Some(&op), Some(&of)) = (AtomicOp::ALL.get(usize::from(op)), Number::ALL.get(usize::from(of))) else {
         return Err(broken("an atomic operation or its type is unknown"));
     };
     let (atomic, len) = (Atomic { op, of }, entry[2] >> 32);
@@ -438,7 +439,7 @@ mod tests {
                 let piece = AccessPiece { id, range, slot, len, offset };
                 messages.extend([Message::WritePiece(piece), Message::ReadPiece(piece)]);
             }
-            for (op, of) in AtomicOp::ALL.into_iter().flat_map(|op| AtomicType::ALL.map(|of| (op, of))) {
+            for (op, of) in AtomicOp::ALL.into_iter().flat_map(|op| Number::ALL.map(|of| (op, of))) {
                 for (slot, len) in [(None, of.bytes()), (Some(0), 3 * of.bytes()), (Some(63), sizes().atomic_bytes())] {
                     let range = RemoteRange { key, address, len };
                     let entry = AtomicEntry { id, range, atomic: Atomic { op, of }, slot };
@@ -492,7 +493,7 @@ mod tests {
         let range = RemoteRange { key: 7, address: 8, len: 100 };
         let write = Message::Write { id: AccessId(1), range, data: None };
         let access = Message::WritePiece(AccessPiece { id: AccessId(1), range, slot: 1, len: 8, offset: 92 });
-        let atomic = Atomic { op: AtomicOp::Sum, of: AtomicType::U32 };
+        let atomic = Atomic { op: AtomicOp::Sum, of: Number::U32 };
         let atomic = Message::Atomic(AtomicEntry {
             id: AccessId(1),
             range: RemoteRange { len: 8, ..range },

@@ -7,10 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use telpher_fabric::Buffer;
-use telpher_fabric::collective::{
-    EXCHANGE_BYTES, Exchange, ExchangeBytes, Formed, Group, GroupError, Number, Reduction, form,
-};
+use telpher_fabric::collective::{EXCHANGE_BYTES, Exchange, ExchangeBytes, Formed, Group, GroupError, Reduction, form};
+use telpher_fabric::{Buffer, Number};
 
 /// Set in the environment of a member: its rank and the number of ranks.
 const MEMBER: &str = "TELPHER_FABRIC_TEST_MEMBER";

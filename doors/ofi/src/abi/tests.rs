@@ -13,7 +13,7 @@ use crate::skip::skip;
 use std::fmt::Write;
 use std::mem::offset_of;
 use std::process::Command;
-use telpher_fabric::{AtomicOp, AtomicType};
+use telpher_fabric::{AtomicOp, Number};
 
 /// Writes an assertion in C for each field.
 macro_rules! fields {
@@ -230,8 +230,8 @@ fn all_values(c: &mut String) {
             "FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW",
         f::FETCH_ATOMIC => "FI_FETCH_ATOMIC", f::COMPARE_ATOMIC => "FI_COMPARE_ATOMIC",
         AtomicOp::Min => "FI_MIN", AtomicOp::BitXor => "FI_BXOR", AtomicOp::SwapIfEqual => "FI_CSWAP",
-        AtomicOp::SwapIfLess => "FI_CSWAP_LT", AtomicOp::MaskedSwap => "FI_MSWAP", AtomicType::I8 => "FI_INT8",
-        AtomicType::U64 => "FI_UINT64", AtomicType::F32 => "FI_FLOAT", AtomicType::F64 => "FI_DOUBLE",
+        AtomicOp::SwapIfLess => "FI_CSWAP_LT", AtomicOp::MaskedSwap => "FI_MSWAP", Number::I8 => "FI_INT8",
+        Number::U64 => "FI_UINT64", Number::F32 => "FI_FLOAT", Number::F64 => "FI_DOUBLE",
         f::PROVIDER_SPECIFIC => "FI_PROV_SPECIFIC", f::ADDRESS_UNSPECIFIED => "FI_ADDR_UNSPEC",
         f::EP_UNSPEC => "FI_EP_UNSPEC", f::EP_RDM => "FI_EP_RDM", f::THREAD_SAFE => "FI_THREAD_SAFE",
         f::THREAD_MOST => "FI_THREAD_ENDPOINT", f::PROGRESS_AUTO => "FI_PROGRESS_AUTO",

@@ -10,7 +10,7 @@ use crate::endpoint::AccessCall;
 use crate::failure::{Errno, INVALID};
 use crate::limits;
 use std::ffi::{c_int, c_void};
-use telpher_fabric::{AccessKind, Atomic, AtomicForm, AtomicOp, AtomicType, RemoteAddress};
+use telpher_fabric::{AccessKind, Atomic, AtomicForm, AtomicOp, Number, RemoteAddress};
 
 pub(crate) static OPS: OpsAtomic = OpsAtomic {
     size: size_of::<OpsAtomic>(),
@@ -32,7 +32,7 @@ pub(crate) static OPS: OpsAtomic = OpsAtomic {
 /// Returns an operation by its numbers.
 fn atomic(datatype: c_int, op: c_int) -> Result<Atomic, Errno> {
     let found = |number: c_int| usize::try_from(number).map_err(|_| INVALID);
-    let of = AtomicType::ALL.get(found(datatype)?).ok_or(Errno(libc::EOPNOTSUPP))?;
+    let of = Number::ALL.get(found(datatype)?).ok_or(Errno(libc::EOPNOTSUPP))?;
     let op = AtomicOp::ALL.get(found(op)?).ok_or(Errno(libc::EOPNOTSUPP))?;
     Ok(Atomic { op: *op, of: *of })
 }

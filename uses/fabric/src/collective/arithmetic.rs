@@ -2,54 +2,7 @@
 //! place of [`reduce_into`].
 #![forbid(unsafe_code)]
 
-/// A type of numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "the names of Rust's types")]
-pub enum Number {
-    I8,
-    U8,
-    I16,
-    U16,
-    I32,
-    U32,
-    I64,
-    U64,
-    F32,
-    F64,
-}
-
-impl Number {
-    /// All types.
-    pub const ALL: [Number; 10] = [
-        Number::I8,
-        Number::U8,
-        Number::I16,
-        Number::U16,
-        Number::I32,
-        Number::U32,
-        Number::I64,
-        Number::U64,
-        Number::F32,
-        Number::F64,
-    ];
-
-    /// Returns the bytes of a number.
-    #[must_use]
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Number::I8 | Number::U8 => 1,
-            Number::I16 | Number::U16 => 2,
-            Number::I32 | Number::U32 | Number::F32 => 4,
-            Number::I64 | Number::U64 | Number::F64 => 8,
-        }
-    }
-
-    /// True for integers.
-    #[must_use]
-    pub const fn is_integer(self) -> bool {
-        !matches!(self, Number::F32 | Number::F64)
-    }
-}
+use crate::number::Number;
 
 /// What joins two numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

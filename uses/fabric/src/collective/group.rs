@@ -1,11 +1,12 @@
 //! The collective operations of a group.
 
-use super::arithmetic::{Number, Reduction, reduce_into};
+use super::arithmetic::{Reduction, reduce_into};
 use super::counts::{Counts, MEMBER_WORDS, SLOTS, Stage, WrongCount, before};
 use super::layout::{CHUNK_BYTES, FAILED, Layout};
 use super::lock::MemberLock;
 use crate::access::own_memory;
 use crate::buffer::Buffer;
+use crate::number::Number;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -3,6 +3,7 @@
 use super::counts::Stage;
 use super::*;
 use crate::buffer::Buffer;
+use crate::number::Number;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::sync::{Barrier, Mutex};

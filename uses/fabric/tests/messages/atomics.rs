@@ -5,8 +5,8 @@ use crate::rma::{BOTH, Nodes, ended, register, request, with_regions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use telpher_fabric::{
-    AccessError, AccessKind, AccessRequest, Atomic, AtomicForm, AtomicOp, AtomicType, Config, Copier, Endpoint,
-    FabricError, Failure, Operation, Permissions, ProgressBy, Regions, Segments,
+    AccessError, AccessKind, AccessRequest, Atomic, AtomicForm, AtomicOp, Config, Copier, Endpoint, FabricError,
+    Failure, Number, Operation, Permissions, ProgressBy, Regions, Segments,
 };
 use telpher_os::Random;
 
@@ -35,7 +35,7 @@ fn of_one(operand: u64, results: bool) -> Buffers {
     Buffers { operands: operand.to_le_bytes().to_vec(), compares: Vec::new(), results: results.then(|| vec![0; 8]) }
 }
 
-const SUM: Atomic = Atomic { op: AtomicOp::Sum, of: AtomicType::U64 };
+const SUM: Atomic = Atomic { op: AtomicOp::Sum, of: Number::U64 };
 
 /// What an operation makes of an element, written for each type once more.
 macro_rules! oracle {
@@ -102,16 +102,16 @@ oracle!(of_f64, f64, |a, b| a + b, |a, b| a * b, |_, _, _, _| unreachable!("no b
 
 fn expected(atomic: Atomic, old: &[u8], operand: &[u8], compare: &[u8]) -> Vec<u8> {
     let of = match atomic.of {
-        AtomicType::I8 => of_i8,
-        AtomicType::U8 => of_u8,
-        AtomicType::I16 => of_i16,
-        AtomicType::U16 => of_u16,
-        AtomicType::I32 => of_i32,
-        AtomicType::U32 => of_u32,
-        AtomicType::I64 => of_i64,
-        AtomicType::U64 => of_u64,
-        AtomicType::F32 => of_f32,
-        AtomicType::F64 => of_f64,
+        Number::I8 => of_i8,
+        Number::U8 => of_u8,
+        Number::I16 => of_i16,
+        Number::U16 => of_u16,
+        Number::I32 => of_i32,
+        Number::U32 => of_u32,
+        Number::I64 => of_i64,
+        Number::U64 => of_u64,
+        Number::F32 => of_f32,
+        Number::F64 => of_f64,
     };
     of(atomic.op, old, operand, compare)
 }
@@ -119,7 +119,7 @@ fn expected(atomic: Atomic, old: &[u8], operand: &[u8], compare: &[u8]) -> Vec<u
 /// Elements of a type: small numbers that are often equal, edges of the type, and for floating point also what is no
 /// number.
 #[allow(clippy::cast_possible_truncation, reason = "any number of the type will do")]
-fn elements(of: AtomicType, count: usize, random: &mut Random) -> Vec<u8> {
+fn elements(of: Number, count: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..count {
         let float = [0.0, -0.0, 1.0, -2.5, f64::MAX, f64::INFINITY, f64::NAN, 3.0];
@@ -130,8 +130,8 @@ fn elements(of: AtomicType, count: usize, random: &mut Random) -> Vec<u8> {
             _ => random.below(3),
         };
         match of {
-            AtomicType::F32 => bytes.extend((float as f32).to_le_bytes()),
-            AtomicType::F64 => bytes.extend(float.to_le_bytes()),
+            Number::F32 => bytes.extend((float as f32).to_le_bytes()),
+            Number::F64 => bytes.extend(float.to_le_bytes()),
             _ => bytes.extend_from_slice(&word.to_le_bytes()[..usize::try_from(of.bytes()).unwrap()]),
         }
     }
@@ -143,8 +143,8 @@ fn assert_elements(atomic: Atomic, seen: &[u8], expected: &[u8], what: &str) {
     let size = usize::try_from(atomic.of.bytes()).unwrap();
     for (seen, expected) in seen.chunks(size).zip(expected.chunks(size)) {
         let is_nan = |bytes: &[u8]| match atomic.of {
-            AtomicType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
-            AtomicType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            Number::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+            Number::F64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
             _ => false,
         };
         assert!(seen == expected || (is_nan(seen) && is_nan(expected)), "{what} of {atomic:?}: {seen:?}, {expected:?}");
@@ -160,7 +160,7 @@ fn every_operation_on_every_type_does_what_the_oracle_does() {
     let align = memory.as_ptr().align_offset(8);
     let mut random = Random::new(1);
     let (mut context, mut kinds) = (0, 0);
-    for (op, of) in AtomicOp::ALL.into_iter().flat_map(|op| AtomicType::ALL.map(|of| (op, of))) {
+    for (op, of) in AtomicOp::ALL.into_iter().flat_map(|op| Number::ALL.map(|of| (op, of))) {
         let atomic = Atomic { op, of };
         for form in [AtomicForm::Plain, AtomicForm::Fetch, AtomicForm::Compare] {
             if !atomic.exists(form) {
@@ -241,7 +241,7 @@ fn atomic_operations_of_peers_and_of_the_target_lose_nothing() {
             .iter_mut()
             .map(|node| {
                 scope.spawn(|| {
-                    let byte = Atomic { op: AtomicOp::Sum, of: AtomicType::U8 };
+                    let byte = Atomic { op: AtomicOp::Sum, of: Number::U8 };
                     for turn in 0..TURNS {
                         let mut sum = of_one(1, false);
                         add(node, key, 0, sum.kind(SUM, 8), 2 * turn);
@@ -306,7 +306,7 @@ fn operations_that_are_not_permitted_fail_and_change_nothing() {
     let writable = register(&regions[1], of, Permissions { read: false, write: true });
     let not_mapped = telpher_fabric::Region { segments: unmapped(64), base: 0, permissions: BOTH };
     let not_mapped = regions[1].register(not_mapped, None).unwrap();
-    let read = Atomic { op: AtomicOp::Read, of: AtomicType::U64 };
+    let read = Atomic { op: AtomicOp::Read, of: Number::U64 };
     let cases = [
         (both + 50, 0, SUM, true, Err(AccessError::UnknownKey)),
         (both, 57, SUM, false, Err(AccessError::OutOfRange)),
@@ -344,7 +344,7 @@ fn operations_that_do_not_exist_are_refused_at_once() {
     let mut memory = vec![0; 100];
     let key = register(&regions[1], &mut memory, BOTH);
     let atomic = |op, of| Atomic { op, of };
-    let (u64_, f64_) = (AtomicType::U64, AtomicType::F64);
+    let (u64_, f64_) = (Number::U64, Number::F64);
     let of = |operands, compares, results: Option<usize>| Buffers {
         operands: vec![0; operands],
         compares: vec![0; compares],

@@ -7,7 +7,7 @@ use std::time::Instant;
 use telpher_fabric::entry::{AccessId, AccessPiece, Answer, AtomicEntry, Envelope, Message, MessageId};
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
-    AccessError, Atomic, AtomicOp, AtomicType, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Outgoing,
+    AccessError, Atomic, AtomicOp, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Number, Outgoing,
     PeerId, Permissions, Region, Segments,
 };
 use telpher_os::Random;
@@ -148,7 +148,7 @@ fn random_access(random: &mut Random) -> Message {
     match random.below(4) {
         3 => {
             let op = AtomicOp::ALL[usize::try_from(random.below(19)).unwrap()];
-            let atomic = Atomic { op, of: AtomicType::ALL[usize::try_from(random.below(8)).unwrap()] };
+            let atomic = Atomic { op, of: Number::ALL[usize::try_from(random.below(8)).unwrap()] };
             let range = RemoteRange { len: atomic.of.bytes() * (1 + random.below(400)), ..range };
             Message::Atomic(AtomicEntry { id: AccessId(0), range, atomic, slot: Some(slot) })
         }
