@@ -10,9 +10,8 @@ use crate::counters::{COUNTERS, Operation};
 use crate::log;
 use crate::symbols::{Items, Mpi, MpiError};
 use std::ffi::c_int;
-use telpher_fabric::Buffer;
-use telpher_fabric::Number;
 use telpher_fabric::collective::{Group, GroupError, Reduction};
+use telpher_fabric::{Buffer, Number};
 
 /// Shorter calls stay with the MPI. Source: assumed.
 const LEAST_BYTES: u64 = 4 << 10;

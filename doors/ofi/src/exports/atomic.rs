@@ -1,6 +1,7 @@
 //! Atomic operations on the memory of peers.
 
 use super::object::inner;
+use super::rma::{At, call as access_call};
 use super::segments::of_elements;
 use super::{answer, read, started, write as write_out};
 use crate::abi::accesses::{AtomicAttr, Ioc, MsgAtomic};
@@ -10,7 +11,7 @@ use crate::endpoint::AccessCall;
 use crate::failure::{Errno, INVALID};
 use crate::limits;
 use std::ffi::{c_int, c_void};
-use telpher_fabric::{AccessKind, Atomic, AtomicForm, AtomicOp, Number, RemoteAddress};
+use telpher_fabric::{AccessKind, Atomic, AtomicForm, AtomicOp, Number};
 
 pub(crate) static OPS: OpsAtomic = OpsAtomic {
     size: size_of::<OpsAtomic>(),
@@ -47,9 +48,6 @@ fn most_elements(datatype: c_int, op: c_int, form: AtomicForm) -> Result<AtomicA
     Ok(AtomicAttr { count: limits::atomic_bytes() / size, size })
 }
 
-/// Where an operation goes: the peer, the address in its memory, and the key.
-struct At(u64, u64, u64);
-
 /// What an operation is: its type and its number.
 struct What(c_int, c_int);
 
@@ -70,7 +68,6 @@ unsafe fn call(
     results: Option<Elements>,
     context: *mut c_void,
 ) -> Result<AccessCall, Errno> {
-    let At(peer, address, key) = at;
     let atomic = atomic(datatype, op)?;
     let size = usize::try_from(atomic.of.bytes()).expect("a few");
     // SAFETY: the caller's promise.
@@ -81,8 +78,7 @@ unsafe fn call(
     let operands = segments(&operands)?;
     let len = results.map_or(operands.len(), |results| results.len());
     let kind = AccessKind::Atomic { atomic, len, operands, compares: segments(&compares)?, results };
-    let context = context.expose_provenance() as u64;
-    Ok(AccessCall { kind, peer, remote: RemoteAddress { key, address }, context, flags: None, silent: false })
+    Ok(access_call(kind, at, context))
 }
 
 /// Composes a call of a message.

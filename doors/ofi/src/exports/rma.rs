@@ -17,9 +17,10 @@ pub(crate) static OPS: OpsRma =
 
 /// Where an access goes: the peer, the address in its memory, and the key.
 #[derive(Clone, Copy)]
-struct At(u64, u64, u64);
+pub(super) struct At(pub(super) u64, pub(super) u64, pub(super) u64);
 
-fn call(kind: AccessKind, at: At, context: *mut c_void) -> AccessCall {
+/// Composes a call that has the flags of its endpoint.
+pub(super) fn call(kind: AccessKind, at: At, context: *mut c_void) -> AccessCall {
     let At(peer, address, key) = at;
     let context = context.expose_provenance() as u64;
     AccessCall { kind, peer, remote: RemoteAddress { key, address }, context, flags: None, silent: false }
