@@ -20,7 +20,7 @@ impl Piece {
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
-            Piece::Bytes(segment) => segment.range.len(),
+            Piece::Bytes(segment) => segment.len(),
             Piece::Blocks(runs) => runs.iter().map(|run| run.len()).sum(),
         }
     }
@@ -190,7 +190,7 @@ impl NullStorage {
         let mut segments = Segments::new();
         while len > 0 {
             let part = usize::try_from(len).unwrap_or(usize::MAX).min(NULL_SEGMENT);
-            segments.push(Segment { bytes: Shared::clone(&self.zeroes), range: 0..part });
+            segments.push(Segment::new(Shared::clone(&self.zeroes), 0..part));
             len -= part as u64;
         }
         Ok(segments)

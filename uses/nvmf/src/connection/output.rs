@@ -29,7 +29,7 @@ impl Part {
     fn len(&self) -> usize {
         match self {
             Part::Small(len) => *len,
-            Part::Shared { segment, .. } => segment.range.len(),
+            Part::Shared { segment, .. } => segment.len(),
         }
     }
 }
@@ -93,7 +93,7 @@ impl Outgoing {
 
     /// Appends data of a reply, which has a response behind its data or not.
     pub(crate) fn push_segment(&mut self, segment: Segment, has_response: bool) {
-        self.len += segment.range.len();
+        self.len += segment.len();
         self.parts.push_back(Part::Shared { segment, has_response });
     }
 

@@ -375,7 +375,7 @@ mod tests {
     /// Sends until the sockets take no more. Returns the number of bytes that were sent; the others are in flight.
     fn fill(ring: &mut SocketRing, socket: &Arc<TcpStream>, bytes: &Arc<Vec<u8>>) -> usize {
         let mut outgoing = Outgoing::default();
-        outgoing.push_segment(Segment { bytes: Shared::Heap(Arc::clone(bytes)), range: 0..bytes.len() }, true);
+        outgoing.push_segment(Segment::new(Shared::Heap(Arc::clone(bytes)), 0..bytes.len()), true);
         ring.send(1, socket, outgoing);
         let mut sent = 0;
         loop {

@@ -45,7 +45,7 @@ impl Storage for SharedBackend {
         // Relaxed: a mere count.
         self.reads.fetch_add(1, Ordering::Relaxed);
         let bytes = Shared::Heap(Arc::clone(&self.bytes));
-        Started::Done(Ok(Segments::from([Segment { bytes, range: 0..READ_BYTES as usize }])))
+        Started::Done(Ok(Segments::from([Segment::new(bytes, 0..READ_BYTES as usize)])))
     }
 
     fn capacity(&self) -> u64 {
