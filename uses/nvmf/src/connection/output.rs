@@ -97,6 +97,11 @@ impl Outgoing {
         self.parts.push_back(Part::Shared { segment, has_response });
     }
 
+    /// Returns whether bytes lie in a file that may lose pages.
+    pub(crate) fn may_lose_pages(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Shared { segment, .. } if segment.may_lose_pages()))
+    }
+
     /// True if bytes lie in a file that has lost pages. They may read as zeroes, since a page that was found lost is
     /// replaced for all replies that wait, of this connection and of others.
     pub(crate) fn has_lost(&self) -> bool {
