@@ -132,7 +132,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns the bytes of a read, or its failure, if they are in memory. By default, all reads are to be started.
+    /// Returns the bytes of a read, or its failure, if they are in memory: all of them as they are at one moment. By
+    /// default, all reads are to be started.
     fn read_at_once(&self, start: u64, len: u64) -> Option<StorageResult> {
         let _ = (start, len);
         None
