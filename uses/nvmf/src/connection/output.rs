@@ -68,6 +68,7 @@ impl Outgoing {
     }
 
     /// Appends what comes before the data of a PDU, as [`pdu::append`] builds it.
+    #[inline(always)]
     pub(crate) fn push_pdu(
         &mut self,
         kind: Kind,
