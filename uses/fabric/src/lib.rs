@@ -78,7 +78,7 @@ pub use config::{Config, ProgressBy};
 pub use connection_memory::ConnectionMemory;
 pub use connector::{Connector, check_address};
 pub use copier::{Copier, CopyChannel};
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, Successes};
 pub use error::{Broken, FabricError, MemoryError, PushError};
 pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 pub use incoming::{Arrived, Incoming, Payload};

@@ -240,8 +240,8 @@ impl Receiver {
     #[inline]
     fn take_message(&mut self, receives: &mut Receives, copier: &mut Copier) -> Result<bool, Broken> {
         let Some(arrived) = self.incoming.next_message()? else { return Ok(false) };
-        let message = *arrived.message();
-        let Message::Eager { envelope, wants_answer } = message else {
+        let &Message::Eager { envelope, wants_answer } = arrived.message() else {
+            let message = *arrived.message();
             if let Message::Atomic(entry) = message {
                 let is_held = entry.slot.is_some_and(|slot| self.held.get(usize::from(slot)).is_none_or(|held| *held));
                 if is_held {

@@ -14,12 +14,12 @@ use crate::accesses::{Accesses, StartedAccess};
 use crate::completion::Failure;
 use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
-use crate::entry::{Answer, Message, MessageId};
+use crate::entry::{Answer, Envelope, Message, MessageId};
 use crate::error::Broken;
 use crate::outgoing::Outgoing;
 use crate::output::{Output, Pushed, Slot};
 use crate::reports::{Outbound, Reports};
-use crate::request::SendEnd;
+use crate::request::{SendEnd, SendRequest};
 use crate::{Address, Segments};
 use std::collections::VecDeque;
 use telpher_mem::Fault;
@@ -150,6 +150,32 @@ impl Sender {
             self.push(send, reports)?;
         }
         Ok(())
+    }
+
+    /// Pushes a short message if nothing waits before it and there is room. True if the send has ended.
+    ///
+    /// # Errors
+    /// The connection is broken; the caller ends it.
+    #[inline]
+    pub(crate) fn push_eager(
+        &mut self,
+        envelope: &Envelope,
+        request: &SendRequest,
+        reports: &mut Reports,
+    ) -> Result<bool, Broken> {
+        let is_eager = self.output.eager_bytes().is_some_and(|eager_bytes| envelope.len <= eager_bytes);
+        if !is_eager || !self.waiting.is_empty() || !self.output.is_clear() {
+            return Ok(false);
+        }
+        let entry = Message::Eager { envelope: *envelope, wants_answer: None };
+        let result = match self.output.push(&entry, &request.segments)? {
+            Pushed::Done => Ok(()),
+            Pushed::BadBuffer(address) => Err(Failure::BadBuffer { address }),
+            Pushed::Full => return Ok(false),
+        };
+        reports.eager_sent += u64::from(result.is_ok());
+        reports.request_ended(envelope, request, result);
+        Ok(true)
     }
 
     /// Starts an access.
