@@ -295,8 +295,8 @@ impl Endpoint {
     /// sent, so this waits until they are in the rings of their peers, at most [`linger`](Config::linger). It returns
     /// how many are lost after that.
     ///
-    /// The peers notice it, also if the value is kept. A device that does not answer for as long keeps the memory of the
-    /// connections for ever.
+    /// The peers notice it, also if the value is kept. A device that does not answer for as long keeps the memory of
+    /// the connections for ever.
     pub fn close(&self) -> usize {
         let end = Instant::now() + self.inner.linger;
         let lost = loop {

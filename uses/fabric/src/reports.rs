@@ -32,6 +32,9 @@ pub(crate) struct Reports {
     pub(crate) atomics: u64,
     pub(crate) served: u64,
     pub(crate) refused: u64,
+    pub(crate) pulls: u64,
+    pub(crate) pulls_refused: u64,
+    pub(crate) pulls_slow: u64,
 }
 
 impl Reports {

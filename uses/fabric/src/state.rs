@@ -29,6 +29,7 @@ use crate::request::{
 };
 use crate::sender::Sender;
 use crate::stats::Stats;
+use crate::ways::Ways;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use telpher_mem::Fault;
@@ -204,7 +205,7 @@ impl State {
         }
         let connection = connector.connect(&party.address)?;
         let index = u32::try_from(self.senders.len()).expect("a sender has more than a byte");
-        let sender = Sender::new(index, party.address, self.config.streaming_bytes, self.config.waiting_sends);
+        let sender = Sender::new(index, party.address, &self.config);
         party.sender = Some(index);
         let out = Out { sender, party: source, connection, is_busy: false, stall: Stall::default() };
         self.senders.push(Some(Box::new(out)));
@@ -698,7 +699,9 @@ impl State {
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions), self.config.accepts_words);
+        let ways = Ways::new(self.config.pull_bytes);
+        let regions = Arc::clone(&self.regions);
+        let receiver = Receiver::new(index, source, from.process, incoming, regions, self.config.accepts_words, ways);
         let party = &mut self.parties[source.0 as usize];
         let is_first = party.receivers == 0;
         party.receivers += 1;
@@ -774,6 +777,9 @@ impl State {
             pieces_by_cpu: copies.by_cpu,
             pieces_by_device: copies.by_device,
             pieces_by_fallback: copies.by_fallback,
+            pulls: reports.pulls,
+            pulls_refused: reports.pulls_refused,
+            pulls_slow: reports.pulls_slow,
             reads: reports.reads,
             writes: reports.writes,
             atomics: reports.atomics,
