@@ -43,6 +43,13 @@ fn fields(line: &str) -> usize {
     line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>() + 1
 }
 
+/// A device whose queue accepts 64 KiB and batches of four at most.
+fn narrow() -> String {
+    let text = "[{\"dev\":\"dsa0\",\"groups\":[{\"dev\":\"group0.0\",\"grouped_workqueues\":[{\"dev\":\"wq0.0\",\"mode\":\"shared\",\"size\":8,\
+                \"max_transfer_size\":65536,\"max_batch_size\":4}],\n\"grouped_engines\":[{\"dev\":\"engine0.0\"}]}]}]";
+    format!("model:{}", file("narrow.json", text))
+}
+
 const ONE: [&str; 11] =
     ["sim", "run", "--size", "4k", "--in-flight", "8", "--count", "300", "--device", "model:spr", "--no-html"];
 
@@ -116,11 +123,7 @@ fn invalid_input_is_refused_with_file_line_and_key() {
         "[{\"dev\":\"dsa0\",\"groups\":[{\"dev\":\"group0.0\",\n\"grouped_workqueues\":[\n{\"dev\":\"wq0.0\",\"mode\":\"shared\",\"size\":100},\n\
          {\"dev\":\"wq0.1\",\"mode\":\"shared\",\"size\":100}],\n\"grouped_engines\":[{\"dev\":\"engine0.0\"}]}]}]",
     );
-    let narrow = file(
-        "narrow.json",
-        "[{\"dev\":\"dsa0\",\"groups\":[{\"dev\":\"group0.0\",\"grouped_workqueues\":[{\"dev\":\"wq0.0\",\"mode\":\"shared\",\"size\":8,\
-         \"max_transfer_size\":65536,\"max_batch_size\":4}],\n\"grouped_engines\":[{\"dev\":\"engine0.0\"}]}]}]",
-    );
+    let narrow = narrow();
     let far = file(
         "far.json",
         "[{\"dev\":\"dsa0\",\"groups\":[{\"dev\":\"group0.0\",\"grouped_workqueues\":[\n{\"dev\":\"wq0.0\",\n\"size\":129}]}]}]",
@@ -129,9 +132,9 @@ fn invalid_input_is_refused_with_file_line_and_key() {
     let workload =
         file("load.toml", "why = \"To see.\"\n[[load]]\nname = \"a\"\nop = \"memory-move\"\nsize = \"4q\"\n");
     let model = |name: &str| format!("model:{name}");
-    let (twice, wide, narrow, far, broken) = (model(&twice), model(&wide), model(&narrow), model(&far), model(&broken));
+    let (twice, wide, far, broken) = (model(&twice), model(&wide), model(&far), model(&broken));
     let empty = file("empty.toml", "");
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 20] = [
         (&["sim", "run", "--profile", &profile], "./mine.toml, line 4: wait.poll_ns is -1, not a number from"),
         (&["sim", "run", "--profile", &empty], "./empty.toml, line 1: name is missing; it must be a text"),
         (&["sim", "run", "--profile", "./none.toml"], "cannot read ./none.toml"),
@@ -148,14 +151,6 @@ fn invalid_input_is_refused_with_file_line_and_key() {
             "./far.json, line 3: dsa0: the configuration does not fit the device: wq0.0: size 129 is not between 1 and 128",
         ),
         (&["sim", "run", "--device", &broken], "./broken.json is not an accel-config configuration"),
-        (
-            &["sim", "run", "--device", &narrow, "--size", "128k"],
-            "max_transfer_size, 65536; the device answers: transfer size is zero or too large (0x13)",
-        ),
-        (
-            &["sim", "run", "--device", &narrow, "--size", "1k", "--batch", "8"],
-            "max_batch_size, 4; the device answers: descriptor count is out of range (0x14)",
-        ),
         (
             &["sim", "run", "--device", &narrow, "--engines", "2"],
             "says itself what queues and engines there are; leave out --engines",
@@ -429,6 +424,50 @@ fn published_experiments_run_on_any_machine_or_are_reported_as_impossible() {
         refusal(&["sim", "run", "--profile", "template", "--no-html"])
             .contains("sim profiles template > my-machine.toml")
     );
+}
+
+#[test]
+fn a_refused_operation_has_a_reason_and_no_number() {
+    let some = ["sim", "run", "--op", "dif-check", "--size", "4160,4096", "--in-flight", "32", "--no-html"];
+    let result = json(&[&some[..], &["--device", "model:spr", "--format", "json"]].concat());
+    let sizes = |of: &str| {
+        let of = result[of].as_array().expect("a list");
+        of.iter().map(|of| of["size"].as_u64().expect("a size")).collect::<Vec<_>>()
+    };
+    assert_eq!((sizes("points"), sizes("refused")), (vec![4160], vec![4096]), "a block and its tuple have 520 bytes");
+    let refused = &result["refused"][0];
+    assert_eq!(refused["status"], "transfer size is zero or too large (0x13)");
+    assert!(refused["reason"].as_str().expect("a text").contains("a multiple of the block size"), "{refused}");
+    let gigabytes = result["points"][0]["bytes_per_s"].as_f64().expect("a number") / 1e9;
+    assert!((20.0..32.0).contains(&gigabytes), "simulated, spr-asplos: {gigabytes} GB/s");
+
+    let csv = success(&[&some[..], &["--device", "model:spr", "--format", "csv"]].concat());
+    let widths: Vec<usize> = csv.lines().map(fields).collect();
+    assert!(widths.iter().all(|width| *width == widths[0]), "{csv}");
+    assert!(
+        csv.lines().any(|line| line.contains("dif-check,4096,") && line.contains(",transfer size is zero")),
+        "{csv}"
+    );
+
+    let narrow = narrow();
+    let all: [(&[&str], &str); 3] = [
+        (&["--device", &narrow, "--size", "128k"], "max_transfer_size, 65536; model:./narrow.json answers: transfer"),
+        (
+            &["--device", &narrow, "--size", "1k", "--batch", "8"],
+            "max_batch_size, 4; model:./narrow.json answers: desc",
+        ),
+        (&["--device", "model:spr", "--op", "create-delta", "--size", "1m"], "transfer size within 512 KiB"),
+    ];
+    for (args, words) in all {
+        let output = telpher(&[&["sim", "run", "--no-html"][..], args].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        // The table wraps its sentences.
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(words) && text.contains("refused"), "{args:?}: {text}");
+        assert_eq!(output.status.code(), Some(1), "nothing was simulated: {args:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("refuses all of these operations"), "{said}");
+    }
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::path::Path;
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
 use telpher_mover::Policy;
-use telpher_report::simulation::{App, CPU, DEVICE, Point, RunResult};
+use telpher_report::simulation::{App, CPU, DEVICE, Point, Refused, RunResult};
 use telpher_sim::{
     Arrivals, BufferPlacement, ExecutedBy, Layout, LineLocation, Machine, MoverSettings, NamedValue, Outcome, QueueId,
-    Scenario, ScenarioError, Stream, Workload, WorkloadHeader, queue_ids,
+    RefusedOperation, Scenario, ScenarioError, Stream, Workload, WorkloadHeader, queue_ids,
 };
 
 /// Depth and batch of each default mode. The same as in `telpher bench`.
@@ -70,10 +70,14 @@ pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, Predic
                 result.points.push(by_cpu(machine, args, stream)?);
             }
             for (depth, batch) in modes(args) {
-                if let Some(devices) = &devices {
-                    let (point, refused) = by_device(machine, args, devices, Stream { depth, batch, ..stream })?;
-                    result.points.push(point);
-                    result.remarks.extend(refused);
+                let Some(devices) = &devices else { continue };
+                let stream = Stream { depth, batch, ..stream };
+                match by_device(machine, args, devices, stream) {
+                    Ok(point) => result.points.push(point),
+                    Err(PredictError::Scenario(ScenarioError::Refused { refusal, .. })) => {
+                        result.refused.push(refused(args, devices, &stream, refusal));
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -83,7 +87,8 @@ pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, Predic
 
 fn result_of(machine: &Machine) -> RunResult {
     let about = about_of(machine);
-    RunResult { kind: "sim run", about, workload: None, remarks: Vec::new(), points: Vec::new(), apps: Vec::new() }
+    let (remarks, points, refused, apps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    RunResult { kind: "sim run", about, workload: None, remarks, points, refused, apps }
 }
 
 /// A file of loads that run at the same time.
@@ -133,7 +138,12 @@ pub fn workload(file: WorkloadFile, machine: Machine, device: &str) -> Result<Ru
     })?;
     let mut result = RunResult { workload: Some(name), ..result_of(&scenario.machine) };
     result.remarks.push(header.why.split_whitespace().collect::<Vec<_>>().join(" "));
-    result.remarks.extend(told_of_refusals(&outcome).map(|refused| format!("Mind that {refused}")));
+    if outcome.refused > 0 {
+        let refused = outcome.refused;
+        result
+            .remarks
+            .push(format!("A device refused {refused} descriptors of an application, and did nothing for them."));
+    }
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
         let Workload::Stream(stream) = &load.what else {
             let measures = of.measures.iter().map(|measure| (measure.name.clone(), measure.value, measure.unit));
@@ -277,12 +287,7 @@ fn by_cpu(machine: &Machine, args: &SweepOptions, stream: Stream) -> Result<Poin
     Ok(point_of(&outcome, &outcome.loads[0], &stream, args.threads, CPU.into()))
 }
 
-fn by_device(
-    machine: &Machine,
-    args: &SweepOptions,
-    devices: &Devices,
-    stream: Stream,
-) -> Result<(Point, Option<String>), PredictError> {
+fn by_device(machine: &Machine, args: &SweepOptions, devices: &Devices, stream: Stream) -> Result<Point, PredictError> {
     let all = queue_ids(&devices.configs);
     let dedicated = all.iter().filter(|queue| !queue.shared).count();
     if all.is_empty() || dedicated == all.len() && (args.threads as usize) > dedicated {
@@ -300,10 +305,21 @@ fn by_device(
     scenario.devices.clone_from(&devices.configs);
     let scenario = scenario.with_lanes(DEVICE, args.threads, stream, queues);
     let (stream, outcome) = lasting(args, scenario, stream, |error| devices.at_line(error))?;
-    let refused = told_of_refusals(&outcome);
-    let point = point_of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone());
-    let refused = refused.map(|refused| format!("{} of {} bytes, {}: {refused}", point.op, stream.size, point.how()));
-    Ok((point, refused))
+    Ok(point_of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone()))
+}
+
+/// Returns what stands in place of a point that devices refuse.
+fn refused(args: &SweepOptions, devices: &Devices, stream: &Stream, refusal: RefusedOperation) -> Refused {
+    Refused {
+        op: stream.op.short_name(),
+        size: stream.size.into(),
+        device: devices.name.clone(),
+        depth: stream.depth,
+        batch: stream.batch,
+        threads: args.threads,
+        status: refusal.status.to_string(),
+        reason: refusal.why,
+    }
 }
 
 /// Simulates a scenario with one load, for `--count` submissions or `--seconds`. Returns the stream that was submitted,
@@ -330,17 +346,6 @@ fn lasting(
     scenario.loads[0].what = Workload::Stream(stream);
     let outcome = scenario.simulate().map_err(told)?;
     Ok((stream, outcome))
-}
-
-/// Returns a remark if a device refused submissions.
-fn told_of_refusals(outcome: &Outcome) -> Option<String> {
-    (outcome.refused > 0).then(|| {
-        format!(
-            "a device refused {} submissions, or members of their batches; numbers count them, and nothing was done \
-             for them.",
-            outcome.refused
-        )
-    })
 }
 
 /// Returns a queue for each thread. All queues are assigned in turn, dedicated ones only once.

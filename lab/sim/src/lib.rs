@@ -36,8 +36,8 @@ pub use picos::Picos;
 pub use places::{BufferPlacement, LineLocation, SimulatedMemory};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use scenario::{
-    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, Workload,
-    WorkloadError, WorkloadHeader, queue_ids,
+    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, RefusedOperation, ResourceUse, Scenario,
+    ScenarioError, Workload, WorkloadError, WorkloadHeader, queue_ids,
 };
 pub use workload::{
     AccessPattern, Arrivals, ExecutedBy, Library, MoverSettings, NamedValue, QueueId, Sizes, Stream, SubmitBy, Wait,

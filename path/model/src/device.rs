@@ -272,7 +272,9 @@ impl Device {
         self.wqs.get(wq).map_or(0, |wq| usize::try_from(wq.rules.0.group.get()).unwrap_or(0) % MAX_GROUPS)
     }
 
-    pub(crate) fn queues(&self) -> usize {
+    /// Returns the number of queues that the device has, configured or not.
+    #[must_use]
+    pub fn queues(&self) -> usize {
         self.capabilities.wq_cap.queues().into()
     }
 

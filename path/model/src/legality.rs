@@ -138,16 +138,25 @@ pub(crate) fn row(opcode: Opcode) -> Option<&'static Row> {
 }
 
 macro_rules! checks {
-    ($($(#[$doc:meta])* $name:ident;)*) => {
+    ($(#[doc = $doc:literal] $name:ident;)*) => {
         /// Checks outside the table, in their order.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         pub enum Check {
-            $($(#[$doc])* $name,)*
+            $(#[doc = $doc] $name,)*
         }
 
         impl Check {
             /// Every check.
             pub const ALL: &'static [Check] = &[$(Check::$name),*];
+
+            /// Returns the rule that it checks, as a short text: `transfer size not zero`.
+            #[must_use]
+            pub fn rule(self) -> &'static str {
+                let doc = match self {
+                    $(Check::$name => $doc,)*
+                };
+                doc.split_once(": ").map_or(doc, |(_, rule)| rule).trim_end_matches('.')
+            }
         }
     };
 }
@@ -201,9 +210,9 @@ checks! {
     SizeZero;
     /// 0x13: transfer size within the queue's limit.
     SizeLimit;
-    /// 0x13: delta transfer within 0x80000.
+    /// 0x13: delta operations: transfer size within 512 KiB.
     DeltaSize;
-    /// 0x13: DIF transfer whole blocks.
+    /// 0x13: DIF: transfer size a multiple of the block size, with the 8-byte tuple where the source has one.
     DifSize;
     /// 0x14: batch count at least 2, or 1 where allowed.
     CountLow;
@@ -257,15 +266,18 @@ fn fails(check: Check, wrong: bool) -> bool {
 
 /// The reason why a descriptor is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: Status,
+pub struct Refusal {
+    /// The status in the completion record.
+    pub status: Status,
     /// With 0x11: the offending bits.
-    pub(crate) flags: u32,
+    pub flags: u32,
+    /// The rule that the descriptor breaks, where the status alone does not say it.
+    pub check: Option<Check>,
 }
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
-        Refusal { status, flags: 0 }
+        Refusal { status, flags: 0, check: None }
     }
 }
 
@@ -283,8 +295,17 @@ impl Device {
     /// because it fails a check. `member` treats it as a member of a batch.
     #[must_use]
     pub fn refuses(&self, wq: usize, submitter: Submitter, descriptor: &Descriptor, member: bool) -> bool {
-        let origin = Origin { wq, submitter, batch_index: member.then_some(0) };
-        wq >= self.queues() || self.check(descriptor, origin).is_err()
+        wq >= self.queues() || self.refusal(wq, submitter, descriptor, member).is_some()
+    }
+
+    /// Returns why a queue's engine would refuse a descriptor; `None` if it would execute it. `member` treats it as a
+    /// member of a batch.
+    ///
+    /// # Panics
+    /// If the device does not have the queue.
+    #[must_use]
+    pub fn refusal(&self, wq: usize, submitter: Submitter, descriptor: &Descriptor, member: bool) -> Option<Refusal> {
+        self.check(descriptor, Origin { wq, submitter, batch_index: member.then_some(0) }).err()
     }
 
     /// Checks a descriptor; an error is the reason for the refusal.
@@ -399,7 +420,7 @@ impl Device {
             }
             _ => {}
         }
-        if bad == 0 { Ok(()) } else { Err(Refusal { status: Status::InvalidFlags, flags: bad }) }
+        if bad == 0 { Ok(()) } else { Err(Refusal { flags: bad, ..Refusal::from(Status::InvalidFlags) }) }
     }
 
     #[inline(always)]
@@ -518,7 +539,7 @@ impl Device {
 
 #[inline]
 fn refuse(check: Check, wrong: bool, status: Status) -> Result<(), Refusal> {
-    if fails(check, wrong) { Err(status.into()) } else { Ok(()) }
+    if fails(check, wrong) { Err(Refusal { check: Some(check), ..Refusal::from(status) }) } else { Ok(()) }
 }
 
 /// Returns the traffic class selectors that are in use only in some descriptors of the operation.

@@ -49,7 +49,7 @@ pub use device::{Device, MAX_LANES, PciControl};
 pub use engine::{Engine, Outcome, Step};
 pub use execute::{Scratch, execute};
 pub use interrupt::Interrupt;
-pub use legality::Check;
+pub use legality::{Check, Refusal};
 #[cfg(feature = "mutation")]
 pub use mutation::{Mutant, all_mutants, with_mutant};
 pub use observe::{DispatchDecision, Job, Member, NoObserver, Observer, ReportedTo};

@@ -44,6 +44,12 @@ pub(crate) enum SimError {
     /// The options contradict each other.
     #[error("{0}")]
     Not(String),
+    /// Nothing was simulated.
+    #[error(
+        "the device refuses all of these operations, so there are no numbers; the result says why, and other sizes or \
+         devices may be accepted"
+    )]
+    AllRefused,
     /// The result could not be delivered.
     #[error(transparent)]
     Deliver(#[from] DeliverError),

@@ -29,7 +29,10 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
             writable(&run.output.destination(), RUN_HTML)?;
             let result = simulated(run)?;
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
-            Ok(deliver(&run.output.destination(), RUN_HTML, &result, text, csv, || report::html(&result))?)
+            deliver(&run.output.destination(), RUN_HTML, &result, text, csv, || report::html(&result))?;
+            // The result has the reasons.
+            let nothing = result.points.is_empty() && result.apps.is_empty() && !result.refused.is_empty();
+            if nothing { Err(SimError::AllRefused) } else { Ok(()) }
         }
         SimKind::Figures(figures) => figures::run(figures),
         SimKind::Validate(args) => {

@@ -4,36 +4,18 @@ use super::*;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// All figures, drawn once by two threads; and the processor seconds that it took.
-static DRAWN: LazyLock<(Vec<Figure>, f64)> = LazyLock::new(|| {
-    let half = |first| {
-        let begun = processor_time();
-        let figures: Vec<Figure> =
-            sheets().skip(first).step_by(2).map(|sheet| sheet.figure(&Lab::default()).unwrap()).collect();
-        (figures, processor_time() - begun)
+/// All figures, drawn once by two threads.
+static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
+    let half = |first| -> Vec<Figure> {
+        sheets().skip(first).step_by(2).map(|sheet| sheet.figure(&Lab::default()).unwrap()).collect()
     };
-    let (other, (mut figures, time)) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let other = scope.spawn(|| half(1));
-        let one = half(0);
-        (other.join().unwrap(), one)
-    });
-    figures.extend(other.0);
-    (figures, time + other.1)
+        let mut figures = half(0);
+        figures.extend(other.join().unwrap());
+        figures
+    })
 });
-
-static FIGURES: LazyLock<&Vec<Figure>> = LazyLock::new(|| &DRAWN.0);
-
-/// Processor seconds of this thread.
-fn processor_time() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
-}
-
-/// The bound is for a test build without all optimisations; `telpher sim figures` is several times faster.
-#[test]
-fn all_figures_together_take_less_than_a_minute_of_one_core() {
-    assert!(DRAWN.1 < 60.0, "{:.0} s", DRAWN.1);
-}
 
 #[test]
 fn every_series_has_a_number_at_every_point() {

@@ -19,8 +19,31 @@ pub struct RunResult {
     pub remarks: Vec<String>,
     /// Points in the order of operations, sizes and modes, the CPU first; or the loads of a workload.
     pub points: Vec<Point>,
+    /// Operations that the device refuses, so that they have no numbers.
+    pub refused: Vec<Refused>,
     /// Results that applications of a workload reported.
     pub apps: Vec<App>,
+}
+
+/// An operation that the device refuses: it has no numbers.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Refused {
+    /// Short name of the operation.
+    pub op: &'static str,
+    /// Bytes of one transfer.
+    pub size: u64,
+    /// Name of the devices.
+    pub device: String,
+    /// Descriptors or batches each thread would keep in flight.
+    pub depth: u32,
+    /// Descriptors in a batch; 1 without batches.
+    pub batch: u32,
+    /// Submitting threads.
+    pub threads: u32,
+    /// The device's answer.
+    pub status: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// The results that one application reported.
@@ -155,12 +178,23 @@ impl Point {
     /// Returns a short name for columns and legends, as in `telpher bench`: `one at a time`, `×32`, `2×b32`.
     #[must_use]
     pub fn label(&self) -> String {
-        match (self.depth, self.batch) {
-            _ if self.is_cpu() => "CPU".into(),
-            (1, 1) => "one at a time".into(),
-            (depth, 1) => format!("×{depth}"),
-            (1, batch) => format!("b{batch}"),
-            (depth, batch) => format!("{depth}×b{batch}"),
-        }
+        if self.is_cpu() { "CPU".into() } else { mode(self.depth, self.batch) }
+    }
+}
+
+impl Refused {
+    /// Returns the name of its mode, as [`Point::label`] does.
+    #[must_use]
+    pub fn label(&self) -> String {
+        mode(self.depth, self.batch)
+    }
+}
+
+fn mode(depth: u32, batch: u32) -> String {
+    match (depth, batch) {
+        (1, 1) => "one at a time".into(),
+        (depth, 1) => format!("×{depth}"),
+        (1, batch) => format!("b{batch}"),
+        (depth, batch) => format!("{depth}×b{batch}"),
     }
 }

@@ -1,6 +1,6 @@
 //! Simulation results, as terminal tables, CSV and an HTML page.
 
-use super::{PARTS, Point, RunResult};
+use super::{DEVICE, PARTS, Point, Refused, RunResult};
 use crate::chart::{self, Scale, Series, TRANSFER};
 use crate::html::{Figure, Page};
 use crate::table::{Align, Table, hanging};
@@ -18,6 +18,10 @@ pub fn text(result: &RunResult) -> String {
         let _ = write!(out, "\n{op}\n{}", table(result, op));
     }
     out.push_str(&limits(result));
+    for (number, line) in refusals(result).iter().enumerate() {
+        out.push_str(if number == 0 { "\n" } else { "" });
+        out.push_str(&hanging(&format!("  {REFUSED}"), REFUSED.len() + 4, line));
+    }
     for app in &result.apps {
         let _ = write!(out, "\n{}\n", app.load);
         for (name, value, unit) in &app.measures {
@@ -37,10 +41,47 @@ pub fn text(result: &RunResult) -> String {
 const FEW: usize = 2;
 
 fn ops(result: &RunResult) -> Vec<&'static str> {
-    let mut ops: Vec<&'static str> = result.points.iter().map(|point| point.op).collect();
-    ops.dedup();
+    let with_numbers = result.points.iter().map(|point| point.op);
+    let mut ops: Vec<&'static str> = Vec::new();
+    for op in with_numbers.chain(result.refused.iter().map(|refused| refused.op)) {
+        if !ops.contains(&op) {
+            ops.push(op);
+        }
+    }
     ops
 }
+
+/// Returns the sizes of an operation, and for each the points and the refused modes.
+fn by_size<'a>(result: &'a RunResult, op: &str) -> Vec<(u64, Vec<&'a Point>, Vec<&'a Refused>)> {
+    let points: Vec<&Point> = result.points.iter().filter(|point| point.op == op).collect();
+    let refused: Vec<&Refused> = result.refused.iter().filter(|refused| refused.op == op).collect();
+    let mut sizes: Vec<u64> = Vec::new();
+    for size in points.iter().map(|point| point.size).chain(refused.iter().map(|refused| refused.size)) {
+        if !sizes.contains(&size) {
+            sizes.push(size);
+        }
+    }
+    let of_size = |size: u64| {
+        let points = points.iter().copied().filter(move |point| point.size == size);
+        (size, points.collect(), refused.iter().copied().filter(move |refused| refused.size == size).collect())
+    };
+    sizes.into_iter().map(of_size).collect()
+}
+
+/// Returns a sentence for each operation that the device refuses; modes with the same answer share it.
+fn refusals(result: &RunResult) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for Refused { device, status, reason, .. } in &result.refused {
+        let line = format!("{reason}; {device} answers: {status}. There are no numbers.");
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+    told
+}
+
+/// What stands in place of a limit where the device refuses the operation.
+const REFUSED: &str = "refused";
 
 fn table(result: &RunResult, op: &str) -> Table {
     let mut table = Table::new(&[
@@ -53,22 +94,28 @@ fn table(result: &RunResult, op: &str) -> Table {
         ("core", Align::Right),
         ("limited by", Align::Left),
     ]);
-    let mut size = None;
-    for point in result.points.iter().filter(|point| point.op == op) {
-        if size.is_some_and(|size| size != point.size) {
+    for (number, (size, points, refused)) in by_size(result, op).into_iter().enumerate() {
+        if number > 0 {
             table.gap();
         }
-        size = Some(point.size);
-        table.row([
-            units::size(point.size),
-            point.how(),
-            units::three(point.bytes_per_s / 1e9),
-            units::time_or_none(point.p50_ns),
-            units::time_or_none(point.p99_ns),
-            units::time_or_none(point.p999_ns),
-            units::time(point.core.busy_ns),
-            point.bottleneck.as_ref().map_or("", |held| held.limit).to_owned(),
-        ]);
+        for point in points {
+            table.row([
+                units::size(size),
+                point.how(),
+                units::three(point.bytes_per_s / 1e9),
+                units::time_or_none(point.p50_ns),
+                units::time_or_none(point.p99_ns),
+                units::time_or_none(point.p999_ns),
+                units::time(point.core.busy_ns),
+                point.bottleneck.as_ref().map_or("", |held| held.limit).to_owned(),
+            ]);
+        }
+        for refused in refused {
+            let none = || units::time_or_none(None);
+            let cells = [none(), none(), none(), none(), none()];
+            let [rate, p50, p99, p999, core] = cells;
+            table.row([units::size(size), refused.label(), rate, p50, p99, p999, core, REFUSED.to_owned()]);
+        }
     }
     table
 }
@@ -140,7 +187,7 @@ pub fn csv(result: &RunResult) -> String {
     let mut out = format!(
         "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,\
          p50_ns,p99_ns,p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,\
-         limited_by,measure,value,unit\n",
+         limited_by,measure,value,unit,status,reason\n",
         parts,
     );
     for p in &result.points {
@@ -148,7 +195,7 @@ pub fn csv(result: &RunResult) -> String {
         let (limit, sentence) = p.bottleneck.as_ref().map_or(("", ""), |held| (held.limit, held.sentence.as_str()));
         let _ = writeln!(
             out,
-            "yes,{},{},{},{},{},{},{},{},{},{},{:.0},{:.0},{},{},{},{},{},{},{},{},{},{limit},\"{sentence}\",,,",
+            "yes,{},{},{},{},{},{},{},{},{},{},{:.0},{:.0},{},{},{},{},{},{},{},{},{},{limit},\"{sentence}\",,,,,",
             quoted(&result.about.profile),
             result.about.profile_hash,
             quoted(&p.load),
@@ -172,14 +219,25 @@ pub fn csv(result: &RunResult) -> String {
             p.core.idle_ns,
         );
     }
+    let columns = out.lines().next().map_or(0, |header| header.split(',').count());
+    // No numbers: the fields between those of the operation and those of the answer stay empty.
+    let none = ",".repeat(columns.saturating_sub(11));
+    for Refused { op, size, device, depth, batch, threads, status, reason } in &result.refused {
+        let (profile, hash) = (quoted(&result.about.profile), &result.about.profile_hash);
+        let (device, status, reason) = (quoted(device), quoted(status), quoted(reason));
+        let _ = writeln!(
+            out,
+            "yes,{profile},{hash},{DEVICE},{op},{size},{device},{depth},{batch},{threads}{none}{status},{reason}"
+        );
+    }
     // Fields of streams stay empty.
-    let empty = ",".repeat(out.lines().next().map_or(0, |header| header.split(',').count()).saturating_sub(8));
+    let empty = ",".repeat(columns.saturating_sub(10));
     for app in &result.apps {
         for (name, value, unit) in &app.measures {
             let (profile, load, name) = (quoted(&result.about.profile), quoted(&app.load), quoted(name));
             let _ = writeln!(
                 out,
-                "yes,{profile},{},{load},{empty},{name},{},{unit}",
+                "yes,{profile},{},{load},{empty},{name},{},{unit},,",
                 result.about.profile_hash,
                 units::field(Some(*value), 6)
             );
@@ -237,7 +295,7 @@ pub fn html(result: &RunResult) -> String {
     for op in ops(result) {
         page.section(op, "Everything that was simulated, and what held it up.");
         let header = ["size", "how", "GB/s", "operations", "p50", "p99", "p99.9", "core", "limited by"];
-        let rows = result.points.iter().filter(|point| point.op == op).map(|point| {
+        let with_numbers = |point: &&Point| {
             vec![
                 units::size(point.size),
                 point.how(),
@@ -249,6 +307,15 @@ pub fn html(result: &RunResult) -> String {
                 units::time(point.core.busy_ns),
                 point.bottleneck.as_ref().map_or(String::new(), |held| held.sentence.clone()),
             ]
+        };
+        let without = |refused: &&Refused| {
+            let mut row = vec![units::time_or_none(None); header.len()];
+            (row[0], row[1]) = (units::size(refused.size), refused.label());
+            row[header.len() - 1] = format!("Refused: {}; the device answers: {}.", refused.reason, refused.status);
+            row
+        };
+        let rows = by_size(result, op).into_iter().flat_map(|(_, points, refused)| {
+            points.iter().map(with_numbers).chain(refused.iter().map(without)).collect::<Vec<_>>()
         });
         page.table(&header.map(String::from), rows);
     }

@@ -1,6 +1,6 @@
 //! Checks before the simulation: what the machine lacks and what a device would refuse.
 
-use super::{Load, Scenario, ScenarioError, Workload};
+use super::{Load, RefusedOperation, Scenario, ScenarioError, Workload};
 use crate::workload::{ExecutedBy, QueueId, Stream};
 use telpher_abi::{Opcode, Status};
 use telpher_device::{Config, WqConfig, WqMode};
@@ -25,6 +25,20 @@ fn counts(asked: &[(&str, u32, u32)]) -> Result<(), String> {
     }
 }
 
+/// Why a load cannot be simulated.
+enum Obstacle {
+    /// The machine lacks something.
+    Machine(String),
+    /// A device refuses the load's descriptors.
+    Device(RefusedOperation),
+}
+
+impl From<String> for Obstacle {
+    fn from(what: String) -> Self {
+        Obstacle::Machine(what)
+    }
+}
+
 impl Scenario {
     /// Checks everything that can be known before the simulation.
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
@@ -40,12 +54,18 @@ impl Scenario {
                 Workload::Stream(stream) => self.stream(load, stream),
                 Workload::Chase(chase) => self
                     .nodes(&[("its memory is", chase.place.node), ("its core is", chase.core)])
-                    .and_then(|()| counts(&[("threads", load.threads, MOST_THREADS)])),
+                    .and_then(|()| counts(&[("threads", load.threads, MOST_THREADS)]))
+                    .map_err(Obstacle::from),
                 Workload::App(app) => {
-                    app.nodes().into_iter().try_for_each(|node| self.nodes(&[("the application runs", node)]))
+                    let mut nodes = app.nodes().into_iter();
+                    nodes.try_for_each(|node| self.nodes(&[("the application runs", node)])).map_err(Obstacle::from)
                 }
             };
-            checked.map_err(|what| ScenarioError::Load { load: load.name.clone(), what })?;
+            let load = &load.name;
+            checked.map_err(|obstacle| match obstacle {
+                Obstacle::Machine(what) => ScenarioError::Load { load: load.clone(), what },
+                Obstacle::Device(refusal) => ScenarioError::Refused { load: load.clone(), refusal },
+            })?;
         }
         Ok(())
     }
@@ -62,7 +82,7 @@ impl Scenario {
         }
     }
 
-    fn stream(&self, load: &Load, stream: &Stream) -> Result<(), String> {
+    fn stream(&self, load: &Load, stream: &Stream) -> Result<(), Obstacle> {
         let (src, dst) = (&stream.src, &stream.dst);
         self.nodes(&[("its source is", src.node), ("its destination is", dst.node), ("its core is", stream.core)])?;
         counts(&[
@@ -72,17 +92,16 @@ impl Scenario {
         ])?;
         let in_flight = u64::from(load.threads) * u64::from(stream.depth) * u64::from(stream.batch);
         if in_flight > MOST_DESCRIPTORS && stream.by != ExecutedBy::Cpu {
-            return Err(format!("{in_flight} descriptors would be in flight, at most {MOST_DESCRIPTORS} are possible"));
+            let what = format!("{in_flight} descriptors would be in flight, at most {MOST_DESCRIPTORS} are possible");
+            return Err(what.into());
         }
         if let Some(place) = [src, dst].into_iter().find(|place| !PAGES.contains(&place.page)) {
-            return Err(format!(
-                "a page has {} bytes, not {} bytes",
-                place.page,
-                PAGES.map(|page| page.to_string()).join(" or ")
-            ));
+            let sizes = PAGES.map(|page| page.to_string()).join(" or ");
+            return Err(format!("a page has {} bytes, not {sizes} bytes", place.page).into());
         }
         if matches!(stream.by, ExecutedBy::Mover(_)) && stream.batch > 1 {
-            return Err(format!("batch is {}, but a mover's simulated threads submit single operations", stream.batch));
+            let what = format!("batch is {}, but a mover's simulated threads submit single operations", stream.batch);
+            return Err(what.into());
         }
         for queue in self.queues_of(load) {
             self.queue(queue, stream)?;
@@ -91,23 +110,21 @@ impl Scenario {
     }
 
     /// Checks a stream against the configuration of a queue, and names the device's answer.
-    fn queue(&self, queue: QueueId, stream: &Stream) -> Result<(), String> {
+    fn queue(&self, queue: QueueId, stream: &Stream) -> Result<(), Obstacle> {
         let QueueId { device, wq, shared } = queue;
         let Some(config) = self.devices.get(usize::from(device)) else {
-            return Err(format!(
-                "wq{device}.{wq} is a queue of dsa{device}, and {} are configured",
-                self.devices.len()
-            ));
+            let configured = self.devices.len();
+            return Err(format!("wq{device}.{wq} is a queue of dsa{device}, and {configured} are configured").into());
         };
         let Some(queue) = configured_queue(config, wq) else {
             let there: Vec<String> = queues(config).map(|(wq, _)| format!("wq{device}.{wq}")).collect();
-            return Err(format!("wq{device}.{wq} is not configured; there are {}", there.join(", ")));
+            return Err(format!("wq{device}.{wq} is not configured; there are {}", there.join(", ")).into());
         };
         if shared != (queue.mode == WqMode::Shared) {
             let (is, by) = if shared { ("dedicated", "ENQCMD") } else { ("shared", "MOVDIR64B") };
-            return Err(format!("wq{device}.{wq} is {is} and does not accept {by}"));
+            return Err(format!("wq{device}.{wq} is {is} and does not accept {by}").into());
         }
-        let answer = |what: String, status: Status| Err(format!("{what}; the device answers: {status}"));
+        let answer = |why: String, status: Status| Err(Obstacle::Device(RefusedOperation { status, why }));
         if !self.capabilities.op_cap.contains(stream.op) || stream.batch > 1 && stream.op == Opcode::Batch {
             return answer(format!("{} is not an operation of the device", stream.op.name()), Status::BadOpcode);
         }

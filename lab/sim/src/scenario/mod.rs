@@ -14,11 +14,13 @@ pub(crate) mod workload;
 use crate::apps::{App, Report};
 use crate::machine::Machine;
 use crate::workload::{ExecutedBy, QueueId, Stream};
-use crate::world::{Chase, World};
+use crate::world::{Chase, RefusedWork, World};
 pub use bottleneck::{Bottleneck, Limit};
 pub use layout::{Layout, queue_ids};
 pub use outcome::{LoadOutcome, Measure, Outcome, ResourceUse};
+use telpher_abi::Status;
 use telpher_device::{Capabilities, Config, Preset, StartError};
+use telpher_model::Refusal;
 pub use workload::{WorkloadError, WorkloadHeader};
 
 /// A machine, the configuration of its devices, and the loads on it.
@@ -83,7 +85,7 @@ pub enum ScenarioError {
         /// The device's error.
         source: StartError,
     },
-    /// A load needs something that the machine does not have, or that a device refuses.
+    /// A load needs something that the machine does not have.
     #[error("load {load}: {what}")]
     Load {
         /// Name of the load.
@@ -91,6 +93,38 @@ pub enum ScenarioError {
         /// What is wrong.
         what: String,
     },
+    /// A device refuses a load's descriptors, so they would do nothing.
+    #[error("load {load}: {refusal}")]
+    Refused {
+        /// Name of the load.
+        load: String,
+        /// The answer, and why.
+        refusal: RefusedOperation,
+    },
+}
+
+/// An operation that a device refuses.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{why}; the device answers: {status}")]
+pub struct RefusedOperation {
+    /// The status in the completion record.
+    pub status: Status,
+    /// Why, as the first half of a sentence.
+    pub why: String,
+}
+
+impl RefusedOperation {
+    /// The refusal of a stream's operation by the model's own checks.
+    fn of(stream: &Stream, refused: RefusedWork) -> Self {
+        let RefusedWork { size, refusal: Refusal { status, flags, check } } = refused;
+        let operation = format!("{} of {size} bytes", stream.op.short_name());
+        let why = match check {
+            Some(check) => format!("{operation} breaks the rule \"{}\"", check.rule()),
+            None if flags != 0 => format!("{operation} has the flags {flags:#x}, which are not allowed"),
+            None => format!("{operation} is not executed"),
+        };
+        RefusedOperation { status, why }
+    }
 }
 
 /// What was added to the world for a load.
@@ -143,6 +177,17 @@ impl Scenario {
         ScenarioError::Device { device: self.devices.iter().position(refuses).unwrap_or(0), source }
     }
 
+    /// Returns the error if a device refuses a stream's operation: what is not done has no numbers.
+    fn check_refusal(load: &Load, world: &World) -> Result<(), ScenarioError> {
+        match (&load.what, world.refusal()) {
+            (Workload::Stream(stream), Some(refused)) if stream.by != ExecutedBy::Cpu => {
+                let refusal = RefusedOperation::of(stream, refused);
+                Err(ScenarioError::Refused { load: load.name.clone(), refusal })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Simulates the scenario.
     ///
     /// # Errors
@@ -168,8 +213,13 @@ impl Scenario {
                 Workload::Chase(chase) => Running::Chases((0..load.threads).map(|_| world.add_chase(*chase)).collect()),
                 Workload::App(app) => Running::App(app.start(&mut world)),
             });
+            Scenario::check_refusal(load, &world)?;
         }
         let took = world.run();
+        // A mover's operations are known only now. What an application submits is its own, and is counted.
+        if !self.loads.iter().any(|load| matches!(load.what, Workload::App(_))) {
+            self.loads.iter().try_for_each(|load| Scenario::check_refusal(load, &world))?;
+        }
         Ok(outcome::of(self, &world, running, took))
     }
 }

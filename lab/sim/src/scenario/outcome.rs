@@ -5,7 +5,9 @@ use super::legal;
 use super::{Running, Scenario, Workload};
 use crate::latencies::Latencies;
 use crate::picos::Picos;
+use crate::workload::ExecutedBy;
 use crate::world::{Cycles, Resource, TimeBreakdown, Translations, World};
+use telpher_abi::Opcode;
 
 /// The results of a scenario. Every number is simulated.
 #[derive(Clone, Debug)]
@@ -100,7 +102,29 @@ fn ratio(count: u64, time: Picos) -> f64 {
     if time == Picos::ZERO { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
+/// What rounding may add to a rate. Source: chosen; flows are rounded to picoseconds and bytes.
+const ROUNDING: f64 = 1e-3;
+
 impl Outcome {
+    /// Panics if a number exceeds what the profile allows: then the simulator has an error, and no number is right.
+    #[allow(clippy::cast_precision_loss, reason = "compared with a tolerance")]
+    fn assert_within_caps(&self, scenario: &Scenario, world: &World) {
+        for pipe in world.pipes() {
+            let share = pipe.share(self.took);
+            assert!(share <= 1.0 + ROUNDING, "the {} carried {share} of what it can", pipe.what);
+        }
+        let device = &scenario.machine.device;
+        let most = device.read.max(device.write).max(device.through) as f64 * scenario.devices.len() as f64;
+        for (load, of) in scenario.loads.iter().zip(&self.loads) {
+            let Workload::Stream(stream) = &load.what else { continue };
+            let rate = of.gigabytes_per_second() * 1e9;
+            let moves_bytes = !matches!(stream.op, Opcode::Nop | Opcode::Drain);
+            if matches!(stream.by, ExecutedBy::Device(_)) && moves_bytes {
+                assert!(rate <= most * (1.0 + ROUNDING), "{} has {rate} B/s, and devices move {most}", load.name);
+            }
+        }
+    }
+
     /// Utilization of a resource.
     #[must_use]
     pub fn share(&self, what: Resource) -> f64 {
@@ -158,6 +182,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
         outcome.loads.push(of);
     }
     outcome.resources = resources(scenario, world, &outcome);
+    outcome.assert_within_caps(scenario, world);
     for (number, load) in scenario.loads.iter().enumerate() {
         if let Workload::Stream(stream) = &load.what {
             outcome.loads[number].bottleneck = Some(bottleneck::of(scenario, &outcome, number, stream));

@@ -24,9 +24,9 @@ pub(super) fn descriptor(op: Opcode, src: u64, dst: u64, size: u32) -> Descripto
         Opcode::Dualcast => Descriptor::dualcast(src, dst, dst + BESIDE, size),
         Opcode::CrcGeneration => Descriptor::crc_generation(src, size, 0),
         Opcode::CopyCrc => Descriptor::copy_crc(src, dst, size, 0),
-        Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
-            Descriptor::dif(op, src, dst, size)
-        }
+        // The destination address of a check is reserved.
+        Opcode::DifCheck => Descriptor::dif(op, src, 0, size),
+        Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => Descriptor::dif(op, src, dst, size),
         Opcode::CacheFlush => Descriptor::cache_flush(dst, size),
         _ => Descriptor::memory_move(src, dst, size),
     }

@@ -4,14 +4,14 @@
 use super::fault::Unfinished;
 use super::memory::Route;
 use super::merge::LINE;
-use super::{EngineId, Event, FlowOwner, World};
+use super::{EngineId, Event, FlowOwner, RefusedWork, World};
 use crate::picos::Picos;
 use crate::pipes::{Class, WHOLE};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
 use telpher_mem::Fault;
-use telpher_model::{Engine, MAX_LANES, NoObserver, Outcome, Step};
+use telpher_model::{Engine, MAX_LANES, NoObserver, Outcome, Refusal, Step};
 
 /// A descriptor that has left the front end.
 #[derive(Clone, Copy, Debug)]
@@ -560,7 +560,11 @@ impl World {
         let engine = &mut pe.lanes[index];
         let unfinished = if pe.unfinished.is_empty() { None } else { pe.unfinished.remove(&lane) };
         let well = matches!(engine.record().status(), Status::Success | Status::SuccessPredicateFalse);
-        self.refused += u64::from(!well && unfinished.is_none());
+        if !well && unfinished.is_none() {
+            self.refused += 1;
+            let (size, refusal) = (engine.descriptor().0.size(), Refusal::from(engine.record().status()));
+            self.refusal.get_or_insert(RefusedWork { size, refusal });
+        }
         engine.recorded(&dsa.model, Ok(()));
         engine.settle(&dsa.model, &NoObserver);
         pe.idle.push(lane);

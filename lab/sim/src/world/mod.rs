@@ -44,6 +44,7 @@ use program::Program;
 pub use program::{Barrier, Core, PendingWork, Semaphore};
 pub use software::DataState;
 use telpher_device::{Capabilities, Config, StartError};
+use telpher_model::Refusal;
 use thread::Thread;
 pub use timeline::TimeBreakdown;
 pub use uses::{EngineUse, PipeUse, Resource, Translations};
@@ -97,6 +98,15 @@ pub(crate) enum FlowOwner {
     Program(u32),
 }
 
+/// An operation of a thread that a device refuses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RefusedWork {
+    /// Bytes of the operation.
+    pub(crate) size: u32,
+    /// Why the device refuses it.
+    pub(crate) refusal: Refusal,
+}
+
 /// A machine, its devices and the threads on it.
 #[derive(Debug)]
 pub struct World {
@@ -122,6 +132,8 @@ pub struct World {
     descriptors: u64,
     /// Descriptors that a device refused.
     refused: u64,
+    /// The first of them that a thread submits, if any.
+    refusal: Option<RefusedWork>,
     translations: Translations,
     repairs: fault::Repairs,
 }
@@ -158,6 +170,7 @@ impl World {
             rejected: Vec::new(),
             descriptors: 0,
             refused: 0,
+            refusal: None,
             translations: Translations::default(),
             repairs: fault::Repairs::default(),
             machine,
@@ -218,6 +231,12 @@ impl World {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// The first operation of a thread that its device refuses, if any; known when the thread is added, except for a
+    /// mover's operations.
+    pub(crate) fn refusal(&self) -> Option<RefusedWork> {
+        self.refusal
     }
 
     /// The time that a thread's descriptors spent in each stage.

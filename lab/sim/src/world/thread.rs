@@ -4,19 +4,23 @@
 use super::arrivals::Pace;
 use super::cycles::Cycles;
 use super::descriptors;
+use super::device::Dsa;
 use super::forecast::Forecast;
 use super::program::Done;
 use super::software::Task;
 use super::timeline::TimeBreakdown;
-use super::{Event, FlowOwner, World, program};
+use super::{Event, FlowOwner, RefusedWork, World, program};
 use crate::picos::Picos;
 use crate::places::BufferPlacement;
 use crate::submission;
 use crate::workload::{ExecutedBy, QueueId, Sizes, Stream, Wait};
 use telpher_abi::registers::PortalKind;
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
-use telpher_model::{Identity, Write};
+use telpher_model::{Identity, Submitter, Write};
 use telpher_portal::Offer;
+
+/// The address space of all threads. Source: chosen; any.
+const PASID: u32 = 1;
 
 /// The times of one submission's stages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,6 +116,16 @@ fn owner_of(record: u64) -> (u32, u32) {
     ((record >> 30 & u64::from(u32::MAX)) as u32, (record >> 6 & 0xff_ffff) as u32)
 }
 
+/// Why a queue's device would refuse a descriptor; `None` if it would execute it. Without a record of its own, a single
+/// descriptor is checked as if it had one.
+fn refusal(devices: &[Dsa], queue: QueueId, work: &Descriptor, member: bool) -> Option<RefusedWork> {
+    let model = &devices.get(usize::from(queue.device)).filter(|device| queue.wq < device.model.queues())?.model;
+    let submitter = Submitter { pasid: Some(PASID), ..Submitter::default() };
+    let work = if member { *work } else { work.with_record(record_of(0, 0)) };
+    let refusal = model.refusal(queue.wq, submitter, &work, member)?;
+    Some(RefusedWork { size: work.size(), refusal })
+}
+
 impl Thread {
     /// A thread without work.
     fn idle(stream: Stream, pace: Pace, load: usize) -> Self {
@@ -160,18 +174,25 @@ impl World {
             let src = self.places.add_of(stream.src, used(stream.src));
             let dst = self.places.add_of(stream.dst, used(stream.dst));
             fresh = (!stream.src.present || !stream.dst.present).then_some(Fresh { src, dst, had: 0 });
+            let mut checked = None;
             for slot in 0..slots {
                 let record = record_of(thread, slot);
                 let mut all = 0;
                 let mut work = || {
                     let size = pace.size();
-                    all += u64::from(size);
                     let work = descriptors::of(&stream, src, dst, size);
-                    if descriptors::needs_record(stream.op) || fresh.is_some() {
+                    // A No-op and a Drain have no size.
+                    all += u64::from(work.size());
+                    let work = if descriptors::needs_record(stream.op) || fresh.is_some() {
                         work.with_record(record)
                     } else {
                         work
+                    };
+                    // Operations of a stream differ by their sizes only.
+                    if checked.replace(size) != Some(size) && self.refusal.is_none() {
+                        self.refusal = queue.and_then(|queue| refusal(&self.devices, queue, &work, stream.batch > 1));
                     }
+                    work
                 };
                 works.push(if stream.batch > 1 {
                     let members = (0..stream.batch).map(|_| work()).collect();
@@ -395,7 +416,7 @@ impl World {
     /// Offers a descriptor to a queue; returns the queue's answer.
     pub(super) fn offer(&mut self, queue: QueueId, descriptor: Descriptor) -> Offer {
         let write =
-            if queue.shared { Write::Deferrable(Identity { pasid: 1, privileged: false }) } else { Write::Posted };
+            if queue.shared { Write::Deferrable(Identity { pasid: PASID, privileged: false }) } else { Write::Posted };
         let model = &self.devices[usize::from(queue.device)].model;
         model.submit(queue.wq, PortalKind::LimitedMsix, write, &submission::submission(descriptor))
     }
@@ -430,7 +451,7 @@ impl World {
         let (work, bytes) = (&mut thread.descriptors[slot as usize], &mut thread.bytes[slot as usize]);
         *bytes = 0;
         let mut resized = |work: &Descriptor| {
-            let size = thread.pace.size();
+            let size = if work.size() == 0 { 0 } else { thread.pace.size() };
             *bytes += u64::from(size);
             work.with_size(size)
         };

@@ -2,7 +2,9 @@
 
 use telpher_abi::{Flags, Opcode};
 use telpher_device::{Config, Preset, WqConfig, WqMode};
-use telpher_sim::{BufferPlacement, ExecutedBy, Library, Machine, Picos, QueueId, Stream, Wait, World};
+use telpher_sim::{
+    BufferPlacement, ExecutedBy, Library, Machine, Picos, QueueId, Scenario, Stream, Wait, Workload, World,
+};
 
 const LANE: QueueId = QueueId { device: 0, wq: 0, shared: false };
 
@@ -237,6 +239,31 @@ fn retries_at_a_full_queue_are_counted_and_not_simulated() {
         assert!(timeline.submitting < took);
     }
     assert!(world.events() < 128 * 100, "{} events", world.events());
+}
+
+#[test]
+fn every_operation_of_the_device_is_executed_at_legal_sizes() {
+    let capabilities = Preset::Spr.capabilities();
+    let config = Config::single(WqMode::Dedicated, 32, 1);
+    let ops = Opcode::ALL.iter().filter(|op| capabilities.op_cap.contains(**op) && **op != Opcode::Batch);
+    for op in ops {
+        let block = match op {
+            Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate => 520,
+            _ => 512,
+        };
+        for (size, batch) in [(block, 1), (8 * block, 1), (8 * block, 4)] {
+            if *op == Opcode::Drain && batch > 1 {
+                continue;
+            }
+            let stream = Stream { batch, submissions: 5, ..Stream::of(*op, size) };
+            let load = Workload::Stream(stream);
+            let outcome = Scenario::on(machine(), config.clone()).with("one", 1, load).simulate().unwrap();
+            assert_eq!((outcome.refused, outcome.descriptors), (0, 5 * u64::from(batch)), "{op:?} of {size}, {batch}");
+            let moves = !matches!(op, Opcode::Nop | Opcode::Drain);
+            let bytes = if moves { 5 * u64::from(batch) * u64::from(size) } else { 0 };
+            assert_eq!(outcome.loads[0].bytes, bytes, "{op:?} of {size}, {batch}");
+        }
+    }
 }
 
 #[test]

@@ -80,8 +80,14 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     let ops = Opcode::ALL.iter().filter(|op| capabilities.op_cap.contains(**op) && **op != Opcode::Batch);
     let walks = [AccessPattern::Alone, AccessPattern::Random, AccessPattern::Sequential];
     for op in ops {
-        stream("device", Stream { op: *op, ..copy(576) });
-        stream("core", Stream { op: *op, by: ExecutedBy::Cpu, walk: AccessPattern::Random, ..copy(576) });
+        // DIF operations have whole blocks.
+        let size = match op {
+            Opcode::DifInsert => 512,
+            Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate => 520,
+            _ => 576,
+        };
+        stream("device", Stream { op: *op, ..copy(size) });
+        stream("core", Stream { op: *op, by: ExecutedBy::Cpu, walk: AccessPattern::Random, ..copy(size) });
     }
     for (size, walk) in [64, 8192].into_iter().flat_map(|size| walks.map(|walk| (size, walk))) {
         stream("core", Stream { by: ExecutedBy::Cpu, walk, ..copy(size) });
