@@ -96,11 +96,12 @@ impl Ways {
         self.refusals = self.refusals.saturating_add(if may_be_message { 1 } else { MOST_REFUSALS });
     }
 
-    /// True if reading the rest of a message makes no sense after its first `bytes` took this time. Their fixed cost
-    /// counts more than that of the whole message, so they may take half as long again as pieces.
+    /// True if reading the rest of a message makes no sense after its first `bytes` took this time: two and a half times
+    /// as long as in pieces. Bytes that the sender's core has written take three times as long or more, and those that
+    /// only are not in this core's caches yet up to twice as long.
     pub(crate) fn is_hopeless(&self, len: u64, bytes: u64, time: Duration) -> bool {
         let pieces = self.classes[usize::from(class_of(len))].pieces;
-        pieces.is_some_and(|pieces| time.as_nanos() * 2000 > 3 * u128::from(pieces) * u128::from(bytes))
+        pieces.is_some_and(|pieces| time.as_nanos() * 2000 > 5 * u128::from(pieces) * u128::from(bytes))
     }
 
     /// Records how long `bytes` of a message of `len` bytes took.
@@ -208,8 +209,8 @@ mod tests {
         let mut ways = Ways::new(LEN);
         assert!(!ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_secs(1)), "nothing is known of pieces");
         ways.took(LEN, Way::Pieces, LEN, Duration::from_micros(128));
-        assert!(!ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_micros(11)));
-        assert!(ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_micros(13)));
+        assert!(!ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_micros(19)));
+        assert!(ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_micros(21)));
     }
 
     #[test]
