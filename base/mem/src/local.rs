@@ -157,8 +157,8 @@ impl Local {
     }
 
     /// Copies bytes of another process to ranges of this one's memory, which the kernel does with one copy. `proof` is
-    /// the address of a word there and its value. It is read after the bytes, so that they are those of the process that
-    /// has told the word.
+    /// the address of a word there and its value. It is read after the bytes, so that they are those of the process
+    /// that has told the word.
     ///
     /// # Errors
     /// The system's refusal, also if a byte is not mapped, or a word of another value. Any of the bytes may have been

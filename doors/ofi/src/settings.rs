@@ -13,8 +13,8 @@ const DEVICE: &str = "TELPHER_FABRIC_DEVICE";
 /// The variable with the shortest message that receivers may read from the memory of its sender; `off` for none.
 const PULL: &str = "TELPHER_FABRIC_PULL";
 
-/// Its default. Source: measured with `telpher bench fabric` on an AMD EPYC (virtual machine): a copy by the kernel takes
-/// a fifth less time than pieces if the buffers stay as they are; trials of it cost a tenth otherwise.
+/// Its default. Source: measured with `telpher bench fabric` on an AMD EPYC (virtual machine): with buffers that stay as
+/// they are, shm's copy by the kernel takes a fifth less time than pieces from here to 1 MiB.
 const PULL_BYTES: u64 = 512 << 10;
 
 /// Copies that a device may have at once; the CPU makes those beyond. Source: the slots of two connections in both

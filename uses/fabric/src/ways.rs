@@ -22,7 +22,7 @@ pub(crate) const FIRST_BYTES: u64 = 64 << 10;
 /// and eight messages of 1 MiB 800 µs at least.
 const BETWEEN_TRIALS: u8 = 8;
 /// Messages of a trial. Only the last one counts: pulls are fast when the caches of this core have the bytes, and the
-/// first pulls bring them there. Source: measured; a single pull between pieces takes twice as long as one after others.
+/// first pulls bring them there. Source: measured; a pull between pieces takes twice as long as one after others.
 const TRIAL: u8 = 3;
 /// A new time counts by one part in this many. Source: chosen; a few messages decide, and one outlier does not.
 const SMOOTHING: u64 = 4;
@@ -96,8 +96,8 @@ impl Ways {
         self.refusals = self.refusals.saturating_add(if may_be_message { 1 } else { MOST_REFUSALS });
     }
 
-    /// True if reading the rest of a message makes no sense after its first `bytes` took this time: two and a half times
-    /// as long as in pieces. Bytes that the sender's core has written take three times as long or more, and those that
+    /// True if reading the rest of a message makes no sense after its first `bytes` took this time: two and a half
+    /// times as long as in pieces. Bytes that the sender's core has written take three times as long or more, and those that
     /// only are not in this core's caches yet up to twice as long.
     pub(crate) fn is_hopeless(&self, len: u64, bytes: u64, time: Duration) -> bool {
         let pieces = self.classes[usize::from(class_of(len))].pieces;
