@@ -13,9 +13,9 @@ const DEVICE: &str = "TELPHER_FABRIC_DEVICE";
 /// The variable with the shortest message that receivers may read from the memory of its sender; `off` for none.
 const PULL: &str = "TELPHER_FABRIC_PULL";
 
-/// Its default. Source: measured with `telpher bench fabric` on an AMD EPYC (virtual machine): with buffers that stay as
-/// they are, shm's copy by the kernel takes a fifth less time than pieces from here to 1 MiB.
-const PULL_BYTES: u64 = 512 << 10;
+/// Its default: none. Source: measured on a busy AMD EPYC (virtual machine), where trials cost up to a fifth of 512 KiB
+/// and no gain was seen.
+const PULL_BYTES: u64 = u64::MAX;
 
 /// Copies that a device may have at once; the CPU makes those beyond. Source: the slots of two connections in both
 /// directions. With the slots of one, the CPU makes a third of the copies of a sum in a ring, which then takes half as
