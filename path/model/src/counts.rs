@@ -8,7 +8,8 @@
 //! 64–        a block for each engine:
 //!              0–63     descriptors by operation
 //!              64–127   descriptors by status; 0 for abandoned ones
-//!              128–255  by queue: descriptors, members of batches, bytes read, bytes written, page faults, pages waited for
+//!              128–255  by queue: descriptors, members of batches, bytes read, bytes written, page faults, pages
+//!                       that the device waited for
 //!              256–257  descriptors whose time was recorded, and the sum of their times in ns
 //!              258–297  these descriptors by time: bucket N has times of N bits, the last one also longer ones
 //!              298–361  when the descriptors in progress began: by lane, and whether it is a member of a batch
