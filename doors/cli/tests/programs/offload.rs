@@ -60,8 +60,8 @@ fn hot_copies_stay_with_the_cpu_and_the_effect_is_the_same() {
     assert!(sum(&processes, "device_calls") < 5000, "{processes:?}");
 }
 
-/// Small coroutines, changed processor state, memcpy@GLIBC_2.2.5, `quick_exit`, overflows that `_FORTIFY_SOURCE` notices;
-/// also with an auditor of the dynamic linker.
+/// Small coroutines, changed processor state, memcpy@GLIBC_2.2.5, `quick_exit`, overflows that `_FORTIFY_SOURCE`
+/// notices; also with an auditor of the dynamic linker.
 #[test]
 fn calls_have_their_effect_in_unusual_surroundings() {
     let Some(program) = client("offload_contexts") else { return };
