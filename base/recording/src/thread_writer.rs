@@ -35,6 +35,25 @@ fn is_timed(len: usize, before: u64) -> bool {
     turn && (before < FIRST_CALLS || before % LATER_PERIOD < SAMPLE_PERIOD)
 }
 
+/// Counts a call of a small length; returns how many there were before it.
+///
+/// A signal handler between the load and the addition may make two calls a sample, or none; here and below.
+#[inline]
+fn number_small(calls: &AtomicU64) -> u64 {
+    let before = calls.load(Ordering::Relaxed);
+    own_counter::add(calls, 1);
+    before
+}
+
+/// Counts a call by its size class; returns how many there were before it.
+#[inline]
+fn number_sized(table: &ThreadTable<AtomicU64>, operation: Operation, len: usize) -> u64 {
+    let cell = &table.sizes[operation as usize][size_class(len)];
+    let before = cell.calls.load(Ordering::Relaxed);
+    own_counter::add_call(cell, len as u64);
+    before
+}
+
 /// What a thread needs to record a call.
 #[derive(Clone, Copy)]
 struct Attached<'m> {
@@ -123,7 +142,12 @@ impl<'m> ThreadWriter<'m> {
     #[inline]
     #[must_use]
     pub fn count_own(&self, operation: Operation, len: usize) -> Option<bool> {
-        self.number_own(operation, len).map(|before| is_timed(len, before))
+        let table = self.own.get()?;
+        // Two ends: each needs only one half of `is_timed`.
+        if let Some(calls) = table.small[operation as usize].get(len) {
+            return Some(is_timed(len, number_small(calls)));
+        }
+        Some(is_timed(len, number_sized(table, operation, len)))
     }
 
     /// Returns the words that count the calls of each operation with 0, 1, … bytes, if the thread has a table of its
@@ -140,16 +164,10 @@ impl<'m> ThreadWriter<'m> {
     #[inline]
     fn number_own(&self, operation: Operation, len: usize) -> Option<u64> {
         let table = self.own.get()?;
-        // A signal handler between the load and the addition may make two calls a sample, or none.
-        if let Some(calls) = table.small[operation as usize].get(len) {
-            let before = calls.load(Ordering::Relaxed);
-            own_counter::add(calls, 1);
-            return Some(before);
-        }
-        let cell = &table.sizes[operation as usize][size_class(len)];
-        let before = cell.calls.load(Ordering::Relaxed);
-        own_counter::add_call(cell, len as u64);
-        Some(before)
+        Some(match table.small[operation as usize].get(len) {
+            Some(calls) => number_small(calls),
+            None => number_sized(table, operation, len),
+        })
     }
 
     /// Does the same for a thread that shares its table. `None` if the thread is detached.

@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "exports functions with the C library's names, written in assembly")]
 
 use crate::gates::{COMPARE, COPY, COUNTED_OFFSET, FILL, MOVE, MOVE_TO_END, SMALL_OFFSET};
-use crate::record::{COUNTERS_OFFSET, OWNER_OFFSET, SMALL_CALLS_BYTES};
+use crate::record::{COUNTERS_OFFSET, SMALL_CALLS_BYTES};
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 use telpher_recording::{Operation, SMALL_SAMPLED};
@@ -37,17 +37,37 @@ macro_rules! entry {
     };
 }
 
-/// The instructions that copy up to 64 bytes and return. `$result` is the instruction that computes the result.
+/// The instructions that copy 16 to 64 bytes and return.
 ///
 /// All bytes are loaded before the first is stored, so the ranges may overlap. Two loads, from the start and from the
 /// end, cover each length up to twice their size. Source: the technique of glibc's `memmove`.
-macro_rules! copy_and_return {
-    ($result:literal) => {
-        concat!(
-            $result,
-            "
-            cmp edx, 16
-            jae 4f
+macro_rules! copy_16_to_64 {
+    () => {
+        "
+            movups xmm0, xmmword ptr [rsi]
+            movups xmm1, xmmword ptr [rsi + rdx - 16]
+            cmp edx, 32
+            jbe 5f
+            // 33 to 64 bytes.
+            movups xmm2, xmmword ptr [rsi + 16]
+            movups xmm3, xmmword ptr [rsi + rdx - 32]
+            movups xmmword ptr [rdi], xmm0
+            movups xmmword ptr [rdi + 16], xmm2
+            movups xmmword ptr [rdi + rdx - 32], xmm3
+            movups xmmword ptr [rdi + rdx - 16], xmm1
+            ret
+            // 16 to 32 bytes.
+        5:
+            movups xmmword ptr [rdi], xmm0
+            movups xmmword ptr [rdi + rdx - 16], xmm1
+            ret"
+    };
+}
+
+/// The instructions that copy less than 16 bytes and return, in the same manner.
+macro_rules! copy_below_16 {
+    () => {
+        "
             cmp edx, 8
             jb 2f
             // 8 to 15 bytes.
@@ -76,35 +96,17 @@ macro_rules! copy_and_return {
         5:
             mov byte ptr [rdi], cl
         6:
-            ret
-            .p2align 4
-        4:
-            movups xmm0, xmmword ptr [rsi]
-            movups xmm1, xmmword ptr [rsi + rdx - 16]
-            cmp edx, 32
-            jbe 5f
-            // 33 to 64 bytes.
-            movups xmm2, xmmword ptr [rsi + 16]
-            movups xmm3, xmmword ptr [rsi + rdx - 32]
-            movups xmmword ptr [rdi], xmm0
-            movups xmmword ptr [rdi + 16], xmm2
-            movups xmmword ptr [rdi + rdx - 32], xmm3
-            movups xmmword ptr [rdi + rdx - 16], xmm1
-            ret
-            // 16 to 32 bytes.
-        5:
-            movups xmmword ptr [rdi], xmm0
-            movups xmmword ptr [rdi + rdx - 16], xmm1
             ret"
-        )
     };
 }
 
 /// Defines an exported function that copies. `$result` is the instruction that computes the result. Recorded calls
 /// count as `$operation`.
 ///
-/// A loop of short copies takes a nanosecond or two for each, so every jump counts: the function begins at a cache
-/// line, and has the copying instructions twice, for calls that are counted and for those that are not.
+/// A loop of short copies takes a nanosecond or two for each, so every jump that is taken counts: it costs about a
+/// cycle. The function begins at a cache line, and has the copying instructions twice, for calls that are counted and
+/// for those that are not. Those that are not counted begin with the longer copies, because the C library copies 64
+/// bytes without a jump, and 8 bytes with two. Of those that are counted, the shorter ones come first.
 macro_rules! copying_entry {
     ($(#[$doc:meta])* $name:ident, $gate:path, $operation:ident, $result:literal) => {
         $(#[$doc])*
@@ -118,31 +120,36 @@ macro_rules! copying_entry {
                 "endbr64",
                 "cmp rdx, qword ptr [rip + {gate} + {small}]",
                 "jae 7f",
-                copy_and_return!($result),
+                $result,
+                "cmp edx, 16",
+                "jb 4f",
+                copy_16_to_64!(),
+                ".p2align 4",
+                "4:",
+                copy_below_16!(),
                 ".p2align 6",
                 "7:",
                 "cmp rdx, qword ptr [rip + {gate} + {counted}]",
                 "jae 8f",
-                // The thread's slot, if it has one in this process; see `record::process`.
+                // The counters of the thread, if it has some in this process; see `record::process`.
                 "mov rcx, qword ptr [rip + telpher_record_slot@GOTTPOFF]",
-                "mov r8, qword ptr fs:[0]",
-                "add r8, rcx",
-                "mov rcx, qword ptr [r8]",
+                "mov rcx, qword ptr fs:[rcx]",
+                "mov rcx, qword ptr [rcx + {counters}]",
                 "test rcx, rcx",
                 "jz 9f",
-                "cmp qword ptr [rcx + {owner}], r8",
-                "jne 9f",
                 // One instruction adds, so that a signal handler loses no count. The function for short calls counts
                 // those that may be timed.
-                "mov rcx, qword ptr [rcx + {counters}]",
-                // A signal handler may have forked meanwhile: in the child, the slot is zero.
-                "test rcx, rcx",
-                "jz 9f",
                 "lea rcx, [rcx + 8 * rdx]",
                 "cmp byte ptr [rcx + {row}], {sampled}",
                 "je 9f",
                 "inc qword ptr [rcx + {row}]",
-                copy_and_return!($result),
+                $result,
+                "cmp edx, 16",
+                "jae 4f",
+                copy_below_16!(),
+                ".p2align 4",
+                "4:",
+                copy_16_to_64!(),
                 "8:",
                 "cmp rdx, qword ptr [rip + {gate}]",
                 "jae 7f",
@@ -155,7 +162,6 @@ macro_rules! copying_entry {
                 gate = sym $gate,
                 small = const SMALL_OFFSET,
                 counted = const COUNTED_OFFSET,
-                owner = const OWNER_OFFSET,
                 counters = const COUNTERS_OFFSET,
                 row = const Operation::$operation as usize * SMALL_CALLS_BYTES,
                 sampled = const SMALL_SAMPLED,

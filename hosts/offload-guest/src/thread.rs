@@ -7,22 +7,31 @@
 use std::cell::Cell;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Defines a word of each thread, zero in a new thread, and the function that returns it.
+/// Defines a word of each thread and the function that returns it. In a new thread it is zero, or the address of the
+/// static variable that is given.
 macro_rules! thread_word {
     ($(#[$doc:meta])* $name:ident: $type:ty) => {
+        thread_word!($(#[$doc])* $name: $type, ".tbss", "@nobits", ".zero 8",);
+    };
+    ($(#[$doc:meta])* $name:ident: $type:ty = $initial:path) => {
+        // The dynamic linker writes the address into the storage that it copies for each thread.
+        thread_word!($(#[$doc])* $name: $type, ".tdata", "@progbits", ".quad {initial}", initial = sym $initial);
+    };
+    ($(#[$doc:meta])* $name:ident: $type:ty, $section:literal, $kind:literal, $value:literal, $($symbol:tt)*) => {
         const _: () = assert!(size_of::<$type>() == 8);
 
         // Initial-exec: the offset from the thread pointer is known when the library is loaded with the program.
         std::arch::global_asm!(
-            concat!(".section .tbss.", stringify!($name), ", \"awT\", @nobits"),
+            concat!(".section ", $section, ".", stringify!($name), ", \"awT\", ", $kind),
             ".p2align 3",
             concat!(".globl ", stringify!($name)),
             concat!(".hidden ", stringify!($name)),
             concat!(".type ", stringify!($name), ", @tls_object"),
             concat!(stringify!($name), ":"),
-            ".zero 8",
+            $value,
             concat!(".size ", stringify!($name), ", 8"),
             ".text",
+            $($symbol)*
         );
 
         $(#[$doc])*

@@ -60,6 +60,29 @@ fn hot_copies_stay_with_the_cpu_and_the_effect_is_the_same() {
     assert!(sum(&processes, "device_calls") < 5000, "{processes:?}");
 }
 
+/// Small coroutines, changed processor state, memcpy@GLIBC_2.2.5, `quick_exit`, overflows that `_FORTIFY_SOURCE`
+/// notices; also with an auditor of the dynamic linker.
+#[test]
+fn calls_have_their_effect_in_unusual_surroundings() {
+    let Some(program) = client("offload_contexts") else { return };
+    let Some(auditor) = client_with("audits", "audits.so", &["-shared", "-fPIC"]) else { return };
+    for auditor in [None, Some(word(&auditor))] {
+        let audited: Vec<String> = auditor.iter().map(|auditor| format!("LD_AUDIT={auditor}")).collect();
+        let words: Vec<&str> =
+            [&["env"], &audited.iter().map(String::as_str).collect::<Vec<_>>()[..], &[word(&program)]].concat();
+        let (done, processes) = offload("offload_contexts", &ALWAYS, &words);
+        assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+        assert!(sum(&processes, "device_calls") > 20, "{processes:?}");
+    }
+    // A recording counts these calls too.
+    let folder = test_folder("record_contexts").join("recording");
+    let _ = std::fs::remove_dir_all(&folder);
+    let mut record = Command::new(TELPHER);
+    record.args(["record", "--quiet", "--folder"]).arg(&folder).arg("--").arg(&program);
+    let done = finish(&mut record, None, Duration::from_secs(120));
+    assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
+}
+
 /// Python's own tests of the types that copy most.
 #[test]
 fn python_passes_its_own_tests() {

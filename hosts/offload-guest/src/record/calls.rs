@@ -26,7 +26,7 @@ impl Recorded {
 /// nothing is counted.
 #[inline]
 fn counted(operation: Operation, len: usize) -> Option<bool> {
-    process::ready_writer()?.count_own(operation, len)
+    process::own_writer()?.count_own(operation, len)
 }
 
 /// Counts a short call of a thread that has no table of its own yet, or never. Returns true if it is to be timed.

@@ -13,7 +13,7 @@ mod file;
 mod process;
 pub(crate) mod strings;
 
-pub(crate) use process::{COUNTERS_OFFSET, OWNER_OFFSET, SMALL_CALLS_BYTES};
+pub(crate) use process::{COUNTERS_OFFSET, SMALL_CALLS_BYTES};
 
 use crate::gates::{COMPARE, COPY, FILL, MOVE, MOVE_TO_END};
 use file::Template;

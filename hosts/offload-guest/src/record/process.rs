@@ -8,6 +8,10 @@
 //! a thread's word ──► its slot ──► ThreadWriter ──► the thread's table in the file
 //!                     zero in a new process: attach, which creates the file if need be
 //! ```
+//!
+//! The word of a thread that forked survives in the child, where it names a slot of zeroes. Threads of the child get
+//! slots after all of those that the parent gave, so none of them gets this one before the word is renewed. So the
+//! exported functions need not ask whose slot it is: where it has counters, they are this thread's.
 #![allow(unsafe_code, reason = "memory that the kernel zeroes in a child, and values in it")]
 
 use super::file::Template;
@@ -26,8 +30,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use telpher_os::{clock_ns, ticks};
 use telpher_recording::{SMALL_LENGTHS, ThreadWriter, Writer};
 
-/// Threads with a slot; later ones share the last. Source: chosen; the recording has tables for 128 threads, and the
-/// last table for all others.
+/// Slots. A process gives each but the last to one thread; later threads share the last. Source: chosen; the recording
+/// has tables for 128 threads, and the last table for all others.
 const SLOTS: usize = 4096;
 /// Short calls of a forked child before its recording is created. Source: chosen; a child that executes a program makes
 /// some ten.
@@ -59,8 +63,8 @@ struct Process {
     slots: [Slot; SLOTS],
 }
 
-/// What belongs to one thread.
-#[repr(C)]
+/// What belongs to one thread. What short calls need of it is in the first cache line, which no other thread writes.
+#[repr(C, align(64))]
 pub(super) struct Slot {
     /// The address of its thread's word, or [`SHARED`]; 0 until the writer is there, and in a forked child.
     owner: AtomicUsize,
@@ -74,9 +78,7 @@ pub(super) struct Slot {
     writer: UnsafeCell<MaybeUninit<ThreadWriter<'static>>>,
 }
 
-/// Where the exported functions find [`Slot::owner`] and [`Slot::counters`].
-pub(crate) const OWNER_OFFSET: usize = offset_of!(Slot, owner);
-/// See [`OWNER_OFFSET`].
+/// Where the exported functions find [`Slot::counters`].
 pub(crate) const COUNTERS_OFFSET: usize = offset_of!(Slot, counters);
 /// Bytes of the counters of one operation.
 pub(crate) const SMALL_CALLS_BYTES: usize = SMALL_LENGTHS * size_of::<AtomicU64>();
@@ -88,6 +90,19 @@ const SHARED: usize = 1;
 // SAFETY: a slot belongs to the thread whose word it names. With the owner `SHARED`, the writer has no table of its
 // own, so it is only read after `owner` was set, and its counters are atomic.
 unsafe impl Sync for Slot {}
+
+/// The slot of a thread that has none. It has no owner for ever.
+static NO_SLOT: Slot = Slot {
+    owner: AtomicUsize::new(0),
+    counters: AtomicPtr::new(ptr::null_mut()),
+    calls_with_site: AtomicU32::new(0),
+    copying: AtomicU64::new(0),
+    check_from: AtomicU64::new(0),
+    writer: UnsafeCell::new(MaybeUninit::uninit()),
+};
+
+/// The number of the next slot that is given to a thread. A forked child goes on with its parent's number.
+static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
 
 /// The recording of this process.
 pub(super) struct Recorder {
@@ -105,8 +120,8 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 static TEMPLATE: AtomicPtr<Template> = AtomicPtr::new(ptr::null_mut());
 
 thread_word!(
-    /// Returns the word of this thread: the address of its slot, or 0.
-    telpher_record_slot: usize
+    /// Returns the word of this thread: the address of its slot, or of [`NO_SLOT`].
+    telpher_record_slot: usize = NO_SLOT
 );
 
 /// Begins to record this process.
@@ -143,13 +158,12 @@ pub(super) fn recorder() -> Option<&'static Recorder> {
     unsafe { process()?.recorder.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the slot of this thread, if it has one in this process. The word of a thread survives a fork, and its slot
-/// may belong to another thread of the child by now.
+/// Returns the slot of this thread, if it has one in this process.
 #[inline]
 pub(super) fn ready_slot() -> Option<&'static Slot> {
     let word = telpher_record_slot();
-    // SAFETY: 0, or the address of a slot.
-    let slot = unsafe { ptr::with_exposed_provenance::<Slot>(word.get()).as_ref() }?;
+    // SAFETY: the address of a slot.
+    let slot = unsafe { &*ptr::with_exposed_provenance::<Slot>(word.get()) };
     slot.is_of(ptr::from_ref(word).addr()).then_some(slot)
 }
 
@@ -158,6 +172,18 @@ pub(super) fn ready_slot() -> Option<&'static Slot> {
 pub(super) fn ready_writer() -> Option<&'static ThreadWriter<'static>> {
     // SAFETY: the slot is ready, so the writer was written.
     ready_slot().map(|slot| unsafe { (*slot.writer.get()).assume_init_ref() })
+}
+
+/// Returns the writer of this thread, if it has a slot of its own in this process. This is all that a short call needs.
+#[inline]
+pub(super) fn own_writer() -> Option<&'static ThreadWriter<'static>> {
+    let word = telpher_record_slot();
+    // SAFETY: the address of a slot.
+    let slot = unsafe { &*ptr::with_exposed_provenance::<Slot>(word.get()) };
+    // Relaxed: if the owner is this thread, this thread wrote it.
+    let is_own = slot.owner.load(Ordering::Relaxed) == ptr::from_ref(word).addr();
+    // SAFETY: the slot has an owner, so the writer was written.
+    is_own.then(|| unsafe { (*slot.writer.get()).assume_init_ref() })
 }
 
 /// Returns the slot of this thread; `None` if the call cannot be recorded. `is_long` is true for calls with a site.
@@ -191,7 +217,8 @@ fn attach(is_long: bool) -> Option<&'static Slot> {
     let word = telpher_record_slot();
     let here = ptr::from_ref(word).addr();
     let claimed = process.slots_claimed.fetch_add(1, Ordering::Relaxed);
-    let slot = &process.slots[claimed.min(SLOTS - 1)];
+    let own = || NEXT_SLOT.fetch_add(1, Ordering::Relaxed) % (SLOTS - 1);
+    let slot = &process.slots[if claimed < SLOTS - 1 { own() } else { SLOTS - 1 }];
     if claimed < SLOTS {
         let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or_default();
         let writer = recorder.writer.thread(thread);

@@ -9,7 +9,7 @@ use crate::interleaved::ratio;
 use crate::measure::median;
 use crate::questions::Experiment;
 use std::ffi::OsString;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -87,16 +87,39 @@ impl Server {
         Ok(server)
     }
 
-    /// Sends requests; returns the time until all are answered.
-    fn serve(&self, requests: &[&str]) -> Result<f64, BenchError> {
+    /// Returns the process of the server, which is a child of the telpher command that started it.
+    fn process(&self) -> io::Result<u32> {
+        let mut connection = UnixStream::connect(&self.socket)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.write_all(b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n")?;
+        let lines = BufReader::new(connection).lines().map_while(Result::ok);
+        let number = lines.map(|line| line.strip_prefix("process_id:").and_then(|number| number.trim().parse().ok()));
+        let no_number = || io::Error::new(io::ErrorKind::InvalidData, "INFO has no process_id");
+        number.flatten().next().ok_or_else(no_number)
+    }
+
+    /// Returns the seconds that the server's main thread, which executes the requests, has run on a processor. Source:
+    /// Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`.
+    fn cpu_seconds(&self) -> Result<f64, BenchError> {
+        let failed = |source| BenchError::Program { what: "redis-server, its processor time".into(), source };
+        let number = self.process().map_err(failed)?;
+        let text = std::fs::read_to_string(format!("/proc/{number}/schedstat")).map_err(failed)?;
+        let ns = text.split(' ').next().and_then(|first| first.parse::<f64>().ok());
+        ns.map(|ns| ns / 1e9).ok_or_else(|| failed(io::Error::other(format!("schedstat has '{}'", text.trim()))))
+    }
+
+    /// Sends requests; returns the time until all are answered, and the server's processor time for them.
+    fn serve(&self, requests: &[&str]) -> Result<[f64; 2], BenchError> {
         let failed = |source| BenchError::Program { what: "redis-benchmark".into(), source };
         let mut command = Command::new("redis-benchmark");
         command.arg("-s").arg(&self.socket).arg("-q").args(requests);
-        let begun = Instant::now();
+        let (before, begun) = (self.cpu_seconds()?, Instant::now());
         let output = command.stdin(Stdio::null()).output().map_err(failed)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let said = String::from_utf8_lossy(&output.stderr);
-        if output.status.success() { Ok(seconds) } else { Err(failed(io::Error::other(said.trim().to_owned()))) }
+        if !output.status.success() {
+            return Err(failed(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())));
+        }
+        Ok([seconds, self.cpu_seconds()? - before])
     }
 
     /// Writes and then reads long values, one request after the other, always the same ones in the same order.
@@ -140,40 +163,55 @@ fn expect(connection: &mut UnixStream, request: &[u8], expected: &[u8]) -> io::R
 }
 
 fn measure(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
-    let mut rows = vec![recording(time)?];
+    let mut rows = recording(time)?.to_vec();
     rows.extend(predicted()?);
     Ok(rows)
 }
 
-/// What recording costs the server.
-fn recording(time: Duration) -> Result<Row, BenchError> {
+/// What recording costs the server. A third server is not recorded either: it tells how far two servers differ by
+/// themselves, because they have their memory at other addresses.
+fn recording(time: Duration) -> Result<[Row; 2], BenchError> {
     let folder = Folder::new()?;
-    let servers = [Server::start(&folder, "alone", &[])?, Server::start(&folder, "recorded", &record_into(&folder))?];
-    let mut seen = [const { Vec::new() }; 2];
+    let servers = [
+        Server::start(&folder, "alone", &[])?,
+        Server::start(&folder, "recorded", &record_into(&folder))?,
+        Server::start(&folder, "again", &[])?,
+    ];
+    // By server, what is measured, and turn.
+    let mut seen = [const { [const { Vec::new() }; 2] }; 3];
     // One turn each is not measured: the servers allocate their memory.
     servers.iter().try_for_each(|server| server.serve(&SHORT).map(drop))?;
     let begun = Instant::now();
-    while seen[1].len() < FEWEST || begun.elapsed() < time {
-        let round = seen[1].len();
-        // The order alternates.
-        for at in [round % 2, (round + 1) % 2] {
-            seen[at].push(servers[at].serve(&SHORT)?);
+    while seen[0][0].len() < FEWEST || begun.elapsed() < time {
+        let round = seen[0][0].len();
+        // Each server begins some of the rounds.
+        for place in 0..servers.len() {
+            let at = (round + place) % servers.len();
+            let measured = servers[at].serve(&SHORT)?;
+            seen[at].iter_mut().zip(measured).for_each(|(of, value)| of.push(value));
         }
     }
-    let [alone, recorded] = &seen;
-    let each = |seen: &[f64]| units::time(median(&mut seen.to_vec()) * 1e9);
-    Ok(Row::new(
-        "redis, 100-byte values, under telpher record: time of the requests by that without",
-        ratio(recorded, alone),
-        "of the time",
-        Some(Goal::AtMost(RECORDED)),
-        format!(
-            "{}, and {} without, for 20,000 SET and 20,000 GET; median of {} turns",
-            each(recorded),
-            each(alone),
-            alone.len()
-        ),
-    ))
+    let [alone, recorded, again] = &seen;
+    let row = |what: &str, kind: usize, goal| {
+        let each = |seen: &[f64]| units::time(median(&mut seen.to_vec()) * 1e9);
+        Row::new(
+            format!("redis, 100-byte values, under telpher record: {what} by that without"),
+            ratio(&recorded[kind], &alone[kind]),
+            "of the time",
+            goal,
+            format!(
+                "{}, and {} without, for 20,000 SET and 20,000 GET; median of {} turns; another server without: {:.3}",
+                each(&recorded[kind]),
+                each(&alone[kind]),
+                alone[kind].len(),
+                ratio(&again[kind], &alone[kind]),
+            ),
+        )
+    };
+    Ok([
+        row("time of the requests", 0, Some(Goal::AtMost(RECORDED))),
+        row("processor time of the server's main thread", 1, None),
+    ])
 }
 
 /// How exact the prediction for the server is.
