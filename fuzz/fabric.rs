@@ -15,8 +15,8 @@ use telpher_fabric::entry::{
 };
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
-    AccessError, Atomic, AtomicOp, Broken, Buffer, Config, Incoming, Number, Outgoing, Payload, PushError, Segments,
-    link,
+    AccessError, Atomic, AtomicOp, Broken, Buffer, Config, Incoming, Number, OfferedMemory, Outgoing, Payload,
+    PushError, Segments, link,
 };
 use telpher_mem::{Local, SharedWords64, Space};
 
@@ -131,7 +131,11 @@ impl Scene {
         let data = (input.byte().is_multiple_of(2)).then(|| input.word());
         let envelope = Envelope { is_tagged, tag: if is_tagged { input.word() } else { 0 }, data, len };
         let message = match input.byte() % 10 {
-            0 => Message::Announce { envelope, id },
+            0 if input.byte().is_multiple_of(2) => Message::Announce { envelope, id },
+            0 => {
+                let [address, token_address, token] = [input.word() >> 1, input.word(), input.word() | 1];
+                Message::Offer { envelope, id, memory: OfferedMemory { address, token_address, token } }
+            }
             1 => {
                 Message::Piece { id, slot: u16::from(input.byte() % 4), len: 1 + u32::from(input.byte()), offset: len }
             }
@@ -200,6 +204,9 @@ impl Scene {
                 self.local.read(address, &mut bytes).expect("the payload is mapped");
             }
             (Message::Announce { envelope, .. }, Payload::Inline(_)) => assert!(envelope.len <= 1 << 63),
+            (Message::Offer { envelope, memory, .. }, Payload::Inline(_)) => {
+                assert!(memory.address.checked_add(envelope.len).is_some() && memory.token != 0);
+            }
             (Message::Piece { slot, len, offset, .. }, Payload::Inline(_)) => {
                 assert!(u32::from(slot) < SLOTS && len > 0 && len <= SLOT_BYTES);
                 assert!(offset.checked_add(len.into()).is_some());
@@ -235,7 +242,8 @@ impl Scene {
                 Answer::Accessed { id: AccessId(id.0), slot, result }
             }
             0 => Answer::Matched { id, len: input.word() >> 1 },
-            1 => Answer::Received { id },
+            1 if input.byte().is_multiple_of(2) => Answer::Received { id },
+            1 => Answer::Prefers { class: input.byte() % 64, offers: input.byte().is_multiple_of(2) },
             _ => {
                 let count = 1 + input.byte() % 24;
                 let used = usize::from(count);
@@ -264,6 +272,7 @@ impl Scene {
                 assert!(slots.iter().all(|slot| u32::from(*slot) < SLOTS));
             }
             Answer::Accessed { slot, .. } => assert!(slot.is_none_or(|slot| u32::from(slot) < SLOTS)),
+            Answer::Prefers { class, .. } => assert!(class < 64),
             Answer::Received { .. } => {}
         }
         if self.is_honest {

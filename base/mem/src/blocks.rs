@@ -19,7 +19,7 @@ use crate::raw_pages::RawPages;
 use crate::region::PageSize;
 use crate::shared::{SharedError, SharedMapping};
 use crate::space::PAGE_BYTES;
-use crate::stable_buf::{StableBuf, StableBufMut};
+use crate::stable_buf::{Slice, StableBuf, StableBufMut};
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{self, NonNull};
@@ -618,7 +618,7 @@ impl SharedRun {
     /// pages were accessed.
     #[must_use]
     pub fn probe(&self) -> bool {
-        if matches!(&self.memory.0.memory, Memory::File { file, .. } if !file.is_sealed()) {
+        if self.may_lose_pages() {
             let page = usize::try_from(PAGE_BYTES).expect("a page fits the address space");
             for page in self.chunks(page) {
                 // SAFETY: a byte of the slice. Volatile, so that the access takes place although its value is unused.
@@ -632,6 +632,12 @@ impl SharedRun {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.memory.is_whole()
+    }
+
+    /// Returns whether the run may lose pages: its bytes are in a file, which no seal keeps whole.
+    #[must_use]
+    pub fn may_lose_pages(&self) -> bool {
+        matches!(&self.memory.0.memory, Memory::File { file, .. } if !file.is_sealed())
     }
 }
 
@@ -763,6 +769,122 @@ unsafe impl StableBufMut for OwnedBytes {
             OwnedBytes::Heap(bytes) => bytes.address_mut(),
             OwnedBytes::Blocks(run) => run.address_mut(),
         }
+    }
+}
+
+/// A part of shared bytes.
+#[derive(Clone, Debug)]
+pub struct SharedPart(Slice<SharedBytes>);
+
+impl SharedPart {
+    /// A part of `bytes`.
+    ///
+    /// # Panics
+    /// If the range does not lie in the bytes.
+    #[must_use]
+    #[inline]
+    pub fn new(bytes: SharedBytes, range: Range<usize>) -> SharedPart {
+        SharedPart(Slice::new(bytes, range).expect("the range lies in the bytes"))
+    }
+
+    /// All of `bytes`.
+    #[must_use]
+    pub fn all(bytes: SharedBytes) -> SharedPart {
+        let range = 0..bytes.len();
+        SharedPart::new(bytes, range)
+    }
+
+    /// All of `bytes`.
+    #[must_use]
+    pub fn whole(bytes: Vec<u8>) -> SharedPart {
+        SharedPart::all(SharedBytes::new(bytes))
+    }
+
+    /// The bytes of which it is a part.
+    #[must_use]
+    pub fn bytes(&self) -> &SharedBytes {
+        self.0.whole()
+    }
+
+    /// The bytes of which it is a part, without it.
+    #[must_use]
+    pub fn into_bytes(self) -> SharedBytes {
+        self.0.into_whole()
+    }
+
+    /// Which part it is.
+    #[must_use]
+    #[inline]
+    pub fn range(&self) -> Range<usize> {
+        self.0.range()
+    }
+
+    /// Another part of the same bytes.
+    ///
+    /// # Panics
+    /// If the range does not lie in the bytes.
+    #[must_use]
+    pub fn with_range(self, range: Range<usize>) -> SharedPart {
+        SharedPart::new(self.into_bytes(), range)
+    }
+
+    /// The number of bytes of the part.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether the part has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes of the part.
+    #[must_use]
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes()[self.range()]
+    }
+
+    /// Reads a byte of each page, and returns false if the bytes are in a file that has lost pages. Pages of zeroes are
+    /// in their place then.
+    #[must_use]
+    pub fn probe(&self) -> bool {
+        match self.bytes() {
+            SharedBytes::Blocks(run) => run.probe(),
+            SharedBytes::Heap(_) => true,
+        }
+    }
+
+    /// Returns whether the bytes are in a file that may lose pages.
+    #[must_use]
+    pub fn may_lose_pages(&self) -> bool {
+        matches!(self.bytes(), SharedBytes::Blocks(run) if run.may_lose_pages())
+    }
+
+    /// Returns false if the bytes are in a file that has lost pages: what was read of them may be zeroes that no host
+    /// wrote.
+    #[must_use]
+    pub fn has_all_pages(&self) -> bool {
+        match self.bytes() {
+            SharedBytes::Blocks(run) => run.is_whole(),
+            SharedBytes::Heap(_) => true,
+        }
+    }
+}
+
+// SAFETY: a part of a stable buffer.
+unsafe impl StableBuf for SharedPart {
+    #[inline]
+    fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.len()
     }
 }
 

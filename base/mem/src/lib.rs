@@ -45,7 +45,7 @@ mod stable_buf;
 mod strict_space;
 mod sync;
 
-pub use blocks::{BlockError, BlockMemory, BlockPages, BlockRun, OwnedBytes, SharedBytes, SharedRun};
+pub use blocks::{BlockError, BlockMemory, BlockPages, BlockRun, OwnedBytes, SharedBytes, SharedPart, SharedRun};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MIN_BYTES, STREAM_MOVE_BYTES, WordWidth};
 pub use map::{FileError, MapError, MemoryFile, Window};
 #[cfg(any(test, feature = "test-util"))]

@@ -19,6 +19,7 @@ pub use kernels::Isa;
 
 use crate::{FOLDED_BYTES, Fault, Space, WriteHint};
 use kernels::{FillKernel, FoldKernel, Kernel, Kernels};
+use std::io;
 
 /// Moves of at least this many bytes with [`WriteHint::Memory`] bypass the caches.
 /// Source: measured, where streaming meets glibc's `memcpy` (AMD Zen 5, 32 MiB L3; `examples/against_glibc.rs`).
@@ -44,6 +45,8 @@ const _: () = assert!(STREAM_FILL_BYTES > REP_FILL_BYTES && REP_FILL_BYTES > ker
 const EXACT_BYTES: u64 = 4096;
 /// Bytes of pattern that the slow path of fills prepares at once; a multiple of 16.
 const PATTERN_BYTES: usize = 512;
+/// Ranges that [`Local::read_process`] fills at most. Source: the segments of a message, rounded.
+const MOST_READ_PARTS: usize = 8;
 /// Bytes of a cache line. Source: every x86-64 processor with CLFLUSH reports 64 in CPUID leaf 1.
 const LINE_BYTES: u64 = 64;
 
@@ -151,6 +154,45 @@ impl Local {
         trap::install();
         let (flush, fold) = (kernels::flush_kernel(), isa.fold_kernel());
         Some(Local { kernels, flush, fold, isa, strings: kernels::has_fast_strings() })
+    }
+
+    /// Copies bytes of another process to ranges of this one's memory, which the kernel does with one copy. `proof` is
+    /// the address of a word there and its value. It is read after the bytes, so that they are those of the process
+    /// that has told the word.
+    ///
+    /// # Errors
+    /// The system's refusal, also if a byte is not mapped, or a word of another value. Any of the bytes may have been
+    /// copied then.
+    pub fn read_process(&self, process: u32, from: u64, into: &[(u64, u64)], proof: (u64, u64)) -> io::Result<()> {
+        let part = |address: u64, len: u64| -> io::Result<libc::iovec> {
+            let wrong = |_| io::Error::from(io::ErrorKind::InvalidInput);
+            let address = usize::try_from(address).map_err(wrong)?;
+            let iov_base = std::ptr::with_exposed_provenance_mut(address);
+            Ok(libc::iovec { iov_base, iov_len: usize::try_from(len).map_err(wrong)? })
+        };
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut local = [nothing; MOST_READ_PARTS + 1];
+        let mut word = 0_u64;
+        let len: u64 = into.iter().map(|range| range.1).sum();
+        for (to, &(address, len)) in local.iter_mut().zip(into) {
+            *to = part(address, len)?;
+        }
+        let last = local.get_mut(into.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        *last = part((&raw mut word).expose_provenance() as u64, 8)?;
+        let remote = [part(from, len)?, part(proof.0, 8)?];
+        let id = libc::pid_t::try_from(process).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let count = into.len() as libc::c_ulong + 1;
+        // SAFETY: the kernel writes the ranges, which the creator of this Local allows, and our word. Addresses that
+        // are not mapped are an error to it.
+        let moved = unsafe { libc::process_vm_readv(id, local.as_ptr(), count, remote.as_ptr(), 2, 0) };
+        // SAFETY: a word of this frame, which the kernel may have written.
+        let word = unsafe { (&raw const word).read_volatile() };
+        match u64::try_from(moved) {
+            Err(_) => Err(io::Error::last_os_error()),
+            Ok(moved) if moved != len + 8 => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) if word != proof.1 => Err(io::ErrorKind::InvalidData.into()),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Returns the instruction set of its kernels.

@@ -10,6 +10,12 @@ pub fn clock_ns(clock: ClockId) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
+/// Returns the time of the monotonic clock in nanoseconds. All processes of the machine see the same one.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    clock_ns(ClockId::Monotonic)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,7 +27,7 @@ mod ticks;
 mod transparent_huge_pages;
 mod userfault;
 
-pub use clock::clock_ns;
+pub use clock::{clock_ns, monotonic_ns};
 pub use cpus::{allowed_cpus, run_on};
 pub use distance::{Distance, line_round_trip};
 pub use error_chain::chain;

@@ -159,3 +159,5 @@ impl Usage for telpher_offload::SwitchError {}
 impl Usage for crate::offload::TopError {}
 
 impl Usage for TopError {}
+
+impl Usage for crate::top::DevicesError {}

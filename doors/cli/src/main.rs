@@ -37,6 +37,7 @@ mod record;
 mod run;
 mod sim;
 mod tier;
+mod top;
 mod trace;
 mod tune;
 mod version;
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
             args::TierKind::Pause(args) => ended(tier::pause(args.pid, true), codes),
             args::TierKind::Resume(args) => ended(tier::pause(args.pid, false), codes),
         },
+        args::Command::Top(args) => ended(top::run(&args), codes),
         args::Command::Tune(args) => ended(tune::run(&args), codes),
         args::Command::Vhost(args) => ended(vhost::run(&args), codes),
         args::Command::Trace(args) => ended(trace::run(&args), codes),

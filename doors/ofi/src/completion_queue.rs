@@ -6,9 +6,9 @@ use crate::domain::Domain;
 use crate::failure::{AGAIN, Errno};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use telpher_fabric::Completion;
+use telpher_fabric::{Completion, Endpoint};
 
 /// What an entry of a queue has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +30,19 @@ pub(crate) struct CompletionQueue {
     format: Format,
     /// True while a thread that waits in this queue shall return.
     signaled: AtomicBool,
+    /// The endpoint whose completions all go to this queue, if it was bound first. Nearly all queues have one endpoint,
+    /// and are then read without a lock of their own.
+    sole: OnceLock<Arc<Endpoint>>,
+    /// True while `sole` is the only endpoint, and no completion waits.
+    is_sole: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     endpoints: Vec<Bound>,
+    /// True if `sole` is the only endpoint.
+    is_sole: bool,
     /// Completions that are not read yet, and the endpoint of each. Most often it is empty: a read takes completions
     /// from the endpoint only if it can hand them out.
     waiting: VecDeque<(Completion, Weak<dyn BoundEndpoint>)>,
@@ -52,7 +59,14 @@ struct Bound {
 
 impl CompletionQueue {
     pub(crate) fn new(domain: Arc<Domain>, format: Format) -> CompletionQueue {
-        CompletionQueue { domain, format, signaled: AtomicBool::new(false), state: Mutex::default() }
+        CompletionQueue {
+            domain,
+            format,
+            signaled: AtomicBool::new(false),
+            sole: OnceLock::new(),
+            is_sole: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
     /// Returns what an entry has.
@@ -69,11 +83,32 @@ impl CompletionQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fetches completions of this endpoint, too.
-    pub(crate) fn bind(&self, endpoint: &Arc<dyn BoundEndpoint>, direction: Direction) {
+    /// Fetches completions of this endpoint, too. `direct` is the endpoint below, if all its completions are for this
+    /// queue.
+    pub(crate) fn bind(&self, endpoint: &Arc<dyn BoundEndpoint>, direction: Direction, direct: Option<&Arc<Endpoint>>) {
         let mut state = self.state();
         state.endpoints.retain(|known| known.endpoint.strong_count() > 0);
         state.endpoints.push(Bound { endpoint: Arc::downgrade(endpoint), direction });
+        let is_first = direct.is_some_and(|direct| self.sole.set(Arc::clone(direct)).is_ok());
+        state.is_sole = is_first && state.endpoints.len() == 1;
+        // Release: pairs with the Acquire in `read_sole`.
+        self.is_sole.store(state.is_sole && state.waiting.is_empty(), Ordering::Release);
+    }
+
+    /// Reads like [`read`](CompletionQueue::read) from the only endpoint. `None` if that is not possible now. `take`
+    /// must not call an endpoint.
+    #[inline]
+    pub(crate) fn read_sole(&self, most: usize, take: impl FnMut(&Completion)) -> Option<Result<usize, Errno>> {
+        // Acquire: pairs with the Release in `bind` and `read`.
+        if !self.is_sole.load(Ordering::Acquire) {
+            return None;
+        }
+        let taken = self.sole.get()?.take_successes(most, take);
+        match taken.count {
+            0 if taken.is_failure_next => None,
+            0 => Some(Err(AGAIN)),
+            count => Some(Ok(count)),
+        }
     }
 
     /// Moves messages, and passes at most `most` successful completions to `take`. Returns how many.
@@ -98,6 +133,8 @@ impl CompletionQueue {
             state.waiting.pop_front();
             count += 1;
         }
+        // Release: pairs with the Acquire in `read_sole`.
+        self.is_sole.store(state.is_sole && state.waiting.is_empty(), Ordering::Release);
         match state.waiting.front() {
             _ if count > 0 => Ok(count),
             None => Err(AGAIN),
@@ -148,7 +185,7 @@ impl State {
     /// Moves messages of all endpoints, and passes at most `most` successful completions to `take`. Returns how many. A
     /// failure waits, and so do the completions after it.
     fn fetch(&mut self, most: usize, mut take: impl FnMut(&Completion, &Weak<dyn BoundEndpoint>)) -> usize {
-        let State { endpoints, waiting, scratch, next } = self;
+        let State { endpoints, waiting, scratch, next, .. } = self;
         let mut taken = 0;
         for turn in 0..endpoints.len() {
             let bound = &endpoints[(*next + turn) % endpoints.len()];

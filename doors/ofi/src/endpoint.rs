@@ -49,7 +49,7 @@ pub(crate) struct EpOptions {
 pub(crate) struct Ep {
     _domain: Arc<Domain>,
     options: EpOptions,
-    endpoint: Endpoint,
+    endpoint: Arc<Endpoint>,
     peers: Peers,
     min_multi_recv: AtomicU64,
     is_enabled: AtomicBool,
@@ -178,6 +178,7 @@ impl Ep {
         let progress = if domain.automatic_progress { ProgressBy::HelperThread } else { manual };
         let mut config = Config::default();
         config.memory_bytes = MEMORY_BYTES;
+        config.pull_bytes = settings::pull_bytes();
         // A program without remote memory access expects no completions of it.
         config.accepts_words = options.accesses;
         let regions = Arc::clone(&domain.regions);
@@ -188,7 +189,7 @@ impl Ep {
         Ok(Ep {
             _domain: domain,
             options,
-            endpoint,
+            endpoint: Arc::new(endpoint),
             peers: Peers::default(),
             min_multi_recv: AtomicU64::new(MIN_MULTI_RECV),
             is_enabled: AtomicBool::new(false),
@@ -309,7 +310,7 @@ impl Ep {
             if let Some(queue) = queue
                 && !(direct && direction == Direction::Receives)
             {
-                queue.bind(&this, direction);
+                queue.bind(&this, direction, direct.then_some(&self.endpoint));
             }
         }
         if self.bound.set(Bound { send, receive, direct, bindings }).is_err() {
@@ -479,6 +480,7 @@ impl Ep {
 
     /// Returns the context and the kind of completion for an operation. One that is counted must complete, even if its
     /// program wants no completion.
+    #[inline]
     fn count(&self, counted: bool, operation: CountedOperation, reports: bool) -> (u64, Completes) {
         match (counted, reports) {
             (_, true) => (operation.context, Completes::Always),

@@ -10,6 +10,13 @@ use telpher_mover::{Channel, ChannelPolicy};
 /// The variable with the device that copies the pieces of long messages. Without it, the CPU copies.
 const DEVICE: &str = "TELPHER_FABRIC_DEVICE";
 
+/// The variable with the shortest message that receivers may read from the memory of its sender; `off` for none.
+const PULL: &str = "TELPHER_FABRIC_PULL";
+
+/// Its default: none. Source: measured on a busy AMD EPYC (virtual machine), where trials cost up to a fifth of 512 KiB
+/// and no gain was seen.
+const PULL_BYTES: u64 = u64::MAX;
+
 /// Copies that a device may have at once; the CPU makes those beyond. Source: the slots of two connections in both
 /// directions. With the slots of one, the CPU makes a third of the copies of a sum in a ring, which then takes half as
 /// long again (simulated, lab/sim/docs/fabric.md).
@@ -35,13 +42,38 @@ enum DeviceError {
 /// the CPU copies.
 pub(crate) fn copier() -> Copier {
     let name = std::env::var(DEVICE).unwrap_or_default();
-    if name.is_empty() || name == "cpu" {
+    if names_cpu(&name) {
         return Copier::cpu();
     }
     device(&name).unwrap_or_else(|error| {
         log::warn(format_args!("the CPU copies messages, not {DEVICE}={name}: {error}"));
         Copier::cpu()
     })
+}
+
+/// Returns the shortest message that receivers may read from the memory of its sender; `u64::MAX` for none.
+pub(crate) fn pull_bytes() -> u64 {
+    // A device copies pieces, which leaves the caller free.
+    if !names_cpu(&std::env::var(DEVICE).unwrap_or_default()) {
+        return u64::MAX;
+    }
+    let text = std::env::var(PULL).unwrap_or_default();
+    parse_pull_bytes(&text).unwrap_or_else(|| {
+        log::warn(format_args!("{PULL}={text} is not used: it must be a number of bytes, or `off`"));
+        PULL_BYTES
+    })
+}
+
+fn names_cpu(name: &str) -> bool {
+    name.is_empty() || name == "cpu"
+}
+
+fn parse_pull_bytes(text: &str) -> Option<u64> {
+    match text {
+        "" => Some(PULL_BYTES),
+        "off" => Some(u64::MAX),
+        text => text.parse().ok(),
+    }
 }
 
 /// Opens the first queue of a device.
@@ -56,4 +88,17 @@ fn device(name: &str) -> Result<Copier, DeviceError> {
     let channel = Channel::new(portal, IN_FLIGHT, policy)?;
     log::info(format_args!("{name} copies pieces of {DEFAULT_SHORTEST} bytes or more"));
     Ok(Copier::device(channel, DEFAULT_SHORTEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_pulled_message_is_a_number_or_off() {
+        let cases = [("", Some(PULL_BYTES)), ("off", Some(u64::MAX)), ("4096", Some(4096)), ("0", Some(0))];
+        for (text, expected) in cases.into_iter().chain(["on", "-1", "4k"].map(|text| (text, None))) {
+            assert_eq!(parse_pull_bytes(text), expected, "{text:?}");
+        }
+    }
 }

@@ -20,13 +20,13 @@ use crate::sys::{self, Errno};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor};
-use telpher_device::{ModelOptions, Runner};
+use telpher_device::{CountsIn, ModelOptions, Runner};
 use telpher_interpose::preload::Lock;
 use telpher_mem::{Fault, Local, Space, Strict};
 use telpher_model::{DispatchDecision, Job, Outcome, ReportedTo};
 use telpher_os::{Lineage, Pagemap};
 use telpher_portal::{Offer, Submission};
-use telpher_vdev_wire::file_memory::FileMemory;
+use telpher_vdev_wire::file_memory::{CountsOf, FileMemory};
 use telpher_vdev_wire::message::{Opened, STRICT, THREADED};
 use telpher_vdev_wire::open_queue::OpenQueue;
 use telpher_vdev_wire::queue_state::{OccupancySlots, QueueState};
@@ -65,10 +65,13 @@ impl Replica {
         let memory = faults::memory();
         let space = if opened.flags & STRICT != 0 { strict(memory) } else { Box::new(memory) };
         let threaded = runs_threads(opened);
-        let observer = Arc::new(Observer::new(opened, Arc::new(lease), || strict(memory)));
+        let lease = Arc::new(lease);
+        let counts = CountsIn::Shared(Arc::new(CountsOf(Arc::clone(&lease))));
+        let observer = Arc::new(Observer::new(opened, lease, || strict(memory)));
         let options = ModelOptions {
             runner: if threaded { Runner::Threaded } else { Runner::Inline },
             lanes: observe::lanes(opened),
+            counts,
             observer: Some(if threaded {
                 Arc::new(Reporting { observer: Arc::clone(&observer), report })
             } else {

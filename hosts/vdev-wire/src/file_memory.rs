@@ -5,7 +5,9 @@
 use crate::event::ReportedTo;
 pub use crate::ring::{TRACE_ENTRIES, TraceEntry, TraceKind, TraceRing};
 use crate::sync::{AtomicU64, Ordering};
+use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Offer, Opcode, Status};
+use telpher_model::DeviceCounts;
 
 /// Counters of one open file.
 #[derive(Debug)]
@@ -36,8 +38,7 @@ impl Statistics {
     /// Column of [`outcomes`](Statistics::outcomes) for descriptors that wrote no record.
     pub const NO_STATUS: usize = 0;
 
-    /// Counts a queue's answer to a descriptor.
-    pub fn count_offer(&self, offer: Offer) {
+    fn count_offer(&self, offer: Offer) {
         match offer {
             Offer::Taken => {}
             Offer::Retry => count(&self.retries, 1),
@@ -75,9 +76,14 @@ impl Statistics {
 }
 
 /// The shared memory of one open file.
+///
+/// The totals come first, where readers of other processes find them: they read the first [`DeviceCounts::WORDS`]
+/// words, and write one, the subscription.
 #[derive(Debug)]
 #[repr(C)]
 pub struct FileMemory {
+    /// The totals of the device for this file. The modelled device counts ends there, its owner the queue's answers.
+    pub counts: DeviceCounts,
     /// Counters.
     pub statistics: Statistics,
     /// Descriptors and completion records, if they are traced.
@@ -85,6 +91,12 @@ pub struct FileMemory {
 }
 
 impl FileMemory {
+    /// Counts a queue's answer to a descriptor.
+    pub fn count_offer(&self, wq: u32, offer: Offer) {
+        self.statistics.count_offer(offer);
+        self.counts.offered(wq as usize, offer);
+    }
+
     /// Appends an entry to the trace; see [`TraceRing::append`].
     pub fn append(&self, entry: &TraceEntry) -> bool {
         self.ring.append(entry)
@@ -93,6 +105,16 @@ impl FileMemory {
     /// Removes the trace's next entry; skipped entries count as lost. See [`TraceRing::take`].
     pub fn take(&self, gone: bool) -> Option<TraceEntry> {
         self.ring.take(gone, &self.statistics.lost)
+    }
+}
+
+/// The totals in the memory of an open file, for the file's modelled device.
+#[derive(Debug)]
+pub struct CountsOf<L>(pub Arc<L>);
+
+impl<L: AsRef<FileMemory>> AsRef<DeviceCounts> for CountsOf<L> {
+    fn as_ref(&self) -> &DeviceCounts {
+        &(*self.0).as_ref().counts
     }
 }
 

@@ -30,6 +30,7 @@
 
 mod apply;
 mod config;
+mod counting;
 mod device_times;
 mod imposed;
 mod listing;
@@ -38,6 +39,7 @@ mod name;
 mod open;
 mod own_memory;
 mod portal;
+pub mod published;
 mod replica;
 mod runner;
 mod spaces;
@@ -45,6 +47,7 @@ mod sync;
 
 pub use apply::ApplyError;
 pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMode};
+pub use counting::CountsIn;
 pub use device_times::{DescriptorTime, DeviceTimes, DeviceTimesError};
 pub use imposed::{ImposedSum, ImposedTimes};
 pub use listing::{EngineListing, GroupListing, Listing, WqListing, hardware};
@@ -53,7 +56,7 @@ pub use name::{DeviceName, ModelSource, NameError, WqName};
 pub use open::{OpenError, OpenOptions, Opened, PreparedDevice, Skipped, open, prepare};
 pub use replica::{QueueImage, ReplicaReport};
 pub use runner::Runner;
-pub use telpher_model::{Capabilities, Preset, Tolerances};
+pub use telpher_model::{Capabilities, DeviceCounts, Preset, Tolerances, Totals};
 
 /// The README's examples, compiled and run.
 #[cfg(doctest)]

@@ -2,6 +2,7 @@
 
 use crate::apply::{ApplyError, Image, OWN_PASID};
 use crate::config::Config;
+use crate::counting::{Counts, CountsIn};
 use crate::imposed::{ImposedTimes, Schedule};
 use crate::listing::Listing;
 use crate::name::WqName;
@@ -14,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
 use telpher_model::{
-    AddressSpaces, Capabilities, CapabilityError, Device, Identity, MAX_LANES, Observer, PciControl, Preset, Progress,
-    Write, layout,
+    AddressSpaces, Capabilities, CapabilityError, Device, DeviceCounts, Identity, MAX_LANES, Observer, PciControl,
+    Preset, Progress, Write, layout,
 };
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 
@@ -48,6 +49,8 @@ pub struct ModelOptions {
     pub lanes: usize,
     /// The observer, which is called for every descriptor and may interfere; `None` costs nothing.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Where it counts what it does.
+    pub counts: CountsIn,
     /// The times of a device that are imposed on its descriptors; `None` if they end as soon as they are executed. They
     /// take the observer's place, and set the number of lanes. They are exact with the inline runner only.
     pub times: Option<Arc<ImposedTimes>>,
@@ -74,6 +77,7 @@ impl ModelOptions {
             pci: PciControl::SHARED_VIRTUAL_MEMORY,
             lanes: 1,
             observer: None,
+            counts: CountsIn::default(),
             times: None,
             numa_node: None,
         }
@@ -107,6 +111,12 @@ impl ModelOptions {
     #[must_use]
     pub fn with_times(self, times: Arc<ImposedTimes>) -> Self {
         ModelOptions { times: Some(times), ..self }
+    }
+
+    /// Sets where it counts.
+    #[must_use]
+    pub fn with_counts(self, counts: CountsIn) -> Self {
+        ModelOptions { counts, ..self }
     }
 
     /// Sets the observer.
@@ -258,6 +268,7 @@ impl ModelDevice {
             device: Device::new(options.capabilities, options.pci)?,
             spaces: SpaceTable::new(),
             observer: schedule.clone().map(|schedule| schedule as Arc<dyn Observer>).or(options.observer),
+            counts: Counts::new(options.counts),
         });
         for (pasid, space) in spaces {
             core.spaces.add(pasid, space);
@@ -280,6 +291,12 @@ impl ModelDevice {
         let (residency, numa_node) = (options.residency, options.numa_node);
         let inner = Inner { runner, core, residency, config, numa_node, schedule, log, command_lock: Mutex::new(()) };
         Ok(ModelDevice { inner: Arc::new(inner) })
+    }
+
+    /// Returns the words in which it counts what it does; `None` if it counts nowhere.
+    #[must_use]
+    pub fn counts(&self) -> Option<&DeviceCounts> {
+        self.inner.core.counts.words()
     }
 
     /// Unmasks every MSI-X entry, as the driver does when it sets up its interrupts.

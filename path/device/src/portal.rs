@@ -63,6 +63,8 @@ unsafe impl Portal for ModelPortal {
                     threaded.submitted(core, core.device.group_of_wq(self.wq), submission.descriptor());
                 }
             }
+        } else if let Some(counts) = core.counts.words() {
+            counts.offered(self.wq, offer);
         }
         offer.seen_by_submitter()
     }

@@ -6,6 +6,7 @@
 //!                                                  ◄── Outcome ────────────┘
 //!                                                  ──► Record, Log, Interrupt ──► memory, events
 //! registers ◄──► config, command, errors, interrupt, perfmon
+//!                                                  descriptors ──► observe ──► counts
 //! ```
 //!
 //! The device has no clock and no threads; a runner drives it. Three rules hold throughout:
@@ -23,6 +24,7 @@ mod activity;
 mod capabilities;
 mod command;
 mod config;
+mod counts;
 mod device;
 mod engine;
 mod errors;
@@ -38,6 +40,7 @@ mod registers;
 mod run;
 mod state;
 mod submit;
+mod subscription;
 mod sync;
 mod wq;
 
@@ -45,6 +48,7 @@ pub use action::{Action, Dif, DifKind, Range, Seed, overlaps};
 pub use capabilities::{
     Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WQS, Preset, Tolerances,
 };
+pub use counts::{Counting, DeviceCounts, ExecutionTimes, OPERATIONS, QueueTotals, STATUSES, TIME_BUCKETS, Totals};
 pub use device::{Device, MAX_LANES, PciControl};
 pub use engine::{Engine, Outcome, Step};
 pub use execute::{Scratch, execute};
@@ -56,6 +60,7 @@ pub use observe::{DispatchDecision, Job, Member, NoObserver, Observer, ReportedT
 pub use registers::layout;
 pub use run::{AddressSpaces, Progress, run};
 pub use submit::{Identity, Write};
+pub use subscription::{LONGEST_NS, Subscription};
 pub use wq::Submitter;
 
 /// The README's examples, compiled and run.

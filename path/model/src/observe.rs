@@ -24,6 +24,10 @@ pub struct Job<'a> {
     pub descriptor: &'a Descriptor,
     /// Index of its queue.
     pub wq: usize,
+    /// Index of the engine.
+    pub engine: usize,
+    /// The lane of the engine.
+    pub lane: usize,
     /// The submitter of the descriptor or of its batch.
     pub submitter: Submitter,
     /// Its batch, if it is a member of one.
@@ -117,6 +121,13 @@ pub trait Observer: Send + Sync + Debug {
     #[inline]
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
         let _ = (job, record, reported_to);
+    }
+
+    /// The descriptor has succeeded on the fast path, which makes no other call for it. Only an observer that
+    /// [does nothing else](Observer::is_watching) is called.
+    #[inline]
+    fn ended_fast(&self, job: &Job<'_>) {
+        let _ = job;
     }
 }
 

@@ -49,7 +49,7 @@ pub fn run<O: Observer + ?Sized>(
         Step::Ended => {}
         Step::Execute => {
             let space = spaces.space(engine.submitter().pasid);
-            if !observer.is_watching() && engine.run_fast_path(device, space, scratch) {
+            if !observer.is_watching() && engine.run_fast_path(device, space, scratch, observer) {
                 return Progress::Worked;
             }
             let (blocks, requests) = (engine.blocks_on_fault(), engine.has_page_requests(device));

@@ -19,6 +19,7 @@ impl Buffer {
     /// Until the operation that is given this buffer has completed, or the region with it is closed, no Rust reference
     /// to the bytes exists that contradicts its use: none at all if they are written, none that writes if they are only
     /// read. The bytes may be unmapped; then the operation fails and nothing else happens.
+    #[inline]
     #[must_use]
     #[allow(unsafe_code, reason = "the contract of memory that C callers lend")]
     pub const unsafe fn vouch(address: u64, len: u64) -> Buffer {
@@ -38,12 +39,14 @@ impl Buffer {
     }
 
     /// Returns the address of the first byte.
+    #[inline]
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
     }
 
     /// Returns the length in bytes.
+    #[inline]
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.len
@@ -104,6 +107,15 @@ pub struct Segments {
 }
 
 impl Segments {
+    /// A message in one buffer; `None` if it exceeds 2^63 bytes or the address space.
+    #[inline]
+    #[must_use]
+    pub fn of(buffer: Buffer) -> Option<Segments> {
+        let fits = buffer.len <= 1 << 63 && buffer.address.checked_add(buffer.len).is_some();
+        let none = Buffer { address: 0, len: 0 };
+        fits.then_some(Segments { buffers: [buffer, none, none, none], count: 1 })
+    }
+
     /// Joins buffers; `None` if they are more than [`MOST_SEGMENTS`], or if their length exceeds 2^63 bytes.
     #[must_use]
     pub fn new(buffers: &[Buffer]) -> Option<Segments> {
@@ -118,8 +130,12 @@ impl Segments {
     }
 
     /// Returns the sum of the lengths in bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
+        if self.count == 1 {
+            return self.buffers[0].len;
+        }
         // Cannot overflow: `new` has summed them.
         self.as_slice().iter().map(Buffer::len).sum()
     }
@@ -131,6 +147,7 @@ impl Segments {
     }
 
     /// Returns the buffers in order.
+    #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[Buffer] {
         &self.buffers[..self.count]
@@ -138,6 +155,7 @@ impl Segments {
 
     /// Returns the pieces that hold `len` bytes from byte `offset` of the message, as addresses and lengths, in order;
     /// fewer if the message ends before.
+    #[inline]
     pub fn pieces(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
         let mut skip = offset;
         let mut rest = len;

@@ -18,6 +18,10 @@ pub struct Config {
     pub slot_bytes: u32,
     /// Pieces of at least this length are copied into slots with non-temporal stores. Source: assumed.
     pub streaming_bytes: u64,
+    /// The receiver may read messages of at least this length from the sender's memory with one copy, where it has
+    /// measured that this is faster and the system permits it; `u64::MAX` for none. Both sides decide. Source of the
+    /// default: chosen; a caller that wants it says so.
+    pub pull_bytes: u64,
     /// The most bytes of an endpoint in all connections that it opened. Source: chosen.
     pub memory_bytes: u64,
     /// The most connections that peers may open to an endpoint. One whose peer has ended counts as long as messages in
@@ -44,6 +48,7 @@ impl Default for Config {
             slots: 64,
             slot_bytes: 16 << 10,
             streaming_bytes: 8 << 10,
+            pull_bytes: u64::MAX,
             memory_bytes: 64 << 20,
             incoming_connections: 1024,
             unexpected_bytes: 64 << 20,

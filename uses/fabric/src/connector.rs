@@ -135,6 +135,13 @@ impl Connector {
         if self.created_in.is_current() { self.shared.stats() } else { ConnectorStats::default() }
     }
 
+    /// Closes the socket and all connections, and lets the helper thread end. Does not wait for it.
+    pub(crate) fn stop(&self) {
+        if self.created_in.is_current() {
+            self.command(Command::Stop);
+        }
+    }
+
     fn command(&self, command: Command) {
         self.shared.commands.push(command);
         self.shared.wake_helper();

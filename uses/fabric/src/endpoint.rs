@@ -21,6 +21,16 @@ use telpher_os::Lineage;
 const HELPER_PASSES: u32 = 50;
 /// The most passes of one call on the helper thread, which must also serve its sockets. Source: chosen.
 const MOST_HELPER_PASSES: u32 = 1 << 16;
+
+/// What [`Endpoint::take_successes`] has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Successes {
+    /// Completions that it has passed on.
+    pub count: usize,
+    /// True if the next completion is a failure, which stays in the endpoint.
+    pub is_failure_next: bool,
+}
+
 /// One address of this process: it sends and receives messages, and ends each operation with one [`Completion`].
 ///
 /// Any thread may call it. Its lock is never held while a thread waits. An endpoint that is dropped is closed, see
@@ -252,6 +262,32 @@ impl Endpoint {
         }
     }
 
+    /// Makes progress, then passes the successful completions before the first failure to `take`, at most `most`. They
+    /// are not copied on the way, so this is the fast way to poll; [`completions`](Endpoint::completions) takes the
+    /// failures.
+    ///
+    /// The endpoint is locked while `take` runs, so `take` must not call it, nor wait for a thread that does.
+    #[inline]
+    pub fn take_successes(&self, most: usize, mut take: impl FnMut(&Completion)) -> Successes {
+        let Ok(mut state) = self.inner.lock() else { return Successes::default() };
+        let has_moved = state.advance(&self.inner.connector);
+        let completions = &mut state.receives.reports.completions;
+        let mut successes = Successes::default();
+        while let Some(completion) = completions.front() {
+            if completion.result.is_err() || successes.count == most {
+                successes.is_failure_next = completion.result.is_err();
+                break;
+            }
+            take(completion);
+            completions.pop_front();
+            successes.count += 1;
+        }
+        if has_moved {
+            self.inner.leave(state);
+        }
+        successes
+    }
+
     /// Closes the endpoint, also while other threads call it: their calls fail from then on.
     ///
     /// When this returns, no thread and no device of this process uses the callers' buffers any more. Operations that
@@ -259,7 +295,8 @@ impl Endpoint {
     /// sent, so this waits until they are in the rings of their peers, at most [`linger`](Config::linger). It returns
     /// how many are lost after that.
     ///
-    /// A device that does not answer for as long keeps the memory of the connections for ever.
+    /// The peers notice it, also if the value is kept. A device that does not answer for as long keeps the memory of
+    /// the connections for ever.
     pub fn close(&self) -> usize {
         let end = Instant::now() + self.inner.linger;
         let lost = loop {
@@ -289,6 +326,9 @@ impl Endpoint {
             std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
         }
         state.copier = Copier::cpu();
+        (state.senders, state.receivers) = (Vec::new(), Vec::new());
+        drop(state);
+        self.inner.connector.stop();
         lost
     }
 

@@ -1,18 +1,21 @@
 //! What the entries of a connection's two rings say. An entry is one cache line; its first word belongs to the ring.
 //!
 //! ```text
-//! messages, sender to receiver:   Eager | Announce | Piece | Abort
+//! messages, sender to receiver:   Eager | Announce | Offer | Piece | Abort
 //! accesses, sender to receiver:   Write | WritePiece | ReadPiece | Atomic
-//! answers, receiver to sender:    Matched | SlotsFree | Received | Accessed
+//! answers, receiver to sender:    Matched | SlotsFree | Received | Prefers | Accessed
 //! ```
 //!
 //! A longer message: `Announce` ─► (some `Piece`s ahead of the answer) ─► `Matched` ─► `Piece`… ─► `Received`.
 //! Each `Piece` is freed by `SlotsFree`. Pieces may come in any order, since devices finish in any order.
 //!
+//! An offered message: `Offer` ─► the receiver reads the bytes ─► `Received`; or `Matched`, and on as above.
+//!
 //! An access to the receiver's memory: each entry names the whole range, is done at once, and is answered with
 //! `Accessed`. So the receiver remembers nothing of it. The slot of a piece is the sender's again after the answer.
 
 use crate::atomics::{Atomic, AtomicForm};
+use crate::offered::OfferedMemory;
 use crate::regions::{AccessError, RemoteRange};
 
 /// Bytes of a message that an entry can carry itself.
@@ -54,6 +57,15 @@ pub enum Message {
         envelope: Envelope,
         /// Its number.
         id: MessageId,
+    },
+    /// A longer message; its bytes wait in the sender's memory until it is answered.
+    Offer {
+        /// The message.
+        envelope: Envelope,
+        /// Its number.
+        id: MessageId,
+        /// Where the bytes are.
+        memory: OfferedMemory,
     },
     /// Bytes of an announced message, in a slot.
     Piece {
@@ -169,6 +181,13 @@ pub enum Answer {
     Received {
         /// The message.
         id: MessageId,
+    },
+    /// How the receiver wants to get messages of about a length.
+    Prefers {
+        /// How many bits the length has, less one.
+        class: u8,
+        /// True if the sender shall offer its memory.
+        offers: bool,
     },
     /// An entry of an access was done or refused.
     Accessed {

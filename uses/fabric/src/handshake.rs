@@ -22,7 +22,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The version of the packets, the layout and the entries. It must be the same on both sides.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Begins both packets. Source: chosen.
 const MAGIC: [u8; 8] = *b"telpherF";
 /// Where the sizes begin, after the magic and the version.
@@ -272,11 +272,11 @@ mod tests {
         }
         let mut bytes = [0; REPLY_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8] = 1;
+        bytes[8] = 2;
         assert_eq!(Verdict::decode(&bytes), Verdict::Accepted);
         bytes[12] = 8;
         assert_eq!(Verdict::decode(&bytes), Verdict::Malformed);
-        bytes[8] = 2;
+        bytes[8] = 3;
         assert_eq!(Verdict::decode(&bytes), Verdict::OtherVersion);
         assert_eq!(Verdict::decode(&[]), Verdict::Malformed);
     }

@@ -48,6 +48,8 @@ pub struct Incoming {
     messages: Consumer<SharedWords64>,
     answers: Producer<SharedWords64>,
     places: PayloadPlaces,
+    /// Where the payload of the next message begins, if it has one.
+    next_payload: u64,
     /// Payload bytes whose release the sender knows of.
     published: u64,
     inbound: Arc<Inbound>,
@@ -121,6 +123,7 @@ impl Incoming {
             messages: Consumer::new(ring(sizes.messages()), memory.words(MESSAGES_TAKEN, 1)),
             answers: Producer::new(ring(sizes.answers()), memory.words(ANSWERS_TAKEN, 1)),
             places: PayloadPlaces::new(&sizes),
+            next_payload: sizes.payload(),
             published: 0,
             inbound,
             memory: ConnectionMemory::new(memory),
@@ -141,10 +144,8 @@ impl Incoming {
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<Arrived<'_>>, Broken> {
         self.memory.check()?;
-        // If the next message has a payload, it begins here. So the transfer of its first line overlaps with that of
-        // the entry.
-        let (next, _) = self.places.next(1);
-        self.prefetch(self.memory.sizes().payload() + next, POLLED_BYTES);
+        // So the transfer of its first line overlaps with that of the entry.
+        self.prefetch(self.next_payload, POLLED_BYTES);
         let entry = self.messages.peek();
         // After the access: a page that was lost reads as zeros, which are no entry.
         self.memory.check_whole()?;
@@ -180,7 +181,11 @@ impl Incoming {
     /// payload area is free.
     #[inline]
     fn release(&mut self, given: u64) {
-        self.places.advance(given);
+        if given != self.places.given() {
+            self.places.advance(given);
+            let (next, _) = self.places.next(1);
+            self.next_payload = self.memory.sizes().payload() + next;
+        }
         self.messages.release();
         if given - self.published >= u64::from(self.memory.sizes().payload_bytes / 4) {
             self.published = given;

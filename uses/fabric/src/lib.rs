@@ -15,6 +15,7 @@
 //!     output          what messages and accesses share at the sender: the ring and the slots
 //!   regions           the memory of this process that peers may access
 //!   reports           completions and counts of the operations
+//!   ways              chooses between pieces and pulls, by the time that they took
 //!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
 //! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
 //!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers
@@ -52,6 +53,7 @@ mod link;
 mod matching;
 mod memory;
 pub mod number;
+pub mod offered;
 mod outgoing;
 mod output;
 mod peers;
@@ -68,6 +70,7 @@ mod socket;
 mod state;
 pub mod stats;
 mod sync;
+mod ways;
 mod wire;
 
 pub use address::Address;
@@ -78,12 +81,13 @@ pub use config::{Config, ProgressBy};
 pub use connection_memory::ConnectionMemory;
 pub use connector::{Connector, check_address};
 pub use copier::{Copier, CopyChannel};
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, Successes};
 pub use error::{Broken, FabricError, MemoryError, PushError};
 pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 pub use incoming::{Arrived, Incoming, Payload};
 pub use link::link;
 pub use number::Number;
+pub use offered::OfferedMemory;
 pub use outgoing::Outgoing;
 pub use regions::{AccessError, Permissions, Region, Regions};
 pub use request::{

@@ -257,7 +257,9 @@ impl Receives {
         if result.is_err() || target.completes == Completes::Always || completion.releases_buffer {
             self.reports.completions.push_back(completion);
         }
-        self.reports.completions.extend(end_of_buffer);
+        if let Some(end) = end_of_buffer {
+            self.reports.completions.push_back(end);
+        }
     }
 
     /// A peer has written to the memory of this process, with a word for a completion.

@@ -3,7 +3,7 @@
 use crate::buffer::{Buffer, Segments, TakenBytes};
 use crate::completion::{Completion, Failure, Operation};
 use crate::entry::Envelope;
-use crate::request::{Completes, SendEnd};
+use crate::request::{Completes, SendEnd, SendRequest};
 use std::collections::VecDeque;
 
 /// A send of a caller.
@@ -32,27 +32,47 @@ pub(crate) struct Reports {
     pub(crate) atomics: u64,
     pub(crate) served: u64,
     pub(crate) refused: u64,
+    pub(crate) pulls: u64,
+    pub(crate) pulls_refused: u64,
+    pub(crate) pulls_slow: u64,
 }
 
 impl Reports {
     /// Ends a send.
-    #[inline]
     pub(crate) fn send_ended(&mut self, send: &Outbound, result: Result<(), Failure>) {
+        self.sent(&send.envelope, &send.segments, send.context, send.completes, result);
+    }
+
+    /// Ends a send of which nothing else was kept.
+    #[inline]
+    pub(crate) fn request_ended(&mut self, envelope: &Envelope, request: &SendRequest, result: Result<(), Failure>) {
+        self.sent(envelope, &request.segments, request.context, request.completes, result);
+    }
+
+    #[inline]
+    fn sent(
+        &mut self,
+        envelope: &Envelope,
+        segments: &Segments,
+        context: u64,
+        completes: Completes,
+        result: Result<(), Failure>,
+    ) {
         if result.is_err() {
             self.failed += 1;
         } else {
-            self.bytes_sent += send.envelope.len;
-            if send.completes == Completes::OnError {
+            self.bytes_sent += envelope.len;
+            if completes == Completes::OnError {
                 return;
             }
         }
         self.completions.push_back(Completion {
-            context: send.context,
+            context,
             operation: Operation::Send,
-            is_tagged: send.envelope.is_tagged,
-            len: send.envelope.len,
-            address: send.segments.as_slice().first().map_or(0, Buffer::address),
-            tag: send.envelope.tag,
+            is_tagged: envelope.is_tagged,
+            len: envelope.len,
+            address: segments.as_slice().first().map_or(0, Buffer::address),
+            tag: envelope.tag,
             data: None,
             source: None,
             releases_buffer: false,

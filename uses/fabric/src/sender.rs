@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! up to eager bytes:  one entry with the payload; complete at once
+//! offered:            Offer ─► Received, or Matched and on as below
 //! longer:             Announce ─► pieces ahead of the answer, in at most half of the slots
 //!                     Matched ─► the other pieces ─► complete when the last entry is in the ring ─► Received: the id
 //!                     is free
@@ -12,14 +13,17 @@
 
 use crate::accesses::{Accesses, StartedAccess};
 use crate::completion::Failure;
+use crate::config::Config;
 use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
-use crate::entry::{Answer, Message, MessageId};
+use crate::entry::{Answer, Envelope, Message, MessageId};
 use crate::error::Broken;
+use crate::offered::OfferedMemory;
 use crate::outgoing::Outgoing;
 use crate::output::{Output, Pushed, Slot};
 use crate::reports::{Outbound, Reports};
-use crate::request::SendEnd;
+use crate::request::{SendEnd, SendRequest};
+use crate::ways::class_of;
 use crate::{Address, Segments};
 use std::collections::VecDeque;
 use telpher_mem::Fault;
@@ -82,11 +86,16 @@ pub(crate) struct Sender {
     /// Slots with bytes of messages that no receive matches yet.
     ahead: usize,
     streaming_bytes: u64,
+    /// Messages of at least this length may be offered.
+    pull_bytes: u64,
+    /// A bit for each class of lengths whose messages the receiver wants to be offered.
+    offered_classes: u64,
     most_waiting: usize,
 }
 
 impl Sender {
-    pub(crate) fn new(index: u32, address: Address, streaming_bytes: u64, most_waiting: usize) -> Sender {
+    pub(crate) fn new(index: u32, address: Address, config: &Config) -> Sender {
+        let Config { streaming_bytes, pull_bytes, waiting_sends: most_waiting, .. } = *config;
         Sender {
             index,
             address,
@@ -100,6 +109,8 @@ impl Sender {
             unmatched: VecDeque::new(),
             ahead: 0,
             streaming_bytes,
+            pull_bytes,
+            offered_classes: 0,
             most_waiting,
         }
     }
@@ -150,6 +161,32 @@ impl Sender {
             self.push(send, reports)?;
         }
         Ok(())
+    }
+
+    /// Pushes a short message if nothing waits before it and there is room. True if the send has ended.
+    ///
+    /// # Errors
+    /// The connection is broken; the caller ends it.
+    #[inline]
+    pub(crate) fn push_eager(
+        &mut self,
+        envelope: &Envelope,
+        request: &SendRequest,
+        reports: &mut Reports,
+    ) -> Result<bool, Broken> {
+        let is_eager = self.output.eager_bytes().is_some_and(|eager_bytes| envelope.len <= eager_bytes);
+        if !is_eager || !self.waiting.is_empty() || !self.output.is_clear() {
+            return Ok(false);
+        }
+        let entry = Message::Eager { envelope: *envelope, wants_answer: None };
+        let result = match self.output.push(&entry, &request.segments)? {
+            Pushed::Done => Ok(()),
+            Pushed::BadBuffer(address) => Err(Failure::BadBuffer { address }),
+            Pushed::Full => return Ok(false),
+        };
+        reports.eager_sent += u64::from(result.is_ok());
+        reports.request_ended(envelope, request, result);
+        Ok(true)
     }
 
     /// Starts an access.
@@ -216,11 +253,17 @@ impl Sender {
             }
             None => return Ok(()),
         };
+        let offered = if is_eager { None } else { self.offered(&send.segments) };
         let pushed = if is_eager {
             let message = Message::Eager { envelope: send.envelope, wants_answer: Some(MessageId(id)) };
             self.output.push(&message, &send.segments)
         } else {
-            self.output.push(&Message::Announce { envelope: send.envelope, id: MessageId(id) }, &Segments::default())
+            let (envelope, id) = (send.envelope, MessageId(id));
+            let message = match offered {
+                Some(memory) => Message::Offer { envelope, id, memory },
+                None => Message::Announce { envelope, id },
+            };
+            self.output.push(&message, &Segments::default())
         };
         if !matches!(pushed, Ok(Pushed::Done)) {
             self.free_ids.push(id);
@@ -250,10 +293,21 @@ impl Sender {
             is_aborted: false,
         });
         self.open_count += 1;
-        if end > 0 {
+        if end > 0 && offered.is_none() {
             self.unmatched.push_back(id);
         }
         Ok(())
+    }
+
+    /// Returns the memory of a longer message, if the receiver wants to read it.
+    fn offered(&self, segments: &Segments) -> Option<OfferedMemory> {
+        let len = segments.len();
+        let [buffer] = segments.as_slice() else { return None };
+        if len < self.pull_bytes || self.offered_classes & (1 << class_of(len)) == 0 {
+            return None;
+        }
+        // Without a token the bytes go in pieces.
+        OfferedMemory::here(buffer.address()).ok()
     }
 
     /// Moves everything on as far as possible. True if something moved.
@@ -288,6 +342,11 @@ impl Sender {
                     for &slot in slots.iter().take(usize::from(count)) {
                         self.slot_freed(slot)?;
                     }
+                }
+                Answer::Prefers { class, offers } => {
+                    let bit = 1 << class;
+                    self.offered_classes =
+                        if offers { self.offered_classes | bit } else { self.offered_classes & !bit };
                 }
                 Answer::Accessed { id, slot, result } => {
                     self.accesses.answered(id, slot, result, &mut self.output, copier, reports)?;

@@ -25,10 +25,11 @@ use crate::receives::{Body, Kept, KeptAt, Receives, Target};
 use crate::regions::{Regions, RemoteRange};
 use crate::reports::Outbound;
 use crate::request::{
-    AccessKind, AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest, TagMatch,
+    AccessKind, AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch,
 };
 use crate::sender::Sender;
 use crate::stats::Stats;
+use crate::ways::Ways;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use telpher_mem::Fault;
@@ -204,7 +205,7 @@ impl State {
         }
         let connection = connector.connect(&party.address)?;
         let index = u32::try_from(self.senders.len()).expect("a sender has more than a byte");
-        let sender = Sender::new(index, party.address, self.config.streaming_bytes, self.config.waiting_sends);
+        let sender = Sender::new(index, party.address, &self.config);
         party.sender = Some(index);
         let out = Out { sender, party: source, connection, is_busy: false, stall: Stall::default() };
         self.senders.push(Some(Box::new(out)));
@@ -220,8 +221,32 @@ impl State {
             return Err(FabricError::Full { to: sender.address() });
         }
         let (is_tagged, tag) = (request.tag.is_some(), request.tag.unwrap_or(0));
+        let envelope = Envelope { is_tagged, tag, data: request.data, len: request.segments.len() };
+        if request.end == SendEnd::BufferFree {
+            match sender.push_eager(&envelope, request, &mut self.receives.reports) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(_) => {
+                    self.end_sender(index, Failure::PeerBroken, connector);
+                    return Ok(());
+                }
+            }
+        }
+        self.send_otherwise(index, envelope, request, connector)
+    }
+
+    /// Sends a message that has to wait, is long, or is answered.
+    fn send_otherwise(
+        &mut self,
+        index: u32,
+        envelope: Envelope,
+        request: &SendRequest,
+        connector: &Connector,
+    ) -> Result<(), FabricError> {
+        let Some(Some(out)) = self.senders.get_mut(index as usize) else { return Ok(()) };
+        let sender = &mut out.sender;
         let mut send = Outbound {
-            envelope: Envelope { is_tagged, tag, data: request.data, len: request.segments.len() },
+            envelope,
             segments: request.segments,
             taken: None,
             context: request.context,
@@ -473,10 +498,13 @@ impl State {
     fn poll_receiver(&mut self, index: u32, connector: &Connector) -> bool {
         let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return false };
         let result = from.receiver.progress(&mut self.receives, &mut self.copier);
+        if from.receiver.has_ended() {
+            self.receiver_moved(index, result.is_err(), connector);
+            return true;
+        }
         match result {
-            Ok(false) if !from.receiver.is_receiving() && !from.receiver.has_ended() => return false,
-            Ok(false) if !from.receiver.has_ended() => {
-                if from.stall.passed() {
+            Ok(false) => {
+                if from.receiver.is_receiving() && from.stall.passed() {
                     self.wakes += 1;
                     connector.wake(from.connection);
                 }
@@ -484,9 +512,12 @@ impl State {
             }
             Ok(true) => {
                 from.stall = Stall::default();
-                self.wake_if_it_waits(index, connector);
+                if from.peer_waits {
+                    self.wake_if_it_waits(index, connector);
+                }
+                return true;
             }
-            _ => {}
+            Err(_) => {}
         }
         self.receiver_moved(index, result.is_err(), connector);
         true
@@ -668,7 +699,9 @@ impl State {
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let receiver = Receiver::new(index, source, incoming, Arc::clone(&self.regions), self.config.accepts_words);
+        let ways = Ways::new(self.config.pull_bytes);
+        let regions = Arc::clone(&self.regions);
+        let receiver = Receiver::new(index, source, from.process, incoming, regions, self.config.accepts_words, ways);
         let party = &mut self.parties[source.0 as usize];
         let is_first = party.receivers == 0;
         party.receivers += 1;
@@ -744,6 +777,9 @@ impl State {
             pieces_by_cpu: copies.by_cpu,
             pieces_by_device: copies.by_device,
             pieces_by_fallback: copies.by_fallback,
+            pulls: reports.pulls,
+            pulls_refused: reports.pulls_refused,
+            pulls_slow: reports.pulls_slow,
             reads: reports.reads,
             writes: reports.writes,
             atomics: reports.atomics,

@@ -27,6 +27,12 @@ metrics! {
         pub pieces_by_device: u64 = counter "telpher_fabric_pieces_by_device_total",
         /// Pieces that the CPU copied because the device refused or failed.
         pub pieces_by_fallback: u64 = counter "telpher_fabric_pieces_by_fallback_total",
+        /// Messages that were read from the memory of their senders.
+        pub pulls: u64 = counter "telpher_fabric_pulls_total" by result ["done"] => PULLS,
+        /// Messages that could not be read so, and came in pieces.
+        pub pulls_refused: u64 = counter "telpher_fabric_pulls_total" by result ["refused"] => PULLS,
+        /// Messages whose first bytes took too long to read, so that they came in pieces.
+        pub pulls_slow: u64 = counter "telpher_fabric_pulls_total" by result ["slow"] => PULLS,
         /// Reads of peers' memory.
         pub reads: u64 = counter "telpher_fabric_reads_total",
         /// Writes to peers' memory.
@@ -47,6 +53,9 @@ metrics! {
         pub peers_broken: u64 = counter "telpher_fabric_peers_broken_total",
     }
 }
+
+/// The help of pulls.
+const PULLS: &str = "Messages that this process read from the memory of their senders, or tried to, by result.";
 
 /// The help of accesses by peers.
 const SERVED: &str = "Accesses of peers to the memory of this process, by result; each piece of a long one counts.";

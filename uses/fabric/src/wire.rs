@@ -4,6 +4,7 @@
 //! word 0   sequence number (the ring's), then the kind, the flags or the count, the slot
 //! Eager        tag, data, id and length, 32 bytes
 //! Announce     tag, data, id, length
+//! Offer        tag, data, id, length, address, address of the token, token
 //! Piece        offset, -, id and length
 //! Abort        -, -, id
 //! Write        key, data, id and length, address, 24 bytes
@@ -13,6 +14,7 @@
 //! Matched      length, -, id
 //! SlotsFree    -, 24 slots of 16 bits
 //! Received     -, -, id
+//! Prefers      the number of bits of a length; whether memory is offered, in place of a count
 //! Accessed     whether there is a slot, -, id; the result in place of a count
 //! ```
 
@@ -24,6 +26,7 @@ use crate::entry::{
 use crate::error::Broken;
 use crate::layout::Sizes;
 use crate::number::Number;
+use crate::offered::OfferedMemory;
 use crate::regions::{AccessError, RemoteRange};
 use crate::ring::{ENTRY_WORDS, Entry};
 
@@ -35,10 +38,12 @@ const WRITE: u8 = 5;
 const WRITE_PIECE: u8 = 6;
 const READ_PIECE: u8 = 7;
 const ATOMIC: u8 = 8;
+const OFFER: u8 = 9;
 const MATCHED: u8 = 17;
 const SLOTS_FREE: u8 = 18;
 const RECEIVED: u8 = 19;
 const ACCESSED: u8 = 20;
+const PREFERS: u8 = 21;
 
 /// The results of an access, by their numbers; 0 is success.
 const ACCESS_ERRORS: [AccessError; 5] = [
@@ -124,6 +129,16 @@ pub(crate) fn encode_message(message: &Message, inline: &Inline) -> Entry {
             entry[2] = envelope.data.unwrap_or(0);
             entry[3] = pair(id, 0);
             entry[4] = envelope.len;
+        }
+        Message::Offer { envelope, id, memory } => {
+            entry[0] = head(OFFER, flags_of(&envelope), 0);
+            entry[1] = if envelope.is_tagged { envelope.tag } else { 0 };
+            entry[2] = envelope.data.unwrap_or(0);
+            entry[3] = pair(id, 0);
+            entry[4] = envelope.len;
+            entry[5] = memory.address;
+            entry[6] = memory.token_address;
+            entry[7] = memory.token;
         }
         Message::Piece { id, slot, len, offset } => {
             entry[0] = head(PIECE, 0, slot);
@@ -215,6 +230,17 @@ pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, I
                 return Err(broken("an announced message is longer than any memory"));
             }
             Message::Announce { envelope: envelope(entry, flags, entry[4])?, id }
+        }
+        OFFER => {
+            if flags & !(IS_TAGGED | HAS_DATA) != 0 {
+                return Err(broken("an offer has an unknown flag"));
+            }
+            let fits = entry[4] <= MOST_LEN && entry[5].checked_add(entry[4]).is_some();
+            if len != 0 || !fits || entry[7] == 0 {
+                return Err(broken("an offered message is longer than any memory, or its memory has no token"));
+            }
+            let memory = OfferedMemory { address: entry[5], token_address: entry[6], token: entry[7] };
+            Message::Offer { envelope: envelope(entry, flags, entry[4])?, id, memory }
         }
         PIECE => {
             if u32::from(slot) >= sizes.slots || flags != 0 {
@@ -319,6 +345,10 @@ pub(crate) fn encode_answer(answer: &Answer) -> Entry {
             entry[0] = head(RECEIVED, 0, 0);
             entry[3] = pair(id, 0);
         }
+        Answer::Prefers { class, offers } => {
+            entry[0] = head(PREFERS, offers.into(), 0);
+            entry[1] = class.into();
+        }
         Answer::Accessed { id, slot, result } => {
             let number = result.err().and_then(|error| ACCESS_ERRORS.iter().position(|known| *known == error));
             let number = number.map_or(0, |at| u8::try_from(at + 1).expect("a few errors"));
@@ -335,6 +365,11 @@ pub(crate) fn decode_answer(entry: &Entry, sizes: &Sizes) -> Result<Answer, Brok
     let (kind, count, slot) = split_head(entry[0]);
     if kind == ACCESSED {
         return accessed(entry, count, slot, sizes);
+    }
+    if kind == PREFERS {
+        let class = u8::try_from(entry[1]).ok().filter(|class| *class < 64 && slot == 0 && count <= 1);
+        let class = class.ok_or(broken("a preference is for a length that no message has"))?;
+        return Ok(Answer::Prefers { class, offers: count == 1 });
     }
     if slot != 0 || (kind != SLOTS_FREE && count != 0) {
         return Err(broken("an answer has a field that it does not use"));
@@ -462,6 +497,9 @@ mod tests {
             }
             answers.extend([0, MOST_LEN].map(|len| Answer::Matched { id, len }));
         }
+        for class in [0, 63] {
+            answers.extend([false, true].map(|offers| Answer::Prefers { class, offers }));
+        }
         for count in [1, 2, 23, 24] {
             let slots = std::array::from_fn(|at| if at < usize::from(count) { (at * 2) as u16 } else { 0 });
             answers.push(Answer::SlotsFree { count, slots });
@@ -488,6 +526,8 @@ mod tests {
         let tagged = Envelope { is_tagged: true, tag: 1, data: None, len: 8 };
         let eager = Message::Eager { envelope: tagged, wants_answer: None };
         let announce = Message::Announce { envelope: tagged, id: MessageId(1) };
+        let memory = OfferedMemory { address: 4096, token_address: 8, token: 1 };
+        let offer = Message::Offer { envelope: tagged, id: MessageId(1), memory };
         let piece = Message::Piece { id: MessageId(1), slot: 1, len: 8, offset: 0 };
         let abort = Message::Abort { id: MessageId(1) };
         let range = RemoteRange { key: 7, address: 8, len: 100 };
@@ -523,6 +563,14 @@ mod tests {
             (&announce, 3, u64::MAX, 1 << 32),
             (&announce, 4, u64::MAX, MOST_LEN + 1),
             (&announce, 4, u64::MAX, u64::MAX),
+            (&offer, 0, flags, 4 << 40),
+            (&offer, 0, flags, 0),
+            (&offer, 0, slot, 1 << 48),
+            (&offer, 2, u64::MAX, 1),
+            (&offer, 3, u64::MAX, 1 << 32),
+            (&offer, 4, u64::MAX, MOST_LEN + 1),
+            (&offer, 5, u64::MAX, u64::MAX - 7),
+            (&offer, 7, u64::MAX, 0),
             (&piece, 0, flags, 1 << 40),
             (&piece, 0, slot, slots << 48),
             (&piece, 0, slot, slot),
@@ -600,6 +648,12 @@ mod tests {
             entry[word] = if word == 0 { entry[0] | value } else { value };
             assert!(decode_answer(&entry, &sizes()).is_err(), "{value:#x} in word {word}");
         }
+        let prefers = encode_answer(&Answer::Prefers { class: 63, offers: true });
+        for (word, value) in [(0, 2 << 40), (0, 1 << 48), (1, 64), (1, u64::MAX)] {
+            let mut entry = prefers;
+            entry[word] = if word == 0 { entry[0] | value } else { value };
+            assert!(decode_answer(&entry, &sizes()).is_err(), "{value:#x} in word {word}");
+        }
         let accessed = encode_answer(&Answer::Accessed { id: AccessId(3), slot: Some(5), result: Ok(()) });
         let last_error = u64::try_from(ACCESS_ERRORS.len()).unwrap();
         let wrong = [(0, (last_error + 1) << 40), (0, 0xff << 40), (0, 0xffff << 48), (1, 0), (1, 2), (3, 1 << 32)];
@@ -608,7 +662,7 @@ mod tests {
             entry[word] = if word == 0 { entry[0] | value } else { value };
             assert!(decode_answer(&entry, &sizes()).is_err(), "{value:#x} in word {word}");
         }
-        for kind in [0, 1, 16, 21, 255] {
+        for kind in [0, 1, 16, 22, 255] {
             let entry = [head(kind, 0, 0), 0, 0, 0, 0, 0, 0, 0];
             assert!(decode_answer(&entry, &sizes()).is_err(), "kind {kind}");
         }

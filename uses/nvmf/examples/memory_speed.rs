@@ -40,7 +40,7 @@ const CASES: [(&str, Request, u64); 6] = [
 
 fn execute(storage: &MemoryStorage, request: Request, start: u64, source: &Shared) {
     let len = source.len();
-    let received = || Piece::Bytes(Segment { bytes: Shared::clone(source), range: 0..len });
+    let received = || Piece::Bytes(Segment::new(Shared::clone(source), 0..len));
     let piece = match request {
         Request::Read => {
             black_box(storage.start(ID, StorageRequest::Read { start, len: len as u64 }));

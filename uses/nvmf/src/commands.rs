@@ -189,10 +189,12 @@ impl Plan {
         if self.action != Action::Read || self.namespace.options().protection.is_some() {
             return None;
         }
-        let hold = self.namespace.range_lock().shared_at_once()?;
-        let result = self.namespace.options().storage.read_at_once(self.start, self.len);
-        self.namespace.range_lock().leave(hold);
-        result
+        // An exclusive command that begins now changes the blocks before the read or after it, since the backend reads
+        // them in one step.
+        if self.namespace.range_lock().has_exclusive() {
+            return None;
+        }
+        self.namespace.options().storage.read_at_once(self.start, self.len)
     }
 
     /// Free blocks for `len` bytes from `offset` of a write's data, if the backend has such blocks.

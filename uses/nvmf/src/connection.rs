@@ -20,7 +20,7 @@ mod received;
 mod requests;
 
 use crate::aborts::CONNECTION_SLOT;
-use crate::command::Submission;
+use crate::command::{Submission, io};
 use crate::commands::{Plan, Task};
 pub use crate::decoder::DataBuffer;
 use crate::decoder::{Decoder, Event};
@@ -250,9 +250,12 @@ pub struct Connection {
     stats: Stats,
     /// Nanoseconds for latencies; without a clock, none are measured.
     clock: Option<fn() -> u64>,
-    /// The clock when it was read last: at the beginning of [`Connection::receive`], or when a command ended. Commands
-    /// of one burst need one reading each.
+    /// The clock when it was read last: at the beginning and the end of [`Connection::receive`], or when a command
+    /// ended.
     clock_read: u64,
+    /// Reads that were executed when their capsules came, since the clock was read. Each gets its share of the time
+    /// until it is read again, so that a burst of reads needs two readings.
+    reads_at_once: u64,
     /// No more commands are taken.
     is_finishing: bool,
     refused_host: Option<String>,
@@ -294,6 +297,7 @@ impl Connection {
             stats: Stats::default(),
             clock: None,
             clock_read: 0,
+            reads_at_once: 0,
             is_finishing: false,
             refused_host: None,
         }
@@ -397,6 +401,9 @@ impl Connection {
                 Err(error) => self.terminate(error, context.now),
             }
         }
+        if self.reads_at_once > 0 {
+            self.read_clock();
+        }
         bytes.len() - input.len()
     }
 
@@ -415,8 +422,13 @@ impl Connection {
     }
 
     fn read_clock(&mut self) -> u64 {
-        self.clock_read = self.clock.map_or(0, |clock| clock());
-        self.clock_read
+        let now = self.clock.map_or(0, |clock| clock());
+        let since = now.saturating_sub(std::mem::replace(&mut self.clock_read, now));
+        let reads = std::mem::take(&mut self.reads_at_once);
+        if let Some(share) = since.checked_div(reads) {
+            self.stats.count_latencies(io::READ, share, reads);
+        }
+        now
     }
 
     /// Takes the place of the current PDU's data out, if at least `least` bytes of it are missing. It must come back
@@ -466,7 +478,7 @@ impl Connection {
         }
         let Some(index) = self.slot_of(job.id) else { return };
         if let Work::Protect(work) = job.work {
-            self.protection_done(index, work, context);
+            self.protection_done(index, *work, context);
         } else if job.id.part == REPLY {
             self.reply_digested(index, job);
         } else {

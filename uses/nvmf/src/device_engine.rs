@@ -1,7 +1,7 @@
 //! Digests and copies on a device, through a channel of the mover.
 //!
 //! ```text
-//! job ─► one operation for each run or segment ─► Channel (one batch for a burst) ─► digests joined ─► finished job
+//! job ─► one list of segments, or one operation for each run ─► Channel (one batch for a burst) ─► finished job
 //!    └─ short, or the channel is full ─► this thread
 //! ```
 //!
@@ -12,19 +12,19 @@
 use crate::digest::join;
 use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
 use crate::protection::{Operation, ProtectionWork};
-use std::collections::VecDeque;
 use std::ops::Range;
-use telpher_mem::{BlockRun, OwnedBytes, Slice};
+use telpher_mem::{BlockRun, OwnedBytes};
 use telpher_mover::{Channel, CrcMode, Finished, Outcome, Rejected, Ticket, Via};
 use telpher_ops::Hint;
 use telpher_ops::crc::{copy_crc32c, crc32c};
 
 /// The mover's channel for digests: sources are parts of shared bytes, destinations are runs of blocks, or
 /// bytes for protected blocks.
-pub type DigestChannel = Channel<Slice<Shared>, OwnedBytes>;
+pub type DigestChannel = Channel<Segment, OwnedBytes>;
 
-/// Jobs of fewer bytes are done by the CPU. Source: assumed; a submission costs about as much as the CRC of 4 KiB on
-/// the CPU.
+/// Jobs of fewer bytes are done by the CPU. Source: measured, 2026-11-27, AMD EPYC (docs/nvmf.md): the CPU's CRC of
+/// 8 KiB of cached data takes 120 ns; a submission with its result took 180 ns with 1,740 instructions, and needs 925
+/// since.
 pub const DEFAULT_SHORTEST: usize = 8192;
 
 /// A job whose operations are under way. When it has ended, the next job uses its vectors.
@@ -82,9 +82,7 @@ impl Running {
     fn segment(&self, part: usize) -> Segment {
         match &self.work {
             Work::Digest(segments) => segments[part].clone(),
-            Work::Place { source, .. } => {
-                Segment { bytes: Shared::clone(source), range: self.placed[part].range.clone() }
-            }
+            Work::Place { source, .. } => Segment::new(Shared::clone(source), self.placed[part].range.clone()),
             Work::Protect(work) => work.source().clone(),
         }
     }
@@ -92,9 +90,9 @@ impl Running {
     /// The number of bytes of a part.
     fn len(&self, part: usize) -> usize {
         match &self.work {
-            Work::Digest(segments) => segments[part].range.len(),
+            Work::Digest(segments) => segments[part].len(),
             Work::Place { .. } => self.placed[part].range.len(),
-            Work::Protect(work) => work.source().range.len(),
+            Work::Protect(work) => work.source().len(),
         }
     }
 
@@ -110,7 +108,7 @@ impl Running {
         let count = self.placed.len();
         runs.extend(self.placed.drain(..).filter_map(|part| part.run));
         if runs.len() < count {
-            self.work = Work::Digest(vec![Segment { range: 0..source.len(), bytes: source.clone() }]);
+            self.work = Work::Digest(vec![Segment::all(source.clone())]);
         }
     }
 }
@@ -125,45 +123,92 @@ fn parts_of(runs: Vec<BlockRun>) -> impl Iterator<Item = RunningPart> {
     })
 }
 
-/// The job and the part of each operation. A channel numbers its operations one after the other.
-#[derive(Debug, Default)]
+/// What each operation of the channel is for.
+#[derive(Debug)]
 struct Operations {
-    /// The number of the first operation in `parts`.
-    first: u64,
-    parts: VecDeque<Option<(usize, usize)>>,
+    /// By the operation's number, modulo this length. A channel numbers its slots one after the other, and uses a slot
+    /// again when its operation was fetched. So the numbers of operations under way differ.
+    purposes: Vec<Purpose>,
+}
+
+/// What an operation is for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// A part of a job: the number of the job, and that of the part.
+    Part(usize, usize),
+    /// A whole job: a digest whose segments are a list of the channel.
+    Whole(JobId),
+    /// It has ended.
+    None,
 }
 
 impl Operations {
-    fn insert(&mut self, ticket: Ticket, job: usize, part: usize) {
-        if self.parts.is_empty() {
-            self.first = ticket.number();
-        }
-        debug_assert_eq!(ticket.number(), self.first + self.parts.len() as u64);
-        self.parts.push_back(Some((job, part)));
+    /// No operation of a channel with so many slots.
+    fn none(slots: usize) -> Operations {
+        Operations { purposes: vec![Purpose::None; slots.next_power_of_two()] }
     }
 
-    fn remove(&mut self, ticket: Ticket) -> Option<(usize, usize)> {
-        let index = usize::try_from(ticket.number().checked_sub(self.first)?).ok()?;
-        let found = self.parts.get_mut(index)?.take();
-        while let Some(None) = self.parts.front() {
-            self.parts.pop_front();
-            self.first += 1;
-        }
-        found
+    #[inline]
+    fn place(&mut self, ticket: Ticket) -> &mut Purpose {
+        let last = self.purposes.len() - 1;
+        // The mask leaves less than the length.
+        &mut self.purposes[usize::try_from(ticket.number() & last as u64).unwrap_or(0)]
+    }
+
+    #[inline]
+    fn insert(&mut self, ticket: Ticket, purpose: Purpose) {
+        *self.place(ticket) = purpose;
+    }
+
+    #[inline]
+    fn remove(&mut self, ticket: Ticket) -> Purpose {
+        std::mem::replace(self.place(ticket), Purpose::None)
     }
 }
 
 /// The jobs under way, and those that are done.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Jobs {
     /// Jobs by their number, which is used again after the job's end.
     running: Vec<Running>,
     free: Vec<usize>,
     operations: Operations,
     done: Vec<FinishedJob>,
+    /// Jobs under way as lists of the channel.
+    lists: usize,
 }
 
 impl Jobs {
+    /// No jobs, for a channel with so many slots.
+    fn none(slots: usize) -> Jobs {
+        let operations = Operations::none(slots);
+        Jobs { running: Vec::new(), free: Vec::new(), operations, done: Vec::new(), lists: 0 }
+    }
+
+    /// Starts a digest as one list of the channel. Gives the segments back if the channel does not take them.
+    #[inline]
+    fn start_list(
+        &mut self,
+        channel: &mut DigestChannel,
+        id: JobId,
+        segments: Vec<Segment>,
+    ) -> Result<(), Vec<Segment>> {
+        let ticket = channel.crc_list(segments)?;
+        self.operations.insert(ticket, Purpose::Whole(id));
+        self.lists += 1;
+        Ok(())
+    }
+
+    /// Takes the result of a list.
+    #[inline]
+    fn list_done(&mut self, id: JobId, segments: Vec<Segment>, digest: Option<u32>, via: Via) {
+        self.lists -= 1;
+        let mut work = Work::Digest(segments);
+        let digest = digest.unwrap_or_else(|| work.run());
+        let by = if via == Via::Device { DoneBy::Device } else { DoneBy::Fallback };
+        self.done.push(FinishedJob { id, work, digest, by });
+    }
+
     /// Takes a job; returns its number and its number of parts.
     #[inline]
     fn insert(&mut self, job: Job) -> (usize, usize) {
@@ -179,15 +224,12 @@ impl Jobs {
     fn start_part(&mut self, channel: &mut DigestChannel, number: usize, part: usize) {
         let Some(running) = self.running.get_mut(number) else { return };
         let taken = match &mut running.work {
-            Work::Digest(segments) => {
-                let Segment { bytes, range } = &segments[part];
-                channel.crc(slice(bytes, range), 0, CrcMode::default())
-            }
+            Work::Digest(segments) => channel.crc(segments[part].clone(), 0, CrcMode::default()),
             Work::Place { source, .. } => start_copy(channel, source, &mut running.placed[part]),
             Work::Protect(work) => start_protection(channel, work),
         };
         match taken {
-            Ok(ticket) => self.operations.insert(ticket, number, part),
+            Ok(ticket) => self.operations.insert(ticket, Purpose::Part(number, part)),
             Err(Rejected { buffers, .. }) => self.redo(number, part, buffers.dst),
         }
     }
@@ -218,8 +260,18 @@ impl Jobs {
 
     /// Takes the result of an operation.
     #[inline]
-    fn operation_done(&mut self, finished: Finished<Slice<Shared>, OwnedBytes>) {
-        let Some((number, part)) = self.operations.remove(finished.ticket) else { return };
+    fn operation_done(&mut self, finished: Finished<Segment, OwnedBytes>) {
+        let (number, part) = match self.operations.remove(finished.ticket) {
+            Purpose::Part(number, part) => (number, part),
+            Purpose::Whole(id) => {
+                let (digest, via) = match finished.result {
+                    Ok(Outcome::Crc(digest)) => (Some(digest), finished.via),
+                    _ => (None, Via::Cpu),
+                };
+                return self.list_done(id, finished.sources, digest, via);
+            }
+            Purpose::None => return,
+        };
         let destination = finished.buffers.and_then(|buffers| buffers.dst);
         let Some(running) = self.running.get_mut(number) else { return };
         let mut is_by_device = finished.via == Via::Device;
@@ -270,19 +322,13 @@ impl Jobs {
     }
 }
 
-/// A part of shared bytes, as a buffer of the channel.
-#[inline(always)]
-fn slice(bytes: &Shared, range: &Range<usize>) -> Slice<Shared> {
-    Slice::of_clone(bytes, range.clone()).expect("a part lies in its bytes")
-}
-
-type Taken = Result<Ticket, Rejected<Slice<Shared>, OwnedBytes>>;
+type Taken = Result<Ticket, Rejected<Segment, OwnedBytes>>;
 
 /// Prepares the copy of a part to its run, which is taken from `part`.
 #[inline(never)]
 #[allow(clippy::result_large_err, reason = "a channel gives the buffers back if it does not take the operation")]
 fn start_copy(channel: &mut DigestChannel, source: &Shared, part: &mut RunningPart) -> Taken {
-    let source = slice(source, &part.range);
+    let source = Segment::new(Shared::clone(source), part.range.clone());
     match part.run.take() {
         Some(run) => channel.copy_crc(source, OwnedBytes::Blocks(run), 0, CrcMode::default()),
         None => channel.crc(source, 0, CrcMode::default()),
@@ -293,7 +339,7 @@ fn start_copy(channel: &mut DigestChannel, source: &Shared, part: &mut RunningPa
 #[inline(never)]
 #[allow(clippy::result_large_err, reason = "a channel gives the buffers back if it does not take the operation")]
 fn start_protection(channel: &mut DigestChannel, work: &mut ProtectionWork) -> Taken {
-    let source = slice(&work.source().bytes, &work.source().range);
+    let source = work.source().clone();
     let (config, tags, operation) = (work.config(), work.tags(), work.operation());
     if operation == Operation::Check {
         return channel.dif_check(source, config, tags);
@@ -319,7 +365,8 @@ impl DeviceEngine {
     /// operations in the order of arrival, and have a deadline, so that no host waits for a device without bound.
     #[must_use]
     pub fn new(channel: DigestChannel, shortest: usize) -> DeviceEngine {
-        DeviceEngine { channel, shortest, jobs: Jobs::default(), submissions: Submissions::default() }
+        let jobs = Jobs::none(channel.capacity());
+        DeviceEngine { channel, shortest, jobs, submissions: Submissions::default() }
     }
 }
 
@@ -331,10 +378,20 @@ impl DigestEngine for DeviceEngine {
             self.jobs.done.push(FinishedJob { id: job.id, work: job.work, digest, by: DoneBy::Cpu });
             return;
         }
+        if let Work::Digest(segments) = job.work {
+            match self.jobs.start_list(&mut self.channel, job.id, segments) {
+                Ok(()) => return,
+                Err(segments) => job.work = Work::Digest(segments),
+            }
+        }
         let (number, parts) = self.jobs.insert(job);
         for part in 0..parts {
             self.jobs.start_part(&mut self.channel, number, part);
         }
+    }
+
+    fn is_immediate(&self, bytes: usize) -> bool {
+        bytes < self.shortest
     }
 
     fn submit(&mut self) {
@@ -352,7 +409,7 @@ impl DigestEngine for DeviceEngine {
     }
 
     fn pending(&self) -> usize {
-        self.jobs.running.len() - self.jobs.free.len() + self.jobs.done.len()
+        self.jobs.lists + self.jobs.running.len() - self.jobs.free.len() + self.jobs.done.len()
     }
 
     fn submissions(&self) -> Submissions {

@@ -45,7 +45,7 @@ pub enum Work {
         runs: Vec<BlockRun>,
     },
     /// Inserts, checks or strips the tuples of protected blocks. The result is in the work; the digest is 0.
-    Protect(ProtectionWork),
+    Protect(Box<ProtectionWork>),
 }
 
 impl Work {
@@ -53,9 +53,9 @@ impl Work {
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
-            Work::Digest(segments) => segments.iter().map(|segment| segment.range.len()).sum(),
+            Work::Digest(segments) => segments.iter().map(|segment| segment.len()).sum(),
             Work::Place { source, .. } => source.len(),
-            Work::Protect(work) => work.source().range.len(),
+            Work::Protect(work) => work.source().len(),
         }
     }
 
@@ -68,7 +68,7 @@ impl Work {
     /// Does the work on this thread, and returns the digest.
     pub fn run(&mut self) -> u32 {
         match self {
-            Work::Digest(segments) => segments.iter().fold(0, |seed, segment| digest_after(seed, segment.as_slice())),
+            Work::Digest(segments) => digest_of(segments),
             Work::Place { source, runs } => {
                 let mut rest = &source[..];
                 runs.iter_mut().fold(0, |seed, run| {
@@ -83,6 +83,11 @@ impl Work {
             }
         }
     }
+}
+
+/// The digest of segments, in their order, by this thread.
+fn digest_of(segments: &[Segment]) -> u32 {
+    segments.iter().fold(0, |seed, segment| digest_after(seed, segment.as_slice()))
 }
 
 /// What executed a job.
@@ -137,6 +142,19 @@ pub trait DigestEngine: Send {
     /// all of its connections at once.
     fn submit(&mut self);
 
+    /// Returns whether the engine leaves a digest of so many bytes to the CPU. Then the caller may use
+    /// [`DigestEngine::digest_now`] in place of a job, which costs more than a short digest. By default, every digest
+    /// is a job.
+    fn is_immediate(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        false
+    }
+
+    /// The digest of segments, in their order, by the calling thread.
+    fn digest_now(&mut self, segments: &[Segment]) -> u32 {
+        digest_of(segments)
+    }
+
     /// Appends the jobs that are done, without waiting.
     fn completed(&mut self, done: &mut Vec<FinishedJob>);
 
@@ -156,6 +174,14 @@ impl<E: DigestEngine + ?Sized> DigestEngine for Box<E> {
 
     fn submit(&mut self) {
         (**self).submit();
+    }
+
+    fn is_immediate(&self, bytes: usize) -> bool {
+        (**self).is_immediate(bytes)
+    }
+
+    fn digest_now(&mut self, segments: &[Segment]) -> u32 {
+        (**self).digest_now(segments)
     }
 
     fn completed(&mut self, done: &mut Vec<FinishedJob>) {
@@ -188,6 +214,10 @@ impl DigestEngine for CpuEngine {
         // The received bytes are most likely still in the cache.
         let digest = work.run();
         self.done.push_back(FinishedJob { id, work, digest, by: DoneBy::Cpu });
+    }
+
+    fn is_immediate(&self, _bytes: usize) -> bool {
+        true
     }
 
     fn submit(&mut self) {}

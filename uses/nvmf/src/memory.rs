@@ -310,13 +310,13 @@ impl MemoryStorage {
                 });
                 // A page that is lost without notice would be sent as zeroes, or would break the connection.
                 is_whole &= shared.probe();
-                segments.push(Segment { bytes: Shared::Blocks(shared), range: run.bytes });
+                segments.push(Segment::new(Shared::Blocks(shared), run.bytes));
             }
             None => {
                 let mut rest = run.bytes.len();
                 while rest > 0 {
                     let part = rest.min(ZEROES);
-                    segments.push(Segment { bytes: Shared::clone(&self.zeroes), range: 0..part });
+                    segments.push(Segment::new(Shared::clone(&self.zeroes), 0..part));
                     rest -= part;
                 }
             }
@@ -326,7 +326,7 @@ impl MemoryStorage {
         if is_over {
             // This thread holds the blocks for the time of the copy only.
             for segment in &mut segments {
-                if let Shared::Blocks(_) = segment.bytes {
+                if let Shared::Blocks(_) = segment.bytes() {
                     *segment = Segment::whole(segment.as_slice().to_vec());
                 }
             }

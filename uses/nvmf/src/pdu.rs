@@ -411,6 +411,8 @@ pub fn data_offset(kind: Kind, digests: Digests, alignment: usize) -> usize {
 ///
 /// # Panics
 /// If `header` is shorter than a common header, or the data would start behind [`MOST_HEADER`].
+// The callers know the kind, so inlining leaves little to do.
+#[inline(always)]
 pub fn append(
     bytes: &mut Vec<u8>,
     kind: Kind,

@@ -146,7 +146,7 @@ impl ProtectionWork {
     /// may be one that was never written, or the device may be wrong. Returns whether the device's finding stands.
     pub fn mismatch_at(&mut self, offset: usize) -> bool {
         let block = offset / self.stored_bytes();
-        let is_known_block = block < self.source.range.len() / self.stored_bytes();
+        let is_known_block = block < self.source.len() / self.stored_bytes();
         let is_unwritten = is_known_block && self.is_unwritten(block);
         self.run_from(if is_known_block { block } else { 0 });
         self.is_device_wrong = self.result.is_ok() && !is_unwritten;
@@ -186,7 +186,7 @@ impl ProtectionWork {
     }
 
     fn allocate(&mut self) {
-        let (data, stored, len) = (self.data_bytes(), self.stored_bytes(), self.source.range.len());
+        let (data, stored, len) = (self.data_bytes(), self.stored_bytes(), self.source.len());
         let needed = match self.operation {
             Operation::Insert => len / data * stored,
             Operation::Strip => len / stored * data,
@@ -220,7 +220,7 @@ impl ProtectionWork {
             insert(&config, self.source.as_slice(), &mut self.destination, &mut tags);
             return;
         }
-        let blocks = self.source.range.len() / stored;
+        let blocks = self.source.len() / stored;
         let mut block = first;
         while block < blocks && self.result.is_ok() {
             if self.is_unwritten(block) {

@@ -2,8 +2,9 @@
 //!
 //! Such an exclusive command is a fused Compare and Write, or one that writes blocks with tuples to a backend whose
 //! other requests could find a part of the write. All other commands hold the lock shared. While there is no exclusive
-//! command, a shared one only counts itself: one atomic addition, and one subtraction at its end. While an exclusive
-//! command holds the lock or waits for it, all commands are listed with their blocks, in the order of their arrival:
+//! command, a shared one only counts itself: one atomic addition, and one subtraction at its end. A read that the
+//! backend executes in one step only asks whether there is an exclusive command. While such a command holds the lock or
+//! waits for it, all commands are listed with their blocks, in the order of their arrival:
 //!
 //! - a shared command waits for the exclusive ones before it that use one of its blocks;
 //! - an exclusive command waits for all commands before it that use one of its blocks, and for those that were only
@@ -73,9 +74,11 @@ impl RangeLock {
     /// Takes the lock shared. Returns whether the command may go on. If it may not, `loops` gets an answer
     /// for `id` when it may.
     pub fn shared(&self, id: JobId, loops: &Arc<Loops>, ranges: impl FnOnce() -> Vec<ByteRange>) -> (Hold, bool) {
-        if let Some(hold) = self.shared_at_once() {
-            return (hold, true);
+        // AcqRel: pairs with the other changes of this word. What an exclusive command wrote before it left is seen.
+        if self.counted.fetch_add(1, Ordering::AcqRel) & HAS_EXCLUSIVE == 0 {
+            return (Hold { entry: None }, true);
         }
+        self.uncount();
         let mut list = lock(&self.list);
         if list.exclusive == 0 {
             // The exclusive command has ended. The bit changes only while the list is locked.
@@ -85,14 +88,13 @@ impl RangeLock {
         self.enter(&mut list, id, loops, ranges(), false)
     }
 
-    /// Takes the lock shared, unless an exclusive command holds it or waits for it.
-    pub fn shared_at_once(&self) -> Option<Hold> {
-        // AcqRel: pairs with the other changes of this word. What an exclusive command wrote before it left is seen.
-        if self.counted.fetch_add(1, Ordering::AcqRel) & HAS_EXCLUSIVE == 0 {
-            return Some(Hold { entry: None });
-        }
-        self.uncount();
-        None
+    /// Returns whether an exclusive command holds the lock or waits for it. For a read that needs no lock otherwise: it
+    /// takes place as a whole before such a command, or after it.
+    ///
+    /// **Staleness**: other threads take and leave the lock meanwhile.
+    pub fn has_exclusive(&self) -> bool {
+        // Acquire: what an exclusive command wrote before it left is seen.
+        self.counted.load(Ordering::Acquire) & HAS_EXCLUSIVE != 0
     }
 
     /// Takes the lock exclusively. Returns whether the command may go on; if not, as for [`RangeLock::shared`].

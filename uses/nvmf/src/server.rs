@@ -273,6 +273,13 @@ impl<E: DigestEngine> Server<E> {
                     self.received(number, into, result, has_more, now);
                 }
                 Event::Sent { number, outgoing, result } => self.sent(number, outgoing, result, sockets),
+                Event::Room { number, outgoing } => {
+                    let (Some(client), Sockets::Ring(ring)) = (self.clients.get_mut(&number), &mut *sockets) else {
+                        continue;
+                    };
+                    let is_open = client.send(number, outgoing, ring);
+                    self.go_on(number, is_open);
+                }
                 Event::Taken => {}
             }
         }

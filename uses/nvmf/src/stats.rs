@@ -145,10 +145,15 @@ impl Stats {
 
     /// An I/O command has succeeded after this time.
     pub(crate) fn count_latency(&mut self, opcode: u8, nanoseconds: u64) {
+        self.count_latencies(opcode, nanoseconds, 1);
+    }
+
+    /// So many I/O commands have succeeded after this time each.
+    pub(crate) fn count_latencies(&mut self, opcode: u8, nanoseconds: u64, count: u64) {
         let range = latency_range(nanoseconds);
         match opcode {
-            io::READ => self.read_latencies[range] += 1,
-            io::WRITE => self.write_latencies[range] += 1,
+            io::READ => self.read_latencies[range] += count,
+            io::WRITE => self.write_latencies[range] += count,
             _ => {}
         }
     }

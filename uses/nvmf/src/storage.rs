@@ -20,7 +20,7 @@ impl Piece {
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
-            Piece::Bytes(segment) => segment.range.len(),
+            Piece::Bytes(segment) => segment.len(),
             Piece::Blocks(runs) => runs.iter().map(|run| run.len()).sum(),
         }
     }
@@ -132,7 +132,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns the bytes of a read, or its failure, if they are in memory. By default, all reads are to be started.
+    /// Returns the bytes of a read, or its failure, if they are in memory: all of them as they are at one moment. By
+    /// default, all reads are to be started.
     fn read_at_once(&self, start: u64, len: u64) -> Option<StorageResult> {
         let _ = (start, len);
         None
@@ -190,7 +191,7 @@ impl NullStorage {
         let mut segments = Segments::new();
         while len > 0 {
             let part = usize::try_from(len).unwrap_or(usize::MAX).min(NULL_SEGMENT);
-            segments.push(Segment { bytes: Shared::clone(&self.zeroes), range: 0..part });
+            segments.push(Segment::new(Shared::clone(&self.zeroes), 0..part));
             len -= part as u64;
         }
         Ok(segments)

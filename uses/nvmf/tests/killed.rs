@@ -42,7 +42,7 @@ fn write_generation(storage: &MemoryStorage, generation: u64) {
                 let Work::Place { runs, .. } = work else { unreachable!("the work stays the same") };
                 Piece::Blocks(runs)
             }
-            _ => Piece::Bytes(Segment { range: 0..source.len(), bytes: source }),
+            _ => Piece::Bytes(Segment::all(source)),
         };
         start(storage, StorageRequest::Write { start: start_at, pieces: vec![piece], force: false });
     }

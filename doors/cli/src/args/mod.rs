@@ -19,6 +19,7 @@ mod record;
 mod run;
 mod sim;
 mod tier;
+mod top;
 mod trace;
 mod tune;
 pub(crate) mod values;
@@ -39,6 +40,7 @@ pub(crate) use record::{Record, RecordKind, RecordMerge, RecordPredict, RecordSh
 pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
+pub(crate) use top::Top;
 pub(crate) use trace::Trace;
 pub(crate) use tune::Tune;
 pub(crate) use vhost::Vhost;
@@ -72,6 +74,7 @@ Examples:
   telpher record -- PROGRAM                what it copies, and from where
   telpher fabric env                       messages of MPI programs
   telpher run --hardware spr-1 -- PROGRAM  any DSA program, on the model
+  telpher top                              what devices do, by process
 
 Flags and exit codes: docs/commands.md; environment: docs/environment.md"
 )]
@@ -136,6 +139,7 @@ pub(crate) enum Command {
     Run(Box<Run>),
     Sim(Sim),
     Tier(Tier),
+    Top(Top),
     Trace(Box<Trace>),
     Tune(Box<Tune>),
     Vhost(Box<Vhost>),

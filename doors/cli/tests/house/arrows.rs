@@ -70,6 +70,8 @@ const CRATES: &[Rule] = &[
         ],
         &[],
     ),
+    // Readers of counters, in other processes and of hardware.
+    rule("lab", "telemetry", &["report", "device", "model", "os", "abi"], &[]),
     rule("lab", "doctor", &["report", "hw", "portal", "mem", "os", "abi"], &[]),
     // Run programs and virtual machines of others. `launch` starts programs for the other hosts; a `-wire` crate has
     // what a host and its preloaded library share: layouts, and vdev's queue of an opened file.

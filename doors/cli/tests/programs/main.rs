@@ -44,5 +44,6 @@ mod segments;
 mod skip;
 mod survivors;
 mod tier;
+mod top;
 mod trace;
 mod tree;

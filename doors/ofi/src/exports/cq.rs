@@ -87,6 +87,25 @@ fn entry(completion: &Completion) -> CqEntry {
     }
 }
 
+/// Writes a completion to a place in an array of entries.
+///
+/// # Safety
+/// `buf` has room for `place + 1` entries of the format.
+#[inline]
+unsafe fn write_entry(buf: *mut c_void, place: usize, format: Format, completion: &Completion) {
+    let bytes = entry_bytes(format);
+    // SAFETY: the caller vouches for the place.
+    let to = unsafe { buf.cast::<u8>().add(place * bytes) };
+    if format == Format::Context {
+        // SAFETY: as above; an entry is this pointer, and the start of the array is aligned for it.
+        unsafe { to.cast::<*mut c_void>().write(pointer(completion.context)) };
+        return;
+    }
+    let entry = entry(completion);
+    // SAFETY: as above; an entry is a beginning of `CqEntry`.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, bytes) };
+}
+
 /// How a call reads: whether it waits, and for how long.
 #[derive(Clone, Copy)]
 enum Waits {
@@ -108,21 +127,30 @@ unsafe fn read_entries(
     if (buf.is_null() && count > 0) || !buf.cast::<u64>().is_aligned() || !sources.is_aligned() {
         return Err(INVALID);
     }
-    let bytes = entry_bytes(queue.format());
+    let format = queue.format();
     let mut place = 0;
+    let mut put = |completion: &Completion| {
+        // SAFETY: `buf` has room for `count` entries of this format.
+        unsafe { write_entry(buf, place, format, completion) };
+        place += 1;
+        place - 1
+    };
+    // With sources, `take` below calls the endpoint.
+    if sources.is_null()
+        && let Waits::No = waits
+        && let Some(answer) = queue.read_sole(count, |completion| {
+            put(completion);
+        })
+    {
+        return answer;
+    }
     let take = |completion: &Completion, endpoint: &Weak<dyn BoundEndpoint>| {
-        let entry = entry(completion);
-        // SAFETY: `buf` has room for `count` entries, and an entry is a beginning of `CqEntry`.
-        unsafe {
-            let to = buf.cast::<u8>().add(place * bytes);
-            std::ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, bytes);
-        }
+        let place = put(completion);
         if !sources.is_null() {
             let number = completion.source.and_then(|source| endpoint.upgrade()?.number_of(&source));
             // SAFETY: as above.
             unsafe { sources.add(place).write(number.unwrap_or(f::ADDRESS_UNSPECIFIED)) };
         }
-        place += 1;
     };
     match waits {
         Waits::No => queue.read(count, take),

@@ -11,13 +11,14 @@ use telpher_fabric::{Buffer, Segments};
 ///
 /// # Safety
 /// The buffer belongs to the operation until its completion, as libfabric's manual asks.
+#[inline]
 pub(crate) unsafe fn of_buffer(buf: *const c_void, len: usize) -> Result<Segments, Errno> {
     if buf.is_null() && len > 0 {
         return Err(INVALID);
     }
     // SAFETY: the caller's promise.
     let buffer = unsafe { Buffer::vouch(buf.expose_provenance() as u64, len as u64) };
-    Segments::new(&[buffer]).ok_or(INVALID)
+    Segments::of(buffer).ok_or(INVALID)
 }
 
 /// Makes segments of the array of a receive. A probe has no buffer, and programs leave its fields as they were.

@@ -59,6 +59,37 @@ fn a_file_that_does_not_exist_or_is_too_long_is_an_error() {
     assert!(matches!(Config::read(Path::new("/dev/zero")), Err(ConfigError::Long { .. })));
 }
 
+/// SPDK fd7af4ca20: a value of the configuration overflowed the stack. SPDK b6d806cb57: sizes were not checked.
+#[test]
+fn spdk_fd7af4ca20_b6d806cb57_hostile_configuration_files() {
+    let parse = |text: &str| Config::parse(text, Path::new("t"));
+    let page = page();
+    let example = page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example").trim();
+    assert!(parse(example).is_ok());
+    for end in 0..example.len() {
+        assert!(parse(&example[..end]).is_err(), "{end} bytes");
+        // Without one byte, it may still be valid.
+        let _ = parse(&(example[..end].to_owned() + &example[end + 1..]));
+    }
+    let deep = |open: &str| open.repeat(100_000);
+    for text in [deep("["), deep("{\"limits\":"), deep("{\"subsystems\":[")] {
+        assert!(parse(&text).is_err());
+    }
+    // Every value of the example, in place of which another one stands.
+    let values = example.match_indices(": ").map(|(at, _)| at + 2);
+    let many = format!("\"{}\"", "x".repeat(1 << 20));
+    for start in values.filter(|&start| !example[start..].starts_with(['[', '{'])) {
+        let end = start + example[start..].find([',', '\n', '}']).expect("an object ends");
+        let with = |other: &str| format!("{}{other}{}", &example[..start], &example[end..]);
+        // Some keys may be null or empty.
+        let _ = (parse(&with("null")), parse(&with("\"\"")));
+        for other in ["-1", "18446744073709551616", "1e400", "[]", "{}", "\"18446744073709551615t\"", &many] {
+            let is_refused = parse(&with(other)).is_err();
+            assert!(is_refused || !other.starts_with(['-', '1']), "{other} in place of {}", &example[start..end]);
+        }
+    }
+}
+
 #[test]
 fn keys_that_are_missing_have_their_defaults() {
     let config = parse("{}");

@@ -19,6 +19,7 @@ const NAP_NS: u64 = 200_000;
 /// Writes an open file's counters and trace entries.
 pub(super) struct FileLog {
     lease: SharedLease,
+    wq: u32,
     process: u32,
     /// Descriptors and records are traced, not only findings.
     traces: bool,
@@ -40,8 +41,8 @@ pub(super) struct DescriptorId {
 }
 
 impl FileLog {
-    pub(super) fn new(lease: SharedLease, traces: bool) -> Self {
-        FileLog { lease, process: sys::process(), traces, host_absent: AtomicU32::new(0) }
+    pub(super) fn new(lease: SharedLease, wq: u32, traces: bool) -> Self {
+        FileLog { lease, wq, process: sys::process(), traces, host_absent: AtomicU32::new(0) }
     }
 
     /// True if descriptors and records are traced.
@@ -84,7 +85,7 @@ impl FileLog {
         offer: Offer,
         time_ns: u64,
     ) {
-        self.statistics().count_offer(offer);
+        (*self.lease).as_ref().count_offer(self.wq, offer);
         if self.traces {
             self.append(TraceEntry {
                 time_ns,

@@ -81,7 +81,7 @@ impl Observer {
     fn assemble(opened: &Opened, lease: SharedLease, check: Option<Arc<Checker>>) -> Self {
         let queue = u64::from(opened.device) << 8 | u64::from(opened.wq);
         Observer {
-            log: Arc::new(FileLog::new(lease, opened.flags & TRACE != 0)),
+            log: Arc::new(FileLog::new(lease, opened.wq, opened.flags & TRACE != 0)),
             injector: Injector::new(&opened.inject, queue + 1),
             check,
             file: opened.open,

@@ -7,7 +7,7 @@ use crate::sync::AtomicU32;
 use std::time::{Duration, Instant};
 use telpher_abi::registers::{GenCfg, GrpCfg, PortalKind, WqCfg};
 use telpher_abi::{Flags, OpFlags, Status};
-use telpher_device::{ModelDevice, ModelOptions, Preset, QueueImage, Runner};
+use telpher_device::{DeviceCounts, ModelDevice, ModelOptions, Preset, QueueImage, Runner};
 use telpher_mem::{MockSpace, Protection, WriteHint};
 use telpher_model::{Identity, Write};
 use telpher_portal::Submission;
@@ -101,7 +101,7 @@ fn lease() -> Arc<BoxedLease> {
             calls: zero(),
             lost: zero(),
         };
-        BoxedLease(Box::new(FileMemory { statistics, ring: TraceRing::default() }))
+        BoxedLease(Box::new(FileMemory { counts: DeviceCounts::default(), statistics, ring: TraceRing::default() }))
     };
     Arc::new(std::thread::Builder::new().stack_size(32 << 20).spawn(make).unwrap().join().unwrap())
 }

@@ -14,10 +14,10 @@ use super::until_killed::{Killed, UntilKilled};
 use crate::tree::Errno;
 use std::sync::Arc;
 use telpher_abi::Descriptor;
-use telpher_device::ModelOptions;
+use telpher_device::{CountsIn, ModelOptions};
 use telpher_mem::Remote;
 use telpher_portal::{Offer, Submission};
-use telpher_vdev_wire::file_memory::FileMemory;
+use telpher_vdev_wire::file_memory::{CountsOf, FileMemory};
 use telpher_vdev_wire::message::{Opened, Report, STRICT};
 use telpher_vdev_wire::open_queue::OpenQueue;
 use telpher_vdev_wire::queue_state::{OccupancySlots, QueueState};
@@ -51,7 +51,9 @@ impl Executor {
             remote.map(|remote| UntilKilled::new(remote, Arc::clone(&killed))).map_err(|_| Errno::FAULT)
         };
         let tally = Arc::new(Tally::new(Arc::clone(lease), process, opened));
-        let options = ModelOptions::default().with_observer(tally.clone());
+        let options = ModelOptions::default()
+            .with_observer(tally.clone())
+            .with_counts(CountsIn::Shared(Arc::new(CountsOf(Arc::clone(lease)))));
         let queue = OpenQueue::start(opened, state, options, Box::new(memory()?));
         Ok(Executor { queue: queue.map_err(|_| Errno::IO)?, memory: memory()?, killed, tally })
     }

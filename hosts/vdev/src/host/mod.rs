@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Threads: the server's thread answers guests and detects closed files. If traces are written, another thread reads
-//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, kernel, files. No lock
+//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, kernel, files, published. No lock
 //! is held while descriptors are executed.
 
 mod execute;
@@ -16,6 +16,7 @@ mod files;
 mod identity;
 mod listener;
 mod packet;
+mod published;
 mod server;
 mod share;
 mod tally;
@@ -30,11 +31,14 @@ use crate::tree::{Caller, Entry, Errno};
 use execute::Executor;
 use files::{OpenFile, QueueMemory, lock};
 use identity::Identity;
+use published::Publisher;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_portal::Offer;
@@ -81,6 +85,8 @@ pub struct Host {
     leaving: RwLock<()>,
     watchers: Mutex<Vec<Box<dyn Watcher>>>,
     alarms: Mutex<Vec<ReportCallback>>,
+    /// The index for readers in other processes, once it is published.
+    published: Mutex<Option<Publisher>>,
     /// An epoll instance with the host's ends of the preloaded view's files; a hang-up means that the file was closed
     /// for the last time.
     ends: OwnedFd,
@@ -124,6 +130,7 @@ impl Host {
             leaving: RwLock::default(),
             watchers: Mutex::default(),
             alarms: Mutex::default(),
+            published: Mutex::default(),
             ends: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             name: name.into(),
         }))
@@ -132,6 +139,16 @@ impl Host {
     /// Adds a watcher, which is notified of every change from now on.
     pub fn watch(&self, watcher: Box<dyn Watcher>) {
         lock(&self.watchers).push(watcher);
+    }
+
+    /// Publishes devices and open files in the run's directory, for readers in other processes.
+    ///
+    /// # Errors
+    /// If the index cannot be written.
+    pub fn publish(&self, directory: &Path) -> io::Result<()> {
+        let kernel = lock(&self.kernel);
+        *lock(&self.published) = Some(Publisher::start(directory, kernel.published())?);
+        Ok(())
     }
 
     /// Adds a callback for device reports: after one, [`poll_ready`](Host::poll_ready) may return another result.
@@ -270,6 +287,9 @@ impl Host {
             file
         })?;
         self.listener.opened(&file.info);
+        if let Some(published) = &mut *lock(&self.published) {
+            published.opened(&file);
+        }
         Ok(file)
     }
 
@@ -338,6 +358,9 @@ impl Host {
             Some(file)
         });
         if let Some(file) = file {
+            if let Some(published) = &mut *lock(&self.published) {
+                published.released(&file);
+            }
             file.take_trace(&*self.listener, true);
             self.listener.released(&file.info, &file.lease.statistics);
         }
@@ -501,6 +524,9 @@ impl Host {
             file.notify_ready(kernel.alarms(file.info.device, file.info.wq));
         }
         drop(files);
+        if let Some(published) = &mut *lock(&self.published) {
+            published.changed(kernel.published());
+        }
         let changed = kernel.changed();
         if !changed.is_empty() {
             for watcher in lock(&self.watchers).iter_mut() {

@@ -80,6 +80,12 @@ impl<T: AtomicLayout> Deref for Shared<T> {
     }
 }
 
+impl<T: AtomicLayout> AsRef<T> for Shared<T> {
+    fn as_ref(&self) -> &T {
+        self
+    }
+}
+
 impl<T: AtomicLayout> Drop for Shared<T> {
     fn drop(&mut self) {
         // SAFETY: this value owns the mapping, and no reference to it outlives `self`.

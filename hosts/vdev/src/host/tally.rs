@@ -17,6 +17,7 @@ use telpher_vdev_wire::message::{Opened, TRACE};
 pub(super) struct Tally {
     lease: Arc<Shared<FileMemory>>,
     process: u32,
+    wq: u32,
     pasid: u32,
     /// Descriptors and completion records go into the trace.
     traces: bool,
@@ -27,7 +28,7 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new(lease: Arc<Shared<FileMemory>>, process: u32, opened: &Opened) -> Self {
         let traces = opened.flags & TRACE != 0;
-        Tally { lease, process, pasid: opened.pasid, traces, submissions: AtomicU64::new(0) }
+        Tally { lease, process, wq: opened.wq, pasid: opened.pasid, traces, submissions: AtomicU64::new(0) }
     }
 
     /// Returns the number of the next submission.
@@ -38,7 +39,7 @@ impl Tally {
 
     /// Records the queue's answer to a submission.
     pub(super) fn submitted(&self, number: u64, descriptor: &Descriptor, offer: Offer) {
-        self.lease.statistics.count_offer(offer);
+        self.lease.count_offer(self.wq, offer);
         self.append(|| TraceEntry {
             submission: number,
             kind: TraceKind::Submitted as u32,

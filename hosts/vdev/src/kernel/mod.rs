@@ -38,6 +38,7 @@ use files::{Files, OpenFile};
 use registers::DeviceRegisters;
 use telpher_abi::SwError;
 use telpher_abi::registers::{DeviceState, WqState};
+use telpher_device::published::PublishedDevice;
 use telpher_vdev_wire::message::{Opened, Report};
 use tree::{Content, Item, Tree};
 
@@ -291,6 +292,12 @@ impl Kernel {
             }
         }
         queues
+    }
+
+    /// Every device, as it is published for readers in other processes.
+    #[must_use]
+    pub fn published(&self) -> Vec<PublishedDevice> {
+        self.devices.iter().map(|dsa| PublishedDevice::of(dsa.number, dsa.registers.device())).collect()
     }
 
     /// The emulated kernel version.

@@ -62,6 +62,7 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     let host = Host::new(kernel, behaviour(options), reporter.clone(), directory.name())
         .map_err(RunError::system("create the host"))?;
     let limits = spawn::raise_file_limit();
+    host.publish(directory.path()).map_err(RunError::system("publish the devices for telpher top"))?;
     let server = host.serve(&directory.path().join(SOCKET)).map_err(RunError::system("listen for guests"))?;
     let mut command = Command::new(&program.path);
     spawn::prepare(&mut command, &program, options, view, directory.path(), &image);

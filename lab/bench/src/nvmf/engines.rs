@@ -37,11 +37,18 @@ const SLOTS: u32 = 512;
 /// Descriptors of a batch.
 const BATCH: u32 = 32;
 
+/// One burst in this many is timed by steps, so that the clock costs little.
+const TIMED: u64 = 16;
+
 /// An engine and the work of a burst.
 struct Burst {
     engine: Box<dyn DigestEngine>,
+    /// The segments of each job, which the engine gives back, as it does to a connection; and the right digest.
     jobs: Vec<(Vec<Segment>, Option<u32>)>,
     done: Vec<FinishedJob>,
+    bursts: u64,
+    /// Ticks of the timed bursts: to prepare the jobs, to submit them, to take the results.
+    steps: [u64; 3],
 }
 
 impl Burst {
@@ -53,26 +60,50 @@ impl Burst {
             let segments = data.chunks(part).map(|part| Segment::whole(part.to_vec())).collect();
             (segments, expected)
         });
-        Burst { engine, jobs: jobs.collect(), done: Vec::new() }
+        Burst { engine, jobs: jobs.collect(), done: Vec::new(), bursts: 0, steps: [0; 3] }
     }
 
     fn run(&mut self) -> Result<u64, BenchError> {
-        for (slot, (segments, _)) in (0..).zip(&self.jobs) {
+        self.bursts += 1;
+        let is_timed = self.bursts.is_multiple_of(TIMED);
+        let mut last = if is_timed { telpher_os::ticks() } else { 0 };
+        let steps = &mut self.steps;
+        let mut end_step = |step: usize| {
+            if is_timed {
+                let now = telpher_os::ticks();
+                steps[step] += now - std::mem::replace(&mut last, now);
+            }
+        };
+        for (slot, (segments, _)) in (0..).zip(&mut self.jobs) {
             let id = JobId { connection: 0, slot, generation: 0, part: 0 };
-            self.engine.prepare(Job { id, work: Work::Digest(segments.clone()) });
+            self.engine.prepare(Job { id, work: Work::Digest(std::mem::take(segments)) });
         }
+        end_step(0);
         self.engine.submit();
+        end_step(1);
         while self.engine.pending() > 0 {
             self.engine.completed(&mut self.done);
         }
-        let is_right = |job: &FinishedJob| {
-            let expected = self.jobs.get(job.id.slot as usize).and_then(|(_, expected)| *expected);
-            expected.is_none_or(|expected| expected == job.digest)
-        };
-        let is_whole = self.done.len() == JOBS && self.done.iter().all(is_right);
-        self.done.clear();
+        end_step(2);
+        let mut is_whole = self.done.len() == JOBS;
+        for job in self.done.drain(..) {
+            let (Some((place, expected)), Work::Digest(segments)) = (self.jobs.get_mut(job.id.slot as usize), job.work)
+            else {
+                is_whole = false;
+                continue;
+            };
+            is_whole &= expected.is_none_or(|expected| expected == job.digest);
+            *place = segments;
+        }
         let wrong = || BenchError::Wrong { op: "digest".into(), route: EXPERIMENT.name.into() };
         if is_whole { Ok(JOBS as u64) } else { Err(wrong()) }
+    }
+
+    /// The parts of the time that the steps of a burst take.
+    fn shares(&self) -> String {
+        let all = self.steps.iter().sum::<u64>().max(1) as f64;
+        let [prepare, submit, results] = self.steps.map(|ticks| ticks as f64 / all * 100.0);
+        format!("{prepare:.0} % to prepare, {submit:.0} % to submit, {results:.0} % to take the results")
     }
 }
 
@@ -134,8 +165,9 @@ fn by_a_free_device(machine: &Machine, time: Duration, part: usize, layout: &str
         "ns",
         Some(Goal::AtMost(MOST_NS)),
         format!(
-            "the CPU's digest takes {:.0} ns; a queue without a device, which writes each record within the \
+            "{}; the CPU's digest takes {:.0} ns; a queue without a device, which writes each record within the \
              submission; bursts of {JOBS} as batches of {BATCH}; {} turns",
+            sides[0].states[0].shares(),
             nanos(1),
             seen[0].len()
         ),

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job};
+use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job, Segment};
 use telpher_nvmf::load::{self, End, LoadOptions, Pattern};
 use telpher_nvmf::namespace::NamespaceOptions;
 use telpher_nvmf::server::{Handle, Server, SocketEngine};
@@ -28,21 +28,37 @@ const TIMED: u64 = 16;
 #[derive(Debug, Default)]
 struct TimedEngine {
     engine: CpuEngine,
-    prepared: u64,
+    computed: u64,
     /// In ticks of the time stamp counter.
     ticks: Arc<Mutex<Vec<u64>>>,
 }
 
-impl DigestEngine for TimedEngine {
-    fn prepare(&mut self, job: Job) {
-        self.prepared += 1;
-        if !self.prepared.is_multiple_of(TIMED) {
-            return self.engine.prepare(job);
+impl TimedEngine {
+    /// Computes one digest, and keeps how long it took if it is one of those that are timed.
+    fn timed<T>(&mut self, compute: impl FnOnce(&mut CpuEngine) -> T) -> T {
+        self.computed += 1;
+        if !self.computed.is_multiple_of(TIMED) {
+            return compute(&mut self.engine);
         }
         let begin = telpher_os::ticks();
-        self.engine.prepare(job);
+        let computed = compute(&mut self.engine);
         let taken = telpher_os::ticks() - begin;
         self.ticks.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+        computed
+    }
+}
+
+impl DigestEngine for TimedEngine {
+    fn prepare(&mut self, job: Job) {
+        self.timed(|engine| engine.prepare(job));
+    }
+
+    fn is_immediate(&self, bytes: usize) -> bool {
+        self.engine.is_immediate(bytes)
+    }
+
+    fn digest_now(&mut self, segments: &[Segment]) -> u32 {
+        self.timed(|engine| engine.digest_now(segments))
     }
 
     fn submit(&mut self) {

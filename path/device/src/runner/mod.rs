@@ -10,9 +10,11 @@ mod waiter_help;
 pub(crate) use inline::Inline;
 pub(crate) use threaded::Threaded;
 
+use crate::counting::Counts;
 use crate::spaces::SpaceTable;
 use std::sync::Arc;
-use telpher_model::{Device, Engine, NoObserver, Observer, Progress, Scratch, run};
+use telpher_model::{Counting, Device, DeviceCounts, Engine, NoObserver, Observer, Progress, Scratch, run};
+use telpher_os::monotonic_ns;
 
 /// The runner of a modelled device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -45,12 +47,21 @@ pub(crate) enum StepResult {
     Blocked,
 }
 
-/// A device, the memory it accesses, and its observer.
+/// A device, the memory it accesses, its observer, and where it counts.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) device: Box<Device>,
     pub(crate) spaces: SpaceTable,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) counts: Counts,
+}
+
+impl Core {
+    /// Returns the observer that counts, and calls the device's observer.
+    #[inline]
+    fn counting<'a, O: Observer + ?Sized>(counts: &'a DeviceCounts, observer: &'a O) -> Counting<'a, O> {
+        Counting { counts, clock: monotonic_ns, observer }
+    }
 }
 
 /// Some of a device's engines, stepped by one thread at a time.
@@ -76,9 +87,11 @@ impl EngineSet {
     /// turn.
     #[inline]
     pub(crate) fn step(&mut self, core: &Core, group: Option<usize>) -> StepResult {
-        match &core.observer {
-            None => self.step_observed(core, group, &NoObserver),
-            Some(observer) => self.step_observed(core, group, &**observer),
+        match (core.counts.words(), core.observer.as_deref()) {
+            (None, None) => self.step_observed(core, group, &NoObserver),
+            (None, Some(observer)) => self.step_observed(core, group, observer),
+            (Some(counts), None) => self.step_observed(core, group, &Core::counting(counts, &NoObserver)),
+            (Some(counts), Some(observer)) => self.step_observed(core, group, &Core::counting(counts, observer)),
         }
     }
 
@@ -129,9 +142,13 @@ impl EngineSet {
             return Progress::Idle;
         };
         let (device, spaces, scratch) = (&core.device, &core.spaces, &mut self.scratch);
-        match &core.observer {
-            None => run(engine, device, spaces, scratch, &NoObserver, |_| ()),
-            Some(observer) => run(engine, device, spaces, scratch, &**observer, |_| ()),
+        match (core.counts.words(), core.observer.as_deref()) {
+            (None, None) => run(engine, device, spaces, scratch, &NoObserver, |_| ()),
+            (None, Some(observer)) => run(engine, device, spaces, scratch, observer, |_| ()),
+            (Some(counts), None) => run(engine, device, spaces, scratch, &Core::counting(counts, &NoObserver), |_| ()),
+            (Some(counts), Some(observer)) => {
+                run(engine, device, spaces, scratch, &Core::counting(counts, observer), |_| ())
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod auto;
+mod counts;
 mod fast_path;
 mod health;
 mod imposed;

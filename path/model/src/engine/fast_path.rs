@@ -13,6 +13,7 @@ use crate::action::Action;
 use crate::device::Device;
 use crate::execute::{Scratch, crc_forward, move_forward};
 use crate::legality::Origin;
+use crate::observe::Observer;
 use crate::run::{reread_member, rewrite_record};
 use telpher_abi::{CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, Status};
 use telpher_mem::{Space, WriteHint};
@@ -67,7 +68,13 @@ impl Engine {
     /// Executes and ends the current descriptor after [`Step::Execute`](super::Step::Execute), if it qualifies, and
     /// then the members of its batch that qualify. Returns false if the runner has to execute it.
     #[inline]
-    pub(crate) fn run_fast_path(&mut self, device: &Device, space: &dyn Space, scratch: &mut Scratch) -> bool {
+    pub(crate) fn run_fast_path<O: Observer + ?Sized>(
+        &mut self,
+        device: &Device,
+        space: &dyn Space,
+        scratch: &mut Scratch,
+        observer: &O,
+    ) -> bool {
         if self.phase != Phase::Executing || !qualifies(&self.work.descriptor) || device.perfmon.is_counting() {
             return false;
         }
@@ -75,12 +82,13 @@ impl Engine {
         if !self.execute_and_record(device, space, scratch, &descriptor, origin) {
             return true;
         }
+        self.tell(observer, &descriptor, origin);
         if self.batch.is_none() {
             self.end(device);
             return true;
         }
         for _ in 1..FAST_PATH_MEMBERS {
-            if !self.next_member_fast(device, space, scratch) {
+            if !self.next_member_fast(device, space, scratch, observer) {
                 return true;
             }
         }
@@ -90,7 +98,13 @@ impl Engine {
 
     /// Executes one more member of the batch; returns false if none is left, or the steps must continue.
     #[inline]
-    fn next_member_fast(&mut self, device: &Device, space: &dyn Space, scratch: &mut Scratch) -> bool {
+    fn next_member_fast<O: Observer + ?Sized>(
+        &mut self,
+        device: &Device,
+        space: &dyn Space,
+        scratch: &mut Scratch,
+        observer: &O,
+    ) -> bool {
         let Some(batch) = self.batch.as_mut() else { return false };
         let index = batch.next;
         if index >= batch.work.descriptor.size() {
@@ -105,12 +119,22 @@ impl Engine {
         let plain = read.is_ok() && qualifies(&d) && !device.perfmon.is_counting();
         if plain && is_legal(device, &d, origin) {
             batch.next = index + 1;
-            return self.execute_and_record(device, space, scratch, &d, origin);
+            if !self.execute_and_record(device, space, scratch, &d, origin) {
+                return false;
+            }
+            self.tell(observer, &d, origin);
+            return true;
         }
         self.phase = Phase::Fetching;
         let member = read.map(|()| d).or_else(|fault| reread_member(self, device, space, address, fault));
         self.fetched(device, member);
         false
+    }
+
+    /// Tells the observer of a descriptor that has ended.
+    #[inline]
+    fn tell<O: Observer + ?Sized>(&self, observer: &O, descriptor: &Descriptor, origin: Origin) {
+        observer.ended_fast(&self.job_of(descriptor, &origin));
     }
 
     /// Executes a descriptor, and writes the record. Returns false if the steps must do the rest.

@@ -251,12 +251,16 @@ impl Engine {
     #[must_use]
     #[inline]
     pub fn job(&self) -> Job<'_> {
-        let Work { descriptor, origin, .. } = &self.work;
+        self.job_of(&self.work.descriptor, &self.work.origin)
+    }
+
+    #[inline]
+    fn job_of<'a>(&'a self, descriptor: &'a Descriptor, origin: &Origin) -> Job<'a> {
         let member = match (&self.batch, origin.batch_index) {
             (Some(batch), Some(index)) => Some(Member { batch: &batch.work.descriptor, index }),
             _ => None,
         };
-        Job { descriptor, wq: origin.wq, submitter: origin.submitter, member }
+        Job { descriptor, wq: origin.wq, engine: self.index, lane: self.lane, submitter: origin.submitter, member }
     }
 
     /// True if the device waits for pages of completion records, descriptor lists and readbacks.

@@ -34,6 +34,9 @@ pub struct Finished<S, D> {
     pub via: Via,
     /// Its buffers. `None` if its deadline passed and the device may still write them, and for raw descriptors.
     pub buffers: Option<Buffers<S, D>>,
+    /// The sources of [`Channel::crc_list`]. If its deadline passed and the device may still read them, these are
+    /// clones.
+    pub sources: Vec<S>,
     /// The device's last record, if there is one.
     pub record: Option<CompletionRecord>,
 }
@@ -160,10 +163,17 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
                 result: result.result,
                 via: result.via,
                 buffers: result.buffers,
+                sources: result.sources,
                 record: result.record,
             });
         }
         count
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity()
     }
 
     /// Returns the number of operations that were prepared and not yet fetched.
@@ -253,6 +263,23 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
         }
         // SAFETY: our caller's promise is the callee's.
         Ok(Ticket(unsafe { self.ring.put_raw(descriptor) }))
+    }
+}
+
+impl<S: StableBuf + Clone, D: StableBufMut> Channel<S, D> {
+    /// Prepares the CRC32C of the bytes of all sources, in their order. The device gets a descriptor for each source,
+    /// in one batch and without an order among them, and the CRCs are joined. The outcome is one
+    /// [`Crc`](Outcome::Crc), and [`Finished::sources`] has the sources. What the device does not do, the CPU does.
+    ///
+    /// The list takes as many slots and ticket numbers as it has sources, from that of the ticket on.
+    ///
+    /// # Errors
+    ///
+    /// The sources, if the channel does not take them as a list: there are none or more than a batch may have, one is
+    /// empty or too long for a descriptor, the queue has no CRC Generation, or fewer slots are free side by side.
+    #[inline]
+    pub fn crc_list(&mut self, sources: Vec<S>) -> Result<Ticket, Vec<S>> {
+        self.ring.put_list(sources).map(Ticket)
     }
 }
 

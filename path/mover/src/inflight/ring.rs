@@ -4,6 +4,8 @@
 //! side as a batch list. A slot is free again when its result was fetched and its burst's record was seen: a device may
 //! read a batch list until then.
 
+mod list;
+
 use super::memory;
 use super::owned_request::{Buffers, InvalidRequest, Place, Placed};
 use crate::api::channel_policy::{ChannelPolicy, Order};
@@ -57,6 +59,8 @@ enum Stage {
     Expired,
     /// Fetched.
     Fetched,
+    /// A further slot of a list, whose first slot has its stage.
+    Part,
 }
 
 /// The device's last record of an operation that has ended.
@@ -75,6 +79,10 @@ struct RingSlot<S, D> {
     request: Request,
     stage: Stage,
     payload: Place<S, D>,
+    /// The sources of a list; empty for other operations.
+    sources: Vec<S>,
+    /// The slots of the operation: one for each source of a list, otherwise 1.
+    parts: usize,
     /// The burst's record is still to come.
     in_burst: bool,
     /// The caller passed in addresses; the CPU must not touch the memory.
@@ -85,12 +93,21 @@ struct RingSlot<S, D> {
     batch_record: CompletionRecord,
 }
 
+impl<S, D> RingSlot<S, D> {
+    /// Returns true for the first slot of a list.
+    #[inline]
+    fn is_list(&self) -> bool {
+        !self.sources.is_empty()
+    }
+}
+
 /// One operation fetched from the ring.
 pub(crate) struct RingResult<S, D> {
     pub(crate) position: u64,
     pub(crate) result: Result<Outcome, JobError>,
     pub(crate) via: Via,
     pub(crate) buffers: Option<Buffers<S, D>>,
+    pub(crate) sources: Vec<S>,
     pub(crate) record: Option<CompletionRecord>,
 }
 
@@ -107,6 +124,9 @@ impl<P> From<InvalidRequest<P>> for NotPut<P> {
         NotPut::Invalid(error, payload)
     }
 }
+
+/// Clones the sources of a list.
+type CloneSources<S> = fn(&[S]) -> Vec<S>;
 
 /// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`).
 /// Dropped by hand, because memory that a device may touch must stay if `drop` gives up or unwinds.
@@ -144,6 +164,13 @@ pub(crate) struct Ring<S, D> {
     stall_timer: StallTimer,
     /// The queue refused the last offer.
     refused: bool,
+    /// The descriptor of a list's source, without addresses and size.
+    crc_template: Descriptor,
+    /// The most sources of a list; 0 if the queue has no CRC Generation.
+    longest_list: usize,
+    /// Clones the sources of a list that is given up while the device may still read them. Present after the first
+    /// list.
+    clone_sources: Option<CloneSources<S>>,
 }
 
 impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
@@ -154,15 +181,27 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             request: Request::new(Descriptor::nop(), 0),
             stage: Stage::Free,
             payload: Place::new(),
+            sources: Vec::new(),
+            parts: 1,
             in_burst: false,
             raw: false,
             deadline: Moment::default(),
             batch_record: CompletionRecord::default(),
         };
+        let queue = PortalQueue::new(portal);
+        let job_policy = Policy { hint: policy.hint, on_fault: policy.on_fault, ..Policy::default() };
+        let crc = Descriptor::crc_generation(0, 0, 0);
+        let longest_list = match queue.limits.operations.contains(Opcode::CrcGeneration) {
+            true if policy.bursts => queue.limits.batch().max(1),
+            true => 1,
+            false => 0,
+        };
         Ring {
-            queue: PortalQueue::new(portal),
+            crc_template: crate::plan::flags::with_policy_flags(crc, &queue.limits, &job_policy, false),
+            longest_list,
+            queue,
             capacity,
-            job_policy: Policy { hint: policy.hint, on_fault: policy.on_fault, ..Policy::default() },
+            job_policy,
             policy,
             clock,
             slots: ManuallyDrop::new((0..n).map(take_slot).collect()),
@@ -179,6 +218,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             resent: 0,
             stall_timer: StallTimer::default(),
             refused: false,
+            clone_sources: None,
         }
     }
 
@@ -200,7 +240,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Returns the number of operations not yet fetched.
     pub(crate) fn pending(&self) -> usize {
         (self.head..self.tail)
-            .filter(|&p| !matches!(self.slots[self.index(p)].stage, Stage::Fetched | Stage::Expired))
+            .filter(|&p| !matches!(self.slots[self.index(p)].stage, Stage::Fetched | Stage::Expired | Stage::Part))
             .count()
     }
 
@@ -231,6 +271,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let slot = &mut self.slots[i];
         slot.request = request.into_request();
         slot.stage = Stage::Waiting;
+        slot.parts = 1;
         slot.raw = false;
         self.tail += 1;
         Ok(position)
@@ -248,6 +289,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let slot = &mut self.slots[i];
         slot.request = Request::of(descriptor);
         slot.stage = Stage::Waiting;
+        slot.parts = 1;
         slot.raw = true;
         self.tail += 1;
         position
@@ -271,16 +313,17 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let mut sent = 0;
         while self.waiting < self.submitted {
             let first = self.waiting;
-            let len = self.prepare(first);
+            let mut len = self.prepare(first);
             if len == 0 {
                 let i = self.index(first);
+                len = self.slots[i].parts;
                 let result = self.without_queue(i);
                 self.end(i, result, LastRecord::None);
             } else if !self.send(first, len, false) {
                 break;
             }
-            self.waiting += len.max(1) as u64;
-            sent += len.max(1);
+            self.waiting += len as u64;
+            sent += len;
         }
         sent
     }
@@ -299,6 +342,15 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let mut len = 0;
         while len < most {
             let i = self.index(first) + len;
+            if self.slots[i].is_list() {
+                // Its descriptors are written, and it was taken only because they fit into one batch.
+                let parts = self.slots[i].parts;
+                if len + parts > most {
+                    break;
+                }
+                len += parts;
+                continue;
+            }
             let op = self.slots[i].request.opcode();
             // Not allowed in a batch (SPEC §3.8): offered alone.
             let alone = matches!(op, Opcode::Drain | Opcode::Batch | Opcode::UpdateWindow);
@@ -356,7 +408,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 self.resent += usize::from(again);
                 self.bursts.push_back(Burst { first, len, again, entry });
                 for take_slot in &mut self.slots[i..i + len] {
-                    take_slot.stage = Stage::InFlight;
+                    if !matches!(take_slot.stage, Stage::Part) {
+                        take_slot.stage = Stage::InFlight;
+                    }
                     take_slot.in_burst = true;
                 }
                 true
@@ -419,9 +473,18 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     fn read_records(&mut self) {
         for b in 0..self.bursts.len() {
             let (first, len) = (self.bursts[b].first, self.bursts[b].len);
-            for position in first..first + len as u64 {
-                let i = self.index(position);
+            // A burst does not wrap around the end of the ring.
+            let (mut next, end) = (self.index(first), self.index(first) + len);
+            while next < end {
+                let i = next;
+                next += self.slots[i].parts;
                 if !matches!(self.slots[i].stage, Stage::InFlight) {
+                    continue;
+                }
+                if self.slots[i].is_list() {
+                    if !self.list_arrived(i) && self.is_in_order() {
+                        return;
+                    }
                     continue;
                 }
                 match self.records[i].own.read() {
@@ -473,13 +536,19 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.stall_timer = StallTimer::default();
         self.queue.leave(entry);
         self.settle_unread(first, len, batch);
-        for position in first..first + len as u64 {
-            let i = self.index(position);
-            self.slots[i].in_burst = false;
-            if matches!(self.slots[i].stage, Stage::Expired) {
-                self.slots[i].stage = Stage::Fetched;
+        let i = self.index(first);
+        let mut has_fetched = false;
+        // A burst does not wrap around the end of the ring.
+        for slot in &mut self.slots[i..i + len] {
+            slot.in_burst = false;
+            if matches!(slot.stage, Stage::Expired) {
+                slot.stage = Stage::Fetched;
                 self.expired -= 1;
             }
+            has_fetched |= matches!(slot.stage, Stage::Fetched);
+        }
+        if !has_fetched {
+            return;
         }
         // The burst is over, so the buffers of expired operations can be freed. Done last, because a payload's drop may
         // panic.
@@ -487,6 +556,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             let i = self.index(position);
             if matches!(self.slots[i].stage, Stage::Fetched) {
                 drop(self.slots[i].payload.take());
+                drop(std::mem::take(&mut self.slots[i].sources));
             }
         }
     }
@@ -498,6 +568,13 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         for position in first..first + len as u64 {
             let i = self.index(position);
             if !matches!(self.slots[i].stage, Stage::InFlight) {
+                continue;
+            }
+            if self.slots[i].is_list() {
+                if !self.list_arrived(i) {
+                    let outcome = self.list_on_cpu(i);
+                    self.end(i, Ok(outcome), LastRecord::None);
+                }
                 continue;
             }
             match self.records[i].own.read() {
@@ -572,6 +649,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Ends an operation that this queue cannot do, or no longer does: the CPU does it if it may.
     fn without_queue(&mut self, i: usize) -> Result<Outcome, JobError> {
+        if self.slots[i].is_list() {
+            return Ok(self.list_on_cpu(i));
+        }
         let op = self.slots[i].request.opcode();
         if !self.queue.is_dead() {
             return self.on_cpu(i, JobError::Unsupported { op });
@@ -611,8 +691,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         }
         // Submitted in this order, so their deadlines pass in this order.
         while self.waiting < self.submitted && now >= self.slots[self.index(self.waiting)].deadline {
-            self.expire_unsent(self.index(self.waiting));
-            self.waiting += 1;
+            let i = self.index(self.waiting);
+            self.expire_unsent(i);
+            self.waiting += self.slots[i].parts as u64;
         }
     }
 
@@ -638,7 +719,11 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 {
                     // In submission order `read_records` stops at the first one in flight, and its record may just have
                     // been written.
-                    if let Some(record) = self.records[i].own.read() {
+                    if self.slots[i].is_list() {
+                        if self.list_arrived(i) {
+                            continue;
+                        }
+                    } else if let Some(record) = self.records[i].own.read() {
                         self.arrived(i, &record);
                         if matches!(self.slots[i].stage, Stage::Again) {
                             self.again -= 1;
@@ -658,11 +743,12 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                         result: Err(JobError::Deadline { after: self.policy.deadline.unwrap_or_default() }),
                         via: self.slots[i].request.via(),
                         buffers: None,
+                        sources: self.clone_sources.map_or(Vec::new(), |clone| clone(&self.slots[i].sources)),
                         record: None,
                     });
                 }
-                Stage::Fetched | Stage::Expired if position == self.fetch => self.fetch += 1,
-                Stage::Fetched | Stage::Expired => {}
+                Stage::Fetched | Stage::Expired | Stage::Part if position == self.fetch => self.fetch += 1,
+                Stage::Fetched | Stage::Expired | Stage::Part => {}
                 _ if self.policy.order == Order::Submitted => return None,
                 _ => {}
             }
@@ -682,10 +768,10 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             LastRecord::Own => self.records[i].own.read(),
             LastRecord::OfBatch => Some(slot.batch_record),
         };
-        let buffers = slot.payload.take();
+        let (buffers, sources) = (slot.payload.take(), std::mem::take(&mut slot.sources));
         let via = slot.request.via();
         self.recycle();
-        RingResult { position, result, via, buffers, record }
+        RingResult { position, result, via, buffers, sources, record }
     }
 
     /// Frees the slots at the head that are done with.
@@ -696,7 +782,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 break;
             }
             self.slots[i].stage = Stage::Free;
-            self.head += 1;
+            self.head += self.slots[i].parts as u64;
         }
         self.fetch = self.fetch.max(self.head);
     }

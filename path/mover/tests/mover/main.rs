@@ -13,6 +13,7 @@ mod faults_offsets;
 mod faults_silent;
 mod faults_stopped;
 mod learning;
+mod lists;
 mod model;
 mod ownership;
 mod properties;

@@ -234,8 +234,8 @@ fn a_hello_that_breaks_a_rule_is_refused() {
     hostile().expect(Verdict::Malformed, &hello, &[]);
     hostile().expect(Verdict::Malformed, &hello, &[file, file]);
     hostile().expect(Verdict::Malformed, &hello, &[file, file, file]);
-    hostile().expect(Verdict::OtherVersion, &changed(8, &[2]), &[file]);
-    hostile().expect(Verdict::OtherVersion, &changed(8, &[2])[..20], &[]);
+    hostile().expect(Verdict::OtherVersion, &changed(8, &[1]), &[file]);
+    hostile().expect(Verdict::OtherVersion, &changed(8, &[1])[..20], &[]);
     for size in 0..5 {
         for value in [0_u32, 3, u32::MAX, 1 << 31] {
             hostile().expect(Verdict::WrongSizes, &changed(12 + 4 * size, &value.to_le_bytes()), &[file]);

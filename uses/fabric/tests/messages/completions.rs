@@ -1,11 +1,11 @@
 //! What is true when an operation is reported as complete.
 
 use crate::common::{
-    Node, config, exact, is_closed, nodes, nodes_with, pattern, receive_request, run_until, run_until_done, segments,
-    send_request,
+    HANG, Node, config, exact, is_closed, nodes, nodes_with, pattern, receive_request, run_until, run_until_done,
+    segments, send_request,
 };
-use std::time::Duration;
-use telpher_fabric::{Copier, PeerId, SendEnd, SendRequest};
+use std::time::{Duration, Instant};
+use telpher_fabric::{Copier, Failure, PeerId, Segments, SendEnd, SendRequest, Successes};
 
 #[test]
 fn a_message_whose_send_is_complete_arrives_although_its_endpoint_is_dropped() {
@@ -131,4 +131,48 @@ fn a_closed_endpoint_uses_no_buffer_and_refuses_all_calls() {
     assert!(is_closed(&endpoint.receive(receive_request(None, exact(1), segments, 9)).unwrap_err()));
     assert!(is_closed(&endpoint.insert_peer(&endpoint.address()).unwrap_err()));
     assert!(!endpoint.cancel(2));
+}
+
+#[test]
+fn successes_are_passed_on_up_to_the_first_failure() {
+    let mut nodes = nodes(2);
+    for tag in 1..=4 {
+        nodes[1].receive(None, exact(tag), if tag == 3 { 1 } else { 8 }, tag);
+        nodes[0].send(1, Some(tag), vec![1; 8], tag);
+    }
+    run_until(&mut nodes[..1], |nodes| nodes[0].done.len() == 4);
+    let start = Instant::now();
+    let (mut contexts, mut failed) = (Vec::new(), false);
+    while !failed {
+        assert!(start.elapsed() < HANG);
+        let taken = nodes[1].endpoint.take_successes(1, |completion| contexts.push(completion.context));
+        assert!(taken.count <= 1);
+        nodes[0].poll();
+        failed = taken.is_failure_next && taken.count == 0;
+    }
+    assert_eq!(contexts, [1, 2]);
+    // The failure stays in front until it is taken.
+    let again = nodes[1].endpoint.take_successes(usize::MAX, |_| unreachable!("a failure is the next"));
+    assert_eq!(again, Successes { count: 0, is_failure_next: true });
+    run_until_done(&mut nodes, &[4, 2]);
+    nodes[1].end_of(3).result.unwrap_err();
+    nodes[1].check_received(4, 4, &[1; 8]);
+}
+
+#[test]
+fn peers_notice_an_endpoint_that_is_closed_and_kept() {
+    let mut nodes = nodes(2);
+    nodes[0].send(1, Some(1), vec![1], 1);
+    nodes[1].receive(None, exact(1), 1, 1);
+    run_until_done(&mut nodes, &[1, 1]);
+    nodes[0].receive(Some(1), exact(2), 1, 2);
+    nodes[1].send(0, Some(1), vec![1], 2);
+    nodes[0].receive(Some(1), exact(1), 1, 3);
+    run_until_done(&mut nodes, &[2, 2]);
+    let closed = nodes.remove(1);
+    assert_eq!(closed.endpoint.close(), 0);
+    assert!(is_closed(&closed.endpoint.receive(receive_request(None, None, Segments::default(), 9)).unwrap_err()));
+    run_until(&mut nodes, |nodes| nodes[0].done.len() == 3);
+    assert_eq!(nodes[0].end_of(2).result, Err(Failure::PeerDied));
+    assert_eq!(closed.endpoint.close(), 0);
 }

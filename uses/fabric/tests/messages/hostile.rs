@@ -7,20 +7,20 @@ use std::time::Instant;
 use telpher_fabric::entry::{AccessId, AccessPiece, Answer, AtomicEntry, Envelope, Message, MessageId};
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
-    AccessError, Atomic, AtomicOp, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Number, Outgoing,
-    PeerId, Permissions, Region, Segments,
+    AccessError, Atomic, AtomicOp, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Number, OfferedMemory,
+    Outgoing, PeerId, Permissions, Region, Segments,
 };
 use telpher_os::Random;
 
-struct Hostile {
+pub(crate) struct Hostile {
     _connector: Connector,
-    outgoing: Outgoing,
+    pub(crate) outgoing: Outgoing,
     incoming: Incoming,
 }
 
 /// Connects a hostile peer to the first node, where it is peer 2, and the node to it, by a send with the context 1
 /// whose message the peer does not receive.
-fn hostile(nodes: &mut [Node]) -> Hostile {
+pub(crate) fn hostile(nodes: &mut [Node]) -> Hostile {
     let connector = Connector::open(&Config::default()).unwrap();
     connector.connect(&nodes[0].address()).unwrap();
     assert_eq!(nodes[0].endpoint.insert_peer(&connector.address()).unwrap(), PeerId(2));
@@ -43,7 +43,7 @@ fn hostile(nodes: &mut [Node]) -> Hostile {
     Hostile { _connector: connector, outgoing: outgoing.unwrap(), incoming: incoming.unwrap() }
 }
 
-fn envelope(len: u64) -> Envelope {
+pub(crate) fn envelope(len: u64) -> Envelope {
     Envelope { is_tagged: true, tag: 5, data: None, len }
 }
 
@@ -165,7 +165,11 @@ fn random_message(random: &mut Random) -> Message {
     let id = u32::try_from(random.below(6)).unwrap();
     let len = [0, 9000, 40_000, 1 << 40][usize::try_from(random.below(4)).unwrap()];
     match random.below(12) {
-        0..4 => announce(id, len),
+        0 => {
+            let memory = OfferedMemory { address: 4096, token_address: random.next(), token: random.next() | 1 };
+            Message::Offer { envelope: envelope(len), id: MessageId(id), memory }
+        }
+        1..4 => announce(id, len),
         4 => Message::Abort { id: MessageId(id) },
         _ => {
             let slot = u16::try_from(random.below(64)).unwrap();

@@ -11,4 +11,5 @@ mod hostile;
 mod kills;
 mod matching;
 mod ordering;
+mod pulls;
 mod rma;

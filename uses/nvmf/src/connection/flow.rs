@@ -177,11 +177,11 @@ impl Connection {
         }
         // Most short reads end here: they need no slot, and nothing of them is kept.
         if fused.is_none()
-            && !self.digests.data
             && let Executor::Io(plan) = &accepted.executor
+            && (!self.digests.data || context.engine.is_immediate(plan.to_host() as usize))
             && let Some(result) = plan.read_at_once()
         {
-            self.answer_read(&command, result);
+            self.answer_read(&command, result, context);
             return Ok(());
         }
         let index = self.take_slot(command, accepted);
@@ -285,7 +285,7 @@ impl Connection {
                 let source = Shared::new(data);
                 let work = match plan.place(offset, source.len()) {
                     Some(runs) => Work::Place { source, runs },
-                    None => Work::Digest(vec![Segment { range: 0..source.len(), bytes: source }]),
+                    None => Work::Digest(vec![Segment::all(source)]),
                 };
                 let part = open.next_part;
                 open.next_part += 1;

@@ -29,7 +29,7 @@ impl Part {
     fn len(&self) -> usize {
         match self {
             Part::Small(len) => *len,
-            Part::Shared { segment, .. } => segment.range.len(),
+            Part::Shared { segment, .. } => segment.len(),
         }
     }
 }
@@ -68,6 +68,7 @@ impl Outgoing {
     }
 
     /// Appends what comes before the data of a PDU, as [`pdu::append`] builds it.
+    #[inline(always)]
     pub(crate) fn push_pdu(
         &mut self,
         kind: Kind,
@@ -93,8 +94,13 @@ impl Outgoing {
 
     /// Appends data of a reply, which has a response behind its data or not.
     pub(crate) fn push_segment(&mut self, segment: Segment, has_response: bool) {
-        self.len += segment.range.len();
+        self.len += segment.len();
         self.parts.push_back(Part::Shared { segment, has_response });
+    }
+
+    /// Returns whether bytes lie in a file that may lose pages.
+    pub(crate) fn may_lose_pages(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Shared { segment, .. } if segment.may_lose_pages()))
     }
 
     /// True if bytes lie in a file that has lost pages. They may read as zeroes, since a page that was found lost is

@@ -5,7 +5,7 @@ use crate::command::{Completion, Submission, admin};
 use crate::commands::{Step, Task};
 use crate::controller::Answer;
 use crate::digest::digest;
-use crate::engine::{FinishedJob, Job, JobId, Segment, Segments, Work};
+use crate::engine::{DoneBy, FinishedJob, Job, JobId, Segment, Segments, Work};
 use crate::pdu::{self, CapsuleResp, DataHeader, Kind, LAST, SUCCESS};
 use crate::protection::ProtectionWork;
 use crate::status::Status;
@@ -124,12 +124,22 @@ impl Connection {
     }
 
     /// Answers a read that was executed when its capsule came.
-    pub(super) fn answer_read(&mut self, command: &Submission, result: StorageResult) {
+    pub(super) fn answer_read(&mut self, command: &Submission, result: StorageResult, context: &mut Context<'_>) {
         let cid = command.cid.get();
+        let (mut digest, mut result) = (None, result);
+        if let (true, Ok(segments)) = (self.digests.data, &result) {
+            digest = Some(context.engine.digest_now(segments));
+            self.stats.count_digest(segments.iter().map(Segment::len).sum(), DoneBy::Cpu);
+            // The digest of lost pages is that of zeroes.
+            if !segments.iter().all(Segment::has_all_pages) {
+                result = Err(Status::READ_ERROR);
+            }
+        }
         let status = result.as_ref().err().copied().unwrap_or(Status::SUCCESS);
-        self.count_completed(command.opcode, self.clock_read, status);
+        self.stats.completed_io += 1;
+        self.reads_at_once += u64::from(self.clock.is_some() && status.is_success());
         match result {
-            Ok(segments) => self.send_data(cid, segments, None, 0),
+            Ok(segments) => self.send_data(cid, segments, digest, 0),
             Err(status) => self.respond(cid, status, 0),
         }
     }
@@ -155,7 +165,7 @@ impl Connection {
             Step::Computing(work) => {
                 *wait = TaskWait::Engine;
                 let id = JobId { connection: number, slot: index, generation, part: PROTECTION };
-                context.engine.prepare(Job { id, work: Work::Protect(work) });
+                context.engine.prepare(Job { id, work: Work::Protect(Box::new(work)) });
                 return;
             }
         };
@@ -213,7 +223,7 @@ impl Connection {
 
     /// Sends the data of a successful command in one C2HData, and its response.
     fn send_data(&mut self, cid: u16, segments: Segments, digest: Option<u32>, result: u64) {
-        let len: usize = segments.iter().map(|segment| segment.range.len()).sum();
+        let len: usize = segments.iter().map(|segment| segment.len()).sum();
         self.stats.bytes_to_host += len as u64;
         // The flag replaces the response only if the host needs no queue head, and there is no result.
         let has_flow_control = self.queue.as_ref().is_none_or(|queue| queue.flow_control);

@@ -93,7 +93,7 @@ impl Buffer {
     /// The filled bytes, without a copy.
     pub(super) fn into_segment(self) -> Segment {
         let range = self.first..self.bytes.len();
-        Segment { bytes: Shared::new(self.bytes), range }
+        Segment::new(Shared::new(self.bytes), range)
     }
 }
 
@@ -126,7 +126,7 @@ impl SpareMemory {
     /// Keeps the memory of a segment that has no other owner.
     pub(super) fn keep(&mut self, segment: Segment) {
         if self.0.len() < SpareMemory::MOST
-            && let Shared::Heap(bytes) = segment.bytes
+            && let Shared::Heap(bytes) = segment.into_bytes()
             && (LEAST_KEPT..=MOST_KEPT).contains(&bytes.capacity())
             && let Some(memory) = Arc::into_inner(bytes)
         {

@@ -170,25 +170,25 @@ fn advance(
             Ok(0) | Err(_) => Next::Answer(Err(Status::READ_ERROR)),
             Ok(count) => Next::Start(Operation::Read { buffer, position: position + count as u64 }, Step::Read),
         },
-        (Step::Write, Operation::Write { mut data, position, is_durable }) => match result {
-            Ok(count) if count == data.range.len() => {
+        (Step::Write, Operation::Write { data, position, is_durable }) => match result {
+            Ok(count) if count == data.len() => {
                 spare.keep(data);
                 done()
             }
             Ok(0) => Next::Answer(Err(Status::WRITE_FAULT)),
             Ok(count) => {
-                data.range.start += count;
+                let range = data.range().start + count..data.range().end;
+                let data = data.with_range(range);
                 Next::Start(Operation::Write { data, position: position + count as u64, is_durable }, Step::Write)
             }
             Err(error) => Next::Answer(Err(write_status(&error))),
         },
         (Step::Zero { zeroes, .. }, _) if result.is_ok() => zeroed(&zeroes),
         (Step::Zero { zeroes, modes }, _) => zero(admitted, zeroes, modes),
-        (Step::WriteZeroes(mut zeroes), Operation::Write { mut data, .. }) => match result {
+        (Step::WriteZeroes(mut zeroes), Operation::Write { data, .. }) => match result {
             Ok(0) => Next::Answer(Err(Status::WRITE_FAULT)),
             Ok(count) => {
                 zeroes.start += count as u64;
-                data.range.end = data.range.start + ZEROES;
                 write_zeroes(data, zeroes)
             }
             Err(error) => Next::Answer(Err(write_status(&error))),
@@ -223,12 +223,13 @@ fn zero(admitted: &Admitted, zeroes: Zeroes, modes: &'static [FallocateFlags]) -
 }
 
 /// Writes as many zeroes of `data` as are needed.
-fn write_zeroes(mut data: Segment, zeroes: Zeroes) -> Next {
+fn write_zeroes(data: Segment, zeroes: Zeroes) -> Next {
     let left = zeroes.end - zeroes.start;
     if left == 0 {
         return zeroed(&zeroes);
     }
-    data.range.end = data.range.start + usize::try_from(left).unwrap_or(usize::MAX).min(ZEROES);
+    let start = data.range().start;
+    let data = data.with_range(start..start + usize::try_from(left).unwrap_or(usize::MAX).min(ZEROES));
     let position = zeroes.start;
     Next::Start(Operation::Write { data, position, is_durable: false }, Step::WriteZeroes(zeroes))
 }

@@ -238,9 +238,9 @@ fn neighbouring_writes_of_one_block_are_read_as_one_segment() {
         write(&storage, block * 4096, vec![bytes(vec![1; 4096])]);
     }
     assert_eq!(segments(&storage, 0, KIB_128 as u64).len(), 1);
-    assert_eq!(segments(&storage, 512, 1024)[0].range, 512..1536);
+    assert_eq!(segments(&storage, 512, 1024)[0].range(), 512..1536);
     // Zeroes are segments of at most ZEROES bytes.
-    let lens: Vec<usize> = segments(&storage, 0, 1 << 20).iter().map(|segment| segment.range.len()).collect();
+    let lens: Vec<usize> = segments(&storage, 0, 1 << 20).iter().map(|segment| segment.len()).collect();
     assert_eq!(lens, [KIB_128; 8]);
 }
 
@@ -276,8 +276,8 @@ fn an_exhausted_reserve_delays_no_write() {
     write(&storage, 512 << 10, vec![bytes(vec![1; 512 << 10])]);
     // Replies that no host reads: half of the reserve in blocks, and the rest on the heap.
     let old: Vec<Segment> = (0..8).flat_map(|_| segments(&storage, 0, KIB_128 as u64 * 2)).collect();
-    let is_in_blocks = |segment: &&Segment| matches!(segment.bytes, Shared::Blocks(_));
-    let in_blocks: usize = old.iter().filter(is_in_blocks).map(|segment| segment.range.len()).sum();
+    let is_in_blocks = |segment: &&Segment| matches!(segment.bytes(), Shared::Blocks(_));
+    let in_blocks: usize = old.iter().filter(is_in_blocks).map(|segment| segment.len()).sum();
     assert_eq!(in_blocks, 512 << 10);
     // Placed data of commands that never complete: a quarter of the reserve.
     let placed: Vec<BlockRun> = std::iter::from_fn(|| storage.place(0, KIB_128)).flatten().collect();

@@ -249,12 +249,10 @@ impl Client {
             return false;
         }
         if !self.transfers.is_sending && self.connection.outgoing_len() > 0 {
-            let mut outgoing = self.connection.take_outgoing(std::mem::take(&mut self.transfers.spare));
-            if !self.connection.check_lost_of(&mut outgoing) {
+            let outgoing = self.connection.take_outgoing(std::mem::take(&mut self.transfers.spare));
+            if !self.send(number, outgoing, ring) {
                 return false;
             }
-            self.transfers.is_sending = true;
-            ring.send(number, &self.socket, outgoing);
         }
         if !self.transfers.is_receiving && self.rest.is_empty() && self.connection.wants_input() {
             self.transfers.is_receiving = true;
@@ -312,6 +310,10 @@ impl Client {
     ) -> bool {
         let count = match result {
             Ok(count @ 1..) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ring.wait_for_room(number, &self.socket, outgoing);
+                return true;
+            }
             Err(error) if is_temporary(&error) => 0,
             Err(error) if is_lost(&error) && self.connection.fail_lost_of(&mut outgoing) => 0,
             Ok(0) | Err(_) => return false,
@@ -320,12 +322,19 @@ impl Client {
         self.connection.taken_sent(count);
         if outgoing.is_empty() {
             (self.transfers.is_sending, self.transfers.spare) = (false, outgoing);
-        } else if self.connection.check_lost_of(&mut outgoing) {
-            ring.send(number, &self.socket, outgoing);
-        } else {
-            return false;
+            return true;
         }
-        true
+        self.send(number, outgoing, ring)
+    }
+
+    /// Starts a send after a check of its bytes. Returns whether the connection is still open.
+    pub(super) fn send(&mut self, number: u64, mut outgoing: Outgoing, ring: &mut SocketRing) -> bool {
+        let is_right = self.connection.check_lost_of(&mut outgoing);
+        if is_right {
+            self.transfers.is_sending = true;
+            ring.send(number, &self.socket, outgoing);
+        }
+        is_right
     }
 
     /// Ends what the connection has in an io_uring.

@@ -35,4 +35,6 @@ pub(super) enum Event {
     Taken,
     /// A send has ended.
     Sent { number: u64, outgoing: Outgoing, result: io::Result<usize> },
+    /// The socket may have room for these bytes.
+    Room { number: u64, outgoing: Outgoing },
 }

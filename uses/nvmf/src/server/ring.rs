@@ -67,6 +67,8 @@ impl Message {
 enum Transfer {
     Receive(Destination),
     Send(Outgoing, Box<Message>),
+    /// A wait for room in the socket; the kernel does not access the bytes.
+    Room(Outgoing),
 }
 
 /// A transfer in the kernel.
@@ -146,7 +148,9 @@ impl SocketRing {
         self.forget_unless(pushed, index);
     }
 
-    /// Prepares a send of a connection, which may have one at a time.
+    /// Prepares a send of a connection, which may have one at a time. The kernel waits for room in the socket, except
+    /// for bytes in a file that may lose pages: zeroes may replace them during that time, so they are to be checked
+    /// again after [`wait_for_room`](SocketRing::wait_for_room).
     pub(super) fn send(&mut self, number: u64, socket: &Arc<TcpStream>, outgoing: Outgoing) {
         let message = self.spare.pop().unwrap_or_else(Message::new);
         let transfer = Transfer::Send(outgoing, message);
@@ -154,12 +158,23 @@ impl SocketRing {
         let fd = Fd(in_flight.socket.as_raw_fd());
         let Transfer::Send(outgoing, message) = &mut in_flight.transfer else { return };
         message.point_to(outgoing);
-        let flags = libc::MSG_NOSIGNAL.cast_unsigned();
+        let wait = if outgoing.may_lose_pages() { libc::MSG_DONTWAIT } else { 0 };
+        let flags = (libc::MSG_NOSIGNAL | wait).cast_unsigned();
         let entry = SendMsg::new(fd, &raw const message.header).flags(flags).build();
         // SAFETY: the socket, the header, its slices and the bytes that they name are in `in_flight`, which gives them
         // back only after the kernel has reported the end of this transfer; `drop` waits for it. The header is in a box
         // and the slices in a Vec, so they stay where they are. `Outgoing` is not changed meanwhile, and the bytes of
         // its segments are shared, so nothing writes them.
+        let pushed = unsafe { self.push(&entry.user_data(index as u64)) };
+        self.forget_unless(pushed, index);
+    }
+
+    /// Prepares a wait for room in a socket that had none for the first of these bytes.
+    pub(super) fn wait_for_room(&mut self, number: u64, socket: &Arc<TcpStream>, outgoing: Outgoing) {
+        let transfer = Transfer::Room(outgoing);
+        let (index, in_flight) = self.keep(InFlight { number, socket: Arc::clone(socket), transfer });
+        let entry = PollAdd::new(Fd(in_flight.socket.as_raw_fd()), libc::POLLOUT.cast_unsigned().into()).build();
+        // SAFETY: the socket is in `in_flight`, as for `send`. A poll accesses no memory of this process.
         let pushed = unsafe { self.push(&entry.user_data(index as u64)) };
         self.forget_unless(pushed, index);
     }
@@ -265,6 +280,8 @@ impl SocketRing {
                     self.spare.push(message);
                     Event::Sent { number, outgoing, result }
                 }
+                // Whatever the poll has found, the next send reports it.
+                Transfer::Room(outgoing) => Event::Room { number, outgoing },
             });
         }
     }
@@ -375,7 +392,7 @@ mod tests {
     /// Sends until the sockets take no more. Returns the number of bytes that were sent; the others are in flight.
     fn fill(ring: &mut SocketRing, socket: &Arc<TcpStream>, bytes: &Arc<Vec<u8>>) -> usize {
         let mut outgoing = Outgoing::default();
-        outgoing.push_segment(Segment { bytes: Shared::Heap(Arc::clone(bytes)), range: 0..bytes.len() }, true);
+        outgoing.push_segment(Segment::new(Shared::Heap(Arc::clone(bytes)), 0..bytes.len()), true);
         ring.send(1, socket, outgoing);
         let mut sent = 0;
         loop {

@@ -3,7 +3,7 @@
 //! | of | test |
 //! |---|---|
 //! | Linux nvmet-tcp | `cve_…`, `nvmet_…` |
-//! | SPDK | `spdk_…` |
+//! | SPDK | `spdk_…`; `spdk_3842…` in `tests/server`, `spdk_fd7af4ca20_b6d806cb57…` in the tests of `nvmf-run` |
 //! | the Linux host | `cve_2025_21927…`, `cve_2022_48686…`, `cve_2024_53169…`: the same for the initiator of this crate |
 
 use crate::session::{

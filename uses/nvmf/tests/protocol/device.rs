@@ -79,7 +79,7 @@ fn a_device_that_never_answers_keeps_its_blocks_and_delays_no_job() {
     let id = |slot| JobId { connection: 0, slot, generation: 0, part: 0 };
     let runs = memory.take(2).unwrap();
     engine.prepare(Job { id: id(1), work: Work::Place { source: Shared::clone(&source), runs } });
-    let segment = Segment { bytes: source, range: 100..5000 };
+    let segment = Segment::new(source, 100..5000);
     engine.prepare(Job { id: id(2), work: Work::Digest(vec![segment]) });
     engine.submit();
     let mut done = Vec::new();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use telpher_nvmf::command::{Submission, io};
 use telpher_nvmf::digest::Digests;
-use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job, Work};
+use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job, Segment, Work};
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Transfer, requests};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::memory::{MemoryOptions, MemoryStorage};
@@ -118,16 +118,33 @@ impl Drop for MemoryFile {
 struct Truncating {
     cpu: CpuEngine,
     file: Option<PathBuf>,
+    /// Digests of reads are computed when the capsule comes.
+    is_immediate: bool,
+}
+
+impl Truncating {
+    fn truncate(&mut self) {
+        if let Some(path) = self.file.take() {
+            OpenOptions::new().write(true).open(path).unwrap().set_len(4096).unwrap();
+        }
+    }
 }
 
 impl DigestEngine for Truncating {
     fn prepare(&mut self, job: Job) {
-        if matches!(job.work, Work::Digest(_) | Work::Protect(_))
-            && let Some(path) = self.file.take()
-        {
-            OpenOptions::new().write(true).open(path).unwrap().set_len(4096).unwrap();
+        if matches!(job.work, Work::Digest(_) | Work::Protect(_)) {
+            self.truncate();
         }
         self.cpu.prepare(job);
+    }
+
+    fn is_immediate(&self, _bytes: usize) -> bool {
+        self.is_immediate
+    }
+
+    fn digest_now(&mut self, segments: &[Segment]) -> u32 {
+        self.truncate();
+        self.cpu.digest_now(segments)
     }
 
     fn submit(&mut self) {}
@@ -144,7 +161,8 @@ impl DigestEngine for Truncating {
 /// The read has found all pages, and then its digest or its tuples are computed of zeroes.
 #[test]
 fn a_file_that_is_truncated_during_a_read_gives_no_zeroes() {
-    for (number, protection) in [None, Some(Protection::default())].into_iter().enumerate() {
+    let cases = [(None, false), (None, true), (Some(Protection::default()), false)];
+    for (number, (protection, is_immediate)) in cases.into_iter().enumerate() {
         let name = format!("telpher-nvmf-torn-{number}-{}", std::process::id());
         let file = MemoryFile(PathBuf::from("/dev/shm").join(name));
         let storage = Arc::new(MemoryStorage::create(&file.0, MemoryOptions::fixed(1 << 20)).unwrap());
@@ -153,7 +171,7 @@ fn a_file_that_is_truncated_during_a_read_gives_no_zeroes() {
         let (_admin, mut io) = io_session(&target, options(Digests { header: true, data: true }));
         let write = requests::blocks(io::WRITE, io.cid(), NSID, 0, 8);
         io.ok(write, Transfer::InCapsule(vec![7; 4096]));
-        io.engine = Box::new(Truncating { cpu: CpuEngine::default(), file: Some(file.0.clone()) });
+        io.engine = Box::new(Truncating { cpu: CpuEngine::default(), file: Some(file.0.clone()), is_immediate });
         for _ in 0..2 {
             let read = requests::blocks(io::READ, io.cid(), NSID, 0, 8);
             assert_eq!(io.status(read, Transfer::ToHost(4096)), Status::READ_ERROR);

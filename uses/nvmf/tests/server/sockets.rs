@@ -45,7 +45,7 @@ impl Storage for SharedBackend {
         // Relaxed: a mere count.
         self.reads.fetch_add(1, Ordering::Relaxed);
         let bytes = Shared::Heap(Arc::clone(&self.bytes));
-        Started::Done(Ok(Segments::from([Segment { bytes, range: 0..READ_BYTES as usize }])))
+        Started::Done(Ok(Segments::from([Segment::new(bytes, 0..READ_BYTES as usize)])))
     }
 
     fn capacity(&self) -> u64 {
@@ -133,45 +133,63 @@ fn a_stop_while_replies_are_sent_frees_their_memory() {
 /// the right data or with an error, and with the digest of the bytes that were sent. Once, the digest was that of the
 /// bytes before.
 fn replies_whose_file_is_truncated_end_with_an_error() {
-    for digests in Digests::ALL {
-        let name = format!("telpher-{}-{:?}-{}", std::process::id(), engine(), digests.bits());
-        let path = std::path::Path::new("/dev/shm").join(name);
-        let _ = std::fs::remove_file(&path);
-        let bytes = u64::from(READ_BYTES) * u64::from(READS);
-        let storage = MemoryStorage::create(&path, MemoryOptions::fixed(bytes)).unwrap();
-        let running = Running::with(Limits::default(), 64, |_| Arc::new(storage));
-        let (_admin, controller) = admin(&running, Digests::default());
-        let mut client = Client::new(running.address, digests);
-        client.connect(1, controller);
-        rustix::net::sockopt::set_socket_recv_buffer_size(&client.socket, 64 << 10).unwrap();
-        let command = |opcode, number: u16| requests::blocks(opcode, number, 1, u64::from(number) * 32, 32);
-        let data = |number: u16| vec![number.to_le_bytes()[0] + 1; READ_BYTES as usize];
-        for number in 0..READS {
-            client.ok(command(io::WRITE, number), Transfer::OnRequest(data(number)));
-        }
-        for number in 0..READS {
-            client.host.send(command(io::READ, number), Transfer::ToHost(READ_BYTES));
-        }
-        client.flush();
-        // The first reply is on its way, so others wait behind it.
-        client.socket.peek(&mut [0]).unwrap();
-        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
-        let (mut failed, mut damaged) = (0, 0);
-        for _ in 0..READS {
-            let event = client.wait();
-            let HostEvent::Completed { completion, data: received, is_intact, .. } = event else { panic!("{event:?}") };
-            if completion.status().is_success() {
-                assert!(is_intact && received == data(completion.cid.get()));
-            } else {
-                assert_eq!(completion.status(), Status::READ_ERROR);
-                failed += 1;
-                damaged += usize::from(digests.data && !is_intact && !received.is_empty());
-            }
-        }
-        assert!(failed > 0, "the file has lost most of its pages");
-        assert!(damaged <= 1, "{damaged} digests do not match; only one reply was sent in part");
-        std::fs::remove_file(&path).unwrap();
+    Digests::ALL.into_iter().for_each(|digests| truncate_under_replies(digests, false));
+}
+
+/// The same if the reads of another connection have already found the pages lost, and zeroes are in their place. Once,
+/// a send that waited for room in the io_uring sent these zeroes, with a response of success.
+fn replies_whose_pages_another_connection_has_found_lost_end_with_an_error() {
+    Digests::ALL.into_iter().for_each(|digests| truncate_under_replies(digests, true));
+}
+
+fn truncate_under_replies(digests: Digests, is_noticed: bool) {
+    let name = format!("telpher-{}-{:?}-{}-{is_noticed}", std::process::id(), engine(), digests.bits());
+    let path = std::path::Path::new("/dev/shm").join(name);
+    let _ = std::fs::remove_file(&path);
+    let bytes = u64::from(READ_BYTES) * u64::from(READS);
+    let storage = MemoryStorage::create(&path, MemoryOptions::fixed(bytes)).unwrap();
+    let running = Running::with(Limits::default(), 64, |_| Arc::new(storage));
+    let (_admin, controller) = admin(&running, Digests::default());
+    let mut client = Client::new(running.address, digests);
+    client.connect(1, controller);
+    rustix::net::sockopt::set_socket_recv_buffer_size(&client.socket, 64 << 10).unwrap();
+    let mut other = Client::new(running.address, digests);
+    other.connect(2, controller);
+    let command = |opcode, number: u16| requests::blocks(opcode, number, 1, u64::from(number) * 32, 32);
+    let data = |number: u16| vec![number.to_le_bytes()[0] + 1; READ_BYTES as usize];
+    for number in 0..READS {
+        client.ok(command(io::WRITE, number), Transfer::OnRequest(data(number)));
     }
+    for number in 0..READS {
+        client.host.send(command(io::READ, number), Transfer::ToHost(READ_BYTES));
+    }
+    client.flush();
+    // The first reply is on its way, so others wait behind it.
+    client.socket.peek(&mut [0]).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    if is_noticed {
+        for number in 0..READS {
+            other.host.send(command(io::READ, number), Transfer::ToHost(READ_BYTES));
+            let event = other.wait();
+            let HostEvent::Completed { completion, .. } = event else { panic!("{event:?}") };
+            assert_eq!(completion.status(), Status::READ_ERROR);
+        }
+    }
+    let (mut failed, mut damaged) = (0, 0);
+    for _ in 0..READS {
+        let event = client.wait();
+        let HostEvent::Completed { completion, data: received, is_intact, .. } = event else { panic!("{event:?}") };
+        if completion.status().is_success() {
+            assert!(is_intact && received == data(completion.cid.get()));
+        } else {
+            assert_eq!(completion.status(), Status::READ_ERROR);
+            failed += 1;
+            damaged += usize::from(digests.data && !is_intact && !received.is_empty());
+        }
+    }
+    assert!(failed > 0, "the file has lost most of its pages");
+    assert!(damaged <= 1, "{damaged} digests do not match; only one reply was sent in part");
+    std::fs::remove_file(&path).unwrap();
 }
 
 fn a_server_runs_once() {
@@ -186,6 +204,7 @@ fn a_server_runs_once() {
 
 with_each_engine! {
     replies_whose_file_is_truncated_end_with_an_error
+    replies_whose_pages_another_connection_has_found_lost_end_with_an_error
     replies_in_flight_reach_the_host_before_the_server_ends
     a_reset_while_replies_are_sent_frees_their_memory
     a_stop_while_replies_are_sent_frees_their_memory

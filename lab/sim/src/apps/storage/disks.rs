@@ -37,7 +37,7 @@ impl Disks {
 
     /// The answer to a read: one segment, as from a file.
     pub(super) fn answer(&self) -> StorageResult {
-        Ok(Segments::from([Segment { range: 0..self.bytes.len(), bytes: Shared::clone(&self.bytes) }]))
+        Ok(Segments::from([Segment::all(Shared::clone(&self.bytes))]))
     }
 }
 

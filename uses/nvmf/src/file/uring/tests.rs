@@ -41,7 +41,7 @@ impl Kernel {
                 Ok(count)
             }
             Operation::Write { data, position, is_durable } => {
-                let count = self.part(data.range.len());
+                let count = self.part(data.len());
                 self.bytes[at(*position)..][..count].copy_from_slice(&data.as_slice()[..count]);
                 self.is_durable &= *is_durable;
                 Ok(count)

@@ -80,7 +80,7 @@ fn bytes(result: StorageResult) -> Vec<u8> {
 
 /// A write of `data` in pieces of `piece` bytes, at odd addresses.
 pub(super) fn write(start: u64, data: &[u8], piece: usize) -> StorageRequest {
-    let odd = |part: &[u8]| Segment { bytes: Shared::new([&[0xaa], part].concat()), range: 1..part.len() + 1 };
+    let odd = |part: &[u8]| Segment::new(Shared::new([&[0xaa], part].concat()), 1..part.len() + 1);
     let pieces = data.chunks(piece).map(|part| Piece::Bytes(odd(part))).collect();
     StorageRequest::Write { start, pieces, force: start.is_multiple_of(65536) }
 }

@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! RUN/devices.json, /proc/HOST/fd/N ──► run    ─┐
+//! /sys/bus/dsa/devices ───────────────► sysfs  ─┴─► snapshot: devices, queues, engines, processes ──► tables
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod run;
+pub mod snapshot;
+pub mod sysfs;
+pub mod tables;
+
+pub use run::{ReadError, subscribe};
+pub use snapshot::{DeviceRow, EngineRow, ProcessRow, QueueRow, Snapshot, Value};

@@ -1,0 +1,456 @@
+//! The totals of a device, in words that may lie in memory shared with other processes.
+//!
+//! ```text
+//! words      content
+//! 0          the subscription: until when times are recorded
+//! 8–23       Retry answers by queue
+//! 24–39      lost submissions by queue
+//! 64–        a block for each engine:
+//!              0–63     descriptors by operation
+//!              64–127   descriptors by status; 0 for abandoned ones
+//!              128–255  by queue: descriptors, members of batches, bytes read, bytes written, page faults, pages
+//!                       that the device waited for
+//!              256–257  descriptors whose time was recorded, and the sum of their times in ns
+//!              258–297  these descriptors by time: bucket N has times of N bits, the last one also longer ones
+//!              298–361  when the descriptors in progress began: by lane, and whether it is a member of a batch
+//! ```
+//!
+//! The thread that steps an engine writes the engine's block, without an atomic addition. Other words have several
+//! writers. A reader needs no lock: each word was right at some moment during the read.
+
+use crate::action::{Action, Range};
+use crate::capabilities::{MAX_ENGINES, MAX_WQS};
+use crate::device::MAX_LANES;
+use crate::engine::Outcome;
+use crate::observe::{DispatchDecision, Job, Observer, ReportedTo};
+use crate::subscription::Subscription;
+use crate::sync::Word;
+
+use std::fmt;
+use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
+use telpher_mem::{Fault, Space};
+use telpher_portal::Offer;
+
+/// Operations that are told apart; a code above is counted by its low bits. Source: the first word of OPCAP.
+pub const OPERATIONS: usize = 64;
+/// Statuses that are told apart: bits 5:0 of the status byte.
+pub const STATUSES: usize = 64;
+/// Buckets of the execution times.
+pub const TIME_BUCKETS: usize = 40;
+
+const SUBSCRIPTION: usize = 0;
+const RETRIES: usize = 8;
+const LOST: usize = RETRIES + MAX_WQS;
+const ENGINES: usize = 64;
+const STATUS: usize = OPERATIONS;
+const QUEUES: usize = STATUS + STATUSES;
+const QUEUE_WORDS: usize = 8;
+const TIMED: usize = QUEUES + MAX_WQS * QUEUE_WORDS;
+const BUSY: usize = TIMED + 1;
+const TIMES: usize = BUSY + 1;
+const BEGUN: usize = TIMES + TIME_BUCKETS;
+/// A multiple of 16 words, so that the blocks of two engines share no cache line. x86 prefetches lines in pairs.
+const ENGINE_WORDS: usize = (BEGUN + 2 * MAX_LANES).next_multiple_of(16);
+const WORDS: usize = ENGINES + MAX_ENGINES * ENGINE_WORDS;
+
+const _: () = assert!(LOST + MAX_WQS <= ENGINES);
+
+/// The totals of a queue, as positions in its words.
+const DESCRIPTORS: usize = 0;
+const MEMBERS: usize = 1;
+const READ: usize = 2;
+const WRITTEN: usize = 3;
+const FAULTS: usize = 4;
+const PAGES: usize = 5;
+
+/// The words of one device, or of one process's share of it.
+#[repr(C, align(64))]
+pub struct DeviceCounts([Word; WORDS]);
+
+impl fmt::Debug for DeviceCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceCounts").finish_non_exhaustive()
+    }
+}
+
+impl Default for DeviceCounts {
+    fn default() -> Self {
+        DeviceCounts(std::array::from_fn(|_| Word::default()))
+    }
+}
+
+impl DeviceCounts {
+    /// The number of words.
+    pub const WORDS: usize = WORDS;
+    /// The position of the subscription's word, which readers write.
+    pub const SUBSCRIPTION: usize = SUBSCRIPTION;
+
+    /// Counts a queue's answer to a submission. Accepted ones are counted when they end.
+    #[inline]
+    pub fn offered(&self, wq: usize, offer: Offer) {
+        let first = match offer {
+            Offer::Taken => return,
+            Offer::Retry => RETRIES,
+            Offer::Lost => LOST,
+        };
+        self.0[first + wq % MAX_WQS].add(1);
+    }
+
+    /// Returns the subscription, by which readers have times recorded.
+    #[must_use]
+    #[inline]
+    pub fn subscription(&self) -> Subscription<'_> {
+        Subscription(&self.0[SUBSCRIPTION])
+    }
+
+    /// Reads all words. **Staleness.** Each word was right at some moment during the call.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals(self.0.iter().map(Word::get).collect())
+    }
+
+    /// Adds to a word that only the caller writes.
+    #[inline]
+    fn add_alone(&self, at: usize, more: u64) {
+        let word = &self.0[at];
+        word.set(word.get().wrapping_add(more));
+    }
+
+    #[inline]
+    fn ended(&self, at: &Place, descriptor: &Descriptor, status: Status, read: u64, written: u64) {
+        let engine = at.engine_block();
+        self.add_alone(engine + usize::from(descriptor.opcode_code()) % OPERATIONS, 1);
+        self.add_alone(engine + STATUS + usize::from(status.code()) % STATUSES, 1);
+        let queue = at.queue_block();
+        self.add_alone(queue + if at.is_member { MEMBERS } else { DESCRIPTORS }, 1);
+        if read != 0 {
+            self.add_alone(queue + READ, read);
+        }
+        if written != 0 {
+            self.add_alone(queue + WRITTEN, written);
+        }
+        if status.is_page_fault() || status == Status::BatchPageFault {
+            self.add_alone(queue + FAULTS, 1);
+        }
+    }
+}
+
+/// The place of a descriptor in the words.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    engine: usize,
+    lane: usize,
+    wq: usize,
+    is_member: bool,
+}
+
+impl Place {
+    #[inline]
+    fn of(job: &Job<'_>) -> Place {
+        Place { engine: job.engine, lane: job.lane, wq: job.wq, is_member: job.member.is_some() }
+    }
+
+    #[inline]
+    fn engine_block(&self) -> usize {
+        ENGINES + self.engine % MAX_ENGINES * ENGINE_WORDS
+    }
+
+    #[inline]
+    fn queue_block(&self) -> usize {
+        self.engine_block() + QUEUES + self.wq % MAX_WQS * QUEUE_WORDS
+    }
+
+    #[inline]
+    fn begun(&self) -> usize {
+        self.engine_block() + BEGUN + self.lane % MAX_LANES * 2 + usize::from(self.is_member)
+    }
+}
+
+/// Returns the bytes that a descriptor has read and written, without those of its record and its list.
+fn bytes_of(descriptor: &Descriptor, record: &CompletionRecord) -> (u64, u64) {
+    let status = record.status();
+    let opcode = descriptor.opcode();
+    let is_data = !matches!(opcode, Opcode::Nop | Opcode::Batch | Opcode::Drain | Opcode::CacheFlush);
+    let differs = matches!(opcode, Opcode::Compare | Opcode::ComparePattern) && record.result() != 0;
+    let stops_early = status.is_page_fault() || differs;
+    if !is_data || !(stops_early || matches!(status, Status::Success | Status::SuccessPredicateFalse)) {
+        return (0, 0);
+    }
+    let share = |range: &Range| match opcode {
+        Opcode::CreateDelta if range.write => range.len.min(record.delta_record_size().into()),
+        _ if stops_early => range.len.min(record.bytes_completed().into()),
+        _ => range.len,
+    };
+    Action::of(descriptor).ranges().fold((0_u64, 0_u64), |(read, written), range| {
+        if range.write {
+            (read, written.saturating_add(share(&range)))
+        } else {
+            (read.saturating_add(share(&range)), written)
+        }
+    })
+}
+
+/// An observer that counts, and passes every call on to another one.
+#[derive(Debug)]
+pub struct Counting<'a, O: ?Sized> {
+    /// The words; the caller alone steps the engines that count in them.
+    pub counts: &'a DeviceCounts,
+    /// The monotonic clock in nanoseconds. It is read only while a reader has subscribed.
+    pub clock: fn() -> u64,
+    /// The other observer.
+    pub observer: &'a O,
+}
+
+impl<O: Observer + ?Sized> Counting<'_, O> {
+    #[cold]
+    fn begin(&self, place: &Place) {
+        let now = (self.clock)();
+        let begun = if self.counts.subscription().is_on(now) { now } else { 0 };
+        self.counts.0[place.begun()].set(begun);
+    }
+
+    #[cold]
+    fn end(&self, place: &Place) {
+        let word = &self.counts.0[place.begun()];
+        let begun = word.get();
+        if begun == 0 {
+            return;
+        }
+        word.set(0);
+        let time = (self.clock)().saturating_sub(begun);
+        let engine = place.engine_block();
+        let bucket = (u64::BITS - time.leading_zeros()) as usize;
+        self.counts.add_alone(engine + TIMED, 1);
+        self.counts.add_alone(engine + BUSY, time);
+        self.counts.add_alone(engine + TIMES + bucket.min(TIME_BUCKETS - 1), 1);
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
+    /// While times are recorded, everything goes by steps.
+    #[inline]
+    fn is_watching(&self) -> bool {
+        self.counts.subscription().is_set() || self.observer.is_watching()
+    }
+
+    #[inline]
+    fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
+        let decision = self.observer.dispatched(job);
+        if self.counts.subscription().is_set() && decision != DispatchDecision::Wait {
+            self.begin(&Place::of(job));
+        }
+        decision
+    }
+
+    #[inline]
+    fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
+        let outcome = self.observer.execute(job, space, act);
+        if outcome.pages_granted != 0 {
+            self.counts.add_alone(Place::of(job).queue_block() + PAGES, outcome.pages_granted.into());
+        }
+        outcome
+    }
+
+    #[inline]
+    fn concluding(&self, job: &Job<'_>, record: &CompletionRecord) -> bool {
+        self.observer.concluding(job, record)
+    }
+
+    #[inline]
+    fn record(
+        &self,
+        job: &Job<'_>,
+        record: &CompletionRecord,
+        write: &mut dyn FnMut() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.observer.record(job, record, write)
+    }
+
+    #[inline]
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
+        let place = Place::of(job);
+        let is_abandoned = reported_to == ReportedTo::Abandoned;
+        if self.counts.subscription().is_set() && !is_abandoned {
+            self.end(&place);
+        }
+        let (read, written) =
+            if job.descriptor.opcode() == Opcode::Nop { (0, 0) } else { bytes_of(job.descriptor, record) };
+        let status = if is_abandoned { Status::None } else { record.status() };
+        self.counts.ended(&place, job.descriptor, status, read, written);
+        self.observer.ended(job, record, reported_to);
+    }
+
+    #[inline]
+    fn ended_fast(&self, job: &Job<'_>) {
+        let len = u64::from(job.descriptor.size());
+        let written = if job.descriptor.opcode() == Opcode::CrcGeneration { 0 } else { len };
+        self.counts.ended(&Place::of(job), job.descriptor, Status::Success, len, written);
+        self.observer.ended_fast(job);
+    }
+}
+
+/// A copy of the words of [`DeviceCounts`], or a sum of such copies.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Totals(Vec<u64>);
+
+impl Default for Totals {
+    fn default() -> Self {
+        Totals(vec![0; WORDS])
+    }
+}
+
+impl fmt::Debug for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.nonzero()).finish()
+    }
+}
+
+/// The totals of a queue, or of a queue in one engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueTotals {
+    /// Descriptors that ended, without members of batches.
+    pub descriptors: u64,
+    /// Members of batches that ended.
+    pub members: u64,
+    /// Bytes read by operations.
+    pub read_bytes: u64,
+    /// Bytes written by operations.
+    pub written_bytes: u64,
+    /// Descriptors and members that ended with a page fault.
+    pub faults: u64,
+    /// Pages that the device waited for.
+    pub pages: u64,
+}
+
+/// The execution times of an engine, as far as they were recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExecutionTimes {
+    /// Descriptors and members whose time was recorded.
+    pub count: u64,
+    /// The sum of their times in nanoseconds, from dispatch to end. The time of a Batch includes its members'.
+    pub sum_ns: u64,
+    /// Their number by time: bucket N has times of N bits in nanoseconds, the last one also longer ones.
+    pub buckets: [u64; TIME_BUCKETS],
+}
+
+impl Totals {
+    /// Takes over words that a device wrote; `None` if their number is another.
+    #[must_use]
+    pub fn from_words(words: Vec<u64>) -> Option<Totals> {
+        (words.len() == WORDS).then_some(Totals(words))
+    }
+
+    /// Creates the totals from the words that are not zero; `None` if a position is out of range.
+    #[must_use]
+    pub fn from_nonzero(words: impl IntoIterator<Item = (usize, u64)>) -> Option<Totals> {
+        let mut totals = Totals::default();
+        for (at, value) in words {
+            *totals.0.get_mut(at)? = value;
+        }
+        Some(totals)
+    }
+
+    /// Returns the words that are not zero, with their positions.
+    pub fn nonzero(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.0.iter().copied().enumerate().filter(|(_, value)| *value != 0)
+    }
+
+    /// Adds the totals of a device or a process, which may be any numbers. What is no total, the subscription and the
+    /// beginnings of descriptors, becomes zero.
+    pub fn add(&mut self, other: &Totals) {
+        for (at, (word, more)) in self.0.iter_mut().zip(&other.0).enumerate() {
+            *word = if is_total(at) { word.saturating_add(*more) } else { 0 };
+        }
+    }
+
+    /// Returns the deadline of the subscription in nanoseconds of the monotonic clock; 0 for none.
+    #[must_use]
+    pub fn subscribed_until(&self) -> u64 {
+        self.0[SUBSCRIPTION]
+    }
+
+    /// Returns the Retry answers of a queue.
+    #[must_use]
+    pub fn retries(&self, wq: usize) -> u64 {
+        self.0[RETRIES + wq % MAX_WQS]
+    }
+
+    /// Returns the lost submissions of a queue.
+    #[must_use]
+    pub fn lost(&self, wq: usize) -> u64 {
+        self.0[LOST + wq % MAX_WQS]
+    }
+
+    /// Returns the totals of a queue in one engine.
+    #[must_use]
+    pub fn queue_in_engine(&self, wq: usize, engine: usize) -> QueueTotals {
+        let at = Place { engine, lane: 0, wq, is_member: false }.queue_block();
+        let [descriptors, members, read_bytes, written_bytes, faults, pages] =
+            [DESCRIPTORS, MEMBERS, READ, WRITTEN, FAULTS, PAGES].map(|word| self.0[at + word]);
+        QueueTotals { descriptors, members, read_bytes, written_bytes, faults, pages }
+    }
+
+    /// Returns the totals of a queue.
+    #[must_use]
+    pub fn queue(&self, wq: usize) -> QueueTotals {
+        (0..MAX_ENGINES).map(|engine| self.queue_in_engine(wq, engine)).sum()
+    }
+
+    /// Returns the totals of an engine.
+    #[must_use]
+    pub fn engine(&self, engine: usize) -> QueueTotals {
+        (0..MAX_WQS).map(|wq| self.queue_in_engine(wq, engine)).sum()
+    }
+
+    /// Returns the totals of all queues.
+    #[must_use]
+    pub fn all(&self) -> QueueTotals {
+        (0..MAX_WQS).map(|wq| self.queue(wq)).sum()
+    }
+
+    /// Returns the descriptors and members of an operation.
+    #[must_use]
+    pub fn operation(&self, code: u8) -> u64 {
+        self.sum_of(usize::from(code) % OPERATIONS)
+    }
+
+    /// Returns the descriptors and members that ended with a status (bits 5:0); of status 0, the abandoned ones.
+    #[must_use]
+    pub fn status(&self, code: u8) -> u64 {
+        self.sum_of(STATUS + usize::from(code) % STATUSES)
+    }
+
+    fn sum_of(&self, word: usize) -> u64 {
+        (0..MAX_ENGINES).fold(0, |sum: u64, engine| sum.saturating_add(self.0[ENGINES + engine * ENGINE_WORDS + word]))
+    }
+
+    /// Returns the execution times of an engine; `None` if none was recorded.
+    #[must_use]
+    pub fn times(&self, engine: usize) -> Option<ExecutionTimes> {
+        let block = ENGINES + engine % MAX_ENGINES * ENGINE_WORDS;
+        let count = self.0[block + TIMED];
+        let buckets = std::array::from_fn(|bucket| self.0[block + TIMES + bucket]);
+        (count != 0).then(|| ExecutionTimes { count, sum_ns: self.0[block + BUSY], buckets })
+    }
+}
+
+/// True for a word that only grows.
+fn is_total(at: usize) -> bool {
+    match at.checked_sub(ENGINES) {
+        None => at >= RETRIES,
+        Some(at) => !(BEGUN..BEGUN + 2 * MAX_LANES).contains(&(at % ENGINE_WORDS)),
+    }
+}
+
+impl std::iter::Sum for QueueTotals {
+    fn sum<I: Iterator<Item = QueueTotals>>(totals: I) -> QueueTotals {
+        totals.fold(QueueTotals::default(), |sum, more| QueueTotals {
+            descriptors: sum.descriptors.saturating_add(more.descriptors),
+            members: sum.members.saturating_add(more.members),
+            read_bytes: sum.read_bytes.saturating_add(more.read_bytes),
+            written_bytes: sum.written_bytes.saturating_add(more.written_bytes),
+            faults: sum.faults.saturating_add(more.faults),
+            pages: sum.pages.saturating_add(more.pages),
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! The memory of a sender that offers it, and the proof that it is the sender's.
+//!
+//! A receiver knows its peer by the number of a process. That number could name another process: after the peer has
+//! ended, or if the two sides count their processes differently. So each process has a random word of its own, the
+//! *token*. A sender says where it is and what it is, and the receiver reads it in the same system call, after the
+//! bytes.
+
+use crate::error::FabricError;
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static TOKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of a sender's memory that a receiver may read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OfferedMemory {
+    /// The address of the first byte of the message, which is in one piece.
+    pub address: u64,
+    /// The address of the token.
+    pub token_address: u64,
+    /// The token; not 0.
+    pub token: u64,
+}
+
+impl OfferedMemory {
+    /// Offers memory of this process from `address` on.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if the system gives no random number.
+    pub fn here(address: u64) -> Result<OfferedMemory, FabricError> {
+        // Relaxed: only the value matters.
+        let mut token = TOKEN.load(Ordering::Relaxed);
+        if token == 0 {
+            let mut random = [0; 8];
+            let failed =
+                |error: rustix::io::Errno| FabricError::System { action: "get a random number", source: error.into() };
+            getrandom(&mut random, GetRandomFlags::empty()).map_err(failed)?;
+            let fresh = u64::from_ne_bytes(random) | 1;
+            // If several threads race, one stores its number and all use it.
+            let stored = TOKEN.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
+            token = stored.err().unwrap_or(fresh);
+        }
+        Ok(OfferedMemory { address, token_address: TOKEN.as_ptr().expose_provenance() as u64, token })
+    }
+}

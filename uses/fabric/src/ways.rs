@@ -1,0 +1,220 @@
+//! Which way the bytes of long messages from one peer take, learned from the time that they took.
+//!
+//! ```text
+//! pieces    through the slots, copied by both sides at the same time
+//! pull      the receiver reads them from the sender's memory, with one copy by the kernel
+//! ```
+//!
+//! A pull is faster if no core has written the bytes since this one read them, and several times slower if the sender's
+//! core has just written them. Neither side can see which of the two holds, so the receiver measures. It tells the
+//! sender beforehand which way it prefers for messages of about a length: the sender then offers its memory in place of
+//! filling slots ahead.
+//!
+//! A pull reads the first part only, and the bytes take the other way if that was much too slow.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+/// The bytes of the part that decides whether the rest is read, too. Source: chosen; the fixed cost of the system call
+/// is a third of its time.
+pub(crate) const FIRST_BYTES: u64 = 64 << 10;
+/// Messages between two trials of the way that is not preferred. Source: chosen; a trial of a pull costs up to 80 µs,
+/// and eight messages of 1 MiB 800 µs at least.
+const BETWEEN_TRIALS: u8 = 8;
+/// Messages of a trial. Only the last one counts: pulls are fast when the caches of this core have the bytes, and the
+/// first pulls bring them there. Source: measured; a pull between pieces takes twice as long as one after others.
+const TRIAL: u8 = 3;
+/// A new time counts by one part in this many. Source: chosen; a few messages decide, and one outlier does not.
+const SMOOTHING: u64 = 4;
+
+/// Refusals after which nothing is pulled any more. Source: chosen.
+const MOST_REFUSALS: u8 = 4;
+
+/// How the bytes of a message travelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    Pieces,
+    Pull,
+}
+
+/// Messages whose lengths have as many bits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Class {
+    /// Picoseconds for a byte; `None` before the first message.
+    pieces: Option<u64>,
+    pull: Option<u64>,
+    /// What the sender was told.
+    offers: bool,
+    /// Messages since the last trial.
+    since_trial: u8,
+    /// Messages of the trial that are to come.
+    trial_left: u8,
+    /// True for a trial of pulls.
+    tries_pull: bool,
+}
+
+/// The ways for the messages of one peer.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    classes: [Class; 64],
+    /// Shorter messages are not pulled.
+    least: u64,
+    /// How often the system has refused to read the peer's memory.
+    refusals: u8,
+}
+
+/// Returns the number of the class of a length.
+pub(crate) fn class_of(len: u64) -> u8 {
+    // At most 63.
+    len.max(1).ilog2().to_le_bytes()[0]
+}
+
+impl Class {
+    fn estimate(&mut self, way: Way) -> &mut Option<u64> {
+        match way {
+            Way::Pieces => &mut self.pieces,
+            Way::Pull => &mut self.pull,
+        }
+    }
+}
+
+impl Ways {
+    pub(crate) fn new(least: u64) -> Ways {
+        Ways { classes: [Class::default(); 64], least, refusals: 0 }
+    }
+
+    /// True if messages of this length may be pulled.
+    #[inline]
+    pub(crate) fn may_pull(&self, len: u64) -> bool {
+        len >= self.least && self.refusals < MOST_REFUSALS
+    }
+
+    /// The system does not let this process read the peer's memory. Memory that is not mapped may be that of one
+    /// message.
+    pub(crate) fn refused(&mut self, error: &io::Error) {
+        let may_be_message = error.raw_os_error() == Some(libc::EFAULT) || error.kind() == ErrorKind::UnexpectedEof;
+        self.refusals = self.refusals.saturating_add(if may_be_message { 1 } else { MOST_REFUSALS });
+    }
+
+    /// True if reading the rest of a message makes no sense after its first `bytes` took this time: two and a half
+    /// times as long as in pieces. Bytes that the sender's core has written take three times as long or more, and those that
+    /// only are not in this core's caches yet up to twice as long.
+    pub(crate) fn is_hopeless(&self, len: u64, bytes: u64, time: Duration) -> bool {
+        let pieces = self.classes[usize::from(class_of(len))].pieces;
+        pieces.is_some_and(|pieces| time.as_nanos() * 2000 > 5 * u128::from(pieces) * u128::from(bytes))
+    }
+
+    /// Records how long `bytes` of a message of `len` bytes took.
+    pub(crate) fn took(&mut self, len: u64, way: Way, bytes: u64, time: Duration) {
+        let Ok(picos) = u64::try_from(time.as_nanos() * 1000 / u128::from(bytes.max(1))) else { return };
+        let is_preferred = self.is_slow(len) == (way == Way::Pieces);
+        let class = &mut self.classes[usize::from(class_of(len))];
+        if class.trial_left > 1 {
+            return;
+        }
+        let estimate = class.estimate(way);
+        *estimate = Some(match *estimate {
+            // A preempted process takes thousands of times as long, which says nothing.
+            Some(known) if is_preferred => {
+                (known * (SMOOTHING - 1) + picos.min(known.saturating_mul(SMOOTHING))) / SMOOTHING
+            }
+            // A trial is rare, so what was known is old.
+            _ => picos,
+        });
+    }
+
+    /// True if pulling messages of this length is known to be slower than pieces.
+    fn is_slow(&self, len: u64) -> bool {
+        let class = &self.classes[usize::from(class_of(len))];
+        class.pull.zip(class.pieces).is_some_and(|(pull, pieces)| pull > pieces)
+    }
+
+    /// Ends a message. Returns whether the sender shall offer its memory for the next one of about this length, if it
+    /// has to be told.
+    pub(crate) fn next(&mut self, len: u64) -> Option<bool> {
+        let may_pull = self.may_pull(len);
+        if len < self.least {
+            return None;
+        }
+        let is_slow = self.is_slow(len);
+        let class = &mut self.classes[usize::from(class_of(len))];
+        // Both are unknown at first, or one of them.
+        let prefers = class.pull.is_some() && !is_slow;
+        if class.trial_left > 0 {
+            class.trial_left -= 1;
+        } else {
+            class.since_trial += 1;
+        }
+        if class.since_trial >= BETWEEN_TRIALS {
+            (class.since_trial, class.trial_left, class.tries_pull) = (0, TRIAL, !prefers);
+        }
+        let offers = may_pull && if class.trial_left > 0 { class.tries_pull } else { prefers };
+        (offers != std::mem::replace(&mut class.offers, offers)).then_some(offers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u64 = 1 << 20;
+
+    /// Receives messages that take these times, and returns which were pulled.
+    fn run(ways: &mut Ways, count: usize, pieces: u64, pull: u64) -> usize {
+        let mut offers = ways.classes[usize::from(class_of(LEN))].offers;
+        let mut pulled = 0;
+        for _ in 0..count {
+            let (way, time) = if offers { (Way::Pull, pull) } else { (Way::Pieces, pieces) };
+            pulled += usize::from(offers);
+            ways.took(LEN, way, LEN, Duration::from_micros(time));
+            offers = ways.next(LEN).unwrap_or(offers);
+        }
+        pulled
+    }
+
+    #[test]
+    fn the_faster_way_is_preferred_and_a_change_is_noticed() {
+        let mut ways = Ways::new(LEN);
+        assert!(run(&mut ways, 80, 120, 90) >= 50);
+        assert!(run(&mut ways, 80, 120, 400) <= 28);
+        assert!(run(&mut ways, 80, 120, 90) >= 40);
+    }
+
+    #[test]
+    fn one_message_that_took_long_changes_little() {
+        let mut ways = Ways::new(LEN);
+        run(&mut ways, 40, 120, 60);
+        ways.took(LEN, Way::Pull, LEN, Duration::from_secs(1));
+        ways.took(LEN, Way::Pull, LEN, Duration::from_micros(60));
+        assert!(!ways.is_slow(LEN));
+    }
+
+    #[test]
+    fn nothing_is_pulled_that_is_short_or_refused() {
+        let mut ways = Ways::new(LEN);
+        assert!(!ways.may_pull(LEN - 1) && ways.may_pull(LEN));
+        assert_eq!((0..100).find_map(|_| ways.next(LEN - 1)), None);
+        run(&mut ways, 15, 120, 60);
+        (0..3).for_each(|_| ways.refused(&io::Error::from_raw_os_error(libc::EFAULT)));
+        assert!(ways.may_pull(LEN));
+        ways.refused(&io::Error::from_raw_os_error(libc::EPERM));
+        assert!(!ways.may_pull(LEN));
+        assert_eq!((0..8).find_map(|_| ways.next(LEN)), Some(false));
+        assert_eq!((0..100).find_map(|_| ways.next(LEN)), None);
+        assert!(!Ways::new(u64::MAX).may_pull(u64::MAX - 1));
+    }
+
+    #[test]
+    fn a_slow_first_part_ends_a_pull_and_a_usual_one_does_not() {
+        let mut ways = Ways::new(LEN);
+        assert!(!ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_secs(1)), "nothing is known of pieces");
+        ways.took(LEN, Way::Pieces, LEN, Duration::from_micros(128));
+        assert!(!ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_micros(19)));
+        assert!(ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_micros(21)));
+    }
+
+    #[test]
+    fn every_length_has_a_class() {
+        assert_eq!([0, 1, 2, 3, 1 << 20, (1 << 21) - 1, u64::MAX].map(class_of), [0, 0, 1, 1, 20, 20, 63]);
+    }
+}
