@@ -42,6 +42,10 @@ packages=(
     openmpi-bin         # runs MPI programs over the provider
     python3-mpi4py      # MPI programs of tests
     netpipe-openmpi     # another MPI program: compares the bytes of messages of all lengths
+    python3-numpy       # ranks train a small network with it
+    scalapack-mpi-test  # ScaLAPACK's own tests, which check their results
+    hpcc                # as does this benchmark
+    mrbayes-mpi         # its likelihoods are the same over every transport
     libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )
 # For a client that makes its own system calls; any version of Go works.

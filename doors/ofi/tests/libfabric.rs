@@ -84,7 +84,7 @@ fn every_operation_works_from_c() {
         let remarks = text(&output.stderr);
         let report = format!("{device}: {}\n{}{remarks}", output.status, text(&output.stdout));
         assert!(output.status.success(), "{report}");
-        assert_eq!(text(&output.stdout).lines().count(), 23, "{report}");
+        assert_eq!(text(&output.stdout).lines().count(), 26, "{report}");
         assert!(
             remarks.contains("is on another machine; telpher carries messages within one machine only"),
             "{report}"
@@ -97,6 +97,23 @@ fn every_operation_works_from_c() {
     let output = command.output().expect("it was just compiled");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("the CPU copies messages, not TELPHER_FABRIC_DEVICE=hw:wq77.7"));
+}
+
+#[test]
+fn without_a_problem_nothing_is_printed() {
+    let test = "without_a_problem_nothing_is_printed";
+    if !Path::new("/usr/include/rdma/fabric.h").exists() {
+        return skip(test, "libfabric's headers are not installed (libfabric-dev)");
+    }
+    let folder = Folder::new(test);
+    let Some(program) = compiled("messages", &folder) else { return skip(test, "no C compiler is installed") };
+    for device in ["cpu", "model:spr"] {
+        let mut command = Command::new(&program);
+        command.env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_FABRIC_DEVICE", device);
+        let output = command.env_remove("TELPHER_LOG").arg("all_sizes_arrive").output().expect("it was just compiled");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{device}");
+    }
 }
 
 #[test]

@@ -3,8 +3,11 @@
  * The first argument selects a case; without it, all run. A failed check prints its line and ends the program.
  */
 #include "sides.h"
+#include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 static void all_sizes_arrive(void)
@@ -690,6 +693,97 @@ static void events_of_the_program_are_kept(void)
 	CHECK(fi_eq_open(fabric, &attr, &eq, NULL) == -FI_ENOSYS);
 }
 
+/* Messages of each way of travelling; a device copies the pieces of the last. */
+static void exchange_many(unsigned char *sent, unsigned char *got)
+{
+	static const size_t lengths[] = {32, 5000, 20000, 100000};
+	for (int i = 0; i < 400; i++) {
+		size_t len = lengths[i % 4];
+		/* Every second one comes before its receive. */
+		if (i & 4)
+			CALL(fi_trecv(b.ep, got, len, NULL, PEER, 7, 0, &contexts[1]));
+		CALL(fi_tsend(a.ep, sent, len, NULL, PEER, 7, &contexts[0]));
+		if (!(i & 4)) {
+			for (int pass = 0; pass < 10; pass++)
+				fi_cq_read(b.cq, NULL, 0);
+			CALL(fi_trecv(b.ep, got, len, NULL, PEER, 7, 0, &contexts[1]));
+		}
+		succeed(&b, &contexts[1]);
+		succeed(&a, &contexts[0]);
+	}
+}
+
+static void received_messages_leave_nothing_in_memory(void)
+{
+	open_both(0);
+	unsigned char *sent = filled(100000, 1), *got = malloc(100000);
+	/* Lists get their length. */
+	exchange_many(sent, got);
+	size_t before = mallinfo2().uordblks;
+	for (int i = 0; i < 5; i++)
+		exchange_many(sent, got);
+	/* Less than 16 bytes for each of 2000 messages. */
+	CHECK(mallinfo2().uordblks < before + 32000);
+	free(sent);
+	free(got);
+	close_both();
+}
+
+static const int ends[] = {SIGTERM, SIGINT, SIGSEGV, SIGBUS};
+
+/* The program keeps its own handlers, and what the provider needs for itself changes no end of the program. */
+static void signals_end_the_program_as_before(void)
+{
+	open_both(0);
+	for (size_t i = 0; i < COUNT(ends); i++) {
+		struct sigaction action;
+		CALL(sigaction(ends[i], NULL, &action));
+		CHECK(i >= 2 || action.sa_handler == SIG_DFL);
+		pid_t child = fork();
+		if (child == 0) {
+			struct rlimit no_core = {0, 0};
+			setrlimit(RLIMIT_CORE, &no_core);
+			raise(ends[i]);
+			_exit(0);
+		}
+		int status;
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == ends[i]);
+	}
+	close_both();
+}
+
+static void an_endpoint_that_cannot_be_opened_is_an_error(void)
+{
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	CALL(fi_cq_open(domain, &cq_attr, &cq, NULL));
+	CALL(fi_av_open(domain, &av_attr, &av, NULL));
+	struct rlimit files, none;
+	CALL(getrlimit(RLIMIT_NOFILE, &files));
+	none = files;
+	none.rlim_cur = 3;
+	CALL(setrlimit(RLIMIT_NOFILE, &none));
+	int opened = fi_endpoint(domain, info, &ep, NULL), enabled = 0;
+	if (opened == 0) {
+		CALL(fi_ep_bind(ep, &av->fid, 0));
+		CALL(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+		enabled = fi_enable(ep);
+	}
+	CALL(setrlimit(RLIMIT_NOFILE, &files));
+	CHECK(opened < 0 || enabled < 0);
+	if (opened == 0)
+		CALL(fi_close(&ep->fid));
+	CALL(fi_close(&cq->fid));
+	CALL(fi_close(&av->fid));
+	/* The next one opens. */
+	open_both(0);
+	close_both();
+}
+
 static const struct test cases[] = {
 	CASE(all_sizes_arrive),
 	CASE(segments_are_joined),
@@ -714,11 +808,17 @@ static const struct test cases[] = {
 	CASE(injected_messages_arrive_although_their_endpoint_is_closed),
 	CASE(a_bound_event_queue_stays_open),
 	CASE(error_entries_are_as_long_as_the_version_of_the_program_says),
+	CASE(received_messages_leave_nothing_in_memory),
+	CASE(signals_end_the_program_as_before),
+	CASE(an_endpoint_that_cannot_be_opened_is_an_error),
 };
 
 int main(int argc, char **argv)
 {
 	struct fi_info *hints = fi_allocinfo();
+	/* A shell may have left some ignored, and libraries of other providers have handlers of their own. */
+	for (size_t i = 0; i < COUNT(ends); i++)
+		signal(ends[i], SIG_DFL);
 	hints->caps = FI_MSG | FI_TAGGED | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
 	hints->tx_attr->msg_order = FI_ORDER_SAS;
 	run(hints, cases, COUNT(cases), argc < 2 ? NULL : argv[1]);

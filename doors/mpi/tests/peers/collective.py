@@ -1,12 +1,9 @@
 """Collective operations of an MPI program, each compared with a plain computation. Rank 0 prints a line for each part."""
 
-import sys
 from array import array
 
-from mpi4py import MPI
+from ranks import MPI, left, rank, right, run_parts, size, world
 
-world = MPI.COMM_WORLD
-rank, size = world.rank, world.size
 # In elements: below the lengths that telpher takes, and around those from which it proceeds otherwise.
 COUNTS = [0, 1, 100, 1024, 2048, 4099, 8192, 20_000, 100_003]
 INTEGERS = {
@@ -210,12 +207,7 @@ def errors():
     world.Set_errhandler(MPI.ERRORS_ARE_FATAL)
 
 
-for part in [
+run_parts([
     types_and_operations, lengths, communicators, derived_types, own_operations, messages_move_meanwhile, between_groups,
     errors,
-]:
-    part()
-    world.Barrier()
-    if rank == 0:
-        print(part.__name__, flush=True)
-sys.stdout.flush()
+])

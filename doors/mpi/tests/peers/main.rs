@@ -36,8 +36,13 @@ struct Printed {
 /// A program that ends after a while, with all its children.
 fn timed(program: &Path) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--signal", "KILL", LONGEST]).arg(program);
+    command.args(["--signal", "KILL", LONGEST]).arg(program).env("PYTHONPATH", shared_scripts());
     command
+}
+
+/// Scripts of the tests of several crates, and what all scripts import.
+fn shared_scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/mpi")
 }
 
 /// Preloads the library into the ranks of a command.
@@ -131,6 +136,33 @@ fn two_ranks_of_mpich_get_right_results() {
 #[test]
 fn three_ranks_of_mpich_get_right_results() {
     check_results("three_ranks_of_mpich_get_right_results", mpich(3), 3);
+}
+
+/// Runs `train.py` with two ranks of Open MPI. Returns its losses, and how many calls of `MPI_Allreduce` were taken.
+fn losses(test: &str, over: &str, prepare: impl Fn(&mut Command)) -> Option<(String, usize)> {
+    let has_numpy =
+        || Command::new("/usr/bin/python3").args(["-c", "import numpy"]).status().is_ok_and(|s| s.success());
+    let Some(mut command) = open_mpi(2).filter(|_| has_numpy()) else {
+        skip(test, "Open MPI, mpi4py or NumPy is not installed");
+        return None;
+    };
+    prepare(&mut command);
+    command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1");
+    command.args(["-m", "mpi4py"]).arg(shared_scripts().join("train.py"));
+    let printed = run(command);
+    assert!(printed.succeeded, "{}{}", printed.output, printed.errors);
+    let (losses, report) = printed.output.split_once('\n').expect("two lines");
+    println!("{over}: {}", report.trim());
+    let taken = printed.errors.split("MPI_Allreduce ").skip(1).filter(|rest| !rest.starts_with("0/")).count();
+    Some((losses.to_owned(), taken))
+}
+
+#[test]
+fn two_ranks_train_with_the_same_losses() {
+    let test = "two_ranks_train_with_the_same_losses";
+    let Some((expected, _)) = losses(test, "Open MPI", |_| ()) else { return };
+    let Some((found, ranks)) = losses(test, "telpher's collectives", preloaded) else { return };
+    assert_eq!((found, ranks), (expected, 2));
 }
 
 #[test]

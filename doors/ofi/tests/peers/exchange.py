@@ -1,27 +1,11 @@
 """Messages between the ranks of an MPI program, each checked. Rank 0 prints a line for each part."""
 
-import sys
 from array import array
 
-from mpi4py import MPI
+from ranks import MPI, filled, left, rank, right, run_parts, size, world
 
-world = MPI.COMM_WORLD
-rank, size = world.rank, world.size
-right, left = (rank + 1) % size, (rank - 1) % size
 # Around the lengths from which messages travel differently.
 LENGTHS = [0, 1, 8, 31, 32, 33, 100, 4096, 8191, 8192, 8193, 16384, 65536, 100_001, 1 << 20, 5_000_000]
-
-
-def filled(length, seed):
-    """Returns bytes that differ between messages."""
-    return (bytes((i * 7 + seed) & 255 for i in range(256)) * (length // 256 + 1))[:length]
-
-
-def done(part):
-    """Prints a part after all ranks have finished it."""
-    world.Barrier()
-    if rank == 0:
-        print(part, flush=True)
 
 
 def in_rings():
@@ -151,10 +135,7 @@ def split_communicators():
         part.Free()
 
 
-for part in [
+run_parts([
     in_rings, storms, probes, synchronous, from_any_source, to_itself, canceled, collective, split_communicators,
     truncated,
-]:
-    part()
-    done(part.__name__)
-sys.stdout.flush()
+])

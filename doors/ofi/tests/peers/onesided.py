@@ -6,26 +6,11 @@ Buffers have names, since MPI uses them until the next synchronisation.
 import sys
 from array import array
 
-from mpi4py import MPI
+from ranks import MPI, filled, left, rank, right, run_parts, size, world
 
-world = MPI.COMM_WORLD
-rank, size = world.rank, world.size
-right, left = (rank + 1) % size, (rank - 1) % size
 # Around the lengths from which accesses travel differently.
 LENGTHS = [0, 1, 8, 24, 25, 33, 4096, 8192, 8193, 16384, 16385, 100_001, 1 << 20]
 LONGEST = 1 << 20
-
-
-def filled(length, seed):
-    """Returns bytes that differ between accesses."""
-    return (bytes((i * 7 + seed) & 255 for i in range(256)) * (length // 256 + 1))[:length]
-
-
-def done(part):
-    """Prints a part after all ranks have finished it."""
-    world.Barrier()
-    if rank == 0:
-        print(part, flush=True)
 
 
 def put_own(window, *numbers):
@@ -180,8 +165,4 @@ PARTS = [
 ]
 
 # The arguments are parts that are left out.
-for part in PARTS:
-    if part.__name__ not in sys.argv:
-        part()
-        done(part.__name__)
-sys.stdout.flush()
+run_parts([part for part in PARTS if part.__name__ not in sys.argv])

@@ -3,7 +3,7 @@
 use crate::common::{Node, exact, nodes_with, pattern, run_until, run_until_done};
 use crate::rma::{BOTH, Nodes, ended, register, with_regions};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use telpher_abi::registers::{Command, CommandCode};
 use telpher_abi::{Descriptor, Opcode};
@@ -181,6 +181,23 @@ fn a_device_that_is_disabled_in_the_middle_of_a_message_is_replaced_by_the_cpu()
     run_until(&mut nodes, |nodes| nodes[1].done.iter().any(|end| end.context == 900));
     nodes[1].check_received(900, 900, &pattern(len, 9));
     exchange(&mut nodes, 1);
+}
+
+#[test]
+fn a_device_that_fails_for_one_endpoint_goes_on_for_others() {
+    let devices = [0, 1].map(|_| ModelDevice::start(ModelOptions::default()).unwrap());
+    let mut policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
+    policy.patience = Duration::from_micros(100);
+    let opened = AtomicUsize::new(0);
+    let mut nodes = nodes_with(2, &Config::default(), || {
+        let device = &devices[opened.fetch_add(1, Ordering::Relaxed)];
+        copier(device.portal("wq0.0").unwrap(), policy)
+    });
+    exchange(&mut nodes, 0);
+    devices[0].command(Command::new(CommandCode::DisableDevice, 0)).unwrap();
+    let before = by_device(&nodes[1]);
+    exchange(&mut nodes, 1);
+    assert!(by_device(&nodes[1]) > before, "{:?}", nodes[1].endpoint.statistics());
 }
 
 /// Answers all descriptors of a device that was late, after it has written its destinations.
