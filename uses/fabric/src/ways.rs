@@ -97,8 +97,8 @@ impl Ways {
     }
 
     /// True if reading the rest of a message makes no sense after its first `bytes` took this time: two and a half
-    /// times as long as in pieces. Bytes that the sender's core has written take three times as long or more, and those that
-    /// only are not in this core's caches yet up to twice as long.
+    /// times as long as in pieces. Bytes that the sender's core has written take at least three times as long. Bytes
+    /// that are not yet in this core's caches take up to twice as long.
     pub(crate) fn is_hopeless(&self, len: u64, bytes: u64, time: Duration) -> bool {
         let pieces = self.classes[usize::from(class_of(len))].pieces;
         pieces.is_some_and(|pieces| time.as_nanos() * 2000 > 5 * u128::from(pieces) * u128::from(bytes))

@@ -120,6 +120,7 @@ const BELOW_DOORS: &[&str] = &[
     "sim",
     "claims",
     "predict",
+    "telemetry",
     "report",
     "bench",
     "doctor",

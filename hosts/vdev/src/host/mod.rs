@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Threads: the server's thread answers guests and detects closed files. If traces are written, another thread reads
-//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, kernel, files, published. No lock
-//! is held while descriptors are executed.
+//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, kernel, files,
+//! published. No lock is held while descriptors are executed.
 
 mod execute;
 mod files;

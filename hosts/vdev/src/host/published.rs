@@ -16,6 +16,8 @@ const PART: &str = "devices.part";
 pub(super) struct Publisher {
     directory: OwnedFd,
     index: RunIndex,
+    /// The user was told that the index cannot be written.
+    has_warned: bool,
 }
 
 impl Publisher {
@@ -24,14 +26,18 @@ impl Publisher {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(CWD, directory, flags, Mode::empty())?;
         let index = RunIndex { version: INDEX_VERSION, host: std::process::id(), devices, ..RunIndex::default() };
-        let publisher = Publisher { directory, index };
+        let publisher = Publisher { directory, index, has_warned: false };
         publisher.write()?;
         Ok(publisher)
     }
 
     /// Adds an open file.
     pub(super) fn opened(&mut self, file: &OpenFile) {
-        let (Ok(memory), Ok(slots)) = (shared(file.lease.file()), shared(file.board.rows().file())) else { return };
+        let memory = shared(file.lease.file()).and_then(|memory| Ok((memory, shared(file.board.rows().file())?)));
+        let (memory, slots) = match memory {
+            Ok(both) => both,
+            Err(error) => return self.warn(&error),
+        };
         self.index.files.push(PublishedFile {
             open: file.info.open,
             device: file.info.device,
@@ -61,8 +67,21 @@ impl Publisher {
 
     fn replace(&mut self) {
         self.index.generation += 1;
-        // A run goes on without its readers; they keep the last index, or miss it.
-        let _ = self.write();
+        // A run goes on without its readers.
+        if let Err(error) = self.write() {
+            self.warn(&error);
+        }
+    }
+
+    /// Says once that readers miss something.
+    fn warn(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            let _ = writeln!(
+                io::stderr(),
+                "telpher run: cannot publish what the devices do: {error}; `telpher top` shows old or incomplete numbers \
+                 of this run"
+            );
+        }
     }
 
     fn write(&self) -> io::Result<()> {
