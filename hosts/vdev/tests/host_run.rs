@@ -182,10 +182,10 @@ fn a_program_finds_its_environment_and_the_tree() {
     let start = lines.iter().position(|line| line.starts_with("movdir64b")).unwrap();
     let physical = "sys/devices/pci0000:6a/0000:6a:01.0/dsa0/wq0.1";
     assert_eq!(lines[start], "movdir64b enqcmd waitpkg");
-    assert_eq!(lines[start + 1..start + 4], ["700", "socket", "view"]);
-    assert!(lines[start + 4].starts_with("511:"), "{lines:?}");
-    assert_eq!(lines[start + 5], format!("../../../{}", &physical[4..]));
-    assert!(lines[start + 6].ends_with(physical), "{lines:?}");
+    assert_eq!(lines[start + 1..start + 5], ["700", "devices.json", "socket", "view"]);
+    assert!(lines[start + 5].starts_with("511:"), "{lines:?}");
+    assert_eq!(lines[start + 6], format!("../../../{}", &physical[4..]));
+    assert!(lines[start + 7].ends_with(physical), "{lines:?}");
 }
 
 #[test]

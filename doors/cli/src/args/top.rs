@@ -15,7 +15,7 @@ use clap::Args;
 Examples:
   telpher top
   telpher top --once --format json
-  telpher top --pcm --every 3              the columns of Intel's pcm-accel, as CSV")]
+  telpher top --pcm --every 3        the columns of Intel's pcm-accel, as CSV")]
 pub(crate) struct Top {
     /// Print the columns of Intel's pcm-accel as CSV: what each device does per second.
     #[arg(long, help_heading = "Output", conflicts_with = "format")]

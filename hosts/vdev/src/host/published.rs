@@ -78,8 +78,7 @@ impl Publisher {
         if !std::mem::replace(&mut self.has_warned, true) {
             let _ = writeln!(
                 io::stderr(),
-                "telpher run: cannot publish what the devices do: {error}; `telpher top` shows old or incomplete numbers \
-                 of this run"
+                "telpher run: cannot publish what the devices do: {error}; `telpher top` shows old numbers of this run"
             );
         }
     }
