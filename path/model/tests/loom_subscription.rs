@@ -32,7 +32,7 @@ fn a_renewed_subscription_stays() {
         });
         // An engine, at a moment after the old subscription.
         let _ = Subscription(&word).is_on(10);
-        readers.map(|reader| reader.join().unwrap());
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
         assert_eq!(word.get(), 30);
         assert!(Subscription(&word).is_on(29));
         assert!(!Subscription(&word).is_on(30));

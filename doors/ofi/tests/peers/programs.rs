@@ -136,11 +136,14 @@ mod long {
         assert!(report.matches("PASSED").count() >= 2 && !report.contains("FAILED"), "{report}");
     }
 
+    fn letter(random: &mut telpher_os::Random) -> u8 {
+        b"ACGT"[usize::try_from(random.below(4)).expect("below four")]
+    }
+
     /// Sequences of eight species whose ancestors are known.
     fn alignment() -> String {
         let mut random = telpher_os::Random::new(1);
-        let mut letter = || b"ACGT"[random.below(4) as usize];
-        let first: Vec<u8> = (0..200).map(|_| letter()).collect();
+        let first: Vec<u8> = (0..200).map(|_| letter(&mut random)).collect();
         let mut species = vec![first];
         let mut random = telpher_os::Random::new(2);
         while species.len() < 8 {
@@ -148,7 +151,7 @@ mod long {
             species = children
                 .map(|parent| {
                     let change = |&base: &u8| match random.below(12) {
-                        0 => b"ACGT"[random.below(4) as usize],
+                        0 => letter(&mut random),
                         _ => base,
                     };
                     parent.iter().map(change).collect()
