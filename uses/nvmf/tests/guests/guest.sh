@@ -149,19 +149,19 @@ change() {
     check "change: disconnect" disconnect
 }
 
-# restart PORT OPTIONS: the target is stopped, and started again while a write waits.
-restart() {
-    check "restart: connect" connect $NQN $1 $2
+# killed PORT OPTIONS: the server is killed, and started again while a write waits.
+killed() {
+    check "killed: connect" connect $NQN $1 $2
     controller=$(ls -d $nvme/nvme*)
-    ask stop
-    check "restart: noticed" wait_for is_state $controller connecting
+    ask kill
+    check "killed: noticed" wait_for is_state $controller connecting
     write_large 2>/dev/null &
     writer=$!
     ask start
-    check "restart: written" wait $writer
-    check "restart: live" is_state $controller live
-    check "restart: read" read_large
-    check "restart: disconnect" disconnect
+    check "killed: written" wait $writer
+    check "killed: live" is_state $controller live
+    check "killed: read" read_large
+    check "killed: disconnect" disconnect
 }
 
 # paths PORT PORT OPTIONS: two controllers of one subsystem, of which one loses its target.
@@ -253,7 +253,7 @@ reset() {
 # lose PORT OPTIONS: the target does not come back in time, and the host gives up.
 lose() {
     check "lose: connect" connect $NQN $1 $2,ctrl_loss_tmo=3
-    ask stop
+    ask kill
     check "lose: removed" wait_for no_disk
     ask start
 }

@@ -1,7 +1,7 @@
 //! Linux as the other side of the wire: a guest in QEMU with each kernel that `ci/install.sh` downloads.
 //!
 //! Its initiator uses the crate's target: discovery, digests, file systems, discarded and zeroed blocks, namespaces
-//! that change under a mount, a target that is stopped and started again, two paths of which one ends, PDUs that a
+//! that change under a mount, a server that is killed and started again, two paths of which one ends, PDUs that a
 //! proxy damages, and fio's verification. Then its target serves the crate's initiator. One boot runs all of it; the
 //! script is `guest.sh`. `ci/guests.sh` runs the short form, `./soak` all combinations. If the machine lacks
 //! something, a test skips visibly, see `ci/skip.rs`.
@@ -13,6 +13,7 @@ mod debian;
 mod host;
 mod initiator;
 mod machine;
+mod process;
 #[path = "../common/proxy.rs"]
 #[allow(dead_code, reason = "other tests use all of it")]
 mod proxy;
@@ -22,6 +23,7 @@ mod serving;
 mod skip;
 
 use machine::{Folder, Machine};
+use process::KilledServer;
 use proxy::{Action, Fault, Place, Proxy};
 use serving::{NQN, Serving};
 use std::io::Write;
@@ -53,26 +55,23 @@ struct Servers {
     paths: [Option<Serving>; 2],
     /// Asks for data in PDUs of 4096 bytes.
     short_pdus: Serving,
-    /// Gets a new target when it is started again.
-    restarted: Option<Serving>,
-    /// What the restarted target serves.
-    storage: Arc<dyn Storage>,
+    killed: KilledServer,
     many: Serving,
     proxy: Proxy,
     /// Writes that the target refused because of their data's digest.
     refused: u32,
-    /// The addresses of the first path and of the restarted server.
-    fixed: [SocketAddr; 2],
+    /// The address of the first path.
+    first: SocketAddr,
 }
 
 impl Servers {
-    fn start() -> Servers {
+    /// Starts the servers for a test.
+    fn start(test: &str) -> Servers {
         let first = Serving::start(&serving::target(Limits::default(), &[memory(SIZES[0])]));
         let second = Serving::start(&first.target);
         let limits = Limits { h2c_bytes: 4096, ..Limits::default() };
         let short_pdus = Serving::start(&serving::target(limits, &[memory(SMALL)]));
-        let storage = memory(SMALL);
-        let restarted = Serving::start(&serving::target(Limits::default(), &[Arc::clone(&storage)]));
+        let killed = KilledServer::start(test, SMALL);
         let many = Serving::start(&serving::target(Limits::default(), &[]));
         let options = SubsystemOptions { nqn: MANY.into(), serial: "2".into(), model: "test".into(), hosts: None };
         many.target.add_subsystem(options).expect("valid options");
@@ -83,19 +82,19 @@ impl Servers {
             many.target.add_namespace(MANY, options).expect("valid options");
         }
         let proxy = Proxy::start(first.address);
-        let fixed = [first.address, restarted.address];
+        let address = first.address;
         let paths = [Some(first), Some(second)];
-        Servers { paths, short_pdus, restarted: Some(restarted), storage, many, proxy, refused: 0, fixed }
+        Servers { paths, short_pdus, killed, many, proxy, refused: 0, first: address }
     }
 
     /// The script's settings.
     fn settings(&self) -> String {
         let second = self.paths[1].as_ref().expect("only the first path is stopped");
         let ports = [
-            ("PORT", self.fixed[0]),
+            ("PORT", self.first),
             ("SECOND", second.address),
             ("SHORT", self.short_pdus.address),
-            ("RESTARTED", self.fixed[1]),
+            ("KILLED", self.killed.address),
             ("SIXTEEN", self.many.address),
             ("PROXY", self.proxy.address),
         ];
@@ -127,13 +126,10 @@ impl Servers {
                 target.remove_namespace(NQN, 2).expect("it was added");
                 target.resize_namespace(NQN, 1, SIZES[0]).expect("it exists");
             }
-            "stop" => self.restarted = None,
-            "start" => {
-                let target = serving::target(Limits::default(), &[Arc::clone(&self.storage)]);
-                self.restarted = Some(Serving::at(&target, self.fixed[1]));
-            }
+            "kill" => self.killed.kill(),
+            "start" => self.killed.start_again(),
             "stop path" => self.paths[0] = None,
-            "start path" => self.paths[0] = Some(Serving::at(&target, self.fixed[0])),
+            "start path" => self.paths[0] = Some(Serving::at(&target, self.first)),
             "damage data-by-request" => self.proxy.inject(Some(data(Kind::H2cData, 16384))),
             "damage data-in-capsules" => self.proxy.inject(Some(data(Kind::CapsuleCmd, 4096))),
             "damage data-to-host" => self.proxy.inject(Some(data(Kind::C2hData, 16384))),
@@ -161,9 +157,10 @@ impl Servers {
 
 /// Boots a guest that runs some parts of the script. All its checks must succeed.
 fn run(test: &str, packages: &str, parts: impl Fn(&mut Vec<String>)) {
+    process::serve_if_asked();
     let begin = Instant::now();
     let folder = Folder::new(test);
-    let mut servers = Servers::start();
+    let mut servers = Servers::start(test);
     let mut lines = vec![servers.settings(), include_str!("guest.sh").to_owned()];
     parts(&mut lines);
     lines.push("say end".to_owned());
@@ -230,7 +227,7 @@ fn short_form(test: &str, lines: &mut Vec<String>) {
     lines.push("damage $PROXY".to_owned());
     lines.push(format!("disturb $PROXY {}", options(3, true)));
     lines.push(format!("reset $PORT {}", options(3, true)));
-    lines.push(format!("restart $RESTARTED {}", options(3, true)));
+    lines.push(format!("killed $KILLED {}", options(3, true)));
     lines.push(format!("paths $PORT $SECOND {}", options(3, true)));
     lines.push("serve".to_owned());
 }
@@ -264,13 +261,13 @@ fn long_form(test: &str, lines: &mut Vec<String>) {
             }
             lines.push(format!("reset $PORT {options}"));
             lines.push(format!("disturb $PROXY {options}"));
-            lines.push(format!("restart $RESTARTED {options}"));
+            lines.push(format!("killed $KILLED {options}"));
             lines.push(format!("paths $PORT $SECOND {options}"));
         }
     }
     lines.push(format!("idle $PORT {}", options(3, true)));
     lines.push("check 'no data lost' no_io_errors".to_owned());
-    lines.push("lose $RESTARTED".to_owned());
+    lines.push("lose $KILLED".to_owned());
     with_program(test, ("fio", "fio"), lines, "load $SIXTEEN 30");
 }
 
