@@ -125,6 +125,10 @@ part! {
         pub io_queues: u16 = Limits::default().io_queues,
         /// Controllers of the target.
         pub controllers: u16 = Limits::default().controllers,
+        /// The smallest controller identifier.
+        pub least_controller_id: u16 = Limits::default().least_controller_id,
+        /// The largest controller identifier.
+        pub most_controller_id: u16 = Limits::default().most_controller_id,
         /// Bytes of one command's data.
         pub transfer_bytes: u32 = Limits::default().transfer_bytes,
         /// Bytes of data in a capsule of an I/O queue.
@@ -157,6 +161,8 @@ impl LimitsConfig {
             queue_depth: self.queue_depth,
             io_queues: self.io_queues,
             controllers: self.controllers,
+            least_controller_id: self.least_controller_id,
+            most_controller_id: self.most_controller_id,
             transfer_bytes: self.transfer_bytes,
             capsule_bytes: self.capsule_bytes,
             h2c_bytes: self.h2c_bytes,

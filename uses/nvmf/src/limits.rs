@@ -62,6 +62,11 @@ pub struct Limits {
     pub io_queues: u16,
     /// Controllers of the target. Source: chosen.
     pub controllers: u16,
+    /// The smallest and the largest controller identifier. Servers of one subsystem need ranges of their own, since a
+    /// host refuses two controllers with one identifier. Source: SPDK's `min_cntlid` and `max_cntlid`.
+    pub least_controller_id: u16,
+    /// See [`Limits::least_controller_id`].
+    pub most_controller_id: u16,
     /// Bytes of one command's data, a power of two times [`PAGE`]. Source: SPDK's default (MDTS 5).
     pub transfer_bytes: u32,
     /// Bytes of data in a capsule of an I/O queue, a multiple of 16 up to [`MOST_CAPSULE_BYTES`]. Source: two blocks of
@@ -95,6 +100,8 @@ impl Default for Limits {
             queue_depth: 1024,
             io_queues: 127,
             controllers: 1024,
+            least_controller_id: 1,
+            most_controller_id: MOST_CONTROLLER_ID,
             transfer_bytes: 128 << 10,
             capsule_bytes: 8192,
             h2c_bytes: 128 << 10,
@@ -133,6 +140,14 @@ pub enum LimitsError {
         /// The largest value.
         most: u32,
     },
+    /// A controller identifier that is reserved.
+    #[error("most_controller_id is {value}; it must be at most {most}, since those above are reserved")]
+    Identifier {
+        /// The value.
+        value: u16,
+        /// The largest identifier.
+        most: u16,
+    },
     /// Bytes that are not a multiple of the unit, or too few.
     #[error("{name} is {value} bytes; it must be a multiple of {unit}, from {least}")]
     Bytes {
@@ -167,6 +182,12 @@ impl Limits {
         low("queue_depth", self.queue_depth.into(), 2)?;
         low("io_queues", self.io_queues.into(), 1)?;
         low("controllers", self.controllers.into(), 1)?;
+        low("least_controller_id", self.least_controller_id.into(), 1)?;
+        low("most_controller_id", self.most_controller_id.into(), self.least_controller_id.into())?;
+        if self.most_controller_id > MOST_CONTROLLER_ID {
+            let (value, most) = (self.most_controller_id, MOST_CONTROLLER_ID);
+            return Err(LimitsError::Identifier { value, most });
+        }
         // At 0, no command would ever be taken.
         low("send_bytes", u32::try_from(self.send_bytes).unwrap_or(u32::MAX), PAGE)?;
         if !self.transfer_bytes.is_power_of_two() || self.transfer_bytes < PAGE {
@@ -209,6 +230,9 @@ mod tests {
             Limits { queue_depth: 1, ..good },
             Limits { io_queues: 0, ..good },
             Limits { controllers: 0, ..good },
+            Limits { least_controller_id: 0, ..good },
+            Limits { least_controller_id: 6, most_controller_id: 5, ..good },
+            Limits { most_controller_id: MOST_CONTROLLER_ID + 1, ..good },
             Limits { send_bytes: 4095, ..good },
             Limits { transfer_bytes: 0, ..good },
             Limits { transfer_bytes: 2048, ..good },

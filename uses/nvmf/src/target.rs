@@ -2,7 +2,7 @@
 
 use crate::command::Submission;
 use crate::controller::{Answer, Controller, EndReason};
-use crate::limits::{Limits, LimitsError, MOST_CONTROLLER_ID};
+use crate::limits::{Limits, LimitsError};
 use crate::loops::Loops;
 use crate::namespace::{NamespaceError, NamespaceOptions};
 use crate::status::Status;
@@ -280,13 +280,14 @@ impl Target {
         now: u64,
     ) -> Result<Arc<Controller>, Answer> {
         let mut controllers = lock(&self.controllers);
-        if controllers.by_id.len() >= usize::from(self.limits().controllers.min(MOST_CONTROLLER_ID)) {
+        let Limits { controllers: most, least_controller_id: least, most_controller_id: last, .. } = *self.limits();
+        if controllers.by_id.len() >= usize::from(most.min(last - least + 1)) {
             return Err(Status::CONTROLLER_BUSY.into());
         }
         // Identifiers count up, so that one is not used again at once.
         let mut id = controllers.last;
         loop {
-            id = if id >= MOST_CONTROLLER_ID { 1 } else { id + 1 };
+            id = if (least..last).contains(&id) { id + 1 } else { least };
             if !controllers.by_id.contains_key(&id) {
                 break;
             }

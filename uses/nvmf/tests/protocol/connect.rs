@@ -143,6 +143,18 @@ fn controllers_are_bounded_and_their_identifiers_are_not_reused_at_once() {
 }
 
 #[test]
+fn identifiers_are_in_the_range_of_their_server() {
+    let limits = Limits { least_controller_id: 10, most_controller_id: 12, ..Limits::default() };
+    let target = target(limits);
+    let ids: Vec<u16> = (0..7).map(|_| admin_session(&target, HostOptions::default()).1).collect();
+    assert_eq!(ids, [10, 11, 12, 10, 11, 12, 10]);
+    let kept: Vec<_> = (0..3).map(|_| admin_session(&target, HostOptions::default())).collect();
+    assert_eq!(kept.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>(), [10, 11, 12].into());
+    let busy = connect(&mut session(&target), ADMIN, identity().connect_data(0xffff));
+    assert_eq!(busy, (Status::CONTROLLER_BUSY, 0));
+}
+
+#[test]
 fn a_queue_in_use_is_refused_until_its_connection_ends() {
     let target = target(Limits::default());
     let (_admin, controller) = admin_session(&target, HostOptions::default());

@@ -25,6 +25,7 @@
 //! - fused halves: alone, crossed, for different blocks: `fused`
 //! - Connect: every check, data by R2T, two hosts, a full target: `connect`, `cves::spdk_1546…`,
 //!   `cves::cve_2024_46737…`
+//! - Connect: identifiers in a range: `connect::identifiers_are_in_the_range_of_their_server`
 //! - Connect: names of 223 and 224 bytes, without NUL: `edges::names_of_223_bytes_connect`, `cves::cve_2023_6121…`
 //! - Connect: 65536 times, to a controller that has ended: `edges::a_target_takes_65536_connects`,
 //!   `edges::an_io_queue_of_a_controller_that_has_ended_is_refused`
