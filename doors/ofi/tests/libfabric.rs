@@ -53,8 +53,11 @@ fn fi_info_lists_the_provider_once_and_says_why_it_does_not() {
     }
 }
 
-/// Compiles a program in C; `None` without a compiler.
-fn compiled(name: &str, folder: &Folder) -> Option<PathBuf> {
+/// Compiles a program in C. The error says what is not installed.
+fn compiled(name: &str, folder: &Folder) -> Result<PathBuf, &'static str> {
+    if !Path::new("/usr/include/rdma/fabric.h").exists() {
+        return Err("libfabric's headers are not installed (libfabric-dev)");
+    }
     let program = Path::new(folder.path()).join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");
     let mut compiler = Command::new("cc");
@@ -64,19 +67,19 @@ fn compiled(name: &str, folder: &Folder) -> Option<PathBuf> {
         .arg(source)
         .args(["-lfabric", "-pthread"])
         .output();
-    let compiled = compiled.ok()?;
+    let compiled = compiled.map_err(|_| "no C compiler is installed")?;
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
-    Some(program)
+    Ok(program)
 }
 
 #[test]
 fn every_operation_works_from_c() {
     let test = "every_operation_works_from_c";
-    if !Path::new("/usr/include/rdma/fabric.h").exists() {
-        return skip(test, "libfabric's headers are not installed (libfabric-dev)");
-    }
     let folder = Folder::new(test);
-    let Some(program) = compiled("messages", &folder) else { return skip(test, "no C compiler is installed") };
+    let program = match compiled("messages", &folder) {
+        Ok(program) => program,
+        Err(lacking) => return skip(test, lacking),
+    };
     for device in ["cpu", "model:spr"] {
         let mut command = Command::new(&program);
         command.env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_LOG", "info").env("TELPHER_FABRIC_DEVICE", device);
@@ -102,11 +105,11 @@ fn every_operation_works_from_c() {
 #[test]
 fn without_a_problem_nothing_is_printed() {
     let test = "without_a_problem_nothing_is_printed";
-    if !Path::new("/usr/include/rdma/fabric.h").exists() {
-        return skip(test, "libfabric's headers are not installed (libfabric-dev)");
-    }
     let folder = Folder::new(test);
-    let Some(program) = compiled("messages", &folder) else { return skip(test, "no C compiler is installed") };
+    let program = match compiled("messages", &folder) {
+        Ok(program) => program,
+        Err(lacking) => return skip(test, lacking),
+    };
     for device in ["cpu", "model:spr"] {
         let mut command = Command::new(&program);
         command.env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_FABRIC_DEVICE", device);
@@ -131,11 +134,11 @@ fn the_library_stays_loaded_when_libfabric_closes_it() {
 #[test]
 fn memory_of_peers_is_accessed_from_c() {
     let test = "memory_of_peers_is_accessed_from_c";
-    if !Path::new("/usr/include/rdma/fabric.h").exists() {
-        return skip(test, "libfabric's headers are not installed (libfabric-dev)");
-    }
     let folder = Folder::new(test);
-    let Some(program) = compiled("accesses", &folder) else { return skip(test, "no C compiler is installed") };
+    let program = match compiled("accesses", &folder) {
+        Ok(program) => program,
+        Err(lacking) => return skip(test, lacking),
+    };
     for registration in ["virtual", "scalable"] {
         for device in ["cpu", "model:spr"] {
             let mut command = Command::new(&program);

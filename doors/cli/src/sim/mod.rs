@@ -31,8 +31,8 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
             deliver(&run.output.destination(), RUN_HTML, &result, text, csv, || report::html(&result))?;
             // The result has the reasons.
-            let nothing = result.points.is_empty() && result.apps.is_empty() && !result.refused.is_empty();
-            if nothing { Err(SimError::AllRefused) } else { Ok(()) }
+            let is_without_numbers = result.points.is_empty() && result.apps.is_empty();
+            if is_without_numbers && !result.refused.is_empty() { Err(SimError::AllRefused) } else { Ok(()) }
         }
         SimKind::Figures(figures) => figures::run(figures),
         SimKind::Validate(args) => {

@@ -33,10 +33,9 @@ impl Publisher {
 
     /// Adds an open file.
     pub(super) fn opened(&mut self, file: &OpenFile) {
-        let memory = shared(file.lease.file()).and_then(|memory| Ok((memory, shared(file.board.rows().file())?)));
-        let (memory, slots) = match memory {
-            Ok(both) => both,
-            Err(error) => return self.warn(&error),
+        let (memory, slots) = match (shared(file.lease.file()), shared(file.board.rows().file())) {
+            (Ok(memory), Ok(slots)) => (memory, slots),
+            (Err(error), _) | (_, Err(error)) => return self.warn(&error),
         };
         self.index.files.push(PublishedFile {
             open: file.info.open,
