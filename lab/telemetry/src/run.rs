@@ -35,7 +35,7 @@ pub enum ReadError {
         /// The system's error.
         source: io::Error,
     },
-    /// The index is no index.
+    /// The file is not a valid index.
     #[error("{file} is not an index of devices")]
     Damaged {
         /// The index.

@@ -92,7 +92,7 @@ struct Reception {
     /// Pieces that a device copies.
     copying: u16,
     failure: Option<Failure>,
-    /// True while the sender's memory is read.
+    /// Present while the sender's memory is read.
     pull: Option<Pull>,
     /// When the receive matched the message, if that tells how long the bytes take.
     since: Option<Instant>,
