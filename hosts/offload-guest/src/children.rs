@@ -16,7 +16,6 @@ use crate::HEAP;
 use crate::device::{self, Device};
 use crate::opening::Opening;
 use crate::own_stack;
-use crate::thread::LongCall;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -84,16 +83,18 @@ fn now_ns() -> u64 {
     telpher_os::clock_ns(rustix::time::ClockId::Monotonic)
 }
 
+/// Returns whether this process may open a device: it is a forked child whose handlers have run, and not a young one.
+#[cold]
+pub(crate) fn may_open() -> bool {
+    let child = CHILD.load(Ordering::Relaxed);
+    child != 0 && child == std::process::id() && now_ns() >= BORN_NS.load(Ordering::Relaxed) + YOUNG_NS
+}
+
 /// Returns the device of this process, which is a forked child of the one that opened `parent`. Opens it if it is time.
+/// The thread is inside a long call, so that the library's own stay with the CPU meanwhile.
 #[cold]
 pub(crate) fn device_of_child(parent: &'static Device) -> Option<&'static Device> {
-    let child = CHILD.load(Ordering::Relaxed);
-    if child == 0 || child != std::process::id() || now_ns() < BORN_NS.load(Ordering::Relaxed) + YOUNG_NS {
-        return None;
-    }
-    // The library's own long calls stay with the CPU meanwhile.
-    let _call = LongCall::enter()?;
-    if !OPENING.begin(child) {
+    if !may_open() || !OPENING.begin(std::process::id()) {
         return None;
     }
     let mut opened = Opened { parent, device: None };

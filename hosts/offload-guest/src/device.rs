@@ -1,12 +1,12 @@
 //! The device of this process, and what is known about when it pays.
-#![allow(unsafe_code, reason = "passes the program's addresses on to the device, and keeps the device for ever")]
+#![allow(unsafe_code, reason = "keeps the device for ever, and makes calls of its own before the program does")]
 
 use crate::calibration::Calibration;
 use crate::callers;
 use crate::counters::{ProcessCounters, shared_words};
 use crate::gates::{NEVER, cpu_compare, cpu_fill, cpu_move};
 use crate::sites::{Site, Sites, Verdict};
-use crate::statistics::{ProcessStatistics, timed};
+use crate::statistics::ProcessStatistics;
 use crate::traps;
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -17,9 +17,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use telpher_device::{
     DeviceName, DeviceTimes, ImposedSum, ImposedTimes, OpenOptions, Opened, PreparedDevice, Runner, prepare,
 };
-use telpher_interpose::signals::defer;
 use telpher_metrics::Position;
-use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCalls, MemoryCallsPolicy, Wait};
+use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCall, MemoryCalls, MemoryCallsPolicy, Wait};
 use telpher_offload_wire::sites::{self, SiteTable};
 use telpher_offload_wire::statistics::{OPERATIONS, Operation};
 use telpher_offload_wire::verdicts::{self, SiteVerdict};
@@ -147,6 +146,7 @@ impl Device {
             .transpose()
             .map_err(|error| format!("cannot count its calls by size: {error}"))?;
         let threshold = if portals.is_empty() { NEVER } else { usize::try_from(settings.threshold).unwrap_or(NEVER) };
+        // For `warm_up`. The CPU's parts of the program's calls are done by `calls`.
         let cpu = CpuCalls { copy: cpu_copy, fill: cpu_set, compare: cpu_difference };
         let calls =
             MemoryCalls::new(portals, cpu, policy(settings), SLOTS).map_err(|error| telpher_os::chain(&error))?;
@@ -204,14 +204,23 @@ impl Device {
         self.counters.add(position, more);
     }
 
-    /// Counts a call of its site, and returns what to do with it, and the site.
+    /// Returns the site of a return address if one of its calls was here before.
     #[inline]
-    pub(crate) fn verdict(&self, caller: usize) -> (Verdict, Option<Site>) {
-        let Family { settings, calibration, verdicts, .. } = self.family;
-        let judge = || callers::judge(caller, &settings.deny, verdicts, &self.sites);
-        // Sites beyond the table stay with the CPU.
-        let Some(site) = self.sites.site(caller, judge) else { return (Verdict::Cpu, None) };
-        (site.verdict(calibration.is_some()), Some(site))
+    pub(crate) fn known_site(&self, caller: usize) -> Option<Site> {
+        self.sites.known(caller)
+    }
+
+    /// Returns the site of a return address. At its first call this finds out what is known about it. Sites beyond the
+    /// table have none, and stay with the CPU.
+    pub(crate) fn site(&self, caller: usize) -> Option<Site> {
+        let Family { settings, verdicts, .. } = self.family;
+        self.sites.site(caller, || callers::judge(caller, &settings.deny, verdicts, &self.sites))
+    }
+
+    /// Counts a call of a site, and returns what to do with it.
+    #[inline]
+    pub(crate) fn verdict(&self, site: Site) -> Verdict {
+        site.verdict(self.family.calibration.is_some())
     }
 
     /// Lets a site learn from a call that the CPU executed in so many ticks.
@@ -222,47 +231,25 @@ impl Device {
         }
     }
 
-    /// `memmove`.
-    ///
-    /// # Safety
-    /// As for the C library's function.
-    pub(crate) unsafe fn copy(&self, to: *mut c_void, from: *const c_void, len: usize) -> CallResult {
-        let _deferred = defer();
-        // SAFETY: the program's promise to `memmove`.
-        self.note(unsafe { self.calls.copy(to.cast(), from.cast(), len) })
+    /// Begins `memmove`.
+    pub(crate) fn begin_copy(&self, to: *mut c_void, from: *const c_void, len: usize) -> MemoryCall<'_> {
+        self.calls.begin_copy(to.cast(), from.cast(), len)
     }
 
-    /// `memset`.
-    ///
-    /// # Safety
-    /// As for the C library's function.
-    pub(crate) unsafe fn fill(&self, to: *mut c_void, byte: c_int, len: usize) -> CallResult {
-        let _deferred = defer();
+    /// Begins `memset`.
+    pub(crate) fn begin_fill(&self, to: *mut c_void, byte: c_int, len: usize) -> MemoryCall<'_> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "memset uses the lowest byte")]
         let byte = byte as u8;
-        // SAFETY: the program's promise to `memset`.
-        self.note(unsafe { self.calls.fill(to.cast(), byte, len) })
+        self.calls.begin_fill(to.cast(), byte, len)
     }
 
-    /// `memcmp`.
-    ///
-    /// # Safety
-    /// As for the C library's function.
-    pub(crate) unsafe fn compare(&self, a: *const c_void, b: *const c_void, len: usize) -> (c_int, CallResult) {
-        let _deferred = defer();
-        // SAFETY: the program's promise to `memcmp`.
-        let (difference, result) = unsafe { self.calls.compare(a.cast(), b.cast(), len) };
-        self.note(result);
-        // SAFETY: the difference lies in both ranges.
-        let sign = difference.map_or(0, |at| unsafe {
-            let [a, b] = [a, b].map(|range| c_int::from(range.cast::<u8>().add(at).read()));
-            a - b
-        });
-        (sign, result)
+    /// Begins `memcmp`.
+    pub(crate) fn begin_compare(&self, a: *const c_void, b: *const c_void, len: usize) -> MemoryCall<'_> {
+        self.calls.begin_compare(a.cast(), b.cast(), len)
     }
 
-    /// Counts the result of a call, and returns it.
-    fn note(&self, result: CallResult) -> CallResult {
+    /// Counts the result of a call.
+    pub(crate) fn note(&self, result: CallResult) {
         let CallResult { device_bytes, cpu_bytes, retries, faults } = result;
         self.count(Counters::AT.device_bytes, device_bytes);
         self.count(Counters::AT.cpu_bytes, cpu_bytes);
@@ -277,7 +264,6 @@ impl Device {
             self.count(Counters::AT.simulated_ns, device_ns);
             self.count(Counters::AT.late, late);
         }
-        result
     }
 }
 
@@ -346,20 +332,20 @@ fn read_verdicts(path: &Path) -> Result<Vec<SiteVerdict>, String> {
 /// The C library's `memmove`.
 unsafe fn cpu_copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's promise.
-    timed(|| unsafe { cpu_move(to.cast(), from.cast(), len) });
+    unsafe { cpu_move(to.cast(), from.cast(), len) };
 }
 
 /// The C library's `memset`.
 unsafe fn cpu_set(to: *mut u8, byte: u8, len: usize) {
     // SAFETY: the caller's promise.
-    timed(|| unsafe { cpu_fill(to.cast(), byte.into(), len) });
+    unsafe { cpu_fill(to.cast(), byte.into(), len) };
 }
 
 /// Finds the first difference with the C library's `memcmp`, which returns its sign only.
 unsafe fn cpu_difference(a: *const u8, b: *const u8, len: usize) -> Option<usize> {
     let differ = |start: usize, len: usize| {
         // SAFETY: the caller's promise, for every part of the ranges.
-        timed(|| unsafe { cpu_compare(a.add(start).cast(), b.add(start).cast(), len) != 0 })
+        unsafe { cpu_compare(a.add(start).cast(), b.add(start).cast(), len) != 0 }
     };
     if !differ(0, len) {
         return None;

@@ -4,6 +4,9 @@
 //! [`calls`](crate::calls) or [`record`](crate::record). While calls are offloaded or recorded, copies of at most 64
 //! bytes are done here: a jump to the C library would cost more than the copy. A recorded one is counted by one
 //! addition.
+//!
+//! None of them uses the stack, and `.cfi_startproc` alone says so to an unwinder: a thread with asynchronous
+//! cancellation may be unwound from each instruction.
 #![allow(unsafe_code, reason = "exports functions with the C library's names, written in assembly")]
 
 use crate::gates::{COMPARE, COPY, COUNTED_OFFSET, FILL, MOVE, MOVE_TO_END, SMALL_OFFSET};
@@ -23,6 +26,7 @@ macro_rules! entry {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name(first: *mut c_void, second: $second, len: usize) -> $result {
             naked_asm!(
+                ".cfi_startproc",
                 "endbr64",
                 "cmp rdx, qword ptr [rip + {gate}]",
                 "jae 2f",
@@ -31,6 +35,7 @@ macro_rules! entry {
                 // The fourth argument: where the call came from.
                 "mov rcx, qword ptr [rsp]",
                 "jmp qword ptr [rip + {gate} + 16]",
+                ".cfi_endproc",
                 gate = sym $gate,
             )
         }
@@ -117,6 +122,7 @@ macro_rules! copying_entry {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name(first: *mut c_void, second: *const c_void, len: usize) -> *mut c_void {
             naked_asm!(
+                ".cfi_startproc",
                 "endbr64",
                 "cmp rdx, qword ptr [rip + {gate} + {small}]",
                 "jae 7f",
@@ -159,6 +165,7 @@ macro_rules! copying_entry {
                 // The fourth argument: where the call came from.
                 "mov rcx, qword ptr [rsp]",
                 "jmp qword ptr [rip + {gate} + 16]",
+                ".cfi_endproc",
                 gate = sym $gate,
                 small = const SMALL_OFFSET,
                 counted = const COUNTED_OFFSET,
@@ -210,7 +217,7 @@ entry!(
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn bcopy(from: *const c_void, to: *mut c_void, len: usize) {
-    naked_asm!("endbr64", "xchg rdi, rsi", "jmp {}", sym memmove)
+    naked_asm!(".cfi_startproc", "endbr64", "xchg rdi, rsi", "jmp {}", ".cfi_endproc", sym memmove)
 }
 
 /// Defines a function that the compiler calls with the size of the destination, if it knows the size.
@@ -224,12 +231,14 @@ macro_rules! checked {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name(to: $first, second: $second, len: usize, room: usize) -> $first {
             naked_asm!(
+                ".cfi_startproc",
                 "endbr64",
                 "cmp rcx, rdx",
                 "jb 2f",
                 "jmp {unchecked}",
                 "2:",
                 "jmp qword ptr [rip + {fail}@GOTPCREL]",
+                ".cfi_endproc",
                 unchecked = sym $unchecked,
                 fail = sym $crate::entries::__chk_fail,
             )

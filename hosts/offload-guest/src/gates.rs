@@ -117,12 +117,12 @@ unsafe extern "C" fn own_move_to_end(to: *mut c_void, from: *const c_void, len: 
     unsafe { own_move(to, from, len) }.wrapping_byte_add(len)
 }
 
-/// `memmove`.
-pub(crate) type Move = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+/// `memmove`. The C library unwinds a thread from these functions if it is cancelled asynchronously.
+pub(crate) type Move = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 /// `memset`.
-pub(crate) type Fill = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
+pub(crate) type Fill = unsafe extern "C-unwind" fn(*mut c_void, c_int, usize) -> *mut c_void;
 /// `memcmp`.
-pub(crate) type Compare = unsafe extern "C" fn(*const c_void, *const c_void, usize) -> c_int;
+pub(crate) type Compare = unsafe extern "C-unwind" fn(*const c_void, *const c_void, usize) -> c_int;
 
 /// The C library's `memmove`.
 ///

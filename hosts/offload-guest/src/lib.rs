@@ -15,6 +15,7 @@
 //! callers   libraries whose calls always stay with the CPU
 //! modules, scratch   the files that are mapped for execution; memory for a moment
 //! thread    whether this thread is inside a long call
+//! uncancelled  the steps of a call, during which its thread is not cancelled
 //! vfork     children that share memory stay with the CPU
 //! traps     faults of a modelled device; the program's signal handlers wait while a device works
 //! symbols   the C library's functions for signals
@@ -51,6 +52,7 @@ mod symbols;
 mod sync;
 mod thread;
 mod traps;
+mod uncancelled;
 mod vfork;
 
 use telpher_interpose::preload::{Heap, KernelPages};

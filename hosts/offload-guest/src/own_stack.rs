@@ -1,20 +1,20 @@
-//! Calls a function on a stack of its own: the program's may be the small one of a signal handler or a coroutine. The
-//! thread is not cancelled meanwhile, its deferrable signal handlers wait, and errno is as before.
-#![allow(unsafe_code, reason = "changes the stack, and keeps errno and the cancellation state")]
+//! Calls a function on a stack of its own: the program's may be the small one of a signal handler or a coroutine. Then
+//! errno is as before.
+#![allow(unsafe_code, reason = "changes the stack, and keeps errno")]
 
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, mprotect, munmap};
 use std::arch::asm;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
-use telpher_interpose::signals::{Deferral, defer};
 
 /// Bytes below the stack that may not be accessed, so that an overflow ends the process.
 const GUARD: usize = 4096;
 /// Bytes of the stack. Source: chosen; a modelled device starts on a tenth of it.
 const BYTES: usize = 512 << 10;
 
-/// Calls the function with this argument.
+/// Calls the function with this argument. The caller sees to it that the thread is neither cancelled meanwhile nor
+/// interrupted by a handler that does not return.
 ///
 /// # Errors
 /// Without memory for the stack; then the function is not called.
@@ -23,7 +23,8 @@ pub(crate) fn run<T>(function: extern "C" fn(&mut T), argument: &mut T) -> Resul
     // SAFETY: a new mapping, whose first page nothing uses. Without this guard, the stack is as good.
     let _ = unsafe { mprotect(stack, GUARD, MprotectFlags::empty()) };
     let top = stack.wrapping_byte_add(GUARD + BYTES);
-    let _undisturbed = Undisturbed::begin();
+    // SAFETY: this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
     // SAFETY: a C function with its argument, on a stack that nothing else uses and that is aligned to 16 bytes. It
     // does not unwind, because a panic aborts in an `extern "C"` function. r12 is kept by the callee.
     unsafe {
@@ -39,45 +40,10 @@ pub(crate) fn run<T>(function: extern "C" fn(&mut T), argument: &mut T) -> Resul
             clobber_abi("C"),
         );
     }
+    // SAFETY: this thread's errno.
+    unsafe { *libc::__errno_location() = errno };
     // SAFETY: the mapping of above, which nothing uses any more.
     unsafe { munmap(stack, GUARD + BYTES) }
-}
-
-unsafe extern "C" {
-    /// Enables or disables cancellation of this thread; async-cancel-safe, and changes one word.
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-/// Source: glibc, pthread.h.
-const PTHREAD_CANCEL_DISABLE: c_int = 1;
-
-/// While this value lives, the thread is not cancelled and its signal handlers wait. Then errno is as before.
-struct Undisturbed {
-    errno: c_int,
-    cancellation: c_int,
-    _deferred: Deferral,
-}
-
-impl Undisturbed {
-    fn begin() -> Undisturbed {
-        let deferred = defer();
-        let mut cancellation = 0;
-        // SAFETY: this thread's errno, and a valid pointer.
-        let errno = unsafe {
-            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut cancellation);
-            *libc::__errno_location()
-        };
-        Undisturbed { errno, cancellation, _deferred: deferred }
-    }
-}
-
-impl Drop for Undisturbed {
-    fn drop(&mut self) {
-        // SAFETY: as in `begin`; the state is the one of before.
-        unsafe {
-            pthread_setcancelstate(self.cancellation, ptr::null_mut());
-            *libc::__errno_location() = self.errno;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -88,15 +88,27 @@ impl Sites {
         self.0.module(start, path, build_id)
     }
 
-    /// Returns the site of a return address; `None` if the table has no room for it. `judge` is asked once for each
-    /// site.
+    /// Returns the rows at which the site of a return address may be, in the order in which they are searched.
     #[inline]
-    pub(crate) fn site(&self, address: usize, judge: impl Fn() -> Judgement) -> Option<Site> {
+    fn rows(&self, address: usize) -> impl Iterator<Item = SiteRow<'static>> {
         // The upper bits of a multiplication spread neighbouring addresses. Source: Knuth, TAOCP 3, §6.4.
         let start = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SITES.ilog2());
+        let table = self.0;
+        (0..PROBES).map(move |probe| table.row((start + probe) % SITES))
+    }
+
+    /// Returns the site of a return address if it is in the table.
+    #[inline]
+    pub(crate) fn known(&self, address: usize) -> Option<Site> {
+        // Relaxed: as in `site`.
+        self.rows(address).find(|row| row.address().load(Ordering::Relaxed) == address as u64).map(Site)
+    }
+
+    /// Returns the site of a return address; `None` if the table has no room for it. `judge` is asked once for each
+    /// site.
+    pub(crate) fn site(&self, address: usize, judge: impl Fn() -> Judgement) -> Option<Site> {
         let wanted = address as u64;
-        for probe in 0..PROBES {
-            let row = self.0.row((start + probe) % SITES);
+        for row in self.rows(address) {
             // Relaxed, here and below: each word stands alone, and a wrong verdict costs time only.
             let there = row.address().load(Ordering::Relaxed);
             if there == wanted {

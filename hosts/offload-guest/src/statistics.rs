@@ -4,18 +4,12 @@
 
 use crate::counters::shared_words;
 use crate::modules;
-use crate::thread::cpu_ticks;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use telpher_interpose::signals::undeferred;
 use telpher_mover::CallResult;
 use telpher_offload_wire::statistics::{Failure, Group, Operation, Statistics, WORDS};
 use telpher_os::ticks;
-
-/// Whether the parts of calls that the CPU does are timed.
-static TIMES_CPU: AtomicBool = AtomicBool::new(false);
 
 /// The statistics of this process.
 #[derive(Debug)]
@@ -39,8 +33,6 @@ impl ProcessStatistics {
         let (Some(words), Some(own)) = (words, own) else {
             return Err(io::Error::other("this library is not in the list of mappings"));
         };
-        // Relaxed: no other thread runs yet.
-        TIMES_CPU.store(true, Ordering::Relaxed);
         Ok(ProcessStatistics { words, own })
     }
 
@@ -50,8 +42,16 @@ impl ProcessStatistics {
         !self.own.contains(&caller)
     }
 
-    /// Counts a call that took so many ticks. Without a result, the C library executed it.
-    pub(crate) fn count(&self, operation: Operation, len: usize, ticks: u64, result: Option<CallResult>) {
+    /// Counts a call that took so many ticks, of which the CPU worked `cpu_ticks`. Without a result, the C library
+    /// executed it.
+    pub(crate) fn count(
+        &self,
+        operation: Operation,
+        len: usize,
+        ticks: u64,
+        cpu_ticks: u64,
+        result: Option<CallResult>,
+    ) {
         let words = &self.words;
         match result {
             Some(CallResult { device_bytes, cpu_bytes: 0, .. }) => {
@@ -60,7 +60,7 @@ impl ProcessStatistics {
             Some(CallResult { device_bytes, cpu_bytes, retries, faults })
                 if device_bytes > 0 || retries + faults > 0 =>
             {
-                let of_cpu = cpu_ticks().get().min(ticks);
+                let of_cpu = cpu_ticks.min(ticks);
                 words.count(operation, len, Group::DeviceFailed, device_bytes, ticks - of_cpu);
                 words.count(operation, len, Group::CLibrary, cpu_bytes, of_cpu);
                 let failure = match (faults, retries) {
@@ -79,20 +79,6 @@ impl ProcessStatistics {
     pub(crate) fn end(&self) {
         self.words.end(now_ns());
     }
-}
-
-/// Executes the CPU's part of a call outside of the call's deferral, since it may fault. Adds its time to that of the
-/// call if calls are counted.
-#[inline]
-pub(crate) fn timed<T>(part: impl FnOnce() -> T) -> T {
-    // Relaxed: set before the device is published.
-    if !TIMES_CPU.load(Ordering::Relaxed) {
-        return undeferred(part);
-    }
-    let begun = ticks();
-    let result = undeferred(part);
-    cpu_ticks().set(cpu_ticks().get() + ticks().wrapping_sub(begun));
-    result
 }
 
 fn now_ns() -> u64 {

@@ -60,18 +60,6 @@ thread_word!(
 );
 
 thread_word!(
-    /// Returns the word of this thread: the ticks that the CPU worked on the current call, if calls are counted by
-    /// size.
-    telpher_offload_cpu_ticks: u64
-);
-
-/// Ticks that the CPU worked on the current call of this thread.
-#[inline]
-pub(crate) fn cpu_ticks() -> &'static Cell<u64> {
-    telpher_offload_cpu_ticks()
-}
-
-thread_word!(
     /// Returns the word of this thread: the children of `vfork` that run on its storage, the one that reads it
     /// included.
     telpher_offload_vforked: u64
@@ -100,14 +88,27 @@ impl LongCall {
     pub(crate) fn enter() -> Option<LongCall> {
         let mark = 0_u8;
         let here = (&raw const mark).addr();
-        let frame = telpher_offload_frame();
-        if frame.get() > here {
+        if LongCall::surrounds(here) {
             return None;
         }
+        let frame = telpher_offload_frame();
         frame.set(here);
         // A signal handler of this thread must see the mark before anything else of the call.
         compiler_fence(Ordering::SeqCst);
         Some(LongCall { frame })
+    }
+
+    /// Returns whether the thread is in a long call already.
+    #[inline]
+    pub(crate) fn is_inside() -> bool {
+        let mark = 0_u8;
+        LongCall::surrounds((&raw const mark).addr())
+    }
+
+    /// Returns whether a long call has called the function that has a variable at this address.
+    #[inline]
+    fn surrounds(here: usize) -> bool {
+        telpher_offload_frame().get() > here
     }
 }
 

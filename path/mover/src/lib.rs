@@ -59,7 +59,10 @@ pub use api::outcome::{Delta, Outcome, Tags, Via};
 pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
 pub use api::scope::{Scope, ScopedJob};
 pub use api::setting::{Setting, SettingError};
-pub use inflight::{Buffers, CallResult, Copies, CopiesPolicy, CopyResult, CpuCalls, MemoryCalls, MemoryCallsPolicy};
+pub use inflight::{
+    Buffers, CallResult, CallStep, Copies, CopiesPolicy, CopyResult, CpuCalls, MemoryCall, MemoryCalls,
+    MemoryCallsPolicy,
+};
 pub use learn::Learning;
 pub use learn::tuning::{Measured, TunedMachine, Tuning, TuningError};
 pub use plan::route::Route;

@@ -37,19 +37,35 @@ pub fn defer() -> Deferral {
     Deferral { ends, _here: std::marker::PhantomData }
 }
 
-/// Calls a function of the program within a [`Deferral`]. A fault in it is the program's, whose handler may leave the
-/// deferral for good (`siglongjmp`), and must find its own mask: blocked signals are unblocked meanwhile.
-pub fn undeferred<R>(call: impl FnOnce() -> R) -> R {
+impl Deferral {
+    /// Lets the deferral go on without its value, for code that may have nothing to drop. The result is for
+    /// [`take_over`](Deferral::take_over).
+    #[must_use]
+    pub fn leave_open(self) -> bool {
+        let ends = self.ends;
+        std::mem::forget(self);
+        ends
+    }
+
+    /// Takes over a deferral of this thread that was left open.
+    #[must_use]
+    pub fn take_over(ends: bool) -> Deferral {
+        Deferral { ends, _here: std::marker::PhantomData }
+    }
+}
+
+/// Ends all deferrals of this thread, whose values will never be dropped: the C library unwinds the thread, because it
+/// has been cancelled. Does nothing if none goes on.
+pub fn end_deferrals() {
     let thread = Thread::current();
-    let is_blocked = is_joined() && thread.deferred.load(Ordering::Relaxed) != 0;
-    if is_blocked {
-        unblock(thread);
+    if is_joined() {
+        if thread.deferred.load(Ordering::Relaxed) != 0 {
+            unblock(thread);
+        }
+    } else {
+        thread.inside.store(0, Ordering::Relaxed);
+        deliver_deferred(thread);
     }
-    let result = call();
-    if is_blocked {
-        block(thread);
-    }
-    result
 }
 
 /// Blocks all signals of the thread, and notes it.
@@ -78,13 +94,19 @@ impl Drop for Deferral {
         // Already zero if a fault in between was the program's: see `deliver`.
         let inside = thread.inside.load(Ordering::Relaxed).saturating_sub(1);
         thread.inside.store(inside, Ordering::Relaxed);
-        if inside == 0 && thread.deferred.load(Ordering::Relaxed) != 0 {
-            thread.deferred.store(0, Ordering::Relaxed);
-            let mask = thread.mask.load(Ordering::Relaxed);
-            let blocked = thread.blocked(mask);
-            // Deferred signals arrive here.
-            kernel::mask(Some((Change::Set, mask)));
-            thread.send_kept(blocked);
+        if inside == 0 {
+            deliver_deferred(thread);
         }
+    }
+}
+
+/// Lets the signals arrive that were deferred. Their handlers may leave this function for good.
+fn deliver_deferred(thread: &Thread) {
+    if thread.deferred.load(Ordering::Relaxed) != 0 {
+        thread.deferred.store(0, Ordering::Relaxed);
+        let mask = thread.mask.load(Ordering::Relaxed);
+        let blocked = thread.blocked(mask);
+        kernel::mask(Some((Change::Set, mask)));
+        thread.send_kept(blocked);
     }
 }

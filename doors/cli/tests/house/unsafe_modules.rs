@@ -83,6 +83,7 @@ const FILES: &[&str] = &[
     "hosts/offload-guest/src/symbols.rs",
     "hosts/offload-guest/src/thread.rs",
     "hosts/offload-guest/src/traps.rs",
+    "hosts/offload-guest/src/uncancelled.rs",
     "hosts/offload-guest/src/vfork.rs",
     "hosts/tier-guest/src/descriptors.rs",
     "hosts/tier-guest/src/discards.rs",

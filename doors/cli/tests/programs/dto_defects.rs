@@ -1,6 +1,7 @@
 //! The known defects of Intel's DTO (commit 87ffb96), each as a test that fails on DTO's behaviour. The program in
 //! `sources/dto_defects.c` makes the calls and knows their results. It runs on a modelled device, and on queues of a
 //! virtual device (`telpher run`), where absent pages fault and queues have files; both have a transfer limit of 2 MiB.
+//! `hosts/offload/tests/defects.md` lists the defects with their tests.
 //!
 //! Two defects cannot be met by a program of ours, and have unit tests:
 //! - B16: a record arrives between DTO's look and its UMONITOR, so it sleeps to the time-out. The moment cannot be
@@ -298,6 +299,50 @@ fn b21_fresh_pages_are_made_present_and_the_device_goes_on() {
 #[test]
 fn b23_nothing_is_written_after_a_handler_has_left_a_copy() {
     check("b23", "left-copies", &ALL);
+}
+
+/// A thread that is cancelled in DTO's wait leaves a device that still writes, also into the thread's record.
+///
+/// Seen to fail when the library could be unwound within its own functions: the first cancellation ended the process.
+#[test]
+fn b23_threads_that_are_cancelled_in_a_copy_end_alone_and_nothing_is_written_afterwards() {
+    let Some(program) = client("cancelled_copies") else { return };
+    let config = source("dto_defects.json");
+    let config = config.display();
+    // Each of six hundred threads would keep one of the 256 records, if it left its descriptor in flight. Then the CPU
+    // would execute the last 300 copies.
+    for (device, options, count) in [
+        (format!("model:{config}"), &ALWAYS[..], "600"),
+        (format!("model:{config}"), &["--threshold", "4k", "--function", "copy,fill,compare"], "100"),
+        (format!("model:{config}"), &[&ALWAYS[..], &["--stats", "dto"]].concat(), "100"),
+        ("hw:wq0.0".into(), &ALWAYS, "100"),
+        ("hw:wq0.1".into(), &ALWAYS, "100"),
+    ] {
+        let json = test_folder("b23-cancelled").join("offload.json");
+        let is_table = options.contains(&"dto");
+        let mut command = Command::new(TELPHER);
+        if device.starts_with("hw:") {
+            command.args(["run", "--hardware"]).arg(source("dto_defects.json")).args(["--", TELPHER]);
+        }
+        command.args(["offload", "--device", &device, "--output"]).arg(&json).args(options);
+        command.args(if is_table { &[][..] } else { &["--format", "json"] });
+        let done = finish(command.arg("--").arg(&program).arg(count), None, Duration::from_secs(300));
+        assert_eq!((done.code(), done.stdout.as_str()), (0, "ok\n"), "{device} {options:?}: {done}");
+        if options.contains(&"--always") && !is_table {
+            let processes = serde_json::from_slice(&std::fs::read(&json).expect("counters")).expect("JSON");
+            let ended = Ended { done, processes };
+            // The pages are present, so devices do all of it, except what a handler has left.
+            let (by_device, by_cpu) = (ended.sum("device_bytes"), ended.sum("cpu_bytes"));
+            assert!(by_device > 300 * (2 << 20) && by_cpu < by_device / 4, "{device}: {:?}", ended.processes);
+        }
+    }
+    // A recording has these calls, too.
+    let folder = test_folder("b23-cancelled").join("recording");
+    let _ = std::fs::remove_dir_all(&folder);
+    let mut command = Command::new(TELPHER);
+    command.args(["record", "--quiet", "--folder"]).arg(&folder).arg("--").arg(&program);
+    let done = finish(&mut command, None, Duration::from_secs(300));
+    assert_eq!((done.code(), done.stdout.as_str()), (0, "ok\n"), "{done}");
 }
 
 /// DTO reads `64K` as 64 and submits descriptors of no bytes for `0`.

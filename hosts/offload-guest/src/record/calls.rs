@@ -2,6 +2,9 @@
 //!
 //! A short call ends with a jump to the C library's function. One in 64 is timed instead. A call of 2 KiB or more is
 //! recorded with its site, its ranges and its time.
+//!
+//! A thread with asynchronous cancellation may be unwound from each instruction. So none of these functions has
+//! anything to drop, and none ends the process when it is unwound (`extern "C-unwind"`).
 #![allow(unsafe_code, reason = "calls the C library's functions by address")]
 
 use super::process::{self, Recorder};
@@ -137,7 +140,7 @@ macro_rules! in_front_of {
                 unsafe { transmute::<*mut c_void, $type>(gates::$name.original())($first, $second, len) }
             }
             /// Needs no stack, and ends with a jump, in nearly all calls.
-            unsafe extern "C" fn short($first: $first_type, $second: $second_type, len: usize) -> $result {
+            unsafe extern "C-unwind" fn short($first: $first_type, $second: $second_type, len: usize) -> $result {
                 match counted(Operation::$operation, len) {
                     // SAFETY: the program's own call, here and in the other functions.
                     Some(false) => unsafe { original($first, $second, len) },
@@ -149,13 +152,13 @@ macro_rules! in_front_of {
             }
             #[cold]
             #[inline(never)]
-            unsafe extern "C" fn short_timed($first: $first_type, $second: $second_type, len: usize) -> $result {
+            unsafe extern "C-unwind" fn short_timed($first: $first_type, $second: $second_type, len: usize) -> $result {
                 // SAFETY: as in `short`.
                 timed(Operation::$operation, len, || unsafe { original($first, $second, len) })
             }
             #[cold]
             #[inline(never)]
-            unsafe extern "C" fn short_first($first: $first_type, $second: $second_type, len: usize) -> $result {
+            unsafe extern "C-unwind" fn short_first($first: $first_type, $second: $second_type, len: usize) -> $result {
                 if counted_first(Operation::$operation, len) {
                     // SAFETY: as in `short`.
                     return unsafe { short_timed($first, $second, len) };
@@ -163,7 +166,7 @@ macro_rules! in_front_of {
                 // SAFETY: as in `short`.
                 unsafe { original($first, $second, len) }
             }
-            unsafe extern "C" fn long(
+            unsafe extern "C-unwind" fn long(
                 $first: $first_type,
                 $second: $second_type,
                 len: usize,

@@ -10,7 +10,7 @@ mod call;
 mod devices;
 mod policy;
 
-pub use call::CallResult;
+pub use call::{CallResult, CallStep, MemoryCall};
 pub use policy::{CpuCalls, MemoryCallsPolicy};
 
 use crate::api::channel::MAX_SLOTS;
@@ -18,10 +18,10 @@ use crate::api::error::ChannelError;
 use crate::plan::topology::{SystemTopology, Topology};
 use crate::reentrancy;
 use crate::wait::time::{Clock, SystemClock};
-use call::Call;
+use call::pointer;
 use devices::Devices;
 use std::sync::Arc;
-use telpher_abi::Descriptor;
+use telpher_abi::{Descriptor, Opcode};
 use telpher_portal::Portal;
 
 /// Copies, fills and compares memory by devices, and returns when it is done: for code that stands in for memmove,
@@ -139,9 +139,8 @@ impl MemoryCalls {
     /// - [`CpuCalls::copy`] may be called with these arguments.
     /// - Until this returns, no other code accesses the destination or writes the source, except as memmove allows.
     pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) -> CallResult {
-        let descriptor = Descriptor::memory_move(src.expose_provenance() as u64, dst.expose_provenance() as u64, 0);
         // SAFETY: our caller's promise.
-        unsafe { self.call(descriptor, len, dst.cast_const() == src) }.1
+        unsafe { self.run(self.begin_copy(dst, src, len)) }.1
     }
 
     /// Sets `len` bytes at `dst` to `byte`.
@@ -150,9 +149,8 @@ impl MemoryCalls {
     ///
     /// As for [`copy`](MemoryCalls::copy), with [`CpuCalls::fill`].
     pub unsafe fn fill(&self, dst: *mut u8, byte: u8, len: usize) -> CallResult {
-        let descriptor = Descriptor::fill(u64::from_le_bytes([byte; 8]), dst.expose_provenance() as u64, 0);
         // SAFETY: our caller's promise.
-        unsafe { self.call(descriptor, len, false) }.1
+        unsafe { self.run(self.begin_fill(dst, byte, len)) }.1
     }
 
     /// Compares two ranges of `len` bytes. Returns the offset of the first byte in which they differ.
@@ -162,27 +160,69 @@ impl MemoryCalls {
     /// - [`CpuCalls::compare`] may be called with these arguments.
     /// - Until this returns, no other code writes either range.
     pub unsafe fn compare(&self, a: *const u8, b: *const u8, len: usize) -> (Option<usize>, CallResult) {
-        let descriptor = Descriptor::compare(a.expose_provenance() as u64, b.expose_provenance() as u64, 0);
         // SAFETY: our caller's promise.
-        let (difference, result) = unsafe { self.call(descriptor, len, false) };
-        // Below `len`, which is a `usize`.
-        (difference.map(|at| usize::try_from(at).unwrap_or(usize::MAX)), result)
+        unsafe { self.run(self.begin_compare(a, b, len)) }
     }
 
+    /// Begins a copy whose steps the caller makes: for a caller that must not have this crate's frames on the stack
+    /// while the CPU works. The arguments are those of [`copy`](MemoryCalls::copy).
+    #[must_use]
+    pub fn begin_copy(&self, dst: *mut u8, src: *const u8, len: usize) -> MemoryCall<'_> {
+        let descriptor = Descriptor::memory_move(src.expose_provenance() as u64, dst.expose_provenance() as u64, 0);
+        // A copy onto itself costs the CPU less than a descriptor.
+        self.begin(descriptor, len, dst.cast_const() == src)
+    }
+
+    /// Begins a fill whose steps the caller makes; see [`begin_copy`](MemoryCalls::begin_copy).
+    #[must_use]
+    pub fn begin_fill(&self, dst: *mut u8, byte: u8, len: usize) -> MemoryCall<'_> {
+        let descriptor = Descriptor::fill(u64::from_le_bytes([byte; 8]), dst.expose_provenance() as u64, 0);
+        self.begin(descriptor, len, false)
+    }
+
+    /// Begins a comparison whose steps the caller makes; see [`begin_copy`](MemoryCalls::begin_copy).
+    #[must_use]
+    pub fn begin_compare(&self, a: *const u8, b: *const u8, len: usize) -> MemoryCall<'_> {
+        let descriptor = Descriptor::compare(a.expose_provenance() as u64, b.expose_provenance() as u64, 0);
+        self.begin(descriptor, len, false)
+    }
+
+    fn begin(&self, descriptor: Descriptor, len: usize, prefer_cpu: bool) -> MemoryCall<'_> {
+        let mut call = MemoryCall::new(&self.devices, descriptor, len as u64);
+        // A length that no object has is a mistake of the program; it faults on the CPU as it would without us.
+        if prefer_cpu || isize::try_from(len).is_err() || reentrancy::is_in_portal() {
+            call.leave_to_cpu();
+        }
+        call
+    }
+
+    /// Makes all steps of a call, those of the CPU by [`CpuCalls`].
+    ///
     /// # Safety
     ///
     /// As for the public function that called.
-    unsafe fn call(&self, descriptor: Descriptor, len: usize, prefer_cpu: bool) -> (Option<u64>, CallResult) {
-        if len == 0 {
-            return (None, CallResult::default());
-        }
-        let call = Call::new(&self.devices, &self.cpu, descriptor, len as u64);
-        // A length that no object has is a mistake of the program; it faults on the CPU as it would without us.
-        if prefer_cpu || isize::try_from(len).is_err() || reentrancy::is_in_portal() {
+    unsafe fn run(&self, mut call: MemoryCall<'_>) -> (Option<usize>, CallResult) {
+        loop {
             // SAFETY: our caller's promise.
-            return unsafe { call.run_on_cpu() };
+            let (start, len) = match unsafe { call.step() } {
+                CallStep::Done(difference) => return (difference, call.result()),
+                CallStep::Cpu { start, len } => (start, len),
+            };
+            let d = call.descriptor();
+            let (src, dst) = (d.src().wrapping_add(start as u64), d.dst().wrapping_add(start as u64));
+            // SAFETY: a part of the call's ranges, for which our caller vouches. No descriptor of the call is in
+            // flight.
+            unsafe {
+                match d.opcode() {
+                    Opcode::Fill => (self.cpu.fill)(pointer(dst), d.src().to_le_bytes()[0], len),
+                    Opcode::Compare => {
+                        if let Some(at) = (self.cpu.compare)(pointer(src), pointer(dst), len) {
+                            return (Some(start + at), call.result());
+                        }
+                    }
+                    _ => (self.cpu.copy)(pointer(dst), pointer(src), len),
+                }
+            }
         }
-        // SAFETY: our caller's promise.
-        unsafe { call.run() }
     }
 }

@@ -39,7 +39,7 @@ mod table;
 
 pub(crate) use batch::{BatchInFlight, Member};
 pub(crate) use borrowed::{BorrowedInFlight, copy_whole, extend_lifetime, extend_lifetime_mut};
-pub use calls::{CallResult, CpuCalls, MemoryCalls, MemoryCallsPolicy};
+pub use calls::{CallResult, CallStep, CpuCalls, MemoryCall, MemoryCalls, MemoryCallsPolicy};
 pub use copies::{Copies, CopiesPolicy, CopyResult};
 pub(crate) use meter::Meter;
 pub use owned_request::Buffers;

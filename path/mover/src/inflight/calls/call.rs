@@ -6,13 +6,13 @@
 //!        └──────► the CPU ◄────┴── refused, failed, stopped, or a short rest
 //! ```
 //!
-//! The CPU works only while no descriptor of the call is in flight. So a fault of the CPU is the program's own, and the
-//! program's handler may leave the call by `siglongjmp`: no frame of this file has anything to drop meanwhile.
+//! The CPU's parts are done by the caller, between two steps, while no descriptor of the call is in flight. So a fault
+//! of the CPU is the program's own, and the program's handler may leave the call by `siglongjmp`: nothing of this file
+//! is on the stack, and the call has nothing to drop.
 
 use crate::api::outcome::Outcome;
 use crate::api::policy::OnFault;
 use crate::inflight::calls::devices::{Devices, InFlight, Submitted};
-use crate::inflight::calls::policy::CpuCalls;
 use crate::inflight::recover::Next;
 use crate::plan::request::Request;
 use crate::report::AbortOnUnwind;
@@ -53,23 +53,48 @@ enum Progress {
     Ended(Option<CompletionRecord>),
 }
 
-/// What is left of a piece after its record was read.
+/// What is left of a piece, or of the call.
 #[derive(Debug)]
 enum After {
     /// Nothing.
     Done,
     /// The ranges differ at this offset of the call.
     Difference(u64),
-    /// This range, which the CPU may do.
-    Rest(Piece),
+    /// This range, which the CPU does.
+    OnCpu(Piece),
+}
+
+/// What is left of a piece after its record was read.
+#[derive(Debug)]
+enum Left {
+    /// What does not need a device.
+    After(After),
     /// This range, after a page fault at which a device wanted to write, or to read.
     Fault(Piece, bool),
 }
 
-/// One call while it runs.
-pub(super) struct Call<'a> {
+/// What happens next in a memory call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallStep {
+    /// The CPU must do this range of the call: offset and length in bytes. No descriptor of the call is in flight.
+    Cpu {
+        /// Offset from the start of the call's ranges.
+        start: usize,
+        /// Length.
+        len: usize,
+    },
+    /// The call has ended. A comparison whose last part devices did has found its first difference at this offset.
+    Done(Option<usize>),
+}
+
+/// A memory call in steps: those of the devices are made by [`step`](MemoryCall::step), those of the CPU by the caller,
+/// after `step` has returned. [`MemoryCalls::begin_copy`](crate::MemoryCalls::begin_copy) and its siblings begin one.
+///
+/// Between two steps no descriptor of the call is in flight, and the call may be left for good, for example by
+/// `siglongjmp`: it has nothing to drop.
+#[derive(Debug)]
+pub struct MemoryCall<'a> {
     devices: &'a Devices,
-    cpu: &'a CpuCalls,
     /// The operation on the whole ranges.
     request: Request,
     /// Length of the whole call.
@@ -88,13 +113,13 @@ pub(super) struct Call<'a> {
 }
 
 // A handler may leave the CPU's part by `siglongjmp`, and must not skip a drop.
-const _: () = assert!(!std::mem::needs_drop::<Call<'static>>());
+const _: () = assert!(!std::mem::needs_drop::<MemoryCall<'static>>());
 // Signal handlers have small stacks. Source: chosen; a third of the smallest alternate stack, 2048 bytes.
-const _: () = assert!(size_of::<Call<'static>>() <= 680);
+const _: () = assert!(size_of::<MemoryCall<'static>>() <= 680);
 
-impl<'a> Call<'a> {
+impl<'a> MemoryCall<'a> {
     /// A call that has not begun. `descriptor` has the operation and the addresses.
-    pub(super) fn new(devices: &'a Devices, cpu: &'a CpuCalls, descriptor: Descriptor, len: u64) -> Call<'a> {
+    pub(super) fn new(devices: &'a Devices, descriptor: Descriptor, len: u64) -> MemoryCall<'a> {
         let request = Request::new(descriptor, len);
         let (mut longest, mut depth) = (devices.longest_piece(descriptor.opcode()), WINDOW);
         if request.overlaps() {
@@ -106,10 +131,9 @@ impl<'a> Call<'a> {
                 longest = if distance >= devices.policy.threshold.max(1) { longest.min(distance) } else { 0 };
             }
         }
-        Call {
+        MemoryCall {
             backward: request.is_backward(),
             devices,
-            cpu,
             request,
             len,
             longest,
@@ -120,34 +144,49 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Does the whole call on the CPU.
-    ///
-    /// # Safety
-    ///
-    /// As for [`run`](Call::run).
-    pub(super) unsafe fn run_on_cpu(mut self) -> (Option<u64>, CallResult) {
-        // SAFETY: our caller's promise; nothing is in flight.
-        let difference = unsafe { self.on_cpu(Piece { start: 0, len: self.len, resubmissions: 0 }) };
-        (difference, self.counts)
+    /// Leaves the whole call to the CPU.
+    pub(super) fn leave_to_cpu(&mut self) {
+        self.longest = 0;
     }
 
-    /// Does the call. Returns the first difference of a comparison. No descriptor of the call is in flight when it
-    /// returns.
+    /// Makes the next step: lets devices work until the call has ended, or until the CPU must do a range. The caller
+    /// does that range before the next step. If it finds a difference there, the comparison has ended.
     ///
     /// # Safety
     ///
-    /// The ranges are valid as the CPU's functions demand, or not mapped; no other code interferes.
-    pub(super) unsafe fn run(mut self) -> (Option<u64>, CallResult) {
+    /// Until this returns, the ranges are valid as the CPU's functions demand, or not mapped; no other code accesses
+    /// the destination or writes the source, except as memmove allows. The call has not ended.
+    pub unsafe fn step(&mut self) -> CallStep {
         // SAFETY: our caller's promise.
-        let difference = unsafe { self.advance() };
+        let next = unsafe { self.advance() };
+        // A piece that is in flight when the CPU works could write what the CPU reads, and would outlive the call if
+        // the program's handler of a fault left it.
         self.drain();
-        (difference, self.counts)
+        match next {
+            After::OnCpu(piece) => {
+                self.counts.cpu_bytes += piece.len;
+                CallStep::Cpu { start: size(piece.start), len: size(piece.len) }
+            }
+            After::Difference(at) => CallStep::Done(Some(size(at))),
+            After::Done => CallStep::Done(None),
+        }
+    }
+
+    /// Returns what devices and the CPU have done so far; the CPU's part is counted before the CPU does it.
+    #[must_use]
+    pub fn result(&self) -> CallResult {
+        self.counts
+    }
+
+    /// Returns the descriptor of the whole call: its operation and its addresses.
+    pub(super) fn descriptor(&self) -> Descriptor {
+        self.request.template()
     }
 
     /// # Safety
     ///
-    /// As for [`run`](Call::run).
-    unsafe fn advance(&mut self) -> Option<u64> {
+    /// As for [`step`](MemoryCall::step).
+    unsafe fn advance(&mut self) -> After {
         loop {
             let mut no_queue = self.longest == 0;
             while self.taken < self.len && self.window[self.depth - 1].is_none() && !no_queue {
@@ -162,22 +201,21 @@ impl<'a> Call<'a> {
                     Submitted::NoQueue => no_queue = true,
                 }
             }
-            let difference = match self.pop() {
+            match self.pop() {
                 // SAFETY: our caller's promise.
-                Some((piece, progress)) => unsafe { self.complete(piece, progress) },
-                None if self.taken == self.len => return None,
+                Some((piece, progress)) => match unsafe { self.complete(piece, progress) } {
+                    After::Done => {}
+                    after => return after,
+                },
+                None if self.taken == self.len => return After::Done,
                 None => {
                     if no_queue {
                         self.longest = self.len;
                     }
                     let piece = self.next_piece();
                     self.taken += piece.len;
-                    // SAFETY: our caller's promise.
-                    unsafe { self.on_cpu(piece) }
+                    return After::OnCpu(piece);
                 }
-            };
-            if difference.is_some() {
-                return difference;
             }
         }
     }
@@ -211,12 +249,12 @@ impl<'a> Call<'a> {
         unsafe { self.devices.submit(&mut request, &mut self.counts.retries) }
     }
 
-    /// Waits for a piece, and does what is left of it. Returns the first difference.
+    /// Waits for a piece, and submits what is left of it again where that is worth it. Returns what is left then.
     ///
     /// # Safety
     ///
-    /// As for [`run`](Call::run); the piece was taken out of the window.
-    unsafe fn complete(&mut self, piece: Piece, progress: Progress) -> Option<u64> {
+    /// As for [`step`](MemoryCall::step); the piece was taken out of the window.
+    unsafe fn complete(&mut self, piece: Piece, progress: Progress) -> After {
         let mut record = match progress {
             Progress::InFlight(in_flight) => self.devices.wait(in_flight),
             Progress::Ended(record) => record,
@@ -224,35 +262,32 @@ impl<'a> Call<'a> {
         let mut piece = piece;
         loop {
             match self.read(piece, record.as_ref()) {
-                After::Done => return None,
-                After::Difference(at) => return Some(at),
-                After::Fault(rest, write) if self.is_worth_resubmitting(&rest) && self.populate(&rest, write) => {
+                Left::After(after) => return after,
+                Left::Fault(rest, write) if self.is_worth_resubmitting(&rest) && self.populate(&rest, write) => {
                     piece = Piece { resubmissions: rest.resubmissions + 1, ..rest };
                     // SAFETY: our caller's promise. The other pieces in flight do not overlap this one.
                     match unsafe { self.submit(&piece) } {
                         Submitted::Taken(in_flight) => record = self.devices.wait(in_flight),
-                        // SAFETY: our caller's promise.
-                        Submitted::Full | Submitted::NoQueue => return unsafe { self.on_cpu(piece) },
+                        Submitted::Full | Submitted::NoQueue => return After::OnCpu(piece),
                     }
                 }
-                // SAFETY: our caller's promise.
-                After::Fault(rest, _) | After::Rest(rest) => return unsafe { self.on_cpu(rest) },
+                Left::Fault(rest, _) => return After::OnCpu(rest),
             }
         }
     }
 
     /// Reads the record of a piece: which part of it is left. Gives up if the content of the memory is lost.
-    fn read(&mut self, piece: Piece, record: Option<&CompletionRecord>) -> After {
+    fn read(&mut self, piece: Piece, record: Option<&CompletionRecord>) -> Left {
         let mut request = self.request.part(piece.start, piece.len);
         let next = record.map(|record| (record, request.arrived_whole(record, OnFault::FinishOnCpu)));
         match next {
             Some((_, Next::Finished(Outcome::Different { at }))) => {
                 self.counts.device_bytes += at;
-                After::Difference(piece.start + at)
+                Left::After(After::Difference(piece.start + at))
             }
             Some((_, Next::Finished(_))) => {
                 self.counts.device_bytes += piece.len;
-                After::Done
+                Left::After(After::Done)
             }
             Some((record, Next::OnCpu(status, fault))) => {
                 // A move keeps its address and skips; the other operations advance.
@@ -263,13 +298,13 @@ impl<'a> Call<'a> {
                 match (status, fault) {
                     (Status::PageFault | Status::PageFaultRefused, Some(_)) => {
                         self.counts.faults += 1;
-                        After::Fault(rest, record.status_byte().is_write())
+                        Left::Fault(rest, record.status_byte().is_write())
                     }
-                    _ => After::Rest(rest),
+                    _ => Left::After(After::OnCpu(rest)),
                 }
             }
             // No record, or one that does not say which bytes are done: the whole piece is repeated.
-            _ if !request.overlaps() => After::Rest(piece),
+            _ if !request.overlaps() => Left::After(After::OnCpu(piece)),
             _ => (self.devices.policy.give_up)(format_args!(
                 "a device ended a copy of {} bytes between overlapping ranges with {}; some of its bytes may have \
                  moved, so it cannot be repeated",
@@ -310,35 +345,10 @@ impl<'a> Call<'a> {
             });
         }
     }
-
-    /// Does a range of the call on the CPU. Returns the first difference.
-    ///
-    /// # Safety
-    ///
-    /// As for [`run`](Call::run).
-    unsafe fn on_cpu(&mut self, piece: Piece) -> Option<u64> {
-        self.drain();
-        self.counts.cpu_bytes += piece.len;
-        let d = self.request.template();
-        let (src, dst) = (d.src().wrapping_add(piece.start), d.dst().wrapping_add(piece.start));
-        let len = size(piece.len);
-        // SAFETY: a part of the call's ranges, which our caller vouches for. No descriptor of the call is in flight.
-        unsafe {
-            match d.opcode() {
-                Opcode::Fill => (self.cpu.fill)(pointer(dst), d.src().to_le_bytes()[0], len),
-                Opcode::Compare => {
-                    let difference = (self.cpu.compare)(pointer(src), pointer(dst), len);
-                    return difference.map(|at| piece.start + at as u64);
-                }
-                _ => (self.cpu.copy)(pointer(dst), pointer(src), len),
-            }
-        }
-        None
-    }
 }
 
 /// Returns the pointer to an address that the caller passed as a pointer.
-fn pointer(address: u64) -> *mut u8 {
+pub(super) fn pointer(address: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(size(address))
 }
 
