@@ -1,7 +1,8 @@
 //! Real programs under `telpher offload`, unmodified: their data is as without it, and the device executes their long
 //! calls.
 //!
-//! Each test compares all data with what was put in, or with the result of the same program without offload.
+//! Each test compares all data with what was put in, or with the result of the same program without offload. `./test`
+//! runs redis, SQLite, zstd and Perl, and `./soak` all of them.
 
 use crate::harness::{TELPHER, eventually, lacking, test_folder};
 use crate::offload::{ALWAYS, offload, sum};
@@ -207,6 +208,7 @@ fn redis_returns_every_value_that_it_was_given() {
 }
 
 #[test]
+#[ignore = "./soak runs it"]
 fn memcached_returns_every_value_that_it_was_given() {
     const NAME: &str = "memcached_returns_every_value_that_it_was_given";
     if lacking(NAME, &[("memcached", "memcached")]) {
@@ -231,6 +233,7 @@ fn value_of_redis_benchmark(len: usize) -> Vec<u8> {
 
 /// redis under its own load generator.
 #[test]
+#[ignore = "./soak runs it"]
 fn redis_answers_its_own_load_generator_and_has_its_values() {
     const NAME: &str = "redis_answers_its_own_load_generator_and_has_its_values";
     if lacking(NAME, &[("redis-server", "redis-server"), ("redis-benchmark", "redis-tools")]) {
@@ -264,6 +267,7 @@ fn redis_answers_its_own_load_generator_and_has_its_values() {
 /// memcached under the load generator of libmemcached, which checks the answers and not the values; so values of this
 /// test are there before and afterwards.
 #[test]
+#[ignore = "./soak runs it"]
 fn memcached_answers_a_load_generator_and_keeps_its_values() {
     const NAME: &str = "memcached_answers_a_load_generator_and_keeps_its_values";
     if lacking(NAME, &[("memcached", "memcached"), ("memcslap", "libmemcached-tools")]) {
@@ -343,6 +347,7 @@ fn archives_of_zstd_and_perls_strings_are_the_same() {
 
 /// Programs that start many others: git with its helpers, and a compiler with its own.
 #[test]
+#[ignore = "./soak runs it"]
 fn git_and_gcc_write_the_same_files() {
     const NAME: &str = "git_and_gcc_write_the_same_files";
     if lacking(NAME, &[("git", "git"), ("gcc", "gcc"), ("sha256sum", "coreutils")]) {
@@ -413,6 +418,7 @@ fn answer_of_nginx(server: &mut Server, encoding: &str) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "./soak runs it"]
 fn nginx_compresses_a_page_to_the_same_bytes() {
     const NAME: &str = "nginx_compresses_a_page_to_the_same_bytes";
     if lacking(NAME, &[("nginx", "nginx-light")]) {
@@ -433,6 +439,7 @@ fn nginx_compresses_a_page_to_the_same_bytes() {
 }
 
 #[test]
+#[ignore = "./soak runs it"]
 fn rsync_copies_a_folder_to_the_same_bytes() {
     const NAME: &str = "rsync_copies_a_folder_to_the_same_bytes";
     if lacking(NAME, &[("rsync", "rsync"), ("diff", "diffutils")]) {
@@ -458,6 +465,7 @@ fn rsync_copies_a_folder_to_the_same_bytes() {
 
 /// Node copies its buffers with memmove.
 #[test]
+#[ignore = "./soak runs it"]
 fn node_has_the_same_buffers() {
     const NAME: &str = "node_has_the_same_buffers";
     if lacking(NAME, &[("node", "nodejs")]) {
@@ -474,6 +482,7 @@ fn node_has_the_same_buffers() {
 
 /// The virtual machine copies arrays with code of its own, and much else with the C library.
 #[test]
+#[ignore = "./soak runs it"]
 fn java_has_the_same_arrays() {
     const NAME: &str = "java_has_the_same_arrays";
     if lacking(NAME, &[("java", "openjdk-17-jdk-headless"), ("javac", "openjdk-17-jdk-headless")]) {
@@ -530,6 +539,7 @@ fn a_static_go_program_is_told_that_its_copies_cannot_be_seen() {
 }
 
 #[test]
+#[ignore = "./soak runs it"]
 fn the_c_code_of_a_go_program_is_offloaded_and_a_notice_says_that_the_rest_is_not() {
     const NAME: &str = "the_c_code_of_a_go_program_is_offloaded_and_a_notice_says_that_the_rest_is_not";
     let source = "package main
