@@ -17,9 +17,9 @@ use std::ptr;
 use telpher_interpose::signals::{Deferral, defer, end_deferrals};
 
 unsafe extern "C-unwind" {
-    /// Enables or disables cancellation of this thread. Disabled, it is not cancelled in functions that are cancellation
-    /// points, such as read(2). That alone is not enough: glibc 2.36 acts on a cancellation whose signal was under way,
-    /// and if one acts when this enables it again, the thread does not get the result PTHREAD_CANCELED.
+    /// Enables or disables cancellation of this thread. Disabled, it is not cancelled in functions that are
+    /// cancellation points, such as read(2). That alone is not enough: glibc 2.36 acts on a cancellation whose signal
+    /// was under way, and if one acts when this enables it again, the thread does not get the result PTHREAD_CANCELED.
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
     /// Sets when this thread may be cancelled. With the asynchronous type, a waiting cancellation acts at once.
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;

@@ -6,9 +6,11 @@ use crate::html::{Figure, Page};
 use crate::table::{Align, Table, printable, wrapped};
 use crate::units;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use telpher_recording::{
-    Calibration, Machine, NotRecorded, Operation, OperationShare, Process, Recording, Site, Summary, Timed,
+    Alignments, Calibration, Gap, Machine, NotRecorded, Operation, OperationShare, Overlaps, Process, Recording, Site,
+    Summary, Timed,
 };
 
 /// A recording without its trace, with names for its sites.
@@ -32,10 +34,114 @@ pub struct CopyProfile {
     pub recording_share: Option<f64>,
     /// The sites, by bytes.
     pub sites: Vec<NamedSite>,
+    /// Where the ranges of calls of 2 KiB and more lie, and how close in time long calls follow each other.
+    pub details: CallDetails,
     /// Calls that copy strings inside the C library; `None` if there were none.
     pub not_offloadable: Option<StringCopies>,
     /// What is missing.
     pub not_recorded: NotRecorded,
+}
+
+/// Where the ranges of calls with a site lie, and the times between long calls; of all sites and threads.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct CallDetails {
+    /// Destinations by alignment.
+    pub destinations: Alignments,
+    /// Sources by alignment; memset has none.
+    pub sources: Alignments,
+    /// Overlapping copies to lower addresses.
+    pub overlaps_down: Overlaps,
+    /// Overlapping copies to higher addresses.
+    pub overlaps_up: Overlaps,
+    /// Calls whose page faults were counted.
+    pub fault_checks: u64,
+    /// Their page faults.
+    pub faults: u64,
+    /// Times between the end of a long call and the begin of the next of the same thread.
+    pub gaps: Vec<Gap>,
+}
+
+impl CallDetails {
+    fn of(recording: &Recording) -> CallDetails {
+        let mut sum = CallDetails::default();
+        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        for site in &recording.sites {
+            for (to, more) in [(&mut sum.destinations, site.destinations), (&mut sum.sources, site.sources)] {
+                add(&mut to.page, more.page);
+                add(&mut to.line, more.line);
+                add(&mut to.other, more.other);
+            }
+            for (to, more) in [(&mut sum.overlaps_down, site.overlaps_down), (&mut sum.overlaps_up, site.overlaps_up)] {
+                add(&mut to.below_line, more.below_line);
+                add(&mut to.below_page, more.below_page);
+                add(&mut to.page_or_more, more.page_or_more);
+                add(&mut to.bytes, more.bytes);
+            }
+            add(&mut sum.fault_checks, site.fault_checks);
+            add(&mut sum.faults, site.faults);
+        }
+        let mut gaps = BTreeMap::new();
+        for gap in recording.threads.iter().flat_map(|thread| &thread.gaps) {
+            add(gaps.entry(gap.from_ns).or_default(), gap.count);
+        }
+        sum.gaps = gaps.into_iter().map(|(from_ns, count)| Gap { from_ns, count }).collect();
+        sum
+    }
+
+    /// Returns the time within which half of the long calls followed the one before; `None` without two long calls in a
+    /// thread.
+    fn median_gap_ns(&self) -> Option<u64> {
+        let all = self.gaps.iter().fold(0_u64, |sum, gap| sum.saturating_add(gap.count));
+        let mut seen = 0_u64;
+        let class = self.gaps.iter().find(|gap| {
+            seen = seen.saturating_add(gap.count);
+            gap.count > 0 && seen >= all.div_ceil(2)
+        })?;
+        Some(class.from_ns.max(1).saturating_mul(2))
+    }
+
+    /// Returns what the figures mean, as sentences. `overlapping` is the share of bytes in overlapping copies.
+    fn remarks(&self, overlapping: Option<f64>) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let calls = |of: Overlaps| of.below_line.saturating_add(of.below_page).saturating_add(of.page_or_more);
+        if let Some(share) = overlapping.filter(|share| *share > 0.0) {
+            let (down, up) = (self.overlaps_down, self.overlaps_up);
+            remarks.push(format!(
+                "Source and destination overlap in {} of these bytes: {} copies to lower addresses, {} to higher ones; \
+                 {} over less than 64 bytes, {} over less than 4 KiB.",
+                percent(share),
+                calls(down),
+                calls(up),
+                down.below_line.saturating_add(up.below_line),
+                down.below_page.saturating_add(up.below_page),
+            ));
+        }
+        let aligned = |of: Alignments| {
+            let aligned = of.page.saturating_add(of.line);
+            let all = aligned.saturating_add(of.other);
+            percent_of((all > 0).then(|| aligned as f64 / all as f64))
+        };
+        if self.destinations != Alignments::default() {
+            remarks.push(format!(
+                "Multiples of 64 are {} of their destinations and {} of their sources.",
+                aligned(self.destinations),
+                aligned(self.sources)
+            ));
+        }
+        if self.fault_checks > 0 {
+            remarks.push(format!(
+                "{} of these calls were checked, and had {} page faults.",
+                self.fault_checks, self.faults
+            ));
+        }
+        if let Some(ns) = self.median_gap_ns() {
+            remarks.push(format!(
+                "Half of the calls of 16 KiB and more began within {} of the end of the one before.",
+                units::time(ns as f64)
+            ));
+        }
+        remarks
+    }
 }
 
 /// Calls of strcpy, strncpy, stpcpy and strdup. A device cannot execute them.
@@ -99,6 +205,8 @@ pub struct NamedSite {
     pub name: String,
     /// The file.
     pub file: String,
+    /// What identifies the file's build, in hexadecimal digits; empty if it has no such note.
+    pub build_id: String,
     /// Its calls.
     #[serde(flatten)]
     pub site: Site,
@@ -119,6 +227,7 @@ impl CopyProfile {
         let named = names.into_iter().zip(&recording.sites).map(|(name, site)| NamedSite {
             name: printable(&name),
             file: site.module.map(|at| printable(&recording.modules[at].path)).unwrap_or_default(),
+            build_id: site.module.map(|at| printable(&recording.modules[at].build_id)).unwrap_or_default(),
             site: site.clone(),
         });
         let mut sites: Vec<NamedSite> = named.collect();
@@ -145,6 +254,7 @@ impl CopyProfile {
             recording_share: share(recording_ns),
             summary,
             sites,
+            details: CallDetails::of(recording),
             not_offloadable: StringCopies::of(recording),
             not_recorded: recording.not_recorded,
         }
@@ -193,9 +303,7 @@ impl CopyProfile {
                 percent(shares.fresh)
             ));
         }
-        if let Some(share) = summary.overlapping.share_of_bytes.filter(|share| *share > 0.0) {
-            remarks.push(format!("Source and destination overlap in {} of these bytes.", percent(share)));
-        }
+        remarks.extend(self.details.remarks(summary.overlapping.share_of_bytes));
         if summary.most_in_flight > 1 {
             remarks.push(format!("At most {} calls of 16 KiB and more ran at once.", summary.most_in_flight));
         }
@@ -408,7 +516,7 @@ pub fn html(profile: &CopyProfile) -> String {
     );
     page.table(
         &["site", "file", "functions", "calls", "bytes", "overlapping", "hot", "cold", "fresh"].map(String::from),
-        profile.sites.iter().take(200).map(|NamedSite { name, file, site }| {
+        profile.sites.iter().take(200).map(|NamedSite { name, file, site, .. }| {
             let functions: Vec<&str> = site.operations.iter().map(|of| Operation::name(of.operation)).collect();
             let overlapping = site.overlaps_down.bytes.saturating_add(site.overlaps_up.bytes);
             let [hot, cold, fresh] = temperatures(site);
@@ -486,15 +594,19 @@ mod tests {
     #[test]
     fn a_terminal_shows_functions_sizes_and_the_largest_sites() {
         let text = text(&profile(20));
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in [
             "memmove",
             "1 MiB",
             "a_function_of_some_length_0+0x1c",
             "8 other sites",
             "100.0 % cold",
-            "overlap in 100.0 %",
+            "overlap in 100.0 % of these bytes: 20 copies to lower",
+            "0 to higher ones; 0",
+            "20 over less than 4 KiB",
+            "Multiples of 64 are 100.0 % of their destinations",
         ] {
-            assert!(text.contains(expected), "no {expected:?} in {text}");
+            assert!(words.contains(expected), "no {expected:?} in {text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains('\x1b'), "control characters of the program are not printed");
@@ -524,6 +636,13 @@ mod tests {
         assert!(["name", "file", "calls", "bytes", "cold.bytes"].iter().all(|column| header.contains(column)), "{csv}");
         let json = serde_json::to_value(&profile).unwrap();
         assert_eq!(json["sites"][0]["bytes"], 1 << 20);
+        assert_eq!(json["sites"][0]["build_id"], "01");
+        assert_eq!(
+            (&json["details"]["overlaps_down"]["below_page"], &json["details"]["destinations"]["page"]),
+            (&3.into(), &3.into())
+        );
+        let gaps = json["details"]["gaps"].as_array().unwrap().iter().map(|gap| gap["count"].as_u64().unwrap());
+        assert_eq!(gaps.sum::<u64>(), 2);
         assert_eq!(json["processes"][0]["cpu_ns"], 500_000_000);
         assert!(json["share_of_cpu_time"].as_f64().unwrap() > 0.0);
     }
