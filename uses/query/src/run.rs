@@ -33,7 +33,7 @@ use telpher_os::Nodes;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use telpher_query::{PrefetchWhen, Column, Options, Plan, Table, run};
+/// use telpher_query::{PrefetchWhen, Column, Options, Plan, Table, Value, run};
 /// use telpher_cache::{Cache, Config};
 /// use telpher_mem::{Pool, PoolOptions};
 /// use telpher_mover::Mover;
@@ -45,7 +45,7 @@ use telpher_os::Nodes;
 /// let fast = Pool::new(PoolOptions::new(1 << 20))?;
 /// let cache = Cache::new(Mover::cpu(), Config::new([fast]))?;
 /// let report = run(&query, Some(&cache), &Options { ahead: PrefetchWhen::Always, ..Options::new(2) })?;
-/// assert_eq!(report.answer.rows[0].values, [Some(15_000)]);
+/// assert_eq!(report.answer.rows[0].values, [Value::Integer(15_000)]);
 /// assert!(report.blocks.requested <= 2); // a block of b for each group, unless it was read before its turn
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -20,7 +20,7 @@ use telpher_mover::{Mover, OnFault, Policy, Threshold};
 use telpher_os::Nodes;
 use telpher_portal::QueueMode;
 use telpher_query::{
-    Aggregate, Answer, Column, Filter, OnLate, Options, Plan, PrefetchWhen, Query, Role, RunError, Shape, Table,
+    Aggregate, Answer, Column, Filter, OnLate, Options, Plan, PrefetchWhen, Query, Role, RunError, Shape, Table, Value,
     column, run,
 };
 
@@ -71,7 +71,7 @@ fn until_fetched<T>(cache: &Cache<Source>, mut attempt: impl FnMut() -> Option<T
 impl Case {
     fn is_answered_by(&self, answer: &Answer) -> bool {
         let row = |(k, (sum, count, max)): (&u8, &(i128, i128, i64))| {
-            (vec![i64::from(*k)], vec![Some(*sum), Some(*count), Some(i128::from(*max))])
+            (vec![Value::from(i64::from(*k))], vec![Value::from(*sum), Value::from(*count), Value::from(*max)])
         };
         let expected: Vec<_> = self.answer.iter().map(row).collect();
         answer.rows.iter().map(|row| (row.keys.clone(), row.values.clone())).eq(expected)

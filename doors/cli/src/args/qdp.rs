@@ -44,12 +44,16 @@ const HERE: [&str; 22] = [
 /// With --profile nothing is executed: a machine is simulated, and compared with the thesis' tables and figures.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-SQL text is such as: select l_shipmode, count(*) from t where l_quantity < 10 group by l_shipmode
+SQL text selects keys and aggregates of one table, FILE's or a generated one:
+  select l_returnflag, count(*), avg(l_tax) from t
+  where l_shipdate < '1998-09-02' and l_discount between 0.05 and 0.07
+  group by l_returnflag
 docs/commands.md describes the queries, and the columns of files that can be read.
 
 Examples:
   telpher qdp                                         the thesis' query
-  telpher qdp --query q1 --size 4g --threads 8
+  telpher qdp --query q1 --size 1g --threads 2
+  telpher qdp --query \"select max(l_tax) from t where l_returnflag <> 'R'\"
   telpher qdp --query q6 --input FILE --format json --no-html
   telpher qdp --fetched-node 0 --tier-node 8          from DDR to HBM
   telpher qdp --device model:spr --runner threaded    with a modelled device
