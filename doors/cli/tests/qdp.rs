@@ -170,7 +170,7 @@ fn texts_nulls_and_floating_point_numbers_have_answers() {
     assert_eq!(answer("select count(*), max(mode) from t where mode <> 'AIR'"), serde_json::json!([[1, "SHIP"]]));
     let text =
         success(&["--query", "select mode, sum(share) from t group by mode", "--input", &file, "--plain", "--no-html"]);
-    assert!(text.contains("null         0.25"), "{text}");
+    assert!(text.contains("null        0.25"), "{text}");
 }
 
 #[test]
@@ -255,9 +255,52 @@ fn the_thesis_tables_have_deviations_and_simulated_hits() {
     assert_eq!(page.matches("<svg").count(), 5 + questions.len());
     let csv = success(&["--profile", "xeon-max-9468", "--format", "csv", "--no-html"]);
     assert!(csv.lines().count() > 4 + 2 * questions.len() && csv.lines().skip(1).all(|line| line.starts_with("yes,")));
-    let said = refusal(&["--profile", "xeon-max-9468", "--query", "q1"]);
+    let said = refusal(&["--profile", "xeon-max-9468", "--device", "cpu"]);
     assert!(said.contains("cannot be used"), "{said}");
     assert!(refusal(&["--profile", "spr-asplos"]).contains("spr-asplos cannot execute the thesis' query"));
     assert!(refusal(&["--profile", "xeon"]).contains("'xeon' is no built-in profile; there are"));
     assert!(refusal(&["--set", "device.bubble_ns=10"]).contains("--profile"));
+}
+
+#[test]
+fn any_plan_is_simulated_in_all_ways_with_a_verdict() {
+    let result = json(&["--profile", "xeon-max-9468", "--query", "q1", "--size", "16m"]);
+    assert_eq!((result["simulated"].as_bool(), result["profile"].as_str()), (Some(true), Some("xeon-max-9468")));
+    let ways: Vec<&str> =
+        result["ways"].as_array().expect("ways").iter().filter_map(|way| way["name"].as_str()).collect();
+    assert_eq!(
+        ways,
+        [
+            "DDR",
+            "HBM",
+            "DDR of two nodes",
+            "prefetching",
+            "prefetching from another node",
+            "HBM in cache mode: first run",
+            "HBM in cache mode: later run"
+        ]
+    );
+    assert_eq!(result["verdicts"].as_array().map(Vec::len), Some(2));
+    // SCAN reads a date of 4 bytes in each row; four amounts and two letters can be prefetched.
+    let rows = result["rows"].as_u64().expect("a number");
+    assert_eq!(result["scanned_bytes"].as_u64(), Some(rows * 4));
+    assert_eq!(result["prefetched_bytes"].as_u64(), Some(rows * 34));
+    let read = result["aggregated_bytes"].as_u64().expect("a number");
+    assert!(read > rows * 30 && read <= rows * 34, "{read} of {rows} rows");
+    let counted = success(&[
+        "--profile",
+        "xeon-max-9468",
+        "--query",
+        "select count(*) from t where a < 9",
+        "--size",
+        "1m",
+        "--no-html",
+    ]);
+    assert!(counted.contains("there is nothing to") && !counted.contains("prefetching  "), "{counted}");
+    let text = success(&["--profile", "xeon-max-9468", "--query", "q6", "--size", "4m", "--html", "plan.html"]);
+    assert!(text.starts_with("Simulated · profile xeon-max-9468 (") && text.contains("Prefetching"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
+    let csv = success(&["--profile", "xeon-max-9468", "--query", "q6", "--size", "4m", "--format", "csv", "--no-html"]);
+    assert!(csv.lines().all(|line| line.split(',').count() == 5), "{csv}");
+    assert!(refusal(&["--profile", "spr-asplos", "--query", "q6", "--size", "1m"]).contains("cannot execute"));
 }

@@ -142,18 +142,19 @@ fn compute(number: usize, step: &Step, block: &[Values<'_>], chosen: &[u16], all
     match (step.op, into) {
         (Op::Literal(_) | Op::FloatLiteral(_), _) => {}
         (Op::Load(input), Buffer::Short(into)) => {
-            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], |value| low(value.into())));
+            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], low));
         }
         (Op::Load(input), Buffer::Narrow(into)) => {
-            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], Into::into));
+            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], |value| value));
         }
         (Op::LoadFloat(input), Buffer::Float(into)) => {
             let number = |code: i64| Double::of_code(code).get();
-            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], |code| number(code.into())));
+            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], number));
         }
         (Op::Known { input, null }, Buffer::Narrow(into)) => {
             let known = |value: i64| i64::from(value != null);
-            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], |value| known(value.into())));
+            let into = &mut into[..len];
+            each_kind!(block[input], values => load(values, chosen, all, into, known));
         }
         (Op::Add(left, right), into) => {
             binary(&before[left], &before[right], into, len, i64::wrapping_add, i128::wrapping_add, |a, b| a + b);
@@ -187,14 +188,14 @@ fn low(value: i64) -> i32 {
 }
 
 #[inline]
-fn load<T: Integer, U>(values: &[T], chosen: &[u16], all: bool, into: &mut [U], of: impl Fn(T) -> U) {
+fn load<T: Integer, U>(values: &[T], chosen: &[u16], all: bool, into: &mut [U], of: impl Fn(i64) -> U) {
     if all {
         for (into, &value) in into.iter_mut().zip(values) {
-            *into = of(value);
+            *into = of(value.into());
         }
     } else {
         for (into, &row) in into.iter_mut().zip(chosen) {
-            *into = of(values[usize::from(row)]);
+            *into = of(values[usize::from(row)].into());
         }
     }
 }

@@ -25,7 +25,17 @@ impl Query {
         let (len, values) = self.values(&rows, self.scanned(), inputs)?;
         let words = selection.reset(rows, len);
         let Some(tests) = self.tests() else { return Ok(()) };
-        let tests: Vec<Ready<'_>> = tests.iter().map(|test| Ready::new(test, values[test.input])).collect();
+        let width = |test: &Test| self.table().columns()[self.scanned()[test.input]].kind().width();
+        let tests: Vec<Ready<'_>> = tests
+            .iter()
+            .enumerate()
+            .map(|(at, test)| {
+                // Another filter of the same column finds its values in the core's cache.
+                let is_first = tests[..at].iter().all(|before| before.input != test.input);
+                Ready { test, values: values[test.input], width: if is_first { width(test) } else { 0 } }
+            })
+            .collect();
+        let mut read = 0;
         for (at, word) in words.iter_mut().enumerate() {
             let rows = at * WORD..((at + 1) * WORD).min(len);
             *word = u64::MAX >> (WORD - rows.len());
@@ -33,9 +43,11 @@ impl Query {
                 if *word == 0 {
                     break;
                 }
+                read += rows.len() * test.width;
                 *word &= test.all(rows.clone());
             }
         }
+        selection.read = read as u64;
         Ok(())
     }
 
@@ -75,13 +87,11 @@ fn typed<'a>(column: &Column, len: usize, input: &'a [u8]) -> Result<Values<'a>,
 struct Ready<'a> {
     test: &'a Test,
     values: Values<'a>,
+    /// Bytes of a value that is read from memory.
+    width: usize,
 }
 
-impl<'a> Ready<'a> {
-    fn new(test: &'a Test, values: Values<'a>) -> Self {
-        Ready { test, values }
-    }
-
+impl Ready<'_> {
     /// Returns which of these rows pass, at most 64.
     fn all(self, rows: Range<usize>) -> u64 {
         let values = self.values.part(rows);
@@ -96,10 +106,15 @@ impl<'a> Ready<'a> {
                     let word = usize::try_from(at / WORD as u64).ok().and_then(|word| bits.get(word));
                     word.is_some_and(|word| word >> (at % WORD as u64) & 1 == 1)
                 };
-                each_kind!(values, values => word(values, |value| has(value.into())))
+                each_kind!(values, values => in_set(values, has))
             }
         }
     }
+}
+
+/// Returns which values, as numbers of 64 bits, are in a set.
+fn in_set<T: Integer>(values: &[T], has: impl Fn(i64) -> bool) -> u64 {
+    word(values, |value| has(value.into()))
 }
 
 /// Returns which values are in a range. `short` means that all values fit in 32 bits: their lower halves are compared,

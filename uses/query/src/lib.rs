@@ -43,5 +43,5 @@ pub use plan::{Aggregate, Comparison, Condition, Expr, Filter, Literal, Plan, co
 pub use prepare::Query;
 pub use run::run;
 pub use selection::Selection;
-pub use stats::{Blocks, Report, Stage};
+pub use stats::{Blocks, Report, Stage, Traffic};
 pub use value::{Dictionary, Double, LogicalType, Value};

@@ -27,7 +27,8 @@ pub struct Partial {
     pub(super) groups: Groups,
     /// The number of rows of each group.
     counts: Vec<u64>,
-    /// The values of each group, for each fold except counts: the limbs of a sum of floating-point numbers, otherwise one.
+    /// The values of each group, for each fold except counts: the limbs of a sum of floating-point numbers, otherwise
+    /// one.
     states: Vec<Vec<i128>>,
 }
 

@@ -293,7 +293,7 @@ impl Plan {
     }
 
     /// Returns TPC-H's query 1, the pricing summary (TPC-H §2.4.1), with DELTA = 90 and each average as sum and count,
-    /// for whole numbers: amounts in hundredths, so that sum_disc_price is in ten-thousandths, sum_charge in millionths.
+    /// for whole numbers: amounts in hundredths, thus sum_disc_price in ten-thousandths and sum_charge in millionths.
     #[must_use]
     pub fn tpch_q1() -> Self {
         let discounted = || column("l_extendedprice") * (literal(WHOLE) - column("l_discount"));

@@ -94,8 +94,8 @@ impl Plan {
     /// Prepares the plan for a table: looks up every name, and proves that nothing can overflow.
     ///
     /// # Errors
-    /// [`PlanError`] if a column is missing, is compared with a literal of another type or cannot be computed with, or a
-    /// number might exceed 128 bits.
+    /// [`PlanError`] if a column is missing, is compared with a literal of another type or cannot be computed with, or
+    /// a number might exceed 128 bits.
     pub fn on(&self, table: &Table) -> Result<Query, PlanError> {
         Query::new(self, table)
     }

@@ -538,7 +538,10 @@ mod tests {
             ("is not null", true, Condition::Null),
         ] {
             let filter = Filter { column: "a".into(), negated, condition };
-            assert_eq!(plan(&format!("select count(*) from t where a {text}")).filters, [filter.clone()], "{text}");
+            assert_eq!(
+                plan(&format!("select count(*) from t where a {text}")).filters[..],
+                *std::slice::from_ref(&filter)
+            );
             let filter = Filter { negated: !negated, ..filter };
             assert_eq!(plan(&format!("select count(*) from t where not a {text}")).filters, [filter], "not {text}");
         }
@@ -573,7 +576,7 @@ mod tests {
             ("select median(a) from t", "at character 14, `from` is expected and `(` found"),
             (
                 "select count(*), a from t group by a",
-                "at character 18, count(*), sum(…), avg(…), min(…) or max(…); keys come first is expected and `a` found",
+                "count(*), sum(…), avg(…), min(…) or max(…); keys come first is expected and `a` found",
             ),
             (
                 "select a, count(*) from t",
@@ -582,8 +585,7 @@ mod tests {
             ("select count(*) from t group by a", "a, as after `group by`, is expected and `count` found"),
             (
                 "select count(*) from t where a ~ 4",
-                "at character 32, `=`, `<>`, `<`, `<=`, `>`, `>=`, `between`, `in`, `like` or `is null` is expected and \
-                 `~` found",
+                "`=`, `<>`, `<`, `<=`, `>`, `>=`, `between`, `in`, `like` or `is null` is expected and `~` found",
             ),
             (
                 "select count(*) from t where a < b",
@@ -684,7 +686,8 @@ mod tests {
 
         #[test]
         fn any_text_is_a_plan_or_an_error(text in "(select |from |t |where |and |count\\(\\*\\) \
-                                                   |sum\\(|[()\"'*,<=;-]|a|7|1.5|e|not |in |like |null|group by |ä|\\PC){0,40}") {
+                                                   |sum\\(|[()\"'*,<=;-]|a|7|1.5|e|not |in |like \
+                                                   |null|group by |ä|\\PC){0,40}") {
             if let Err(error) = text.parse::<Plan>() {
                 prop_assert!(error.at <= text.chars().count() + 1);
             }

@@ -14,7 +14,7 @@ use telpher_cache::{Cache, Config, Stats, TierConfig};
 use telpher_mem::{Pool, PoolOptions, Region};
 use telpher_mover::Mover;
 use telpher_os::check_memory;
-use telpher_query::{Answer, Blocks, Options, PrefetchWhen, Report, Role, Row, Value};
+use telpher_query::{Answer, Blocks, Options, PrefetchWhen, Report, Role, Row, Traffic, Value};
 use telpher_report::machine::Machine;
 use telpher_report::query::{BlockCounts, Cell, Data, QdpResult, Rows, Run, Shape, StageTime};
 
@@ -110,6 +110,29 @@ pub fn run<E: From<PrefetchError>>(
     });
     let answer = rows(&expected);
     Ok(QdpResult { kind: "qdp", machine, remarks, query: query.sql("t"), said, data, shape, answer, runs })
+}
+
+/// What the stages of a query read of its data.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The query as the user would type it.
+    pub said: String,
+    /// The description of its data.
+    pub data: Data,
+    /// The bytes that its stages read.
+    pub traffic: Traffic,
+}
+
+/// Executes the query once in groups of threads, without prefetching, and counts what its stages read.
+///
+/// # Errors
+/// If there is no such query, its data cannot be read or generated, or there is too little memory.
+pub fn measure(args: &PrefetchOptions) -> Result<Measured, PrefetchError> {
+    let Prepared { query, said, data } = data::prepare(args)?;
+    let threads = args.threads.unwrap_or_else(|| u32::try_from(Machine::read().cores.len()).unwrap_or(u32::MAX));
+    let options = Options { traffic: true, ..options(args, threads) };
+    let traffic = telpher_query::run(&query, None, &options)?.traffic.unwrap_or_default();
+    Ok(Measured { said, data, traffic })
 }
 
 /// Returns the options of the pipeline that all configurations share.

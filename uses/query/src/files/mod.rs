@@ -312,7 +312,9 @@ mod tests {
             ("is", Arc::new(BooleanArray::from_iter((0..rows).map(|row| some(row).map(|row| row % 2 == 0))))),
             (
                 "byte",
-                Arc::new(UInt8Array::from_iter((0..rows).map(|row| some(row).map(|row| (255 - row % 256) as u8)))),
+                Arc::new(UInt8Array::from_iter(
+                    (0..rows).map(|row| some(row).map(|row| u8::try_from(255 - row % 256).unwrap())),
+                )),
             ),
             ("at", Arc::new(TimestampMicrosecondArray::from_iter((0..rows).map(|row| some(row).map(i64::from))))),
             ("day", Arc::new(Int32Array::from_iter_values((0..rows).map(|row| row * 7 % 1000)))),
