@@ -17,7 +17,7 @@ const DIRECT: u128 = 1 << 16;
 
 /// The number of possible groups up to which a block's rows are compared with each group, instead of sorted by group.
 /// Source: assumed; a comparison of a row takes about a tenth of the time of sorting it.
-const COMPARED: usize = 8;
+const COMPARED: usize = 16;
 
 /// The aggregates of the rows so far. Each thread has one; in the end they are [merged](Partial::merge).
 #[derive(Clone, Debug)]

@@ -217,7 +217,7 @@ fn a_plan_s_stages_have_the_bytes_of_a_real_run() {
             again: real.again,
             fetched: real.fetched,
             copied: query.fetched().iter().map(width).sum::<u64>() * rows,
-            columns: query.fetched().len() as u32,
+            columns: u32::try_from(query.fetched().len()).unwrap(),
         };
         for (simulated, chunk) in [(Query::of_two_columns(), 1_000), (Query::prefetching(1), 4_099)] {
             let copied = if simulated.prefetch.is_some() { traffic.copied } else { 0 };
