@@ -2,19 +2,21 @@
 //!
 //! ```text
 //! options ──► device, mover ──► telpher-bench's prefetch: runs in turns ──► telpher-report's query
-//! --profile ──► telpher-claims' thesis_query: tables and questions, simulated
+//! --profile ──► telpher-claims' thesis_query: tables and questions, simulated; or any plan, after a run that counts
 //! ```
 
 use crate::args::Qdp;
 use crate::sim::{SimError, machine};
 use crate::{log, version};
-use telpher_bench::prefetch::{self, PrefetchError};
+use telpher_bench::prefetch::{self, Measured, PrefetchError};
 use telpher_bench::results::MODEL_REMARK;
+use telpher_claims::thesis_query::plan::{self, MeasuredPlan};
 use telpher_claims::thesis_query::{self, tables};
 use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, Opened};
 use telpher_mover::{Mover, Policy, Tuning, TuningError};
 use telpher_report::deliver::{DeliverError, deliver, writable};
 use telpher_report::query::tables as report;
+use telpher_sim::PlanTraffic;
 
 /// Why a query has no result.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +53,12 @@ pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
     log::info(|| format!("kernels: {}", version::kernels()));
     if let Some(profile) = &args.profile {
         let machine = machine(profile, &args.set)?;
+        if args.has_plan() {
+            let plan = measured(args)?;
+            let result = plan::simulate_plan(machine, !args.set.is_empty(), &plan).map_err(SimError::from)?;
+            let (text, csv) = (|| plan::text(&result), || plan::csv(&result));
+            return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || plan::html(&result))?);
+        }
         let result = thesis_query::simulate(machine, !args.set.is_empty()).map_err(SimError::from)?;
         let (text, csv) = (|| tables::text(&result), || tables::csv(&result));
         return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || tables::html(&result))?);
@@ -58,6 +66,25 @@ pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
     let result = prefetch::run(&args.options(), |remarks| mover(args, remarks))?;
     let (text, csv) = (|| report::text(&result), || report::csv(&result));
     Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || report::html(&result))?)
+}
+
+/// Executes the plan once, and returns what its stages read.
+fn measured(args: &Qdp) -> Result<MeasuredPlan, QdpError> {
+    let Measured { said, data, traffic, .. } = prefetch::measure(&args.options())?;
+    let columns = data.columns.iter().filter(|column| column.fetched).count();
+    Ok(MeasuredPlan {
+        query: said,
+        from: data.from,
+        rows: data.rows,
+        chunk: args.chunk,
+        traffic: PlanTraffic {
+            scanned: traffic.scanned,
+            again: traffic.again,
+            fetched: traffic.fetched,
+            copied: data.fetched_bytes,
+            columns: u32::try_from(columns).unwrap_or(u32::MAX),
+        },
+    })
 }
 
 /// Opens the device that copies, and adds remarks about it.

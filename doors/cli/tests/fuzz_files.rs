@@ -7,7 +7,11 @@
 #[path = "mutants/mod.rs"]
 mod mutants;
 
-use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::types::Int8Type;
+use arrow_array::{
+    ArrayRef, Date32Array, DictionaryArray, Float64Array, Int64Array, RecordBatch, StringArray,
+    TimestampMicrosecondArray,
+};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use mutants::{Chance, Shape, mutant};
@@ -50,7 +54,8 @@ impl Case {
     }
 }
 
-const QUERY: &str = "--query;select flag, sum(price), count(*), max(day) from t where day < 100 group by flag";
+const QUERY: &str = "--query;select flag, sum(price), avg(share), count(at), max(day) from t where day < '1970-04-11' \
+                     and flag like '%A%' and price is not null group by flag";
 const QDP: &str = "qdp;{QUERY};--input;{};--plain;--repeat;1;--no-html";
 
 const PROFILE: &str = "sim;run;--profile;./{};--size;4k;--op;move;--count;64;--no-html";
@@ -69,18 +74,31 @@ fn source(path: &str) -> Vec<u8> {
     std::fs::read(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn table() -> RecordBatch {
+fn table(is_dictionary: bool) -> RecordBatch {
     let rows = 0..300;
-    let columns: [(&str, ArrayRef); 3] = [
-        ("price", Arc::new(Int64Array::from_iter_values(rows.clone().map(|row| row % 7)))),
-        ("day", Arc::new(Int32Array::from_iter_values(0..300))),
-        ("flag", Arc::new(StringArray::from_iter_values(rows.map(|row| if row % 2 == 0 { "A" } else { "B" })))),
+    let some = |row: i64| (row % 9 != 0).then_some(row);
+    let flag = |row| if row % 2 == 0 { "A" } else { "BAR" };
+    let words = rows.clone().map(|row| some(row).map(flag)).collect::<DictionaryArray<Int8Type>>();
+    let columns: [(&str, ArrayRef); 5] = [
+        ("price", Arc::new(Int64Array::from_iter(rows.clone().map(|row| some(row).map(|row| row % 7))))),
+        ("day", Arc::new(Date32Array::from_iter_values(0..300))),
+        (
+            "flag",
+            if is_dictionary {
+                Arc::new(words)
+            } else {
+                Arc::new(StringArray::from_iter_values(rows.clone().map(flag)))
+            },
+        ),
+        ("share", Arc::new(Float64Array::from_iter(rows.clone().map(|row| some(row).map(|row| row as f64 / 3.0))))),
+        ("at", Arc::new(TimestampMicrosecondArray::from_iter(rows.map(some)))),
     ];
     RecordBatch::try_from_iter(columns).expect("columns of one length")
 }
 
 fn arrow(codec: Option<CompressionType>, is_file: bool) -> Vec<u8> {
-    let (table, options) = (table(), IpcWriteOptions::default().try_with_compression(codec).expect("a codec"));
+    let (table, options) =
+        (table(codec.is_none()), IpcWriteOptions::default().try_with_compression(codec).expect("a codec"));
     if is_file {
         let mut writer = FileWriter::try_new_with_options(Vec::new(), &table.schema(), options).expect("a writer");
         writer.write(&table).expect("a batch");
@@ -93,7 +111,7 @@ fn arrow(codec: Option<CompressionType>, is_file: bool) -> Vec<u8> {
 }
 
 fn parquet(compression: Compression) -> Vec<u8> {
-    let (table, mut bytes) = (table(), Vec::new());
+    let (table, mut bytes) = (table(false), Vec::new());
     let properties = WriterProperties::builder().set_compression(compression).build();
     let mut writer = ArrowWriter::try_new(&mut bytes, table.schema(), Some(properties)).expect("a writer");
     writer.write(&table).expect("a batch");

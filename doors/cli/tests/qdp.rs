@@ -1,6 +1,8 @@
 //! `telpher qdp` from a user's view: answers, formats, files, errors, simulated tables.
 
-use arrow_array::{ArrayRef, Date32Array, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{
+    ArrayRef, BinaryArray, Date32Array, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray,
+};
 use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 use std::fs::File;
@@ -72,14 +74,17 @@ fn arrow(name: &str, batch: &RecordBatch) -> String {
     name.to_owned()
 }
 
-const QUERY: &str = "select flag, sum(price), count(*), max(day) from t where day < 100 group by flag";
+const QUERY: &str = "select flag, sum(price), count(*), max(day) from t where day < '1970-04-11' group by flag";
 
 /// Computes the expected answer, row by row.
 fn expected(rows: i64, times: i64) -> Value {
     let of = |letter: u8| {
         let all = (0..rows).filter(|row| row % 365 < 100 && (row % 3 == 0) == (letter == b'A'));
         let (sum, count) = all.clone().fold((0, 0), |(sum, count), row| (sum + row % 1000, count + 1));
-        serde_json::json!([char::from(letter).to_string(), sum * times, count * times, all.map(|row| row % 365).max()])
+        let price = format!("{}.{:02}", sum * times / 100, sum * times % 100);
+        let day = all.map(|row| row % 365).max().expect("a row");
+        // Day 98 is April 9, and day 99 the next one.
+        serde_json::json!([char::from(letter).to_string(), price, count * times, format!("1970-04-{:02}", day - 89)])
     };
     serde_json::json!([of(b'A'), of(b'R')])
 }
@@ -150,23 +155,42 @@ fn files_of_both_formats_give_the_expected_answers() {
 }
 
 #[test]
+fn texts_nulls_and_floating_point_numbers_have_answers() {
+    let columns: [(&str, ArrayRef); 3] = [
+        ("x", Arc::new(Int64Array::from(vec![Some(1), None, Some(3), None]))),
+        ("mode", Arc::new(StringArray::from(vec![Some("SHIP"), Some("AIR"), None, Some("AIR")]))),
+        ("share", Arc::new(Float64Array::from(vec![Some(0.1), Some(0.2), Some(0.25), None]))),
+    ];
+    let file = parquet("types.parquet", &RecordBatch::try_from_iter(columns).expect("a table"));
+    let answer = |query: &str| json(&["--query", query, "--input", &file, "--repeat", "1"])["answer"]["rows"].clone();
+    assert_eq!(
+        answer("select mode, count(*), count(x), sum(x), avg(share) from t group by mode"),
+        serde_json::json!([["AIR", 2, 0, null, 0.2], ["SHIP", 1, 1, 1, 0.1], [null, 1, 1, 3, 0.25]])
+    );
+    assert_eq!(answer("select count(*), max(mode) from t where mode <> 'AIR'"), serde_json::json!([[1, "SHIP"]]));
+    let text =
+        success(&["--query", "select mode, sum(share) from t group by mode", "--input", &file, "--plain", "--no-html"]);
+    assert!(text.contains("null        0.25"), "{text}");
+}
+
+#[test]
 fn unsupported_data_is_a_one_sentence_error() {
     let file = parquet("refused.parquet", &table(100));
     let with = |query: &str| refusal(&["--query", query, "--input", &file]);
-    let floats = with("select sum(share) from t");
-    assert!(floats.contains("column 'share' of refused.parquet holds values of the type Float64"), "{floats}");
+    let days = with("select count(*) from t where day < 100");
+    assert!(days.contains("column day holds dates, and 100 is none; write day < date '1998-09-02'"), "{days}");
+    assert!(with("select sum(flag) from t").contains("because column flag holds text; write count, min or max"));
     assert!(with("select sum(cost) from t").contains("has no column 'cost'; it has price, day, flag, share"));
-    let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
-    let nulls = parquet("nulls.parquet", &RecordBatch::try_from_iter([("x", nulls)]).expect("a table"));
-    assert!(refusal(&["--query", "select sum(x) from t", "--input", &nulls]).contains("holds nulls"));
-    let words: ArrayRef = Arc::new(StringArray::from(vec!["A", "ship"]));
-    let words = arrow("words.arrow", &RecordBatch::try_from_iter([("x", words)]).expect("a table"));
-    assert!(refusal(&["--query", "select max(x) from t", "--input", &words]).contains("holds the text 'ship'"));
+    let lists: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"one", b"two"]));
+    let lists = arrow("lists.arrow", &RecordBatch::try_from_iter([("x", lists)]).expect("a table"));
+    assert!(
+        refusal(&["--query", "select max(x) from t", "--input", &lists]).contains("holds values of the type Binary")
+    );
     assert!(refusal(&["--input", "nowhere.parquet"]).contains("cannot read nowhere.parquet; name a Parquet"));
     std::fs::write(test_folder().join("text.csv"), "a,b\n1,2\n").expect("our own folder");
     assert!(refusal(&["--input", "text.csv"]).contains("cannot read text.csv as a Parquet or an Arrow file"));
     assert!(refusal(&["--query", "q7"]).contains("--query 'q7'"));
-    assert!(refusal(&["--query", "select avg(a) from t"]).contains("at character 11"));
+    assert!(refusal(&["--query", "select median(a) from t"]).contains("at character 14"));
     assert!(refusal(&["--query", "select sum(c) from t", "--size", "1m"]).contains("no column 'c'"));
     assert!(refusal(&["--size", "65g"]).contains("from 1 byte to 64g"));
     assert!(refusal(&["--size", "1m", "--node", "9999"]).contains("9999"));
@@ -231,9 +255,52 @@ fn the_thesis_tables_have_deviations_and_simulated_hits() {
     assert_eq!(page.matches("<svg").count(), 5 + questions.len());
     let csv = success(&["--profile", "xeon-max-9468", "--format", "csv", "--no-html"]);
     assert!(csv.lines().count() > 4 + 2 * questions.len() && csv.lines().skip(1).all(|line| line.starts_with("yes,")));
-    let said = refusal(&["--profile", "xeon-max-9468", "--query", "q1"]);
+    let said = refusal(&["--profile", "xeon-max-9468", "--device", "cpu"]);
     assert!(said.contains("cannot be used"), "{said}");
     assert!(refusal(&["--profile", "spr-asplos"]).contains("spr-asplos cannot execute the thesis' query"));
     assert!(refusal(&["--profile", "xeon"]).contains("'xeon' is no built-in profile; there are"));
     assert!(refusal(&["--set", "device.bubble_ns=10"]).contains("--profile"));
+}
+
+#[test]
+fn any_plan_is_simulated_in_all_ways_with_a_verdict() {
+    let result = json(&["--profile", "xeon-max-9468", "--query", "q1", "--size", "16m"]);
+    assert_eq!((result["simulated"].as_bool(), result["profile"].as_str()), (Some(true), Some("xeon-max-9468")));
+    let ways: Vec<&str> =
+        result["ways"].as_array().expect("ways").iter().filter_map(|way| way["name"].as_str()).collect();
+    assert_eq!(
+        ways,
+        [
+            "DDR",
+            "HBM",
+            "DDR of two nodes",
+            "prefetching",
+            "prefetching from another node",
+            "HBM in cache mode: first run",
+            "HBM in cache mode: later run"
+        ]
+    );
+    assert_eq!(result["verdicts"].as_array().map(Vec::len), Some(2));
+    // SCAN reads a date of 4 bytes in each row; four amounts and two letters can be prefetched.
+    let rows = result["rows"].as_u64().expect("a number");
+    assert_eq!(result["scanned_bytes"].as_u64(), Some(rows * 4));
+    assert_eq!(result["prefetched_bytes"].as_u64(), Some(rows * 34));
+    let read = result["aggregated_bytes"].as_u64().expect("a number");
+    assert!(read > rows * 30 && read <= rows * 34, "{read} of {rows} rows");
+    let counted = success(&[
+        "--profile",
+        "xeon-max-9468",
+        "--query",
+        "select count(*) from t where a < 9",
+        "--size",
+        "1m",
+        "--no-html",
+    ]);
+    assert!(counted.contains("there is nothing to") && !counted.contains("prefetching  "), "{counted}");
+    let text = success(&["--profile", "xeon-max-9468", "--query", "q6", "--size", "4m", "--html", "plan.html"]);
+    assert!(text.starts_with("Simulated · profile xeon-max-9468 (") && text.contains("Prefetching"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
+    let csv = success(&["--profile", "xeon-max-9468", "--query", "q6", "--size", "4m", "--format", "csv", "--no-html"]);
+    assert!(csv.lines().all(|line| line.split(',').count() == 5), "{csv}");
+    assert!(refusal(&["--profile", "spr-asplos", "--query", "q6", "--size", "1m"]).contains("cannot execute"));
 }

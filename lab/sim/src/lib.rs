@@ -27,8 +27,8 @@ mod world;
 pub use apps::{
     AllReduce, App, CacheBench, CacheLoad, Copier, CopyBy, DigestBy, DtoTuning, DtoVersion, Exchange, Fabric,
     FabricPattern, Gups, HbmCacheMode, LateCopy, MessagePattern, Messages, Migration, MigrationOffload, PagePlacement,
-    Pages, Prefetch, Promotion, Query, ReplayCall, ReplayDevices, ReplaySection, Replayed, SharedMemory, Storage,
-    StorageCosts, Vhost, VhostCosts, replay,
+    Pages, PlanTraffic, Prefetch, Promotion, Query, ReplayCall, ReplayDevices, ReplaySection, Replayed, SharedMemory,
+    Storage, StorageCosts, Vhost, VhostCosts, replay,
 };
 pub use latencies::{Latencies, enough};
 pub use machine::Machine;

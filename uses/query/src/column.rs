@@ -1,20 +1,21 @@
 //! Columns: integers of one width, contiguous in memory that does not move.
 
 use super::error::{ColumnError, TableError};
+use super::value::LogicalType;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 use telpher_mem::{PageSize, Region};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The type of a column's values. Dates are days, amounts of money whole hundredths: all values are integers.
+/// The width of a column's values. All values are integers; [`LogicalType`] says what they stand for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
-    /// Unsigned, 1 byte: flags, characters.
+    /// Unsigned, 1 byte: flags, numbers of few texts.
     U8,
-    /// Signed, 4 bytes, native byte order: dates.
+    /// Signed, 4 bytes, native byte order: dates, numbers of texts.
     I32,
-    /// Signed, 8 bytes, native byte order: amounts, keys.
+    /// Signed, 8 bytes, native byte order: amounts, keys, codes of floating-point numbers.
     I64,
 }
 
@@ -106,9 +107,12 @@ pub struct Column {
     name: Arc<str>,
     kind: Kind,
     bytes: Arc<Region>,
-    /// The least and the greatest value. Every proof that a sum cannot overflow depends on them, so only
+    /// The least and the greatest value, without nulls. Every proof that a sum cannot overflow depends on them, so only
     /// [`Column::new`] sets them.
     bounds: Option<(i64, i64)>,
+    /// The code of the rows without a value: greater than every value.
+    null: Option<i64>,
+    logical: LogicalType,
 }
 
 impl Column {
@@ -121,7 +125,54 @@ impl Column {
         // A region is page-aligned.
         let values = Values::of(kind, &bytes).ok_or_else(torn)?;
         let bounds = each_kind!(values, values => bounds(values));
-        Ok(Column { name: name.into(), kind, bytes, bounds })
+        Ok(Column { name: name.into(), kind, bytes, bounds, null: None, logical: LogicalType::Integer })
+    }
+
+    /// Makes rows with this value rows without one. Reads the bytes again.
+    ///
+    /// ```
+    /// use telpher_query::Column;
+    ///
+    /// let price = Column::of("price", &[120_i64, 121, -500])?.with_null(121)?;
+    /// assert_eq!((price.bounds(), price.null()), (Some((-500, 120)), Some(121)));
+    /// # Ok::<(), telpher_query::ColumnError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ColumnError::Null`] if another value is greater.
+    pub fn with_null(mut self, null: i64) -> Result<Self, ColumnError> {
+        // The bytes were whole values when the column was created.
+        let bounds = match Values::of(self.kind, &self.bytes) {
+            Some(values) => each_kind!(values, values => bounds_without(values, null)),
+            None => None,
+        };
+        match bounds {
+            Some((_, value)) if value > null => Err(ColumnError::Null { name: self.name.as_ref().into(), value, null }),
+            _ => {
+                (self.bounds, self.null) = (bounds, Some(null));
+                Ok(self)
+            }
+        }
+    }
+
+    /// Gives the values another meaning than that of whole numbers.
+    ///
+    /// # Errors
+    /// [`ColumnError::Type`] if a value stands for nothing.
+    pub fn with_type(mut self, logical: LogicalType) -> Result<Self, ColumnError> {
+        let most = match &logical {
+            LogicalType::Boolean => Some(1),
+            LogicalType::Text(words) => Some(i64::try_from(words.words().len()).unwrap_or(i64::MAX) - 1),
+            _ => None,
+        };
+        if let (Some(most), Some((least, greatest))) = (most, self.bounds)
+            && (least < 0 || greatest > most)
+        {
+            let value = if least < 0 { least } else { greatest };
+            return Err(ColumnError::Type { name: self.name.as_ref().into(), value, holds: logical.holds() });
+        }
+        self.logical = logical;
+        Ok(self)
     }
 
     /// Creates a column of these values, copied to its own memory.
@@ -153,7 +204,19 @@ impl Column {
         (self.bytes.len() / self.kind.width()) as u64
     }
 
-    /// Returns the least and the greatest value; none if it has no values.
+    /// Returns what its values stand for.
+    #[must_use]
+    pub fn logical_type(&self) -> &LogicalType {
+        &self.logical
+    }
+
+    /// Returns the code of the rows without a value, if there may be some; it is greater than every value.
+    #[must_use]
+    pub fn null(&self) -> Option<i64> {
+        self.null
+    }
+
+    /// Returns the least and the greatest value; none if it has no values. Rows without a value do not count.
     #[must_use]
     pub fn bounds(&self) -> Option<(i64, i64)> {
         self.bounds
@@ -178,7 +241,7 @@ impl Column {
         self.bytes.get(self.range(rows)).unwrap_or_default()
     }
 
-    /// Returns one value, if there is one.
+    /// Returns the number in a row, if there is such a row.
     #[must_use]
     pub fn value(&self, row: u64) -> Option<i64> {
         let values = Values::of(self.kind, self.bytes(row..row.checked_add(1)?))?;
@@ -196,6 +259,15 @@ fn bounds<T: Integer>(values: &[T]) -> Option<(i64, i64)> {
         (if value < least { value } else { least }, if value > greatest { value } else { greatest })
     });
     Some((least.into(), greatest.into()))
+}
+
+/// Returns the least and the greatest value, except for those that are `null`.
+fn bounds_without<T: Integer>(values: &[T], null: i64) -> Option<(i64, i64)> {
+    let values = values.iter().map(|&value| value.into()).filter(|value| *value != null);
+    values.fold(None, |ends, value| {
+        let (least, greatest) = ends.unwrap_or((value, value));
+        Some((value.min(least), value.max(greatest)))
+    })
 }
 
 /// Columns with the same number of rows. Cloning is cheap.
@@ -260,6 +332,20 @@ mod tests {
         );
         assert_eq!(Column::of("a", &[i64::MAX, i64::MIN]).unwrap().bounds(), Some((i64::MIN, i64::MAX)));
         assert_eq!(Column::of::<i64>("a", &[]).unwrap().bounds(), None);
+    }
+
+    #[test]
+    fn nulls_are_no_values_and_their_code_is_the_greatest() {
+        let column = Column::of("a", &[3_i32, 9, -1, 9]).unwrap();
+        assert_eq!(column.clone().with_null(9).unwrap().bounds(), Some((-1, 3)));
+        assert_eq!(column.clone().with_null(10).unwrap().bounds(), Some((-1, 9)));
+        let refused = column.with_null(5).unwrap_err().to_string();
+        assert_eq!(refused, "column a: the value 9 is greater than 5, the code of a null; choose a greater code");
+        assert_eq!(Column::of("a", &[1_u8, 1]).unwrap().with_null(1).unwrap().bounds(), None);
+        let two = Column::of("a", &[0_u8, 2]).unwrap();
+        let refused = two.clone().with_type(LogicalType::Boolean).unwrap_err().to_string();
+        assert_eq!(refused, "column a: the value 2 is none of true and false; give the column another type");
+        assert!(two.with_null(2).unwrap().with_type(LogicalType::Boolean).is_ok());
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Options {
     pub late: OnLate,
     /// The NUMA node whose CPUs the threads may use; none for all.
     pub node: Option<u32>,
+    /// Counts the bytes that the stages read; this takes some time.
+    pub traffic: bool,
 }
 
 /// Rows of a chunk. Source: assumed; 2 MiB of a column of 64-bit integers, which is also the most that a descriptor of
@@ -60,7 +62,7 @@ impl Options {
             relaxed: true,
             overlapping: true,
         };
-        Options { shape, ahead: PrefetchWhen::WhereApart, late: OnLate::Source, node: None }
+        Options { shape, ahead: PrefetchWhen::WhereApart, late: OnLate::Source, node: None, traffic: false }
     }
 }
 

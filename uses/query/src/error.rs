@@ -18,6 +18,26 @@ pub enum ColumnError {
         /// Bytes of a value.
         width: usize,
     },
+    /// A value stands for nothing in the column's type.
+    #[error("column {name}: the value {value} is none of {holds}; give the column another type")]
+    Type {
+        /// The column.
+        name: String,
+        /// The value.
+        value: i64,
+        /// What the column should hold.
+        holds: &'static str,
+    },
+    /// A value is greater than the code of nulls.
+    #[error("column {name}: the value {value} is greater than {null}, the code of a null; choose a greater code")]
+    Null {
+        /// The column.
+        name: String,
+        /// The value.
+        value: i64,
+        /// The code.
+        null: i64,
+    },
     /// No memory for the column.
     #[error("column {name}: no memory")]
     Map {
@@ -67,6 +87,47 @@ pub enum PlanError {
         name: String,
         /// The names of the existing columns.
         there: String,
+    },
+    /// A column is compared with a literal of another type.
+    #[error("column {column} holds {holds}, and {literal} is none; write {write}")]
+    Compare {
+        /// The column.
+        column: String,
+        /// What it holds.
+        holds: &'static str,
+        /// The literal.
+        literal: String,
+        /// A comparison that is possible.
+        write: String,
+    },
+    /// Another column than one of text is compared with a pattern.
+    #[error("column {column} holds {holds}, and only text has patterns; compare it with =, <, > or between")]
+    NotText {
+        /// The column.
+        column: String,
+        /// What it holds.
+        holds: &'static str,
+    },
+    /// The function cannot be computed of such values.
+    #[error("{what} is not possible, because {of} holds {holds}; write count, min or max, or group by it")]
+    NoNumber {
+        /// The aggregate or expression.
+        what: String,
+        /// The column or literal.
+        of: String,
+        /// What it holds.
+        holds: &'static str,
+    },
+    /// Floating-point numbers that have no sum.
+    #[error(
+        "{what} has no value, because the numbers are not finite or too large; leave these rows out, as with where \
+         {column} between -1e300 and 1e300"
+    )]
+    NotFinite {
+        /// The aggregate or expression.
+        what: String,
+        /// A column of it.
+        column: String,
     },
     /// A value, or the sum over all rows, might not fit.
     #[error("{what} may need more than 128 bits; compute less of it at once")]

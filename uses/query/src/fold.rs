@@ -2,16 +2,19 @@
 //! each group's range is summed.
 //!
 //! ```text
-//! bits ─► rows ─► group number of each ─► rows by group, and the start of each group ─► steps ─► sums
-//!                                     ╲─► too many groups: row by row ───────────────► steps ─╱
+//! bits ─► rows ─► group number of each ─┬─► rows by group, and the start of each group ─► steps ─┬─► sums
+//!                                       ├─► too many groups: row by row ───────────────► steps ─┤
+//!                                       └─► very few, to be compared only: as they are ─► steps ─┘ group after group
 //! ```
 
 use super::column::{Integer, Values, each_kind};
 use super::error::InputError;
 use super::partial::{Groups, Partial};
-use super::prepare::{Op, Query, Step};
+use super::prepare::Query;
+use super::program::{Op, Step};
 use super::scratch::{Buffer, FEW_GROUPS, Run};
 use super::selection::{BLOCK, Selection};
+use super::value::{Double, float_power_of_ten};
 use std::ops::Range;
 
 impl Query {
@@ -50,16 +53,19 @@ impl Query {
                 continue;
             }
             let mut all = chosen.len() == count;
+            let are_compared = matches!(&*groups, Groups::Direct { keys } if keys.are_compared);
             let runs = &mut scratch.runs;
             runs.clear();
             match groups {
                 Groups::One => runs.push(Run { group: 0, end: chosen.len() }),
                 Groups::Direct { keys } => {
                     let slots = &mut scratch.slots[..chosen.len()];
-                    if !keys.number(&block, chosen, slots) {
+                    if !keys.number(&block, chosen, all, slots) {
                         return Err(InputError::Altered);
                     }
-                    if keys.are_few() {
+                    if are_compared {
+                        // Every row is compared with every group later.
+                    } else if keys.are_few() {
                         all = false;
                         chosen = order(slots, chosen, &mut scratch.starts, &mut scratch.ordered, runs);
                     } else {
@@ -75,7 +81,12 @@ impl Query {
             for (number, step) in self.steps().iter().enumerate() {
                 compute(number, step, &block, chosen, all, &mut scratch.buffers);
             }
-            partial.add();
+            let selected = chosen.len();
+            if are_compared {
+                partial.compare(selected);
+            } else {
+                partial.add();
+            }
         }
         Ok(())
     }
@@ -121,7 +132,7 @@ fn order<'a>(
     &ordered[..chosen.len()]
 }
 
-/// Computes one step over a block's selected rows. `all` means that every row is selected, in order. No result
+/// Computes one step over a block's selected rows. `all` means that every row is selected, in order. No whole number
 /// overflows: that was proved from the columns' bounds when the plan became a query.
 fn compute(number: usize, step: &Step, block: &[Values<'_>], chosen: &[u16], all: bool, buffers: &mut [Buffer]) {
     // A step's operands come before it.
@@ -129,56 +140,135 @@ fn compute(number: usize, step: &Step, block: &[Values<'_>], chosen: &[u16], all
     let into = &mut rest[0];
     let len = chosen.len();
     match (step.op, into) {
-        (Op::Literal(_), _) => {}
+        (Op::Literal(_) | Op::FloatLiteral(_), _) => {}
+        (Op::Load(input), Buffer::Short(into)) => {
+            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], low));
+        }
         (Op::Load(input), Buffer::Narrow(into)) => {
-            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len]))
+            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], |value| value));
         }
-        (Op::Add(left, right), Buffer::Narrow(into)) => {
-            narrow(&before[left], &before[right], &mut into[..len], i64::wrapping_add);
+        (Op::LoadFloat(input), Buffer::Float(into)) => {
+            let number = |code: i64| Double::of_code(code).get();
+            each_kind!(block[input], values => load(values, chosen, all, &mut into[..len], number));
         }
-        (Op::Subtract(left, right), Buffer::Narrow(into)) => {
-            narrow(&before[left], &before[right], &mut into[..len], i64::wrapping_sub);
+        (Op::Known { input, null }, Buffer::Narrow(into)) => {
+            let known = |value: i64| i64::from(value != null);
+            let into = &mut into[..len];
+            each_kind!(block[input], values => load(values, chosen, all, into, known));
         }
-        (Op::Multiply(left, right), Buffer::Narrow(into)) => {
-            narrow(&before[left], &before[right], &mut into[..len], i64::wrapping_mul);
+        (Op::Add(left, right), into) => {
+            binary(&before[left], &before[right], into, len, i64::wrapping_add, i128::wrapping_add, |a, b| a + b);
         }
-        (Op::Add(left, right), Buffer::Wide(into)) => {
-            wide(&before[left], &before[right], &mut into[..len], i128::wrapping_add);
+        (Op::Subtract(left, right), into) => {
+            binary(&before[left], &before[right], into, len, i64::wrapping_sub, i128::wrapping_sub, |a, b| a - b);
         }
-        (Op::Subtract(left, right), Buffer::Wide(into)) => {
-            wide(&before[left], &before[right], &mut into[..len], i128::wrapping_sub);
+        (Op::Multiply(left, right), into) => {
+            binary(&before[left], &before[right], into, len, i64::wrapping_mul, i128::wrapping_mul, |a, b| a * b);
         }
-        (Op::Multiply(left, right), Buffer::Wide(into)) => {
-            wide(&before[left], &before[right], &mut into[..len], i128::wrapping_mul);
+        (Op::ToFloat { value, scale }, Buffer::Float(into)) => to_float(&before[value], scale, &mut into[..len]),
+        (Op::ToCode(value), Buffer::Narrow(into)) => {
+            let Buffer::Float(values) = &before[value] else { unreachable!("only floats have codes") };
+            for (into, &value) in into[..len].iter_mut().zip(&values[..]) {
+                *into = Double::new(value).code();
+            }
         }
-        (Op::Load(_), Buffer::Wide(_)) => unreachable!("a column's values have 64 bits"),
+        (Op::Where { known, value, otherwise }, into) => {
+            let Buffer::Narrow(known) = &before[known] else { unreachable!("it is 0 or 1") };
+            replace(&known[..len], &before[value], otherwise, into);
+        }
+        (op, into) => unreachable!("{op:?} has no {into:?}"),
     }
 }
 
-fn load<T: Integer>(values: &[T], chosen: &[u16], all: bool, into: &mut [i64]) {
-    if all {
-        for (into, &value) in into.iter_mut().zip(values) {
-            *into = value.into();
-        }
-    } else {
-        for (into, &row) in into.iter_mut().zip(chosen) {
-            *into = values[usize::from(row)].into();
-        }
-    }
+/// Returns the lower half.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the upper half only repeats the sign")]
+fn low(value: i64) -> i32 {
+    value as i32
 }
 
 #[inline]
-fn narrow(left: &Buffer, right: &Buffer, into: &mut [i64], op: impl Fn(i64, i64) -> i64) {
-    let (Buffer::Narrow(left), Buffer::Narrow(right)) = (left, right) else {
-        unreachable!("a step with a wide operand is itself wide");
-    };
-    for ((into, &left), &right) in into.iter_mut().zip(&left[..]).zip(&right[..]) {
-        *into = op(left, right);
+fn load<T: Integer, U>(values: &[T], chosen: &[u16], all: bool, into: &mut [U], of: impl Fn(i64) -> U) {
+    if all {
+        for (into, &value) in into.iter_mut().zip(values) {
+            *into = of(value.into());
+        }
+    } else {
+        for (into, &row) in into.iter_mut().zip(chosen) {
+            *into = of(values[usize::from(row)].into());
+        }
     }
 }
 
-fn wide(left: &Buffer, right: &Buffer, into: &mut [i128], op: impl Fn(i128, i128) -> i128) {
-    for (at, into) in into.iter_mut().enumerate() {
-        *into = op(left.get(at), right.get(at));
+/// Combines two buffers with the operation for the form of the result.
+#[inline]
+fn binary(
+    left: &Buffer,
+    right: &Buffer,
+    into: &mut Buffer,
+    len: usize,
+    narrow: impl Fn(i64, i64) -> i64,
+    wide: impl Fn(i128, i128) -> i128,
+    float: impl Fn(f64, f64) -> f64,
+) {
+    match (left, right, into) {
+        (Buffer::Narrow(left), Buffer::Narrow(right), Buffer::Narrow(into)) => {
+            for ((into, &left), &right) in into[..len].iter_mut().zip(&left[..]).zip(&right[..]) {
+                *into = narrow(left, right);
+            }
+        }
+        (Buffer::Float(left), Buffer::Float(right), Buffer::Float(into)) => {
+            for ((into, &left), &right) in into[..len].iter_mut().zip(&left[..]).zip(&right[..]) {
+                *into = float(left, right);
+            }
+        }
+        (left, right, Buffer::Wide(into)) => {
+            for (at, into) in into[..len].iter_mut().enumerate() {
+                *into = wide(left.get(at), right.get(at));
+            }
+        }
+        _ => unreachable!("the result has the form of its operands, or is wide"),
+    }
+}
+
+/// Converts whole numbers or decimals to floating-point numbers.
+#[allow(clippy::cast_precision_loss, reason = "this rounds, as SQL does")]
+fn to_float(values: &Buffer, scale: u8, into: &mut [f64]) {
+    let by = float_power_of_ten(scale);
+    match values {
+        Buffer::Narrow(values) => {
+            for (into, &value) in into.iter_mut().zip(&values[..]) {
+                *into = value as f64 / by;
+            }
+        }
+        values => {
+            for (at, into) in into.iter_mut().enumerate() {
+                *into = values.get(at) as f64 / by;
+            }
+        }
+    }
+}
+
+/// Copies the values where there are some, and something else elsewhere.
+#[allow(clippy::cast_possible_truncation, reason = "it is within the bounds of the step")]
+fn replace(known: &[i64], values: &Buffer, otherwise: i128, into: &mut Buffer) {
+    match (values, into) {
+        (Buffer::Narrow(values), Buffer::Narrow(into)) => {
+            let otherwise = otherwise as i64;
+            for ((into, &value), &known) in into.iter_mut().zip(&values[..]).zip(known) {
+                *into = if known == 1 { value } else { otherwise };
+            }
+        }
+        (Buffer::Float(values), Buffer::Float(into)) => {
+            for ((into, &value), &known) in into.iter_mut().zip(&values[..]).zip(known) {
+                *into = if known == 1 { value } else { 0.0 };
+            }
+        }
+        (values, Buffer::Wide(into)) => {
+            for (at, (into, &known)) in into.iter_mut().zip(known).enumerate() {
+                *into = if known == 1 { values.get(at) } else { otherwise };
+            }
+        }
+        _ => unreachable!("the result has the form of its values"),
     }
 }

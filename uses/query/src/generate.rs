@@ -3,6 +3,7 @@
 
 use super::column::{Column, Integer, Table};
 use super::error::{ColumnError, TableError};
+use super::value::{Dictionary, LogicalType};
 use std::sync::Arc;
 use telpher_mem::{MapError, PageSize, Region};
 use zerocopy::FromBytes;
@@ -65,6 +66,24 @@ pub fn lineitem(rows: u64, seed: u64, memory: Memory<'_>) -> Result<Table, Gener
         made("l_linestatus", rows, memory, |row| lines.line_status(row))?,
         made("l_shipdate", rows, memory, |row| lines.ship_date(row))?,
     ])?)
+}
+
+/// Generates TPC-H's lineitem with TPC-H's types: decimals, texts and dates. The bytes are those of [`lineitem`]: a
+/// text's code is its ASCII character.
+///
+/// # Errors
+/// [`GenerateError`] if there is no memory for it.
+pub fn typed_lineitem(rows: u64, seed: u64, memory: Memory<'_>) -> Result<Table, GenerateError> {
+    let table = lineitem(rows, seed, memory)?;
+    let letters = Arc::new(Dictionary::new((0..=u8::MAX >> 1).map(|code| char::from(code).to_string())));
+    let typed = table.columns().iter().map(|column| {
+        column.clone().with_type(match column.name() {
+            "l_returnflag" | "l_linestatus" => LogicalType::Text(Arc::clone(&letters)),
+            "l_shipdate" => LogicalType::Date,
+            _ => LogicalType::Decimal { scale: 2 },
+        })
+    });
+    Ok(Table::new(typed.collect::<Result<_, _>>()?)?)
 }
 
 /// Each scale factor has 200,000 parts and about 6,000,000 lines (TPC-H §4.2.5).

@@ -1,8 +1,9 @@
 //! Filters: which values of a block are in a range. Plain loops over slices, which the compiler vectorizes.
 
-use super::column::{Column, Integer, Values};
+use super::codes::Codes;
+use super::column::{Column, Integer, Values, each_kind};
 use super::error::InputError;
-use super::prepare::{Query, Test};
+use super::prepare::{Passes, Query, Test};
 use super::selection::{Selection, WORD};
 use std::ops::Range;
 
@@ -24,7 +25,17 @@ impl Query {
         let (len, values) = self.values(&rows, self.scanned(), inputs)?;
         let words = selection.reset(rows, len);
         let Some(tests) = self.tests() else { return Ok(()) };
-        let tests: Vec<Ready<'_>> = tests.iter().map(|test| Ready::new(test, values[test.input])).collect();
+        let width = |test: &Test| self.table().columns()[self.scanned()[test.input]].kind().width();
+        let tests: Vec<Ready<'_>> = tests
+            .iter()
+            .enumerate()
+            .map(|(at, test)| {
+                // Another filter of the same column finds its values in the core's cache.
+                let is_first = tests[..at].iter().all(|before| before.input != test.input);
+                Ready { test, values: values[test.input], width: if is_first { width(test) } else { 0 } }
+            })
+            .collect();
+        let mut read = 0;
         for (at, word) in words.iter_mut().enumerate() {
             let rows = at * WORD..((at + 1) * WORD).min(len);
             *word = u64::MAX >> (WORD - rows.len());
@@ -32,9 +43,11 @@ impl Query {
                 if *word == 0 {
                     break;
                 }
+                read += rows.len() * test.width;
                 *word &= test.all(rows.clone());
             }
         }
+        selection.read = read as u64;
         Ok(())
     }
 
@@ -71,42 +84,65 @@ fn typed<'a>(column: &Column, len: usize, input: &'a [u8]) -> Result<Values<'a>,
 
 /// A filter and its values.
 #[derive(Clone, Copy, Debug)]
-enum Ready<'a> {
-    U8(&'a [u8], u8, u8),
-    I32(&'a [i32], i32, i32),
-    /// All values of the column fit in 32 bits: their lower halves are compared, which takes half as long.
-    Short(&'a [i64], i32, i32),
-    I64(&'a [i64], i64, i64),
+struct Ready<'a> {
+    test: &'a Test,
+    values: Values<'a>,
+    /// Bytes of a value that is read from memory.
+    width: usize,
 }
 
-impl<'a> Ready<'a> {
-    // Nothing is truncated: the bounds lie between values of the column.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the bounds are values of the column's kind"
-    )]
-    fn new(test: &Test, values: Values<'a>) -> Self {
-        let Test { least, greatest, short, .. } = *test;
-        match values {
-            Values::U8(values) => Ready::U8(values, least as u8, greatest as u8),
-            Values::I32(values) => Ready::I32(values, least as i32, greatest as i32),
-            Values::I64(values) if short => Ready::Short(values, least as i32, greatest as i32),
-            Values::I64(values) => Ready::I64(values, least, greatest),
-        }
-    }
-
+impl Ready<'_> {
     /// Returns which of these rows pass, at most 64.
     fn all(self, rows: Range<usize>) -> u64 {
-        match self {
-            Ready::U8(values, least, greatest) => word(&values[rows], |value| (least <= value) & (value <= greatest)),
-            Ready::I32(values, least, greatest) => word(&values[rows], |value| (least <= value) & (value <= greatest)),
-            Ready::Short(values, least, greatest) => word(&values[rows], |value| {
+        let values = self.values.part(rows);
+        match &self.test.passes {
+            Passes::Ranges(ranges) => {
+                ranges.iter().fold(0, |word, &range| word | within(values, range, self.test.short))
+            }
+            Passes::Set { first, bits } => {
+                let has = |value: i64| {
+                    // A value below the first one wraps to a number beyond the bits.
+                    let at = value.wrapping_sub(*first).cast_unsigned();
+                    let word = usize::try_from(at / WORD as u64).ok().and_then(|word| bits.get(word));
+                    word.is_some_and(|word| word >> (at % WORD as u64) & 1 == 1)
+                };
+                each_kind!(values, values => in_set(values, has))
+            }
+        }
+    }
+}
+
+/// Returns which values, as numbers of 64 bits, are in a set.
+fn in_set<T: Integer>(values: &[T], has: impl Fn(i64) -> bool) -> u64 {
+    word(values, |value| has(value.into()))
+}
+
+/// Returns which values are in a range. `short` means that all values fit in 32 bits: their lower halves are compared,
+/// which takes half as long.
+// Nothing is truncated: the bounds lie between values of the column.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the bounds are values of the column's kind"
+)]
+fn within(values: Values<'_>, (least, greatest): Codes, short: bool) -> u64 {
+    match values {
+        Values::U8(values) => {
+            let (least, greatest) = (least as u8, greatest as u8);
+            word(values, |value| (least <= value) & (value <= greatest))
+        }
+        Values::I32(values) => {
+            let (least, greatest) = (least as i32, greatest as i32);
+            word(values, |value| (least <= value) & (value <= greatest))
+        }
+        Values::I64(values) if short => {
+            let (least, greatest) = (least as i32, greatest as i32);
+            word(values, |value| {
                 let value = low(value);
                 (least <= value) & (value <= greatest)
-            }),
-            Ready::I64(values, least, greatest) => word(&values[rows], |value| (least <= value) & (value <= greatest)),
+            })
         }
+        Values::I64(values) => word(values, |value| (least <= value) & (value <= greatest)),
     }
 }
 

@@ -2,8 +2,11 @@
 
 use super::column::{Integer, Values, each_kind};
 use super::error::InputError;
-use super::prepare::{Digit, Fold, Query};
+use super::float_sum::LIMBS;
+use super::prepare::{Digit, Query};
+use super::program::{Fold, Form, Output, Reading, average, rounded};
 use super::scratch::{Buffer, FEW_GROUPS, Run, Scratch};
+use super::value::{Double, Value};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
@@ -11,6 +14,10 @@ use std::ops::Range;
 /// The number of possible groups up to which each has a slot from the start. Source: assumed; 1 MiB for each aggregate
 /// of a thread.
 const DIRECT: u128 = 1 << 16;
+
+/// The number of possible groups up to which a block's rows are compared with each group, instead of sorted by group.
+/// Source: assumed; a comparison of a row takes about a tenth of the time of sorting it.
+const COMPARED: usize = 16;
 
 /// The aggregates of the rows so far. Each thread has one; in the end they are [merged](Partial::merge).
 #[derive(Clone, Debug)]
@@ -20,7 +27,8 @@ pub struct Partial {
     pub(super) groups: Groups,
     /// The number of rows of each group.
     counts: Vec<u64>,
-    /// The value of each group, for each aggregate except counts.
+    /// The values of each group, for each fold except counts: the limbs of a sum of floating-point numbers, otherwise
+    /// one.
     states: Vec<Vec<i128>>,
 }
 
@@ -40,6 +48,8 @@ pub(super) enum Groups {
 pub(super) struct Keys {
     digits: Vec<Digit>,
     count: usize,
+    /// The groups are so few, and the folds so simple, that every row is compared with every group.
+    pub(super) are_compared: bool,
 }
 
 impl Keys {
@@ -48,13 +58,13 @@ impl Keys {
     }
 
     /// Computes the group number of each row. Returns false if a value is not in its column.
-    pub(super) fn number(&self, block: &[Values<'_>], rows: &[u16], slots: &mut [u32]) -> bool {
+    pub(super) fn number(&self, block: &[Values<'_>], rows: &[u16], all: bool, slots: &mut [u32]) -> bool {
         slots.fill(0);
-        for &Digit { input, least, size } in &self.digits {
+        for &Digit { input, least, size, .. } in &self.digits {
             // Cannot be truncated: the product of all sizes is at most DIRECT.
             #[allow(clippy::cast_possible_truncation, reason = "at most DIRECT")]
             let size = size as u32;
-            each_kind!(block[input], values => digit(values, rows, least, size, slots));
+            each_kind!(block[input], values => digit(values, rows, all, least, size, slots));
         }
         slots.iter().fold(0, |most, &slot| slot.max(most)) < u32::try_from(self.count).unwrap_or(u32::MAX)
     }
@@ -74,7 +84,7 @@ impl Hashed {
     pub(super) fn number(&mut self, digits: &[Digit], block: &[Values<'_>], rows: &[u16], slots: &mut [u32]) {
         self.scratch.clear();
         self.scratch.resize(rows.len(), 0);
-        for &Digit { input, least, size } in digits {
+        for &Digit { input, least, size, .. } in digits {
             each_kind!(block[input], values => long_digit(values, rows, least, size, &mut self.scratch));
         }
         for (slot, &key) in slots.iter_mut().zip(&self.scratch) {
@@ -83,10 +93,11 @@ impl Hashed {
     }
 }
 
-/// Appends a digit to each row's number.
-fn digit<T: Integer>(values: &[T], rows: &[u16], least: i64, size: u32, slots: &mut [u32]) {
-    for (slot, &row) in slots.iter_mut().zip(rows) {
-        let digit: i64 = values[usize::from(row)].into();
+/// Appends a digit to each row's number. `all` means that every row is selected, in order.
+#[inline]
+fn digit<T: Integer>(values: &[T], rows: &[u16], all: bool, least: i64, size: u32, slots: &mut [u32]) {
+    let append = |slot: &mut u32, value: T| {
+        let digit: i64 = value.into();
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -94,6 +105,15 @@ fn digit<T: Integer>(values: &[T], rows: &[u16], least: i64, size: u32, slots: &
         )]
         let digit = digit.wrapping_sub(least) as u32;
         *slot = slot.wrapping_mul(size).wrapping_add(digit);
+    };
+    if all {
+        for (slot, &value) in slots.iter_mut().zip(values) {
+            append(slot, value);
+        }
+    } else {
+        for (slot, &row) in slots.iter_mut().zip(rows) {
+            append(slot, values[usize::from(row)]);
+        }
     }
 }
 
@@ -124,7 +144,8 @@ impl Query {
             // At most DIRECT.
             count if count <= DIRECT => {
                 let count = usize::try_from(count).unwrap_or(usize::MAX);
-                Groups::Direct { keys: Keys { digits: self.digits().to_vec(), count } }
+                let are_compared = count <= COMPARED && self.folds().iter().all(|fold| self.is_compared(fold));
+                Groups::Direct { keys: Keys { digits: self.digits().to_vec(), count, are_compared } }
             }
             _ => Groups::Hashed(Hashed::default()),
         };
@@ -134,12 +155,30 @@ impl Query {
         partial.make_room();
         partial
     }
+
+    /// Returns whether a fold only counts rows or compares short values.
+    fn is_compared(&self, fold: &Fold) -> bool {
+        match *fold {
+            Fold::Count => true,
+            Fold::Min(step) | Fold::Max(step) => self.steps()[step].form == Form::Short,
+            Fold::Sum { .. } | Fold::FloatSum { .. } => false,
+        }
+    }
+}
+
+/// The number of a group's values in the state of a fold.
+fn width(fold: &Fold) -> usize {
+    match fold {
+        Fold::Count => 0,
+        Fold::FloatSum { .. } => LIMBS,
+        Fold::Sum { .. } | Fold::Min(_) | Fold::Max(_) => 1,
+    }
 }
 
 /// The value of a group before its first row.
 fn nothing(fold: &Fold) -> i128 {
     match fold {
-        Fold::Count | Fold::Sum { .. } => 0,
+        Fold::Count | Fold::Sum { .. } | Fold::FloatSum { .. } => 0,
         Fold::Min(_) => i128::MAX,
         Fold::Max(_) => i128::MIN,
     }
@@ -148,7 +187,7 @@ fn nothing(fold: &Fold) -> i128 {
 fn put_together(fold: &Fold, into: &mut i128, value: i128) {
     *into = match fold {
         // Wraps only if the values were not the column's.
-        Fold::Count | Fold::Sum { .. } => into.wrapping_add(value),
+        Fold::Count | Fold::Sum { .. } | Fold::FloatSum { .. } => into.wrapping_add(value),
         Fold::Min(_) => value.min(*into),
         Fold::Max(_) => value.max(*into),
     };
@@ -169,9 +208,7 @@ impl Partial {
         };
         self.counts.resize(count, 0);
         for (fold, state) in self.query.folds().iter().zip(&mut self.states) {
-            if *fold != Fold::Count {
-                state.resize(count, nothing(fold));
-            }
+            state.resize(count * width(fold), nothing(fold));
         }
     }
 
@@ -194,22 +231,56 @@ impl Partial {
                         gather(fold, runs, state, |rows| rows.fold(0_i128, |sum, at| sum.wrapping_add(values.get(at))))
                     }
                 },
+                Fold::FloatSum { step, base } => {
+                    let Buffer::Float(values) = &scratch.buffers[step] else { unreachable!("it is a float") };
+                    for (group, rows) in ranges(runs) {
+                        let limbs = &mut state[group * LIMBS..][..LIMBS];
+                        values[rows].iter().for_each(|&value| base.add(limbs, value));
+                    }
+                }
                 Fold::Min(step) => match &scratch.buffers[step] {
+                    Buffer::Short(values) => gather(fold, runs, state, |rows| {
+                        values[rows].iter().fold(i32::MAX, |least, &value| value.min(least)).into()
+                    }),
                     Buffer::Narrow(values) => gather(fold, runs, state, |rows| {
                         values[rows].iter().fold(i64::MAX, |least, &value| value.min(least)).into()
                     }),
-                    Buffer::Wide(values) => gather(fold, runs, state, |rows| {
-                        values[rows].iter().fold(i128::MAX, |least, &value| value.min(least))
-                    }),
+                    values => {
+                        gather(fold, runs, state, |rows| rows.fold(i128::MAX, |least, at| values.get(at).min(least)))
+                    }
                 },
                 Fold::Max(step) => match &scratch.buffers[step] {
+                    Buffer::Short(values) => gather(fold, runs, state, |rows| {
+                        values[rows].iter().fold(i32::MIN, |most, &value| value.max(most)).into()
+                    }),
                     Buffer::Narrow(values) => gather(fold, runs, state, |rows| {
                         values[rows].iter().fold(i64::MIN, |most, &value| value.max(most)).into()
                     }),
-                    Buffer::Wide(values) => gather(fold, runs, state, |rows| {
-                        values[rows].iter().fold(i128::MIN, |most, &value| value.max(most))
-                    }),
+                    values => {
+                        gather(fold, runs, state, |rows| rows.fold(i128::MIN, |most, at| values.get(at).max(most)))
+                    }
                 },
+            }
+        }
+    }
+
+    /// Adds the results of a block with so many selected rows, comparing each row with each group.
+    pub(super) fn compare(&mut self, selected: usize) {
+        let Partial { query, scratch, counts, states, .. } = self;
+        let slots = &scratch.slots[..selected];
+        for (group, count) in (0_u32..).zip(counts) {
+            let rows = slots.iter().fold(0_u32, |rows, &slot| rows + u32::from(slot == group));
+            if rows == 0 {
+                continue;
+            }
+            *count += u64::from(rows);
+            for (fold, state) in query.folds().iter().zip(&mut *states) {
+                let value = match *fold {
+                    Fold::Min(step) => best(slots, short(scratch, step), group, i32::MAX, i32::min),
+                    Fold::Max(step) => best(slots, short(scratch, step), group, i32::MIN, i32::max),
+                    Fold::Count | Fold::Sum { .. } | Fold::FloatSum { .. } => continue,
+                };
+                put_together(fold, &mut state[group as usize], value.into());
             }
         }
     }
@@ -233,8 +304,11 @@ impl Partial {
             self.counts[at] += count;
         }
         for (fold, (mine, theirs)) in self.query.folds().iter().zip(self.states.iter_mut().zip(&other.states)) {
-            for (&at, &value) in places.iter().zip(theirs) {
-                put_together(fold, &mut mine[at], value);
+            let width = width(fold);
+            for (&at, values) in places.iter().zip(theirs.chunks_exact(width.max(1))) {
+                for (mine, &value) in mine[at * width..].iter_mut().zip(values) {
+                    put_together(fold, mine, value);
+                }
             }
         }
         Ok(())
@@ -245,18 +319,21 @@ impl Partial {
     pub fn answer(&self) -> Answer {
         let plan = self.query.plan();
         let there = |at: &usize| self.counts[*at] > 0 || matches!(self.groups, Groups::One);
-        let mut rows: Vec<Row> = (0..self.counts.len()).filter(there).map(|at| self.row(at)).collect();
-        rows.sort_unstable_by(|one, other| one.keys.cmp(&other.keys));
+        let mut groups: Vec<(Vec<i64>, usize)> =
+            (0..self.counts.len()).filter(there).map(|at| (self.codes(at), at)).collect();
+        groups.sort_unstable();
+        let rows = groups.into_iter().map(|(codes, at)| self.row(&codes, at)).collect();
         let values = plan.aggregates.iter().map(ToString::to_string).collect();
         Answer { keys: plan.group_by.clone(), values, rows }
     }
 
-    fn row(&self, at: usize) -> Row {
+    /// Returns the codes of a group's keys.
+    fn codes(&self, at: usize) -> Vec<i64> {
         let mut number = match &self.groups {
             Groups::One | Groups::Direct { .. } => at as u128,
             Groups::Hashed(hashed) => hashed.keys[at],
         };
-        let mut keys: Vec<i64> = self
+        let mut codes: Vec<i64> = self
             .query
             .digits()
             .iter()
@@ -268,15 +345,64 @@ impl Partial {
                 digit.least.wrapping_add_unsigned(u64::try_from(value).unwrap_or(u64::MAX))
             })
             .collect();
-        keys.reverse();
-        let count = self.counts[at];
-        let value = |(fold, state): (&Fold, &Vec<i128>)| match fold {
-            Fold::Count => Some(count.into()),
-            _ if count == 0 => None,
-            _ => Some(state[at]),
-        };
-        Row { keys, values: self.query.folds().iter().zip(&self.states).map(value).collect() }
+        codes.reverse();
+        codes
     }
+
+    fn row(&self, codes: &[i64], at: usize) -> Row {
+        let key = |(digit, &code): (&Digit, &i64)| {
+            let column = &self.query.table().columns()[digit.column];
+            if column.null() == Some(code) { Value::Null } else { column.logical_type().value(code) }
+        };
+        let keys = self.query.digits().iter().zip(codes).map(key).collect();
+        Row { keys, values: self.query.outputs().iter().map(|output| self.value(output, at)).collect() }
+    }
+
+    /// Returns an aggregate of a group.
+    fn value(&self, output: &Output, at: usize) -> Value {
+        let count = |fold: usize| match self.query.folds()[fold] {
+            Fold::Count => self.counts[at].into(),
+            _ => self.states[fold][at],
+        };
+        let state = |fold: usize| {
+            let width = width(&self.query.folds()[fold]);
+            &self.states[fold][at * width..][..width]
+        };
+        match output {
+            Output::Count(fold) => Value::Integer(count(*fold)),
+            Output::State { count: values, .. } | Output::Average { count: values, .. } if count(*values) == 0 => {
+                Value::Null
+            }
+            Output::State { fold, reading, .. } => match (reading, state(*fold)) {
+                (Reading::Whole(0), state) => Value::Integer(state[0]),
+                (Reading::Whole(scale), state) => Value::Decimal { units: state[0], scale: *scale },
+                // Cannot be cut: it is the code of a value.
+                (Reading::Code(logical), state) => logical.value(i64::try_from(state[0]).unwrap_or(i64::MAX)),
+                (Reading::FloatSum(base), limbs) => Value::Float(Double::new(base.sum(limbs))),
+            },
+            Output::Average { fold, count: values, reading } => {
+                let sum = match (reading, state(*fold)) {
+                    (Reading::FloatSum(base), limbs) => base.sum(limbs),
+                    (Reading::Whole(scale), state) => rounded(state[0], *scale),
+                    (Reading::Code(_), _) => unreachable!("codes have no average"),
+                };
+                Value::Float(Double::new(average(sum, count(*values))))
+            }
+        }
+    }
+}
+
+/// Returns the values of a step of 32 bits.
+fn short(scratch: &Scratch, step: usize) -> &[i32] {
+    let Buffer::Short(values) = &scratch.buffers[step] else { unreachable!("only such values are compared") };
+    &values[..]
+}
+
+/// Returns the best value of a group's rows. Every row is computed, so that the compiler vectorizes it.
+#[inline]
+fn best(slots: &[u32], values: &[i32], group: u32, nothing: i32, better: impl Fn(i32, i32) -> i32) -> i32 {
+    let values = slots.iter().zip(values).map(|(&slot, &value)| if slot == group { value } else { nothing });
+    values.fold(nothing, better)
 }
 
 /// Combines the result of each run with its group's value.
@@ -312,7 +438,7 @@ pub struct Answer {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// The values of the group columns.
-    pub keys: Vec<i64>,
-    /// Its aggregates; none for aggregates of no rows, except counts.
-    pub values: Vec<Option<i128>>,
+    pub keys: Vec<Value>,
+    /// Its aggregates; [`Value::Null`] for aggregates of no values, except counts.
+    pub values: Vec<Value>,
 }

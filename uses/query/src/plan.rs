@@ -1,15 +1,67 @@
 //! Query plans: filters, groups, and aggregates of expressions; also as SQL.
 
+use super::calendar;
+use super::value::{Double, decimal};
 use std::fmt::{self, Display};
 use std::ops::{Add, Mul, RangeInclusive, Sub};
 
-/// A number computed from a row.
+/// A constant.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Literal {
+    /// A whole number or a decimal.
+    Number {
+        /// The number without its point.
+        units: i64,
+        /// The digits after the point, at most 18.
+        scale: u8,
+    },
+    /// A floating-point number.
+    Float(Double),
+    /// True or false.
+    Boolean(bool),
+    /// A date: days since 1970-01-01.
+    Date(i64),
+    /// A point in time: nanoseconds since 1970-01-01.
+    Timestamp(i128),
+    /// A text. Compared with a date or a point in time, it is read as one.
+    Text(String),
+}
+
+impl From<i64> for Literal {
+    fn from(units: i64) -> Self {
+        Literal::Number { units, scale: 0 }
+    }
+}
+
+impl From<&str> for Literal {
+    fn from(text: &str) -> Self {
+        Literal::Text(text.into())
+    }
+}
+
+/// As SQL.
+impl Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Literal::Number { units, scale } => f.write_str(&decimal((*units).into(), *scale)),
+            // With an exponent, because SQL reads a number without one as a decimal.
+            Literal::Float(number) => write!(f, "{:e}", number.get()),
+            Literal::Boolean(value) => write!(f, "{value}"),
+            Literal::Date(days) => write!(f, "DATE '{}'", calendar::date((*days).into())),
+            Literal::Timestamp(nanos) => write!(f, "TIMESTAMP '{}'", calendar::time(*nanos, 1_000_000_000)),
+            Literal::Text(text) => write!(f, "'{}'", text.replace('\'', "''")),
+        }
+    }
+}
+
+/// A value computed from a row.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Expr {
     /// A column's value.
     Column(String),
     /// A constant.
-    Literal(i64),
+    Literal(Literal),
     /// The sum of two.
     Add(Box<Expr>, Box<Expr>),
     /// The difference of two.
@@ -27,7 +79,7 @@ pub fn column(name: &str) -> Expr {
 /// Returns a constant expression.
 #[must_use]
 pub fn literal(number: i64) -> Expr {
-    Expr::Literal(number)
+    Expr::Literal(number.into())
 }
 
 impl Add for Expr {
@@ -54,38 +106,95 @@ impl Mul for Expr {
     }
 }
 
-/// Selects the rows whose value is in the range. All of a plan's filters must hold.
+/// How a value is compared with a literal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Comparison {
+    /// `=`
+    Equal,
+    /// `<>`
+    Unequal,
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `>`
+    Greater,
+    /// `>=`
+    AtLeast,
+}
+
+impl Comparison {
+    /// Returns its sign in SQL.
+    #[must_use]
+    pub fn sign(self) -> &'static str {
+        match self {
+            Comparison::Equal => "=",
+            Comparison::Unequal => "<>",
+            Comparison::Less => "<",
+            Comparison::AtMost => "<=",
+            Comparison::Greater => ">",
+            Comparison::AtLeast => ">=",
+        }
+    }
+}
+
+/// What a filter requires of a column's value. A row without a value fulfils none of them, except [`Condition::Null`].
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Condition {
+    /// It compares so with a literal.
+    Compare(Comparison, Literal),
+    /// It lies between these, with both ends included.
+    Between(Literal, Literal),
+    /// It is one of these.
+    In(Vec<Literal>),
+    /// It is a text with this pattern: `%` stands for any characters, `_` for one.
+    Like(String),
+    /// There is no value.
+    Null,
+}
+
+/// Selects the rows whose value in a column meets a condition. All of a plan's filters must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Filter {
     /// The column.
     pub column: String,
-    /// The range, with both ends included.
-    pub range: RangeInclusive<i64>,
+    /// The value must not meet the condition; a row without a value is still not selected.
+    pub negated: bool,
+    /// The condition.
+    pub condition: Condition,
 }
 
 impl Filter {
+    /// Creates a filter for values that meet a condition.
+    #[must_use]
+    pub fn new(column: &str, condition: Condition) -> Self {
+        Filter { column: column.into(), negated: false, condition }
+    }
+
     /// Creates a filter for a range, with both ends included.
     #[must_use]
     pub fn between(column: &str, range: RangeInclusive<i64>) -> Self {
-        Filter { column: column.into(), range }
+        let (least, greatest) = range.into_inner();
+        Filter::new(column, Condition::Between(least.into(), greatest.into()))
     }
 
     /// Creates a filter for values of at least `least`.
     #[must_use]
     pub fn at_least(column: &str, least: i64) -> Self {
-        Filter::between(column, least..=i64::MAX)
+        Filter::new(column, Condition::Compare(Comparison::AtLeast, least.into()))
     }
 
     /// Creates a filter for values of at most `most`.
     #[must_use]
     pub fn at_most(column: &str, most: i64) -> Self {
-        Filter::between(column, i64::MIN..=most)
+        Filter::new(column, Condition::Compare(Comparison::AtMost, most.into()))
     }
 
     /// Creates a filter for one value.
     #[must_use]
     pub fn equals(column: &str, value: i64) -> Self {
-        Filter::between(column, value..=value)
+        Filter::new(column, Condition::Compare(Comparison::Equal, value.into()))
     }
 }
 
@@ -94,8 +203,13 @@ impl Filter {
 pub enum Aggregate {
     /// The number of rows.
     Count,
-    /// The exact sum. An average is this divided by [`Aggregate::Count`].
+    /// The number of rows with a value.
+    CountOf(Expr),
+    /// The sum. That of whole numbers and decimals is exact; that of floating-point numbers is the exact sum, rounded
+    /// once, whatever the order of the rows.
     Sum(Expr),
+    /// The mean, as a floating-point number.
+    Average(Expr),
     /// The least value.
     Min(Expr),
     /// The greatest value.
@@ -105,7 +219,7 @@ pub enum Aggregate {
 /// A query over one table.
 ///
 /// ```
-/// use telpher_query::{Aggregate, Column, Filter, Plan, Table, column, literal};
+/// use telpher_query::{Aggregate, Column, Filter, Plan, Table, Value, column, literal};
 ///
 /// let table = Table::new(vec![
 ///     Column::of("shop", &[1_u8, 2, 1, 2])?,
@@ -118,9 +232,9 @@ pub enum Aggregate {
 ///     aggregates: vec![Aggregate::Sum(column("price") * literal(2)), Aggregate::Count],
 /// };
 /// let answer = plan.on(&table)?.alone(1);
-/// assert_eq!(answer.rows[0].keys, [1]);
-/// assert_eq!(answer.rows[0].values, [Some(1_400), Some(2)]);
-/// assert_eq!(answer.rows[1].values, [Some(600), Some(1)]);
+/// assert_eq!(answer.rows[0].keys, [Value::Integer(1)]);
+/// assert_eq!(answer.rows[0].values, [Value::Integer(1_400), Value::Integer(2)]);
+/// assert_eq!(answer.rows[1].values, [Value::Integer(600), Value::Integer(1)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -155,7 +269,11 @@ impl Plan {
         for aggregate in &self.aggregates {
             match aggregate {
                 Aggregate::Count => {}
-                Aggregate::Sum(expr) | Aggregate::Min(expr) | Aggregate::Max(expr) => of(expr, &mut names),
+                Aggregate::CountOf(expr)
+                | Aggregate::Sum(expr)
+                | Aggregate::Average(expr)
+                | Aggregate::Min(expr)
+                | Aggregate::Max(expr) => of(expr, &mut names),
             }
         }
         names.sort_unstable();
@@ -175,7 +293,7 @@ impl Plan {
     }
 
     /// Returns TPC-H's query 1, the pricing summary (TPC-H §2.4.1), with DELTA = 90 and each average as sum and count,
-    /// for amounts in hundredths: sum_disc_price is in ten-thousandths, sum_charge in millionths.
+    /// for whole numbers: amounts in hundredths, thus sum_disc_price in ten-thousandths and sum_charge in millionths.
     #[must_use]
     pub fn tpch_q1() -> Self {
         let discounted = || column("l_extendedprice") * (literal(WHOLE) - column("l_discount"));
@@ -195,7 +313,7 @@ impl Plan {
     }
 
     /// Returns TPC-H's query 6, the forecast of a change in revenue (TPC-H §2.4.6), for 1994, a discount of 0.06 and a
-    /// quantity below 24; the revenue is in ten-thousandths.
+    /// quantity below 24, for whole numbers: amounts in hundredths, and the revenue in ten-thousandths.
     #[must_use]
     pub fn tpch_q6() -> Self {
         Plan {
@@ -210,15 +328,29 @@ impl Plan {
         }
     }
 
+    /// TPC-H's query 1, the pricing summary (TPC-H §2.4.1), with DELTA = 90, for a table with TPC-H's types.
+    pub const TPCH_Q1: &str = "select l_returnflag, l_linestatus, sum(l_quantity), sum(l_extendedprice), \
+                               sum(l_extendedprice * (1 - l_discount)), \
+                               sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)), avg(l_quantity), \
+                               avg(l_extendedprice), avg(l_discount), count(*) from lineitem \
+                               where l_shipdate <= date '1998-09-02' group by l_returnflag, l_linestatus";
+
+    /// TPC-H's query 6, the forecast of a change in revenue (TPC-H §2.4.6), for 1994, a discount of 0.06 and a quantity
+    /// below 24, for a table with TPC-H's types.
+    pub const TPCH_Q6: &str = "select sum(l_extendedprice * l_discount) from lineitem \
+                               where l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01' \
+                               and l_discount between 0.05 and 0.07 and l_quantity < 24";
+
     /// Returns the plan as SQL over a table of that name, with the rows in the order of an [`Answer`](super::Answer).
-    /// Expressions use `BIGINT`; [`Query::sql`](super::Query::sql) knows when that is too short.
+    /// Expressions of whole numbers use `BIGINT`; [`Query::sql`](super::Query::sql) knows the types of the columns, and
+    /// when that is too short.
     #[must_use]
     pub fn sql(&self, table: &str) -> String {
-        self.sql_with(table, &|_| "BIGINT")
+        self.sql_with(table, &|expr| expr.has_only_whole_literals().then_some("BIGINT"))
     }
 
-    /// Returns the plan as SQL; `of` returns the type to which the columns of an expression are cast.
-    pub(super) fn sql_with(&self, table: &str, of: &dyn Fn(&Expr) -> &'static str) -> String {
+    /// Returns the plan as SQL; `of` returns the type to which the columns of an expression are cast, if they are.
+    pub(super) fn sql_with(&self, table: &str, of: &dyn Fn(&Expr) -> Option<&'static str>) -> String {
         let keys: Vec<String> = self.group_by.iter().map(|key| quoted(key)).collect();
         let aggregates = self.aggregates.iter().map(|aggregate| Sql(aggregate, of).to_string());
         let shown: Vec<String> = keys.iter().cloned().chain(aggregates).collect();
@@ -241,32 +373,52 @@ fn quoted(name: &str) -> String {
 }
 
 /// An aggregate as SQL, and the type to which its expression's columns are cast.
-struct Sql<'a>(&'a Aggregate, &'a dyn Fn(&Expr) -> &'static str);
+struct Sql<'a>(&'a Aggregate, &'a dyn Fn(&Expr) -> Option<&'static str>);
+
+impl Aggregate {
+    /// Returns its function in SQL and its expression, if it has one.
+    fn parts(&self) -> (&'static str, Option<&Expr>) {
+        match self {
+            Aggregate::Count => ("count", None),
+            Aggregate::CountOf(expr) => ("count", Some(expr)),
+            Aggregate::Sum(expr) => ("sum", Some(expr)),
+            Aggregate::Average(expr) => ("avg", Some(expr)),
+            Aggregate::Min(expr) => ("min", Some(expr)),
+            Aggregate::Max(expr) => ("max", Some(expr)),
+        }
+    }
+}
 
 impl Display for Sql<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, expr) = match self.0 {
-            Aggregate::Count => return f.write_str("count(*)"),
-            Aggregate::Sum(expr) => ("sum", expr),
-            Aggregate::Min(expr) => ("min", expr),
-            Aggregate::Max(expr) => ("max", expr),
-        };
-        match expr {
+        match self.0.parts() {
+            (name, None) => write!(f, "{name}(*)"),
             // No arithmetic: nothing can overflow.
-            Expr::Column(column) => write!(f, "{name}({})", quoted(column)),
-            expr => write!(f, "{name}({})", expr.sql(self.1(expr))),
+            (name, Some(Expr::Column(column))) => write!(f, "{name}({})", quoted(column)),
+            (name, Some(expr)) => write!(f, "{name}({})", expr.sql(self.1(expr))),
         }
     }
 }
 
 impl Expr {
-    fn sql(&self, of: &str) -> String {
+    fn sql(&self, of: Option<&str>) -> String {
+        let cast = |text: String| of.map_or(text.clone(), |of| format!("CAST({text} AS {of})"));
         match self {
-            Expr::Column(name) => format!("CAST({} AS {of})", quoted(name)),
-            Expr::Literal(number) => format!("CAST({number} AS {of})"),
+            Expr::Column(name) => cast(quoted(name)),
+            Expr::Literal(literal) => cast(literal.to_string()),
             Expr::Add(left, right) => format!("({} + {})", left.sql(of), right.sql(of)),
             Expr::Subtract(left, right) => format!("({} - {})", left.sql(of), right.sql(of)),
             Expr::Multiply(left, right) => format!("({} * {})", left.sql(of), right.sql(of)),
+        }
+    }
+
+    pub(super) fn has_only_whole_literals(&self) -> bool {
+        match self {
+            Expr::Column(_) => true,
+            Expr::Literal(literal) => matches!(literal, Literal::Number { scale: 0, .. }),
+            Expr::Add(left, right) | Expr::Subtract(left, right) | Expr::Multiply(left, right) => {
+                left.has_only_whole_literals() && right.has_only_whole_literals()
+            }
         }
     }
 }
@@ -276,7 +428,7 @@ impl Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Expr::Column(name) => f.write_str(name),
-            Expr::Literal(number) => write!(f, "{number}"),
+            Expr::Literal(literal) => write!(f, "{literal}"),
             Expr::Add(left, right) => write!(f, "({left} + {right})"),
             Expr::Subtract(left, right) => write!(f, "({left} - {right})"),
             Expr::Multiply(left, right) => write!(f, "{left} * {right}"),
@@ -287,11 +439,9 @@ impl Display for Expr {
 /// For people: the heading of its values.
 impl Display for Aggregate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Aggregate::Count => f.write_str("count"),
-            Aggregate::Sum(expr) => write!(f, "sum({expr})"),
-            Aggregate::Min(expr) => write!(f, "min({expr})"),
-            Aggregate::Max(expr) => write!(f, "max({expr})"),
+        match self.parts() {
+            (name, None) => f.write_str(name),
+            (name, Some(expr)) => write!(f, "{name}({expr})"),
         }
     }
 }
@@ -299,12 +449,16 @@ impl Display for Aggregate {
 /// As SQL.
 impl Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let column = quoted(&self.column);
-        match (*self.range.start(), *self.range.end()) {
-            (least, greatest) if least == greatest => write!(f, "{column} = {least}"),
-            (i64::MIN, greatest) => write!(f, "{column} <= {greatest}"),
-            (least, i64::MAX) => write!(f, "{column} >= {least}"),
-            (least, greatest) => write!(f, "{column} BETWEEN {least} AND {greatest}"),
+        let (column, not) = (quoted(&self.column), if self.negated { "NOT " } else { "" });
+        match &self.condition {
+            Condition::Compare(comparison, literal) => write!(f, "{not}{column} {} {literal}", comparison.sign()),
+            Condition::Between(least, greatest) => write!(f, "{column} {not}BETWEEN {least} AND {greatest}"),
+            Condition::In(literals) => {
+                let literals: Vec<String> = literals.iter().map(ToString::to_string).collect();
+                write!(f, "{column} {not}IN ({})", literals.join(", "))
+            }
+            Condition::Like(pattern) => write!(f, "{column} {not}LIKE {}", Literal::Text(pattern.clone())),
+            Condition::Null => write!(f, "{column} IS {not}NULL"),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::barrier::GroupBarrier;
 use super::config::{MOST, OnLate, Options, PrefetchWhen};
 use super::error::{InputError, RunError};
 use super::pipeline::{Chunk, Environment, Part, Role, Shape, Worker};
-use super::stats::{Blocks, Report, Stage};
+use super::stats::{Blocks, Report, Stage, Traffic};
 use super::{Partial, Query, Selection};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ use telpher_os::Nodes;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use telpher_query::{PrefetchWhen, Column, Options, Plan, Table, run};
+/// use telpher_query::{PrefetchWhen, Column, Options, Plan, Table, Value, run};
 /// use telpher_cache::{Cache, Config};
 /// use telpher_mem::{Pool, PoolOptions};
 /// use telpher_mover::Mover;
@@ -45,7 +45,7 @@ use telpher_os::Nodes;
 /// let fast = Pool::new(PoolOptions::new(1 << 20))?;
 /// let cache = Cache::new(Mover::cpu(), Config::new([fast]))?;
 /// let report = run(&query, Some(&cache), &Options { ahead: PrefetchWhen::Always, ..Options::new(2) })?;
-/// assert_eq!(report.answer.rows[0].values, [Some(15_000)]);
+/// assert_eq!(report.answer.rows[0].values, [Value::Integer(15_000)]);
 /// assert!(report.blocks.requested <= 2); // a block of b for each group, unless it was read before its turn
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -106,6 +106,7 @@ pub fn run(query: &Query, cache: Option<&Cache<Arc<Region>>>, options: &Options)
         Some(error) => Err(error),
         None => {
             let mut report = sum_up(query, tallies);
+            report.traffic = report.traffic.filter(|_| options.traffic);
             report.blocks.spared += spared.unwrap_or_default();
             Ok(report)
         }
@@ -144,13 +145,15 @@ fn is_apart(query: &Query, cache: &Cache<Arc<Region>>, column: usize, chunk: &Ch
 fn sum_up(query: &Query, tallies: Vec<(Role, Tally)>) -> Report {
     let begun = tallies.iter().map(|(_, tally)| tally.begun).min();
     let mut stages = [Role::Scan, Role::Fetch, Role::Aggregate].map(Stage::of);
-    let (mut blocks, mut partial) = (Blocks::default(), query.partial());
+    let (mut blocks, mut traffic, mut partial) = (Blocks::default(), Traffic::default(), query.partial());
     for (role, tally) in tallies {
         stages[role as usize].add(tally.busy, tally.waited);
         blocks.add(&tally.blocks);
+        traffic.add(tally.traffic);
         partial.merge(&tally.partial).expect("the partial belongs to this query");
     }
-    Report { answer: partial.answer(), time: begun.map_or(Duration::ZERO, |begun| begun.elapsed()), stages, blocks }
+    let time = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+    Report { answer: partial.answer(), time, stages, blocks, traffic: Some(traffic) }
 }
 
 /// The data shared by all threads of a query.
@@ -207,6 +210,7 @@ struct Tally {
     busy: Duration,
     waited: Duration,
     blocks: Blocks,
+    traffic: Traffic,
     partial: Partial,
     /// The input that it could not sum.
     failed: Option<InputError>,
@@ -259,7 +263,8 @@ impl Drop for Bound<'_> {
 impl Tally {
     fn new(query: &Query) -> Self {
         let (busy, waited) = (Duration::ZERO, Duration::ZERO);
-        Tally { begun: Instant::now(), busy, waited, blocks: Blocks::default(), partial: query.partial(), failed: None }
+        let (blocks, traffic) = (Blocks::default(), Traffic::default());
+        Tally { begun: Instant::now(), busy, waited, blocks, traffic, partial: query.partial(), failed: None }
     }
 }
 
@@ -282,6 +287,7 @@ impl Here<'_> {
             .unwrap_or_else(PoisonError::into_inner);
         let inputs = query.inputs(query.scanned(), part.rows.clone());
         query.scan(part.rows.clone(), &inputs, &mut selection).expect("the inputs are the query's own columns");
+        self.tally.borrow_mut().traffic.scanned += selection.read;
     }
 
     fn ask_for(&self, chunk: &Chunk) {
@@ -395,6 +401,9 @@ impl Here<'_> {
                     &input[byte(rows.start)..byte(rows.end)]
                 })
                 .collect();
+            if self.common.options.traffic {
+                tally.traffic.add(touched(query, &rows, &selection));
+            }
             query.aggregate(rows, &cut, &selection, &mut tally.partial)?;
         }
         Ok(())
@@ -437,6 +446,19 @@ impl Environment for Here<'_> {
             pending::<()>().await;
         }
     }
+}
+
+/// Returns what an aggregation of rows reads.
+fn touched(query: &Query, rows: &Range<u64>, selection: &Selection) -> Traffic {
+    // The rows are in a table in memory, and in the selection.
+    let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let (at, len) = (number(rows.start - selection.rows().start), number(rows.end - rows.start));
+    let mut traffic = Traffic::default();
+    for column in query.aggregated() {
+        let bytes = selection.touched(at, len, query.table().columns()[*column].kind().width());
+        *(if query.fetched().contains(column) { &mut traffic.fetched } else { &mut traffic.again }) += bytes;
+    }
+    traffic
 }
 
 /// Returns the rows in both ranges.

@@ -1,7 +1,8 @@
 //! The working memory of a thread that aggregates: selected rows, their groups, and the values of each step.
 
-use super::prepare::{Op, Step};
+use super::program::{Form, Op, Step};
 use super::selection::{BLOCK, Indices};
+use super::value::Double;
 
 /// Possible groups up to which a block's rows are sorted by group. Source: assumed. TPC-H's query 1 has 180 possible
 /// groups (and four real ones), and a pass over that many once per block costs nothing noticeable.
@@ -35,25 +36,32 @@ impl Scratch {
 /// The values of a step over a block.
 #[derive(Clone, Debug)]
 pub(super) enum Buffer {
+    Short(Box<[i32; BLOCK]>),
     Narrow(Box<[i64; BLOCK]>),
-    /// For steps whose values may not fit in 64 bits.
     Wide(Box<[i128; BLOCK]>),
+    Float(Box<[f64; BLOCK]>),
 }
 
 impl Buffer {
     fn new(step: &Step) -> Self {
-        match step.op {
-            Op::Literal(number) => Buffer::Narrow(Box::new([number; BLOCK])),
-            _ if step.wide => Buffer::Wide(Box::new([0; BLOCK])),
-            _ => Buffer::Narrow(Box::new([0; BLOCK])),
+        match (step.op, step.form) {
+            (Op::Literal(number), _) => Buffer::Narrow(Box::new([number; BLOCK])),
+            (Op::FloatLiteral(number), _) => Buffer::Float(Box::new([number.get(); BLOCK])),
+            (_, Form::Short) => Buffer::Short(Box::new([0; BLOCK])),
+            (_, Form::Narrow) => Buffer::Narrow(Box::new([0; BLOCK])),
+            (_, Form::Wide) => Buffer::Wide(Box::new([0; BLOCK])),
+            (_, Form::Float) => Buffer::Float(Box::new([0.0; BLOCK])),
         }
     }
 
+    /// Returns a whole number; the code of a floating-point number.
     #[inline]
     pub(super) fn get(&self, at: usize) -> i128 {
         match self {
+            Buffer::Short(values) => values[at].into(),
             Buffer::Narrow(values) => values[at].into(),
             Buffer::Wide(values) => values[at],
+            Buffer::Float(values) => Double::new(values[at]).code().into(),
         }
     }
 }

@@ -9,12 +9,17 @@ pub(super) const BLOCK: usize = 1024;
 /// Bits of a word.
 pub(super) const WORD: usize = u64::BITS as usize;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// The rows that a scan has selected. Created once, and reused by further scans.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selection {
     rows: Range<u64>,
     /// The first bit is the first row; bits beyond the last row are 0.
     words: Vec<u64>,
+    /// Bytes of the columns that the scan read.
+    pub(super) read: u64,
 }
 
 impl Selection {
@@ -40,9 +45,28 @@ impl Selection {
     /// Resets it for these rows, with none selected.
     pub(super) fn reset(&mut self, rows: Range<u64>, len: usize) -> &mut [u64] {
         self.rows = rows;
+        self.read = 0;
         self.words.clear();
         self.words.resize(len.div_ceil(WORD), 0);
         &mut self.words
+    }
+
+    /// Returns the bytes of the cache lines that have selected rows, of the `len` rows from the `at`th of a column with
+    /// values of this width, of which a line holds a power of two.
+    pub(super) fn touched(&self, at: usize, len: usize, width: usize) -> u64 {
+        let per_line = (LINE / width).min(WORD);
+        let mut bytes = 0;
+        for from in (0..len).step_by(WORD) {
+            let rows = (len - from).min(WORD);
+            let word = self.word(at + from) & u64::MAX >> (WORD - rows);
+            for line in (0..rows).step_by(per_line) {
+                let rows = (rows - line).min(per_line);
+                if word >> line & u64::MAX >> (WORD - rows) != 0 {
+                    bytes += (rows * width) as u64;
+                }
+            }
+        }
+        bytes
     }
 
     /// Returns which of the `len` rows from the `at`th are selected, numbered from 0; at most a block of them.

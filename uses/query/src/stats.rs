@@ -17,6 +17,8 @@ pub struct Report {
     pub stages: [Stage; 3],
     /// What became of the blocks to prefetch.
     pub blocks: Blocks,
+    /// The bytes that the stages touched, if [`Options::traffic`](super::Options::traffic) asks for them.
+    pub traffic: Option<Traffic>,
 }
 
 impl Report {
@@ -54,6 +56,26 @@ impl Stage {
         self.busy += busy;
         self.longest = self.longest.max(busy);
         self.waited += waited;
+    }
+}
+
+/// Bytes that the stages of a query read: whole cache lines of 64 bytes, counted from the first row of each part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// SCAN's: lines of a filter's column are not read where an earlier filter passed none of 64 rows.
+    pub scanned: u64,
+    /// AGGREGATE's, of columns that SCAN has read: the lines with selected rows.
+    pub again: u64,
+    /// AGGREGATE's, of the columns that can be prefetched: the lines with selected rows.
+    pub fetched: u64,
+}
+
+impl Traffic {
+    pub(crate) fn add(&mut self, more: Traffic) {
+        self.scanned += more.scanned;
+        self.again += more.again;
+        self.fetched += more.fetched;
     }
 }
 

@@ -20,7 +20,7 @@ use telpher_mover::{Mover, OnFault, Policy, Threshold};
 use telpher_os::Nodes;
 use telpher_portal::QueueMode;
 use telpher_query::{
-    Aggregate, Answer, Column, Filter, OnLate, Options, Plan, PrefetchWhen, Query, Role, RunError, Shape, Table,
+    Aggregate, Answer, Column, Filter, OnLate, Options, Plan, PrefetchWhen, Query, Role, RunError, Shape, Table, Value,
     column, run,
 };
 
@@ -71,7 +71,7 @@ fn until_fetched<T>(cache: &Cache<Source>, mut attempt: impl FnMut() -> Option<T
 impl Case {
     fn is_answered_by(&self, answer: &Answer) -> bool {
         let row = |(k, (sum, count, max)): (&u8, &(i128, i128, i64))| {
-            (vec![i64::from(*k)], vec![Some(*sum), Some(*count), Some(i128::from(*max))])
+            (vec![Value::from(i64::from(*k))], vec![Value::from(*sum), Value::from(*count), Value::from(*max)])
         };
         let expected: Vec<_> = self.answer.iter().map(row).collect();
         answer.rows.iter().map(|row| (row.keys.clone(), row.values.clone())).eq(expected)
@@ -335,11 +335,16 @@ proptest! {
         let cache = cache(mover, room);
         let late = if waits { OnLate::Wait } else { OnLate::Source };
         let ahead = if apart { PrefetchWhen::WhereApart } else { PrefetchWhen::Always };
-        let options = Options { shape, ahead, late, node: None };
+        let options = Options { shape, ahead, late, node: None, traffic: true };
         for cache in [None, Some(&cache), Some(&cache)] {
             let report = run(&case.query, cache, &options).unwrap();
             prop_assert!(case.is_answered_by(&report.answer), "{:?}", report);
             prop_assert_eq!(&report.answer, &case.query.alone(1));
+            let traffic = report.traffic.unwrap();
+            // Column a is scanned, k and b are aggregated where a row of a line is selected; lines begin with parts.
+            prop_assert_eq!(traffic.scanned, if case.query.scanned().is_empty() { 0 } else { rows as u64 * 8 });
+            prop_assert!(traffic.again == 0 && traffic.fetched <= rows as u64 * 9);
+            prop_assert_eq!(traffic.fetched == 0, case.answer.is_empty());
             let blocks = report.blocks;
             let columns = if cache.is_some() && shape.fetchers > 0 { case.query.fetched().len() as u64 } else { 0 };
             let shape = Shape { rows: rows as u64, ..shape };

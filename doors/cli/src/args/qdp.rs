@@ -9,14 +9,9 @@ use std::path::PathBuf;
 use telpher_bench::options::PrefetchOptions;
 
 /// Options of a query on this machine that do not apply to a simulated one.
-const HERE: [&str; 22] = [
-    "query",
-    "input",
-    "size",
-    "seed",
+const HERE: [&str; 17] = [
     "threads",
     "groups",
-    "chunk",
     "scanners",
     "fetchers",
     "aggregators",
@@ -41,33 +36,40 @@ const HERE: [&str; 22] = [
 /// alone, in groups of threads without prefetching, and with it. Every answer is compared with that of the engine
 /// alone.
 ///
-/// With --profile nothing is executed: a machine is simulated, and compared with the thesis' tables and figures.
+/// With --profile a machine is simulated, and compared with the thesis' tables and figures. With --profile and another
+/// query or data, the query runs once to count what its stages read; then it is simulated with its columns in DDR, in
+/// HBM, prefetched, and with HBM as a cache.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-SQL text is such as: select l_shipmode, count(*) from t where l_quantity < 10 group by l_shipmode
+SQL text selects keys and aggregates of one table, FILE's or a generated one:
+  select l_returnflag, count(*), avg(l_tax) from t
+  where l_shipdate < '1998-09-02' and l_discount between 0.05 and 0.07
+  group by l_returnflag
 docs/commands.md describes the queries, and the columns of files that can be read.
 
 Examples:
   telpher qdp                                         the thesis' query
-  telpher qdp --query q1 --size 4g --threads 8
+  telpher qdp --query q1 --size 1g --threads 2
+  telpher qdp --query \"select max(l_tax) from t where l_returnflag <> 'R'\"
   telpher qdp --query q6 --input FILE --format json --no-html
   telpher qdp --fetched-node 0 --tier-node 8          from DDR to HBM
   telpher qdp --device model:spr --runner threaded    with a modelled device
   telpher qdp --plain --repeat 20 --format json       the engine alone
-  telpher qdp --profile xeon-max-9468                 the thesis' machine")]
+  telpher qdp --profile xeon-max-9468                 the thesis' machine
+  telpher qdp --profile xeon-max-9468 --query q6      simulated in all ways")]
 pub(crate) struct Qdp {
-    /// The query: thesis, q1, q6 (of TPC-H), or SQL text.
-    #[arg(long, help_heading = "Query", value_name = "QUERY", default_value = "thesis")]
-    pub(crate) query: String,
+    /// The query: thesis, q1, q6 (of TPC-H), or SQL text [default: thesis].
+    #[arg(long, help_heading = "Query", value_name = "QUERY")]
+    pub(crate) query: Option<String>,
     /// A Parquet or Arrow file; may be repeated [default: generated columns].
     #[arg(long, help_heading = "Query", value_name = "FILE", conflicts_with_all = ["size", "seed"])]
     pub(crate) input: Vec<PathBuf>,
-    /// Total bytes of the generated columns.
-    #[arg(short, long, help_heading = "Query", value_name = "SIZE", default_value = "256m", value_parser = parse_data)]
-    pub(crate) size: u64,
-    /// Seed of the generated data.
-    #[arg(long, help_heading = "Query", value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
+    /// Total bytes of the generated columns [default: 256m].
+    #[arg(short, long, help_heading = "Query", value_name = "SIZE", value_parser = parse_data)]
+    pub(crate) size: Option<u64>,
+    /// Seed of the generated data [default: 1].
+    #[arg(long, help_heading = "Query", value_name = "N")]
+    pub(crate) seed: Option<u64>,
     /// Hardware threads for the query [default: all that this process may use].
     #[arg(
         short,
@@ -151,14 +153,24 @@ pub(crate) struct Qdp {
     pub(crate) output: Output,
 }
 
+/// The query by default, and the bytes of generated columns.
+const THESIS: &str = "thesis";
+const SIZE: u64 = 256 << 20;
+
 impl Qdp {
+    /// Whether another plan or other data than the thesis' were named.
+    pub(crate) fn has_plan(&self) -> bool {
+        let is_thesis = self.query.as_deref().is_none_or(|query| query == THESIS);
+        !is_thesis || !self.input.is_empty() || self.size.or(self.seed).or(self.chunk).is_some()
+    }
+
     /// What is executed on this machine.
     pub(crate) fn options(&self) -> PrefetchOptions {
         PrefetchOptions {
-            query: self.query.clone(),
+            query: self.query.clone().unwrap_or_else(|| THESIS.to_owned()),
             input: self.input.clone(),
-            size: self.size,
-            seed: self.seed,
+            size: self.size.unwrap_or(SIZE),
+            seed: self.seed.unwrap_or(1),
             threads: self.threads,
             groups: self.groups,
             chunk: self.chunk,

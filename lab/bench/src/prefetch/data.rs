@@ -19,10 +19,14 @@ pub(super) struct Prepared {
 pub(super) fn plan(text: &str) -> Result<Plan, PrefetchError> {
     match text {
         "thesis" => Ok(Plan::thesis()),
-        "q1" => Ok(Plan::tpch_q1()),
-        "q6" => Ok(Plan::tpch_q6()),
-        text => text.parse().map_err(|source| PrefetchError::Text { text: text.to_owned(), source }),
+        "q1" => parsed(Plan::TPCH_Q1),
+        "q6" => parsed(Plan::TPCH_Q6),
+        text => parsed(text),
     }
+}
+
+fn parsed(text: &str) -> Result<Plan, PrefetchError> {
+    text.parse().map_err(|source| PrefetchError::Text { text: text.to_owned(), source })
 }
 
 /// Generates or reads the data of the query, and binds the query to it.
@@ -38,18 +42,18 @@ pub(super) fn prepare(args: &PrefetchOptions) -> Result<Prepared, PrefetchError>
         }
         Ok(region)
     };
-    let (table, letters, from) = if args.input.is_empty() {
+    let (table, from) = if args.input.is_empty() {
         // The size of each column is not known yet, so the check covers all nodes together.
         check_memory("the columns", args.size, None, "ask for less with --size")?;
         let table = generated(args, &names, &mut memory)?;
-        (table, LETTERS.map(String::from).into(), format!("generated, seed {}", args.seed))
+        (table, format!("generated, seed {}", args.seed))
     } else {
-        let files::Found { table, letters, .. } = files::read(&args.input, &names, &mut memory)?;
+        let table = files::read(&args.input, &names, &mut memory)?;
         let files: Vec<String> = args.input.iter().map(|path| path.display().to_string()).collect();
-        (table, letters, files.join(", "))
+        (table, files.join(", "))
     };
     let query = plan.on(&table)?;
-    let data = data(&query, &letters, from);
+    let data = data(&query, from);
     Ok(Prepared { query, said: said(&plan), data })
 }
 
@@ -62,13 +66,9 @@ fn said(plan: &Plan) -> String {
     });
     let shown: Vec<String> = plan.group_by.iter().cloned().chain(aggregates).collect();
     let mut said = format!("select {} from t", shown.join(", "));
-    let filters: Vec<String> = plan
-        .filters
-        .iter()
-        .map(|it| it.to_string().replace(" BETWEEN ", " between ").replace(" AND ", " and "))
-        .collect();
+    let filters: Vec<String> = plan.filters.iter().map(ToString::to_string).collect();
     if !filters.is_empty() {
-        said += &format!(" where {}", filters.join(" and "));
+        said += &format!(" where {}", filters.join(" AND "));
     }
     if !plan.group_by.is_empty() {
         said += &format!(" group by {}", plan.group_by.join(", "));
@@ -86,9 +86,6 @@ const TWO_COLUMNS_ROW: u64 = 16;
 const LINEITEM: [&str; 7] =
     ["l_quantity", "l_extendedprice", "l_discount", "l_tax", "l_returnflag", "l_linestatus", "l_shipdate"];
 
-/// The columns of [`LINEITEM`] that are codes of characters.
-const LETTERS: [&str; 2] = ["l_returnflag", "l_linestatus"];
-
 /// Bytes of a row: four amounts, two letters and a date.
 const LINEITEM_ROW: u64 = 4 * 8 + 2 + 4;
 
@@ -103,14 +100,14 @@ fn generated(args: &PrefetchOptions, names: &[String], memory: Memory<'_>) -> Re
         return Ok(generate::two_columns(rows(TWO_COLUMNS_ROW), args.seed, memory)?);
     }
     if all_in(&LINEITEM) {
-        return Ok(generate::lineitem(rows(LINEITEM_ROW), args.seed, memory)?);
+        return Ok(generate::typed_lineitem(rows(LINEITEM_ROW), args.seed, memory)?);
     }
     let known = |name: &&String| TWO_COLUMNS.iter().chain(&LINEITEM).any(|known| known == name);
     let name = names.iter().find(|name| !known(name)).cloned();
     Err(PrefetchError::NotGenerated { name, two: TWO_COLUMNS.join(", "), lineitem: LINEITEM.join(", ") })
 }
 
-fn data(query: &Query, letters: &[String], from: String) -> Data {
+fn data(query: &Query, from: String) -> Data {
     let columns = query.table().columns().iter().enumerate();
     let columns: Vec<DataColumn> = columns
         .map(|(number, column)| DataColumn {
@@ -119,7 +116,7 @@ fn data(query: &Query, letters: &[String], from: String) -> Data {
             scanned: query.scanned().contains(&number),
             aggregated: query.aggregated().contains(&number),
             fetched: query.fetched().contains(&number),
-            letters: letters.iter().any(|name| name == column.name()),
+            holds: column.logical_type().holds(),
         })
         .filter(|column| column.scanned || column.aggregated)
         .collect();

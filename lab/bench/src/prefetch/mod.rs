@@ -14,7 +14,7 @@ use telpher_cache::{Cache, Config, Stats, TierConfig};
 use telpher_mem::{Pool, PoolOptions, Region};
 use telpher_mover::Mover;
 use telpher_os::check_memory;
-use telpher_query::{Answer, Blocks, Options, PrefetchWhen, Report, Role, Row};
+use telpher_query::{Answer, Blocks, Options, PrefetchWhen, Report, Role, Row, Traffic, Value};
 use telpher_report::machine::Machine;
 use telpher_report::query::{BlockCounts, Cell, Data, QdpResult, Rows, Run, Shape, StageTime};
 
@@ -108,8 +108,31 @@ pub fn run<E: From<PrefetchError>>(
         fetchers: options.shape.fetchers,
         aggregators: options.shape.aggregators,
     });
-    let answer = rows(&expected, &data);
+    let answer = rows(&expected);
     Ok(QdpResult { kind: "qdp", machine, remarks, query: query.sql("t"), said, data, shape, answer, runs })
+}
+
+/// What the stages of a query read of its data.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The query as the user would type it.
+    pub said: String,
+    /// The description of its data.
+    pub data: Data,
+    /// The bytes that its stages read.
+    pub traffic: Traffic,
+}
+
+/// Executes the query once in groups of threads, without prefetching, and counts what its stages read.
+///
+/// # Errors
+/// If there is no such query, its data cannot be read or generated, or there is too little memory.
+pub fn measure(args: &PrefetchOptions) -> Result<Measured, PrefetchError> {
+    let Prepared { query, said, data } = data::prepare(args)?;
+    let threads = args.threads.unwrap_or_else(|| u32::try_from(Machine::read().cores.len()).unwrap_or(u32::MAX));
+    let options = Options { traffic: true, ..options(args, threads) };
+    let traffic = telpher_query::run(&query, None, &options)?.traffic.unwrap_or_default();
+    Ok(Measured { said, data, traffic })
 }
 
 /// Returns the options of the pipeline that all configurations share.
@@ -255,15 +278,16 @@ impl Trial {
     }
 }
 
-fn rows(answer: &Answer, data: &Data) -> Rows {
-    let is_letter = |name: &String| data.columns.iter().any(|column| column.letters && column.name == *name);
-    let letters: Vec<bool> = answer.keys.iter().map(is_letter).collect();
-    let key = |(key, letter): (&i64, &bool)| match u8::try_from(*key) {
-        Ok(code) if *letter => Cell::Letter(code.into()),
-        _ => Cell::Number((*key).into()),
+fn rows(answer: &Answer) -> Rows {
+    let cell = |value: &Value| match value {
+        Value::Null => Cell::Null,
+        Value::Integer(number) => Cell::Number(*number),
+        Value::Float(number) if number.get().is_finite() => Cell::Float(number.get()),
+        Value::Boolean(value) => Cell::Boolean(*value),
+        // JSON has no exact decimals, and no dates.
+        other => Cell::Text(other.to_string()),
     };
-    let value = |value: &Option<i128>| value.map_or(Cell::Null, Cell::Number);
-    let row = |row: &Row| row.keys.iter().zip(&letters).map(key).chain(row.values.iter().map(value)).collect();
+    let row = |row: &Row| row.keys.iter().chain(&row.values).map(cell).collect();
     Rows {
         columns: answer.keys.iter().chain(&answer.values).cloned().collect(),
         rows: answer.rows.iter().map(row).collect(),

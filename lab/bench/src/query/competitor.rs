@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use telpher_query::{Answer, Kind, Table};
+use telpher_query::{Answer, Kind, Table, Value};
 
 /// The Python program.
 const PROGRAM: &str = include_str!("duckdb.py");
@@ -145,9 +145,8 @@ fn kind(kind: Kind) -> (&'static str, &'static str) {
 /// Whether these rows of keys and values as text equal the rows of an answer, in the same order.
 fn is_same(answer: &Answer, rows: &[Vec<Option<String>>]) -> bool {
     let ours = answer.rows.iter().map(|row| {
-        let keys = row.keys.iter().map(|key| Some(key.to_string()));
-        let values = row.values.iter().map(|value| value.map(|value| value.to_string()));
-        keys.chain(values).collect::<Vec<_>>()
+        let text = |value: &Value| (*value != Value::Null).then(|| value.to_string());
+        row.keys.iter().chain(&row.values).map(text).collect::<Vec<_>>()
     });
     ours.eq(rows.iter().cloned())
 }
@@ -159,8 +158,11 @@ mod tests {
 
     #[test]
     fn answers_are_equal_only_if_every_row_is() {
-        let row = |key, values| Row { keys: vec![key], values };
-        let rows = vec![row(1, vec![Some(i128::from(i64::MAX) + 1), None]), row(2, vec![Some(-3), Some(0)])];
+        let row = |key: i64, values: [Option<i128>; 2]| Row {
+            keys: vec![key.into()],
+            values: values.map(Value::from).into(),
+        };
+        let rows = vec![row(1, [Some(i128::from(i64::MAX) + 1), None]), row(2, [Some(-3), Some(0)])];
         let answer = Answer { keys: vec!["k".into()], values: vec!["a".into(), "b".into()], rows };
         let text = |cells: [&str; 3]| cells.map(|cell| (cell != "NULL").then(|| cell.to_owned())).to_vec();
         let right = [text(["1", "9223372036854775808", "NULL"]), text(["2", "-3", "0"])];

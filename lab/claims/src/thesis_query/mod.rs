@@ -1,5 +1,6 @@
 //! The thesis' query in simulated time: its tables and figures compared with the published ones, and alternatives.
 
+pub mod plan;
 pub mod tables;
 
 use crate::figures::{Figure, sheets};

@@ -54,15 +54,19 @@ pub struct Rows {
 }
 
 /// A value of an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Cell {
-    /// The sum, minimum or maximum of no rows.
+    /// An aggregate of no values, or the group of the rows without a value.
     Null,
-    /// A number.
+    /// A whole number.
     Number(i128),
-    /// A value of a column with codes of characters.
-    Letter(char),
+    /// A floating-point number.
+    Float(f64),
+    /// True or false.
+    Boolean(bool),
+    /// A text, a date, or a decimal with all its digits.
+    Text(String),
 }
 
 /// One configuration of the execution.
@@ -155,6 +159,6 @@ pub struct DataColumn {
     pub aggregated: bool,
     /// Whether it is prefetched: only AGGREGATE reads it.
     pub fetched: bool,
-    /// Whether its values are codes of characters.
-    pub letters: bool,
+    /// What its values stand for, such as `dates`.
+    pub holds: &'static str,
 }

@@ -85,7 +85,9 @@ fn answer_rows(result: &QdpResult, most: usize) -> impl Iterator<Item = Vec<Stri
     let cell = |cell: &Cell| match cell {
         Cell::Null => "null".to_owned(),
         Cell::Number(number) => number.to_string(),
-        Cell::Letter(letter) => letter.escape_debug().to_string(),
+        Cell::Float(number) => format!("{number:?}"),
+        Cell::Boolean(value) => value.to_string(),
+        Cell::Text(text) => text.escape_debug().to_string(),
     };
     result.answer.rows.iter().take(most).map(move |row| row.iter().map(cell).collect())
 }

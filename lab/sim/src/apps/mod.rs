@@ -31,7 +31,7 @@ pub use memory_side::{HbmCacheMode, Pages};
 pub use messages::{MessagePattern, Messages, SharedMemory};
 pub use migration::{Migration, MigrationOffload, Promotion};
 pub use page_exchange::Exchange;
-pub use qdp::{LateCopy, Prefetch, Query};
+pub use qdp::{LateCopy, PlanTraffic, Prefetch, Query};
 pub use replay::{ReplayCall, ReplayDevices, ReplaySection, Replayed, replay};
 pub use segments::Copier;
 pub use storage::{DigestBy, Storage, StorageCosts};

@@ -28,11 +28,14 @@ use telpher_query::{Chunk, Environment, Part, Role, Shape};
 /// Bytes of a value. The thesis does not give it; it matters only because parts consist of whole values.
 const VALUE: u64 = 8;
 
-/// A query over two columns and how it is executed.
+/// A query over two columns and how it is executed. The columns may stand for several: all those that SCAN reads, and
+/// all those that only AGGREGATE reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Query {
-    /// Bytes of a column.
+    /// Bytes of a column: the rows times 8.
     pub column: u64,
+    /// The bytes that the stages of another plan read; none for two whole columns of 8 bytes.
+    pub traffic: Option<PlanTraffic>,
     /// Groups of threads; each has a part of both columns.
     pub groups: u32,
     /// Bytes that a group scans before it sums over them; also the bytes of a copy.
@@ -62,6 +65,29 @@ pub struct Query {
     pub prefetch: Option<Prefetch>,
     /// Fast memory as a hardware-managed cache of the columns' nodes, if any.
     pub memory_side: Option<HbmCacheMode>,
+}
+
+/// The bytes of a plan's stages, over all rows. The rows of a chunk have their share of each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlanTraffic {
+    /// Bytes that SCAN reads.
+    pub scanned: u64,
+    /// Bytes that AGGREGATE reads of the columns that SCAN has read.
+    pub again: u64,
+    /// Bytes that AGGREGATE reads of the other columns, where they lie or from their copies.
+    pub fetched: u64,
+    /// Bytes of these columns, all of which are copied when they are prefetched.
+    pub copied: u64,
+    /// The number of these columns: a chunk of each has a copy of its own.
+    pub columns: u32,
+}
+
+/// What a thread reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Read {
+    Scanned,
+    Again,
+    Fetched,
 }
 
 /// How a column is prefetched.
@@ -115,6 +141,7 @@ impl Query {
     pub const fn of_two_columns() -> Self {
         Query {
             column: 4 << 30,
+            traffic: None,
             groups: 32,
             chunk: 2 << 20,
             scanners: 64,
@@ -155,6 +182,34 @@ impl Query {
         Query { scanners: 32, chunk: 16 << 20, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
     }
 
+    /// The thesis' query with the rows and bytes of another plan, in chunks of so many rows.
+    #[must_use]
+    pub fn of_plan(self, rows: u64, chunk: u64, traffic: PlanTraffic) -> Self {
+        let (column, chunk) = (rows.saturating_mul(VALUE), chunk.saturating_mul(VALUE));
+        Query { column, chunk, traffic: Some(traffic), ..self }
+    }
+
+    /// The bytes of its stages.
+    fn traffic(&self) -> PlanTraffic {
+        let column = self.column;
+        let two = PlanTraffic { scanned: column, again: 0, fetched: column, copied: column, columns: 1 };
+        self.traffic.unwrap_or(two)
+    }
+
+    /// The share of rows in the bytes of all rows: where it begins and where it ends.
+    fn share(&self, all: u64, rows: &Range<u64>) -> Range<u64> {
+        let of = u128::from((self.column / VALUE).max(1));
+        // At most `all`: rows are some of the table's.
+        let at = |row: u64| u64::try_from(u128::from(all) * u128::from(row) / of).unwrap_or(all);
+        at(rows.start)..at(rows.end)
+    }
+
+    /// Bytes of the larger column: that of the cache's pages.
+    fn longest(&self) -> u64 {
+        let traffic = self.traffic();
+        traffic.scanned.max(traffic.again).max(traffic.fetched)
+    }
+
     /// How its work is divided.
     fn shape(&self) -> Shape {
         let each = |threads: u32| (threads / self.groups.max(1)).max(1);
@@ -173,10 +228,12 @@ impl Query {
 
     /// The contents of the cache when it begins.
     fn cached(&self, side: &HbmCacheMode) -> Cached {
-        let (shape, mut cached) = (self.shape(), Cached::new(side, self.column));
+        let (shape, mut cached) = (self.shape(), Cached::new(side, self.longest()));
+        let traffic = self.traffic();
         let rows = |b: bool, group, number| {
             let rows = shape.chunk(group, number).rows;
-            (b, rows.start * VALUE, (rows.end - rows.start) * VALUE)
+            let bytes = self.share(if b { traffic.fetched } else { traffic.scanned }, &rows);
+            (b, bytes.start, bytes.end - bytes.start)
         };
         // Sums follow scans, or are a chunk behind.
         let behind = u64::from(self.overlapping);
@@ -308,6 +365,8 @@ struct Seen {
     misses: u64,
     /// Submissions that a full queue refused.
     refused: u64,
+    /// Bytes that SCAN read, that AGGREGATE read, and that were copied.
+    bytes: [u64; 3],
     end: Picos,
 }
 
@@ -357,6 +416,11 @@ impl Run {
             measure("SCAN_a by the clock", ms(seen.scan.took), "ms"),
             measure("AGGREGATE by the clock", ms(seen.sum.took), "ms"),
         ];
+        if self.query.traffic.is_some() {
+            for (name, bytes) in ["SCAN bytes", "AGGREGATE bytes", "copied bytes"].into_iter().zip(seen.bytes) {
+                measures.push(measure(name, bytes as f64, "bytes"));
+            }
+        }
         if fetches {
             let rate = seen.hits as f64 / (seen.hits + seen.misses).max(1) as f64 * 100.0;
             measures.push(measure("SCAN_b", ms(seen.fetch.had), "ms"));
@@ -429,11 +493,17 @@ impl Thread {
         of.took += own.took;
     }
 
-    /// Reads rows of a column on a node, in turns with the other threads.
-    async fn read(&self, rows: &Range<u64>, b: bool, node: usize) {
+    /// Reads the share of rows on a node, in turns with the other threads.
+    async fn read(&self, rows: &Range<u64>, what: Read, node: usize) {
         self.work().await;
-        let run = &self.run;
-        let (mut at, end) = (rows.start * VALUE, rows.end * VALUE);
+        let (run, traffic, b) = (&self.run, self.run.query.traffic(), what == Read::Fetched);
+        let all = match what {
+            Read::Scanned => traffic.scanned,
+            Read::Again => traffic.again,
+            Read::Fetched => traffic.fetched,
+        };
+        let Range { start: mut at, end } = run.query.share(all, rows);
+        run.seen.borrow_mut().bytes[usize::from(what != Read::Scanned)] += end - at;
         while at < end {
             let piece = PIECE.min(end - at);
             let near = run.cached.as_ref().map_or(0, |cached| cached.borrow_mut().read(b, at, piece));
@@ -496,14 +566,18 @@ fn index(chunk: &Chunk) -> usize {
 
 impl Environment for Thread {
     async fn scan(&self, part: Part) {
-        self.read(&part.rows, false, self.run.query.a).await;
+        self.read(&part.rows, Read::Scanned, self.run.query.a).await;
     }
 
     async fn fetch(&self, chunk: Chunk) {
         let Some(prefetch) = &self.run.query.prefetch else { return };
         self.work().await;
+        let traffic = self.run.query.traffic();
         let parts = if prefetch.split { prefetch.queues.len().max(1) as u64 } else { 1 };
-        let (start, len) = (chunk.rows.start * VALUE, (chunk.rows.end - chunk.rows.start) * VALUE);
+        let parts = parts * u64::from(traffic.columns);
+        let Range { start, end } = self.run.query.share(traffic.copied, &chunk.rows);
+        let len = end - start;
+        self.run.seen.borrow_mut().bytes[2] += len;
         let mut tickets = Vec::new();
         for part in 0..parts {
             let (from, to) = (len * part / parts, len * (part + 1) / parts);
@@ -523,7 +597,8 @@ impl Environment for Thread {
             Some(prefetch) if self.has_come(&part.chunk, prefetch.late).await => prefetch.to,
             _ => query.b,
         };
-        self.read(&part.rows, true, from).await;
+        self.read(&part.rows, Read::Again, query.a).await;
+        self.read(&part.rows, Read::Fetched, from).await;
     }
 
     async fn meet(&self, group: u32) {

@@ -1,7 +1,10 @@
 //! The query with a prefetched second column: times and hits.
 
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, HbmCacheMode, LateCopy, Machine, Pages, Picos, Prefetch, Query, QueueId, Scenario, Workload};
+use telpher_query::{Options, Plan, generate, run};
+use telpher_sim::{
+    App, HbmCacheMode, LateCopy, Machine, Pages, Picos, PlanTraffic, Prefetch, Query, QueueId, Scenario, Workload,
+};
 
 /// The results of a query on the thesis' machine: each of its eight devices with one shared queue before one engine
 /// (§3.1).
@@ -197,5 +200,51 @@ fn unusual_queries_end() {
     for query in odd {
         let what = measured(query.clone());
         assert!((what("query") > 0.0) == (query.column > 0) && what("cache hits") <= 100.0, "{query:?}");
+    }
+}
+
+/// The bytes of a real run of TPC-H's queries are those of their simulation, whatever the number of chunks.
+#[test]
+fn a_plan_s_stages_have_the_bytes_of_a_real_run() {
+    let rows = 1 << 20;
+    let table = generate::lineitem(rows, 3, &mut generate::anywhere).unwrap();
+    for plan in [Plan::tpch_q1(), Plan::tpch_q6()] {
+        let query = plan.on(&table).unwrap();
+        let real = run(&query, None, &Options { traffic: true, ..Options::new(2) }).unwrap().traffic.unwrap();
+        let width = |column: &usize| table.columns()[*column].kind().width() as u64;
+        let traffic = PlanTraffic {
+            scanned: real.scanned,
+            again: real.again,
+            fetched: real.fetched,
+            copied: query.fetched().iter().map(width).sum::<u64>() * rows,
+            columns: u32::try_from(query.fetched().len()).unwrap(),
+        };
+        for (simulated, chunk) in [(Query::of_two_columns(), 1_000), (Query::prefetching(1), 4_099)] {
+            let copied = if simulated.prefetch.is_some() { traffic.copied } else { 0 };
+            let measured = measured(simulated.of_plan(rows, chunk, traffic));
+            assert_eq!(measured("SCAN bytes"), real.scanned as f64);
+            assert_eq!(measured("AGGREGATE bytes"), (real.again + real.fetched) as f64);
+            assert_eq!(measured("copied bytes"), copied as f64);
+        }
+    }
+}
+
+/// The thesis' query as a plan takes the time of the thesis' query, which the tables hold.
+#[test]
+fn the_thesis_query_as_a_plan_has_its_numbers() {
+    let column = Query::of_two_columns().column;
+    let traffic = PlanTraffic { scanned: column, again: 0, fetched: column, copied: column, columns: 1 };
+    for query in [Query::of_two_columns(), Query::prefetching(0), Query::prefetching(1)] {
+        let plan = query.clone().of_plan(column / 8, query.chunk / 8, traffic);
+        let (named, plan, fetches) = (measured(query.clone()), measured(plan), query.prefetch.is_some());
+        for name in ["query", "SCAN_a", "AGGREGATE"].into_iter().chain(fetches.then_some("cache hits")) {
+            assert_eq!(named(name), plan(name), "{name}");
+        }
+    }
+    let expected = [131.2, 155.7, 107.7];
+    let queries = [Query::of_two_columns(), Query::prefetching(0), Query::prefetching(1)];
+    for (query, ms) in queries.into_iter().zip(expected) {
+        let found = measured(query)("query");
+        assert!((found - ms).abs() < 0.05, "{found} ms instead of {ms}");
     }
 }

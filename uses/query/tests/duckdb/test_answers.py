@@ -91,7 +91,7 @@ class Controls(Files):
 # TPC-H's text (§2.4.1.2 and §2.4.6.2, with the validation's parameters), over decimals and dates.
 TPCH_1 = """
     select l_returnflag, l_linestatus, sum(l_quantity), sum(l_extendedprice), sum(l_extendedprice * (1 - l_discount)),
-        sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)), sum(l_discount), count(*)
+        sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)), avg(l_quantity), avg(l_extendedprice), avg(l_discount), count(*)
     from t where l_shipdate <= date '1998-12-01' - interval '90' day
     group by l_returnflag, l_linestatus order by l_returnflag, l_linestatus"""
 TPCH_6 = """
@@ -132,19 +132,18 @@ class Tpch(Files):
         )
 
     def test_query_1_equals_tpch(self):
-        # Keys are letters; values are hundredths, their products ten-thousandths, and so on.
-        scales = [2, 2, 4, 6, 2, 0]
-        expected = [
-            row[:2] + tuple(int(decimal.Decimal(value).scaleb(scale)) for value, scale in zip(row[2:], scales))
-            for row in duck(TPCH_1, self.path)
-        ]
+        # Averages are rounded differently.
+        def rounded(rows):
+            return [tuple(round(value, 9) if isinstance(value, float) else value for value in row) for row in rows]
+
+        expected = [tuple(str(value) if isinstance(value, decimal.Decimal) else value for value in row) for row in duck(TPCH_1, self.path)]
         self.assertEqual(len(expected), 6)
-        self.assertEqual(telpher("q1", self.path), expected)
+        self.assertEqual(rounded(telpher("q1", self.path)), rounded(expected))
 
     def test_query_6_equals_tpch(self):
-        expected = int(duck(TPCH_6, self.path)[0][0].scaleb(4))
+        expected = duck(TPCH_6, self.path)[0][0]
         self.assertGreater(expected, 0)
-        self.assertEqual(telpher("q6", self.path), [(expected,)])
+        self.assertEqual(telpher("q6", self.path), [(str(expected),)])
 
 
 class Comparison(Files):
