@@ -41,7 +41,9 @@ pub(super) struct Dsa {
     pub(super) model: Box<Device>,
     pub(super) pes: Vec<Pe>,
     /// Engines by group.
-    groups: Vec<Vec<u16>>,
+    pub(super) groups: Vec<Vec<u16>>,
+    /// Batches that front ends have begun.
+    pub(super) batches: u64,
     /// True if an engine holds a Drain that waits for others.
     pub(super) drains: bool,
     /// When the last partially written line is merged.
@@ -90,6 +92,7 @@ impl Dsa {
             pes: (0..engines).map(Pe::new).collect(),
             engines: groups.iter().map(Vec::len).sum::<usize>() as u64,
             groups,
+            batches: 0,
             drains: false,
             requests: Requests::new(costs),
             merging: Picos::ZERO,
@@ -130,20 +133,27 @@ fn pools(
 }
 
 impl Dsa {
+    /// The group of an engine.
+    #[inline]
+    pub(super) fn group_of(&self, engine: u16) -> Option<usize> {
+        self.groups.iter().position(|group| group.contains(&engine))
+    }
+
     /// The group of an engine, if the group has only a part of the read buffers.
     #[inline]
     pub(super) fn pool_of(&self, engine: u16) -> Option<u16> {
         if !self.pooled {
             return None;
         }
-        let group = self.groups.iter().position(|group| group.contains(&engine))?;
+        let group = self.group_of(engine)?;
         self.pools[group].and(u16::try_from(group).ok())
     }
 
-    /// True if another engine of the same group is idle.
-    pub(super) fn has_idle_beside(&self, engine: u16) -> bool {
-        let group = self.groups.iter().find(|group| group.contains(&engine));
-        group.is_some_and(|group| group.len() > 1 && group.iter().any(|other| self.pes[usize::from(*other)].is_idle()))
+    /// True if the front end of another engine of the same group is free.
+    pub(super) fn has_free_beside(&self, engine: u16, ready: usize) -> bool {
+        let group = self.group_of(engine).map(|group| &self.groups[group]);
+        let free = |other: &u16| *other != engine && self.pes[usize::from(*other)].is_free(ready);
+        group.is_some_and(|group| group.len() > 1 && group.iter().any(free))
     }
 }
 
