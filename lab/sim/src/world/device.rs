@@ -1,6 +1,7 @@
 //! A device: the model's state, and the pipes of its bytes.
 
 use super::engine::Pe;
+use super::requests::Requests;
 use super::{EngineId, Event, FlowOwner, World, memory};
 use crate::machine::DeviceCosts;
 use crate::picos::Picos;
@@ -8,40 +9,13 @@ use crate::pipes::{Pipe, Pipes};
 use telpher_device::{Capabilities, Config, ModelDevice, StartError};
 use telpher_model::{Device, PciControl};
 
-/// The memory requests of a device's engines. Memory serves them in order, so a new request waits behind the bytes in
-/// flight of other engines.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Requests {
-    /// When all requested bytes have arrived at the device's full rate.
-    until: Picos,
-    /// Picoseconds per KiB.
-    kib: u64,
-    /// Transfer time of the bytes that may be in flight at once.
-    most: Picos,
-}
-
-impl Requests {
-    fn new(costs: &DeviceCosts) -> Self {
-        let kib = (1 << 10) * 1_000_000_000_000 / costs.read.max(costs.write).max(1);
-        Requests { until: Picos::ZERO, kib, most: Picos(costs.in_flight.saturating_mul(kib) >> 10) }
-    }
-
-    /// Requests `bytes`; returns when the first of them arrive.
-    #[inline]
-    pub(super) fn ask(&mut self, now: Picos, bytes: u64) -> Picos {
-        let before = self.until.max(now);
-        self.until = before + Picos(bytes.saturating_mul(self.kib) >> 10);
-        before.min(now + self.most)
-    }
-}
-
 /// One device in simulated time.
 #[derive(Debug)]
 pub(super) struct Dsa {
     pub(super) model: Box<Device>,
     pub(super) pes: Vec<Pe>,
     /// Engines by group.
-    pub(super) groups: Vec<Vec<u16>>,
+    groups: Vec<Vec<u16>>,
     /// Batches that front ends have begun.
     pub(super) batches: u64,
     /// True if an engine holds a Drain that waits for others.
@@ -147,6 +121,19 @@ impl Dsa {
         }
         let group = self.group_of(engine)?;
         self.pools[group].and(u16::try_from(group).ok())
+    }
+
+    /// Gives an engine without work for its front end the oldest descriptor that another engine of its group has taken
+    /// ahead; true if there is one.
+    pub(super) fn take_over(&mut self, engine: u16) -> bool {
+        let Some(group) = self.group_of(engine) else { return false };
+        let ahead = |other: &u16| Some((self.pes[usize::from(*other)].ahead()?, *other));
+        let Some((_, other)) = self.groups[group].iter().filter(|other| **other != engine).filter_map(ahead).min()
+        else {
+            return false;
+        };
+        let pes = self.pes.get_disjoint_mut([engine, other].map(usize::from));
+        pes.is_ok_and(|[own, other]| own.take_over(other))
     }
 
     /// True if the front end of another engine of the same group is free.

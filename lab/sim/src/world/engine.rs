@@ -1,10 +1,10 @@
 //! An engine: a front end that takes one descriptor at a time, a data path that moves one descriptor's bytes at a time,
 //! and descriptors whose tails overlap.
 
-use super::device::{Dsa, Requests};
 use super::fault::Unfinished;
 use super::memory::{BatchTurn, Route};
 use super::merge::LINE;
+use super::requests::Requests;
 use super::{EngineId, Event, FlowOwner, RefusedWork, World};
 use crate::picos::Picos;
 use crate::pipes::{Class, WHOLE};
@@ -161,6 +161,28 @@ impl Pe {
         self.batch.is_none() && self.next.is_empty() && self.held.is_none() && self.ready.len() < ready
     }
 
+    /// When the list of the first descriptor that it took ahead is there; `None` without one, or if the engine is about
+    /// to begin with it.
+    pub(super) fn ahead(&self) -> Option<Picos> {
+        self.next.front().filter(|_| self.batch.is_some()).map(|next| next.list)
+    }
+
+    /// Takes over the first descriptor that another engine of the group has taken ahead; true if there is one.
+    pub(super) fn take_over(&mut self, other: &mut Pe) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(next) = other.next.pop_front() else { return false };
+        let Some(lane) = self.idle.pop() else { return false };
+        let (to, from) = (usize::from(lane), usize::from(next.lane));
+        // The model's engines of a group are interchangeable; the lane keeps what it has begun.
+        std::mem::swap(&mut self.lanes[to], &mut other.lanes[from]);
+        self.owner[to] = other.owner[from];
+        other.idle.push(next.lane);
+        self.next.push_back(Next { lane, ..next });
+        true
+    }
+
     /// The order of the batch whose bytes flow, or flow next.
     fn batch_order(&self) -> Option<u64> {
         let first = self.flowing.as_ref().or(self.ready.front())?;
@@ -188,35 +210,6 @@ impl Pe {
     pub(super) fn wake(&mut self) -> Picos {
         self.awake = true;
         self.free_at
-    }
-}
-
-impl Dsa {
-    /// Gives an engine without work for its front end the oldest descriptor that another engine of the group has taken
-    /// ahead. True if there is one.
-    fn take_over(&mut self, engine: u16) -> bool {
-        if !self.pes[usize::from(engine)].next.is_empty() {
-            return false;
-        }
-        let Some(group) = self.group_of(engine) else { return false };
-        // An engine without a batch is about to begin with it.
-        let first = |other: &&u16| {
-            let other = &self.pes[usize::from(**other)];
-            other.next.front().filter(|_| other.batch.is_some()).map(|next| next.list)
-        };
-        let others = self.groups[group].iter().filter(|other| **other != engine && first(other).is_some());
-        let Some(other) = others.min_by_key(first).copied() else { return false };
-        let Some(lane) = self.pes[usize::from(engine)].idle.pop() else { return false };
-        let [own, other] = [engine, other].map(usize::from);
-        let Ok([own, other]) = self.pes.get_disjoint_mut([own, other]) else { return false };
-        let Some(next) = other.next.pop_front() else { return false };
-        let (to, from) = (usize::from(lane), usize::from(next.lane));
-        // The model's engines of a group are interchangeable; the lane keeps what it has begun.
-        std::mem::swap(&mut own.lanes[to], &mut other.lanes[from]);
-        own.owner[to] = other.owner[from];
-        other.idle.push(next.lane);
-        own.next.push_back(Next { lane, ..next });
-        true
     }
 }
 

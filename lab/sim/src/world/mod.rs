@@ -23,6 +23,7 @@ mod merge;
 mod mover;
 mod program;
 mod rejected;
+mod requests;
 mod software;
 mod thread;
 mod timeline;
