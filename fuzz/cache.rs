@@ -74,7 +74,7 @@ struct Kept {
     fast: Option<u64>,
 }
 
-struct Scene {
+struct Fixture {
     device: Arc<TestDevice>,
     mover: Mover,
     /// None once it was dropped.
@@ -92,7 +92,7 @@ struct Scene {
 /// Runs one input; panics if a promise is broken.
 pub(crate) fn play(input: &[u8]) {
     let mut input = Input(input);
-    let mut scene = Scene::new(&mut input);
+    let mut scene = Fixture::new(&mut input);
     for _ in 0..STEPS {
         if input.0.is_empty() {
             break;
@@ -103,7 +103,7 @@ pub(crate) fn play(input: &[u8]) {
     scene.end();
 }
 
-impl Scene {
+impl Fixture {
     fn new(input: &mut Input<'_>) -> Self {
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 1 + u32::from(input.byte() % 32)));
         device.state().manual = true;
@@ -141,7 +141,7 @@ impl Scene {
         device.state().manual = false;
         let block = WriteBack::fetch(&mover, &pool, home.clone()).expect("the device copies it");
         device.state().manual = true;
-        Scene {
+        Fixture {
             device,
             mover,
             cache: Some(cache),

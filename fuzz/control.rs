@@ -80,7 +80,7 @@ impl Input<'_> {
     }
 }
 
-struct Scene {
+struct Fixture {
     port: Arc<Port>,
     control: Option<Control>,
     pool: PacketPool,
@@ -100,7 +100,7 @@ struct Scene {
 pub(crate) fn play(input: &[u8]) {
     let files = open_files();
     let mut input = Input(input);
-    let mut scene = Scene::new(&mut input);
+    let mut scene = Fixture::new(&mut input);
     for _ in 0..STEPS {
         if input.0.is_empty() {
             break;
@@ -125,8 +125,8 @@ fn memory_file(name: &str, len: usize) -> OwnedFd {
     file
 }
 
-impl Scene {
-    fn new(input: &mut Input<'_>) -> Scene {
+impl Fixture {
+    fn new(input: &mut Input<'_>) -> Fixture {
         let file = memory_file(NAME, FILE);
         let mut bytes = vec![CANARY; FILE];
         for region in REGIONS {
@@ -148,7 +148,7 @@ impl Scene {
         let features = (Features::VERSION_1 | Features::MRG_RXBUF | Features::PROTOCOL_FEATURES).bits() | packed;
         let control = Control::take(&port);
         let (record, next) = (None, [(0, true); RINGS as usize]);
-        Scene { port, control, pool, device, file, record, features, next, rows, made_up: false }
+        Fixture { port, control, pool, device, file, record, features, next, rows, made_up: false }
     }
 
     fn say(&mut self, request: u32, flags: u32, payload: &[u8], files: Vec<OwnedFd>) -> Option<Reply> {
@@ -371,7 +371,7 @@ impl Scene {
     }
 
     fn end(self) {
-        let Scene { port, control, pool, device, file, record, rows, made_up, .. } = self;
+        let Fixture { port, control, pool, device, file, record, rows, made_up, .. } = self;
         drop(control);
         for ring in 0..RINGS as usize {
             assert!(!port.is_running(ring), "ring {ring} runs without a session");

@@ -62,7 +62,7 @@ impl Input<'_> {
     }
 }
 
-struct Scene {
+struct Fixture {
     outgoing: Outgoing,
     incoming: Incoming,
     words: SharedWords64,
@@ -79,7 +79,7 @@ struct Scene {
 /// Runs one input; panics if a promise is broken.
 pub(crate) fn play(input: &[u8]) {
     let mut input = Input(input);
-    let mut scene = Scene::new();
+    let mut scene = Fixture::new();
     for _ in 0..STEPS {
         if input.0.is_empty() {
             break;
@@ -88,9 +88,9 @@ pub(crate) fn play(input: &[u8]) {
     }
 }
 
-impl Scene {
+impl Fixture {
     #[allow(unsafe_code, reason = "reads the connection's memory, and buffers of this file")]
-    fn new() -> Scene {
+    fn new() -> Fixture {
         let mut config = Config::default();
         (config.ring_entries, config.payload_bytes, config.eager_bytes) = (ENTRIES, PAYLOAD_BYTES, EAGER_BYTES);
         (config.slots, config.slot_bytes) = (SLOTS, SLOT_BYTES);
@@ -100,7 +100,17 @@ impl Scene {
         // SAFETY: reads memory that no Rust reference writes.
         let local = unsafe { Local::new() };
         let (messages, answers) = (VecDeque::new(), VecDeque::new());
-        Scene { outgoing, incoming, words, local, messages, answers, taken: [0; 2], is_honest: true, broken: [None; 2] }
+        Fixture {
+            outgoing,
+            incoming,
+            words,
+            local,
+            messages,
+            answers,
+            taken: [0; 2],
+            is_honest: true,
+            broken: [None; 2],
+        }
     }
 
     fn step(&mut self, input: &mut Input<'_>) {

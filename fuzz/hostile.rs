@@ -2,7 +2,7 @@
 //!
 //! An input is a list of calls, each a byte and its operands: offer 64 bytes, let the engines work, run a command,
 //! change a page's permission, write memory (including batch lists). In every case the hostile tenant's addresses refer
-//! to an [`Island`], never to this process. Used by the libFuzzer target and by the bounded test
+//! to an [`TestMemory`], never to this process. Used by the libFuzzer target and by the bounded test
 //! `path/device/tests/fuzz_hostile.rs`.
 #![allow(unsafe_code, reason = "hostile descriptors are vouched for: their addresses refer to an island")]
 
@@ -33,7 +33,7 @@ const PATIENCE: u32 = 2_000_000;
 
 /// A few pages of memory in an address space of their own, in safe code, one byte at a time.
 #[derive(Clone, Debug)]
-pub(crate) struct Island(Arc<Mutex<State>>);
+pub(crate) struct TestMemory(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -41,9 +41,9 @@ struct State {
     permissions: [u8; PAGES],
 }
 
-impl Island {
+impl TestMemory {
     fn new(byte: u8) -> Self {
-        Island(Arc::new(Mutex::new(State { bytes: vec![byte; PAGES * PAGE], permissions: [READ | WRITE; PAGES] })))
+        TestMemory(Arc::new(Mutex::new(State { bytes: vec![byte; PAGES * PAGE], permissions: [READ | WRITE; PAGES] })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,7 +82,7 @@ impl State {
     }
 }
 
-impl Space for Island {
+impl Space for TestMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
         let state = self.state();
         (0..).zip(into).try_for_each(|(i, to)| state.get(address.checked_add(i), i).map(|byte| *to = byte))
@@ -175,7 +175,7 @@ pub(crate) fn play(input: &[u8]) {
     let preset = Preset::ALL[usize::from(preset) % Preset::ALL.len()];
     let options = ModelOptions::of(preset).with_config(Config::single(WqMode::Shared, 16, 2));
     let device = ModelDevice::start(options).expect("the device accepts this configuration");
-    let (hostile, honest) = (Island::new(0), Island::new(0xa5));
+    let (hostile, honest) = (TestMemory::new(0), TestMemory::new(0xa5));
     assert!(device.add_space(HOSTILE, Box::new(hostile.clone())));
     assert!(device.add_space(HONEST, Box::new(honest.clone())));
     let portal = device.portal_as(0, PortalKind::UnlimitedMsix, None, HOSTILE);
@@ -190,7 +190,7 @@ pub(crate) fn play(input: &[u8]) {
 }
 
 /// Runs one call of the input; `None` at its end.
-fn call(input: &mut Input<'_>, device: &ModelDevice, portal: &dyn Portal, island: &Island) -> Option<()> {
+fn call(input: &mut Input<'_>, device: &ModelDevice, portal: &dyn Portal, island: &TestMemory) -> Option<()> {
     match input.bytes::<1>()?[0] % 8 {
         0..=3 => {
             let descriptor = Descriptor::from_bytes(&input.bytes()?);
@@ -246,7 +246,7 @@ fn finish(device: &ModelDevice) {
 }
 
 /// Whatever the hostile tenant did, another tenant's No-op on the same queue succeeds.
-fn honest_tenant_is_served(device: &ModelDevice, island: &Island) {
+fn honest_tenant_is_served(device: &ModelDevice, island: &TestMemory) {
     let portal = device.portal_as(0, PortalKind::UnlimitedMsix, None, HONEST);
     island.poke(0, &[0; 32]);
     // SAFETY: the honest PASID's addresses refer to an island, too.

@@ -92,7 +92,7 @@ impl Input<'_> {
 }
 
 /// One virtqueue, with the driver's state.
-struct Side {
+struct Queue {
     queue: Option<Virtqueue>,
     setup: RingSetup,
     /// Guest addresses of its parts.
@@ -102,13 +102,13 @@ struct Side {
     turn: bool,
 }
 
-struct Scene {
+struct Fixture {
     file: OwnedFd,
     memory: Arc<GuestMemory>,
     device: Arc<TestDevice>,
     options: QueueOptions,
     pool: PacketPool,
-    sides: [Side; 2],
+    sides: [Queue; 2],
     spare: Packets,
     /// The file was truncated.
     torn: bool,
@@ -117,7 +117,7 @@ struct Scene {
 /// Runs one input; panics if a promise is broken.
 pub(crate) fn play(input: &[u8]) {
     let mut input = Input(input);
-    let mut scene = Scene::new(&mut input);
+    let mut scene = Fixture::new(&mut input);
     for _ in 0..STEPS {
         if input.0.is_empty() {
             break;
@@ -127,8 +127,8 @@ pub(crate) fn play(input: &[u8]) {
     scene.end();
 }
 
-impl Scene {
-    fn new(input: &mut Input<'_>) -> Scene {
+impl Fixture {
+    fn new(input: &mut Input<'_>) -> Fixture {
         let file = rustix::fs::memfd_create("telpher-fuzz-guest", MemfdFlags::CLOEXEC).expect("a file in memory");
         let mut bytes = vec![CANARY; FILE];
         for region in REGIONS {
@@ -180,10 +180,10 @@ impl Scene {
             let base = if packed { Base { available: 1 << 15, used: 1 << 15 } } else { Base::default() };
             let (user, guest) = (parts(REGIONS[0].user), parts(REGIONS[0].guest));
             let setup = RingSetup { size: SIZES[usize::from(packed)], features, direction, addresses: user, base };
-            Side { queue: None, setup, parts: guest, next: 0, turn: true }
+            Queue { queue: None, setup, parts: guest, next: 0, turn: true }
         });
         let spare = pool.empty(32);
-        let mut scene = Scene { file, memory, device, options, pool, sides, spare, torn: false };
+        let mut scene = Fixture { file, memory, device, options, pool, sides, spare, torn: false };
         (0..2).for_each(|side| scene.set_up(side));
         scene
     }

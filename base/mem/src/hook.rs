@@ -9,7 +9,7 @@ use crate::local::trap;
 
 /// Where a kernel continues after a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Landing {
+pub struct ResumePoint {
     /// The new instruction pointer.
     pub instruction: u64,
     /// The new r11; all other registers keep their values.
@@ -35,7 +35,7 @@ pub fn resume(context: &mut libc::ucontext_t) -> bool {
 /// Returns the landing of an instruction of a guarded kernel, `None` for all other instructions. Async-signal-safe:
 /// reads constant data only.
 #[must_use]
-pub fn landing(instruction: u64) -> Option<Landing> {
+pub fn landing(instruction: u64) -> Option<ResumePoint> {
     let (landing, value) = trap::lookup(usize::try_from(instruction).ok()?)?;
-    Some(Landing { instruction: landing as u64, r11: i64::from(value).cast_unsigned() })
+    Some(ResumePoint { instruction: landing as u64, r11: i64::from(value).cast_unsigned() })
 }

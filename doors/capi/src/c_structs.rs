@@ -151,7 +151,8 @@ pub type Obtain = unsafe extern "C-unwind" fn(user: *mut c_void, len: usize) -> 
 /// Releases such memory.
 pub type Release = unsafe extern "C-unwind" fn(user: *mut c_void, start: *mut c_void, len: usize);
 /// Chooses a tier by address, length and the calling thread's NUMA node.
-pub type Place = unsafe extern "C-unwind" fn(user: *mut c_void, start: *const c_void, len: usize, node: i32) -> u32;
+pub type ChooseTier =
+    unsafe extern "C-unwind" fn(user: *mut c_void, start: *const c_void, len: usize, node: i32) -> u32;
 /// Returns the value of an unused entry.
 pub type Worth = unsafe extern "C-unwind" fn(user: *mut c_void, entry: *const Resident) -> u64;
 
@@ -184,7 +185,7 @@ pub struct Tier {
 #[derive(Clone, Copy, Debug)]
 pub struct CachePolicy {
     /// Returns the tier of a block.
-    pub place: Option<Place>,
+    pub place: Option<ChooseTier>,
     /// Returns the value of an unused entry: the lowest is removed first.
     pub worth: Option<Worth>,
     /// Passed to both.

@@ -23,7 +23,7 @@ pub struct Device {
 
 impl Device {
     pub(crate) fn open(name: &str, options: &Options) -> Result<Device, Failure> {
-        let name: DeviceName = name.parse().map_err(|error| Failure::Told(libc::EINVAL, chain(&error)))?;
+        let name: DeviceName = name.parse().map_err(|error| Failure::Other(libc::EINVAL, chain(&error)))?;
         let opened = open(&name, options.open)?;
         let unclaimed = opened.portals.iter().map(Arc::strong_count).collect();
         Ok(Device { opened, unclaimed, claiming: Mutex::new(()) })
@@ -68,7 +68,7 @@ impl Device {
     fn free(&self, index: usize) -> Result<(), Failure> {
         let portal = &self.opened.portals[index];
         if self.is_dedicated(index) && Arc::strong_count(portal) > self.unclaimed[index] {
-            return Err(Failure::Told(
+            return Err(Failure::Other(
                 libc::EBUSY,
                 format!(
                     "{} is a dedicated queue and another mover, channel or DMA queue of this device has it; free that \

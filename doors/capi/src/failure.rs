@@ -98,9 +98,9 @@ pub(crate) enum Failure {
     /// A job.
     Job(JobError),
     /// Any other error: an errno and its message.
-    Told(c_int, String),
+    Other(c_int, String),
     /// Not an error of the caller: not ended yet, or no room; with a short message.
-    Not(c_int, &'static str),
+    NotYet(c_int, &'static str),
 }
 
 impl From<Refusal> for Failure {
@@ -117,48 +117,48 @@ impl From<JobError> for Failure {
 
 impl From<ChannelError> for Failure {
     fn from(error: ChannelError) -> Self {
-        Failure::Told(libc::EINVAL, chain(&error))
+        Failure::Other(libc::EINVAL, chain(&error))
     }
 }
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         // The system's errno if there is one; otherwise an invalid argument or no such device.
-        let errno = machine_said(&error).unwrap_or(match &error {
+        let errno = system_errno(&error).unwrap_or(match &error {
             OpenError::Config(_) | OpenError::Start { .. } | OpenError::Portal(_) => libc::EINVAL,
             _ => libc::ENODEV,
         });
-        Failure::Told(errno, chain(&error))
+        Failure::Other(errno, chain(&error))
     }
 }
 
 impl From<MapError> for Failure {
     fn from(error: MapError) -> Self {
-        Failure::Told(machine_said(&error).unwrap_or(libc::ENOMEM), chain(&error))
+        Failure::Other(system_errno(&error).unwrap_or(libc::ENOMEM), chain(&error))
     }
 }
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Failure::Told(libc::EINVAL, chain(&error))
+        Failure::Other(libc::EINVAL, chain(&error))
     }
 }
 
 impl From<AccessError> for Failure {
     fn from(error: AccessError) -> Self {
-        Failure::Told(libc::EINVAL, chain(&error))
+        Failure::Other(libc::EINVAL, chain(&error))
     }
 }
 
 impl From<DetachedPacketError> for Failure {
     fn from(error: DetachedPacketError) -> Self {
-        Failure::Told(libc::EINVAL, chain(&error))
+        Failure::Other(libc::EINVAL, chain(&error))
     }
 }
 
 impl From<DmaQueueError> for Failure {
     fn from(error: DmaQueueError) -> Self {
-        Failure::Told(libc::EINVAL, chain(&error))
+        Failure::Other(libc::EINVAL, chain(&error))
     }
 }
 
@@ -174,14 +174,14 @@ impl From<TierError> for Failure {
                 DamonError::Busy { .. } | DamonError::Ours { .. } | DamonError::Alone(_) | DamonError::Lost { .. } => {
                     libc::EBUSY
                 }
-                _ => machine_said(&error).unwrap_or(libc::EIO),
+                _ => system_errno(&error).unwrap_or(libc::EIO),
             },
             TierError::Perf(PerfError::None) | TierError::NoWindows | TierError::NoTraps => libc::ENOSYS,
             TierError::Forked => libc::ECHILD,
             TierError::Known { .. } => libc::EEXIST,
             TierError::TooManySpans { .. } => libc::ENOSPC,
             TierError::TooMuchAdvice => libc::EAGAIN,
-            TierError::File(_) => machine_said(&error).unwrap_or(libc::EINVAL),
+            TierError::File(_) => system_errno(&error).unwrap_or(libc::EINVAL),
             TierError::Options { .. }
             | TierError::HomeTooSmall { .. }
             | TierError::SharedMemory { .. }
@@ -190,9 +190,9 @@ impl From<TierError> for Failure {
             | TierError::Nodes
             | TierError::OnlyShared
             | TierError::NotPages { .. } => libc::EINVAL,
-            _ => machine_said(&error).unwrap_or(libc::ENOMEM),
+            _ => system_errno(&error).unwrap_or(libc::ENOMEM),
         };
-        Failure::Told(errno, chain(&error))
+        Failure::Other(errno, chain(&error))
     }
 }
 
@@ -200,7 +200,7 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
         // An error with only a message has only a kind.
-        let errno = machine_said(&error).unwrap_or(match error.kind() {
+        let errno = system_errno(&error).unwrap_or(match error.kind() {
             ErrorKind::AddrInUse => libc::EADDRINUSE,
             ErrorKind::AlreadyExists => libc::EEXIST,
             ErrorKind::NotFound => libc::ENOENT,
@@ -208,7 +208,7 @@ impl From<std::io::Error> for Failure {
             ErrorKind::InvalidInput => libc::EINVAL,
             _ => libc::EIO,
         });
-        Failure::Told(errno, chain(&error))
+        Failure::Other(errno, chain(&error))
     }
 }
 
@@ -225,28 +225,28 @@ impl From<SwitchError> for Failure {
             // The caller's arguments: no port, too many threads, too long packets, an invalid name.
             _ => libc::EINVAL,
         };
-        Failure::Told(errno, text)
+        Failure::Other(errno, text)
     }
 }
 
 impl From<TuningError> for Failure {
     fn from(error: TuningError) -> Self {
-        Failure::Told(machine_said(&error).unwrap_or(libc::EINVAL), chain(&error))
+        Failure::Other(system_errno(&error).unwrap_or(libc::EINVAL), chain(&error))
     }
 }
 
 impl From<RejectReason> for Failure {
     fn from(reason: RejectReason) -> Self {
         match reason {
-            RejectReason::Full { .. } => Failure::Not(libc::EAGAIN, "the channel is full; fetch completions first"),
+            RejectReason::Full { .. } => Failure::NotYet(libc::EAGAIN, "the channel is full; fetch completions first"),
             RejectReason::Buffers(error) => Failure::Job(error),
-            other => Failure::Told(libc::EINVAL, chain(&other)),
+            other => Failure::Other(libc::EINVAL, chain(&other)),
         }
     }
 }
 
 /// The errno in an error or one of its causes.
-fn machine_said(error: &(dyn Error + 'static)) -> Option<c_int> {
+fn system_errno(error: &(dyn Error + 'static)) -> Option<c_int> {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.filter_map(|error| error.downcast_ref::<std::io::Error>()).find_map(std::io::Error::raw_os_error)
 }
@@ -263,7 +263,7 @@ impl Failure {
                 _ => libc::EINVAL,
             },
             Failure::Job(error) => errno_of(error),
-            Failure::Told(errno, _) | Failure::Not(errno, _) => *errno,
+            Failure::Other(errno, _) | Failure::NotYet(errno, _) => *errno,
         }
     }
 
@@ -271,13 +271,13 @@ impl Failure {
         match self {
             Failure::Refused(refusal) => refusal.to_string(),
             Failure::Job(error) => error.to_string(),
-            Failure::Told(_, text) => text.clone(),
-            Failure::Not(_, text) => (*text).to_owned(),
+            Failure::Other(_, text) => text.clone(),
+            Failure::NotYet(_, text) => (*text).to_owned(),
         }
     }
 
     /// Stores it for [`last_text`] and returns the negative errno.
-    pub(crate) fn tell(self) -> c_int {
+    pub(crate) fn report(self) -> c_int {
         let errno = self.errno();
         // Borrowed or destroyed only if this is called from a signal handler or a thread's last destructor: then the
         // older message stays.

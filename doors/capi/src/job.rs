@@ -118,7 +118,7 @@ impl Job {
     /// The result of an operation of a job.
     pub(crate) fn result(&self, index: u64) -> Result<&Ended, Failure> {
         let State::Ended(results) = &self.0 else {
-            return Err(Failure::Not(libc::EAGAIN, "the job has not ended; wait for it first"));
+            return Err(Failure::NotYet(libc::EAGAIN, "the job has not ended; wait for it first"));
         };
         let found = usize::try_from(index).ok().and_then(|index| results.get(index));
         Ok(found.ok_or(Refusal::Index { what: "result", index, count: results.len() as u64 })?)

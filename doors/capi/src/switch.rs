@@ -113,7 +113,7 @@ impl PacketSwitch {
 
     pub(crate) fn socket_state(&self, port: u32) -> Result<VhostSocketState, Failure> {
         let socket = self.port(port)?.socket();
-        socket.map(socket_state).ok_or(Failure::Not(libc::ENOTSOCK, "the port is an interface and has no socket"))
+        socket.map(socket_state).ok_or(Failure::NotYet(libc::ENOTSOCK, "the port is an interface and has no socket"))
     }
 }
 

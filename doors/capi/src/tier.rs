@@ -174,7 +174,7 @@ impl TierArena {
             Memory::Private(arena) => Ok(arena.discard(place(offset)?..place(end)?)?),
             Memory::Shared(_) => {
                 let why = "the memory of a shared arena cannot be discarded; it lives as long as the arena";
-                Err(Failure::Not(libc::EOPNOTSUPP, why))
+                Err(Failure::NotYet(libc::EOPNOTSUPP, why))
             }
         }
     }

@@ -151,10 +151,7 @@ fn invalid_input_is_refused_with_file_line_and_key() {
             "./far.json, line 3: dsa0: the configuration does not fit the device: wq0.0: size 129 is not between 1 and 128",
         ),
         (&["sim", "run", "--device", &broken], "./broken.json is not an accel-config configuration"),
-        (
-            &["sim", "run", "--device", &narrow, "--engines", "2"],
-            "says itself what queues and engines there are; leave out --engines",
-        ),
+        (&["sim", "run", "--device", &narrow, "--engines", "2"], "has its own queues and engines; leave out --engines"),
         (&["sim", "run", "--device", "hw:wq0.0"], "what is simulated has none"),
         (&["sim", "run", "--devices", "9"], "9 devices are configured, and the profile spr-asplos has 4"),
         (&["sim", "run", "--engines", "5"], "number 4 is not between 0 and 3"),

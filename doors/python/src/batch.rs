@@ -1,11 +1,11 @@
 //! `telpher.Batch`: operations that are submitted together.
 
 use crate::dif::Dif;
-use crate::job::{Job, Members, Taker, taker};
+use crate::job::{Job, Members, ResultTaker, taker};
 use crate::mover::record;
 use crate::operations::{Pattern, ShortPattern, operations};
 use crate::result::DifTags;
-use crate::view::{Lie, View, ViewMut, disjoint, lie};
+use crate::view::{CopyViews, View, ViewMut, disjoint, lie};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,19 +15,19 @@ use telpher_mover::CrcMode;
 /// an operation and returns its index. `submit()` sends them and returns a `Job`, whose result is the list of their
 /// results; a failed operation has its exception there.
 #[pyclass(frozen, module = "telpher", name = "Batch")]
-pub(crate) struct Batch(Mutex<Option<Begun>>);
+pub(crate) struct Batch(Mutex<Option<StartedBatch>>);
 
-struct Begun {
+struct StartedBatch {
     batch: telpher_mover::Batch,
-    takers: Vec<Taker>,
+    takers: Vec<ResultTaker>,
 }
 
 impl Batch {
     pub(crate) fn new(mover: &telpher_mover::Mover) -> Self {
-        Batch(Mutex::new(Some(Begun { batch: mover.batch(), takers: Vec::new() })))
+        Batch(Mutex::new(Some(StartedBatch { batch: mover.batch(), takers: Vec::new() })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Begun>> {
+    fn lock(&self) -> MutexGuard<'_, Option<StartedBatch>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,8 +54,8 @@ macro_rules! batch_methods {
             /// Adds a copy of `src` to `dst`, which must have the same length; the two may overlap.
             fn copy(&self, src: View, dst: ViewMut) -> PyResult<usize> {
                 match lie(src, dst) {
-                    Lie::Apart(src, dst) => self.add(|batch| batch.copy(src, dst)),
-                    Lie::Over(overlap) => {
+                    CopyViews::Apart(src, dst) => self.add(|batch| batch.copy(src, dst)),
+                    CopyViews::Over(overlap) => {
                         let (from, to) = overlap.course();
                         self.add(|batch| batch.copy_within(overlap, from, to))
                     }
@@ -91,7 +91,7 @@ macro_rules! batch_methods {
             /// Submits the list; afterwards it accepts no more operations.
             fn submit(&self, py: Python<'_>) -> PyResult<Job> {
                 let begun = self.lock().take().ok_or_else(|| PyValueError::new_err("this batch was already submitted"))?;
-                let Begun { batch, takers } = begun;
+                let StartedBatch { batch, takers } = begun;
                 let job = py.detach(|| batch.submit());
                 Ok(Job::new(Box::new(Members { job, takers }), true))
             }

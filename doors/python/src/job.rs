@@ -14,7 +14,7 @@ use telpher_mover::{BatchDone, BatchJob, Done, Key};
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 /// A job of any operation.
-pub(crate) trait Flying: Send {
+pub(crate) trait PendingJob: Send {
     /// Makes one step, without waiting; returns true if it has ended.
     fn step(&mut self) -> bool;
 
@@ -25,7 +25,7 @@ pub(crate) trait Flying: Send {
     fn ended(self: Box<Self>) -> Arc<[Ended]>;
 }
 
-impl<B: Send + 'static> Flying for telpher_mover::Job<B> {
+impl<B: Send + 'static> PendingJob for telpher_mover::Job<B> {
     fn step(&mut self) -> bool {
         self.is_done()
     }
@@ -41,10 +41,10 @@ impl<B: Send + 'static> Flying for telpher_mover::Job<B> {
 }
 
 /// Takes one member's result from a batch.
-pub(crate) type Taker = Box<dyn FnOnce(&mut BatchDone) -> Ended + Send>;
+pub(crate) type ResultTaker = Box<dyn FnOnce(&mut BatchDone) -> Ended + Send>;
 
 /// The taker of a member.
-pub(crate) fn taker<B: Send + 'static>(key: Key<B>) -> Taker {
+pub(crate) fn taker<B: Send + 'static>(key: Key<B>) -> ResultTaker {
     Box::new(move |done| {
         let Done { result, via, .. } = done.take(key);
         Ended { result, via }
@@ -54,10 +54,10 @@ pub(crate) fn taker<B: Send + 'static>(key: Key<B>) -> Taker {
 /// A batch and the functions that take its members' results.
 pub(crate) struct Members {
     pub(crate) job: BatchJob,
-    pub(crate) takers: Vec<Taker>,
+    pub(crate) takers: Vec<ResultTaker>,
 }
 
-impl Flying for Members {
+impl PendingJob for Members {
     fn step(&mut self) -> bool {
         self.job.is_done()
     }
@@ -73,7 +73,7 @@ impl Flying for Members {
 }
 
 enum State {
-    Flying(Box<dyn Flying>),
+    PendingJob(Box<dyn PendingJob>),
     /// Shared, so that the mutex is not held while Python objects are created from the result: that may run any code,
     /// including this job's methods.
     Ended(Arc<[Ended]>),
@@ -100,8 +100,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(flying: Box<dyn Flying>, many: bool) -> Self {
-        Job { state: Mutex::new(State::Flying(flying)), many }
+    pub(crate) fn new(flying: Box<dyn PendingJob>, many: bool) -> Self {
+        Job { state: Mutex::new(State::PendingJob(flying)), many }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -115,7 +115,7 @@ impl Job {
         // A statement of its own: inside the match the guard would live longer.
         let state = std::mem::replace(&mut *self.lock(), State::Lent);
         let mut flying = match state {
-            State::Flying(flying) => flying,
+            State::PendingJob(flying) => flying,
             State::Lent => return Look::Lent,
             State::Ended(ended) => {
                 *self.lock() = State::Ended(Arc::clone(&ended));
@@ -127,7 +127,7 @@ impl Job {
             Some(at_most) => py.detach(|| flying.within(at_most)),
         };
         if !done {
-            *self.lock() = State::Flying(flying);
+            *self.lock() = State::PendingJob(flying);
             return Look::UnderWay;
         }
         let ended = flying.ended();
@@ -170,9 +170,9 @@ impl Job {
     pub(crate) fn finish(mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         // No other thread has it, so a result that is ready at once needs no mutex.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let State::Flying(flying) = state
+        if let State::PendingJob(flying) = state
             && flying.step()
-            && let State::Flying(flying) = std::mem::replace(state, State::Lent)
+            && let State::PendingJob(flying) = std::mem::replace(state, State::Lent)
         {
             return self.value(py, &flying.ended());
         }

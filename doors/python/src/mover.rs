@@ -6,7 +6,7 @@ use crate::error::OpenError;
 use crate::job::Job;
 use crate::operations::{Pattern, ShortPattern, operations};
 use crate::result::DifTags;
-use crate::view::{Lie, View, ViewMut, disjoint, lie};
+use crate::view::{CopyViews, View, ViewMut, disjoint, lie};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -88,8 +88,8 @@ impl Mover {
     fn begin_copy(&self, py: Python<'_>, src: View, dst: ViewMut) -> PyResult<Job> {
         let bytes = src.len();
         match lie(src, dst) {
-            Lie::Apart(src, dst) => self.begin(py, bytes, |mover| mover.copy(src, dst)),
-            Lie::Over(overlap) => {
+            CopyViews::Apart(src, dst) => self.begin(py, bytes, |mover| mover.copy(src, dst)),
+            CopyViews::Over(overlap) => {
                 let (from, to) = overlap.course();
                 self.begin(py, bytes, |mover| mover.copy_within(overlap, from, to))
             }

@@ -154,7 +154,7 @@ impl CachedBytes {
 }
 
 /// The address range of a buffer.
-pub(crate) trait Place {
+pub(crate) trait HasRange {
     /// Its addresses.
     fn range(&self) -> Range<u64>;
 }
@@ -174,7 +174,7 @@ macro_rules! stable {
                 self.0.len()
             }
         }
-        impl Place for $view {
+        impl HasRange for $view {
             fn range(&self) -> Range<u64> {
                 self.address()..self.address() + self.len() as u64
             }
@@ -231,7 +231,7 @@ unsafe impl StableBufMut for Overlap {
 }
 
 /// The buffers of a copy.
-pub(crate) enum Lie {
+pub(crate) enum CopyViews {
     /// Disjoint.
     Apart(View, ViewMut),
     /// Overlapping.
@@ -243,16 +243,16 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 /// Distinguishes copies by whether their buffers overlap.
-pub(crate) fn lie(src: View, dst: ViewMut) -> Lie {
+pub(crate) fn lie(src: View, dst: ViewMut) -> CopyViews {
     if src.len() == dst.len() && overlap(&src.range(), &dst.range()) {
-        Lie::Over(Overlap { src, dst })
+        CopyViews::Over(Overlap { src, dst })
     } else {
-        Lie::Apart(src, dst)
+        CopyViews::Apart(src, dst)
     }
 }
 
 /// Refuses a destination that overlaps another buffer of its operation.
-pub(crate) fn disjoint(reads: &[&dyn Place], writes: &[&dyn Place]) -> PyResult<()> {
+pub(crate) fn disjoint(reads: &[&dyn HasRange], writes: &[&dyn HasRange]) -> PyResult<()> {
     for (index, write) in writes.iter().enumerate() {
         let others = reads.iter().chain(&writes[index + 1..]);
         if others.into_iter().any(|other| overlap(&write.range(), &other.range())) {

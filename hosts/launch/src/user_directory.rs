@@ -55,17 +55,17 @@ enum Unsuitable {
 
 /// A candidate for the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Place {
+enum Candidate {
     /// This path. Up to `make` of its last directories are created if they are missing.
     At { path: PathBuf, make: usize },
     /// A directory with a random name in this directory, to which all users may write.
     Below(PathBuf),
 }
 
-impl Place {
+impl Candidate {
     fn path(&self) -> &Path {
         match self {
-            Place::At { path, .. } | Place::Below(path) => path,
+            Candidate::At { path, .. } | Candidate::Below(path) => path,
         }
     }
 }
@@ -109,15 +109,15 @@ impl UserDirectory {
     /// between runs.
     #[must_use]
     pub fn existing() -> Vec<Self> {
-        let found = |place: Place| match place {
-            Place::At { path, .. } => at(&path, 0).into_iter().collect(),
-            Place::Below(base) => below(&base),
+        let found = |place: Candidate| match place {
+            Candidate::At { path, .. } => at(&path, 0).into_iter().collect(),
+            Candidate::Below(base) => below(&base),
         };
         places().0.into_iter().flat_map(found).collect()
     }
 
     /// Opens the first suitable candidate.
-    fn open_in(places: &[Place]) -> Result<Self, String> {
+    fn open_in(places: &[Candidate]) -> Result<Self, String> {
         let mut tried = Vec::new();
         for place in places {
             match Self::open_at(place) {
@@ -128,10 +128,10 @@ impl UserDirectory {
         Err(tried.join(", "))
     }
 
-    fn open_at(place: &Place) -> Result<Self, Unsuitable> {
+    fn open_at(place: &Candidate) -> Result<Self, Unsuitable> {
         let found = match place {
-            Place::At { path, make } => at(path, *make)?,
-            Place::Below(base) => match below(base).into_iter().next() {
+            Candidate::At { path, make } => at(path, *make)?,
+            Candidate::Below(base) => match below(base).into_iter().next() {
                 Some(found) => found,
                 None => make_below(base)?,
             },
@@ -156,29 +156,29 @@ impl UserDirectory {
 }
 
 /// Returns the candidates in the order in which they are tried; true if the user named the only one.
-fn places() -> (Vec<Place>, bool) {
+fn places() -> (Vec<Candidate>, bool) {
     if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
-        return (vec![Place::At { path: named.into(), make: 1 }], true);
+        return (vec![Candidate::At { path: named.into(), make: 1 }], true);
     }
     let own = if geteuid().is_root() {
-        Some(Place::At { path: "/run/telpher/0".into(), make: 2 })
+        Some(Candidate::At { path: "/run/telpher/0".into(), make: 2 })
     } else {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        runtime.map(|runtime| Place::At { path: runtime.join("telpher"), make: 1 })
+        runtime.map(|runtime| Candidate::At { path: runtime.join("telpher"), make: 1 })
     };
-    let shared = ["/dev/shm", "/tmp"].map(|base| Place::Below(base.into()));
+    let shared = ["/dev/shm", "/tmp"].map(|base| Candidate::Below(base.into()));
     (own.into_iter().chain(shared).collect(), false)
 }
 
 /// Returns the candidates for files that stay.
-fn lasting_places() -> Vec<Place> {
+fn lasting_places() -> Vec<Candidate> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let of_user = if geteuid().is_root() {
-        Some(Place::At { path: "/var/cache/telpher".into(), make: 1 })
+        Some(Candidate::At { path: "/var/cache/telpher".into(), make: 1 })
     } else {
-        absolute("HOME").map(|home| Place::At { path: home.join(".cache/telpher"), make: 2 })
+        absolute("HOME").map(|home| Candidate::At { path: home.join(".cache/telpher"), make: 2 })
     };
-    let named = absolute("XDG_CACHE_HOME").map(|cache| Place::At { path: cache.join("telpher"), make: 2 });
+    let named = absolute("XDG_CACHE_HOME").map(|cache| Candidate::At { path: cache.join("telpher"), make: 2 });
     named.into_iter().chain(of_user).collect()
 }
 
@@ -347,21 +347,21 @@ mod tests {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    fn open(place: &Place) -> Result<PathBuf, Unsuitable> {
+    fn open(place: &Candidate) -> Result<PathBuf, Unsuitable> {
         UserDirectory::open_at(place).map(|found| found.path)
     }
 
     #[test]
     fn missing_directories_are_created_and_found_again() {
         let scratch = Scratch::new("made");
-        let place = Place::At { path: scratch.0.join("telpher/0"), make: 2 };
+        let place = Candidate::At { path: scratch.0.join("telpher/0"), make: 2 };
         for _ in 0..2 {
             assert_eq!(open(&place), Ok(scratch.0.join("telpher/0")));
         }
         for made in ["telpher", "telpher/0"] {
             assert_eq!(std::fs::metadata(scratch.0.join(made)).unwrap().mode() & 0o7777, 0o755);
         }
-        let deep = Place::At { path: scratch.0.join("a/b/c"), make: 2 };
+        let deep = Candidate::At { path: scratch.0.join("a/b/c"), make: 2 };
         assert_eq!(open(&deep), Err(Unsuitable::System(Errno::NOENT)));
     }
 
@@ -370,10 +370,10 @@ mod tests {
         let scratch = Scratch::new("links").shared();
         make(&scratch.0.join("real"), 0o755);
         symlink("real", scratch.0.join("link")).unwrap();
-        let place = Place::At { path: scratch.0.join("link/telpher"), make: 1 };
+        let place = Candidate::At { path: scratch.0.join("link/telpher"), make: 1 };
         assert_eq!(open(&place), Ok(scratch.0.join("real/telpher")));
         symlink("real", scratch.0.join(format!("{}0", prefix()))).unwrap();
-        let found = open(&Place::Below(scratch.0.clone())).unwrap();
+        let found = open(&Candidate::Below(scratch.0.clone())).unwrap();
         assert_ne!(found, scratch.0.join(format!("{}0", prefix())));
         assert!(found.symlink_metadata().unwrap().is_dir());
     }
@@ -383,15 +383,15 @@ mod tests {
         let scratch = Scratch::new("writable");
         let own = scratch.0.join("own");
         make(&own, 0o775);
-        let place = Place::At { path: own.clone(), make: 0 };
+        let place = Candidate::At { path: own.clone(), make: 0 };
         assert_eq!(open(&place), Err(Unsuitable::Writable { path: own.clone(), mode: 0o775 }));
         make(&own.join("below"), 0o755);
-        let place = Place::At { path: own.join("below"), make: 0 };
+        let place = Candidate::At { path: own.join("below"), make: 0 };
         assert_eq!(open(&place), Err(Unsuitable::Writable { path: own.clone(), mode: 0o775 }));
         // With the sticky bit the parent may be writable for all users, but the directory itself may not.
         make(&own, 0o1777);
         assert_eq!(open(&place), Ok(own.join("below")));
-        let place = Place::At { path: own.clone(), make: 0 };
+        let place = Candidate::At { path: own.clone(), make: 0 };
         assert_eq!(open(&place), Err(Unsuitable::Writable { path: own, mode: 0o1777 }));
     }
 
@@ -406,21 +406,21 @@ mod tests {
         let foreign = scratch.0.join(format!("{}0", prefix()));
         make(&foreign, 0o755);
         chown(&foreign, Some(65534), None).unwrap();
-        let place = Place::Below(scratch.0.clone());
+        let place = Candidate::Below(scratch.0.clone());
         let found = open(&place).unwrap();
         assert_ne!(found, foreign);
         assert_eq!(open(&place), Ok(found));
-        let place = Place::At { path: foreign.clone(), make: 0 };
+        let place = Candidate::At { path: foreign.clone(), make: 0 };
         assert_eq!(open(&place), Err(Unsuitable::Owner { path: foreign.clone(), owner: 65534 }));
         make(&foreign.join("below"), 0o755);
-        let place = Place::At { path: foreign.join("below"), make: 0 };
+        let place = Candidate::At { path: foreign.join("below"), make: 0 };
         assert_eq!(open(&place), Err(Unsuitable::Owner { path: foreign, owner: 65534 }));
     }
 
     #[test]
     fn concurrent_starts_find_the_same_random_directory() {
         let scratch = Scratch::new("random").shared();
-        let place = Place::Below(scratch.0.clone());
+        let place = Candidate::Below(scratch.0.clone());
         std::thread::scope(|scope| {
             let starts: Vec<_> = (0..8).map(|_| scope.spawn(|| open(&place).unwrap())).collect();
             starts.into_iter().for_each(|start| assert!(start.join().unwrap().starts_with(&scratch.0)));
@@ -435,16 +435,16 @@ mod tests {
         for (name, why) in
             [("a b", Unsuitable::Characters), ("a:b", Unsuitable::Characters), ("$ORIGIN", Unsuitable::Characters)]
         {
-            assert_eq!(open(&Place::At { path: scratch.0.join(name), make: 1 }), Err(why), "{name}");
+            assert_eq!(open(&Candidate::At { path: scratch.0.join(name), make: 1 }), Err(why), "{name}");
         }
-        let long = open(&Place::At { path: scratch.0.join("x".repeat(100)), make: 1 });
+        let long = open(&Candidate::At { path: scratch.0.join("x".repeat(100)), make: 1 });
         assert_eq!(long, Err(Unsuitable::Long { most: LONGEST_PARENT }));
-        assert_eq!(open(&Place::At { path: "telpher".into(), make: 1 }), Err(Unsuitable::Relative));
+        assert_eq!(open(&Candidate::At { path: "telpher".into(), make: 1 }), Err(Unsuitable::Relative));
     }
 
     #[test]
     fn the_error_names_each_tried_candidate_with_its_reason() {
-        let places = [Place::At { path: "/nowhere/at/all".into(), make: 1 }, Place::Below("/nowhere".into())];
+        let places = [Candidate::At { path: "/nowhere/at/all".into(), make: 1 }, Candidate::Below("/nowhere".into())];
         let tried = UserDirectory::open_in(&places).unwrap_err();
         assert!(tried.starts_with("/nowhere/at/all (No such file") && tried.contains(", /nowhere (No such"), "{tried}");
     }

@@ -51,7 +51,7 @@ static MARK: u8 = 1;
 
 /// Where this library is among those of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum LoadPosition {
     /// The program's calls come here.
     First,
     /// Another copy of this library is in front.
@@ -61,13 +61,13 @@ pub(crate) enum Place {
 }
 
 /// Returns where this library is among those of the process.
-pub(crate) fn place() -> Place {
+pub(crate) fn place() -> LoadPosition {
     if is_behind_c_library() {
-        return Place::BehindCLibrary;
+        return LoadPosition::BehindCLibrary;
     }
     // SAFETY: the name is a string.
     let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"telpher_offloads".as_ptr()) };
-    if object_of(first) == object_of(here()) { Place::First } else { Place::BehindCopy }
+    if object_of(first) == object_of(here()) { LoadPosition::First } else { LoadPosition::BehindCopy }
 }
 
 /// Returns whether the C library comes before this library in the order in which the dynamic linker searches.

@@ -12,7 +12,7 @@ use crate::children;
 use crate::device::{self, Device};
 use crate::gates::{COMPARE, COPY, FILL, Gate, MOVE, MOVE_TO_END};
 use crate::record;
-use crate::refusal::{self, Place, Refusal};
+use crate::refusal::{self, LoadPosition, Refusal};
 use std::ffi::{CStr, c_void};
 use std::io::Write as _;
 use telpher_interpose::preload::{Original, variable};
@@ -36,9 +36,9 @@ extern "C" fn begin() {
         return say("it has rights that its user does not have");
     }
     match refusal::place() {
-        Place::First => {}
-        Place::BehindCopy => return telpher_interpose::pass_on_signals(),
-        Place::BehindCLibrary => {
+        LoadPosition::First => {}
+        LoadPosition::BehindCopy => return telpher_interpose::pass_on_signals(),
+        LoadPosition::BehindCLibrary => {
             return say("this library comes behind the C library; preload it, or link it before (not by dlopen)");
         }
     }

@@ -2,7 +2,7 @@
 //! [requests](crate::requests) of program threads.
 #![allow(unsafe_code, reason = "takes over what an unmodified program has mapped")]
 
-use crate::maps::{Early, Kind, Mapping, Plan, len, parse, plan, without};
+use crate::maps::{EarlyMappings, Kind, Mapping, Plan, len, parse, plan, without};
 use crate::requests::{Request, RequestQueue, left_of};
 use crate::status::Status;
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ const AGAIN: u32 = 20;
 pub(crate) struct MapScanner {
     heap: Heap,
     status: Status,
-    early: Early,
+    early: EarlyMappings,
     held: Held,
     least: u64,
     /// Ranges that the system refused, with its error and the number of scans since.
@@ -94,7 +94,7 @@ fn room(range: &Range<u64>, others: &[Vec<&Range<u64>>]) -> Range<u64> {
 
 impl MapScanner {
     /// Creates a scanner for a heap, with its status and the mappings that existed before.
-    pub(crate) fn new(heap: Heap, status: Status, early: Early, least: u64) -> MapScanner {
+    pub(crate) fn new(heap: Heap, status: Status, early: EarlyMappings, least: u64) -> MapScanner {
         MapScanner {
             heap,
             status,

@@ -77,7 +77,7 @@ pub(crate) fn without(ranges: impl IntoIterator<Item = Range<u64>>, others: &[Ra
 /// and the C library, which those threads use, too. Large mappings of the program itself are managed: uninitialised
 /// arrays.
 #[derive(Debug, Default)]
-pub(crate) struct Early {
+pub(crate) struct EarlyMappings {
     ranges: Vec<Range<u64>>,
     /// The program's mappings among these.
     of_program: Vec<Range<u64>>,
@@ -87,16 +87,16 @@ pub(crate) struct Early {
 /// page.
 const LARGE: u64 = 2 << 20;
 
-impl Early {
+impl EarlyMappings {
     /// Creates the list from the mappings before and after the library's start. A sanitizer's memory is not the
     /// program's, however large it is, because the library's threads use it, too.
-    pub(crate) fn new(before: &[Mapping], after: &[Mapping], of_sanitizer: &[Range<u64>]) -> Early {
+    pub(crate) fn new(before: &[Mapping], after: &[Mapping], of_sanitizer: &[Range<u64>]) -> EarlyMappings {
         let is_of_sanitizer =
             |range: &Range<u64>| of_sanitizer.iter().any(|other| range.start < other.end && other.start < range.end);
         let memory = before.iter().filter(|mapping| mapping.kind == Kind::Memory).map(|mapping| mapping.range.clone());
         let (large, of_program): (Vec<_>, Vec<_>) =
             memory.partition(|range| len(range) >= LARGE && !is_of_sanitizer(range));
-        Early { ranges: without(after.iter().map(|mapping| mapping.range.clone()), &large), of_program }
+        EarlyMappings { ranges: without(after.iter().map(|mapping| mapping.range.clone()), &large), of_program }
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Plan {
 }
 
 /// Returns what to adopt of these mappings, of at least `least` bytes, apart from known ranges.
-pub(crate) fn plan(mappings: &[Mapping], early: &Early, known: &[Range<u64>], least: u64) -> Plan {
+pub(crate) fn plan(mappings: &[Mapping], early: &EarlyMappings, known: &[Range<u64>], least: u64) -> Plan {
     let mut plan = Plan::default();
     let ignore = |ignored: &mut Vec<Ignored>, reason: &str, bytes| {
         let at = ignored.iter().position(|other| other.reason == reason).unwrap_or_else(|| {
@@ -193,7 +193,7 @@ nonsense
 
     #[test]
     fn unknown_parts_are_planned_and_ignored_mappings_counted() {
-        let (mappings, early) = (parse(MAPS), Early::default());
+        let (mappings, early) = (parse(MAPS), EarlyMappings::default());
         let first = plan(&mappings, &early, &[], 0x10_0000);
         assert_eq!(first.fresh, [0x60_3000..0x70_3000, 0x100_0000..0x110_0000, 0x7f00_0000_0000..0x7f00_0040_0000]);
         let ignored: Vec<_> =
@@ -217,14 +217,14 @@ nonsense
         // Meanwhile the library has mapped memory right behind an existing mapping.
         let before = parse(MAPS);
         let after = parse(&MAPS.replace("7f0000000000-7f0000400000", "7f0000000000-7f0000500000"));
-        let early = Early::new(&before, &after, &[]);
+        let early = EarlyMappings::new(&before, &after, &[]);
         let grown = parse(&MAPS.replace("01000000-01100000", "01000000-01300000"));
         let plan = plan(&grown, &early, &[], 0x10_0000);
         assert_eq!(plan.fresh, [0x110_0000..0x130_0000, 0x7f00_0000_0000..0x7f00_0040_0000]);
         assert!(plan.ignored.iter().any(|ignored| ignored.reason == "there before main" && ignored.mappings == 1));
         // A sanitizer's memory is ignored.
         let of_sanitizer = [0x1000..0x2000, 0x7f00_0000_0000..0x7f00_0040_0000];
-        let early = Early::new(&before, &after, &of_sanitizer);
+        let early = EarlyMappings::new(&before, &after, &of_sanitizer);
         assert_eq!(super::plan(&grown, &early, &[], 0x10_0000).fresh.first(), Some(&(0x110_0000..0x130_0000)));
         assert_eq!(super::plan(&grown, &early, &[], 0x10_0000).fresh.len(), 1);
     }

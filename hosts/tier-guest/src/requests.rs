@@ -38,7 +38,7 @@ pub(crate) enum Request {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// Not started yet: requests are stored.
-    Early,
+    EarlyMappings,
     Open,
     /// Closed for good: no request is accepted.
     Closed,
@@ -68,7 +68,7 @@ pub(crate) struct RequestQueue {
 impl State {
     /// Creates a state without requests.
     pub(crate) const fn new() -> State {
-        State { stage: Stage::Early, early: [None; MOST_EARLY], noted: 0, request: None }
+        State { stage: Stage::EarlyMappings, early: [None; MOST_EARLY], noted: 0, request: None }
     }
 }
 
@@ -93,7 +93,7 @@ impl RequestQueue {
         let mut state = self.state();
         match state.stage {
             Stage::Closed => return,
-            Stage::Early => {
+            Stage::EarlyMappings => {
                 let at = state.noted;
                 if let Some(early) = state.early.get_mut(at) {
                     *early = Some(request);

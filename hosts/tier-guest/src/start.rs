@@ -10,7 +10,7 @@
 use crate::REQUESTS;
 use crate::descriptors;
 use crate::map_scanner::MapScanner;
-use crate::maps::{Early, Kind, Mapping, parse};
+use crate::maps::{EarlyMappings, Kind, Mapping, parse};
 use crate::requests::Request;
 use crate::status::Status;
 use crate::stress_moves;
@@ -117,7 +117,7 @@ fn run_library_thread(settings: &Settings, before: &[Mapping], sends: &Sender<Re
         return;
     };
     // The threads and their data exist by now, and the program's thread waits.
-    let early = Early::new(before, &mappings(), &of_sanitizer(before));
+    let early = EarlyMappings::new(before, &mappings(), &of_sanitizer(before));
     let scanner = MapScanner::new(heap, status, early, settings.least);
     let _ = sends.send(Ok(()));
     scanner.run(settings, &REQUESTS, noted);

@@ -65,20 +65,20 @@ fn release(of_library: bool) {
 }
 
 /// What a new thread is to run.
-struct Begun<F> {
+struct ThreadStart<F> {
     start: F,
     arg: *mut c_void,
     of_library: bool,
 }
 
-impl<F> Begun<F> {
+impl<F> ThreadStart<F> {
     /// Stores it in memory of the program; null if there is none.
-    fn put(start: F, arg: *mut c_void) -> *mut Begun<F> {
+    fn put(start: F, arg: *mut c_void) -> *mut ThreadStart<F> {
         // SAFETY: allocates enough memory, aligned for any type.
         unsafe {
-            let slot: *mut Begun<F> = libc::malloc(size_of::<Begun<F>>()).cast();
+            let slot: *mut ThreadStart<F> = libc::malloc(size_of::<ThreadStart<F>>()).cast();
             if !slot.is_null() {
-                slot.write(Begun { start, arg, of_library: OF_LIBRARY.get() });
+                slot.write(ThreadStart { start, arg, of_library: OF_LIBRARY.get() });
             }
             slot
         }
@@ -87,8 +87,8 @@ impl<F> Begun<F> {
     /// Reads it and frees the memory.
     ///
     /// # Safety
-    /// It was created by [`put`](Begun::put), and is taken once.
-    unsafe fn take(slot: *mut Begun<F>) -> Begun<F> {
+    /// It was created by [`put`](ThreadStart::put), and is taken once.
+    unsafe fn take(slot: *mut ThreadStart<F>) -> ThreadStart<F> {
         // SAFETY: the caller's promise.
         unsafe {
             let begun = ptr::read(slot);
@@ -100,7 +100,7 @@ impl<F> Begun<F> {
 
 unsafe extern "C" fn run(begun: *mut c_void) -> *mut c_void {
     // SAFETY: created below, for this thread.
-    let Begun::<Start> { start, arg, of_library } = unsafe { Begun::take(begun.cast()) };
+    let ThreadStart::<Start> { start, arg, of_library } = unsafe { ThreadStart::take(begun.cast()) };
     release(of_library);
     // SAFETY: as the program requested.
     unsafe { start(arg) }
@@ -108,7 +108,7 @@ unsafe extern "C" fn run(begun: *mut c_void) -> *mut c_void {
 
 unsafe extern "C" fn run11(begun: *mut c_void) -> c_int {
     // SAFETY: created below, for this thread.
-    let Begun::<Start11> { start, arg, of_library } = unsafe { Begun::take(begun.cast()) };
+    let ThreadStart::<Start11> { start, arg, of_library } = unsafe { ThreadStart::take(begun.cast()) };
     release(of_library);
     // SAFETY: as the program requested.
     unsafe { start(arg) }
@@ -127,7 +127,7 @@ unsafe extern "C" fn pthread_create(
     let Some(address) = NEXT.find() else { return libc::EAGAIN };
     // SAFETY: the C library's function of that name.
     let create: Create = unsafe { transmute(address) };
-    let begun = Begun::put(start, arg);
+    let begun = ThreadStart::put(start, arg);
     if begun.is_null() {
         return libc::EAGAIN;
     }
@@ -135,7 +135,7 @@ unsafe extern "C" fn pthread_create(
     let answer = unsafe { create(thread, attributes, run, begun.cast()) };
     if answer != 0 {
         // SAFETY: no thread has taken it.
-        let _ = unsafe { Begun::take(begun) };
+        let _ = unsafe { ThreadStart::take(begun) };
     }
     answer
 }
@@ -151,7 +151,7 @@ unsafe extern "C" fn thrd_create(thread: *mut libc::pthread_t, start: Start11, a
     let Some(address) = NEXT.find() else { return ERROR };
     // SAFETY: the C library's function of that name.
     let create: Create11 = unsafe { transmute(address) };
-    let begun = Begun::put(start, arg);
+    let begun = ThreadStart::put(start, arg);
     if begun.is_null() {
         return NO_MEMORY;
     }
@@ -159,7 +159,7 @@ unsafe extern "C" fn thrd_create(thread: *mut libc::pthread_t, start: Start11, a
     let answer = unsafe { create(thread, run11, begun.cast()) };
     if answer != 0 {
         // SAFETY: no thread has taken it.
-        let _ = unsafe { Begun::take(begun) };
+        let _ = unsafe { ThreadStart::take(begun) };
     }
     answer
 }

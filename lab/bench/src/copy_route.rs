@@ -162,14 +162,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Polls without a completion; only some of them read the clock.
 #[derive(Default)]
-struct Patience {
+struct IdlePolls {
     looks: u32,
     since: Option<Instant>,
     /// Whether the last rest was a sleep.
     slept: bool,
 }
 
-impl Patience {
+impl IdlePolls {
     #[inline]
     fn is_at_an_end(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
@@ -283,7 +283,7 @@ impl DeviceRoute {
 
     /// Waits after a poll without completions: sleeps through most of a long wait, returns at once in a short one.
     #[inline]
-    fn rest(&self, op: Opcode, patience: &mut Patience) -> Result<(), BenchError> {
+    fn rest(&self, op: Opcode, patience: &mut IdlePolls) -> Result<(), BenchError> {
         let expected = self.pace_ns * self.flight.len() as f64;
         if self.sleeps && expected > WORTH_A_SLEEP_NS {
             thread::sleep(Duration::from_secs_f64(SLEPT_PART * expected / 1e9));
@@ -302,7 +302,7 @@ impl DeviceRoute {
     /// Updates the pace after completions. If everything had completed and the last rest was a sleep, the sleep was too
     /// long.
     #[inline]
-    fn woke(&mut self, patience: &Patience) {
+    fn woke(&mut self, patience: &IdlePolls) {
         if patience.slept && self.flight.is_empty() {
             self.pace_ns /= 2.0;
         }
@@ -318,7 +318,7 @@ impl DeviceRoute {
     ) -> Result<(), BenchError> {
         let limit = self.limit(work);
         let burst = (self.batch as usize).min(limit);
-        let (mut sent, mut going, mut patience) = (0u64, true, Patience::default());
+        let (mut sent, mut going, mut patience) = (0u64, true, IdlePolls::default());
         loop {
             while going && self.flight.len() + burst <= limit {
                 going = more(sent);
@@ -340,7 +340,7 @@ impl DeviceRoute {
                 self.rest(op, &mut patience)?;
             } else {
                 self.woke(&patience);
-                patience = Patience::default();
+                patience = IdlePolls::default();
             }
         }
     }
@@ -392,7 +392,7 @@ impl DeviceRoute {
             self.channel.submit();
             let submitted = clock.since(from_submit);
             let from_wait = telpher_os::ticks();
-            let mut patience = Patience::default();
+            let mut patience = IdlePolls::default();
             while self.fetch(op, work, |_| ())? == 0 {
                 self.rest(op, &mut patience)?;
             }

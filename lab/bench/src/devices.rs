@@ -143,7 +143,7 @@ fn hardware(name: &DeviceName, shape: Shape, remarks: &mut Vec<String>) -> Resul
         }
     } else {
         if shape.queue.is_some() || shape.wq_size.is_some() || shape.engines.is_some() {
-            return Err(says_itself(&name.to_string()));
+            return Err(fixed_layout(&name.to_string()));
         }
         for_threads(&portals, threads).ok_or_else(|| {
             BenchError::NotHere(format!(
@@ -160,10 +160,8 @@ fn hardware(name: &DeviceName, shape: Shape, remarks: &mut Vec<String>) -> Resul
     Ok(Some(Running { name, runner: Runner::Hardware, portals: chosen }))
 }
 
-fn says_itself(name: &str) -> BenchError {
-    BenchError::NotHere(format!(
-        "{name} says itself what queues and engines there are; leave out --wq-mode, --wq-size and --engines"
-    ))
+fn fixed_layout(name: &str) -> BenchError {
+    BenchError::NotHere(format!("{name} has its own queues and engines; leave out --wq-mode, --wq-size and --engines"))
 }
 
 /// Returns the options for a model's name: capabilities, and the configuration from a file.
@@ -191,7 +189,7 @@ pub fn start(
     if options.config.is_none() {
         options.config = Some(shape.config(&options.capabilities)?);
     } else if shape.queue.is_some() || shape.wq_size.is_some() || shape.engines.is_some() {
-        return Err(says_itself(name));
+        return Err(fixed_layout(name));
     }
     let options = options.with_runner(match runner {
         Runner::Inline => telpher_device::Runner::Inline,

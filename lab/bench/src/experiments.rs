@@ -14,7 +14,7 @@ use telpher_ops::{Hint, delta};
 
 /// The reason why a comparison has no result.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub(crate) enum ContestError {
+pub(crate) enum ComparisonError {
     /// One side's bytes are wrong.
     #[error("first wrong byte at offset {0}")]
     Mismatch(usize),
@@ -53,7 +53,7 @@ pub(crate) struct Experiment {
     /// The ratio to reach at a size.
     pub goal: fn(usize) -> f64,
     /// Runs it.
-    pub run: fn(&mut Ring<'_>) -> Result<PairResult, ContestError>,
+    pub run: fn(&mut Ring<'_>) -> Result<PairResult, ComparisonError>,
 }
 
 const ANY: fn(usize) -> bool = |_| true;
@@ -209,11 +209,11 @@ impl<'a> State<'a> {
         &mut self,
         step: impl Fn(&[u8], &mut [u8]),
         expected: impl Fn(&[u8]) -> Vec<u8>,
-    ) -> Result<(), ContestError> {
+    ) -> Result<(), ComparisonError> {
         let (src, dst) = self.next();
         fill_known(dst, 99);
         step(src, dst);
-        first_difference(dst, &expected(src)).map_or(Ok(()), |at| Err(ContestError::Mismatch(at)))
+        first_difference(dst, &expected(src)).map_or(Ok(()), |at| Err(ComparisonError::Mismatch(at)))
     }
 }
 
@@ -224,7 +224,7 @@ fn between(
     ours: impl Fn(&[u8], &mut [u8]),
     theirs: impl Fn(&[u8], &mut [u8]),
     expected: impl Fn(&[u8]) -> Vec<u8>,
-) -> Result<PairResult, ContestError> {
+) -> Result<PairResult, ComparisonError> {
     let (time, bytes) = (ring.time, ring.size as u64);
     let mut state = State::new(ring, dst_len);
     state.check(&theirs, &expected)?;
@@ -239,7 +239,7 @@ fn between(
     })?;
     step(&mut state);
     let (src, dst) = state.arena.last(&state.places);
-    first_difference(dst, &expected(src)).map_or(Ok(result), |at| Err(ContestError::Mismatch(at)))
+    first_difference(dst, &expected(src)).map_or(Ok(result), |at| Err(ComparisonError::Mismatch(at)))
 }
 
 /// Compares two functions that read and return a number; both must return that of `expected`.
@@ -250,7 +250,7 @@ fn looking<T: PartialEq>(
     ours: impl Fn(&[u8], &[u8]) -> T,
     theirs: impl Fn(&[u8], &[u8]) -> T,
     expected: impl Fn(&[u8], &[u8]) -> T,
-) -> Result<PairResult, ContestError> {
+) -> Result<PairResult, ComparisonError> {
     let (time, bytes) = (ring.time, ring.size as u64);
     let mut state = State::new(ring, dst_len);
     prepare(state.arena, &state.places);
@@ -258,7 +258,7 @@ fn looking<T: PartialEq>(
         let (src, dst) = state.next();
         let right = expected(src, dst);
         if ours(src, dst) != right || theirs(src, dst) != right {
-            return Err(ContestError::Mismatch(0));
+            return Err(ComparisonError::Mismatch(0));
         }
     }
     Ok(duel(
@@ -276,18 +276,18 @@ fn looking<T: PartialEq>(
     )?)
 }
 
-fn copy(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn copy(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let len = ring.size;
     between(ring, len, |s, d| telpher_ops::copy(s, d, Hint::Cache), |s, d| ffi::memcpy(d, s), <[u8]>::to_vec)
 }
 
-fn copy_to_memory(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn copy_to_memory(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let len = ring.size;
     between(ring, len, |s, d| telpher_ops::copy(s, d, Hint::Memory), |s, d| ffi::memcpy(d, s), <[u8]>::to_vec)
 }
 
 /// Copies up by an eighth of the size within one buffer, so that seven eighths overlap.
-fn overlap(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn overlap(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let (size, time) = (ring.size, ring.time);
     let shift = (size / 8).max(1);
     let mut places = ring.arena.places(size, size + shift, ring.temperature);
@@ -297,7 +297,7 @@ fn overlap(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     right.copy_within(..size, shift);
     telpher_ops::copy_within(dst, 0..size, shift);
     if let Some(at) = first_difference(dst, &right) {
-        return Err(ContestError::Mismatch(at));
+        return Err(ComparisonError::Mismatch(at));
     }
     let mut state = State { arena: ring.arena, places };
     Ok(duel(
@@ -309,7 +309,7 @@ fn overlap(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     )?)
 }
 
-fn fill(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn fill(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     // memset supports only such patterns.
     const BYTE: u8 = 0xa5;
     let len = ring.size;
@@ -326,12 +326,12 @@ fn equal(arena: &mut Arena, places: &Places) {
     arena.equalise(places);
 }
 
-fn compare(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn compare(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let len = ring.size;
     looking(ring, equal, len, |a, b| telpher_ops::compare(a, b).is_none(), ffi::memcmp_equal, |a, b| a == b)
 }
 
-fn delta_equal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn delta_equal(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let len = ring.size;
     let ours = |a: &[u8], b: &[u8]| {
         let mut record = [0; 80];
@@ -348,22 +348,22 @@ fn crc32c_naive(data: &[u8]) -> u32 {
     })
 }
 
-fn crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<PairResult, ContestError> {
+fn crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<PairResult, ComparisonError> {
     let len = ring.size;
     let ours = |s: &[u8], _: &[u8]| telpher_ops::crc::crc32c(0, s, CrcMode::default());
     looking(ring, |_, _| (), len, ours, |s, _| theirs(s), |s, _| crc32c_naive(s))
 }
 
-fn crc_isal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn crc_isal(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let isal = ring.isal.expect("run only with ISA-L");
     crc_against(ring, |s| isal.crc32c(s))
 }
 
-fn crc_fast(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn crc_fast(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     crc_against(ring, crc_fast::crc32_iscsi)
 }
 
-fn copy_crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<PairResult, ContestError> {
+fn copy_crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<PairResult, ComparisonError> {
     let len = ring.size;
     between(
         ring,
@@ -379,16 +379,16 @@ fn copy_crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Resul
     )
 }
 
-fn copy_crc_isal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn copy_crc_isal(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let isal = ring.isal.expect("run only with ISA-L");
     copy_crc_against(ring, |s| isal.crc32c(s))
 }
 
-fn copy_crc_fast(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn copy_crc_fast(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     copy_crc_against(ring, crc_fast::crc32_iscsi)
 }
 
-fn dif_insert_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<PairResult, ContestError> {
+fn dif_insert_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<PairResult, ComparisonError> {
     let len = protected_len(ring.size);
     let ours = |s: &[u8], d: &mut [u8]| {
         dif::insert(&DIF, s, d, &mut TAGS.clone());
@@ -396,16 +396,16 @@ fn dif_insert_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Resu
     between(ring, len, ours, |s, d| insert_by(s, d, TAGS, &guard), |s| protected(s, TAGS, crc16_naive))
 }
 
-fn dif_insert_isal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn dif_insert_isal(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let isal = ring.isal.expect("run only with ISA-L");
     dif_insert_against(ring, |s| isal.crc16(s))
 }
 
-fn dif_insert_fast(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn dif_insert_fast(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     dif_insert_against(ring, crc16_fast)
 }
 
-fn dif_check_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<PairResult, ContestError> {
+fn dif_check_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<PairResult, ComparisonError> {
     let len = protected_len(ring.size);
     let prepare = |arena: &mut Arena, places: &Places| {
         let mut all = *places;
@@ -418,12 +418,12 @@ fn dif_check_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Resul
     looking(ring, prepare, len, ours, |_, d| check_by(d, &guard), |_, d| check_by(d, crc16_naive))
 }
 
-fn dif_check_isal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn dif_check_isal(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     let isal = ring.isal.expect("run only with ISA-L");
     dif_check_against(ring, |s| isal.crc16(s))
 }
 
-fn dif_check_fast(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
+fn dif_check_fast(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
     dif_check_against(ring, crc16_fast)
 }
 
@@ -461,6 +461,6 @@ mod tests {
             d[77] ^= 1;
         };
         let result = between(&mut ring, 256, spoil, |s, d| d.copy_from_slice(s), <[u8]>::to_vec);
-        assert_eq!(result, Err(ContestError::Mismatch(77)));
+        assert_eq!(result, Err(ComparisonError::Mismatch(77)));
     }
 }

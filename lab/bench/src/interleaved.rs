@@ -14,8 +14,8 @@ const FEWEST: usize = 3;
 /// Shortest turn: hundreds of the smallest operations.
 const SHORTEST: Duration = Duration::from_micros(200);
 
-/// A competitor: one state for each of its threads, and the step that each thread repeats.
-pub(crate) struct Contestant<'a, S> {
+/// One of the loads that take turns: one state for each of its threads, and the step that each thread repeats.
+pub(crate) struct InterleavedLoad<'a, S> {
     /// The states, one per thread.
     pub states: Vec<S>,
     /// One step; returns its number of operations.
@@ -36,9 +36,9 @@ pub(crate) struct Rate {
 pub(crate) fn rates<S: Send>(
     machine: &Machine,
     time: Duration,
-    contestants: &mut [Contestant<'_, S>],
+    loads: &mut [InterleavedLoad<'_, S>],
 ) -> Result<Vec<Vec<f64>>, BenchError> {
-    let seen = rates_by_both(machine, time, contestants)?;
+    let seen = rates_by_both(machine, time, loads)?;
     Ok(seen.into_iter().map(|seen| seen.into_iter().map(|rate| rate.wall).collect()).collect())
 }
 
@@ -46,32 +46,32 @@ pub(crate) fn rates<S: Send>(
 pub(crate) fn rates_by_both<S: Send>(
     machine: &Machine,
     time: Duration,
-    contestants: &mut [Contestant<'_, S>],
+    loads: &mut [InterleavedLoad<'_, S>],
 ) -> Result<Vec<Vec<Rate>>, BenchError> {
-    let many = u32::try_from(contestants.len()).unwrap_or(u32::MAX).max(1);
+    let many = u32::try_from(loads.len()).unwrap_or(u32::MAX).max(1);
     let slice = (time / (many * TURNS)).max(SHORTEST);
     // One turn each is not measured: it maps pages, warms caches and makes the threads' first allocations.
-    for contestant in &mut *contestants {
-        turn(machine, SHORTEST, contestant)?;
+    for load in &mut *loads {
+        turn(machine, SHORTEST, load)?;
     }
-    let mut seen = vec![Vec::new(); contestants.len()];
+    let mut seen = vec![Vec::new(); loads.len()];
     let begin = Instant::now();
     while seen.first().is_some_and(|first| first.len() < FEWEST) || begin.elapsed() < time {
-        let count = contestants.len();
+        let count = loads.len();
         let first = seen[0].len();
         for place in 0..count {
             let who = (first + place) % count;
-            seen[who].push(turn(machine, slice, &mut contestants[who])?);
+            seen[who].push(turn(machine, slice, &mut loads[who])?);
         }
     }
     Ok(seen)
 }
 
 /// Runs one turn of one competitor: its threads begin together, each on its own core if there are enough cores.
-fn turn<S: Send>(machine: &Machine, time: Duration, contestant: &mut Contestant<'_, S>) -> Result<Rate, BenchError> {
-    let threads = contestant.states.len();
+fn turn<S: Send>(machine: &Machine, time: Duration, load: &mut InterleavedLoad<'_, S>) -> Result<Rate, BenchError> {
+    let threads = load.states.len();
     let ready = AtomicUsize::new(0);
-    let (ready, step) = (&ready, contestant.step);
+    let (ready, step) = (&ready, load.step);
     let rates = thread::scope(|scope| {
         let work = |(number, state): (usize, &'_ mut S)| -> Result<Rate, BenchError> {
             let _ = telpher_os::run_on(&[machine.core(number)]);
@@ -82,8 +82,7 @@ fn turn<S: Send>(machine: &Machine, time: Duration, contestant: &mut Contestant<
             let seen = window(time, || step(state))?;
             Ok(Rate { wall: 1e9 / seen.ns_per_op(), cpu: 1e9 / seen.cpu_ns_per_op() })
         };
-        let workers: Vec<_> =
-            contestant.states.iter_mut().enumerate().map(|each| scope.spawn(move || work(each))).collect();
+        let workers: Vec<_> = load.states.iter_mut().enumerate().map(|each| scope.spawn(move || work(each))).collect();
         let rates = workers.into_iter().map(|worker| worker.join().expect("measurements report their errors"));
         rates.collect::<Result<Vec<Rate>, BenchError>>()
     })?;
@@ -105,17 +104,18 @@ mod tests {
             *calls += 1;
             Ok(1)
         };
-        let mut both = [Contestant { states: vec![0; 2], step: &step }, Contestant { states: vec![0], step: &step }];
+        let mut both =
+            [InterleavedLoad { states: vec![0; 2], step: &step }, InterleavedLoad { states: vec![0], step: &step }];
         let seen = rates(&Machine::read(), Duration::from_millis(5), &mut both).unwrap();
         assert!(seen[0].len() >= FEWEST && seen[0].len() == seen[1].len());
-        assert!(both.iter().all(|contestant| contestant.states.iter().all(|calls| *calls > 0)));
+        assert!(both.iter().all(|load| load.states.iter().all(|calls| *calls > 0)));
         assert!(seen.iter().flatten().all(|rate| *rate > 0.0));
     }
 
     #[test]
     fn an_error_in_a_thread_is_returned() {
         let step = |_: &mut ()| Err(BenchError::NotHere("no".into()));
-        let mut one = [Contestant { states: vec![(); 2], step: &step }];
+        let mut one = [InterleavedLoad { states: vec![(); 2], step: &step }];
         assert_eq!(rates(&Machine::read(), Duration::ZERO, &mut one).unwrap_err().to_string(), "no");
     }
 

@@ -4,7 +4,7 @@
 use super::BenchError;
 use super::buffers::{Arena, Temperature};
 use super::costs::{self, Cost};
-use super::experiments::{ContestError, EXPERIMENTS, Experiment, Ring};
+use super::experiments::{ComparisonError, EXPERIMENTS, Experiment, Ring};
 use super::measure::median;
 use super::progress::{Budget, weight};
 use super::results::MODEL_REMARK;
@@ -149,13 +149,13 @@ fn plan(args: &OpsOptions, isal: Option<Isal>) -> Vec<(&'static Experiment, usiz
     all
 }
 
-fn failed(contest: &Experiment, size: usize, error: ContestError) -> BenchError {
+fn failed(contest: &Experiment, size: usize, error: ComparisonError) -> BenchError {
     let (op, size) = (contest.name, size as u64);
     match error {
-        ContestError::Mismatch(offset) => {
+        ComparisonError::Mismatch(offset) => {
             BenchError::Mismatch { op: op.into(), route: contest.against.into(), size, offset: offset as u64 }
         }
-        ContestError::Implausible(source) => {
+        ComparisonError::Implausible(source) => {
             BenchError::Implausible { what: format!("{op} of {}", units::size(size)), source }
         }
     }

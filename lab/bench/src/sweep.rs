@@ -19,7 +19,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// One route, with a submitter for each submitting thread.
-struct Contestant {
+struct RouteUnderTest {
     route: Route,
     copiers: Vec<CopyRoute>,
     engines: u32,
@@ -121,13 +121,13 @@ fn contestants(
     args: &SweepOptions,
     machine: &Machine,
     remarks: &mut Vec<String>,
-) -> Result<Vec<Contestant>, BenchError> {
+) -> Result<Vec<RouteUnderTest>, BenchError> {
     let hint = match args.hint {
         Hint::Cache => telpher_mover::Hint::Cache,
         Hint::Memory => telpher_mover::Hint::Memory,
     };
     let threads = args.threads;
-    let mut all = vec![Contestant {
+    let mut all = vec![RouteUnderTest {
         route: Route { device: "cpu".into(), runner: None, depth: 1, batch: 1, threads },
         copiers: (0..threads).map(|_| CopyRoute::Cpu(hint)).collect(),
         engines: 0,
@@ -163,7 +163,7 @@ fn contestants(
                 Runner::Threaded => args.engines.unwrap_or(1),
                 Runner::Hardware => MOST_ENGINES,
             };
-            all.push(Contestant { operations: Some(info.operations), route, copiers, engines });
+            all.push(RouteUnderTest { operations: Some(info.operations), route, copiers, engines });
         }
     }
     Ok(all)
@@ -173,7 +173,7 @@ fn contestants(
 fn at_size(
     op: Opcode,
     size: u64,
-    contestants: &mut [&mut Contestant],
+    contestants: &mut [&mut RouteUnderTest],
     works: &mut [OperationSlots],
     time: Duration,
     machine: &Machine,
@@ -246,7 +246,7 @@ fn together(seen: &[Window]) -> Window {
 fn point(
     op: Opcode,
     size: u64,
-    contestant: &Contestant,
+    contestant: &RouteUnderTest,
     work: &OperationSlots,
     windows: &[Window],
     timings: &Timings,

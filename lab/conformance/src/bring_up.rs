@@ -1,6 +1,6 @@
 //! Bring-up from reset to enabled queues, through the registers, like a driver.
 
-use crate::subject::{Capabilities, DeviceWish, HANDLE, HERE, QueueWish, Registers};
+use crate::subject::{Capabilities, DeviceSpec, HANDLE, HERE, QueueSpec, Registers};
 use telpher_abi::registers::{
     CmdStatus, Command, CommandCode, EvlCfg, GenCap, GenCfg, GrpCfg, ImsEntry, MsixPerm, Offsets, OpCap, WqCfg, offset,
 };
@@ -23,19 +23,19 @@ pub fn capabilities(registers: &dyn Registers) -> Capabilities {
     }
 }
 
-/// Configures and enables a device for a wish.
+/// Configures and enables a device for a spec.
 ///
 /// # Errors
 ///
 /// A sentence with the command and its error.
-pub fn bring_up(registers: &dyn Registers, wish: &DeviceWish) -> Result<(), String> {
-    if wish.bare {
+pub fn bring_up(registers: &dyn Registers, spec: &DeviceSpec) -> Result<(), String> {
+    if spec.bare {
         return Ok(());
     }
-    configure(registers, wish);
+    configure(registers, spec);
     command(registers, CommandCode::EnableDevice, 0)?;
     request_handles(registers)?;
-    for (index, _) in (0u32..).zip(wish.all_queues()) {
+    for (index, _) in (0u32..).zip(spec.all_queues()) {
         command(registers, CommandCode::EnableWq, index)?;
     }
     Ok(())
@@ -57,24 +57,24 @@ fn request_handles(registers: &dyn Registers) -> Result<(), String> {
     Ok(())
 }
 
-/// Configures a device for a wish, and enables nothing.
-pub fn configure(registers: &dyn Registers, wish: &DeviceWish) {
+/// Configures a device for a spec, and enables nothing.
+pub fn configure(registers: &dyn Registers, spec: &DeviceSpec) {
     let map = Map::of(registers);
     let gen_cfg = GenCfg([registers.read(offset::GENCFG, 4)])
-        .with_user_interrupts(wish.user_interrupts)
-        .with_event_log(wish.event_log.is_some());
-    if let Some((base, entries)) = wish.event_log {
+        .with_user_interrupts(spec.user_interrupts)
+        .with_event_log(spec.event_log.is_some());
+    if let Some((base, entries)) = spec.event_log {
         let config = EvlCfg::default()
-            .with_pasid_enable(wish.pci.pasid)
+            .with_pasid_enable(spec.pci.pasid)
             .with_base_page(base >> 12)
             .with_entries(entries)
-            .with_pasid(if wish.pci.pasid { HERE } else { 0 });
+            .with_pasid(if spec.pci.pasid { HERE } else { 0 });
         registers.write(offset::EVLCFG, 8, config.0[0]);
         registers.write(offset::EVLCFG + 8, 8, config.0[1]);
     }
     registers.write(offset::GENCFG, 4, gen_cfg.0[0]);
     let (mut queue, mut engine) = (0, 0);
-    for (group, wanted) in (0u64..).zip(&wish.groups) {
+    for (group, wanted) in (0u64..).zip(&spec.groups) {
         let at = map.grpcfg + group * 64;
         let queues = wanted.queues.len() as u64;
         registers.write(at, 8, ones(queues) << queue);
@@ -84,29 +84,29 @@ pub fn configure(registers: &dyn Registers, wish: &DeviceWish) {
         queue += queues;
         engine += u64::from(wanted.engines);
     }
-    for (index, wanted) in (0u64..).zip(wish.all_queues()) {
+    for (index, wanted) in (0u64..).zip(spec.all_queues()) {
         write_wqcfg(registers, &map, index, &wqcfg(wanted));
     }
-    let pasid_enable = wish.all_queues().any(|q| q.pasid_enable);
+    let pasid_enable = spec.all_queues().any(|q| q.pasid_enable);
     open_interrupt(registers, HANDLE, pasid_enable, HERE);
 }
 
 /// The register image of a queue.
 #[must_use]
-pub fn wqcfg(wish: &QueueWish) -> WqCfg {
+pub fn wqcfg(spec: &QueueSpec) -> WqCfg {
     WqCfg::default()
-        .with_size(wish.size)
-        .with_threshold(wish.threshold)
-        .with_dedicated(wish.mode == QueueMode::Dedicated)
-        .with_block_on_fault(wish.block_on_fault)
-        .with_prs_disable(wish.prs_disable)
-        .with_priority(wish.priority)
-        .with_pasid(if wish.mode == QueueMode::Dedicated && wish.pasid_enable { HERE } else { 0 })
-        .with_pasid_enable(wish.pasid_enable)
-        .with_privileged(wish.privileged)
-        .with_max_transfer_shift(wish.max_transfer_shift)
-        .with_max_batch_shift(wish.max_batch_shift)
-        .with_op_config(wish.operations.unwrap_or_default())
+        .with_size(spec.size)
+        .with_threshold(spec.threshold)
+        .with_dedicated(spec.mode == QueueMode::Dedicated)
+        .with_block_on_fault(spec.block_on_fault)
+        .with_prs_disable(spec.prs_disable)
+        .with_priority(spec.priority)
+        .with_pasid(if spec.mode == QueueMode::Dedicated && spec.pasid_enable { HERE } else { 0 })
+        .with_pasid_enable(spec.pasid_enable)
+        .with_privileged(spec.privileged)
+        .with_max_transfer_shift(spec.max_transfer_shift)
+        .with_max_batch_shift(spec.max_batch_shift)
+        .with_op_config(spec.operations.unwrap_or_default())
 }
 
 /// Writes bytes 0–23 of a WQCFG, and its operations if the device has that field and the image names some.

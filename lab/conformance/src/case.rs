@@ -1,7 +1,7 @@
 //! Test cases and their results.
 
 use crate::fixture::Fixture;
-use crate::subject::DeviceWish;
+use crate::subject::DeviceSpec;
 use std::fmt::Debug;
 
 /// The section of the specification that defines an expected result; cases are counted by section.
@@ -66,7 +66,7 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) section: Section,
     /// The device that the case needs.
-    pub(crate) wish: DeviceWish,
+    pub(crate) spec: DeviceSpec,
     /// The device must be new and is not used for other cases.
     pub(crate) fresh: bool,
     pub(crate) body: Box<Body>,
@@ -79,10 +79,10 @@ impl Case {
     pub(crate) fn new(
         section: Section,
         name: impl Into<String>,
-        wish: &DeviceWish,
+        spec: &DeviceSpec,
         body: impl Fn(&Fixture) -> Verdict + 'static,
     ) -> Self {
-        Case { name: name.into(), section, wish: wish.clone(), fresh: false, body: Box::new(body) }
+        Case { name: name.into(), section, spec: spec.clone(), fresh: false, body: Box::new(body) }
     }
 
     /// The same case on a device of its own.

@@ -22,7 +22,7 @@ use crate::arena::Arena;
 use crate::case::{Case, Section, Verdict};
 use crate::expected::Expect;
 use crate::fixture::Fixture;
-use crate::subject::{Capabilities, DeviceWish, PortalWish, QueueWish, Subject};
+use crate::subject::{Capabilities, DeviceSpec, PortalSpec, QueueSpec, Subject};
 use crate::table::{OPERATIONS, OpRow};
 use telpher_abi::registers::GenCap;
 use telpher_abi::{Descriptor, Opcode};
@@ -35,15 +35,15 @@ pub(crate) struct List<'a> {
 }
 
 impl List<'_> {
-    /// A case on a device that other cases with the same wish may have used.
+    /// A case on a device that other cases with the same spec may have used.
     pub(crate) fn script(
         &mut self,
         section: Section,
         name: impl Into<String>,
-        wish: &DeviceWish,
+        spec: &DeviceSpec,
         body: impl Fn(&Fixture) -> Verdict + 'static,
     ) {
-        self.cases.push(Case::new(section, name, wish, body));
+        self.cases.push(Case::new(section, name, spec, body));
     }
 
     /// A case on a device of its own.
@@ -51,10 +51,10 @@ impl List<'_> {
         &mut self,
         section: Section,
         name: impl Into<String>,
-        wish: &DeviceWish,
+        spec: &DeviceSpec,
         body: impl Fn(&Fixture) -> Verdict + 'static,
     ) {
-        self.cases.push(Case::new(section, name, wish, body).fresh());
+        self.cases.push(Case::new(section, name, spec, body).fresh());
     }
 
     /// One descriptor to queue 0 and its expected result.
@@ -62,13 +62,13 @@ impl List<'_> {
         &mut self,
         section: Section,
         name: impl Into<String>,
-        wish: &DeviceWish,
+        spec: &DeviceSpec,
         d: Descriptor,
         member: bool,
         expect: impl Into<Expect>,
     ) {
         let expect = expect.into();
-        self.script(section, name, wish, move |fixture| fixture.one(PortalWish::of(0), &d, member, &expect));
+        self.script(section, name, spec, move |fixture| fixture.one(PortalSpec::of(0), &d, member, &expect));
     }
 
     /// The operations of this device.
@@ -82,23 +82,23 @@ impl List<'_> {
         self.capabilities.op_cap.contains(opcode)
     }
 
-    /// A wish for a device with one bit of GENCAP inverted.
-    pub(crate) fn with_capability(&self, wish: &DeviceWish, bit: u32, set: bool) -> DeviceWish {
+    /// A spec for a device with one bit of GENCAP inverted.
+    pub(crate) fn with_capability(&self, spec: &DeviceSpec, bit: u32, set: bool) -> DeviceSpec {
         let mut capabilities = self.capabilities;
         let raw = capabilities.gen_cap.0[0];
         capabilities.gen_cap = GenCap([if set { raw | 1 << bit } else { raw & !(1 << bit) }]);
         if capabilities == self.capabilities {
-            return wish.clone();
+            return spec.clone();
         }
-        DeviceWish { capabilities: Some(capabilities), ..wish.clone() }
+        DeviceSpec { capabilities: Some(capabilities), ..spec.clone() }
     }
 }
 
 /// A dedicated queue that accepts every flag: Block On Fault and user interrupts are on.
-pub(crate) fn liberal(capabilities: &Capabilities) -> DeviceWish {
+pub(crate) fn liberal(capabilities: &Capabilities) -> DeviceSpec {
     let block_on_fault = capabilities.gen_cap.block_on_fault();
-    DeviceWish { user_interrupts: true, ..DeviceWish::default() }
-        .queue(QueueWish { block_on_fault, ..QueueWish::default() })
+    DeviceSpec { user_interrupts: true, ..DeviceSpec::default() }
+        .queue(QueueSpec { block_on_fault, ..QueueSpec::default() })
 }
 
 /// All cases for a subject.

@@ -4,7 +4,9 @@ use crate::arena::{Arena, place};
 use crate::case::{NotPassed, Verdict, fail, holds, skip};
 use crate::expected::{Expect, ExpectedRecord, line};
 use crate::sample::{BATCH_RECORD, SURROUND};
-use crate::subject::{Capabilities, Device, DeviceWish, Interrupt, PortalWish, Promises, Refusal, Registers, Subject};
+use crate::subject::{
+    Capabilities, Device, DeviceSpec, Guarantees, Interrupt, PortalSpec, Refusal, Registers, Subject,
+};
 use crate::table::{Context, flag};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,25 +22,25 @@ const OFFERS: u32 = 8;
 /// A device with the arena.
 pub(crate) struct Fixture<'a> {
     pub(crate) arena: &'a Arena,
-    pub(crate) wish: DeviceWish,
+    pub(crate) spec: DeviceSpec,
     pub(crate) device: Box<dyn Device>,
     pub(crate) capabilities: Capabilities,
-    pub(crate) promises: Promises,
-    portals: RefCell<Vec<(PortalWish, Arc<dyn Portal>)>>,
+    pub(crate) promises: Guarantees,
+    portals: RefCell<Vec<(PortalSpec, Arc<dyn Portal>)>>,
 }
 
 impl<'a> Fixture<'a> {
-    pub(crate) fn new(subject: &dyn Subject, arena: &'a Arena, wish: &DeviceWish) -> Result<Self, NotPassed> {
-        let device = match subject.device(wish) {
+    pub(crate) fn new(subject: &dyn Subject, arena: &'a Arena, spec: &DeviceSpec) -> Result<Self, NotPassed> {
+        let device = match subject.device(spec) {
             Ok(device) => device,
             Err(Refusal::Cannot(reason)) => return skip(reason),
             Err(Refusal::BringUp(error)) => return fail("the device comes up", error),
         };
         Ok(Fixture {
             arena,
-            wish: wish.clone(),
+            spec: spec.clone(),
             device,
-            capabilities: wish.capabilities.unwrap_or_else(|| subject.capabilities()),
+            capabilities: spec.capabilities.unwrap_or_else(|| subject.capabilities()),
             promises: subject.promises(),
             portals: RefCell::default(),
         })
@@ -48,14 +50,14 @@ impl<'a> Fixture<'a> {
         self.arena.at(offset)
     }
 
-    pub(crate) fn portal(&self, wish: PortalWish) -> Result<Arc<dyn Portal>, NotPassed> {
-        if let Some((_, portal)) = self.portals.borrow().iter().find(|(known, _)| *known == wish) {
+    pub(crate) fn portal(&self, spec: PortalSpec) -> Result<Arc<dyn Portal>, NotPassed> {
+        if let Some((_, portal)) = self.portals.borrow().iter().find(|(known, _)| *known == spec) {
             return Ok(portal.clone());
         }
-        let Some(portal) = self.device.portal(&wish) else {
-            return skip(format!("no portal {:?} of PASID {:#x} by {:?}", wish.kind, wish.pasid, wish.instruction));
+        let Some(portal) = self.device.portal(&spec) else {
+            return skip(format!("no portal {:?} of PASID {:#x} by {:?}", spec.kind, spec.pasid, spec.instruction));
         };
-        self.portals.borrow_mut().push((wish, portal.clone()));
+        self.portals.borrow_mut().push((spec, portal.clone()));
         Ok(portal)
     }
 
@@ -127,7 +129,7 @@ impl<'a> Fixture<'a> {
 
     /// Submits one descriptor to queue 0, and compares its record.
     pub(crate) fn expect(&self, d: &Descriptor, expected_record: &ExpectedRecord) -> Verdict {
-        let portal = self.portal(PortalWish::of(0))?;
+        let portal = self.portal(PortalSpec::of(0))?;
         let record = self.run(&*portal, d)?;
         self.compare(expected_record, &record)
     }
@@ -148,7 +150,7 @@ impl<'a> Fixture<'a> {
 
     /// Submits one descriptor to queue 0, alone or as first of a batch of two, and compares everything that it may
     /// leave behind.
-    pub(crate) fn one(&self, portal: PortalWish, d: &Descriptor, member: bool, expect: &Expect) -> Verdict {
+    pub(crate) fn one(&self, portal: PortalSpec, d: &Descriptor, member: bool, expect: &Expect) -> Verdict {
         let portal = self.portal(portal)?;
         let (address, batch_address) = (d.completion_address(), self.at(BATCH_RECORD));
         let has_record = d.flags().bits() & flag::CRAV != 0;
@@ -232,12 +234,12 @@ impl<'a> Fixture<'a> {
 }
 
 /// Legality of flags on queue 0 of a device.
-pub(crate) fn context(wish: &DeviceWish, capabilities: &Capabilities, member: bool) -> Context {
-    let queue = wish.all_queues().next().expect("a wish with a queue");
+pub(crate) fn context(spec: &DeviceSpec, capabilities: &Capabilities, member: bool) -> Context {
+    let queue = spec.all_queues().next().expect("a spec with a queue");
     Context {
         gen_cap: capabilities.gen_cap,
         member,
         block_on_fault: queue.block_on_fault,
-        interrupts: wish.user_interrupts || queue.privileged || !queue.pasid_enable,
+        interrupts: spec.user_interrupts || queue.privileged || !queue.pasid_enable,
     }
 }

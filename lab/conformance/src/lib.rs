@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! run(&subject, &filter)
-//!   cases ──wish──► Subject ──► Device ──portal──► 64 bytes ──► record, data, SWERROR, event log
+//!   cases ──spec──► Subject ──► Device ──portal──► 64 bytes ──► record, data, SWERROR, event log
 //!     │                                                             │
 //!     └── expected result: literal, or from `table` and `oracle` ──►┴──► Report
 //! ```
 //!
 //! - [`Subject`] is the implementation under test: the modelled device under each of its runners, the real device, or a
-//!   virtual one. It creates [`Device`]s for [`DeviceWish`]es; wishes that it refuses are counted as skipped, with a
+//!   virtual one. It creates [`Device`]s for [`DeviceSpec`]es; specs that it refuses are counted as skipped, with a
 //!   reason.
 //! - [`table`] is the legality matrix, typed in from the specification a second time. Expected results are literals, or
 //!   come from that table or from naive bit-at-a-time routines in this crate; the code under test computes none.
@@ -36,8 +36,8 @@ pub use case::Section;
 pub use report::{Failure, Report, Tally};
 pub use runner::{Filter, Suite, run};
 pub use subject::{
-    Capabilities, Device, DeviceWish, GroupWish, HANDLE, HERE, Instruction, Interrupt, Pci, PortalWish, Promises,
-    QueueWish, Refusal, Registers, Residency, STRANGER, Subject,
+    Capabilities, Device, DeviceSpec, GroupSpec, Guarantees, HANDLE, HERE, Instruction, Interrupt, Pci, PortalSpec,
+    QueueSpec, Refusal, Registers, Residency, STRANGER, Subject,
 };
 
 /// The README's example, compiled and run.

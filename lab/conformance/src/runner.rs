@@ -86,11 +86,11 @@ impl Suite {
     #[must_use]
     pub fn run(&self, subject: &dyn Subject, filter: &Filter) -> Report {
         let mut report = Report { subject: subject.name(), ..Report::default() };
-        // The next case with the same wish reuses the device.
+        // The next case with the same spec reuses the device.
         let mut fixture: Option<Fixture> = None;
         for case in self.cases.iter().filter(|case| filter.admits(case)) {
-            let kept = fixture.take().filter(|s| !case.fresh && s.wish == case.wish);
-            let verdict = match kept.map_or_else(|| Fixture::new(subject, &self.arena, &case.wish), Ok) {
+            let kept = fixture.take().filter(|s| !case.fresh && s.spec == case.spec);
+            let verdict = match kept.map_or_else(|| Fixture::new(subject, &self.arena, &case.spec), Ok) {
                 Ok(ready) => {
                     let verdict = run_case(case, &ready);
                     if verdict.is_ok() && !case.fresh {

@@ -1,6 +1,6 @@
 //! The interface to a device under test.
 //!
-//! A [`Subject`] creates fresh [`Device`]s for a [`DeviceWish`]. If a subject cannot create such a device, it refuses,
+//! A [`Subject`] creates fresh [`Device`]s for a [`DeviceSpec`]. If a subject cannot create such a device, it refuses,
 //! and the case is counted as skipped. A subject that implements [`Registers`] need not configure anything:
 //! [`bring_up`](crate::bring_up()) does it through the registers, like a driver.
 
@@ -20,26 +20,26 @@ pub trait Subject {
     /// Its name in the report, for example `model:spr inline`.
     fn name(&self) -> String;
 
-    /// The capabilities of its devices, unless a wish has others.
+    /// The capabilities of its devices, unless a spec has others.
     fn capabilities(&self) -> Capabilities;
 
     /// The freedoms of the specification that it does not use.
-    fn promises(&self) -> Promises {
-        Promises::default()
+    fn promises(&self) -> Guarantees {
+        Guarantees::default()
     }
 
-    /// Creates a fresh device for a wish.
+    /// Creates a fresh device for a spec.
     ///
     /// # Errors
     ///
     /// [`Refusal::Cannot`] skips the case; [`Refusal::BringUp`] fails it.
-    fn device(&self, wish: &DeviceWish) -> Result<Box<dyn Device>, Refusal>;
+    fn device(&self, spec: &DeviceSpec) -> Result<Box<dyn Device>, Refusal>;
 }
 
 /// One device, from bring-up until it is dropped.
 pub trait Device {
     /// Opens a client's portal to a queue; `None` if this subject cannot create that kind of client.
-    fn portal(&self, wish: &PortalWish) -> Option<Arc<dyn Portal>>;
+    fn portal(&self, spec: &PortalSpec) -> Option<Arc<dyn Portal>>;
 
     /// The control registers, if they are accessible.
     fn registers(&self) -> Option<&dyn Registers> {
@@ -93,7 +93,7 @@ pub struct Capabilities {
 
 /// Freedoms of the specification that a subject does not use. Hardware promises nothing; a model should promise all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Promises {
+pub struct Guarantees {
     /// Of several violations the first one in the usual order is reported.
     pub check_order: bool,
     /// Unused bytes of a completion record are zero.
@@ -115,9 +115,9 @@ pub struct Promises {
     pub result_mask_bits: Option<bool>,
 }
 
-impl Promises {
+impl Guarantees {
     /// All promises; follows the specification where silicon differs from it.
-    pub const ALL: Promises = Promises {
+    pub const ALL: Guarantees = Guarantees {
         check_order: true,
         zero_unused: true,
         exact_faults: true,
@@ -140,7 +140,7 @@ pub enum Refusal {
 
 /// The device that a case needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceWish {
+pub struct DeviceSpec {
     /// Capabilities, if not the subject's own.
     pub capabilities: Option<Capabilities>,
     /// PCI configuration.
@@ -154,65 +154,65 @@ pub struct DeviceWish {
     /// Address and number of entries of the event log.
     pub event_log: Option<(u64, u16)>,
     /// Groups, from group 0; engines and queues are numbered across groups.
-    pub groups: Vec<GroupWish>,
+    pub groups: Vec<GroupSpec>,
 }
 
-impl Default for DeviceWish {
+impl Default for DeviceSpec {
     /// One group with one engine and one dedicated queue.
     fn default() -> Self {
-        DeviceWish {
+        DeviceSpec {
             capabilities: None,
             pci: Pci::default(),
             residency: Residency::Lenient,
             bare: false,
             user_interrupts: false,
             event_log: None,
-            groups: vec![GroupWish::default()],
+            groups: vec![GroupSpec::default()],
         }
     }
 }
 
-impl DeviceWish {
+impl DeviceSpec {
     /// The same device with this one queue.
     #[must_use]
-    pub fn queue(mut self, queue: QueueWish) -> Self {
-        self.groups = vec![GroupWish { queues: vec![queue], ..GroupWish::default() }];
+    pub fn queue(mut self, queue: QueueSpec) -> Self {
+        self.groups = vec![GroupSpec { queues: vec![queue], ..GroupSpec::default() }];
         self
     }
 
     /// The same device with these queues in one group with one engine.
     #[must_use]
-    pub fn queues(mut self, queues: Vec<QueueWish>) -> Self {
-        self.groups = vec![GroupWish { queues, ..GroupWish::default() }];
+    pub fn queues(mut self, queues: Vec<QueueSpec>) -> Self {
+        self.groups = vec![GroupSpec { queues, ..GroupSpec::default() }];
         self
     }
 
     /// All queues by index.
-    pub fn all_queues(&self) -> impl Iterator<Item = &QueueWish> {
+    pub fn all_queues(&self) -> impl Iterator<Item = &QueueSpec> {
         self.groups.iter().flat_map(|g| &g.queues)
     }
 }
 
-/// A group of a wish.
+/// A group of a spec.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GroupWish {
+pub struct GroupSpec {
     /// Number of engines.
     pub engines: u32,
     /// Its queues.
-    pub queues: Vec<QueueWish>,
+    pub queues: Vec<QueueSpec>,
     /// GRPFLAGS TC-B; TC-A is 0.
     pub tc_b: u8,
 }
 
-impl Default for GroupWish {
+impl Default for GroupSpec {
     fn default() -> Self {
-        GroupWish { engines: 1, queues: vec![QueueWish::default()], tc_b: 0 }
+        GroupSpec { engines: 1, queues: vec![QueueSpec::default()], tc_b: 0 }
     }
 }
 
-/// A queue of a wish, to be configured and enabled.
+/// A queue of a spec, to be configured and enabled.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct QueueWish {
+pub struct QueueSpec {
     /// Dedicated or shared.
     pub mode: QueueMode,
     /// Entries.
@@ -237,10 +237,10 @@ pub struct QueueWish {
     pub operations: Option<OpCap>,
 }
 
-impl Default for QueueWish {
+impl Default for QueueSpec {
     /// A dedicated queue of 16 entries, transfers to 1 MiB, batches to 32.
     fn default() -> Self {
-        QueueWish {
+        QueueSpec {
             mode: QueueMode::Dedicated,
             size: 16,
             threshold: 0,
@@ -256,11 +256,11 @@ impl Default for QueueWish {
     }
 }
 
-impl QueueWish {
+impl QueueSpec {
     /// A shared queue of 16 entries, all of them below the threshold.
     #[must_use]
     pub fn shared() -> Self {
-        QueueWish { mode: QueueMode::Shared, threshold: 16, ..QueueWish::default() }
+        QueueSpec { mode: QueueMode::Shared, threshold: 16, ..QueueSpec::default() }
     }
 }
 
@@ -309,7 +309,7 @@ pub enum Residency {
 
 /// A portal that a case needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PortalWish {
+pub struct PortalSpec {
     /// Index of the queue.
     pub queue: usize,
     /// Kind of the portal page.
@@ -320,11 +320,11 @@ pub struct PortalWish {
     pub instruction: Instruction,
 }
 
-impl PortalWish {
+impl PortalSpec {
     /// The unlimited portal of a queue, with the instruction of its mode.
     #[must_use]
     pub const fn of(queue: usize) -> Self {
-        PortalWish { queue, kind: PortalKind::UnlimitedMsix, pasid: HERE, instruction: Instruction::Fitting }
+        PortalSpec { queue, kind: PortalKind::UnlimitedMsix, pasid: HERE, instruction: Instruction::Fitting }
     }
 
     /// The same with another portal page.

@@ -4,7 +4,7 @@
 mod model;
 
 use model::Model;
-use telpher_conformance::{Filter, Promises, Report, run};
+use telpher_conformance::{Filter, Guarantees, Report, run};
 use telpher_device::{Preset, Runner};
 
 fn judge(preset: Preset, runner: Runner) -> Report {
@@ -74,7 +74,7 @@ fn the_automatic_model_of_everything_conforms() {
 
 #[test]
 fn without_promises_only_fixed_rules_are_tested() {
-    let subject = Model { promises: Promises::default(), ..Model::new(Preset::Full, Runner::Inline) };
+    let subject = Model { promises: Guarantees::default(), ..Model::new(Preset::Full, Runner::Inline) };
     let report = run(&subject, &Filter::all());
     assert!(report.is_green(), "{report}");
     assert!(report.reasons().contains_key("reserved fields are not all checked"));

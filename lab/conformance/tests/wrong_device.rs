@@ -5,7 +5,7 @@ use std::sync::Arc;
 use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, PortalKind, WqCap};
 use telpher_abi::{Flags, StatusByte};
 use telpher_conformance::{
-    Capabilities, Device, DeviceWish, Filter, Instruction, PortalWish, Refusal, Subject, Suite, run,
+    Capabilities, Device, DeviceSpec, Filter, Instruction, PortalSpec, Refusal, Subject, Suite, run,
 };
 use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
 
@@ -29,8 +29,8 @@ impl Subject for Constant {
         }
     }
 
-    fn device(&self, wish: &DeviceWish) -> Result<Box<dyn Device>, Refusal> {
-        if wish.capabilities.is_some() || wish.bare {
+    fn device(&self, spec: &DeviceSpec) -> Result<Box<dyn Device>, Refusal> {
+        if spec.capabilities.is_some() || spec.bare {
             return Err(Refusal::Cannot("it is what it is".into()));
         }
         Ok(Box::new(Constant(self.0)))
@@ -38,8 +38,8 @@ impl Subject for Constant {
 }
 
 impl Device for Constant {
-    fn portal(&self, wish: &PortalWish) -> Option<Arc<dyn Portal>> {
-        let plain = wish.instruction == Instruction::Fitting && wish.kind == PortalKind::UnlimitedMsix;
+    fn portal(&self, spec: &PortalSpec) -> Option<Arc<dyn Portal>> {
+        let plain = spec.instruction == Instruction::Fitting && spec.kind == PortalKind::UnlimitedMsix;
         plain.then(|| Arc::new(Answer { status: self.0, info: info() }) as Arc<dyn Portal>)
     }
 

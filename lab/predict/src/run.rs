@@ -182,9 +182,7 @@ fn routes(args: &SweepOptions) -> Result<(bool, Option<Devices>), PredictError> 
             ];
             if let Some((option, _)) = told.iter().find(|(_, given)| *given) {
                 let file = path.display();
-                return Err(PredictError::Not(format!(
-                    "{file} says itself what queues and engines there are; leave out {option}"
-                )));
+                return Err(PredictError::Not(format!("{file} has its own queues and engines; leave out {option}")));
             }
             Ok((false, Some(from_file(&path)?)))
         }

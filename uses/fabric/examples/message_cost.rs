@@ -42,7 +42,7 @@ const BATCH: Duration = Duration::from_millis(8);
 const PROBE: Duration = Duration::from_millis(10);
 const TAG: Option<TagMatch> = Some(TagMatch { tag: 1, ignore: 0 });
 
-struct Side {
+struct Node {
     endpoint: Endpoint,
     out: Vec<u8>,
     into: Vec<u8>,
@@ -55,11 +55,11 @@ fn segments(bytes: &mut [u8]) -> Segments {
     Segments::new(&[buffer]).expect("one buffer")
 }
 
-impl Side {
-    fn new(config: &Config) -> Result<Side, FabricError> {
+impl Node {
+    fn new(config: &Config) -> Result<Node, FabricError> {
         let endpoint = Endpoint::open(config.clone(), Copier::cpu(), ProgressBy::Caller)?;
         let most = *LENGTHS.last().expect("a constant");
-        Ok(Side { endpoint, out: vec![1; most], into: vec![0; most], done: Vec::with_capacity(16) })
+        Ok(Node { endpoint, out: vec![1; most], into: vec![0; most], done: Vec::with_capacity(16) })
     }
 
     fn send(&mut self, len: usize, writes: bool) {
@@ -130,7 +130,7 @@ impl Side {
 }
 
 /// Runs one batch on two threads. Returns the time of half a trip.
-fn batch(sides: &mut [Side; 2], cpus: [usize; 2], len: usize, writes: bool, trips: u32) -> Duration {
+fn batch(sides: &mut [Node; 2], cpus: [usize; 2], len: usize, writes: bool, trips: u32) -> Duration {
     let (both, ended) = (Barrier::new(2), std::sync::atomic::AtomicU32::new(0));
     let [asks, answers] = sides;
     thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn batch(sides: &mut [Side; 2], cpus: [usize; 2], len: usize, writes: bool, trip
 }
 
 /// The processor time of one message on one thread, which plays both sides in turn.
-fn on_one_thread(sides: &mut [Side; 2], len: usize, writes: bool, trips: u32) -> Duration {
+fn on_one_thread(sides: &mut [Node; 2], len: usize, writes: bool, trips: u32) -> Duration {
     let now = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("below a second"))
@@ -186,7 +186,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         config.streaming_bytes = streaming_bytes;
     }
     let [one, other, ..] = allowed_cpus()?[..] else { return Err("two CPUs are needed".into()) };
-    let mut sides = [Side::new(&config)?, Side::new(&config)?];
+    let mut sides = [Node::new(&config)?, Node::new(&config)?];
     sides[0].endpoint.insert_peer(&sides[1].endpoint.address())?;
     sides[1].endpoint.insert_peer(&sides[0].endpoint.address())?;
     let mut times: BTreeMap<(usize, bool, &str), Vec<Duration>> = BTreeMap::new();

@@ -55,7 +55,7 @@ pub(crate) struct In {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Side {
+pub(crate) enum Half {
     Out(u32),
     In(u32),
 }

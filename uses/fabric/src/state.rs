@@ -19,7 +19,7 @@ use crate::error::FabricError;
 use crate::events::{ConnectionId, ConnectorEvent};
 use crate::incoming::Incoming;
 use crate::matching::{MessageKey, Selector, Source};
-use crate::peers::{In, Out, Party, Side, Stall};
+use crate::peers::{Half, In, Out, Party, Stall};
 use crate::receiver::Receiver;
 use crate::receives::{Body, Kept, KeptAt, Receives, Target};
 use crate::regions::{Regions, RemoteRange};
@@ -65,7 +65,7 @@ pub(crate) struct State {
     polled: Vec<u32>,
     next_turn: usize,
     next_recent: usize,
-    connections: HashMap<ConnectionId, Side>,
+    connections: HashMap<ConnectionId, Half>,
     events: Vec<ConnectorEvent>,
     pub(crate) collected: Vec<(CopyFor, Result<(), Fault>)>,
     sends_that_waited: u64,
@@ -209,7 +209,7 @@ impl State {
         party.sender = Some(index);
         let out = Out { sender, party: source, connection, is_busy: false, stall: Stall::default() };
         self.senders.push(Some(Box::new(out)));
-        self.connections.insert(connection, Side::Out(index));
+        self.connections.insert(connection, Half::Out(index));
         Ok(index)
     }
 
@@ -661,7 +661,7 @@ impl State {
         for event in events.drain(..) {
             match event {
                 ConnectorEvent::Connected { id, outgoing } => {
-                    if let Some(&Side::Out(index)) = self.connections.get(&id)
+                    if let Some(&Half::Out(index)) = self.connections.get(&id)
                         && let Some(Some(out)) = self.senders.get_mut(index as usize)
                     {
                         out.sender.connected(outgoing);
@@ -669,7 +669,7 @@ impl State {
                     }
                 }
                 ConnectorEvent::Refused { id, error } => {
-                    if let Some(&Side::Out(index)) = self.connections.get(&id) {
+                    if let Some(&Half::Out(index)) = self.connections.get(&id) {
                         let is_gone = matches!(error, FabricError::Unreachable { .. });
                         let failure = if is_gone { Failure::PeerDied } else { Failure::Refused };
                         self.end_sender(index, failure, connector);
@@ -678,11 +678,11 @@ impl State {
                 ConnectorEvent::Accepted { id, from, incoming } => self.accepted(id, &from, incoming),
                 ConnectorEvent::PeerWaits { id } => self.peer_waits(id, connector),
                 ConnectorEvent::Died { id } => match self.connections.get(&id) {
-                    Some(&Side::Out(index)) => {
+                    Some(&Half::Out(index)) => {
                         self.died += 1;
                         self.end_sender(index, Failure::PeerDied, connector);
                     }
-                    Some(&Side::In(index)) => {
+                    Some(&Half::In(index)) => {
                         if let Some(Some(from)) = self.receivers.get_mut(index as usize) {
                             from.receiver.peer_gone();
                         }
@@ -712,12 +712,12 @@ impl State {
         }
         let from = In { receiver, connection, stall: Stall::default(), is_polled: is_first, peer_waits: false };
         self.receivers.push(Some(Box::new(from)));
-        self.connections.insert(connection, Side::In(index));
+        self.connections.insert(connection, Half::In(index));
     }
 
     /// A sender waits for this side. It is woken when it can go on: it has room, or an answer.
     fn peer_waits(&mut self, id: ConnectionId, connector: &Connector) {
-        let Some(&Side::In(index)) = self.connections.get(&id) else { return };
+        let Some(&Half::In(index)) = self.connections.get(&id) else { return };
         let Some(Some(from)) = self.receivers.get_mut(index as usize) else { return };
         from.receiver.clear_wait();
         from.peer_waits = true;

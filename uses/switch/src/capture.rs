@@ -54,7 +54,7 @@ struct Piece {
 
 /// One thread's writer into a capture.
 #[derive(Debug)]
-pub struct Pen {
+pub struct CaptureWriter {
     capture: Arc<Capture>,
     piece: Piece,
 }
@@ -86,8 +86,8 @@ impl Capture {
     }
 
     /// Creates the writer for one thread.
-    pub fn pen(self: &Arc<Capture>) -> Pen {
-        Pen { capture: Arc::clone(self), piece: Piece::default() }
+    pub fn pen(self: &Arc<Capture>) -> CaptureWriter {
+        CaptureWriter { capture: Arc::clone(self), piece: Piece::default() }
     }
 
     /// Waits until everything sent to the writer is in the file. Call it after all threads' writers are dropped.
@@ -100,7 +100,7 @@ impl Capture {
     }
 }
 
-impl Pen {
+impl CaptureWriter {
     /// Records the packets of a burst from index `from` on, with the present time.
     pub fn write(&mut self, packets: &Packets, from: usize) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Pen {
     }
 }
 
-impl Drop for Pen {
+impl Drop for CaptureWriter {
     fn drop(&mut self) {
         self.flush();
     }

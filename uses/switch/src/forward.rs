@@ -5,7 +5,7 @@
 //! their copies submitted as one batch. Third, while the device copies, the thread serves the other streams. In some
 //! turns the clock is read between the stages, to measure the cycles of each stage.
 
-use crate::capture::{Capture, Pen};
+use crate::capture::{Capture, CaptureWriter};
 use crate::endpoint::End;
 use crate::frames::{ANNOUNCEMENT, Addresses, Source, announcement};
 use crate::stats::{Counts, PortCounts, Stages};
@@ -160,9 +160,9 @@ struct Stream {
     stall: Stall,
     sampling: Sampling,
     /// The capture of received packets.
-    coming: Option<Pen>,
+    coming: Option<CaptureWriter>,
     /// The capture of sent packets.
-    going: Option<Pen>,
+    going: Option<CaptureWriter>,
 }
 
 #[derive(Debug)]
@@ -434,7 +434,7 @@ impl Stream {
 
     /// Sends the captured chunks to their writers.
     fn flush(&mut self) {
-        [&mut self.coming, &mut self.going].into_iter().flatten().for_each(Pen::flush);
+        [&mut self.coming, &mut self.going].into_iter().flatten().for_each(CaptureWriter::flush);
     }
 
     /// Processes the packets as the mode says.

@@ -13,7 +13,7 @@ mod stats;
 mod switch;
 mod tap;
 
-pub use capture::{Capture, CaptureCounts, Pen};
+pub use capture::{Capture, CaptureCounts, CaptureWriter};
 pub use config::{PortConfig, PortKind, SwitchConfig};
 pub use endpoint::End;
 pub use error::SwitchError;

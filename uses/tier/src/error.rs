@@ -5,7 +5,7 @@ use std::io;
 use telpher_mem::{FileError, MapError};
 use telpher_os::{PerfError, UserfaultError};
 
-/// Why a heap could not be created, or did not do what was requested.
+/// NotTaken a heap could not be created, or did not do what was requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {

@@ -28,7 +28,7 @@ pub(crate) enum Stage {
     /// that slot.
     Rescued,
     /// Not taken out.
-    Unmoved(Why),
+    Unmoved(NotTaken),
     /// Discarded or unmapped, before or while it was out.
     Dropped {
         /// It had been taken out.
@@ -36,9 +36,9 @@ pub(crate) enum Stage {
     },
 }
 
-/// Why a run was not taken out.
+/// NotTaken a run was not taken out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Why {
+pub(crate) enum NotTaken {
     Pinned,
     Unsupported,
     Gone,

@@ -20,7 +20,7 @@ pub(crate) const MOST_HUGE: usize = 8;
 
 /// What became of a trapped page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum TrapOutcome {
     /// It is still out.
     Out,
     /// It was touched this long after it was taken out.
@@ -41,7 +41,7 @@ pub(crate) struct Trap {
     /// The slot it was taken to.
     pub(crate) slot: u64,
     /// What became of it.
-    pub(crate) fate: Fate,
+    pub(crate) fate: TrapOutcome,
     /// Some of it is still in its slot and belongs to nothing.
     pub(crate) is_left: bool,
     /// It did not come back as one page.
@@ -152,14 +152,14 @@ impl Traps {
     /// Notes that a page was taken out now; [`gone`](Traps::gone) then removes parts that were not.
     pub(crate) fn set(&mut self, first: u64, slot: u64, pages: usize) {
         let (since, trap) = (Instant::now(), self.traps.len());
-        self.traps.push(Trap { first, pages, slot, fate: Fate::Out, is_left: false, is_split: false, since });
+        self.traps.push(Trap { first, pages, slot, fate: TrapOutcome::Out, is_left: false, is_split: false, since });
         self.parts.push(Part { live: first, slot, len: pages as u64 * PAGE, trap });
     }
 
     /// Notes that a page was not taken out because its slot holds something that this crate has not put there.
     pub(crate) fn blocked(&mut self, first: u64, slot: u64, pages: usize) {
         let (since, is_split) = (Instant::now(), pages > 1);
-        self.traps.push(Trap { first, pages, slot, fate: Fate::Unknown, is_left: true, is_split, since });
+        self.traps.push(Trap { first, pages, slot, fate: TrapOutcome::Unknown, is_left: true, is_split, since });
     }
 
     /// Returns the part that contains a page, by its address in the program.
@@ -186,17 +186,17 @@ impl Traps {
     /// Notes that a page of this part was touched.
     pub(crate) fn touched(&mut self, part: Part, now: Instant) {
         let trap = &mut self.traps[part.trap];
-        if trap.fate == Fate::Out {
-            trap.fate = Fate::Touched(now.saturating_duration_since(trap.since));
+        if trap.fate == TrapOutcome::Out {
+            trap.fate = TrapOutcome::Touched(now.saturating_duration_since(trap.since));
         }
         self.cost.faults += 1;
     }
 
     /// Sets this fate for all traps in a range that are still out.
-    pub(crate) fn end(&mut self, range: &Range<u64>, fate: Fate) {
+    pub(crate) fn end(&mut self, range: &Range<u64>, fate: TrapOutcome) {
         for part in &self.parts {
             let trap = &mut self.traps[part.trap];
-            if trap.fate == Fate::Out && !part.slots_of(range).is_empty() {
+            if trap.fate == TrapOutcome::Out && !part.slots_of(range).is_empty() {
                 trap.fate = fate;
             }
         }
@@ -224,7 +224,7 @@ impl Traps {
 
     /// Notes that pages are about to be discarded, or are no longer mapped. Returns how many were out.
     pub(crate) fn dropped(&mut self, range: &Range<u64>) -> u64 {
-        self.end(range, Fate::Unknown);
+        self.end(range, TrapOutcome::Unknown);
         let mut pages = 0;
         while let Some(slots) = self.slots_of(range) {
             pages += self.gone(&slots, true).map_or(0, |part| part.len / PAGE);
@@ -235,7 +235,7 @@ impl Traps {
     /// Notes that a mapping has moved.
     pub(crate) fn remapped(&mut self, from: u64, to: u64, len: u64) {
         let moved = from..from + len;
-        self.end(&moved, Fate::Unknown);
+        self.end(&moved, TrapOutcome::Unknown);
         for at in 0..self.parts.len() {
             let part = self.parts[at];
             let inside = part.slots_of(&moved);
@@ -284,7 +284,7 @@ mod tests {
         parts.iter().map(|part| (page(part.live)..page(part.live().end), (part.slot - PLACE) / PAGE)).collect()
     }
 
-    fn fates(traps: &Traps) -> Vec<Fate> {
+    fn fates(traps: &Traps) -> Vec<TrapOutcome> {
         traps.traps.iter().map(|trap| trap.fate).collect()
     }
 
@@ -301,12 +301,12 @@ mod tests {
         let (first, second) = (after(3), after(5));
         traps.touched(part, first);
         traps.touched(part, second);
-        assert_eq!(fates(&traps), [Fate::Touched(Duration::from_millis(3)), Fate::Out, Fate::Out]);
+        assert_eq!(fates(&traps), [TrapOutcome::Touched(Duration::from_millis(3)), TrapOutcome::Out, TrapOutcome::Out]);
         assert_eq!((traps.part_of(LIVE - 1), traps.part_of(LIVE + HUGE + 2 * PAGE)), (None, None));
         // A page that was recalled for another's sake does not count as untouched.
-        traps.end(&(LIVE + HUGE..LIVE + HUGE + PAGE), Fate::Unknown);
-        traps.end(&(0..u64::MAX), Fate::Untouched);
-        assert_eq!(fates(&traps)[1..], [Fate::Unknown, Fate::Untouched]);
+        traps.end(&(LIVE + HUGE..LIVE + HUGE + PAGE), TrapOutcome::Unknown);
+        traps.end(&(0..u64::MAX), TrapOutcome::Untouched);
+        assert_eq!(fates(&traps)[1..], [TrapOutcome::Unknown, TrapOutcome::Untouched]);
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(traps.dropped(&(LIVE + 10 * PAGE..LIVE + 20 * PAGE)), 10);
         assert_eq!(traps.dropped(&(LIVE + 500 * PAGE..LIVE + HUGE + PAGE)), 13);
         assert_eq!(out(&traps), [(0..10, 0), (20..500, 20), (513..514, 513)]);
-        assert_eq!(fates(&traps), [Fate::Unknown, Fate::Unknown, Fate::Out]);
+        assert_eq!(fates(&traps), [TrapOutcome::Unknown, TrapOutcome::Unknown, TrapOutcome::Out]);
         assert_eq!(
             traps.traps.iter().map(|trap| (trap.is_left, trap.is_split)).collect::<Vec<_>>(),
             [(true, true), (true, false), (false, false)]
@@ -331,11 +331,11 @@ mod tests {
         let mut traps = traps();
         traps.remapped(LIVE + 100 * PAGE, LIVE - 1000 * PAGE, 50 * PAGE);
         assert_eq!(out(&traps), [(0..100, 0), (-1000..-950, 100), (150..512, 150), (512..513, 512), (513..514, 513)]);
-        assert_eq!(fates(&traps), [Fate::Unknown, Fate::Out, Fate::Out]);
+        assert_eq!(fates(&traps), [TrapOutcome::Unknown, TrapOutcome::Out, TrapOutcome::Out]);
         let part = traps.part_of(LIVE - 960 * PAGE).unwrap();
         assert_eq!(part.slot, PLACE + 100 * PAGE);
         traps.touched(part, Instant::now());
-        assert_eq!(fates(&traps)[0], Fate::Unknown, "the time is unknown for the whole page");
+        assert_eq!(fates(&traps)[0], TrapOutcome::Unknown, "the time is unknown for the whole page");
         traps.remapped(LIVE - 1000 * PAGE, LIVE + 100 * PAGE, 50 * PAGE);
         assert_eq!(out(&traps)[1], (100..150, 100));
     }

@@ -53,7 +53,7 @@ fn main() {
 }
 
 /// A guest with its driver and buffers, and the virtqueue.
-struct Scene {
+struct TestGuest {
     driver: MockDriver,
     queue: Virtqueue,
     pool: PacketPool,
@@ -63,8 +63,8 @@ struct Scene {
     _guest: MockGuest,
 }
 
-impl Scene {
-    fn new(features: Features, direction: Direction) -> Scene {
+impl TestGuest {
+    fn new(features: Features, direction: Direction) -> TestGuest {
         let mut guest = MockGuest::new(16 << 20);
         let driver = MockDriver::new(&mut guest, SIZE, features | Features::VERSION_1, direction);
         let ring = Ring::new(guest.memory(), driver.setup()).expect("the ring lies in the guest");
@@ -72,7 +72,7 @@ impl Scene {
         let queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
         // Like DPDK's buffers: not a power of two apart.
         let buffers = (0..SIZE).map(|_| guest.lend(2176)).collect();
-        Scene { driver, queue, pool, buffers, next: 0, back: Vec::with_capacity(SIZE.into()), _guest: guest }
+        TestGuest { driver, queue, pool, buffers, next: 0, back: Vec::with_capacity(SIZE.into()), _guest: guest }
     }
 
     fn offer(&mut self, count: usize, len: u32) {
@@ -90,7 +90,7 @@ impl Scene {
 }
 
 fn enqueue(features: Features, len: u32, clock: f64) -> Stages {
-    let mut scene = Scene::new(features, Direction::Receive);
+    let mut scene = TestGuest::new(features, Direction::Receive);
     let (mut row, mut done) = (scene.pool.allocate(BURST), scene.pool.empty(BURST));
     (0..BURST).for_each(|index| row.resize(index, len));
     scene.offer(usize::from(SIZE) - BURST, 2048);
@@ -111,7 +111,7 @@ fn enqueue(features: Features, len: u32, clock: f64) -> Stages {
 }
 
 fn dequeue(features: Features, len: u32, clock: f64) -> Stages {
-    let mut scene = Scene::new(features, Direction::Transmit);
+    let mut scene = TestGuest::new(features, Direction::Transmit);
     let (mut spare, mut into) = (scene.pool.allocate(BURST), scene.pool.empty(BURST));
     measure(clock, || {
         let begun = Instant::now();

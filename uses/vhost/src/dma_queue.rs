@@ -9,9 +9,9 @@
 //! copy has completed. So the copies themselves need no reference counts.
 #![allow(unsafe_code, reason = "copies memory that is known by address only")]
 
+use crate::idle_time::IdleTime;
 use crate::packets::{OwnedBuffer, PoolMemory};
 use crate::reorder_array::ReorderArray;
-use crate::silence::Silence;
 use crate::stats::DmaQueueStats;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{DmaQueueError, GuestMemory};
@@ -24,7 +24,7 @@ use telpher_portal::Portal;
 /// How long a queue with copies may complete none before it is abandoned, if its portal can guarantee that it stops
 /// ([`CopiesPolicy::limit`]). After as long again the DMA queue stops using it without that guarantee. Source: assumed:
 /// a thousand times what a device needs for everything it can have in flight, and within what guests tolerate.
-pub(crate) const SILENCE: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST_IDLE_TIME: Duration = Duration::from_secs(2);
 /// Fruitless polls between two reads of the clock. Source: as the mover's; a read of the clock costs 1 % of this many
 /// pauses.
 const POLLS_PER_CLOCK_READ: u32 = 64;
@@ -126,14 +126,14 @@ struct Inner {
 struct StallTimer {
     /// Polls without a completion.
     idle_polls: u32,
-    silence: Silence,
+    idle_time: IdleTime,
 }
 
 impl StallTimer {
     /// A copy completed, or none is in flight.
     fn reset(&mut self) {
         self.idle_polls = 0;
-        self.silence.reset();
+        self.idle_time.reset();
     }
 
     /// Counts a poll without completion; returns true if the queue has been silent for too long.
@@ -142,7 +142,7 @@ impl StallTimer {
         if !self.idle_polls.is_multiple_of(POLLS_PER_CLOCK_READ) {
             return false;
         }
-        self.silence.count() >= 2 * SILENCE
+        self.idle_time.count() >= 2 * LONGEST_IDLE_TIME
     }
 }
 
@@ -171,7 +171,7 @@ impl DmaQueue {
     /// # Errors
     /// As for [`DmaQueue::new`].
     pub fn with_clock(portal: Arc<dyn Portal>, room: u32, clock: Arc<dyn Clock>) -> Result<DmaQueue, DmaQueueError> {
-        let policy = CopiesPolicy { hint: Hint::Cache, limit: SILENCE, ..CopiesPolicy::default() };
+        let policy = CopiesPolicy { hint: Hint::Cache, limit: LONGEST_IDLE_TIME, ..CopiesPolicy::default() };
         let name = portal.info().name.to_string().into();
         let copies = Copies::with_clock(portal, room, policy, Arc::clone(&clock)).map_err(DmaQueueError)?;
         let none = Copy { src: 0, dst: 0, len: 0, packet: 0, only: false };
@@ -185,7 +185,7 @@ impl DmaQueue {
             tenants: Vec::new(),
             local,
             stats: DmaQueueStats::default(),
-            stall_timer: StallTimer { idle_polls: 0, silence: Silence::new(clock) },
+            stall_timer: StallTimer { idle_polls: 0, idle_time: IdleTime::new(clock) },
         };
         let (contended, silent) = (AtomicU64::new(0), AtomicBool::new(false));
         Ok(DmaQueue { inner: Mutex::new(inner), contended, silent, name })
@@ -216,8 +216,8 @@ impl DmaQueue {
     }
 
     /// Starts to measure how long the queue is silent, with its clock.
-    pub(crate) fn silence(&self) -> Silence {
-        self.lock().stall_timer.silence.another()
+    pub(crate) fn idle_time(&self) -> IdleTime {
+        self.lock().stall_timer.idle_time.another()
     }
 
     /// Asks the queue whether it still works. If it has stopped, the next poll ends its copies. For threads that stop
@@ -391,11 +391,11 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mut silence = self.stall_timer.silence.another();
+        let mut idle_time = self.stall_timer.idle_time.another();
         while self.in_flight() > 0 {
             if self.poll() {
-                silence.reset();
-            } else if !silence.linger() {
+                idle_time.reset();
+            } else if !idle_time.linger() {
                 self.copies.check_health();
                 self.poll();
                 break;

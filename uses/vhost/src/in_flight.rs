@@ -3,11 +3,11 @@
 #![allow(unsafe_code, reason = "makes copies between packets that it owns and guest memory")]
 
 use crate::dma_queue::{Copy, DeferredFree, DmaQueue, TenantId, copy_now};
+use crate::idle_time::IdleTime;
 use crate::layout::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
 use crate::packets::{OwnedBuffer, Packets, PoolMemory};
 use crate::reorder_array::{MOST_COPIES, ReorderArray};
 use crate::ring::{Burst, Chain};
-use crate::silence::Silence;
 use crate::stats::CopyTiming;
 use crate::{GuestMemory, Piece};
 use std::arch::asm;
@@ -540,14 +540,14 @@ impl<T> Drop for InFlight<T> {
         // Wait until the last copy is complete, or none has completed for a while. A queue that has stopped ends its
         // copies then. The DMA queues keep the memory mapped; those that report that they work also keep the packets
         // until their copies end. Redone packets already wait there for their original copies.
-        let mut silence = self.dma_queues.first().map(|dma_queue| dma_queue.silence());
+        let mut idle_time = self.dma_queues.first().map(|dma_queue| dma_queue.idle_time());
         let mut asked = false;
         while self.first < self.next || Arc::strong_count(&self.deferred) > 1 {
             self.dma_queues.iter().for_each(|dma_queue| dma_queue.poll_now());
             if let Some((held, _)) = self.pop_completed() {
                 self.pool.give_back(std::iter::once(held));
-                silence.iter_mut().for_each(Silence::reset);
-            } else if !silence.as_mut().is_some_and(Silence::linger) {
+                idle_time.iter_mut().for_each(IdleTime::reset);
+            } else if !idle_time.as_mut().is_some_and(IdleTime::linger) {
                 if asked {
                     break;
                 }

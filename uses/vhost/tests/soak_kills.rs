@@ -10,7 +10,7 @@ mod common;
 mod frontend;
 
 use common::Chance;
-use frontend::wire::{Place, Wire};
+use frontend::wire::{SocketPath, Wire};
 use frontend::{Guest, HEADER, MRG, u64s};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -245,7 +245,7 @@ fn meet(
     talk: &mut Talk,
     listener: &UnixListener,
     way: &str,
-    place: &Place,
+    place: &SocketPath,
     chance: &mut Chance,
 ) -> Option<(Victim, UnixStream)> {
     let victim = Victim::start(way, &place.0);
@@ -270,7 +270,7 @@ fn meet(
 }
 
 fn backends_are_killed(features: u64, seed: u64) {
-    let place = Place::new(&format!("backends-{seed}"));
+    let place = SocketPath::new(&format!("backends-{seed}"));
     let listener = UnixListener::bind(&place.0).unwrap();
     let mut chance = Chance::new(seed);
     for way in WAYS {
@@ -349,7 +349,7 @@ impl Neighbour {
 
 #[test]
 fn a_killed_frontend_ends_its_session_and_other_ports_keep_running() {
-    let place = Place::new("frontends");
+    let place = SocketPath::new("frontends");
     let mut chance = Chance::new(3);
     for way in WAYS {
         let mut neighbour = Neighbour::new(way);

@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(answer(|| Err(Refusal::Null("the source").into())), -libc::EFAULT);
         assert_eq!((last(), last()), ("the source is NULL".into(), "the source is NULL".into()));
         assert_eq!(std::thread::spawn(|| last().len()).join().unwrap(), 0);
-        assert_eq!(answer(|| Err(Failure::Told(libc::EIO, "with\0zero".into()))), -libc::EIO);
+        assert_eq!(answer(|| Err(Failure::Other(libc::EIO, "with\0zero".into()))), -libc::EIO);
         assert_eq!(last(), "with zero");
     }
 

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn telpher_batch_add(batch: *mut Batch, op: *const Op) -> 
         let request = unsafe { Request::of(op) }?;
         if matches!(request, Request::Drain) {
             let why = "a drain cannot be a member of a batch; submit the batch, then drain";
-            return Err(Failure::Told(libc::EOPNOTSUPP, why.into()));
+            return Err(Failure::Other(libc::EOPNOTSUPP, why.into()));
         }
         if op.flags & flag::TELPHER_FENCE != 0 {
             batch.inner.fence();

@@ -158,7 +158,7 @@ pub unsafe extern "C" fn telpher_channel_free(channel: *mut Channel) -> c_int {
         // SAFETY: guaranteed by our caller.
         if !unsafe { change("the channel", channel) }?.settle() {
             let why = "operations have no completion record yet; the channel stays valid, free it later";
-            return Err(Failure::Not(libc::EBUSY, why));
+            return Err(Failure::NotYet(libc::EBUSY, why));
         }
         // SAFETY: came from `telpher_channel_new` and is not used any more (guaranteed by our caller).
         drop(unsafe { Box::from_raw(channel) });

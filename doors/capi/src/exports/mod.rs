@@ -68,11 +68,11 @@ const _: () = {
 fn answer(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(answer)) => answer,
-        Ok(Err(failure)) => failure.tell(),
+        Ok(Err(failure)) => failure.report(),
         Err(panic) => {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Failure::Told(libc::ENOTRECOVERABLE, format!("a bug in telpher: {said}")).tell()
+            Failure::Other(libc::ENOTRECOVERABLE, format!("a bug in telpher: {said}")).report()
         }
     }
 }

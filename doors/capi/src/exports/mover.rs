@@ -71,7 +71,7 @@ pub unsafe extern "C" fn telpher_mover_free(mover: *mut Mover) -> c_int {
             inner.drive();
             if Instant::now() >= end {
                 let why = "abandoned operations have no completion record yet; the mover stays valid, free it later";
-                return Err(Failure::Not(libc::EBUSY, why));
+                return Err(Failure::NotYet(libc::EBUSY, why));
             }
             std::thread::yield_now();
         }
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn telpher_copy(mover: *const Mover, dst: *mut c_void, src
         // SAFETY: lent by our caller until we return, and `pair` checked that they are two ranges.
         return match handle.inner.copy_slices(unsafe { src.bytes() }, unsafe { dst.bytes_mut() }) {
             Ok(_) => 0,
-            Err(error) => Failure::Job(error).tell(),
+            Err(error) => Failure::Job(error).report(),
         };
     }
     // SAFETY: guaranteed by our caller.

@@ -99,7 +99,7 @@ pub unsafe extern "C" fn telpher_vhost_pool_free(pool: *mut VhostPool) -> c_int 
         if !unsafe { look("the pool", pool) }?.inner().is_whole() {
             let why = "packets of the pool are outstanding, or a port or a DMA queue has some; return those first, \
                        then free the pool";
-            return Err(Failure::Not(libc::EBUSY, why));
+            return Err(Failure::NotYet(libc::EBUSY, why));
         }
         // SAFETY: came from `telpher_vhost_pool_new` and is not used any more (guaranteed by our caller).
         drop(unsafe { Box::from_raw(pool) });

@@ -1,7 +1,7 @@
 //! A cache's interface to C: the source memory, the memory for copies, and policy functions.
 
 use super::Raw;
-use crate::c_structs::{CachePolicy, Obtain, Place, Release, Resident, Tier, Worth};
+use crate::c_structs::{CachePolicy, ChooseTier, Obtain, Release, Resident, Tier, Worth};
 use crate::failure::Refusal;
 use std::ffi::c_void;
 use std::ptr::{NonNull, with_exposed_provenance};
@@ -120,7 +120,7 @@ pub(crate) unsafe fn policies(policy: &CachePolicy) -> (Option<Placement>, Optio
 /// # Safety
 ///
 /// As for [`policies`].
-unsafe fn placed(place: Place, user: User, asked: &PlacementRequest) -> usize {
+unsafe fn placed(place: ChooseTier, user: User, asked: &PlacementRequest) -> usize {
     let node = asked.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
     // SAFETY: guaranteed by our caller; the address came from C, and is not dereferenced.
     unsafe { place(user.0, pointer(asked.address), size(asked.len), node) as usize }

@@ -38,7 +38,7 @@ pub(crate) use output::{Format, Output, Printed, Updates};
 pub(crate) use qdp::Qdp;
 pub(crate) use record::{Record, RecordKind, RecordMerge, RecordPredict, RecordShow};
 pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};
-pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
+pub(crate) use sim::{Figures, OtherMachine, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
 pub(crate) use top::Top;
 pub(crate) use trace::Trace;

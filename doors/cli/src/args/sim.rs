@@ -230,7 +230,7 @@ impl SimPages {
 /// Another machine for the published experiments.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Machine")]
-pub(crate) struct Elsewhere {
+pub(crate) struct OtherMachine {
     /// Machine to use instead of the published ones: the name of a profile, or a file. Experiments that it cannot run
     /// are reported.
     #[arg(short, long, value_name = "PROFILE")]
@@ -260,7 +260,7 @@ Examples:
   telpher sim figures --profile gold-6430 --folder gold")]
 pub(crate) struct Figures {
     #[command(flatten)]
-    pub(crate) elsewhere: Elsewhere,
+    pub(crate) elsewhere: OtherMachine,
     /// Figures to draw: names such as asplos-3, or a common prefix, such as thesis [default: all].
     #[arg(long, value_name = "NAMES", help_heading = "Work", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
@@ -307,7 +307,7 @@ Examples:
   telpher sim validate --profile gold-6430     how another machine differs")]
 pub(crate) struct Validate {
     #[command(flatten)]
-    pub(crate) elsewhere: Elsewhere,
+    pub(crate) elsewhere: OtherMachine,
     /// Claims to check, or their common prefix; `series` for the raw series. Separate several by commas.
     #[arg(long, value_name = "NAMES", help_heading = "Work", value_delimiter = ',')]
     pub(crate) only: Vec<String>,

@@ -68,7 +68,7 @@ fn failed(path: &Path, source: std::io::Error) -> SimError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Elsewhere, Printed};
+    use crate::args::{OtherMachine, Printed};
 
     #[test]
     fn a_figure_is_selected_by_name_or_by_a_common_prefix() {
@@ -88,7 +88,7 @@ mod tests {
         let out = std::env::temp_dir().join(format!("telpher-figures-{}", std::process::id()));
         let only = vec!["asplos-8".to_owned(), "asplos-5".to_owned()];
         let printed = Printed { format: Format::Table, output: None };
-        let elsewhere = Elsewhere { profile: None, set: Vec::new() };
+        let elsewhere = OtherMachine { profile: None, set: Vec::new() };
         let mut args = Figures { elsewhere, only, folder: out.clone(), no_html: true, printed };
         run(&args).unwrap();
         assert!(!out.join("index.html").exists());

@@ -1,12 +1,12 @@
 //! The simulated machine that the options name.
 
 use super::SimError;
-use crate::args::Elsewhere;
+use crate::args::OtherMachine;
 use crate::log;
 use telpher_sim::Machine;
 
 /// Returns the machine that replaces the published ones.
-pub(super) fn elsewhere(args: &Elsewhere) -> Result<Option<Machine>, SimError> {
+pub(super) fn elsewhere(args: &OtherMachine) -> Result<Option<Machine>, SimError> {
     args.profile.as_deref().map(|profile| machine(profile, &args.set)).transpose()
 }
 

@@ -182,7 +182,7 @@ fn a_kernel_that_refuses_the_portal_is_measured_by_write_without_batches() {
 fn unsupported_options_of_a_hardware_queue_are_errors() {
     for (args, words) in [
         (&["--device", "hw:wq0.1", "--threads", "2"][..], "hw:wq0.1 is dedicated and has one client"),
-        (&["--device", "hw:wq0.0", "--engines", "2"], "hw:wq0.0 says itself what queues and engines there are"),
+        (&["--device", "hw:wq0.0", "--engines", "2"], "hw:wq0.0 has its own queues and engines"),
         (&["--device", "hw:wq0.7"], "cannot open wq0.7: "),
         (&["--device", "hw:wq7.0"], "the driver has no device dsa7"),
     ] {

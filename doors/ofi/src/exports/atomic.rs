@@ -48,8 +48,8 @@ fn most_elements(datatype: c_int, op: c_int, form: AtomicForm) -> Result<AtomicA
     Ok(AtomicAttr { count: limits::atomic_bytes() / size, size })
 }
 
-/// What an operation is: its type and its number.
-struct What(c_int, c_int);
+/// TypedOp an operation is: its type and its number.
+struct TypedOp(c_int, c_int);
 
 /// An array of elements.
 struct Elements(*const Ioc, usize);
@@ -62,7 +62,7 @@ const NONE: Elements = Elements(std::ptr::null(), 0);
 /// See the rules of `exports`.
 unsafe fn call(
     at: At,
-    What(datatype, op): What,
+    TypedOp(datatype, op): TypedOp,
     operands: Elements,
     compares: Elements,
     results: Option<Elements>,
@@ -98,7 +98,7 @@ unsafe fn call_of(
     }
     // SAFETY: as above.
     let remote = unsafe { read(msg.rma_ioc) }?;
-    let (at, what) = (At(msg.addr, remote.addr, remote.key), What(msg.datatype, msg.op));
+    let (at, what) = (At(msg.addr, remote.addr, remote.key), TypedOp(msg.datatype, msg.op));
     // SAFETY: as above.
     let call = unsafe { call(at, what, Elements(msg.ioc, msg.ioc_count), compares, results, msg.context) }?;
     let size = atomic(msg.datatype, msg.op)?.of.bytes();
@@ -128,7 +128,7 @@ unsafe extern "C" fn write(
 ) -> isize {
     started(|| {
         let operands = ioc(buf, count);
-        let (at, what) = (At(peer, address, key), What(datatype, op));
+        let (at, what) = (At(peer, address, key), TypedOp(datatype, op));
         // SAFETY: the rules of `exports`; so for all functions below.
         unsafe { inner(ep)?.access(call(at, what, Elements(&raw const operands, 1), NONE, None, context)?) }
     })
@@ -147,7 +147,7 @@ unsafe extern "C" fn writev(
     context: *mut c_void,
 ) -> isize {
     started(|| {
-        let (at, what) = (At(peer, address, key), What(datatype, op));
+        let (at, what) = (At(peer, address, key), TypedOp(datatype, op));
         // SAFETY: as above.
         unsafe { inner(ep)?.access(call(at, what, Elements(iov, count), NONE, None, context)?) }
     })
@@ -170,7 +170,7 @@ unsafe extern "C" fn inject(
 ) -> isize {
     started(|| {
         let operands = ioc(buf, count);
-        let (at, what) = (At(peer, address, key), What(datatype, op));
+        let (at, what) = (At(peer, address, key), TypedOp(datatype, op));
         // SAFETY: as above.
         let call = unsafe { call(at, what, Elements(&raw const operands, 1), NONE, None, std::ptr::null_mut()) }?;
         // SAFETY: as above.
@@ -194,7 +194,7 @@ unsafe extern "C" fn readwrite(
 ) -> isize {
     started(|| {
         let (operands, results) = (ioc(buf, count), ioc(result, count));
-        let (at, what) = (At(peer, address, key), What(datatype, op));
+        let (at, what) = (At(peer, address, key), TypedOp(datatype, op));
         let (operands, results) = (Elements(&raw const operands, 1), Elements(&raw const results, 1));
         // SAFETY: as above.
         unsafe { inner(ep)?.access(call(at, what, operands, NONE, Some(results), context)?) }
@@ -217,7 +217,7 @@ unsafe extern "C" fn readwritev(
     context: *mut c_void,
 ) -> isize {
     started(|| {
-        let (at, what) = (At(peer, address, key), What(datatype, op));
+        let (at, what) = (At(peer, address, key), TypedOp(datatype, op));
         let (operands, results) = (Elements(iov, count), Elements(results, result_count));
         // SAFETY: as above.
         unsafe { inner(ep)?.access(call(at, what, operands, NONE, Some(results), context)?) }
@@ -254,7 +254,7 @@ unsafe extern "C" fn compwrite(
 ) -> isize {
     started(|| {
         let [operands, compares, results] = [buf, compare, result.cast_const()].map(|buffer| ioc(buffer, count));
-        let (at, what) = (At(peer, address, key), What(datatype, op));
+        let (at, what) = (At(peer, address, key), TypedOp(datatype, op));
         let (operands, compares) = (Elements(&raw const operands, 1), Elements(&raw const compares, 1));
         let results = Some(Elements(&raw const results, 1));
         // SAFETY: as above.
@@ -281,7 +281,7 @@ unsafe extern "C" fn compwritev(
     context: *mut c_void,
 ) -> isize {
     started(|| {
-        let (at, what) = (At(peer, address, key), What(datatype, op));
+        let (at, what) = (At(peer, address, key), TypedOp(datatype, op));
         let (operands, compares) = (Elements(iov, count), Elements(compares, compare_count));
         let results = Some(Elements(results, result_count));
         // SAFETY: as above.

@@ -1,6 +1,6 @@
 //! The cost of an access to a block that is in the cache.
 
-use super::interleaved::{Contestant, rates};
+use super::interleaved::{InterleavedLoad, rates};
 use super::sample_set::{Reader, SampleSet};
 use crate::BenchError;
 use crate::goal::{Goal, Row};
@@ -25,8 +25,8 @@ const MANY: usize = 16_384;
 type Step<'a> = dyn Fn(&mut Reader<'a>) -> Result<u64, BenchError> + Sync;
 
 /// One thread that accesses all blocks of a shelf.
-fn side<'a>(shelf: &'a SampleSet, step: &'a Step<'a>) -> Contestant<'a, Reader<'a>> {
-    Contestant { states: vec![Reader::new(shelf, 0, shelf.blocks())], step }
+fn side<'a>(shelf: &'a SampleSet, step: &'a Step<'a>) -> InterleavedLoad<'a, Reader<'a>> {
+    InterleavedLoad { states: vec![Reader::new(shelf, 0, shelf.blocks())], step }
 }
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {

@@ -1,6 +1,6 @@
 //! Cache hits on several threads at the same time.
 
-use super::interleaved::{Contestant, Rate, rates_by_both, ratio};
+use super::interleaved::{InterleavedLoad, Rate, rates_by_both, ratio};
 use super::sample_set::{Reader, SampleSet};
 use crate::BenchError;
 use crate::goal::{Goal, Row};
@@ -26,7 +26,7 @@ const BLOCKS: usize = 512;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let (shelf, other) = (SampleSet::full(&EXPERIMENT, 2 * BLOCKS)?, SampleSet::full(&EXPERIMENT, BLOCKS)?);
-    let side = |states| Contestant { states, step: &Reader::access };
+    let side = |states| InterleavedLoad { states, step: &Reader::access };
     let half = |number| Reader::new(&shelf, number * BLOCKS, BLOCKS);
     let one = || Reader::new(&shelf, 0, 1);
     let mut sides = [

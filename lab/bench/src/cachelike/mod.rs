@@ -112,7 +112,7 @@ pub struct OffloadCounters {
 
 /// A way to run the load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum Variant {
     /// Without `telpher offload`.
     Off,
     /// Every long copy goes to the device, as with DTO in the paper.
@@ -123,15 +123,15 @@ enum Side {
     AsItIs,
 }
 
-impl Side {
-    const NAMED: [Side; 3] = [Side::Off, Side::Always, Side::Learned];
+impl Variant {
+    const NAMED: [Variant; 3] = [Variant::Off, Variant::Always, Variant::Learned];
 
     fn name(self) -> &'static str {
         match self {
-            Side::Off => "off",
-            Side::Always => "always",
-            Side::Learned => "learned",
-            Side::AsItIs => "as it is",
+            Variant::Off => "off",
+            Variant::Always => "always",
+            Variant::Learned => "learned",
+            Variant::AsItIs => "as it is",
         }
     }
 }
@@ -155,7 +155,7 @@ pub fn run(options: &CacheLikeOptions, machine: Machine) -> Result<CacheLikeResu
     }
     let (job, mut remarks) = job(options, config, &machine, sides.len() as u64)?;
     let (sides, used) = match sides[..] {
-        [Side::AsItIs] => (vec![in_this_process(&job)?], None),
+        [Variant::AsItIs] => (vec![in_this_process(&job)?], None),
         _ => compared(options, &sides, &job)?,
     };
     if let Some(side) = sides.iter().find(|side| side.counts.wrong > 0) {
@@ -171,13 +171,13 @@ pub fn run(options: &CacheLikeOptions, machine: Machine) -> Result<CacheLikeResu
 }
 
 /// Returns the sides that the options name.
-fn sides(options: &CacheLikeOptions) -> Result<Vec<Side>, BenchError> {
+fn sides(options: &CacheLikeOptions) -> Result<Vec<Variant>, BenchError> {
     if options.alone {
-        return Ok(vec![Side::AsItIs]);
+        return Ok(vec![Variant::AsItIs]);
     }
-    let names = || Side::NAMED.map(Side::name).join(", ");
+    let names = || Variant::NAMED.map(Variant::name).join(", ");
     let named = |name: &String| {
-        let side = Side::NAMED.into_iter().find(|side| side.name() == name);
+        let side = Variant::NAMED.into_iter().find(|side| side.name() == name);
         side.ok_or_else(|| BenchError::Usage(format!("'{name}' is not a side; use {}", names())))
     };
     let mut sides = Vec::new();
@@ -188,7 +188,7 @@ fn sides(options: &CacheLikeOptions) -> Result<Vec<Side>, BenchError> {
             sides.push(side);
         }
     }
-    Ok(if sides.is_empty() { Side::NAMED.into() } else { sides })
+    Ok(if sides.is_empty() { Variant::NAMED.into() } else { sides })
 }
 
 /// Scales the load to this machine. Returns remarks about what was scaled.
@@ -246,24 +246,24 @@ fn in_this_process(job: &Job) -> Result<SideResult, BenchError> {
     let mut load = Load::new(job, &store);
     load.fill();
     let turns: Vec<Turn> = turns_of(job).into_iter().map(|operations| load.turn(operations)).collect();
-    Ok(side_result(Side::AsItIs, &turns, None, load.measured(), None))
+    Ok(side_result(Variant::AsItIs, &turns, None, load.measured(), None))
 }
 
 /// Runs the load in a process for each side, in turns. Returns a remark about the device.
 fn compared(
     options: &CacheLikeOptions,
-    sides: &[Side],
+    sides: &[Variant],
     job: &Job,
 ) -> Result<(Vec<SideResult>, Option<String>), BenchError> {
     let folder = Folder::new()?;
-    let counters = |side: Side| folder.file(&format!("{}.json", side.name()));
+    let counters = |side: Variant| folder.file(&format!("{}.json", side.name()));
     let (devices, remark) = devices(options, &folder)?;
     let mut processes = Vec::new();
     for side in sides {
-        let arguments = (*side != Side::Off).then(|| {
+        let arguments = (*side != Variant::Off).then(|| {
             let mut arguments = devices.clone();
             arguments.extend(["--threshold".into(), job.threshold.to_string()]);
-            arguments.extend((*side == Side::Always).then(|| "--always".into()));
+            arguments.extend((*side == Variant::Always).then(|| "--always".into()));
             arguments
         });
         let start = Start { offload: arguments.as_deref(), counters: &counters(*side) };
@@ -286,19 +286,19 @@ fn compared(
         }
     }
     budget.finish();
-    let off = sides.iter().position(|side| *side == Side::Off).map(|side| turns[side].clone());
+    let off = sides.iter().position(|side| *side == Variant::Off).map(|side| turns[side].clone());
     let mut results = Vec::new();
     for ((process, side), turns) in processes.into_iter().zip(sides).zip(&turns) {
         let measured = process.end()?;
-        let offload = (*side != Side::Off).then(|| read_counters(&counters(*side))).transpose()?;
+        let offload = (*side != Variant::Off).then(|| read_counters(&counters(*side))).transpose()?;
         results.push(side_result(*side, turns, off.as_deref(), measured, offload));
     }
-    let uses_device = sides.iter().any(|side| *side != Side::Off);
+    let uses_device = sides.iter().any(|side| *side != Variant::Off);
     Ok((results, remark.filter(|_| uses_device)))
 }
 
 fn side_result(
-    side: Side,
+    side: Variant,
     turns: &[Turn],
     off: Option<&[Turn]>,
     measured: Measured,
@@ -411,9 +411,9 @@ pub(crate) mod tests {
         let offload = OffloadCounters { device_calls: 100, device_bytes: 100_000, ..OffloadCounters::default() };
         let off = [turn(1e6), turn(1e6)];
         let sides = vec![
-            side_result(Side::Off, &off, Some(&off), measured(percentiles(2_000_000, Some(50_000.0))), None),
+            side_result(Variant::Off, &off, Some(&off), measured(percentiles(2_000_000, Some(50_000.0))), None),
             side_result(
-                Side::Always,
+                Variant::Always,
                 &[turn(2e6), turn(1.5e6)],
                 Some(&off),
                 measured(percentiles(999_999, None)),
@@ -442,11 +442,11 @@ pub(crate) mod tests {
         let of = |only: &[&str]| {
             sides(&CacheLikeOptions { only: only.iter().map(ToString::to_string).collect(), ..options() })
         };
-        assert_eq!(of(&[]).unwrap(), Side::NAMED);
-        assert_eq!(of(&["learned", "off"]).unwrap(), [Side::Learned, Side::Off]);
-        assert_eq!(of(&["off", "always", "off"]).unwrap(), [Side::Off, Side::Always], "a side runs once");
+        assert_eq!(of(&[]).unwrap(), Variant::NAMED);
+        assert_eq!(of(&["learned", "off"]).unwrap(), [Variant::Learned, Variant::Off]);
+        assert_eq!(of(&["off", "always", "off"]).unwrap(), [Variant::Off, Variant::Always], "a side runs once");
         assert!(of(&["of"]).unwrap_err().to_string().contains("use off, always, learned"));
-        assert_eq!(sides(&CacheLikeOptions { alone: true, ..options() }).unwrap(), [Side::AsItIs]);
+        assert_eq!(sides(&CacheLikeOptions { alone: true, ..options() }).unwrap(), [Variant::AsItIs]);
         let ratios: Vec<_> = sample().sides.iter().map(|side| side.against_off).collect();
         assert_eq!(ratios, [Some(1.0), Some(1.75)]);
     }

@@ -34,7 +34,7 @@ struct Slot<'m> {
 
 /// Where a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct ValueSlot {
     class: usize,
     slot: u32,
 }
@@ -51,7 +51,7 @@ struct Class<'m> {
 /// A part of the cache with its own memory.
 #[derive(Debug)]
 struct Pool<'m> {
-    index: Vec<Mutex<HashMap<u64, Place>>>,
+    index: Vec<Mutex<HashMap<u64, ValueSlot>>>,
     unused: Mutex<Vec<&'m mut [u8]>>,
     classes: Vec<Class<'m>>,
 }
@@ -104,14 +104,14 @@ fn slab_bytes() -> usize {
 const NO_PANIC: &str = "no thread panics while it holds a lock of the cache";
 
 impl<'m> Pool<'m> {
-    fn part(&self, key: u64) -> MutexGuard<'_, HashMap<u64, Place>> {
+    fn part(&self, key: u64) -> MutexGuard<'_, HashMap<u64, ValueSlot>> {
         // Mixed, because neighbouring keys are popular together.
         let part = usize::try_from(Random::new(key).next() % PARTS as u64).expect("less than the parts");
         self.index[part].lock().expect(NO_PANIC)
     }
 
     /// Removes a key from the index if it is at this place.
-    fn take(&self, key: u64, place: Place) -> bool {
+    fn take(&self, key: u64, place: ValueSlot) -> bool {
         let mut part = self.part(key);
         let is_there = part.get(&key) == Some(&place);
         if is_there {
@@ -136,7 +136,7 @@ impl<'m> Pool<'m> {
         let mut candidate = lru.last();
         while let Some((slot, key)) = candidate {
             // Another thread may be about to put this key into the index, or has just removed it.
-            if self.take(key, Place { class, slot }) {
+            if self.take(key, ValueSlot { class, slot }) {
                 lru.unlink(slot);
                 evictions.fetch_add(1, Ordering::Relaxed);
                 return Some(slot);
@@ -147,7 +147,7 @@ impl<'m> Pool<'m> {
     }
 
     /// Makes a slot free whose key this thread has removed from the index.
-    fn release(&self, place: Place) {
+    fn release(&self, place: ValueSlot) {
         let mut lru = self.classes[place.class].lru();
         lru.unlink(place.slot);
         lru.free(place.slot);
@@ -211,7 +211,7 @@ impl<'m> Store<'m> {
         let pool = &self.pools[number];
         let Some(class) = pool.classes.iter().position(|class| class.slot_bytes >= value.len()) else { return false };
         let Some(slot) = pool.allocate(class, &self.evictions) else { return false };
-        let place = Place { class, slot };
+        let place = ValueSlot { class, slot };
         {
             let mut slot = pool.classes[class].slot(slot).write().expect(NO_PANIC);
             (slot.key, slot.generation, slot.len) = (key, generation, value.len());

@@ -126,7 +126,7 @@ struct Found {
 }
 
 /// A peer that takes part: its ranks, until they fail.
-struct Contestant {
+struct MeasuredPeer {
     peer: Peer,
     pair: Option<Pair>,
     /// Operations of a point, by cell; 0 before the first.
@@ -166,7 +166,7 @@ impl Found {
         for &peer in part.peers {
             match self.start(peer, part, programs, folder) {
                 Ok(pair) => {
-                    contestants.push(Contestant { peer, pair: Some(pair), counts: vec![0; conditions.len()] });
+                    contestants.push(MeasuredPeer { peer, pair: Some(pair), counts: vec![0; conditions.len()] });
                 }
                 Err(why) => missing.push((peer, why)),
             }
@@ -218,7 +218,7 @@ impl Found {
     fn round(
         &mut self,
         part: &Part,
-        contestants: &mut [Contestant],
+        contestants: &mut [MeasuredPeer],
         (at, of): (usize, &Conditions),
         number: usize,
         missing: &mut Vec<(Peer, String)>,
@@ -266,7 +266,7 @@ impl Found {
     }
 }
 
-impl Contestant {
+impl MeasuredPeer {
     /// Works on a cell for the time of a point, or for one operation that takes longer. Returns `None` if the ranks
     /// have failed before.
     fn turn(&mut self, at: usize, of: &Conditions) -> Option<std::io::Result<pair::Answer>> {

@@ -14,22 +14,22 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the ranks find the bench.
-pub(super) struct Place {
+pub(super) struct Rendezvous {
     listener: UnixListener,
     socket: PathBuf,
     output: PathBuf,
 }
 
-impl Place {
+impl Rendezvous {
     /// Creates a socket with a name of its own in a folder.
-    pub(super) fn new(folder: &Path) -> io::Result<Place> {
+    pub(super) fn new(folder: &Path) -> io::Result<Rendezvous> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // Relaxed: only the numbers matter.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let socket = folder.join(format!("ranks-{number}"));
         let listener = UnixListener::bind(&socket)?;
         listener.set_nonblocking(true)?;
-        Ok(Place { listener, socket, output: folder.join(format!("output-{number}")) })
+        Ok(Rendezvous { listener, socket, output: folder.join(format!("output-{number}")) })
     }
 
     /// Returns the path of the socket.
@@ -47,7 +47,7 @@ pub(super) struct Start {
     /// The commands: one for each rank, or one that starts both.
     pub(super) commands: Vec<Command>,
     /// Where the ranks find the bench.
-    pub(super) place: Place,
+    pub(super) place: Rendezvous,
 }
 
 /// Times of one rank during a task, in nanoseconds.
@@ -249,7 +249,7 @@ mod tests {
 
     /// Two ranks in Python, which answer each task with `answer`.
     fn ranks(folder: &Folder, answer: &str) -> io::Result<Pair> {
-        let place = Place::new(folder.path())?;
+        let place = Rendezvous::new(folder.path())?;
         let program = format!(
             "import socket, sys\n\
              s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rw')\n\
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_program_that_ends_at_once_is_refused() {
         let folder = Folder::new().unwrap();
-        let place = Place::new(folder.path()).unwrap();
+        let place = Rendezvous::new(folder.path()).unwrap();
         let start = Start { name: "sample", expected: "sample", commands: vec![Command::new("false")], place };
         let error = Pair::start(start).err().unwrap().to_string();
         assert!(error.starts_with("sample (starting): it ended at its start"), "{error}");

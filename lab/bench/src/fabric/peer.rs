@@ -1,6 +1,6 @@
 //! The peers: which programs stand beside each other, how they are started, and how they copy.
 
-use super::pair::{Pair, Place, Start};
+use super::pair::{Pair, Rendezvous, Start};
 use super::programs::{Mpi, Programs};
 use serde::{Serialize, Serializer};
 use std::ffi::OsString;
@@ -117,7 +117,7 @@ impl Peer {
     /// It is missing, does not start, or does not say hello.
     pub(super) fn start(self, programs: &Programs, folder: &Path, cpus: [usize; 2]) -> io::Result<Pair> {
         let there = |missing: &String| io::Error::other(missing.clone());
-        let place = Place::new(folder)?;
+        let place = Rendezvous::new(folder)?;
         let mut starts = Vec::new();
         match self {
             Peer::Library => {
@@ -210,7 +210,7 @@ fn environment(peer: Peer, command: &mut Command, variables: &[(String, OsString
 
 /// Returns the command of Open MPI. The ranks choose their CPUs themselves, so that their helper threads may run on
 /// others.
-fn mpirun(peer: Peer, mpi: &Mpi, place: &Place, cpus: [usize; 2]) -> Command {
+fn mpirun(peer: Peer, mpi: &Mpi, place: &Rendezvous, cpus: [usize; 2]) -> Command {
     debug_assert_eq!(peer.label(), "Open MPI");
     let mut command = Command::new(&mpi.launcher);
     command.args(["-np", "2", "--bind-to", "none"]).arg(&mpi.program).arg(place.socket());
@@ -219,7 +219,7 @@ fn mpirun(peer: Peer, mpi: &Mpi, place: &Place, cpus: [usize; 2]) -> Command {
 }
 
 /// Returns the command of MPICH.
-fn mpiexec(mpi: &Mpi, place: &Place, cpus: [usize; 2]) -> Command {
+fn mpiexec(mpi: &Mpi, place: &Rendezvous, cpus: [usize; 2]) -> Command {
     let mut command = Command::new(&mpi.launcher);
     command.args(["-n", "2"]).arg(&mpi.program).arg(place.socket()).args(cpus.map(|cpu| cpu.to_string()));
     command

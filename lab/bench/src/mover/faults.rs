@@ -6,7 +6,7 @@
 //! policies pay for that.
 
 use super::Experiment;
-use super::interleaved::{Contestant, rates, ratio};
+use super::interleaved::{InterleavedLoad, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::goal::Row;
@@ -90,7 +90,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         let side = |(_, on_fault)| FaultCase::new(&portal, on_fault, missing.clone());
         let sides = POLICIES.into_iter().map(side).collect::<Result<Vec<_>, _>>()?;
         let mut sides: Vec<_> =
-            sides.into_iter().map(|side| Contestant { states: vec![side], step: &FaultCase::copy }).collect();
+            sides.into_iter().map(|side| InterleavedLoad { states: vec![side], step: &FaultCase::copy }).collect();
         let seen = rates(machine, time / 2, &mut sides)?;
         sides.iter().flat_map(|side| &side.states).try_for_each(FaultCase::check)?;
         let took = |side: usize| units::time(1e9 / median(&mut seen[side].clone()));

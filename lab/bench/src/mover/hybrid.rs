@@ -7,7 +7,7 @@
 //! bulk data.
 
 use super::Experiment;
-use super::interleaved::{Contestant, rates, ratio};
+use super::interleaved::{InterleavedLoad, rates, ratio};
 use crate::BenchError;
 use crate::devices::start_beside;
 use crate::goal::{Goal, Row};
@@ -60,11 +60,11 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
 fn at(machine: &Machine, time: Duration, bytes: usize, [alone, shared]: [&Mover; 2]) -> Result<[Row; 2], BenchError> {
     // The buffers must be cold for one half too, because its thread may have its own cache.
     let room = 2 * machine.cold_bytes();
-    let one = |copy_by| Contestant {
+    let one = |copy_by| InterleavedLoad {
         states: vec![HybridCase::new(&EXPERIMENT, copy_by, bytes, room)],
         step: &HybridCase::copy,
     };
-    let halves = Contestant { states: HybridCase::halves(&EXPERIMENT, bytes, room), step: &HybridCase::copy };
+    let halves = InterleavedLoad { states: HybridCase::halves(&EXPERIMENT, bytes, room), step: &HybridCase::copy };
     let mut sides = [one(CopyBy::By(shared.clone())), one(CopyBy::Alone), one(CopyBy::By(alone.clone())), halves];
     let seen = rates(machine, time, &mut sides)?;
     sides.iter().flat_map(|side| &side.states).try_for_each(HybridCase::check)?;

@@ -5,7 +5,7 @@
 //! eight operations are in flight on a device with its own thread, which works in parallel with the submitting thread.
 
 use super::Experiment;
-use super::interleaved::{Contestant, rates, ratio};
+use super::interleaved::{InterleavedLoad, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::devices::{self, Shape};
@@ -86,16 +86,16 @@ impl Buffers {
 }
 
 /// One mover that works on a mix.
-struct Hand<'a> {
+struct MoverOnMix<'a> {
     mover: Mover,
     next: usize,
     /// Locked for a step; the movers take turns.
     ground: &'a Mutex<Buffers>,
 }
 
-impl<'a> Hand<'a> {
+impl<'a> MoverOnMix<'a> {
     fn new(queue: &Arc<dyn Portal>, policy: Policy, ground: &'a Mutex<Buffers>) -> Self {
-        Hand { mover: Mover::new([Arc::clone(queue)], policy), next: 0, ground }
+        MoverOnMix { mover: Mover::new([Arc::clone(queue)], policy), next: 0, ground }
     }
 
     /// Makes [`STEP`] copies; as many are in flight at a time as there are destinations.
@@ -176,16 +176,16 @@ fn against(
     // One policy twice: the difference between two movers that decide alike is the noise of the experiment.
     let twin = fixed[FIXED.len() - 1];
     let ground = Mutex::new(Buffers::new(sizes, together));
-    let hand = |policy| Hand::new(queue, policy, &ground);
-    let mut sides: Vec<Contestant<'_, Hand<'_>>> = std::iter::once(learner)
+    let hand = |policy| MoverOnMix::new(queue, policy, &ground);
+    let mut sides: Vec<InterleavedLoad<'_, MoverOnMix<'_>>> = std::iter::once(learner)
         .chain(fixed)
         .chain([twin])
-        .map(|policy| Contestant { states: vec![hand(policy)], step: &Hand::copy })
+        .map(|policy| InterleavedLoad { states: vec![hand(policy)], step: &MoverOnMix::copy })
         .collect();
     let lessons = sides[0].states[0].learn(time / 4)?;
     let seen = rates(machine, time * 3 / 4, &mut sides)?;
     for side in &mut sides {
-        side.states.iter_mut().try_for_each(Hand::check)?;
+        side.states.iter_mut().try_for_each(MoverOnMix::check)?;
     }
     let (of_fixed, of_twin) = (&seen[1..=FIXED.len()], &seen[FIXED.len() + 1]);
     let ratios = of_fixed.iter().map(|fixed| ratio(&seen[0], fixed));
@@ -238,7 +238,7 @@ mod tests {
         for together in [1, 8] {
             let policy = Policy { learning: Learning::On, threshold: Threshold::DEVICE, ..Policy::default() };
             let ground = Mutex::new(Buffers::new(draw(MIXES[3].1), together));
-            let mut hand = Hand::new(&running.portals[0], policy, &ground);
+            let mut hand = MoverOnMix::new(&running.portals[0], policy, &ground);
             assert!(hand.learn(Duration::from_millis(20)).unwrap() > 0);
             hand.check().unwrap();
         }

@@ -5,7 +5,7 @@
 //! The gain of a near device is not visible, because the memory behind the mock can be on any node.
 
 use super::Experiment;
-use super::interleaved::{Contestant, rates, ratio};
+use super::interleaved::{InterleavedLoad, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::goal::{Goal, Row};
@@ -162,7 +162,7 @@ fn devices(machine: &Machine, runner: Runner) -> Result<[ModelDevice; 4], BenchE
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut rows = choosing(machine, time / 2)?;
-    rows.extend(sharing_out(machine, time / 2)?);
+    rows.extend(split_over_devices(machine, time / 2)?);
     Ok(rows)
 }
 
@@ -171,7 +171,8 @@ fn choosing(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let devices = Arc::new(devices(machine, Runner::Inline)?);
     let step = |side: &mut RouteCase| side.copies(|| ());
     let ways: Vec<&RouteChoice> = std::iter::once(&FIRST).chain(&OTHERS).collect();
-    let side = |way: &&RouteChoice| Ok(Contestant { states: vec![RouteCase::new(&devices, way.route)?], step: &step });
+    let side =
+        |way: &&RouteChoice| Ok(InterleavedLoad { states: vec![RouteCase::new(&devices, way.route)?], step: &step });
     let mut sides = ways.iter().map(side).collect::<Result<Vec<_>, BenchError>>()?;
     let seen = rates(machine, time, &mut sides)?;
     let nodes = machine.nodes.len();
@@ -207,7 +208,7 @@ fn counted(nodes: usize) -> String {
 }
 
 /// Compares one long copy over several devices with the same copy on one device.
-fn sharing_out(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+fn split_over_devices(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     /// A mover, a source and a destination.
     type Long = (Mover, Option<(Vec<u8>, Vec<u8>)>);
     let devices = devices(machine, Runner::Threaded)?;
@@ -223,7 +224,7 @@ fn sharing_out(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError
         let mut src = vec![0; LONG];
         fill_known(&mut src, 1);
         let mover = Mover::new(queues(&devices)?, Policy { split, route: Route::First, ..Policy::default() });
-        Ok(Contestant { states: vec![(mover, Some((src, vec![0; LONG])))], step: &step })
+        Ok(InterleavedLoad { states: vec![(mover, Some((src, vec![0; LONG])))], step: &step })
     };
     let mut sides = WAYS.iter().map(|&ways| long(ways)).collect::<Result<Vec<_>, BenchError>>()?;
     let seen = rates(machine, time, &mut sides)?;

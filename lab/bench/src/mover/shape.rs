@@ -5,7 +5,7 @@
 //! sides.
 
 use super::Experiment;
-use super::interleaved::{Contestant, rates, ratio};
+use super::interleaved::{InterleavedLoad, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::devices::{self, Shape};
@@ -90,7 +90,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let portal = device.portals.first().expect("a plain device has a queue");
     let ways = [(false, false), (true, false), (true, true)];
     let sides = (1..).zip(ways).map(|(seed, (listed, joined))| BurstCase::new(portal, listed, joined, seed));
-    let mut sides: Vec<_> = sides.map(|side| Contestant { states: vec![side], step: &BurstCase::burst }).collect();
+    let mut sides: Vec<_> = sides.map(|side| InterleavedLoad { states: vec![side], step: &BurstCase::burst }).collect();
     let seen = rates(machine, time, &mut sides)?;
     sides.iter().flat_map(|side| &side.states).try_for_each(BurstCase::check)?;
     let size = units::size(BYTES as u64);

@@ -5,7 +5,7 @@
 //! executes, so two cores are enough for two threads.
 
 use super::Experiment;
-use super::interleaved::{Contestant, rates, ratio};
+use super::interleaved::{InterleavedLoad, rates, ratio};
 use crate::BenchError;
 use crate::buffers::{fill_known, touched};
 use crate::goal::{Goal, Row};
@@ -36,18 +36,18 @@ const SMALL: usize = 256;
 const LARGE: [usize; 2] = [4 << 10, 64 << 10];
 
 /// One thread's mover and buffers.
-struct Hand {
+struct MoverAndBuffers {
     mover: Mover,
     /// Source and destination; `None` while a copy runs. Each begins on its own page, so that the threads never share a
     /// cache line.
     buffers: Option<(Region, Region)>,
 }
 
-impl Hand {
+impl MoverAndBuffers {
     fn new(mover: Mover, bytes: usize, seed: u64) -> Result<Self, BenchError> {
         let (mut src, dst) = (touched(bytes, PageSize::Small)?, touched(bytes, PageSize::Small)?);
         fill_known(&mut src, seed);
-        Ok(Hand { mover, buffers: Some((src, dst)) })
+        Ok(MoverAndBuffers { mover, buffers: Some((src, dst)) })
     }
 
     fn copy(&mut self) -> Result<u64, BenchError> {
@@ -101,15 +101,15 @@ fn against(
     own: [Mover; 2],
     one: &Mover,
 ) -> Result<Row, BenchError> {
-    let hands = |movers: [Mover; 2]| -> Result<Vec<Hand>, BenchError> {
-        (1..).zip(movers).map(|(seed, mover)| Hand::new(mover, bytes, seed)).collect()
+    let hands = |movers: [Mover; 2]| -> Result<Vec<MoverAndBuffers>, BenchError> {
+        (1..).zip(movers).map(|(seed, mover)| MoverAndBuffers::new(mover, bytes, seed)).collect()
     };
     let mut sides = [
-        Contestant { states: hands([one.clone(), one.clone()])?, step: &Hand::copy },
-        Contestant { states: hands(own)?, step: &Hand::copy },
+        InterleavedLoad { states: hands([one.clone(), one.clone()])?, step: &MoverAndBuffers::copy },
+        InterleavedLoad { states: hands(own)?, step: &MoverAndBuffers::copy },
     ];
     let seen = rates(machine, time, &mut sides)?;
-    sides.iter().flat_map(|side| &side.states).try_for_each(Hand::check)?;
+    sides.iter().flat_map(|side| &side.states).try_for_each(MoverAndBuffers::check)?;
     let speed = |seen: &[f64]| units::frequency(crate::measure::median(&mut seen.to_vec()));
     Ok(Row::new(
         format!("{} copies, {how}: sharing a mover, against one each", units::size(bytes as u64)),
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_wrong_byte_is_found() {
-        let mut hand = Hand::new(mover(&[queue(WqMode::Shared).unwrap()]), 8192, 1).unwrap();
+        let mut hand = MoverAndBuffers::new(mover(&[queue(WqMode::Shared).unwrap()]), 8192, 1).unwrap();
         assert_eq!(hand.copy().unwrap(), 1);
         hand.check().unwrap();
         hand.buffers.as_mut().unwrap().1[4097] ^= 1;

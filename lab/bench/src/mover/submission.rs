@@ -4,7 +4,7 @@
 //! ENQCMD. The numbers include this replacement: 64 bytes stored and a record written.
 
 use super::Experiment;
-use super::interleaved::{Contestant, rates};
+use super::interleaved::{InterleavedLoad, rates};
 use crate::BenchError;
 use crate::ffi;
 use crate::goal::{Goal, Row};
@@ -31,28 +31,28 @@ const BURST: u32 = 32;
 
 /// A submitter of bursts of No-ops, which sees each one complete.
 #[allow(clippy::large_enum_variant, reason = "there are two of them, and the larger is what is measured")]
-enum Hand {
+enum BurstSubmitter {
     /// Builds descriptors and offers them to the portal.
     Bare(Arc<dyn Portal>, &'static [RecordCell]),
     /// Prepares, submits and fetches them through a channel.
     Channel(Channel<Vec<u8>, Vec<u8>>, Vec<Finished<Vec<u8>, Vec<u8>>>),
 }
 
-impl Hand {
+impl BurstSubmitter {
     fn bare(portal: Arc<dyn Portal>) -> Self {
         // Leaked: the submitter of a raw descriptor must keep its record alive.
-        Hand::Bare(portal, (0..BURST).map(|_| RecordCell::new()).collect::<Vec<_>>().leak())
+        BurstSubmitter::Bare(portal, (0..BURST).map(|_| RecordCell::new()).collect::<Vec<_>>().leak())
     }
 
     fn channel(portal: Arc<dyn Portal>) -> Self {
         let channel = Channel::new(portal, BURST, ChannelPolicy::default()).expect("a capacity within the limits");
-        Hand::Channel(channel, Vec::with_capacity(BURST as usize))
+        BurstSubmitter::Channel(channel, Vec::with_capacity(BURST as usize))
     }
 
     fn burst(&mut self) -> Result<u64, BenchError> {
         let wrong = || BenchError::Wrong { op: "nop".into(), route: EXPERIMENT.name.into() };
         match self {
-            Hand::Bare(portal, records) => {
+            BurstSubmitter::Bare(portal, records) => {
                 for record in *records {
                     record.clear();
                     if portal.offer(&ffi::nop(record)) != Offer::Taken {
@@ -63,7 +63,7 @@ impl Hand {
                     return Err(wrong());
                 }
             }
-            Hand::Channel(channel, done) => {
+            BurstSubmitter::Channel(channel, done) => {
                 for _ in 0..BURST {
                     channel.nop().map_err(|_| wrong())?;
                 }
@@ -88,8 +88,8 @@ fn portal() -> Result<Arc<dyn Portal>, BenchError> {
 }
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
-    let mut hands = [Hand::bare(portal()?), Hand::channel(portal()?)]
-        .map(|hand| Contestant { states: vec![hand], step: &Hand::burst });
+    let mut hands = [BurstSubmitter::bare(portal()?), BurstSubmitter::channel(portal()?)]
+        .map(|hand| InterleavedLoad { states: vec![hand], step: &BurstSubmitter::burst });
     let seen = rates(machine, time, &mut hands)?;
     let ns = |rates: &[f64]| 1e9 / median(&mut rates.to_vec());
     let goal = Some(Goal::AtMost(MOST_NS));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn both_submitters_see_every_record_of_a_burst() {
-        for mut hand in [Hand::bare(portal().unwrap()), Hand::channel(portal().unwrap())] {
+        for mut hand in [BurstSubmitter::bare(portal().unwrap()), BurstSubmitter::channel(portal().unwrap())] {
             for _ in 0..100 {
                 assert_eq!(hand.burst().unwrap(), u64::from(BURST));
             }

@@ -2,7 +2,7 @@
 
 use super::driver::{DEPTH, Driver};
 use super::target::{NAMESPACE_BYTES, RunningTarget};
-use super::turns::{self, Side, each};
+use super::turns::{self, ServedHost, each};
 use crate::BenchError;
 use crate::goal::{Goal, Row};
 use crate::interleaved::ratio;
@@ -38,9 +38,9 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     target.fill()?;
     let mut rows = Vec::new();
     for bytes in SIZES {
-        let side = |span, data_digest| -> Result<Side<'_>, BenchError> {
+        let side = |span, data_digest| -> Result<ServedHost<'_>, BenchError> {
             let driver = Driver::connect(target.address, bytes, data_digest)?.within(span);
-            Ok(Side { driver, served: &target })
+            Ok(ServedHost { driver, served: &target })
         };
         let mut sides =
             [side(CACHED, true)?, side(CACHED, false)?, side(NAMESPACE_BYTES, true)?, side(NAMESPACE_BYTES, false)?];

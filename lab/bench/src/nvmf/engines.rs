@@ -3,7 +3,7 @@
 use crate::BenchError;
 use crate::ffi::FreeDevice;
 use crate::goal::{Goal, Row};
-use crate::interleaved::{Contestant, rates_by_both, ratio};
+use crate::interleaved::{InterleavedLoad, rates_by_both, ratio};
 use crate::measure::median;
 use crate::questions::Experiment;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
 
 fn by_the_model(machine: &Machine, time: Duration, bytes: usize) -> Result<Row, BenchError> {
     let bursts = [model()?, Box::new(CpuEngine::default())].map(|engine| Burst::new(engine, bytes, bytes, true));
-    let mut sides = bursts.map(|burst| Contestant { states: vec![burst], step: &Burst::run });
+    let mut sides = bursts.map(|burst| InterleavedLoad { states: vec![burst], step: &Burst::run });
     let seen = rates_by_both(machine, time, &mut sides)?;
     let cpu = |side: usize| seen[side].iter().map(|rate| rate.cpu).collect::<Vec<_>>();
     let micros = |side: usize| 1e6 / median(&mut cpu(side));
@@ -156,7 +156,7 @@ fn by_a_free_device(machine: &Machine, time: Duration, part: usize, layout: &str
     let free = || device(Arc::new(FreeDevice::new(SLOTS, BATCH)));
     let bursts =
         [Burst::new(free()?, BYTES, part, false), Burst::new(Box::new(CpuEngine::default()), BYTES, part, true)];
-    let mut sides = bursts.map(|burst| Contestant { states: vec![burst], step: &Burst::run });
+    let mut sides = bursts.map(|burst| InterleavedLoad { states: vec![burst], step: &Burst::run });
     let seen = rates_by_both(machine, time, &mut sides)?;
     let nanos = |side: usize| 1e9 / median(&mut seen[side].iter().map(|rate| rate.cpu).collect::<Vec<_>>());
     Ok(Row::new(

@@ -3,7 +3,7 @@
 use super::bare::BareLoop;
 use super::driver::{DEPTH, Driver};
 use super::target::RunningTarget;
-use super::turns::{self, Side, each};
+use super::turns::{self, ServedHost, each};
 use crate::BenchError;
 use crate::goal::{Goal, Row};
 use crate::interleaved::ratio;
@@ -33,9 +33,9 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let by_epoll = RunningTarget::start_with(machine.core(1), SocketEngine::Epoll)?;
     [&target, &by_epoll].into_iter().try_for_each(RunningTarget::fill)?;
     let bare = BareLoop::start(machine.core(1), BYTES)?;
-    let ours = Side { driver: Driver::connect(target.address, BYTES, false)?, served: &target };
-    let theirs = Side { driver: Driver::connect_bare(bare.address, BYTES)?, served: &bare };
-    let epoll = Side { driver: Driver::connect(by_epoll.address, BYTES, false)?, served: &by_epoll };
+    let ours = ServedHost { driver: Driver::connect(target.address, BYTES, false)?, served: &target };
+    let theirs = ServedHost { driver: Driver::connect_bare(bare.address, BYTES)?, served: &bare };
+    let epoll = ServedHost { driver: Driver::connect(by_epoll.address, BYTES, false)?, served: &by_epoll };
     let mut sides = [ours, theirs, epoll];
     let turns = turns::take(&mut sides, time)?;
     let [ours, theirs, epoll] = [0, 1, 2].map(|side| each(&turns[side], |turn| turn.cpu_ns));

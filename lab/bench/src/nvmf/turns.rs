@@ -55,12 +55,12 @@ pub(super) struct Turn {
 }
 
 /// A side: a host, and the thread that serves it.
-pub(super) struct Side<'a> {
+pub(super) struct ServedHost<'a> {
     pub(super) driver: Driver,
     pub(super) served: &'a dyn Served,
 }
 
-impl Side<'_> {
+impl ServedHost<'_> {
     fn turn(&mut self, time: Duration) -> Result<Turn, BenchError> {
         self.served.digest_ticks();
         let (cpu, begin) = (self.served.cpu(), Instant::now());
@@ -75,7 +75,7 @@ impl Side<'_> {
 }
 
 /// Lets all sides work in turns, in rotating order, for about `time`. Returns the turns of each side.
-pub(super) fn take(sides: &mut [Side<'_>], time: Duration) -> Result<Vec<Vec<Turn>>, BenchError> {
+pub(super) fn take(sides: &mut [ServedHost<'_>], time: Duration) -> Result<Vec<Vec<Turn>>, BenchError> {
     let count = sides.len();
     let slice = (time / (u32::try_from(count).unwrap_or(u32::MAX) * TURNS)).max(SHORTEST);
     for side in &mut *sides {

@@ -6,7 +6,7 @@ use crate::BenchError;
 use crate::devices::start_beside;
 use crate::goal::{Goal, Row};
 use crate::hybrid_case::{CopyBy, HybridCase};
-use crate::interleaved::{Contestant, rates, ratio};
+use crate::interleaved::{InterleavedLoad, rates, ratio};
 use crate::measure::median;
 use crate::questions::Experiment;
 use std::time::Duration;
@@ -40,11 +40,11 @@ fn mover(machine: &Machine) -> Result<Mover, BenchError> {
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     // Source and destination together are larger than the caches, for one half too.
     let room = 2 * machine.cold_bytes();
-    let one = |copy_by| Contestant {
+    let one = |copy_by| InterleavedLoad {
         states: vec![HybridCase::new(&EXPERIMENT, copy_by, LONG, room)],
         step: &HybridCase::copy,
     };
-    let halves = Contestant { states: HybridCase::halves(&EXPERIMENT, LONG, room), step: &HybridCase::copy };
+    let halves = InterleavedLoad { states: HybridCase::halves(&EXPERIMENT, LONG, room), step: &HybridCase::copy };
     let mut sides = [one(CopyBy::By(mover(machine)?)), one(CopyBy::Alone), halves];
     let seen = rates(machine, time, &mut sides)?;
     sides.iter().flat_map(|side| &side.states).try_for_each(HybridCase::check)?;

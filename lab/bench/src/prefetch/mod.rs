@@ -20,7 +20,7 @@ use telpher_report::query::{BlockCounts, Cell, Data, QdpResult, Rows, Run, Shape
 
 /// A configuration: the engine alone if `options` is `None`, otherwise the pipeline with these options.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Configuration {
     name: &'static str,
     how: &'static str,
     options: Option<Options>,
@@ -54,7 +54,7 @@ pub fn run<E: From<PrefetchError>>(
     let mut trials: Vec<Trial> = ways(args, options).into_iter().map(Trial::of).collect();
     // Not measured: this warms up memory and threads, and shows whether anything is worth prefetching here.
     let expected = query.alone(threads as usize);
-    let execute = |way: &Way| -> Result<Execution, PrefetchError> {
+    let execute = |way: &Configuration| -> Result<Execution, PrefetchError> {
         let Some(options) = &way.options else {
             let begun = Instant::now();
             let answer = query.alone(threads as usize);
@@ -86,7 +86,7 @@ pub fn run<E: From<PrefetchError>>(
              unless that is forced."
                 .into(),
         );
-        let forced = Way {
+        let forced = Configuration {
             name: "forced",
             how: "relaxed, though the copies gain nothing",
             options: Some(fetching(options, true, PrefetchWhen::Always)),
@@ -127,9 +127,12 @@ fn options(args: &PrefetchOptions, threads: u32) -> Options {
 }
 
 /// Returns the configurations to compare.
-fn ways(args: &PrefetchOptions, options: Options) -> Vec<Way> {
-    let alone =
-        Way { name: ALONE, how: "the engine, each thread with its own rows: no groups, no cache", options: None };
+fn ways(args: &PrefetchOptions, options: Options) -> Vec<Configuration> {
+    let alone = Configuration {
+        name: ALONE,
+        how: "the engine, each thread with its own rows: no groups, no cache",
+        options: None,
+    };
     if args.plain {
         return vec![alone];
     }
@@ -137,17 +140,17 @@ fn ways(args: &PrefetchOptions, options: Options) -> Vec<Way> {
     without.shape.fetchers = 0;
     vec![
         alone,
-        Way {
+        Configuration {
             name: BASELINE,
             how: "groups of threads; nothing is fetched, every column read where it lies",
             options: Some(without),
         },
-        Way {
+        Configuration {
             name: "in step",
             how: "fetched ahead; no chunk is asked for before its turn, and those who ask meet with the others",
             options: Some(fetching(options, false, PrefetchWhen::WhereApart)),
         },
-        Way {
+        Configuration {
             name: "relaxed",
             how: "fetched ahead; chunks are asked for as fast as can be (thesis §6.1)",
             options: Some(fetching(options, true, PrefetchWhen::WhereApart)),
@@ -184,18 +187,18 @@ struct Execution {
     stats: Stats,
 }
 
-fn checked(way: &Way, right: bool, execution: Execution) -> Result<Execution, PrefetchError> {
+fn checked(way: &Configuration, right: bool, execution: Execution) -> Result<Execution, PrefetchError> {
     if right { Ok(execution) } else { Err(PrefetchError::Wrong { way: way.name }) }
 }
 
 /// A configuration and its executions.
 struct Trial {
-    way: Way,
+    way: Configuration,
     done: Vec<Execution>,
 }
 
 impl Trial {
-    fn of(way: Way) -> Self {
+    fn of(way: Configuration) -> Self {
         Trial { way, done: Vec::new() }
     }
 
@@ -204,7 +207,7 @@ impl Trial {
     }
 
     fn result(&self, data: &Data, baseline: Option<&[f64]>) -> Run {
-        let Way { name, how, options } = self.way;
+        let Configuration { name, how, options } = self.way;
         let times = self.times();
         let median_ns = median(&mut times.clone());
         let ratios =

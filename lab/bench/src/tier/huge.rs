@@ -1,7 +1,7 @@
 //! The cost of moving a page of 2 MiB.
 
 use super::interleaved::rates;
-use super::shuttle::Contender;
+use super::shuttle::MoveMethod;
 use crate::BenchError;
 use crate::goal::{Goal, Row};
 use crate::measure::median;
@@ -22,10 +22,10 @@ const BUT_THE_COPY: f64 = 8.0;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut sides = [
-        Contender::copier(PageSize::Huge, IN_HUGE)?.alone(),
-        Contender::shuttle(PageSize::Huge, IN_HUGE, 1)?.alone(),
-        Contender::shuttle(PageSize::Huge, 4 * IN_HUGE, 1)?.alone(),
-        Contender::calls(PageSize::Huge, IN_HUGE)?.alone(),
+        MoveMethod::copier(PageSize::Huge, IN_HUGE)?.alone(),
+        MoveMethod::shuttle(PageSize::Huge, IN_HUGE, 1)?.alone(),
+        MoveMethod::shuttle(PageSize::Huge, 4 * IN_HUGE, 1)?.alone(),
+        MoveMethod::calls(PageSize::Huge, IN_HUGE)?.alone(),
     ];
     let seen = rates(machine, time, &mut sides)?;
     for side in sides.iter().flat_map(|side| &side.states) {
@@ -41,7 +41,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         Row::new("a huge page at a time", rate(costs[1]), "GB/s", Some(Goal::AtLeast(RATE)), how(costs[1])),
         Row::new(
             "the same, all but the copy",
-            sides[1].states[0].but_the_copy() * IN_HUGE as f64 / 1e3,
+            sides[1].states[0].without_copy() * IN_HUGE as f64 / 1e3,
             "µs",
             Some(Goal::AtMost(BUT_THE_COPY)),
             "by the heap's own clock: of what moving takes, all that is not the mover's copy",

@@ -1,7 +1,7 @@
 //! The workloads of the page experiments: pages that move to the other tier and back, the same copies alone, and the
 //! kernel's calls without a heap.
 
-use super::interleaved::Contestant;
+use super::interleaved::InterleavedLoad;
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::ffi::Called;
@@ -30,9 +30,9 @@ pub(super) fn heap(batch: usize) -> Result<Heap, BenchError> {
 }
 
 /// One competitor; a step is one batch.
-pub(super) enum Contender {
+pub(super) enum MoveMethod {
     /// Moves pages of a heap.
-    Move(Box<Shuttle>),
+    Move(Box<MovedArena>),
     /// Only copies bytes.
     Copy(Box<Copier>),
     /// Moves pages by the kernel's calls; with the time of each call, one value per batch.
@@ -40,7 +40,7 @@ pub(super) enum Contender {
 }
 
 /// An arena whose pages move there and back, batch by batch.
-pub(super) struct Shuttle {
+pub(super) struct MovedArena {
     heap: Heap,
     arena: Arena,
     /// The requested page size.
@@ -52,7 +52,7 @@ pub(super) struct Shuttle {
     at: usize,
     away: bool,
     /// Time per page without its copy, in nanoseconds, one value per batch.
-    but_the_copy: Vec<f64>,
+    without_copy: Vec<f64>,
 }
 
 /// Copies a batch from a buffer to a destination and back, as a heap does. A heap reuses its destinations, so there is
@@ -65,9 +65,9 @@ pub(super) struct Copier {
     away: bool,
 }
 
-impl Contender {
+impl MoveMethod {
     /// Moves `pages` pages of `size` at a time, with a distance of `apart` pages.
-    pub(super) fn shuttle(size: PageSize, pages: usize, apart: usize) -> Result<Contender, BenchError> {
+    pub(super) fn shuttle(size: PageSize, pages: usize, apart: usize) -> Result<MoveMethod, BenchError> {
         let heap = heap(pages)?;
         let mut arena = heap.arena(ARENA, size)?;
         // Only touched pages are present.
@@ -75,7 +75,7 @@ impl Contender {
         for (page, known) in arena.chunks_exact_mut(PAGE).zip(known.chunks_exact(PAGE)).step_by(apart) {
             page.copy_from_slice(known);
         }
-        Ok(Contender::Move(Box::new(Shuttle {
+        Ok(MoveMethod::Move(Box::new(MovedArena {
             heap,
             arena,
             size,
@@ -83,52 +83,52 @@ impl Contender {
             apart,
             at: 0,
             away: false,
-            but_the_copy: Vec::new(),
+            without_copy: Vec::new(),
         })))
     }
 
     /// Makes only the copies of batches of `pages` pages.
-    pub(super) fn copier(size: PageSize, pages: usize) -> Result<Contender, BenchError> {
+    pub(super) fn copier(size: PageSize, pages: usize) -> Result<MoveMethod, BenchError> {
         let (mut buffer, mut place) = (Region::new(ARENA, size)?, Region::new(pages * PAGE, size)?);
         buffer.populate()?;
         place.populate()?;
-        Ok(Contender::Copy(Box::new(Copier { mover: Mover::cpu(), buffer, place, at: 0, away: false })))
+        Ok(MoveMethod::Copy(Box::new(Copier { mover: Mover::cpu(), buffer, place, at: 0, away: false })))
     }
 
     /// Moves batches of `pages` pages by the kernel's calls alone.
-    pub(super) fn calls(size: PageSize, pages: usize) -> Result<Contender, BenchError> {
+    pub(super) fn calls(size: PageSize, pages: usize) -> Result<MoveMethod, BenchError> {
         let called = Called::new(ARENA, pages * PAGE, size).map_err(not_here)?;
-        Ok(Contender::Calls(Box::new(called), Vec::new()))
+        Ok(MoveMethod::Calls(Box::new(called), Vec::new()))
     }
 
     /// Runs one batch and returns its number of pages.
     pub(super) fn step(&mut self) -> Result<u64, BenchError> {
         match self {
-            Contender::Calls(called, took) => {
+            MoveMethod::Calls(called, took) => {
                 took.push(called.go().map_err(not_here)?);
                 Ok(called.unit() / PAGE_BYTES)
             }
-            Contender::Move(shuttle) => shuttle.step(),
-            Contender::Copy(copier) => copier.step(),
+            MoveMethod::Move(shuttle) => shuttle.step(),
+            MoveMethod::Copy(copier) => copier.step(),
         }
     }
 
     /// Returns a competitor with one thread.
-    pub(super) fn alone<'a>(self) -> Contestant<'a, Contender> {
-        Contestant { states: vec![self], step: &Contender::step }
+    pub(super) fn alone<'a>(self) -> InterleavedLoad<'a, MoveMethod> {
+        InterleavedLoad { states: vec![self], step: &MoveMethod::step }
     }
 
     /// Returns nanoseconds per page without its copy, measured by the heap: the median of all batches.
-    pub(super) fn but_the_copy(&self) -> f64 {
+    pub(super) fn without_copy(&self) -> f64 {
         match self {
-            Contender::Move(shuttle) => median(&mut shuttle.but_the_copy.clone()),
-            Contender::Copy(_) | Contender::Calls(..) => f64::NAN,
+            MoveMethod::Move(shuttle) => median(&mut shuttle.without_copy.clone()),
+            MoveMethod::Copy(_) | MoveMethod::Calls(..) => f64::NAN,
         }
     }
 
     /// Returns microseconds per batch of each of the kernel's calls (query, out and in): the medians of all batches.
     pub(super) fn calls_took(&self) -> [f64; 3] {
-        let Contender::Calls(_, took) = self else { return [f64::NAN; 3] };
+        let MoveMethod::Calls(_, took) = self else { return [f64::NAN; 3] };
         std::array::from_fn(|call| {
             median(&mut took.iter().map(|took| took[call].as_secs_f64() * 1e6).collect::<Vec<_>>())
         })
@@ -136,7 +136,7 @@ impl Contender {
 
     /// Compares every byte with its original.
     pub(super) fn check(&self, contest: &Experiment) -> Result<(), BenchError> {
-        let Contender::Move(shuttle) = self else { return Ok(()) };
+        let MoveMethod::Move(shuttle) = self else { return Ok(()) };
         contest.arrived(&known(shuttle.apart), &shuttle.arena)
     }
 }
@@ -154,7 +154,7 @@ fn known(apart: usize) -> Vec<u8> {
     bytes
 }
 
-impl Shuttle {
+impl MovedArena {
     fn step(&mut self) -> Result<u64, BenchError> {
         let len = self.pages * self.apart * PAGE;
         let start = self.arena.addresses().start + self.at as u64;
@@ -176,7 +176,7 @@ impl Shuttle {
         }
         let after = self.heap.stats();
         let took = (after.moving - before.moving).saturating_sub(after.copying - before.copying);
-        self.but_the_copy.push(took.as_nanos() as f64 / self.pages as f64);
+        self.without_copy.push(took.as_nanos() as f64 / self.pages as f64);
         if self.away {
             self.at = (self.at + len) % ARENA;
         }

@@ -1,7 +1,7 @@
 //! The cost of moving a page of 4 KiB, by the number of pages moved together.
 
 use super::interleaved::rates;
-use super::shuttle::Contender;
+use super::shuttle::MoveMethod;
 use crate::BenchError;
 use crate::goal::{Goal, Row};
 use crate::measure::median;
@@ -28,9 +28,9 @@ const BUT_THE_COPY: f64 = 200.0;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let moves = TOGETHER.map(|pages| (pages, 1)).into_iter().chain([(32, 2), (512, 2)]).collect::<Vec<_>>();
-    let mut sides = vec![Contender::copier(PageSize::Small, 512)?.alone()];
+    let mut sides = vec![MoveMethod::copier(PageSize::Small, 512)?.alone()];
     for &(pages, apart) in &moves {
-        sides.push(Contender::shuttle(PageSize::Small, pages, apart)?.alone());
+        sides.push(MoveMethod::shuttle(PageSize::Small, pages, apart)?.alone());
     }
     let seen = rates(machine, time, &mut sides)?;
     for side in sides.iter().flat_map(|side| &side.states) {
@@ -39,7 +39,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut costs = seen.into_iter().map(|mut rates| (rates.len(), 1e9 / median(&mut rates)));
     let (turns, copy) = costs.next().unwrap_or((0, f64::NAN));
     let mut rows = Vec::new();
-    let rests = sides[1..].iter().map(|side| side.states[0].but_the_copy());
+    let rests = sides[1..].iter().map(|side| side.states[0].without_copy());
     for (((pages, apart), (turns, cost)), rest) in moves.into_iter().zip(costs).zip(rests) {
         let how = format!("{:.1} GB/s; there and back, {turns} turns", 4096.0 / cost);
         let lie = if apart == 1 { "neighbours" } else { "every second one" };

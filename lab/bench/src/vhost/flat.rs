@@ -72,7 +72,7 @@ pub(super) fn measure(
     pool: &PacketPool,
 ) -> Result<Vec<Cost>, BenchError> {
     let ways = [CopyBy::Cpu, CopyBy::Thread(CopyPolicy::Device, cores.guest)];
-    let rigs = ways.map(|way| Rig::new(way, packed, pool));
+    let rigs = ways.map(|way| GuestAndBackend::new(way, packed, pool));
     let [cpu, device] = rigs;
     let mut rigs = [cpu?, device?];
     let (sizes, slice) = (sizes.to_vec(), time / rounds.max(1));
@@ -161,17 +161,17 @@ impl Intervals {
 }
 
 /// A guest and a backend on one thread.
-struct Rig {
+struct GuestAndBackend {
     guest: Guest,
     ours: Ours,
 }
 
-impl Rig {
-    fn new(way: CopyBy, packed: bool, pool: &PacketPool) -> Result<Rig, BenchError> {
+impl GuestAndBackend {
+    fn new(way: CopyBy, packed: bool, pool: &PacketPool) -> Result<GuestAndBackend, BenchError> {
         let ours = Ours::new(way, pool)?;
         let mut guest = Guest::connect(&ours.port, packed)?;
         guest.begin(VhostTraffic::B2f, 0);
-        Ok(Rig { guest, ours })
+        Ok(GuestAndBackend { guest, ours })
     }
 
     fn measure(&mut self, size: u32, time: Duration, clock: &Clock, seen: &mut Intervals) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telpher_vhost::PacketPool;
-use telpher_vhost::peers::{HugePages, Memory, Seat, Testpmd, VhostPort, Virtio, WORKER, Work};
+use telpher_vhost::peers::{HugePages, Memory, Testpmd, TestpmdSetup, VhostPort, Virtio, WORKER, Work};
 
 /// A backend that forwards packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,8 +264,8 @@ fn per_second(shown: &str, name: &str) -> Result<f64, BenchError> {
     number.ok_or_else(|| BenchError::NotHere(format!("testpmd shows no {name} here: {shown}")))
 }
 
-fn seat<'a>(name: &'a str, cpu: usize, folder: &'a Path) -> Seat<'a> {
-    Seat { memory: Memory::Huge, mib: MIB, buffers: BUFFERS, ..Seat::new(name, cpu, folder) }
+fn seat<'a>(name: &'a str, cpu: usize, folder: &'a Path) -> TestpmdSetup<'a> {
+    TestpmdSetup { memory: Memory::Huge, mib: MIB, buffers: BUFFERS, ..TestpmdSetup::new(name, cpu, folder) }
 }
 
 /// Returns the virtio device for a `--ring` value.

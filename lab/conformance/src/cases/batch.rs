@@ -6,7 +6,7 @@ use crate::case::{holds, same, same_bytes, section};
 use crate::expected::ExpectedRecord;
 use crate::fixture::Fixture;
 use crate::sample;
-use crate::subject::{DeviceWish, PortalWish, QueueWish, STRANGER};
+use crate::subject::{DeviceSpec, PortalSpec, QueueSpec, STRANGER};
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
 
 /// The list of these cases, and the records of its members.
@@ -87,13 +87,13 @@ const WORDS: [(&str, u32, u8); 30] = [
     ("mMx", 3, 0x05),
 ];
 
-fn words(list: &mut List, wish: &DeviceWish) {
+fn words(list: &mut List, spec: &DeviceSpec) {
     let result = list.capabilities.gen_cap.batch_continuation();
     for (word, completed, code) in WORDS {
         for rcr in [true, false] {
             let members: Vec<Descriptor> = word.chars().map(|letter| member(letter, list.arena)).collect();
             let name = format!("the batch \"{word}\" ends with {code:#04x} after {completed} members, RCR: {rcr}");
-            list.script(section::BATCH, name, wish, move |fixture| {
+            list.script(section::BATCH, name, spec, move |fixture| {
                 let records: Vec<u64> = (0..members.len()).map(|i| member_record(fixture, i)).collect();
                 let members: Vec<Descriptor> =
                     members.iter().zip(&records).map(|(d, record)| d.with_record(*record)).collect();
@@ -110,7 +110,7 @@ fn words(list: &mut List, wish: &DeviceWish) {
                 } else {
                     let silent = batch.with_flags(Flags::COMPLETION_RECORD_ADDRESS_VALID);
                     fixture.arena.clear_record(batch.completion_address());
-                    fixture.submit(&*fixture.portal(PortalWish::of(0))?, &silent)?;
+                    fixture.submit(&*fixture.portal(PortalSpec::of(0))?, &silent)?;
                     fixture.device.settle();
                     same("the batch's record", 0, fixture.arena.status_word(batch.completion_address()))?;
                 }
@@ -129,7 +129,7 @@ fn words(list: &mut List, wish: &DeviceWish) {
 }
 
 /// Later members see the data written by fenced earlier ones.
-fn pipeline(list: &mut List, wish: &DeviceWish) {
+fn pipeline(list: &mut List, spec: &DeviceSpec) {
     let at = |offset| list.arena.at(offset);
     let steps = [
         Descriptor::fill(0x0101_0101_0101_0101, at(place::OUT1), 256),
@@ -140,7 +140,7 @@ fn pipeline(list: &mut List, wish: &DeviceWish) {
             .with_record(at(MEMBERS)),
         Descriptor::fill(0x0202_0202_0202_0202, at(place::OUT1 + 0x3000), 256).and_flags(Flags::FENCE),
     ];
-    list.script(section::FENCE, "fenced members see what earlier ones wrote", wish, move |fixture| {
+    list.script(section::FENCE, "fenced members see what earlier ones wrote", spec, move |fixture| {
         fixture.arena.set(fixture.at(place::OUT1), 0x4000, 0);
         fixture.arena.write_list(fixture.at(LIST), &steps);
         let batch = Descriptor::batch(fixture.at(LIST), 5).with_record(fixture.at(sample::RECORD));
@@ -149,11 +149,11 @@ fn pipeline(list: &mut List, wish: &DeviceWish) {
     });
     let fenced = Descriptor::nop().and_flags(Flags::FENCE).with_record(at(sample::RECORD));
     let expected_record = ExpectedRecord::invalid_flags(1, 0);
-    list.one(section::FENCE, "a fence outside a batch is an invalid flag", wish, fenced, false, expected_record);
+    list.one(section::FENCE, "a fence outside a batch is an invalid flag", spec, fenced, false, expected_record);
 }
 
 /// A list with a missing page: 0x06 after the members before it; the continuation does the rest.
-fn list_faults(list: &mut List, wish: &DeviceWish) {
+fn list_faults(list: &mut List, spec: &DeviceSpec) {
     let continuation = list.capabilities.gen_cap.batch_continuation();
     for before in [0u32, 1, 2, 5] {
         for bad in [false, true] {
@@ -170,7 +170,7 @@ fn list_faults(list: &mut List, wish: &DeviceWish) {
                 let arena = list.arena;
                 let (nop, unknown) = (member('n', arena), member('b', arena));
                 let name = format!("a list fault after {before} members gives 0x06, one failed: {bad}, RCR: {rcr}");
-                list.script(section::BATCH, name, wish, move |fixture| {
+                list.script(section::BATCH, name, spec, move |fixture| {
                     let count = before as usize + 4;
                     let members: Vec<Descriptor> = (0..count)
                         .map(|i| if bad && i == 0 { unknown } else { nop }.with_record(member_record(fixture, i)))
@@ -209,14 +209,14 @@ fn list_faults(list: &mut List, wish: &DeviceWish) {
         [("at 0", 0u64), ("behind mapped memory", list.arena.unmapped() & !63), ("outside user space", 1 << 63)]
     {
         let batch = Descriptor::batch(at, 2).with_record(list.arena.at(sample::RECORD));
-        list.script(section::BATCH, format!("a list {what} gives 0x06"), wish, move |fixture| {
+        list.script(section::BATCH, format!("a list {what} gives 0x06"), spec, move |fixture| {
             fixture.expect(&batch, &ExpectedRecord::fault(0x06, false, at).bytes_completed(0).any_result().open_info())
         });
     }
 }
 
 /// Batch Error, if the device supports it.
-fn batch_error(list: &mut List, wish: &DeviceWish) {
+fn batch_error(list: &mut List, spec: &DeviceSpec) {
     if !list.capabilities.gen_cap.batch_continuation() {
         return;
     }
@@ -226,7 +226,7 @@ fn batch_error(list: &mut List, wish: &DeviceWish) {
         list.script(
             section::BATCH,
             format!("\"{word}\" with Batch Error fails after {completed}"),
-            wish,
+            spec,
             move |fixture| {
                 fixture.arena.write_list(fixture.at(LIST), &members);
                 let batch = Descriptor::batch(fixture.at(LIST), 2).with_record(fixture.at(sample::RECORD));
@@ -239,7 +239,7 @@ fn batch_error(list: &mut List, wish: &DeviceWish) {
 
 /// The queue's limits apply to members, and members without records leave none.
 fn limits(list: &mut List) {
-    let wish = DeviceWish::default().queue(QueueWish { max_transfer_shift: 12, ..QueueWish::default() });
+    let spec = DeviceSpec::default().queue(QueueSpec { max_transfer_shift: 12, ..QueueSpec::default() });
     let arena = list.arena;
     let (a, out) = (arena.at(sample::COUNT), arena.at(place::OUT1));
     for (size, code) in [(4096u32, 0x01u8), (4097, 0x13)] {
@@ -247,17 +247,17 @@ fn limits(list: &mut List) {
         list.one(
             section::BATCH,
             format!("a member of {size} bytes where 4096 is the limit"),
-            &wish,
+            &spec,
             d,
             true,
             ExpectedRecord::status(code),
         );
     }
     for shift in [1u8, 3, 5] {
-        let wish = DeviceWish::default().queue(QueueWish { max_batch_shift: shift, ..QueueWish::default() });
+        let spec = DeviceSpec::default().queue(QueueSpec { max_batch_shift: shift, ..QueueSpec::default() });
         for (count, code) in [(1u32 << shift, 0x01u8), ((1 << shift) + 1, 0x14)] {
             let name = format!("a batch of {count} where {} is the limit", 1 << shift);
-            list.script(section::BATCH, name, &wish, move |fixture| {
+            list.script(section::BATCH, name, &spec, move |fixture| {
                 fixture.arena.write_list(fixture.at(LIST), &vec![Descriptor::nop(); count as usize]);
                 let batch = Descriptor::batch(fixture.at(LIST), count).with_record(fixture.at(sample::RECORD));
                 let expected_record = ExpectedRecord::status(code);
@@ -275,23 +275,23 @@ fn limits(list: &mut List) {
 }
 
 /// Drain: it completes after all earlier descriptors of its queue and client, with and without readback.
-fn drains(list: &mut List, wish: &DeviceWish) {
+fn drains(list: &mut List, spec: &DeviceSpec) {
     let arena = list.arena;
     let record = arena.at(sample::RECORD);
     let drain = Descriptor::drain().with_record(record);
-    list.script(section::DRAIN, "a drain of an idle queue succeeds", wish, move |fixture| {
+    list.script(section::DRAIN, "a drain of an idle queue succeeds", spec, move |fixture| {
         fixture.expect(&drain, &ExpectedRecord::success())
     });
-    for wish in [wish.clone(), DeviceWish::default().queue(QueueWish::shared())] {
-        let mode = wish.groups[0].queues[0].mode;
+    for spec in [spec.clone(), DeviceSpec::default().queue(QueueSpec::shared())] {
+        let mode = spec.groups[0].queues[0].mode;
         let src = arena.at(sample::NOISE);
         let out = arena.at(place::OUT1);
         list.script(
             section::DRAIN,
             format!("a drain ends after everything before it, {mode:?}"),
-            &wish,
+            &spec,
             move |fixture| {
-                let portal = fixture.portal(PortalWish::of(0))?;
+                let portal = fixture.portal(PortalSpec::of(0))?;
                 fixture.arena.clear_record(record);
                 for i in 0..8 {
                     fixture.arena.clear_record(member_record(fixture, i));
@@ -338,7 +338,7 @@ fn drains(list: &mut List, wish: &DeviceWish) {
                 ExpectedRecord::fault(0x1f, false, bad),
             ),
         ] {
-            list.script(section::DRAIN, format!("a drain with readback of {what}"), wish, move |fixture| {
+            list.script(section::DRAIN, format!("a drain with readback of {what}"), spec, move |fixture| {
                 fixture.expect(&d, &expected_record.open_info())
             });
         }
@@ -348,11 +348,11 @@ fn drains(list: &mut List, wish: &DeviceWish) {
         list.script(
             section::DRAIN,
             format!("a drain may suppress implicit readback {flags:#x}"),
-            wish,
+            spec,
             move |fixture| fixture.expect(&d, &ExpectedRecord::success()),
         );
     }
-    let shared = DeviceWish::default().queue(QueueWish::shared());
+    let shared = DeviceSpec::default().queue(QueueSpec::shared());
     let out = arena.at(place::OUT1);
     let src = arena.at(sample::COUNT);
     list.script(
@@ -361,7 +361,7 @@ fn drains(list: &mut List, wish: &DeviceWish) {
         &shared,
         move |fixture| {
             let (mine, other) =
-                (fixture.portal(PortalWish::of(0))?, fixture.portal(PortalWish::of(0).pasid(STRANGER))?);
+                (fixture.portal(PortalSpec::of(0))?, fixture.portal(PortalSpec::of(0).pasid(STRANGER))?);
             fixture.arena.clear_record(record);
             fixture.arena.clear_record(member_record(fixture, 0));
             fixture.hold()?;
@@ -383,11 +383,11 @@ fn drains(list: &mut List, wish: &DeviceWish) {
 }
 
 pub(super) fn add(list: &mut List) {
-    let wish = liberal(&list.capabilities);
-    words(list, &wish);
-    pipeline(list, &wish);
-    list_faults(list, &wish);
-    batch_error(list, &wish);
+    let spec = liberal(&list.capabilities);
+    words(list, &spec);
+    pipeline(list, &spec);
+    list_faults(list, &spec);
+    batch_error(list, &spec);
     limits(list);
-    drains(list, &wish);
+    drains(list, &spec);
 }

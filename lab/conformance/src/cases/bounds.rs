@@ -5,7 +5,7 @@ use crate::arena::place;
 use crate::case::{Section, section};
 use crate::expected::{Expect, ExpectedRecord};
 use crate::sample;
-use crate::subject::{DeviceWish, QueueWish};
+use crate::subject::{DeviceSpec, QueueSpec};
 use crate::table::row;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
@@ -15,7 +15,7 @@ const MAX: u32 = 1 << SHIFT;
 
 struct Bounds<'l, 'a> {
     list: &'l mut List<'a>,
-    wish: DeviceWish,
+    spec: DeviceSpec,
 }
 
 impl Bounds<'_, '_> {
@@ -26,7 +26,7 @@ impl Bounds<'_, '_> {
             code => ExpectedRecord::status(code),
         };
         if self.list.has(d.opcode()) {
-            self.list.one(section, name, &self.wish, d, false, expected_record);
+            self.list.one(section, name, &self.spec, d, false, expected_record);
         }
     }
 
@@ -94,8 +94,8 @@ fn sizes(b: &mut Bounds) {
         }
         // SPEC §8.3.17 only says "should"; a device may refuse, or process the whole blocks.
         let name = format!("{} of {size} bytes is refused or works on whole blocks", row(code).name);
-        b.list.script(section::SIZES, name, &b.wish.clone(), move |fixture| {
-            let portal = fixture.portal(crate::subject::PortalWish::of(0))?;
+        b.list.script(section::SIZES, name, &b.spec.clone(), move |fixture| {
+            let portal = fixture.portal(crate::subject::PortalSpec::of(0))?;
             let got = fixture.run(&*portal, &d)?;
             let fine = got.status_code() == 0x13 || got.status_code() == 0x01 && !fixture.promises.whole_dif_blocks;
             crate::case::holds("status 0x13, or 0x01 unless 0x13 is promised", fine, || crate::expected::line(&got))
@@ -115,8 +115,8 @@ fn delta_sizes(b: &mut Bounds) {
         b.put(section::SIZES, name, apply.with_delta_record_size(size), code);
     }
     // The delta operations end at 0x80000 bytes, whatever the queue allows.
-    let wide = DeviceWish::default().queue(QueueWish { max_transfer_shift: 20, ..QueueWish::default() });
-    let narrow = std::mem::replace(&mut b.wish, wide);
+    let wide = DeviceSpec::default().queue(QueueSpec { max_transfer_shift: 20, ..QueueSpec::default() });
+    let narrow = std::mem::replace(&mut b.spec, wide);
     let create = create.with_src(b.at(place::INPUT)).with_dst(b.at(place::INPUT));
     for (size, code) in [(0x8_0000, 0x01), (0x8_0008, 0x13), (0x10_0000, 0x13)] {
         b.put(
@@ -127,7 +127,7 @@ fn delta_sizes(b: &mut Bounds) {
         );
         b.put(section::SIZES, format!("apply delta of {size:#x} bytes gives {code:#04x}"), apply.with_size(size), code);
     }
-    b.wish = narrow;
+    b.spec = narrow;
 }
 
 fn counts(list: &mut List) {
@@ -136,13 +136,13 @@ fn counts(list: &mut List) {
     list.arena.write_list(nops, &[Descriptor::nop(); 40]);
     let mut cases = Vec::new();
     for bit in [false, true] {
-        let wish = list.with_capability(&DeviceWish::default(), 52, bit);
+        let spec = list.with_capability(&DeviceSpec::default(), 52, bit);
         let one = if bit { 0x01 } else { 0x14 };
         for (count, code) in [(0, 0x14), (1, one), (2, 0x01), (31, 0x01), (32, 0x01), (33, 0x14), (0xffff_ffff, 0x14)] {
-            cases.push((bit, wish.clone(), count, code));
+            cases.push((bit, spec.clone(), count, code));
         }
     }
-    for (bit, wish, count, code) in cases {
+    for (bit, spec, count, code) in cases {
         let d = Descriptor::batch(nops, count).with_record(record);
         let expected_record = if code == 0x01 {
             ExpectedRecord::success().bytes_completed(count)
@@ -152,7 +152,7 @@ fn counts(list: &mut List) {
         let name = format!("a batch of {count} gives {code:#04x}, limit 32, GENCAP[52] = {}", u8::from(bit));
         // The arena is too small for this many members, so the list is outside of user space.
         let d = if count > 40 { d.with_src(1 << 63) } else { d };
-        list.one(section::SIZES, name, &wish, d, false, expected_record);
+        list.one(section::SIZES, name, &spec, d, false, expected_record);
     }
 }
 
@@ -207,7 +207,7 @@ fn alignment(b: &mut Bounds) {
         let d = Descriptor::nop().with_record(b.at(sample::RECORD) + off);
         for member in [false, true] {
             let name = format!("a record address {off} bytes off goes to SWERROR, member: {member}");
-            b.list.one(section::ALIGNMENT, name, &b.wish.clone(), d, member, Expect::Logged(0x1b, None));
+            b.list.one(section::ALIGNMENT, name, &b.spec.clone(), d, member, Expect::Logged(0x1b, None));
         }
     }
     for off in [32, 64, 96] {
@@ -300,22 +300,22 @@ fn overlap(b: &mut Bounds) {
     }
     // Memory Move: legal with GENCAP[1], refused without.
     for (bit, status) in [(true, 0x01), (false, 0x16)] {
-        let wish = b.list.with_capability(&b.wish, 1, bit);
+        let spec = b.list.with_capability(&b.spec, 1, bit);
         for (what, src, dst) in [("up", out, out + 63), ("down", out + 63, out)] {
             let d = Descriptor::memory_move(src, dst, 64).with_record(record);
             let name = format!("an overlapping move {what} gives {status:#04x} where GENCAP[1] = {}", u8::from(bit));
-            b.list.one(section::OVERLAP, name, &wish, d, false, ExpectedRecord::status(status));
+            b.list.one(section::OVERLAP, name, &spec, d, false, ExpectedRecord::status(status));
         }
         let d = Descriptor::memory_move(out, out + 64, 64).with_record(record);
         let name = format!("a touching move is taken where GENCAP[1] = {}", u8::from(bit));
-        b.list.one(section::OVERLAP, name, &wish, d, false, ExpectedRecord::success());
+        b.list.one(section::OVERLAP, name, &spec, d, false, ExpectedRecord::success());
     }
 }
 
 pub(super) fn add(list: &mut List) {
-    let mut wish = liberal(&list.capabilities);
-    wish.groups[0].queues[0].max_transfer_shift = SHIFT;
-    let mut b = Bounds { list, wish };
+    let mut spec = liberal(&list.capabilities);
+    spec.groups[0].queues[0].max_transfer_shift = SHIFT;
+    let mut b = Bounds { list, spec };
     sizes(&mut b);
     delta_sizes(&mut b);
     alignment(&mut b);

@@ -5,7 +5,7 @@ use crate::arena::place;
 use crate::bring_up::{Map, command, issue};
 use crate::case::{Verdict, fail, holds, same, section};
 use crate::fixture::Fixture;
-use crate::subject::{DeviceWish, HANDLE, HERE, PortalWish, QueueWish, Registers, STRANGER};
+use crate::subject::{DeviceSpec, HANDLE, HERE, PortalSpec, QueueSpec, Registers, STRANGER};
 use telpher_abi::Descriptor;
 use telpher_abi::registers::{CmdStatus, Command, CommandCode, GenSts, IntCause, WqState, offset};
 use telpher_portal::{Offer, QueueMode};
@@ -32,7 +32,7 @@ pub(super) fn wq_state(registers: &dyn Registers, index: u64) -> WqState {
 
 /// Errors that do not depend on a configuration: command, operand, error.
 fn plain_errors(list: &mut List) {
-    let up = DeviceWish::default();
+    let up = DeviceSpec::default();
     let queues = u32::from(list.capabilities.wq_cap.queues());
     for index in [queues, 0xff] {
         list.fresh(section::COMMANDS, format!("Enable WQ {index} gives 0x02"), &up, move |fixture| {
@@ -60,7 +60,7 @@ fn plain_errors(list: &mut List) {
             }
         }
     }
-    let bare = DeviceWish { bare: true, ..DeviceWish::default() };
+    let bare = DeviceSpec { bare: true, ..DeviceSpec::default() };
     list.fresh(section::COMMANDS, "Disable Device on a disabled device gives 0x31", &bare, |fixture| {
         put(fixture.registers()?, CommandCode::DisableDevice, 0, 0x31)
     });
@@ -102,7 +102,7 @@ fn plain_errors(list: &mut List) {
 
 /// The effects of the commands.
 fn effects(list: &mut List) {
-    let two = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::shared()]);
+    let two = DeviceSpec::default().queues(vec![QueueSpec::default(), QueueSpec::shared()]);
     list.fresh(section::COMMANDS, "enabling shows in GENSTS and WQCFG", &two, |fixture| {
         let registers = fixture.registers()?;
         same("device state", 1, state(registers))?;
@@ -172,7 +172,7 @@ fn effects(list: &mut List) {
 
 const RECORDS: u64 = place::RECORDS + 0x4000;
 
-fn offer_nops(fixture: &Fixture, portal: PortalWish, from: u64, count: u64) -> Verdict {
+fn offer_nops(fixture: &Fixture, portal: PortalSpec, from: u64, count: u64) -> Verdict {
     let portal = fixture.portal(portal)?;
     for i in from..from + count {
         let record = fixture.at(RECORDS + 32 * i);
@@ -188,8 +188,8 @@ fn statuses(fixture: &Fixture, from: u64, count: u64) -> Vec<u8> {
 
 /// Commands with waiting work.
 fn with_work(list: &mut List) {
-    for queue in [QueueWish::default(), QueueWish::shared()] {
-        let wish = DeviceWish::default().queue(queue.clone());
+    for queue in [QueueSpec::default(), QueueSpec::shared()] {
+        let spec = DeviceSpec::default().queue(queue.clone());
         let mode = queue.mode;
         for (code, operand) in [
             (CommandCode::DrainAll, 0),
@@ -201,17 +201,17 @@ fn with_work(list: &mut List) {
             list.fresh(
                 section::COMMANDS,
                 format!("{code} ends after the work of a {mode:?} queue"),
-                &wish,
+                &spec,
                 move |fixture| {
                     let registers = fixture.registers()?;
                     fixture.hold()?;
-                    offer_nops(fixture, PortalWish::of(0), 0, 6)?;
+                    offer_nops(fixture, PortalSpec::of(0), 0, 6)?;
                     registers.write(offset::CMD, 4, Command::new(code, operand).0[0]);
                     let status = || CmdStatus([registers.read(offset::CMDSTATUS, 4)]);
                     registers.advance();
                     holds("the command is active while work waits", status().active(), || "it has ended".into())?;
                     if matches!(code, CommandCode::DisableWq | CommandCode::DisableDevice) {
-                        let portal = fixture.portal(PortalWish::of(0))?;
+                        let portal = fixture.portal(PortalSpec::of(0))?;
                         let record = fixture.at(RECORDS + 32 * 6);
                         fixture.arena.clear_record(record);
                         let answer = if mode == QueueMode::Shared { Offer::Retry } else { Offer::Taken };
@@ -224,7 +224,7 @@ fn with_work(list: &mut List) {
                     let error = fixture.sw_error().expect("registers are there");
                     same("SWERROR", (true, 0x52), (error.valid(), error.error_code()))?;
                     fixture.release();
-                    let portal = fixture.portal(PortalWish::of(0))?;
+                    let portal = fixture.portal(PortalSpec::of(0))?;
                     for _ in 0..1_000_000 {
                         if !status().active() {
                             break;
@@ -258,11 +258,11 @@ fn with_work(list: &mut List) {
             list.fresh(
                 section::COMMANDS,
                 format!("after {code} of a {mode:?} queue nothing more is written"),
-                &wish,
+                &spec,
                 move |fixture| {
                     let registers = fixture.registers()?;
                     fixture.hold()?;
-                    offer_nops(fixture, PortalWish::of(0), 0, 6)?;
+                    offer_nops(fixture, PortalSpec::of(0), 0, 6)?;
                     put(registers, code, operand, 0)?;
                     let at_end = statuses(fixture, 0, 6);
                     fixture.release();
@@ -272,25 +272,25 @@ fn with_work(list: &mut List) {
             );
         }
     }
-    let wish = DeviceWish::default().queue(QueueWish::shared());
-    list.fresh(section::PASID, "Abort PASID spares the other client", &wish, |fixture| {
+    let spec = DeviceSpec::default().queue(QueueSpec::shared());
+    list.fresh(section::PASID, "Abort PASID spares the other client", &spec, |fixture| {
         let registers = fixture.registers()?;
-        let stranger = fixture.portal(PortalWish::of(0).pasid(STRANGER))?;
+        let stranger = fixture.portal(PortalSpec::of(0).pasid(STRANGER))?;
         fixture.hold()?;
         same("the offer", Offer::Taken, fixture.arena.offer(&*stranger, &Descriptor::nop()))?;
-        offer_nops(fixture, PortalWish::of(0), 0, 4)?;
+        offer_nops(fixture, PortalSpec::of(0), 0, 4)?;
         same("the offer", Offer::Taken, fixture.arena.offer(&*stranger, &Descriptor::nop()))?;
         put(registers, CommandCode::AbortPasid, STRANGER, 0)?;
         fixture.release();
         fixture.device.settle();
         same("statuses", vec![1; 4], statuses(fixture, 0, 4))
     });
-    let two = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::default()]);
+    let two = DeviceSpec::default().queues(vec![QueueSpec::default(), QueueSpec::default()]);
     list.fresh(section::COMMANDS, "Abort WQ spares the other queue", &two, |fixture| {
         let registers = fixture.registers()?;
         fixture.hold()?;
-        offer_nops(fixture, PortalWish::of(0), 0, 4)?;
-        offer_nops(fixture, PortalWish::of(1), 4, 4)?;
+        offer_nops(fixture, PortalSpec::of(0), 0, 4)?;
+        offer_nops(fixture, PortalSpec::of(1), 4, 4)?;
         put(registers, CommandCode::AbortWq, 1, 0)?;
         fixture.release();
         fixture.device.settle();

@@ -6,7 +6,7 @@ use crate::case::{same_bytes, section, skip};
 use crate::expected::ExpectedRecord;
 use crate::oracle;
 use crate::sample;
-use crate::subject::DeviceWish;
+use crate::subject::DeviceSpec;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
 /// One entry: offset in units of eight bytes, and the byte that its data repeats.
@@ -85,7 +85,7 @@ const CREATES: [Create; 9] = [
     },
 ];
 
-fn creates(list: &mut List, wish: &DeviceWish) {
+fn creates(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     let (a, b) = (list.arena.at(place::INPUT) + 0x8_0000, list.arena.at(place::OUT1));
     let out = list.arena.at(sample::DELTA_OUT) + 1;
@@ -103,7 +103,7 @@ fn creates(list: &mut List, wish: &DeviceWish) {
             list.script(
                 section::DELTA,
                 format!("create delta, {}, expected mask {check:?}", case.name),
-                wish,
+                spec,
                 move |fixture| {
                     let mut data = fixture.arena.read(a, size.into());
                     for word in differ {
@@ -139,7 +139,7 @@ fn creates(list: &mut List, wish: &DeviceWish) {
         list.script(
             section::DELTA,
             format!("create delta of {size} bytes with scattered changes and room for {room}"),
-            wish,
+            spec,
             move |fixture| {
                 let old = fixture.arena.read(a, size.into());
                 let mut new = old.clone();
@@ -186,7 +186,7 @@ const APPLIES: [Apply; 10] = [
     ("a transfer of one word", &[(0, 0x11)], 8, 0x01, 0),
 ];
 
-fn applies(list: &mut List, wish: &DeviceWish) {
+fn applies(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     let (delta, dst) = (list.arena.at(sample::DELTA_OUT) + 3, list.arena.at(place::OUT1) + 4096);
     for (name, entries, size, status, completed) in APPLIES {
@@ -195,7 +195,7 @@ fn applies(list: &mut List, wish: &DeviceWish) {
         let d = Descriptor::apply_delta(delta, length, dst, size).with_record(record);
         let expected_record = ExpectedRecord::status(status).bytes_completed(completed);
         let applied = if status == 0x01 { entries.len() } else { completed as usize / 10 };
-        list.script(section::DELTA, format!("apply delta, {name}, gives {status:#04x}"), wish, move |fixture| {
+        list.script(section::DELTA, format!("apply delta, {name}, gives {status:#04x}"), spec, move |fixture| {
             fixture.arena.write(delta, &bytes);
             fixture.arena.set(dst, u64::from(size) + 64, 0xee);
             fixture.expect(&d, &expected_record)?;
@@ -210,11 +210,11 @@ fn applies(list: &mut List, wish: &DeviceWish) {
 }
 
 /// An entry with the offset of the previous entry: refused, or the later one takes effect.
-fn equal_offsets(list: &mut List, wish: &DeviceWish) {
+fn equal_offsets(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     let (delta, dst) = (list.arena.at(sample::DELTA_OUT) + 3, list.arena.at(place::OUT1) + 4096);
     let d = Descriptor::apply_delta(delta, 40, dst, 64).with_record(record);
-    list.script(section::DELTA, "apply delta, equal offsets", wish, move |fixture| {
+    list.script(section::DELTA, "apply delta, equal offsets", spec, move |fixture| {
         let Some(accepted) = fixture.promises.equal_delta_offsets else { return skip(EITHER) };
         fixture.arena.write(delta, &record_of(&[(0, 0x11), (3, 0x22), (3, 0x33), (7, 0x44)]));
         fixture.arena.set(dst, 64, 0xee);
@@ -235,7 +235,7 @@ fn equal_offsets(list: &mut List, wish: &DeviceWish) {
 const EITHER: &str = "the text and silicon differ, and the device does not say which of the two it follows";
 
 /// Bits 7:3 of the expected-result mask: refused, or without effect.
-fn result_mask(list: &mut List, wish: &DeviceWish) {
+fn result_mask(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     let same_data = list.arena.at(place::INPUT) + 0x8_0000;
     let out = list.arena.at(sample::DELTA_OUT) + 1;
@@ -248,7 +248,7 @@ fn result_mask(list: &mut List, wish: &DeviceWish) {
                 .and_flags(Flags::CHECK_RESULT)
                 .with_record(record);
             let name = format!("create delta, reserved bits of the expected mask {mask:#04x}");
-            list.script(section::DELTA, name, wish, move |fixture| {
+            list.script(section::DELTA, name, spec, move |fixture| {
                 let Some(accepted) = fixture.promises.result_mask_bits else { return skip(EITHER) };
                 let status = match (accepted, expected) {
                     (false, _) => 0x12,
@@ -262,13 +262,13 @@ fn result_mask(list: &mut List, wish: &DeviceWish) {
 }
 
 pub(super) fn add(list: &mut List) {
-    let wish = DeviceWish::default();
+    let spec = DeviceSpec::default();
     if list.has(Opcode::CreateDelta) {
-        creates(list, &wish);
-        result_mask(list, &wish);
+        creates(list, &spec);
+        result_mask(list, &spec);
     }
     if list.has(Opcode::ApplyDelta) {
-        applies(list, &wish);
-        equal_offsets(list, &wish);
+        applies(list, &spec);
+        equal_offsets(list, &spec);
     }
 }

@@ -7,7 +7,7 @@ use crate::case::section;
 use crate::expected::ExpectedRecord;
 use crate::oracle::{self, Tags};
 use crate::sample;
-use crate::subject::DeviceWish;
+use crate::subject::DeviceSpec;
 use telpher_abi::{Descriptor, Opcode};
 
 /// Data bytes of a block, by code.
@@ -56,7 +56,7 @@ const TAGS: [Tags; 8] = [
 /// Four blocks: long enough for tags to wrap, and never all-F by accident.
 const COUNT: u32 = 4;
 
-fn insert_strip_check(list: &mut List, wish: &DeviceWish) {
+fn insert_strip_check(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     let (src, dst) = (list.arena.at(place::OUT2) + 1, list.arena.at(place::OUT1) + 4096 + 5);
     for (code, block) in (0u8..).zip(BLOCKS) {
@@ -77,7 +77,7 @@ fn insert_strip_check(list: &mut List, wish: &DeviceWish) {
                 let word = next(tags, COUNT);
                 let flags = tag_flags(tags);
                 let d = with_dest(base(Opcode::DifInsert, plain_size), flags, tags);
-                list.script(section::DIF, format!("insert, {what}, tags {i}"), wish, move |fixture| {
+                list.script(section::DIF, format!("insert, {what}, tags {i}"), spec, move |fixture| {
                     fixture.arena.write(src, &plain());
                     writes(fixture, &d, &ExpectedRecord::success().specific(0, word), dst, &long())
                 });
@@ -86,19 +86,19 @@ fn insert_strip_check(list: &mut List, wish: &DeviceWish) {
                 list.script(
                     section::DIF,
                     format!("insert ignores pass-through, {what}, tags {i}"),
-                    wish,
+                    spec,
                     move |fixture| {
                         fixture.arena.write(src, &plain());
                         writes(fixture, &d, &ExpectedRecord::success().specific(0, word), dst, &long())
                     },
                 );
                 let d = with_source(base(Opcode::DifCheck, long_size), flags, tags);
-                list.script(section::DIF, format!("check, {what}, tags {i}"), wish, move |fixture| {
+                list.script(section::DIF, format!("check, {what}, tags {i}"), spec, move |fixture| {
                     fixture.arena.write(src, &long());
                     fixture.expect(&d, &ExpectedRecord::success().specific(word, 0))
                 });
                 let d = with_source(base(Opcode::DifStrip, long_size), flags, tags);
-                list.script(section::DIF, format!("strip, {what}, tags {i}"), wish, move |fixture| {
+                list.script(section::DIF, format!("strip, {what}, tags {i}"), spec, move |fixture| {
                     fixture.arena.write(src, &long());
                     writes(fixture, &d, &ExpectedRecord::success().specific(word, 0), dst, &plain())
                 });
@@ -111,7 +111,7 @@ fn insert_strip_check(list: &mut List, wish: &DeviceWish) {
             .with_dest_ref_tag(0x0102_0304)
             .with_dest_app_tag(0x0506)
             .with_record(record);
-        list.script(section::DIF, format!("insert behind {block} counting bytes"), wish, move |fixture| {
+        list.script(section::DIF, format!("insert behind {block} counting bytes"), spec, move |fixture| {
             let mut expected = fixture.arena.read(d.src(), size.into());
             expected.extend(COUNTING_GUARDS[usize::from(code)].to_be_bytes());
             expected.extend([5, 6, 1, 2, 3, 4]);
@@ -159,7 +159,7 @@ const TUPLES: [Tuple; 9] = [
     ("reference F", None, None, Some(0xffff_ffff)),
 ];
 
-fn errors(list: &mut List, wish: &DeviceWish) {
+fn errors(list: &mut List, spec: &DeviceSpec) {
     const BLOCK: usize = 512;
     let record = list.arena.at(sample::RECORD);
     let (src, dst) = (list.arena.at(place::OUT2), list.arena.at(place::OUT1) + 4096);
@@ -203,7 +203,7 @@ fn errors(list: &mut List, wish: &DeviceWish) {
                     let d = with_source(d, flags, tags);
                     let case =
                         format!("{opcode} of a block with {name} tuple, source flags {flags:#04x}, mask {mask:#x}");
-                    list.script(section::DIF, case, wish, move |fixture| {
+                    list.script(section::DIF, case, spec, move |fixture| {
                         fixture.arena.write(src, &long);
                         if opcode != Opcode::DifStrip {
                             return fixture.expect(&d, &expected_record);
@@ -224,7 +224,7 @@ fn errors(list: &mut List, wish: &DeviceWish) {
         list.script(
             section::DIF,
             format!("a wrong guard in block {bad} is found after {completed} bytes"),
-            wish,
+            spec,
             move |fixture| {
                 let plain = oracle::noise(3, BLOCK * COUNT as usize);
                 let mut long = oracle::protect(BLOCK, false, false, Tags::default(), &plain);
@@ -236,7 +236,7 @@ fn errors(list: &mut List, wish: &DeviceWish) {
     }
 }
 
-fn updates(list: &mut List, wish: &DeviceWish) {
+fn updates(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     let (src, dst) = (list.arena.at(place::OUT2) + 2, list.arena.at(place::OUT1) + 4096 + 9);
     for (code, block) in (0u8..).zip(BLOCKS) {
@@ -257,7 +257,7 @@ fn updates(list: &mut List, wish: &DeviceWish) {
                     expected_record = expected_record.any_specific();
                 }
                 let name = format!("update of blocks of {block}, tags {i}, passing {pass:#05b}");
-                list.script(section::DIF, name, wish, move |fixture| {
+                list.script(section::DIF, name, spec, move |fixture| {
                     let plain = oracle::noise(block as u64, block * COUNT as usize);
                     let mut long = oracle::protect(block, false, false, from, &plain);
                     // A wrong guard, which is not checked here, shows whether it is passed through.
@@ -285,7 +285,7 @@ fn updates(list: &mut List, wish: &DeviceWish) {
     let tags = TAGS[4];
     let d = Descriptor::dif(Opcode::DifInsert, src, dst, 1024).with_record(record);
     let d = with_dest(d, tag_flags(tags), tags);
-    list.script(section::DIF, "insert goes on with the tags of its record", wish, move |fixture| {
+    list.script(section::DIF, "insert goes on with the tags of its record", spec, move |fixture| {
         let plain = oracle::noise(1, 2048);
         fixture.arena.write(src, &plain);
         fixture.arena.set(dst - 64, 4096, 0xee);
@@ -302,11 +302,11 @@ fn updates(list: &mut List, wish: &DeviceWish) {
 }
 
 pub(super) fn add(list: &mut List) {
-    let wish = DeviceWish::default();
+    let spec = DeviceSpec::default();
     let all = [Opcode::DifCheck, Opcode::DifInsert, Opcode::DifStrip, Opcode::DifUpdate];
     if all.iter().all(|opcode| list.has(*opcode)) {
-        insert_strip_check(list, &wish);
-        errors(list, &wish);
-        updates(list, &wish);
+        insert_strip_check(list, &spec);
+        errors(list, &spec);
+        updates(list, &spec);
     }
 }

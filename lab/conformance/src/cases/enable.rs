@@ -6,7 +6,7 @@ use crate::arena::place;
 use crate::bring_up::{Map, configure, wqcfg, write_wqcfg};
 use crate::case::{Verdict, same, section};
 use crate::fixture::Fixture;
-use crate::subject::{Capabilities, DeviceWish, Pci, QueueWish, Registers};
+use crate::subject::{Capabilities, DeviceSpec, Pci, QueueSpec, Registers};
 use telpher_abi::registers::{CommandCode, EvlCfg, GrpCfg, OpCap, WqCfg, WqState, offset};
 use telpher_portal::QueueMode;
 
@@ -18,10 +18,10 @@ fn set_group(registers: &dyn Registers, index: u64, config: &GrpCfg) {
 }
 
 /// A configuration with one error, and the expected answer of Enable Device.
-type Spoil = (&'static str, u8, fn(&dyn Registers, &Capabilities));
+type InvalidDevice = (&'static str, u8, fn(&dyn Registers, &Capabilities));
 
 /// Changes that make a valid configuration of one group invalid.
-const SPOILED_DEVICES: [Spoil; 16] = [
+const INVALID_DEVICES: [InvalidDevice; 16] = [
     ("nothing", 0x00, |_, _| {}),
     ("more entries than there are", 0x14, |r, c| {
         let map = Map::of(r);
@@ -86,8 +86,8 @@ fn group(registers: &dyn Registers, index: u64) -> GrpCfg {
 }
 
 fn enable_device(list: &mut List) {
-    let bare = DeviceWish { bare: true, ..DeviceWish::default() };
-    for (what, error, spoil) in SPOILED_DEVICES {
+    let bare = DeviceSpec { bare: true, ..DeviceSpec::default() };
+    for (what, error, invalidate) in INVALID_DEVICES {
         if what.contains("global") && !list.capabilities.grp_cap.global_read_buffer_limit()
             || what.contains("read buffer") && !list.capabilities.grp_cap.read_buffer_controls()
         {
@@ -95,8 +95,8 @@ fn enable_device(list: &mut List) {
         }
         list.fresh(section::COMMANDS, format!("Enable Device with {what} gives {error:#04x}"), &bare, move |fixture| {
             let registers = fixture.registers()?;
-            configure(registers, &DeviceWish::default());
-            spoil(registers, &fixture.capabilities);
+            configure(registers, &DeviceSpec::default());
+            invalidate(registers, &fixture.capabilities);
             put(registers, CommandCode::EnableDevice, 0, error)?;
             same("device state", u8::from(error == 0), state(registers))
         });
@@ -107,17 +107,17 @@ fn enable_device(list: &mut List) {
         ("too many page requests allocated", 0x13, Pci { page_requests: 0xffff_ffff, ..Pci::default() }),
     ];
     for (what, error, pci) in pcis {
-        let wish = DeviceWish { pci, ..bare.clone() };
-        list.fresh(section::COMMANDS, format!("Enable Device with {what} gives {error:#04x}"), &wish, move |fixture| {
+        let spec = DeviceSpec { pci, ..bare.clone() };
+        list.fresh(section::COMMANDS, format!("Enable Device with {what} gives {error:#04x}"), &spec, move |fixture| {
             let registers = fixture.registers()?;
-            configure(registers, &DeviceWish::default());
+            configure(registers, &DeviceSpec::default());
             put(registers, CommandCode::EnableDevice, 0, error)?;
             same("device state", 0, state(registers))
         });
     }
     list.fresh(section::COMMANDS, "Enable Device twice gives 0x10", &bare, |fixture| {
         let registers = fixture.registers()?;
-        configure(registers, &DeviceWish::default());
+        configure(registers, &DeviceSpec::default());
         put(registers, CommandCode::EnableDevice, 0, 0)?;
         put(registers, CommandCode::EnableDevice, 0, 0x10)
     });
@@ -131,18 +131,18 @@ fn enable_device(list: &mut List) {
             ("with PASID while PCI has none", 0x1b, |e| e, |p| Pci { pasid: false, prs: false, ..p }),
             ("privileged without Privileged Mode", 0x1b, |e| e.with_privileged(true), |p| p),
         ];
-        for (what, error, spoil, pci) in logs {
-            let wish = DeviceWish { pci: pci(Pci::default()), ..bare.clone() };
+        for (what, error, invalidate, pci) in logs {
+            let spec = DeviceSpec { pci: pci(Pci::default()), ..bare.clone() };
             list.fresh(
                 section::COMMANDS,
                 format!("Enable Device with an event log {what} gives {error:#04x}"),
-                &wish,
+                &spec,
                 move |fixture| {
                     let registers = fixture.registers()?;
-                    let wish = DeviceWish { event_log: Some((base, 64)), ..DeviceWish::default() };
-                    configure(registers, &wish);
+                    let spec = DeviceSpec { event_log: Some((base, 64)), ..DeviceSpec::default() };
+                    configure(registers, &spec);
                     let config =
-                        spoil(EvlCfg([registers.read(offset::EVLCFG, 8), registers.read(offset::EVLCFG + 8, 8)]));
+                        invalidate(EvlCfg([registers.read(offset::EVLCFG, 8), registers.read(offset::EVLCFG + 8, 8)]));
                     registers.write(offset::EVLCFG, 8, config.0[0]);
                     registers.write(offset::EVLCFG + 8, 8, config.0[1]);
                     put(registers, CommandCode::EnableDevice, 0, error)
@@ -153,9 +153,9 @@ fn enable_device(list: &mut List) {
 }
 
 /// A queue's configuration with one error, and the expected answer of Enable WQ.
-type SpoilWq = (&'static str, u8, fn(WqCfg, &Capabilities) -> WqCfg);
+type InvalidWq = (&'static str, u8, fn(WqCfg, &Capabilities) -> WqCfg);
 
-const SPOILED_QUEUES: [SpoilWq; 12] = [
+const INVALID_QUEUES: [InvalidWq; 12] = [
     ("nothing wrong", 0x00, |q, _| q),
     ("priority 0", 0x23, |q, _| q.with_priority(0)),
     ("no PASID though shared", 0x26, |q, _| q.with_dedicated(false).with_threshold(4).with_pasid_enable(false)),
@@ -173,9 +173,9 @@ const SPOILED_QUEUES: [SpoilWq; 12] = [
 ];
 
 /// Configures, enables the device, and compares the answer of Enable WQ 0.
-fn enable_spoiled(fixture: &Fixture, wish: &DeviceWish, config: &WqCfg, error: u8) -> Verdict {
+fn enable_invalid(fixture: &Fixture, spec: &DeviceSpec, config: &WqCfg, error: u8) -> Verdict {
     let registers = fixture.registers()?;
-    configure(registers, wish);
+    configure(registers, spec);
     write_wqcfg(registers, &Map::of(registers), 0, config);
     put(registers, CommandCode::EnableDevice, 0, 0)?;
     put(registers, CommandCode::EnableWq, 0, error)?;
@@ -184,9 +184,9 @@ fn enable_spoiled(fixture: &Fixture, wish: &DeviceWish, config: &WqCfg, error: u
 }
 
 fn enable_wq(list: &mut List) {
-    let bare = DeviceWish { bare: true, ..DeviceWish::default() };
+    let bare = DeviceSpec { bare: true, ..DeviceSpec::default() };
     let cap = list.capabilities.wq_cap;
-    for (what, error, spoil) in SPOILED_QUEUES {
+    for (what, error, invalidate) in INVALID_QUEUES {
         let fits = match error {
             0x2c => !cap.ats_disable(),
             0x2e => !cap.prs_disable(),
@@ -197,23 +197,23 @@ fn enable_wq(list: &mut List) {
             continue;
         }
         list.fresh(section::COMMANDS, format!("Enable WQ with {what} gives {error:#04x}"), &bare, move |fixture| {
-            let config = spoil(wqcfg(&QueueWish::default()), &fixture.capabilities);
-            enable_spoiled(fixture, &DeviceWish::default(), &config, error)
+            let config = invalidate(wqcfg(&QueueSpec::default()), &fixture.capabilities);
+            enable_invalid(fixture, &DeviceSpec::default(), &config, error)
         });
     }
     // A maximum batch of 1 needs GENCAP[52].
     for set in [false, true] {
-        let wish = list.with_capability(&bare, 52, set);
+        let spec = list.with_capability(&bare, 52, set);
         let error = if set { 0x00 } else { 0x27 };
         list.fresh(
             section::COMMANDS,
             format!("Enable WQ with a maximum batch of 1 gives {error:#04x}, GENCAP[52] = {}", u8::from(set)),
-            &wish,
+            &spec,
             move |fixture| {
-                enable_spoiled(
+                enable_invalid(
                     fixture,
-                    &DeviceWish::default(),
-                    &wqcfg(&QueueWish { max_batch_shift: 0, ..QueueWish::default() }),
+                    &DeviceSpec::default(),
+                    &wqcfg(&QueueSpec { max_batch_shift: 0, ..QueueSpec::default() }),
                     error,
                 )
             },
@@ -223,37 +223,37 @@ fn enable_wq(list: &mut List) {
     let mut small = list.capabilities;
     small.gen_cap = small.gen_cap.with_max_transfer_shift(20);
     for (shift, error) in [(20, 0x00), (21, 0x28), (31, 0x28)] {
-        let wish = DeviceWish { capabilities: Some(small), ..bare.clone() };
+        let spec = DeviceSpec { capabilities: Some(small), ..bare.clone() };
         list.fresh(
             section::COMMANDS,
             format!("Enable WQ with transfers of 2^{shift} where 2^20 is the limit gives {error:#04x}"),
-            &wish,
+            &spec,
             move |fixture| {
-                let queue = QueueWish { max_transfer_shift: shift, ..QueueWish::default() };
-                enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), error)
+                let queue = QueueSpec { max_transfer_shift: shift, ..QueueSpec::default() };
+                enable_invalid(fixture, &DeviceSpec::default(), &wqcfg(&queue), error)
             },
         );
     }
     for (mode, shared, dedicated) in [(QueueMode::Shared, false, true), (QueueMode::Dedicated, true, false)] {
         let mut one = list.capabilities;
         one.wq_cap = one.wq_cap.with_shared_mode(shared).with_dedicated_mode(dedicated);
-        let wish = DeviceWish { capabilities: Some(one), ..bare.clone() };
+        let spec = DeviceSpec { capabilities: Some(one), ..bare.clone() };
         list.fresh(
             section::COMMANDS,
             format!("Enable WQ gives 0x24 where {mode:?} is not supported"),
-            &wish,
+            &spec,
             move |fixture| {
-                let queue = if mode == QueueMode::Shared { QueueWish::shared() } else { QueueWish::default() };
-                enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), 0x24)
+                let queue = if mode == QueueMode::Shared { QueueSpec::shared() } else { QueueSpec::default() };
+                enable_invalid(fixture, &DeviceSpec::default(), &wqcfg(&queue), 0x24)
             },
         );
     }
-    let blocking = QueueWish { block_on_fault: true, ..QueueWish::default() };
-    for (what, wish, error) in [
+    let blocking = QueueSpec { block_on_fault: true, ..QueueSpec::default() };
+    for (what, spec, error) in [
         ("GENCAP[0] = 0", list.with_capability(&bare, 0, false), 0x25),
         (
             "page requests off",
-            DeviceWish { pci: Pci { prs: false, page_requests: 0, ..Pci::default() }, ..bare.clone() },
+            DeviceSpec { pci: Pci { prs: false, page_requests: 0, ..Pci::default() }, ..bare.clone() },
             0x25,
         ),
         ("both there", list.with_capability(&bare, 0, true), 0x00),
@@ -262,21 +262,21 @@ fn enable_wq(list: &mut List) {
         list.fresh(
             section::COMMANDS,
             format!("Enable WQ with block on fault gives {error:#04x}: {what}"),
-            &wish,
-            move |fixture| enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), error),
+            &spec,
+            move |fixture| enable_invalid(fixture, &DeviceSpec::default(), &wqcfg(&queue), error),
         );
     }
-    let no_pasid = DeviceWish { pci: Pci { pasid: false, ..Pci::default() }, ..bare.clone() };
+    let no_pasid = DeviceSpec { pci: Pci { pasid: false, ..Pci::default() }, ..bare.clone() };
     for (what, queue, error) in [
-        ("a dedicated queue with PASID", QueueWish::default(), 0x26),
-        ("a shared queue", QueueWish::shared(), 0x26),
-        ("a dedicated queue without PASID", QueueWish { pasid_enable: false, ..QueueWish::default() }, 0x00),
+        ("a dedicated queue with PASID", QueueSpec::default(), 0x26),
+        ("a shared queue", QueueSpec::shared(), 0x26),
+        ("a dedicated queue without PASID", QueueSpec { pasid_enable: false, ..QueueSpec::default() }, 0x00),
     ] {
         list.fresh(
             section::COMMANDS,
             format!("Enable WQ of {what} while PCI has no PASID gives {error:#04x}"),
             &no_pasid,
-            move |fixture| enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), error),
+            move |fixture| enable_invalid(fixture, &DeviceSpec::default(), &wqcfg(&queue), error),
         );
     }
     if cap.op_config() {
@@ -290,8 +290,8 @@ fn enable_wq(list: &mut List) {
                 format!("Enable WQ with operations {what} gives {error:#04x}"),
                 &bare,
                 move |fixture| {
-                    let queue = QueueWish { operations: Some(operations), ..QueueWish::default() };
-                    enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), error)
+                    let queue = QueueSpec { operations: Some(operations), ..QueueSpec::default() };
+                    enable_invalid(fixture, &DeviceSpec::default(), &wqcfg(&queue), error)
                 },
             );
         }
@@ -299,10 +299,10 @@ fn enable_wq(list: &mut List) {
     if cap.prs_disable() {
         let base = list.arena.at(place::EVENT_LOG);
         let log = (list.capabilities.gen_cap.event_log_size_code() != 0).then_some((base, 64));
-        let off = QueueWish { prs_disable: true, ..QueueWish::default() };
+        let off = QueueSpec { prs_disable: true, ..QueueSpec::default() };
         for (what, event_log, queue, error) in [
             ("without an event log", None, off.clone(), 0x2e),
-            ("with block on fault", log, QueueWish { block_on_fault: true, ..off.clone() }, 0x2e),
+            ("with block on fault", log, QueueSpec { block_on_fault: true, ..off.clone() }, 0x2e),
             ("with an event log", log, off.clone(), if log.is_some() { 0x00 } else { 0x2e }),
         ] {
             list.fresh(
@@ -310,17 +310,17 @@ fn enable_wq(list: &mut List) {
                 format!("Enable WQ with page requests off, {what}, gives {error:#04x}"),
                 &bare,
                 move |fixture| {
-                    let wish = DeviceWish { event_log, ..DeviceWish::default() };
-                    enable_spoiled(fixture, &wish, &wqcfg(&queue), error)
+                    let spec = DeviceSpec { event_log, ..DeviceSpec::default() };
+                    enable_invalid(fixture, &spec, &wqcfg(&queue), error)
                 },
             );
         }
     }
     list.fresh(section::COMMANDS, "Enable WQ on a disabled device gives 0x20", &bare, |fixture| {
-        configure(fixture.registers()?, &DeviceWish::default());
+        configure(fixture.registers()?, &DeviceSpec::default());
         put(fixture.registers()?, CommandCode::EnableWq, 0, 0x20)
     });
-    let up = DeviceWish::default();
+    let up = DeviceSpec::default();
     list.fresh(section::COMMANDS, "Enable WQ twice gives 0x21", &up, |fixture| {
         put(fixture.registers()?, CommandCode::EnableWq, 0, 0x21)
     });

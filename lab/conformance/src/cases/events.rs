@@ -6,7 +6,7 @@ use crate::case::{Verdict, holds, same, section};
 use crate::expected::ExpectedRecord;
 use crate::fixture::Fixture;
 use crate::sample;
-use crate::subject::{DeviceWish, HERE, Interrupt, PortalWish, QueueWish};
+use crate::subject::{DeviceSpec, HERE, Interrupt, PortalSpec, QueueSpec};
 use telpher_abi::registers::{EvlStatus, IntCause, offset};
 use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, Opcode};
 use telpher_portal::Offer;
@@ -26,13 +26,13 @@ fn entry(fixture: &Fixture, index: u64) -> EventLogEntry {
 }
 
 fn send(fixture: &Fixture, d: &Descriptor) -> Verdict {
-    fixture.submit(&*fixture.portal(PortalWish::of(0))?, d)?;
+    fixture.submit(&*fixture.portal(PortalSpec::of(0))?, d)?;
     fixture.device.settle();
     Ok(())
 }
 
 /// An entry's identity: code, queue, operation, PASID, member, index.
-fn who(e: &EventLogEntry) -> (u8, bool, u8, bool, u8, u32, bool, u16) {
+fn identity(e: &EventLogEntry) -> (u8, bool, u8, bool, u8, u32, bool, u16) {
     (
         e.error_code(),
         e.wq_index_valid(),
@@ -50,24 +50,24 @@ pub(super) fn add(list: &mut List) {
         return;
     }
     let base = list.arena.at(place::EVENT_LOG);
-    let wish = DeviceWish { event_log: Some((base, ENTRIES)), user_interrupts: true, ..DeviceWish::default() };
+    let spec = DeviceSpec { event_log: Some((base, ENTRIES)), user_interrupts: true, ..DeviceSpec::default() };
     let bad_size = Descriptor::memory_move(0, 0, 0);
-    list.fresh(section::EVENT_LOG, "an error without a record is logged, not put to SWERROR", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "an error without a record is logged, not put to SWERROR", &spec, move |fixture| {
         same("head and tail", (0, 0), (status(fixture)?.head(), status(fixture)?.tail()))?;
         send(fixture, &bad_size)?;
         same("tail", 1, status(fixture)?.tail())?;
-        same("the entry", (0x13, true, 0, true, 0x03, HERE, false, 0), who(&entry(fixture, 0)))?;
+        same("the entry", (0x13, true, 0, true, 0x03, HERE, false, 0), identity(&entry(fixture, 0)))?;
         fixture.no_sw_error()
     });
     let flags = Descriptor::nop().and_flags(Flags::from_bits_retain(0x60_8000));
-    list.fresh(section::EVENT_LOG, "an entry tells the invalid flags", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "an entry tells the invalid flags", &spec, move |fixture| {
         send(fixture, &flags)?;
         let e = entry(fixture, 0);
         same("the entry", (0x11, true, 0x60_8000), (e.error_code(), e.error_information_valid(), e.error_information()))
     });
     let hole = list.arena.at(place::AREAS);
     let fault = Descriptor::memory_move(hole + 8, list.arena.at(place::OUT1), 64);
-    list.fresh(section::EVENT_LOG, "an entry tells a page fault", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "an entry tells a page fault", &spec, move |fixture| {
         fixture.arena.protect(place::AREAS, PAGE, Access::None);
         send(fixture, &fault)?;
         let e = entry(fixture, 0);
@@ -75,11 +75,11 @@ pub(super) fn add(list: &mut List) {
     });
     let record = hole + 64;
     let nop = Descriptor::nop().with_record(record);
-    list.fresh(section::EVENT_LOG, "a record that cannot be written is kept in the log", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "a record that cannot be written is kept in the log", &spec, move |fixture| {
         fixture.arena.protect(place::AREAS, PAGE, Access::Read);
         send(fixture, &nop)?;
         let e = entry(fixture, 0);
-        same("the entry", (0x1a, true, 0, true, 0x00, HERE, false, 0), who(&e))?;
+        same("the entry", (0x1a, true, 0, true, 0x00, HERE, false, 0), identity(&e))?;
         same("address", record, e.address())?;
         same("record required, operand", (true, 5), (e.record_required(), e.operand()))?;
         same::<CompletionRecord>("the record's image", CompletionRecord([1, 0, 0, 0]), e.record())?;
@@ -87,14 +87,14 @@ pub(super) fn add(list: &mut List) {
     });
     let list_at = list.arena.at(place::LISTS + 0x8000);
     let batch_record = list.arena.at(sample::RECORD);
-    list.fresh(section::EVENT_LOG, "a batch follows its member into the log", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "a batch follows its member into the log", &spec, move |fixture| {
         fixture.arena.protect(place::AREAS, PAGE, Access::Read);
         fixture.arena.write_list(list_at, &[Descriptor::nop(), nop, Descriptor::nop()]);
         fixture.arena.clear_record(batch_record);
         send(fixture, &Descriptor::batch(list_at, 3).with_record(batch_record))?;
         same("tail", 2, status(fixture)?.tail())?;
         let (member, batch) = (entry(fixture, 0), entry(fixture, 1));
-        same("the member", (0x1a, true, 0, true, 0x00, HERE, true, 1), who(&member))?;
+        same("the member", (0x1a, true, 0, true, 0x00, HERE, true, 1), identity(&member))?;
         same("first error in batch", true, member.first_error_in_batch())?;
         same("the batch", (0x27, 0x01, batch_record), (batch.error_code(), batch.operation(), batch.address()))?;
         same("identifiers", member.batch_identifier(), batch.batch_identifier())?;
@@ -109,7 +109,7 @@ pub(super) fn add(list: &mut List) {
     });
     let continues = list.capabilities.gen_cap.batch_continuation();
     let name = "a fence abandons the rest after a member whose record the log has";
-    list.fresh(section::EVENT_LOG, name, &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, name, &spec, move |fixture| {
         let [fenced, last] = [0, 32].map(|offset| batch_record + 64 + offset);
         fixture.arena.protect(place::AREAS, PAGE, Access::Read);
         let fence = Descriptor::nop().and_flags(Flags::FENCE).with_record(fenced);
@@ -119,7 +119,7 @@ pub(super) fn add(list: &mut List) {
         }
         send(fixture, &Descriptor::batch(list_at, 4).with_record(batch_record))?;
         same("tail", 2, status(fixture)?.tail())?;
-        same("the member", (0x1a, true, 0, true, 0x00, HERE, true, 1), who(&entry(fixture, 0)))?;
+        same("the member", (0x1a, true, 0, true, 0x00, HERE, true, 1), identity(&entry(fixture, 0)))?;
         let batch = entry(fixture, 1);
         same("the batch", (0x27, 0x01, batch_record), (batch.error_code(), batch.operation(), batch.address()))?;
         let image = batch.record();
@@ -134,8 +134,8 @@ pub(super) fn add(list: &mut List) {
         }
         Ok(())
     });
-    list.fresh(section::EVENT_LOG, "an overrun goes to SWERROR even so", &wish, |fixture| {
-        let portal = fixture.portal(PortalWish::of(0))?;
+    list.fresh(section::EVENT_LOG, "an overrun goes to SWERROR even so", &spec, |fixture| {
+        let portal = fixture.portal(PortalSpec::of(0))?;
         fixture.hold()?;
         for _ in 0..17 {
             same("the offer", Offer::Taken, fixture.arena.offer(&*portal, &Descriptor::nop()))?;
@@ -146,7 +146,7 @@ pub(super) fn add(list: &mut List) {
         same("SWERROR", Some((true, 0x53)), error.map(|e| (e.valid(), e.error_code())))?;
         same("tail", 0, status(fixture)?.tail())
     });
-    list.fresh(section::EVENT_LOG, "the log interrupts once until it is acknowledged", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "the log interrupts once until it is acknowledged", &spec, move |fixture| {
         let registers = fixture.registers()?;
         fixture.interrupts()?;
         registers.write(offset::GENCTRL, 4, 1 << 2);
@@ -162,7 +162,7 @@ pub(super) fn add(list: &mut List) {
         send(fixture, &bad_size)?;
         same("interrupts", vec![Interrupt::Msix(0)], fixture.interrupts()?)
     });
-    list.fresh(section::EVENT_LOG, "the log wraps", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "the log wraps", &spec, move |fixture| {
         let registers = fixture.registers()?;
         for i in 0..100u64 {
             send(fixture, &bad_size)?;
@@ -172,7 +172,7 @@ pub(super) fn add(list: &mut List) {
         }
         fixture.no_sw_error()
     });
-    list.fresh(section::EVENT_LOG, "Enable Device empties the log", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "Enable Device empties the log", &spec, move |fixture| {
         let registers = fixture.registers()?;
         send(fixture, &bad_size)?;
         for code in
@@ -184,7 +184,7 @@ pub(super) fn add(list: &mut List) {
         }
         same("head and tail", (0, 0), (status(fixture)?.head(), status(fixture)?.tail()))
     });
-    let overflow = list.with_capability(&wish, 32, true);
+    let overflow = list.with_capability(&spec, 32, true);
     list.fresh(section::EVENT_LOG, "a full log drops and says 0x54, GENCAP[32] = 1", &overflow, move |fixture| {
         for i in 1..ENTRIES {
             send(fixture, &bad_size)?;
@@ -199,7 +199,7 @@ pub(super) fn add(list: &mut List) {
         send(fixture, &bad_size)?;
         same("tail", 0, status(fixture)?.tail())
     });
-    let blocking = list.with_capability(&wish, 32, false);
+    let blocking = list.with_capability(&spec, 32, false);
     let behind = list.arena.at(sample::RECORD);
     list.fresh(
         section::EVENT_LOG,
@@ -209,7 +209,7 @@ pub(super) fn add(list: &mut List) {
             for _ in 1..ENTRIES {
                 send(fixture, &bad_size)?;
             }
-            let portal = fixture.portal(PortalWish::of(0))?;
+            let portal = fixture.portal(PortalSpec::of(0))?;
             let nop = Descriptor::nop().with_record(behind);
             fixture.arena.clear_record(behind);
             fixture.submit(&*portal, &bad_size)?;
@@ -227,8 +227,8 @@ pub(super) fn add(list: &mut List) {
         },
     );
     if list.capabilities.wq_cap.prs_disable() {
-        let queue = QueueWish { prs_disable: true, ..QueueWish::default() };
-        let quiet = wish.clone().queue(queue);
+        let queue = QueueSpec { prs_disable: true, ..QueueSpec::default() };
+        let quiet = spec.clone().queue(queue);
         list.fresh(
             section::EVENT_LOG,
             "with page requests off a faulting record is logged with its image",
@@ -256,7 +256,7 @@ pub(super) fn add(list: &mut List) {
         );
     }
     let unknown = Descriptor::new(Opcode::from_code(0x0b)).with_record(list.arena.at(sample::RECORD));
-    list.fresh(section::EVENT_LOG, "an error with a record is not logged", &wish, move |fixture| {
+    list.fresh(section::EVENT_LOG, "an error with a record is not logged", &spec, move |fixture| {
         fixture.expect(&unknown, &ExpectedRecord::status(0x10))?;
         same("tail", 0, status(fixture)?.tail())
     });

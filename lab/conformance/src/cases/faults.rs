@@ -7,7 +7,7 @@ use crate::expected::ExpectedRecord;
 use crate::fixture::Fixture;
 use crate::oracle::{self, Tags};
 use crate::sample;
-use crate::subject::{DeviceWish, QueueWish, Residency};
+use crate::subject::{DeviceSpec, QueueSpec, Residency};
 use std::rc::Rc;
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
 
@@ -281,7 +281,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
 
 /// Compares a partial record; a device that does not promise exact faults may stop earlier.
 fn compare_partial(fixture: &Fixture, job: &Job, operand: Operand, k: u32, code: u8) -> Verdict {
-    let got = fixture.run(&*fixture.portal(crate::subject::PortalWish::of(0))?, &job.descriptor)?;
+    let got = fixture.run(&*fixture.portal(crate::subject::PortalSpec::of(0))?, &job.descriptor)?;
     let partial = (job.partial)(operand, k);
     let expected_record = ExpectedRecord::fault(code, operand.write, fixture.at(operand.area + BOUNDARY));
     let expected_record = if operand.id == 0 {
@@ -307,7 +307,7 @@ fn take_away(fixture: &Fixture, operand: Operand, access: Access) {
     fixture.arena.protect(operand.area + BOUNDARY, pages, access);
 }
 
-fn boundaries(list: &mut List, wish: &DeviceWish) {
+fn boundaries(list: &mut List, spec: &DeviceSpec) {
     for k in [0u32, 1, 8, 60, 64, 512, 520, 1040, 4088, 4096, 8192, 10_000] {
         for job in jobs(list, k) {
             for operand in job.operands.clone() {
@@ -329,7 +329,7 @@ fn boundaries(list: &mut List, wish: &DeviceWish) {
                             "{} with operand {} {access:?} after {k} bytes gives {code:#04x}",
                             job.name, operand.id
                         );
-                        list.script(section::FAULTS, name, wish, move |fixture| {
+                        list.script(section::FAULTS, name, spec, move |fixture| {
                             job.prepare(fixture, k);
                             take_away(fixture, operand, access);
                             compare_partial(fixture, &job, operand, k, code)?;
@@ -359,7 +359,7 @@ fn check_prefix(fixture: &Fixture, job: &Job, k: u32) -> Verdict {
 }
 
 /// Bad addresses of every kind, for a simple reader and a simple writer.
-fn wild(list: &mut List, wish: &DeviceWish) {
+fn bad_addresses(list: &mut List, spec: &DeviceSpec) {
     let (record, good) = (list.arena.at(sample::RECORD), list.arena.at(place::OUT1));
     for (what, bad) in [
         ("0", 0u64),
@@ -379,29 +379,29 @@ fn wild(list: &mut List, wish: &DeviceWish) {
             let d = d.with_record(record);
             let name = format!("{} of {what} is a page fault, write: {write}", d.opcode());
             let expected_record = ExpectedRecord::fault(0x03, write, bad).bytes_completed(0).any_specific();
-            list.script(section::FAULTS, name, wish, move |fixture| fixture.expect(&d, &expected_record.open_info()));
+            list.script(section::FAULTS, name, spec, move |fixture| fixture.expect(&d, &expected_record.open_info()));
         }
     }
     // A range that runs past the end of the address space ends there.
     let d = Descriptor::memory_move(u64::MAX - 15, good, 64).with_record(record);
-    list.script(section::FAULTS, "a range past the end of the address space is a page fault", wish, move |fixture| {
+    list.script(section::FAULTS, "a range past the end of the address space is a page fault", spec, move |fixture| {
         let expected_record = ExpectedRecord::fault(0x03, false, u64::MAX - 15).bytes_completed(0);
         fixture.expect(&d, &expected_record.open_info())
     });
     // The last byte before a hole is usable.
     let end = list.arena.end();
     let d = Descriptor::memory_move(end - 100, good, 100).with_record(record);
-    list.script(section::FAULTS, "a source may end where mapped memory ends", wish, move |fixture| {
+    list.script(section::FAULTS, "a source may end where mapped memory ends", spec, move |fixture| {
         fixture.expect(&d, &ExpectedRecord::success())
     });
     let d = Descriptor::fill(0, end - 100, 101).with_record(record);
-    list.script(section::FAULTS, "a fill one byte too long faults at the last byte", wish, move |fixture| {
+    list.script(section::FAULTS, "a fill one byte too long faults at the last byte", spec, move |fixture| {
         fixture.expect(&d, &ExpectedRecord::fault(0x03, true, end).bytes_completed(100).open_info())
     });
 }
 
 /// A difference found before the fault is the result.
-fn difference_first(list: &mut List, wish: &DeviceWish) {
+fn difference_first(list: &mut List, spec: &DeviceSpec) {
     let k = 200u32;
     let (a, b) = (list.arena.at(Job::start(AREAS[0], k)), list.arena.at(Job::start(AREAS[1], k)));
     let record = list.arena.at(sample::RECORD);
@@ -410,7 +410,7 @@ fn difference_first(list: &mut List, wish: &DeviceWish) {
     {
         let d = d.with_record(record);
         let exact = d.opcode() == Opcode::Compare;
-        list.script(section::FAULTS, format!("{what}: a difference before the fault wins"), wish, move |fixture| {
+        list.script(section::FAULTS, format!("{what}: a difference before the fault wins"), spec, move |fixture| {
             for at in [a, b] {
                 fixture.arena.set(at, SIZE.into(), 0);
             }
@@ -423,7 +423,7 @@ fn difference_first(list: &mut List, wish: &DeviceWish) {
 }
 
 /// A fault at the CRC's seed, before anything else.
-fn seed(list: &mut List, wish: &DeviceWish) {
+fn seed(list: &mut List, spec: &DeviceSpec) {
     let bad = list.arena.at(AREAS[0] + BOUNDARY + 64);
     for opcode in [Opcode::CrcGeneration, Opcode::CopyCrc] {
         let dst = if opcode == Opcode::CopyCrc { list.arena.at(place::OUT1) } else { 0 };
@@ -431,7 +431,7 @@ fn seed(list: &mut List, wish: &DeviceWish) {
             .and_flags(OpFlags::READ_SEED)
             .with_crc_seed_address(bad)
             .with_record(list.arena.at(sample::RECORD));
-        list.script(section::FAULTS, format!("{opcode} whose seed is in a hole"), wish, move |fixture| {
+        list.script(section::FAULTS, format!("{opcode} whose seed is in a hole"), spec, move |fixture| {
             fixture.arena.protect(AREAS[0] + BOUNDARY, PAGE, Access::None);
             let expected_record =
                 ExpectedRecord::fault(0x03, false, bad).operand(fixture.operand(2)).bytes_completed(0).any_specific();
@@ -441,7 +441,7 @@ fn seed(list: &mut List, wish: &DeviceWish) {
 }
 
 /// A move that must run backward faults from its end.
-fn backward(list: &mut List, wish: &DeviceWish) {
+fn backward(list: &mut List, spec: &DeviceSpec) {
     if !list.capabilities.gen_cap.overlapping_copy() {
         return;
     }
@@ -459,7 +459,7 @@ fn backward(list: &mut List, wish: &DeviceWish) {
         let (src, dst) = (list.arena.at(area + start), list.arena.at(area + start + 0x800));
         let d = Descriptor::memory_move(src, dst, 0x3000).with_record(record);
         let missing = list.arena.at(area + address);
-        list.script(section::FAULTS, format!("a backward move with its {what} missing"), wish, move |fixture| {
+        list.script(section::FAULTS, format!("a backward move with its {what} missing"), spec, move |fixture| {
             let data = oracle::noise(77, 0x3000);
             fixture.arena.write(src, &data);
             fixture.arena.protect(area + BOUNDARY, PAGE, access);
@@ -496,10 +496,10 @@ fn cold(list: &mut List, block_allowed: bool) {
                 }
                 let flags = if block { Flags::BLOCK_ON_FAULT } else { Flags::empty() };
                 let d = d.and_flags(flags).with_record(record);
-                let wish = DeviceWish { residency, ..liberal(&list.capabilities) };
+                let spec = DeviceSpec { residency, ..liberal(&list.capabilities) };
                 let fault = residency == Residency::Strict && !block;
                 let name = format!("{what} of untouched pages, {residency:?}, block on fault: {block}");
-                list.script(section::FAULTS, name, &wish, move |fixture| {
+                list.script(section::FAULTS, name, &spec, move |fixture| {
                     fixture.arena.forget(place::COLD, 0x4000);
                     fixture.arena.set(good, 8192, 0);
                     let expected_record = if fault {
@@ -513,11 +513,11 @@ fn cold(list: &mut List, block_allowed: bool) {
         }
     }
     // With page requests enabled, the device always waits for record and list.
-    let wish = DeviceWish { residency: Residency::Strict, ..DeviceWish::default() };
+    let spec = DeviceSpec { residency: Residency::Strict, ..DeviceSpec::default() };
     let d = Descriptor::nop().with_record(at);
-    list.script(section::FAULTS, "an untouched record page is waited for", &wish, move |fixture| {
+    list.script(section::FAULTS, "an untouched record page is waited for", &spec, move |fixture| {
         fixture.arena.forget(place::COLD, 0x4000);
-        let portal = fixture.portal(crate::subject::PortalWish::of(0))?;
+        let portal = fixture.portal(crate::subject::PortalSpec::of(0))?;
         fixture.submit(&*portal, &d)?;
         fixture.device.settle();
         same("status", 1, fixture.arena.status_word(at) & 0xff)
@@ -525,10 +525,10 @@ fn cold(list: &mut List, block_allowed: bool) {
 }
 
 pub(super) fn add(list: &mut List) {
-    let wish = liberal(&list.capabilities);
-    boundaries(list, &wish);
-    let plain = DeviceWish::default().queue(QueueWish { max_transfer_shift: 20, ..QueueWish::default() });
-    wild(list, &plain);
+    let spec = liberal(&list.capabilities);
+    boundaries(list, &spec);
+    let plain = DeviceSpec::default().queue(QueueSpec { max_transfer_shift: 20, ..QueueSpec::default() });
+    bad_addresses(list, &plain);
     difference_first(list, &plain);
     seed(list, &plain);
     backward(list, &plain);

@@ -5,7 +5,7 @@ use crate::case::section;
 use crate::expected::{Expect, ExpectedRecord, Information};
 use crate::fixture::context;
 use crate::sample;
-use crate::subject::{DeviceWish, QueueWish};
+use crate::subject::{DeviceSpec, QueueSpec};
 use crate::table::{LATER_OPERATIONS, OPERATIONS, OpRow, flag};
 use std::collections::BTreeSet;
 use telpher_abi::registers::OpCap;
@@ -32,13 +32,13 @@ pub(super) fn refused(flags: u32, expected_record: ExpectedRecord) -> Expect {
     if flags & flag::CRAV == 0 { Expect::Logged(expected_record.code(), None) } else { expected_record.into() }
 }
 
-/// The expected result of a sample with these flags on queue 0 of `wish`.
-fn verdict(list: &List, wish: &DeviceWish, row: &OpRow, flags: u32, member: bool) -> Expect {
+/// The expected result of a sample with these flags on queue 0 of `spec`.
+fn verdict(list: &List, spec: &DeviceSpec, row: &OpRow, flags: u32, member: bool) -> Expect {
     if member && matches!(row.code, 0x01 | 0x02) {
         return refused(flags, ExpectedRecord::status(0x10));
     }
-    let capabilities = wish.capabilities.as_ref().unwrap_or(&list.capabilities);
-    match row.judge(&context(wish, capabilities, member), flags) {
+    let capabilities = spec.capabilities.as_ref().unwrap_or(&list.capabilities);
+    match row.judge(&context(spec, capabilities, member), flags) {
         None => success(row, flags),
         Some(fault) if flags & flag::CRAV == 0 => {
             let open = fault.unsettled;
@@ -52,7 +52,7 @@ fn place_name(member: bool) -> &'static str {
     if member { " in a batch" } else { "" }
 }
 
-fn sweep(list: &mut List, label: &str, wish: &DeviceWish, pairs: bool) {
+fn sweep(list: &mut List, label: &str, spec: &DeviceSpec, pairs: bool) {
     for row in list.operations() {
         let base = sample::of(row, list.arena);
         let base_flags = base.flags().bits();
@@ -66,16 +66,16 @@ fn sweep(list: &mut List, label: &str, wish: &DeviceWish, pairs: bool) {
             }
             for flags in BTreeSet::from_iter(sets) {
                 let d = sample::with_flags(row, &base, flags, list.arena);
-                let expect = verdict(list, wish, row, flags, member);
+                let expect = verdict(list, spec, row, flags, member);
                 let name = format!("{} with flags {flags:#08x}{}, {label}", row.name, place_name(member));
-                list.one(section::FLAGS, name, wish, d, member, expect);
+                list.one(section::FLAGS, name, spec, d, member, expect);
             }
         }
     }
 }
 
 fn opcodes(list: &mut List) {
-    let wish = liberal(&list.capabilities);
+    let spec = liberal(&list.capabilities);
     for code in 0..=255u8 {
         let opcode = Opcode::from_code(code);
         let known = OPERATIONS.iter().any(|row| row.code == code);
@@ -87,14 +87,14 @@ fn opcodes(list: &mut List) {
             let record = list.arena.at(sample::RECORD);
             let bare = Descriptor::new(opcode).with_record(record);
             let name = format!("opcode {code:#04x} is refused{}", place_name(member));
-            list.one(section::OPCODES, name, &wish, bare, member, ExpectedRecord::status(0x10));
+            list.one(section::OPCODES, name, &spec, bare, member, ExpectedRecord::status(0x10));
             for bit in (0..24).filter(|bit| 1 << bit & (flag::CRAV | flag::RCR | flag::RCI) == 0) {
                 let d = bare.and_flags(Flags::from_bits_retain(1 << bit));
                 let name = format!("opcode {code:#04x} is refused before flag {bit}{}", place_name(member));
                 list.one(
                     section::OPCODES,
                     name,
-                    &wish,
+                    &spec,
                     d,
                     member,
                     Expect::Record(ExpectedRecord::status(0x10), vec![0x11]),
@@ -102,7 +102,7 @@ fn opcodes(list: &mut List) {
             }
         }
         let name = format!("opcode {code:#04x} without a record is logged");
-        list.one(section::OPCODES, name, &wish, Descriptor::new(opcode), false, Expect::Logged(0x10, None));
+        list.one(section::OPCODES, name, &spec, Descriptor::new(opcode), false, Expect::Logged(0x10, None));
     }
     // OPCFG disables one operation at a time, and leaves the others.
     if list.capabilities.wq_cap.op_config() {
@@ -110,29 +110,29 @@ fn opcodes(list: &mut List) {
             let opcode = Opcode::from_code(row.code);
             let d = sample::of(row, list.arena);
             let without = list.capabilities.op_cap.with(opcode, false);
-            let wish = DeviceWish::default().queue(QueueWish { operations: Some(without), ..QueueWish::default() });
+            let spec = DeviceSpec::default().queue(QueueSpec { operations: Some(without), ..QueueSpec::default() });
             let name = format!("{} is refused where OPCFG leaves it out", row.name);
-            list.one(section::OPCODES, name, &wish, d, false, ExpectedRecord::status(0x10));
+            list.one(section::OPCODES, name, &spec, d, false, ExpectedRecord::status(0x10));
             // A no-operation is also the other member of a surrounding batch here.
             if !matches!(row.code, 0x00..=0x02) && list.has(Opcode::Batch) {
                 let name = format!("{} in a batch is refused where OPCFG leaves it out", row.name);
-                list.one(section::OPCODES, name, &wish, d, true, ExpectedRecord::status(0x10));
+                list.one(section::OPCODES, name, &spec, d, true, ExpectedRecord::status(0x10));
             }
             let only = OpCap::default().with(opcode, true);
-            let wish = DeviceWish::default().queue(QueueWish { operations: Some(only), ..QueueWish::default() });
+            let spec = DeviceSpec::default().queue(QueueSpec { operations: Some(only), ..QueueSpec::default() });
             let name = format!("{} is taken where OPCFG has nothing else", row.name);
             if row.code != 0x01 {
-                list.one(section::OPCODES, name, &wish, d, false, success(row, d.flags().bits()));
+                list.one(section::OPCODES, name, &spec, d, false, success(row, d.flags().bits()));
             }
         }
     }
 }
 
-fn reserved(list: &mut List, wish: &DeviceWish) {
+fn reserved(list: &mut List, spec: &DeviceSpec) {
     for row in list.operations() {
         let base = sample::of(row, list.arena);
         let base_flags = base.flags().bits();
-        let context = context(wish, &list.capabilities, false);
+        let context = context(spec, &list.capabilities, false);
         // The plain sample, and one with each flag that makes a field valid or reserved.
         let mut sets = vec![base_flags, base_flags | flag::RCI];
         if !row.record_required && row.code != 0x02 {
@@ -156,11 +156,11 @@ fn reserved(list: &mut List, wish: &DeviceWish) {
                     let place = place_name(member);
                     let name = format!("{} with flags {flags:#x} refuses byte {byte} = {bit:#04x}{place}", row.name);
                     let expect = refused(flags, ExpectedRecord::status(0x12));
-                    list.script(section::RESERVED, name, wish, move |fixture| {
+                    list.script(section::RESERVED, name, spec, move |fixture| {
                         if !fixture.promises.reserved_checked {
                             return crate::case::skip("reserved fields are not all checked");
                         }
-                        fixture.one(crate::subject::PortalWish::of(0), &bad, member, &expect)
+                        fixture.one(crate::subject::PortalSpec::of(0), &bad, member, &expect)
                     });
                 }
             }
@@ -172,27 +172,27 @@ fn reserved(list: &mut List, wish: &DeviceWish) {
 fn trusted_dword(list: &mut List) {
     let d = Descriptor::nop().with_record(list.arena.at(sample::RECORD));
     let garbage = Descriptor([d.0[0] | 0xffff_ffff, d.0[1], 0, 0, 0, 0, 0, 0]);
-    let wish = DeviceWish::default();
+    let spec = DeviceSpec::default();
     let name = "a dedicated queue ignores the descriptor's PASID and privilege";
-    list.one(section::RESERVED, name, &wish, garbage, false, ExpectedRecord::success());
+    list.one(section::RESERVED, name, &spec, garbage, false, ExpectedRecord::success());
     let name = "a member's PASID and privilege are ignored";
-    list.one(section::RESERVED, name, &wish, garbage, true, ExpectedRecord::success());
-    let shared = DeviceWish::default().queue(QueueWish::shared());
+    list.one(section::RESERVED, name, &spec, garbage, true, ExpectedRecord::success());
+    let shared = DeviceSpec::default().queue(QueueSpec::shared());
     let name = "the CPU replaces the PASID and privilege of a shared submission";
     list.one(section::RESERVED, name, &shared, garbage, false, ExpectedRecord::success());
 }
 
 /// Every selector of every operation, while TC-B is not mapped to a virtual channel.
 fn traffic_classes(list: &mut List) {
-    let mut wish = liberal(&list.capabilities);
-    wish.groups[0].tc_b = 7;
+    let mut spec = liberal(&list.capabilities);
+    spec.groups[0].tc_b = 7;
     for row in list.operations() {
         let base = sample::of(row, list.arena);
         for member in [false, true] {
             if member && matches!(row.code, 0x01 | 0x02) {
                 continue;
             }
-            let context = context(&wish, &list.capabilities, member);
+            let context = context(&spec, &list.capabilities, member);
             for extra in [0, flag::OP0, flag::OP1] {
                 for bit in [flag::TC1, flag::TC2, flag::TC3, flag::CR_TC] {
                     let flags = base.flags().bits() | bit | extra;
@@ -207,11 +207,11 @@ fn traffic_classes(list: &mut List) {
                     };
                     let name =
                         format!("{} with flags {flags:#x} on a dead traffic class{}", row.name, place_name(member));
-                    list.one(section::TRAFFIC, name, &wish, d, member, expect);
+                    list.one(section::TRAFFIC, name, &spec, d, member, expect);
                 }
             }
             let name = format!("{} without selectors beside a dead traffic class{}", row.name, place_name(member));
-            list.one(section::TRAFFIC, name, &wish, base, member, success(row, base.flags().bits()));
+            list.one(section::TRAFFIC, name, &spec, base, member, success(row, base.flags().bits()));
         }
     }
 }
@@ -219,12 +219,12 @@ fn traffic_classes(list: &mut List) {
 pub(super) fn add(list: &mut List) {
     let dedicated = liberal(&list.capabilities);
     sweep(list, "dedicated queue", &dedicated, true);
-    let shared = DeviceWish::default().queue(QueueWish::shared());
+    let shared = DeviceSpec::default().queue(QueueSpec::shared());
     sweep(list, "shared queue without block on fault and interrupts", &shared, false);
     for bit in [2, 3, 8, 9, 10, 15] {
         let set = list.capabilities.gen_cap.0[0] >> bit & 1 == 0;
-        let wish = list.with_capability(&dedicated, bit, set);
-        sweep(list, &format!("GENCAP[{bit}] = {}", u8::from(set)), &wish, false);
+        let spec = list.with_capability(&dedicated, bit, set);
+        sweep(list, &format!("GENCAP[{bit}] = {}", u8::from(set)), &spec, false);
     }
     opcodes(list);
     reserved(list, &dedicated);

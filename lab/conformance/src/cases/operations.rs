@@ -7,7 +7,7 @@ use crate::expected::ExpectedRecord;
 use crate::fixture::Fixture;
 use crate::oracle;
 use crate::sample::{self, NOISE};
-use crate::subject::DeviceWish;
+use crate::subject::DeviceSpec;
 use std::collections::BTreeSet;
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
 
@@ -38,13 +38,13 @@ pub(super) fn written(fixture: &Fixture, dst: u64, expected: &[u8]) -> Verdict {
     same_bytes("bytes behind the destination", &margin, &fixture.arena.read(dst + expected.len() as u64, MARGIN))
 }
 
-fn moves(list: &mut List, wish: &DeviceWish) {
+fn moves(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     for size in SIZES {
         for (from, to) in [(0, 0), (1, 0), (0, 1), (5, 3), (63, 64)] {
             let (src, dst) = (list.arena.at(NOISE) + from, list.arena.at(place::OUT1) + 4096 + to);
             let d = Descriptor::memory_move(src, dst, size).with_record(record);
-            list.script(section::MOVE, format!("a move of {size} bytes from +{from} to +{to}"), wish, move |fixture| {
+            list.script(section::MOVE, format!("a move of {size} bytes from +{from} to +{to}"), spec, move |fixture| {
                 let expected = fixture.arena.read(src, size.into());
                 writes(fixture, &d, &ExpectedRecord::success(), dst, &expected)
             });
@@ -53,7 +53,7 @@ fn moves(list: &mut List, wish: &DeviceWish) {
                 list.script(
                     section::MOVE,
                     format!("a move of {size} bytes from +{from} to +{to}, to cache"),
-                    wish,
+                    spec,
                     move |fixture| {
                         let expected = fixture.arena.read(src, size.into());
                         writes(fixture, &d, &ExpectedRecord::success(), dst, &expected)
@@ -74,7 +74,7 @@ fn moves(list: &mut List, wish: &DeviceWish) {
             list.script(
                 section::MOVE,
                 format!("an overlapping move of {size} bytes by {distance}"),
-                wish,
+                spec,
                 move |fixture| {
                     let data = oracle::noise(size.into(), size as usize);
                     fixture.arena.write(base, &data);
@@ -86,7 +86,7 @@ fn moves(list: &mut List, wish: &DeviceWish) {
     }
 }
 
-fn fills(list: &mut List, wish: &DeviceWish) {
+fn fills(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     let low = 0x0807_0605_0403_0201u64;
     let high = 0x100f_0e0d_0c0b_0a09u64;
@@ -97,7 +97,7 @@ fn fills(list: &mut List, wish: &DeviceWish) {
             list.script(
                 section::MOVE,
                 format!("a fill of {size} bytes at +{to} begins with the pattern's byte 0"),
-                wish,
+                spec,
                 move |fixture| {
                     let expected: Vec<u8> = (1..=8).cycle().take(size as usize).collect();
                     writes(fixture, &d, &ExpectedRecord::success(), dst, &expected)
@@ -110,7 +110,7 @@ fn fills(list: &mut List, wish: &DeviceWish) {
             list.script(
                 section::MOVE,
                 format!("a fill of {size} bytes at +{to} with 16 bytes"),
-                wish,
+                spec,
                 move |fixture| {
                     let expected: Vec<u8> = (1..=16).cycle().take(size as usize).collect();
                     writes(fixture, &d, &ExpectedRecord::success(), dst, &expected)
@@ -121,7 +121,7 @@ fn fills(list: &mut List, wish: &DeviceWish) {
 }
 
 /// Compare: a difference at `at` (if any) out of `size`, against every expected result.
-fn compares(list: &mut List, wish: &DeviceWish) {
+fn compares(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     let (a, b) = (list.arena.at(NOISE) + 3, list.arena.at(place::OUT1) + 4096 + 1);
     for size in [1u32, 8, 63, 64, 65, 1000, 4097, 70_000] {
@@ -137,7 +137,7 @@ fn compares(list: &mut List, wish: &DeviceWish) {
                 let expected_record = ExpectedRecord::status(status).result(result).bytes_completed(offset);
                 let name =
                     format!("compare of {size} bytes that differ at {at:?}, check: {check}, expected {expected}");
-                list.script(section::COMPARE, name, wish, move |fixture| {
+                list.script(section::COMPARE, name, spec, move |fixture| {
                     let mut data = fixture.arena.read(a, size.into());
                     if let Some(at) = at {
                         // Several differences: the first one counts.
@@ -162,7 +162,7 @@ fn compares(list: &mut List, wish: &DeviceWish) {
                 let name = format!(
                     "compare pattern of {size} bytes that differ at {at:?}, check: {check}, expected {expected}"
                 );
-                list.script(section::COMPARE, name, wish, move |fixture| {
+                list.script(section::COMPARE, name, spec, move |fixture| {
                     let mut data: Vec<u8> = (1..=8).cycle().take(size as usize).collect();
                     if let Some(at) = at {
                         data[at as usize] ^= 0x80;
@@ -177,14 +177,14 @@ fn compares(list: &mut List, wish: &DeviceWish) {
     }
 }
 
-fn dualcasts(list: &mut List, wish: &DeviceWish) {
+fn dualcasts(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     for size in SIZES {
         for off in [0, 1, 100] {
             let src = list.arena.at(NOISE) + 2;
             let (dst1, dst2) = (list.arena.at(place::OUT1) + 4096 + off, list.arena.at(place::OUT2) + 4096 + off);
             let d = Descriptor::dualcast(src, dst1, dst2, size).with_record(record);
-            list.script(section::DUALCAST, format!("a dualcast of {size} bytes to +{off}"), wish, move |fixture| {
+            list.script(section::DUALCAST, format!("a dualcast of {size} bytes to +{off}"), spec, move |fixture| {
                 let expected = fixture.arena.read(src, size.into());
                 fixture.arena.set(dst2 - MARGIN, u64::from(size) + 2 * MARGIN, 0xee);
                 writes(fixture, &d, &ExpectedRecord::success(), dst1, &expected)?;
@@ -237,7 +237,7 @@ fn crc_case(fixture: &Fixture, opcode: Opcode, d: &Descriptor, data: &[u8], valu
 }
 
 /// The 64-bit CRC, on a device that supports it (usually 2.x).
-fn long_crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
+fn long_crcs(list: &mut List, spec: &DeviceSpec, opcode: Opcode) {
     if !list.capabilities.gen_cap.crc64() {
         return;
     }
@@ -246,7 +246,7 @@ fn long_crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
     for (flags, _, value) in MODES {
         let flags = flags | 1 << 19;
         let d = crc_descriptor(opcode, src, dst, 9, flags).with_record(record);
-        list.script(section::CRC, format!("{opcode} of 64 bits, 123456789, flags {flags:#x}"), wish, move |fixture| {
+        list.script(section::CRC, format!("{opcode} of 64 bits, 123456789, flags {flags:#x}"), spec, move |fixture| {
             crc_case(fixture, opcode, &d, b"123456789", value)
         });
         let (plain_value, plain_data) = (flags & 1 << 17 != 0, flags & 1 << 18 != 0);
@@ -258,7 +258,7 @@ fn long_crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
             let read = d.and_flags(OpFlags::READ_SEED).with_crc_seed_address(seed_at);
             for (how, d) in [("given", given), ("from memory", read)] {
                 let name = format!("{opcode} of 64 bits, {size} bytes, flags {flags:#x}, seed {how}");
-                list.script(section::CRC, name, wish, move |fixture| {
+                list.script(section::CRC, name, spec, move |fixture| {
                     let data = oracle::noise(size.into(), size as usize);
                     fixture.arena.write(seed_at, &seed.to_le_bytes());
                     crc_case(fixture, opcode, &d, &data, value(&data))
@@ -268,7 +268,7 @@ fn long_crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
     }
 }
 
-fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
+fn crcs(list: &mut List, spec: &DeviceSpec, opcode: Opcode) {
     let what = if opcode == Opcode::CopyCrc { "copy with crc" } else { "crc" };
     let (record, seed_at) = (list.arena.at(sample::RECORD), list.arena.at(place::AUX + 0x3000));
     let (src, dst) = (list.arena.at(place::OUT2) + 1, list.arena.at(place::OUT1) + 4096 + 3);
@@ -276,13 +276,13 @@ fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
         let data = vector(name);
         let size = u32::try_from(data.len()).expect("short");
         let d = crc_descriptor(opcode, src, dst, size, 0).with_record(record);
-        list.script(section::CRC, format!("{what} of {name}"), wish, move |fixture| {
+        list.script(section::CRC, format!("{what} of {name}"), spec, move |fixture| {
             crc_case(fixture, opcode, &d, &data, value.into())
         });
     }
     for (flags, value, _) in MODES {
         let d = crc_descriptor(opcode, src, dst, 9, flags).with_record(record);
-        list.script(section::CRC, format!("{what} of 123456789 with flags {flags:#x}"), wish, move |fixture| {
+        list.script(section::CRC, format!("{what} of 123456789 with flags {flags:#x}"), spec, move |fixture| {
             crc_case(fixture, opcode, &d, b"123456789", value.into())
         });
     }
@@ -293,7 +293,7 @@ fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
             let value = move |data: &[u8]| u64::from(oracle::crc32(seed, plain_value, plain_data, data));
             let d = crc_descriptor(opcode, src, dst, size, flags).with_crc_seed(seed).with_record(record);
             let name = format!("{what} of {size} bytes, flags {flags:#x}, with a seed");
-            list.script(section::CRC, name, wish, move |fixture| {
+            list.script(section::CRC, name, spec, move |fixture| {
                 let data = oracle::noise(size.into(), size as usize);
                 crc_case(fixture, opcode, &d, &data, value(&data))
             });
@@ -303,7 +303,7 @@ fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
             let d = crc_descriptor(opcode, src, dst, size, flags).and_flags(OpFlags::READ_SEED);
             let d = d.with_crc_seed_address(seed_at).with_record(record);
             let name = format!("{what} of {size} bytes, flags {flags:#x}, seed from memory");
-            list.script(section::CRC, name, wish, move |fixture| {
+            list.script(section::CRC, name, spec, move |fixture| {
                 let data = oracle::noise(size.into(), size as usize);
                 // The bytes behind a 32-bit seed must not matter.
                 fixture.arena.write(seed_at, &(u64::from(seed) | 0x5555_5555 << 32).to_le_bytes());
@@ -317,7 +317,7 @@ fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
         list.script(
             section::CRC,
             format!("{what} goes on after {cut} bytes from its own value"),
-            wish,
+            spec,
             move |fixture| {
                 let data = oracle::noise(1000, 1000);
                 fixture.arena.write(src, &data);
@@ -335,7 +335,7 @@ fn crcs(list: &mut List, wish: &DeviceWish, opcode: Opcode) {
     }
 }
 
-fn flushes(list: &mut List, wish: &DeviceWish) {
+fn flushes(list: &mut List, spec: &DeviceSpec) {
     let record = list.arena.at(sample::RECORD);
     for size in [1u32, 63, 64, 65, 4096, 100_000] {
         for off in [0, 1, 63] {
@@ -344,7 +344,7 @@ fn flushes(list: &mut List, wish: &DeviceWish) {
             list.script(
                 section::FLUSH,
                 format!("a flush of {size} bytes at +{off} changes nothing"),
-                wish,
+                spec,
                 move |fixture| {
                     let data = oracle::noise(9, size as usize);
                     fixture.arena.write(at, &data);
@@ -357,22 +357,22 @@ fn flushes(list: &mut List, wish: &DeviceWish) {
 }
 
 pub(super) fn add(list: &mut List) {
-    let wish = DeviceWish::default();
-    type Adder = fn(&mut List, &DeviceWish);
+    let spec = DeviceSpec::default();
+    type Adder = fn(&mut List, &DeviceSpec);
     let adders: [(Opcode, Adder); 9] = [
         (Opcode::MemoryMove, moves),
         (Opcode::Fill, fills),
         (Opcode::Compare, compares),
         (Opcode::Dualcast, dualcasts),
-        (Opcode::CrcGeneration, |list, wish| crcs(list, wish, Opcode::CrcGeneration)),
-        (Opcode::CrcGeneration, |list, wish| long_crcs(list, wish, Opcode::CrcGeneration)),
-        (Opcode::CopyCrc, |list, wish| crcs(list, wish, Opcode::CopyCrc)),
-        (Opcode::CopyCrc, |list, wish| long_crcs(list, wish, Opcode::CopyCrc)),
+        (Opcode::CrcGeneration, |list, spec| crcs(list, spec, Opcode::CrcGeneration)),
+        (Opcode::CrcGeneration, |list, spec| long_crcs(list, spec, Opcode::CrcGeneration)),
+        (Opcode::CopyCrc, |list, spec| crcs(list, spec, Opcode::CopyCrc)),
+        (Opcode::CopyCrc, |list, spec| long_crcs(list, spec, Opcode::CopyCrc)),
         (Opcode::CacheFlush, flushes),
     ];
     for (opcode, adder) in adders {
         if list.has(opcode) {
-            adder(list, &wish);
+            adder(list, &spec);
         }
     }
 }

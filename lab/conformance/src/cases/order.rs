@@ -6,7 +6,7 @@ use crate::arena::Arena;
 use crate::case::{section, skip};
 use crate::expected::{Expect, ExpectedRecord};
 use crate::sample;
-use crate::subject::PortalWish;
+use crate::subject::PortalSpec;
 use crate::table::OpRow;
 use telpher_abi::{Descriptor, Flags};
 
@@ -86,14 +86,14 @@ fn expect(first: &Violation, other: Option<&Violation>) -> Expect {
 }
 
 pub(super) fn add(list: &mut List) {
-    let wish = liberal(&list.capabilities);
+    let spec = liberal(&list.capabilities);
     for row in list.operations() {
         let base = sample::of(row, list.arena);
         let violations = violations(row);
         for (i, a) in violations.iter().enumerate() {
             let single = (a.edit)(&base, list.arena);
             let name = format!("{}, {}, gives {:#04x}", row.name, a.name, a.status);
-            list.one(section::ORDER, name, &wish, single, false, expect(a, None));
+            list.one(section::ORDER, name, &spec, single, false, expect(a, None));
             for b in violations[i + 1..].iter().filter(|b| b.rank > a.rank) {
                 // From the last check to the first, so that an edit that moves a range keeps the earlier violation.
                 let d = (a.edit)(&(b.edit)(&base, list.arena), list.arena);
@@ -101,11 +101,11 @@ pub(super) fn add(list: &mut List) {
                 // Codes that go to SWERROR are not alternatives; they are tested if the order is promised.
                 let strict = [a, b].iter().any(|v| matches!(v.status, 0x1b | 0x19));
                 let expected_record = expect(a, Some(b));
-                list.script(section::ORDER, name, &wish, move |fixture| {
+                list.script(section::ORDER, name, &spec, move |fixture| {
                     if strict && !fixture.promises.check_order {
                         return skip("the order of checks is not promised");
                     }
-                    fixture.one(PortalWish::of(0), &d, false, &expected_record)
+                    fixture.one(PortalSpec::of(0), &d, false, &expected_record)
                 });
             }
         }

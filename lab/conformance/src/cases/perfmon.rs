@@ -5,7 +5,7 @@ use crate::bring_up::Map;
 use crate::case::{NotPassed, Verdict, holds, same, section, skip};
 use crate::fixture::Fixture;
 use crate::sample;
-use crate::subject::{DeviceWish, Interrupt, PortalWish, QueueWish, Registers};
+use crate::subject::{DeviceSpec, Interrupt, PortalSpec, QueueSpec, Registers};
 use telpher_abi::perfmon::{CntrCfg, PerfCap, offset};
 use telpher_abi::registers::{self, IntCause};
 use telpher_abi::{Descriptor, Opcode};
@@ -34,7 +34,7 @@ const EVENTS: [(u8, u32, &str, u64, u64); 14] = [
 fn programme(fixture: &Fixture) -> Verdict {
     let at = |offset| fixture.at(offset);
     let (src, out) = (at(sample::COUNT), at(crate::arena::place::OUT1));
-    let portal = fixture.portal(PortalWish::of(0))?;
+    let portal = fixture.portal(PortalSpec::of(0))?;
     let list = [
         Descriptor::nop(),
         Descriptor::nop(),
@@ -78,7 +78,7 @@ fn count_nops(registers: &dyn Registers, block: u64, interrupt: bool) {
 }
 
 fn run_nops(fixture: &Fixture, queue: usize, count: u32) -> Verdict {
-    let portal = fixture.portal(PortalWish::of(queue))?;
+    let portal = fixture.portal(PortalSpec::of(queue))?;
     for _ in 0..count {
         let _ = fixture.run(&*portal, &Descriptor::nop().with_record(fixture.at(sample::RECORD)))?;
     }
@@ -88,7 +88,7 @@ fn run_nops(fixture: &Fixture, queue: usize, count: u32) -> Verdict {
 
 /// Freezing, resetting, filtering and overflowing.
 fn controls(list: &mut List) {
-    let two = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::default()]);
+    let two = DeviceSpec::default().queues(vec![QueueSpec::default(), QueueSpec::default()]);
     list.fresh(section::PERFMON, "a frozen counter stands still", &two, |fixture| {
         let (registers, block, capability) = block(fixture)?;
         if !capability.freeze() {
@@ -158,9 +158,9 @@ fn controls(list: &mut List) {
 
 pub(super) fn add(list: &mut List) {
     controls(list);
-    let wish = DeviceWish::default();
+    let spec = DeviceSpec::default();
     for (category, bit, what, least, most) in EVENTS {
-        list.fresh(section::PERFMON, format!("a counter counts {what}: {least} to {most}"), &wish, move |fixture| {
+        list.fresh(section::PERFMON, format!("a counter counts {what}: {least} to {most}"), &spec, move |fixture| {
             let (registers, block, _) = block(fixture)?;
             if registers.read(block + offset::EVNTCAP + 8 * u64::from(category), 8) & u64::from(bit) == 0 {
                 return skip(format!("event {category}/{bit:#x} is not counted"));
@@ -172,12 +172,12 @@ pub(super) fn add(list: &mut List) {
             holds(format!("a count of {least} to {most}"), (least..=most).contains(&count), || format!("{count}"))
         });
     }
-    list.fresh(section::PERFMON, "a counter that is off counts nothing", &wish, |fixture| {
+    list.fresh(section::PERFMON, "a counter that is off counts nothing", &spec, |fixture| {
         let (registers, block, _) = block(fixture)?;
         programme(fixture)?;
         same("the count", 0, registers.read(block + offset::CNTRDATA, 8))
     });
-    let shared = DeviceWish::default().queue(QueueWish { size: 8, threshold: 4, ..QueueWish::shared() });
+    let shared = DeviceSpec::default().queue(QueueSpec { size: 8, threshold: 4, ..QueueSpec::shared() });
     for (bit, what, times) in [
         (0x01u32, "accepted through the limited portal", 4),
         (0x02, "Retry through the limited portal", 2),
@@ -191,8 +191,8 @@ pub(super) fn add(list: &mut List) {
             }
             let config = CntrCfg::default().with_enable(true).with_events(bit);
             registers.write(block + offset::CNTRCFG, 8, config.0[0]);
-            let limited = fixture.portal(PortalWish::of(0).kind(telpher_abi::registers::PortalKind::LimitedMsix))?;
-            let unlimited = fixture.portal(PortalWish::of(0))?;
+            let limited = fixture.portal(PortalSpec::of(0).kind(telpher_abi::registers::PortalKind::LimitedMsix))?;
+            let unlimited = fixture.portal(PortalSpec::of(0))?;
             fixture.hold()?;
             for (portal, offers) in [(&limited, 6), (&unlimited, 7)] {
                 for _ in 0..offers {

@@ -7,7 +7,7 @@ use crate::case::{NotPassed, Verdict, fail, holds, same, same_bytes, section};
 use crate::expected::ExpectedRecord;
 use crate::fixture::Fixture;
 use crate::sample;
-use crate::subject::{DeviceWish, GroupWish, Instruction, PortalWish, QueueWish, STRANGER};
+use crate::subject::{DeviceSpec, GroupSpec, Instruction, PortalSpec, QueueSpec, STRANGER};
 use telpher_abi::registers::{CommandCode, PortalKind};
 use telpher_abi::{Descriptor, Flags, Opcode};
 use telpher_portal::{Offer, Portal, QueueMode};
@@ -52,18 +52,18 @@ fn finished(fixture: &Fixture, portal: &dyn Portal, done: usize, all: usize) -> 
 
 fn shared(list: &mut List) {
     for (size, threshold) in [(16u16, 8u16), (16, 1), (16, 15), (16, 16), (16, 40), (8, 0), (1, 1), (32, 20)] {
-        let wish = DeviceWish::default().queue(QueueWish { size, threshold, ..QueueWish::shared() });
+        let spec = DeviceSpec::default().queue(QueueSpec { size, threshold, ..QueueSpec::shared() });
         let (limit, all) = (usize::from(threshold.min(size)), usize::from(size));
         list.fresh(
             section::QUEUES,
             format!("a shared queue of {size} says Retry above threshold {threshold}"),
-            &wish,
+            &spec,
             move |fixture| {
                 for i in 0..all + 2 {
                     fixture.arena.clear_record(record(fixture, i));
                 }
-                let limited = fixture.portal(PortalWish::of(0).kind(PortalKind::LimitedMsix))?;
-                let unlimited = fixture.portal(PortalWish::of(0))?;
+                let limited = fixture.portal(PortalSpec::of(0).kind(PortalKind::LimitedMsix))?;
+                let unlimited = fixture.portal(PortalSpec::of(0))?;
                 fixture.hold()?;
                 same("taken by the limited portal", limit, offer_until_retry(fixture, &*limited, 0, all + 2))?;
                 let more = offer_until_retry(fixture, &*unlimited, limit, all + 2);
@@ -78,10 +78,10 @@ fn shared(list: &mut List) {
             },
         );
     }
-    let wish = DeviceWish::default().queue(QueueWish { size: 16, threshold: 4, ..QueueWish::shared() });
-    list.fresh(section::QUEUES, "a threshold may change while the queue is enabled", &wish, |fixture| {
+    let spec = DeviceSpec::default().queue(QueueSpec { size: 16, threshold: 4, ..QueueSpec::shared() });
+    list.fresh(section::QUEUES, "a threshold may change while the queue is enabled", &spec, |fixture| {
         let registers = fixture.registers()?;
-        let limited = fixture.portal(PortalWish::of(0).kind(PortalKind::LimitedMsix))?;
+        let limited = fixture.portal(PortalSpec::of(0).kind(PortalKind::LimitedMsix))?;
         let map = Map::of(registers);
         registers.write(map.wqcfg(0) + 4, 4, 9);
         fixture.hold()?;
@@ -93,14 +93,14 @@ fn shared(list: &mut List) {
 fn dedicated(list: &mut List) {
     for size in [1u16, 4, 16, 64] {
         for kind in [PortalKind::UnlimitedMsix, PortalKind::LimitedMsix] {
-            let wish = DeviceWish::default().queue(QueueWish { size, threshold: 1, ..QueueWish::default() });
+            let spec = DeviceSpec::default().queue(QueueSpec { size, threshold: 1, ..QueueSpec::default() });
             list.fresh(
                 section::QUEUES,
                 format!("a dedicated queue of {size} loses what comes when it is full, {kind:?}"),
-                &wish,
+                &spec,
                 move |fixture| {
                     let all = usize::from(size);
-                    let portal = fixture.portal(PortalWish::of(0).kind(kind))?;
+                    let portal = fixture.portal(PortalSpec::of(0).kind(kind))?;
                     fixture.hold()?;
                     same("taken", all, offer_until_retry(fixture, &*portal, 0, all))?;
                     fixture.no_sw_error()?;
@@ -124,10 +124,10 @@ fn dedicated(list: &mut List) {
 }
 
 fn instructions(list: &mut List) {
-    let shared = DeviceWish::default().queue(QueueWish::shared());
+    let shared = DeviceSpec::default().queue(QueueSpec::shared());
     list.script(section::QUEUES, "a posted write to a shared queue is ignored", &shared, |fixture| {
         fixture.clear_sw_error();
-        let portal = fixture.portal(PortalWish::of(0).by(Instruction::Posted))?;
+        let portal = fixture.portal(PortalSpec::of(0).by(Instruction::Posted))?;
         let d = nop(fixture, 0);
         same("the write", Offer::Taken, fixture.arena.offer(&*portal, &d))?;
         finished(fixture, &*portal, 0, 1)?;
@@ -136,10 +136,10 @@ fn instructions(list: &mut List) {
     list.script(
         section::QUEUES,
         "a deferrable write to a dedicated queue gets Retry",
-        &DeviceWish::default(),
+        &DeviceSpec::default(),
         |fixture| {
             fixture.clear_sw_error();
-            let portal = fixture.portal(PortalWish::of(0).by(Instruction::Deferrable))?;
+            let portal = fixture.portal(PortalSpec::of(0).by(Instruction::Deferrable))?;
             let d = nop(fixture, 0);
             same("the write", Offer::Retry, fixture.arena.offer(&*portal, &d))?;
             finished(fixture, &*portal, 0, 1)?;
@@ -148,15 +148,15 @@ fn instructions(list: &mut List) {
     );
     // Supervisor privilege through ENQCMDS.
     for allowed in [false, true] {
-        let mut wish = shared.clone();
-        wish.pci.privileged_mode = allowed;
+        let mut spec = shared.clone();
+        spec.pci.privileged_mode = allowed;
         list.script(
             section::QUEUES,
             format!("a privileged shared submission, Privileged Mode Enable = {allowed}"),
-            &wish,
+            &spec,
             move |fixture| {
                 fixture.clear_sw_error();
-                let portal = fixture.portal(PortalWish::of(0).by(Instruction::DeferrableSupervisor))?;
+                let portal = fixture.portal(PortalSpec::of(0).by(Instruction::DeferrableSupervisor))?;
                 let d = nop(fixture, 0);
                 fixture.submit(&*portal, &d)?;
                 let done = finished(fixture, &*portal, allowed.into(), 1);
@@ -174,20 +174,20 @@ fn instructions(list: &mut List) {
 }
 
 fn disabled(list: &mut List) {
-    for (mode, queue) in [(QueueMode::Shared, QueueWish::shared()), (QueueMode::Dedicated, QueueWish::default())] {
+    for (mode, queue) in [(QueueMode::Shared, QueueSpec::shared()), (QueueMode::Dedicated, QueueSpec::default())] {
         for (what, code, operand) in [
             ("a disabled queue", CommandCode::DisableWq, 1),
             ("a reset queue", CommandCode::ResetWq, 1),
             ("a disabled device", CommandCode::DisableDevice, 0),
         ] {
-            let wish = DeviceWish::default().queue(queue.clone());
+            let spec = DeviceSpec::default().queue(queue.clone());
             let answer = if mode == QueueMode::Shared { Offer::Retry } else { Offer::Taken };
             list.fresh(
                 section::QUEUES,
                 format!("{what} that was {mode:?} answers {answer:?} and does nothing"),
-                &wish,
+                &spec,
                 move |fixture| {
-                    let portal = fixture.portal(PortalWish::of(0))?;
+                    let portal = fixture.portal(PortalSpec::of(0))?;
                     if let Err(error) = command(fixture.registers()?, code, operand) {
                         return fail("the command succeeds", error);
                     }
@@ -199,16 +199,16 @@ fn disabled(list: &mut List) {
             );
         }
         // Without interrupt message storage there are no portals for it.
-        let wish = DeviceWish::default().queue(queue);
+        let spec = DeviceSpec::default().queue(queue);
         let mut without = list.capabilities;
         without.gen_cap = without.gen_cap.with_ims_size(0);
-        let wish = DeviceWish { capabilities: (without != list.capabilities).then_some(without), ..wish };
+        let spec = DeviceSpec { capabilities: (without != list.capabilities).then_some(without), ..spec };
         list.script(
             section::QUEUES,
             format!("without message storage the IMS portals of a {mode:?} queue are dead"),
-            &wish,
+            &spec,
             move |fixture| {
-                let portal = fixture.portal(PortalWish::of(0).kind(PortalKind::UnlimitedIms))?;
+                let portal = fixture.portal(PortalSpec::of(0).kind(PortalKind::UnlimitedIms))?;
                 let d = nop(fixture, 0);
                 let answer = if mode == QueueMode::Shared { Offer::Retry } else { Offer::Taken };
                 same("the write", answer, fixture.arena.offer(&*portal, &d))?;
@@ -223,15 +223,15 @@ fn occupancy(list: &mut List) {
     if !list.capabilities.wq_cap.occupancy() {
         return;
     }
-    for queue in [QueueWish::shared(), QueueWish::default()] {
-        let wish = DeviceWish::default().queue(queue.clone());
+    for queue in [QueueSpec::shared(), QueueSpec::default()] {
+        let spec = DeviceSpec::default().queue(queue.clone());
         list.fresh(
             section::QUEUES,
             format!("occupancy of a {:?} queue counts what waits", queue.mode),
-            &wish,
+            &spec,
             |fixture| {
                 let registers = fixture.registers()?;
-                let portal = fixture.portal(PortalWish::of(0))?;
+                let portal = fixture.portal(PortalSpec::of(0))?;
                 let map = Map::of(registers);
                 fixture.hold()?;
                 for i in 0..7usize {
@@ -247,8 +247,8 @@ fn occupancy(list: &mut List) {
 }
 
 /// A client never reaches another client's memory.
-fn strangers(list: &mut List) {
-    let wish = DeviceWish::default().queue(QueueWish::shared());
+fn other_clients(list: &mut List) {
+    let spec = DeviceSpec::default().queue(QueueSpec::shared());
     let (src, out) = (list.arena.at(sample::COUNT), list.arena.at(place::OUT1));
     for (what, d) in [
         ("read", Descriptor::crc_generation(src, 64, 0)),
@@ -258,13 +258,13 @@ fn strangers(list: &mut List) {
         list.script(
             section::PASID,
             format!("a stranger's {what} does not reach this process"),
-            &wish,
+            &spec,
             move |fixture| {
                 fixture.clear_sw_error();
                 fixture.arena.set(out, 64, 0x33);
                 let at = record(fixture, 0);
                 let _ = nop(fixture, 0);
-                let stranger = fixture.portal(PortalWish::of(0).pasid(STRANGER))?;
+                let stranger = fixture.portal(PortalSpec::of(0).pasid(STRANGER))?;
                 fixture.submit(&*stranger, &d.with_record(at))?;
                 fixture.device.settle();
                 same_bytes("destination", &[0x33; 64], &fixture.arena.read(out, 64))?;
@@ -274,8 +274,8 @@ fn strangers(list: &mut List) {
             },
         );
     }
-    list.script(section::PASID, "two clients of one queue do not disturb each other", &wish, move |fixture| {
-        let (here, stranger) = (fixture.portal(PortalWish::of(0))?, fixture.portal(PortalWish::of(0).pasid(STRANGER))?);
+    list.script(section::PASID, "two clients of one queue do not disturb each other", &spec, move |fixture| {
+        let (here, stranger) = (fixture.portal(PortalSpec::of(0))?, fixture.portal(PortalSpec::of(0).pasid(STRANGER))?);
         fixture.arena.set(out, 0x1000, 0x33);
         for i in 0..12u64 {
             let d = nop(fixture, usize::try_from(i).expect("small"));
@@ -291,9 +291,9 @@ fn strangers(list: &mut List) {
         }
         Ok(())
     });
-    list.script(section::PASID, "a batch's list is read in its submitter's memory", &wish, move |fixture| {
+    list.script(section::PASID, "a batch's list is read in its submitter's memory", &spec, move |fixture| {
         fixture.clear_sw_error();
-        let stranger = fixture.portal(PortalWish::of(0).pasid(STRANGER))?;
+        let stranger = fixture.portal(PortalSpec::of(0).pasid(STRANGER))?;
         let at = fixture.at(LISTS);
         fixture.arena.write_list(at, &[Descriptor::fill(0, out, 64), Descriptor::fill(0, out, 64)]);
         fixture.arena.set(out, 64, 0x33);
@@ -329,9 +329,9 @@ fn dispatch_log(fixture: &Fixture, counts: &[usize], round_robin: bool) -> Resul
         fixture.arena.write_list(list, &[Descriptor::memory_move(log, log + 1, length), number]);
         let _ = nop(fixture, i);
         let batch = Descriptor::batch(list, 2).with_record(record(fixture, i));
-        same("the offer", Offer::Taken, fixture.arena.offer(&*fixture.portal(PortalWish::of(*queue))?, &batch))?;
+        same("the offer", Offer::Taken, fixture.arena.offer(&*fixture.portal(PortalSpec::of(*queue))?, &batch))?;
     }
-    let portal = fixture.portal(PortalWish::of(0))?;
+    let portal = fixture.portal(PortalSpec::of(0))?;
     fixture.release();
     for i in 0..total {
         let got = fixture.wait(&*portal, record(fixture, i)).map(|r| r.status_code());
@@ -363,15 +363,15 @@ fn priorities(list: &mut List) {
                     .zip(&counts)
                     .map(|(priority, size)| {
                         let size = u16::try_from(*size).expect("short");
-                        QueueWish { mode, size, threshold: size, priority: *priority, ..QueueWish::default() }
+                        QueueSpec { mode, size, threshold: size, priority: *priority, ..QueueSpec::default() }
                     })
                     .collect();
-                let wish = DeviceWish::default().queues(queues);
+                let spec = DeviceSpec::default().queues(queues);
                 let how = if round_robin { "offered in turn" } else { "offered queue by queue" };
                 list.fresh(
                     section::PRIORITY,
                     format!("priorities {priorities:?} share dispatches so, {mode:?}, {how}"),
-                    &wish,
+                    &spec,
                     move |fixture| {
                         let order = dispatch_log(fixture, &counts, round_robin)?;
                         for (n, window) in order.chunks(round).enumerate() {
@@ -397,14 +397,14 @@ fn priorities(list: &mut List) {
         }
     }
     // A single queue gets all dispatches, whatever its priority.
-    let wish = DeviceWish::default().queues(vec![
-        QueueWish { priority: 1, size: 40, ..QueueWish::default() },
-        QueueWish { priority: 15, size: 40, ..QueueWish::default() },
+    let spec = DeviceSpec::default().queues(vec![
+        QueueSpec { priority: 1, size: 40, ..QueueSpec::default() },
+        QueueSpec { priority: 15, size: 40, ..QueueSpec::default() },
     ]);
-    list.fresh(section::PRIORITY, "an idle queue of high priority costs nothing", &wish, |fixture| {
+    list.fresh(section::PRIORITY, "an idle queue of high priority costs nothing", &spec, |fixture| {
         same("order", vec![0; 40], dispatch_log(fixture, &[40, 0], false)?)
     });
-    list.fresh(section::PRIORITY, "what runs out of one queue is followed by the other", &wish, |fixture| {
+    list.fresh(section::PRIORITY, "what runs out of one queue is followed by the other", &spec, |fixture| {
         let order = dispatch_log(fixture, &[30, 3], false)?;
         let last = order.iter().rposition(|q| *q == 1).unwrap_or(usize::MAX);
         holds("the three of the high queue within the first six dispatches", last < 6, || format!("{order:?}"))
@@ -413,15 +413,15 @@ fn priorities(list: &mut List) {
 
 /// One queue of one engine: writes land in the order of submission.
 fn order(list: &mut List) {
-    for queue in [QueueWish::default(), QueueWish::shared()] {
-        let wish = DeviceWish::default().queue(queue.clone());
+    for queue in [QueueSpec::default(), QueueSpec::shared()] {
+        let spec = DeviceSpec::default().queue(queue.clone());
         let out = list.arena.at(place::OUT1);
         list.script(
             section::FENCE,
             format!("the last of many writes through a {:?} queue wins", queue.mode),
-            &wish,
+            &spec,
             move |fixture| {
-                let portal = fixture.portal(PortalWish::of(0))?;
+                let portal = fixture.portal(PortalSpec::of(0))?;
                 for i in 0..16u64 {
                     let d = nop(fixture, usize::try_from(i).expect("small"));
                     let fill =
@@ -436,22 +436,22 @@ fn order(list: &mut List) {
     // Four engines, two groups: nothing is lost and nothing is executed twice.
     let (engines, groups) = (list.capabilities.eng_cap.engines(), list.capabilities.grp_cap.groups());
     if engines >= 4 && groups >= 2 {
-        let queues = vec![QueueWish::default(), QueueWish::shared()];
-        let group = |engines| GroupWish { engines, queues: queues.clone(), tc_b: 0 };
-        let wish = DeviceWish { groups: vec![group(3), group(1)], ..DeviceWish::default() };
+        let queues = vec![QueueSpec::default(), QueueSpec::shared()];
+        let group = |engines| GroupSpec { engines, queues: queues.clone(), tc_b: 0 };
+        let spec = DeviceSpec { groups: vec![group(3), group(1)], ..DeviceSpec::default() };
         let (src, out) = (list.arena.at(sample::NOISE), list.arena.at(place::OUT1));
-        list.script(section::QUEUES, "four queues in two groups each do their own work", &wish, move |fixture| {
+        list.script(section::QUEUES, "four queues in two groups each do their own work", &spec, move |fixture| {
             fixture.arena.set(out, 64 * 1024, 0);
             for i in 0..64usize {
                 let d = nop(fixture, i);
                 let at = 1024 * i as u64;
                 let d = Descriptor::memory_move(src + at, out + at, 1000).with_record(d.completion_address());
-                fixture.submit(&*fixture.portal(PortalWish::of(i % 4))?, &d)?;
+                fixture.submit(&*fixture.portal(PortalSpec::of(i % 4))?, &d)?;
                 if i % 16 == 15 {
                     fixture.device.settle();
                 }
             }
-            finished(fixture, &*fixture.portal(PortalWish::of(0))?, 64, 64)?;
+            finished(fixture, &*fixture.portal(PortalSpec::of(0))?, 64, 64)?;
             for i in 0..64u64 {
                 let expected = fixture.arena.read(src + 1024 * i, 1000);
                 same_bytes("destination", &expected, &fixture.arena.read(out + 1024 * i, 1000))?;
@@ -464,22 +464,22 @@ fn order(list: &mut List) {
 
 /// SWERROR has the queue's own index.
 fn indices(list: &mut List) {
-    let wish = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::shared(), QueueWish::default()]);
+    let spec = DeviceSpec::default().queues(vec![QueueSpec::default(), QueueSpec::shared(), QueueSpec::default()]);
     for queue in 0..3usize {
-        list.script(section::SWERROR, format!("SWERROR names queue {queue}"), &wish, move |fixture| {
+        list.script(section::SWERROR, format!("SWERROR names queue {queue}"), &spec, move |fixture| {
             fixture.registers()?;
             fixture.clear_sw_error();
-            fixture.submit(&*fixture.portal(PortalWish::of(queue))?, &Descriptor::memory_move(0, 0, 0))?;
+            fixture.submit(&*fixture.portal(PortalSpec::of(queue))?, &Descriptor::memory_move(0, 0, 0))?;
             fixture.device.settle();
             let error = fixture.sw_error().expect("registers are there");
             same("code and queue", (0x13, queue), (error.error_code(), error.wq_index().into()))
         });
     }
     let d = Descriptor::nop().with_record(list.arena.at(sample::RECORD));
-    list.script(section::QUEUES, "every portal page of a queue leads to it", &wish, move |fixture| {
+    list.script(section::QUEUES, "every portal page of a queue leads to it", &spec, move |fixture| {
         for kind in [PortalKind::UnlimitedMsix, PortalKind::LimitedMsix] {
             for queue in 0..3 {
-                let got = fixture.run(&*fixture.portal(PortalWish::of(queue).kind(kind))?, &d)?;
+                let got = fixture.run(&*fixture.portal(PortalSpec::of(queue).kind(kind))?, &d)?;
                 fixture.compare(&ExpectedRecord::success(), &got)?;
             }
         }
@@ -493,7 +493,7 @@ pub(super) fn add(list: &mut List) {
     instructions(list);
     disabled(list);
     occupancy(list);
-    strangers(list);
+    other_clients(list);
     priorities(list);
     order(list);
     indices(list);

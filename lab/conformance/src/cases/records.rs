@@ -7,12 +7,12 @@ use crate::case::{holds, same, same_bytes, section, skip};
 use crate::expected::{Expect, ExpectedRecord, Information};
 use crate::fixture::Fixture;
 use crate::sample;
-use crate::subject::{DeviceWish, HERE, PortalWish};
+use crate::subject::{DeviceSpec, HERE, PortalSpec};
 use crate::table::flag::{CRAV, RCR};
 use telpher_abi::{Descriptor, Flags, Opcode, SwError};
 
 /// The table of SPEC §5.8.1 for every operation that needs no record.
-fn table(list: &mut List, wish: &DeviceWish) {
+fn table(list: &mut List, spec: &DeviceSpec) {
     for row in list.operations().filter(|row| !row.record_required && row.code != 0x02) {
         let good = sample::of(row, list.arena);
         let bad = sample::with_byte(&good, 38, 1);
@@ -31,7 +31,7 @@ fn table(list: &mut List, wish: &DeviceWish) {
                 for (what, d, expect) in [("succeeds", &good, &on_success), ("is refused", &bad, &on_error)] {
                     let d = sample::with_flags(row, d, flags, list.arena);
                     let name = format!("{} with record flags {flags:#x} that {what}, member: {member}", row.name);
-                    list.one(section::RECORDS, name, wish, d, member, expect.clone());
+                    list.one(section::RECORDS, name, spec, d, member, expect.clone());
                 }
             }
         }
@@ -39,12 +39,12 @@ fn table(list: &mut List, wish: &DeviceWish) {
 }
 
 /// A Batch whose member fails: 0x05 is written only if a record is requested.
-fn batch_failures(list: &mut List, wish: &DeviceWish) {
+fn batch_failures(list: &mut List, spec: &DeviceSpec) {
     let at = list.arena.at(place::LISTS + 0x3000);
     list.arena.write_list(at, &[Descriptor::nop(), Descriptor::new(Opcode::from_code(0x0b))]);
     let batch = Descriptor::batch(at, 2).with_record(list.arena.at(sample::RECORD));
     let result = list.capabilities.gen_cap.batch_continuation().into();
-    list.script(section::RECORDS, "a failed batch with RCR writes its record", wish, move |fixture| {
+    list.script(section::RECORDS, "a failed batch with RCR writes its record", spec, move |fixture| {
         fixture.clear_sw_error();
         fixture.expect(&batch, &ExpectedRecord::status(0x05).bytes_completed(2).result(result))?;
         // The member had no record: its error is in SWERROR.
@@ -52,9 +52,9 @@ fn batch_failures(list: &mut List, wish: &DeviceWish) {
         same("SWERROR's code", 0x10, error.error_code())
     });
     let silent = batch.with_flags(Flags::COMPLETION_RECORD_ADDRESS_VALID);
-    list.script(section::RECORDS, "a failed batch without RCR is silent", wish, move |fixture| {
+    list.script(section::RECORDS, "a failed batch without RCR is silent", spec, move |fixture| {
         fixture.arena.clear_record(silent.completion_address());
-        let portal = fixture.portal(PortalWish::of(0))?;
+        let portal = fixture.portal(PortalSpec::of(0))?;
         fixture.submit(&*portal, &silent)?;
         fixture.device.settle();
         same("the record", 0, fixture.arena.status_word(silent.completion_address()))
@@ -62,9 +62,9 @@ fn batch_failures(list: &mut List, wish: &DeviceWish) {
 }
 
 /// The record has exactly 32 bytes.
-fn neighbours(list: &mut List, wish: &DeviceWish) {
+fn neighbours(list: &mut List, spec: &DeviceSpec) {
     let d = Descriptor::nop().with_record(list.arena.at(place::RECORDS + 64));
-    list.script(section::RECORDS, "a record leaves its neighbours alone", wish, move |fixture| {
+    list.script(section::RECORDS, "a record leaves its neighbours alone", spec, move |fixture| {
         let at = fixture.at(place::RECORDS);
         fixture.arena.set(at, 256, 0xcc);
         fixture.expect(&d, &ExpectedRecord::success())?;
@@ -72,14 +72,14 @@ fn neighbours(list: &mut List, wish: &DeviceWish) {
         same_bytes("bytes behind the record", &[0xcc; 160], &fixture.arena.read(at + 96, 160))
     });
     let d = Descriptor::nop().with_record(list.arena.at(sample::RECORD));
-    list.script(section::RECORDS, "unused bytes of a record are zero", wish, move |fixture| {
+    list.script(section::RECORDS, "unused bytes of a record are zero", spec, move |fixture| {
         if !fixture.promises.zero_unused {
             return skip("unused bytes are not promised to be zero");
         }
         fixture.arena.set(d.completion_address(), 32, 0xff);
         // Only the status word is cleared before waiting.
         fixture.arena.write(d.completion_address(), &[0]);
-        let portal = fixture.portal(PortalWish::of(0))?;
+        let portal = fixture.portal(PortalSpec::of(0))?;
         fixture.submit(&*portal, &d)?;
         let record = fixture.wait(&*portal, d.completion_address()).map(|r| r.0);
         same("the record", Some([1, 0, 0, 0]), record)
@@ -91,7 +91,7 @@ fn neighbours(list: &mut List, wish: &DeviceWish) {
 fn cleared(fixture: &Fixture, d: &Descriptor, member: bool, counts: bool) -> Result<SwError, crate::case::NotPassed> {
     fixture.registers()?;
     fixture.clear_sw_error();
-    let portal = fixture.portal(PortalWish::of(0))?;
+    let portal = fixture.portal(PortalSpec::of(0))?;
     if member {
         let list = fixture.at(sample::SURROUND);
         fixture.arena.write_list(list, &[Descriptor::nop(), *d]);
@@ -114,11 +114,11 @@ fn cleared(fixture: &Fixture, d: &Descriptor, member: bool, counts: bool) -> Res
 }
 
 /// Every field of SWERROR for a descriptor without a record.
-fn software_error(list: &mut List, wish: &DeviceWish) {
+fn software_error(list: &mut List, spec: &DeviceSpec) {
     for member in [false, true] {
         let place = if member { "member" } else { "descriptor" };
         let d = Descriptor::memory_move(0, 0, 0);
-        list.script(section::SWERROR, format!("SWERROR tells all about a {place} of size 0"), wish, move |fixture| {
+        list.script(section::SWERROR, format!("SWERROR tells all about a {place} of size 0"), spec, move |fixture| {
             let error = cleared(fixture, &d, member, true)?;
             same("code", 0x13, error.error_code())?;
             same("overflow", false, error.overflow())?;
@@ -132,7 +132,7 @@ fn software_error(list: &mut List, wish: &DeviceWish) {
             same("batch index", member.into(), error.batch_index())
         });
         let d = Descriptor::nop().and_flags(Flags::from_bits_retain(0x60_8000));
-        list.script(section::SWERROR, format!("SWERROR tells the invalid flags of a {place}"), wish, move |fixture| {
+        list.script(section::SWERROR, format!("SWERROR tells the invalid flags of a {place}"), spec, move |fixture| {
             let error = cleared(fixture, &d, member, true)?;
             same("code", 0x11, error.error_code())?;
             same("error information valid", true, error.error_information_valid())?;
@@ -145,7 +145,7 @@ fn software_error(list: &mut List, wish: &DeviceWish) {
             [(false, Descriptor::memory_move(hole, output, 64)), (true, Descriptor::memory_move(output, hole, 64))]
         {
             let name = format!("SWERROR tells the page fault of a {place}, write: {write}");
-            list.script(section::SWERROR, name, wish, move |fixture| {
+            list.script(section::SWERROR, name, spec, move |fixture| {
                 fixture.arena.protect(place::AREAS, 0x4000, Access::None);
                 let error = cleared(fixture, &d, member, true)?;
                 same("code", 0x03, error.error_code())?;
@@ -157,7 +157,7 @@ fn software_error(list: &mut List, wish: &DeviceWish) {
 }
 
 /// A record that cannot be written ends in SWERROR.
-fn bad_addresses(list: &mut List, wish: &DeviceWish) {
+fn bad_addresses(list: &mut List, spec: &DeviceSpec) {
     let arena = list.arena;
     let hole = arena.at(place::AREAS);
     for (what, address, access) in [
@@ -171,7 +171,7 @@ fn bad_addresses(list: &mut List, wish: &DeviceWish) {
         for member in [false, true] {
             let d = Descriptor::nop().with_record(address);
             let name = format!("a record address {what} goes to SWERROR, member: {member}");
-            list.script(section::RECORDS, name, wish, move |fixture| {
+            list.script(section::RECORDS, name, spec, move |fixture| {
                 fixture.arena.protect(place::AREAS, 0x1000, access);
                 let error = cleared(fixture, &d, member, false)?;
                 same("code", 0x1a, error.error_code())?;
@@ -186,33 +186,33 @@ fn bad_addresses(list: &mut List, wish: &DeviceWish) {
     }
     let last = arena.end() - 32;
     let d = Descriptor::nop().with_record(last);
-    list.script(section::RECORDS, "a record may end where mapped memory ends", wish, move |fixture| {
+    list.script(section::RECORDS, "a record may end where mapped memory ends", spec, move |fixture| {
         fixture.expect(&d, &ExpectedRecord::success())
     });
 }
 
 /// The record address must be zero if it is not valid.
-fn stray_address(list: &mut List, wish: &DeviceWish) {
+fn stray_address(list: &mut List, spec: &DeviceSpec) {
     let d = Descriptor::nop().with_completion_address(list.arena.at(sample::RECORD));
     list.one(
         section::RECORDS,
         "an address without CRAV is logged as reserved",
-        wish,
+        spec,
         d,
         false,
         Expect::Logged(0x12, None),
     );
     let d = Descriptor::nop().and_flags(Flags::REQUEST_COMPLETION_RECORD);
     let expect = Expect::Logged(0x11, Some(Information { value: RCR, open: 0 }));
-    list.one(section::RECORDS, "RCR without CRAV is logged", wish, d, false, expect);
+    list.one(section::RECORDS, "RCR without CRAV is logged", spec, d, false, expect);
 }
 
 pub(super) fn add(list: &mut List) {
-    let wish = liberal(&list.capabilities);
-    table(list, &wish);
-    batch_failures(list, &wish);
-    neighbours(list, &wish);
-    software_error(list, &wish);
-    bad_addresses(list, &wish);
-    stray_address(list, &wish);
+    let spec = liberal(&list.capabilities);
+    table(list, &spec);
+    batch_failures(list, &spec);
+    neighbours(list, &spec);
+    software_error(list, &spec);
+    bad_addresses(list, &spec);
+    stray_address(list, &spec);
 }

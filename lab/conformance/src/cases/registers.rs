@@ -4,7 +4,7 @@ use super::List;
 use crate::arena::place;
 use crate::bring_up::{Map, command, configure};
 use crate::case::{fail, same, section};
-use crate::subject::{Capabilities, DeviceWish, Interrupt, PortalWish, QueueWish, Registers};
+use crate::subject::{Capabilities, DeviceSpec, Interrupt, PortalSpec, QueueSpec, Registers};
 use telpher_abi::Descriptor;
 use telpher_abi::registers::{CommandCode, EvlCfg, IntCause, OpCap, WqCfg, offset};
 
@@ -58,7 +58,7 @@ fn changes(registers: &dyn Registers, at: u64, bytes: u32, mask: u64) -> bool {
 }
 
 fn capability_registers(list: &mut List) {
-    let bare = DeviceWish { bare: true, ..DeviceWish::default() };
+    let bare = DeviceSpec { bare: true, ..DeviceSpec::default() };
     list.script(section::REGISTERS, "the capability registers say what the subject says", &bare, |fixture| {
         same::<Capabilities>("capabilities", fixture.capabilities, crate::bring_up::capabilities(fixture.registers()?))
     });
@@ -79,7 +79,7 @@ fn capability_registers(list: &mut List) {
 }
 
 fn reset_values(list: &mut List) {
-    let bare = DeviceWish { bare: true, ..DeviceWish::default() };
+    let bare = DeviceSpec { bare: true, ..DeviceSpec::default() };
     let check = |fixture: &crate::fixture::Fixture| {
         let registers = fixture.registers()?;
         let map = Map::of(registers);
@@ -124,16 +124,16 @@ fn reset_values(list: &mut List) {
         }
         check(fixture)
     });
-    list.fresh(section::REGISTERS, "Reset Device brings back the values", &DeviceWish::default(), move |fixture| {
+    list.fresh(section::REGISTERS, "Reset Device brings back the values", &DeviceSpec::default(), move |fixture| {
         let registers = fixture.registers()?;
         if let Err(error) = command(registers, CommandCode::ResetDevice, 0) {
             return fail("the command succeeds", error);
         }
         check(fixture)
     });
-    list.fresh(section::REGISTERS, "Reset Device keeps SWERROR", &DeviceWish::default(), |fixture| {
+    list.fresh(section::REGISTERS, "Reset Device keeps SWERROR", &DeviceSpec::default(), |fixture| {
         let registers = fixture.registers()?;
-        fixture.submit(&*fixture.portal(PortalWish::of(0))?, &Descriptor::memory_move(0, 0, 0))?;
+        fixture.submit(&*fixture.portal(PortalSpec::of(0))?, &Descriptor::memory_move(0, 0, 0))?;
         fixture.device.settle();
         if let Err(error) = command(registers, CommandCode::ResetDevice, 0) {
             return fail("the command succeeds", error);
@@ -144,8 +144,8 @@ fn reset_values(list: &mut List) {
 }
 
 fn locks(list: &mut List) {
-    let bare = DeviceWish { bare: true, ..DeviceWish::default() };
-    let one = DeviceWish::default();
+    let bare = DeviceSpec { bare: true, ..DeviceSpec::default() };
+    let one = DeviceSpec::default();
     for (name, at, bytes, mask) in DEVICE_LOCKED {
         list.fresh(
             section::REGISTERS,
@@ -153,7 +153,7 @@ fn locks(list: &mut List) {
             &bare,
             move |fixture| {
                 let registers = fixture.registers()?;
-                configure(registers, &DeviceWish::default());
+                configure(registers, &DeviceSpec::default());
                 same("a change", true, changes(registers, at(&Map::of(registers)), bytes, mask))
             },
         );
@@ -178,7 +178,7 @@ fn locks(list: &mut List) {
             });
         }
     }
-    let shared = one.clone().queue(QueueWish::shared());
+    let shared = one.clone().queue(QueueSpec::shared());
     list.fresh(section::REGISTERS, "WQCFG threshold can always be written", &shared, |fixture| {
         let registers = fixture.registers()?;
         same("a change", true, changes(registers, Map::of(registers).wqcfg(0) + 4, 4, 0x5))
@@ -209,7 +209,7 @@ fn locks(list: &mut List) {
     );
     if list.capabilities.gen_cap.event_log_size_code() != 0 {
         let base = list.arena.at(place::EVENT_LOG);
-        let logged = DeviceWish { event_log: Some((base, 64)), ..DeviceWish::default() };
+        let logged = DeviceSpec { event_log: Some((base, 64)), ..DeviceSpec::default() };
         list.fresh(section::REGISTERS, "EVLCFG is locked while the device is enabled", &logged, move |fixture| {
             let registers = fixture.registers()?;
             same("a change", false, changes(registers, offset::EVLCFG, 8, 0x1000))?;
@@ -220,12 +220,12 @@ fn locks(list: &mut List) {
 }
 
 fn sticky(list: &mut List) {
-    let wish = DeviceWish::default();
+    let spec = DeviceSpec::default();
     let bad_size = Descriptor::memory_move(0, 0, 0);
     let bad_opcode = Descriptor::new(telpher_abi::Opcode::from_code(0x0b));
-    list.fresh(section::SWERROR, "the first error sticks and the second sets overflow", &wish, move |fixture| {
+    list.fresh(section::SWERROR, "the first error sticks and the second sets overflow", &spec, move |fixture| {
         let registers = fixture.registers()?;
-        let portal = fixture.portal(PortalWish::of(0))?;
+        let portal = fixture.portal(PortalSpec::of(0))?;
         let error = || fixture.sw_error().expect("registers are there");
         fixture.submit(&*portal, &bad_size)?;
         fixture.device.settle();
@@ -250,11 +250,11 @@ fn sticky(list: &mut List) {
     });
     for enabled in [true, false] {
         let name = format!("an error in SWERROR interrupts while GENCTRL[0] = {}", u8::from(enabled));
-        list.fresh(section::SWERROR, name, &wish, move |fixture| {
+        list.fresh(section::SWERROR, name, &spec, move |fixture| {
             let registers = fixture.registers()?;
             fixture.interrupts()?;
             registers.write(offset::GENCTRL, 4, enabled.into());
-            let portal = fixture.portal(PortalWish::of(0))?;
+            let portal = fixture.portal(PortalSpec::of(0))?;
             for _ in 0..2 {
                 fixture.submit(&*portal, &bad_size)?;
                 fixture.device.settle();
@@ -286,7 +286,7 @@ fn occupancy_limit(list: &mut List) {
         list.fresh(
             section::REGISTERS,
             format!("WQCFG occupancy limit {when}"),
-            &DeviceWish::default(),
+            &DeviceSpec::default(),
             move |fixture| {
                 let registers = fixture.registers()?;
                 let at = Map::of(registers).wqcfg(0) + 20;
@@ -309,7 +309,7 @@ fn occupancy_interrupt(list: &mut List) {
     list.fresh(
         section::REGISTERS,
         "the occupancy interrupt comes when the queue has emptied to its limit",
-        &DeviceWish::default(),
+        &DeviceSpec::default(),
         |fixture| {
             let registers = fixture.registers()?;
             let map = Map::of(registers);
@@ -323,7 +323,7 @@ fn occupancy_interrupt(list: &mut List) {
                 return fail("the command succeeds", error);
             }
             fixture.interrupts()?;
-            let portal = fixture.portal(PortalWish::of(0))?;
+            let portal = fixture.portal(PortalSpec::of(0))?;
             fixture.hold()?;
             for _ in 0..6 {
                 let _ = fixture.arena.offer(&*portal, &Descriptor::nop());

@@ -8,7 +8,7 @@ use crate::expected::line;
 use crate::fixture::Fixture;
 use crate::oracle;
 use crate::sample;
-use crate::subject::{DeviceWish, PortalWish, Residency};
+use crate::subject::{DeviceSpec, PortalSpec, Residency};
 use telpher_abi::{CompletionRecord, Descriptor, OpFlags, Opcode};
 
 /// Faults after which a resume loop counts as stuck.
@@ -80,7 +80,7 @@ struct Resumed {
 
 /// Submits `d`; after each fault makes the page accessible with `mend` and submits the rest.
 fn resume(fixture: &Fixture, d: &Descriptor, mend: impl Fn(u64)) -> Result<Resumed, NotPassed> {
-    let portal = fixture.portal(PortalWish::of(0))?;
+    let portal = fixture.portal(PortalSpec::of(0))?;
     let (mut d, mut compared, mut deltas) = (*d, 0, Vec::new());
     for faults in 0..ROUNDS {
         let record = fixture.run(&*portal, &d)?;
@@ -140,7 +140,7 @@ fn restore_page(fixture: &Fixture, page: u64) {
 }
 
 pub(super) fn add(list: &mut List) {
-    let wish = liberal(&list.capabilities);
+    let spec = liberal(&list.capabilities);
     for k in [1u32, 8, 100, 1304, 4088] {
         for job in jobs(list, k) {
             // Each operand alone, then all at once.
@@ -152,7 +152,7 @@ pub(super) fn add(list: &mut List) {
                 };
                 let which = if operands.len() == 1 { format!("operand {chosen}") } else { "every operand".into() };
                 let name = format!("{} resumed page by page of {which}, {k} bytes before the first", job.name);
-                list.script(section::RESUME, name, &wish, move |fixture| {
+                list.script(section::RESUME, name, &spec, move |fixture| {
                     job.prepare(fixture, k);
                     for operand in &operands {
                         let end = (u64::from(operand.bytes - k)).next_multiple_of(PAGE);
@@ -166,12 +166,12 @@ pub(super) fn add(list: &mut List) {
             }
         }
     }
-    overlapping(list, &wish);
+    overlapping(list, &spec);
     cold(list);
 }
 
 /// Overlapping moves, in both directions, with every page missing at first.
-fn overlapping(list: &mut List, wish: &DeviceWish) {
+fn overlapping(list: &mut List, spec: &DeviceSpec) {
     if !list.capabilities.gen_cap.overlapping_copy() {
         return;
     }
@@ -186,7 +186,7 @@ fn overlapping(list: &mut List, wish: &DeviceWish) {
                 let name = format!(
                     "an overlapping move of {size} bytes by {distance} from +{from}, pages {access:?}, resumed"
                 );
-                list.script(section::RESUME, name, wish, move |fixture| {
+                list.script(section::RESUME, name, spec, move |fixture| {
                     let data = oracle::noise(size.into(), size as usize);
                     fixture.arena.write(src, &data);
                     fixture.arena.protect(place::AREAS + 0x1_0000, 0x2_0000, access);
@@ -204,11 +204,11 @@ fn overlapping(list: &mut List, wish: &DeviceWish) {
 
 /// Pages that are not present: the CPU touches them, as software would.
 fn cold(list: &mut List) {
-    let wish = DeviceWish { residency: Residency::Strict, ..DeviceWish::default() };
+    let spec = DeviceSpec { residency: Residency::Strict, ..DeviceSpec::default() };
     let at = list.arena.at(place::COLD + 50);
     let record = list.arena.at(sample::RECORD);
     let fill = Descriptor::fill(0x0807_0605_0403_0201, at, 20_000).with_record(record);
-    list.script(section::RESUME, "a fill of untouched pages, touched one by one", &wish, move |fixture| {
+    list.script(section::RESUME, "a fill of untouched pages, touched one by one", &spec, move |fixture| {
         fixture.arena.forget(place::COLD, 0x8000);
         let (low, high) = (fixture.at(place::COLD), fixture.at(place::COLD + 0x8000));
         let touch = |page: u64| {

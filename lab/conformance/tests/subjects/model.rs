@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telpher_abi::registers::{Command, CommandCode, offset};
 use telpher_conformance::{
-    Capabilities, Device, DeviceWish, HERE, Instruction, Interrupt, PortalWish, Promises, Refusal, Registers,
+    Capabilities, Device, DeviceSpec, Guarantees, HERE, Instruction, Interrupt, PortalSpec, Refusal, Registers,
     Residency, Subject, bring_up,
 };
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
@@ -23,17 +23,17 @@ const IMS_SEEN: u16 = 4;
 pub(crate) struct Model {
     pub(crate) preset: Preset,
     pub(crate) runner: Runner,
-    pub(crate) promises: Promises,
+    pub(crate) promises: Guarantees,
 }
 
 impl Model {
     /// With every promise.
     pub(crate) fn new(preset: Preset, runner: Runner) -> Self {
         let tolerances = preset.capabilities().tolerances;
-        let promises = Promises {
+        let promises = Guarantees {
             equal_delta_offsets: Some(tolerances.equal_delta_offsets),
             result_mask_bits: Some(tolerances.result_mask_bits),
-            ..Promises::ALL
+            ..Guarantees::ALL
         };
         Model { preset, runner, promises }
     }
@@ -56,13 +56,13 @@ impl Subject for Model {
         }
     }
 
-    fn promises(&self) -> Promises {
+    fn promises(&self) -> Guarantees {
         self.promises
     }
 
-    fn device(&self, wish: &DeviceWish) -> Result<Box<dyn Device>, Refusal> {
+    fn device(&self, spec: &DeviceSpec) -> Result<Box<dyn Device>, Refusal> {
         let mut options = ModelOptions::of(self.preset).with_runner(self.runner);
-        if let Some(c) = wish.capabilities {
+        if let Some(c) = spec.capabilities {
             options.capabilities = telpher_model::Capabilities {
                 version: c.version,
                 gen_cap: c.gen_cap,
@@ -73,12 +73,12 @@ impl Subject for Model {
                 ..options.capabilities
             };
         }
-        options.capabilities.traffic_classes = wish.pci.traffic_classes;
-        options.residency = match wish.residency {
+        options.capabilities.traffic_classes = spec.pci.traffic_classes;
+        options.residency = match spec.residency {
             Residency::Lenient => telpher_device::Residency::Lenient,
             Residency::Strict => telpher_device::Residency::Strict,
         };
-        let pci = wish.pci;
+        let pci = spec.pci;
         options.pci = PciControl {
             bus_master: pci.bus_master,
             pasid: pci.pasid,
@@ -91,7 +91,7 @@ impl Subject for Model {
         assert!(model.add_pasid(HERE), "a fresh device has room for a PASID");
         let device = Live { registers: Bar(model.clone()), model, seen: RefCell::default() };
         device.unmask_interrupts();
-        bring_up(&device.registers, wish).map_err(Refusal::BringUp)?;
+        bring_up(&device.registers, spec).map_err(Refusal::BringUp)?;
         let _ = device.interrupts();
         Ok(Box::new(device))
     }
@@ -147,16 +147,16 @@ impl Live {
 }
 
 impl Device for Live {
-    fn portal(&self, wish: &PortalWish) -> Option<Arc<dyn Portal>> {
-        let queue = u32::try_from(wish.queue).ok()?;
-        let deferrable = |privileged| Some(Write::Deferrable(Identity { pasid: wish.pasid, privileged }));
-        let write = match wish.instruction {
+    fn portal(&self, spec: &PortalSpec) -> Option<Arc<dyn Portal>> {
+        let queue = u32::try_from(spec.queue).ok()?;
+        let deferrable = |privileged| Some(Write::Deferrable(Identity { pasid: spec.pasid, privileged }));
+        let write = match spec.instruction {
             Instruction::Fitting => None,
             Instruction::Posted => Some(Write::Posted),
             Instruction::Deferrable => deferrable(false),
             Instruction::DeferrableSupervisor => deferrable(true),
         };
-        Some(self.model.portal_as(queue, wish.kind, write, wish.pasid))
+        Some(self.model.portal_as(queue, spec.kind, write, spec.pasid))
     }
 
     fn registers(&self) -> Option<&dyn Registers> {

@@ -22,7 +22,8 @@ pub(super) fn examine(p: &ExaminedMachine<'_>, before: &[Finding]) -> Vec<Findin
     if !p.lacks_sva() || before.iter().any(|finding| finding.severity == super::Severity::Error) {
         return Vec::new();
     }
-    let found = told_so(p).or_else(|| switched_off(p)).or_else(|| incapable(p)).or_else(|| not_scalable(p));
+    let found =
+        switched_off_for_module(p).or_else(|| switched_off(p)).or_else(|| incapable(p)).or_else(|| not_scalable(p));
     let found = found.unwrap_or_else(|| {
         Finding::of(&causes::SVA_OFF, "the IOMMU")
             .all_seen(p.logged(&["SVA"]))
@@ -42,7 +43,7 @@ pub(super) fn examine(p: &ExaminedMachine<'_>, before: &[Finding]) -> Vec<Findin
 }
 
 /// The module's parameter.
-fn told_so(p: &ExaminedMachine<'_>) -> Option<Finding> {
+fn switched_off_for_module(p: &ExaminedMachine<'_>) -> Option<Finding> {
     let off = |value: &str| ["0", "n", "N", "off"].contains(&value);
     let by_boot = p.boot.iter().any(|word| word.strip_prefix("idxd.sva=").is_some_and(off));
     if !p.module.sva.as_deref().is_some_and(off) && !by_boot {

@@ -3,7 +3,7 @@
 use super::costs::{float, ratio};
 use super::sample::{Call, Cost, Sample};
 use super::sites;
-use super::study::Study;
+use super::study::PredictionInput;
 use crate::PredictError;
 use telpher_recording::Temperature;
 use telpher_report::prediction::ColdShareGain;
@@ -17,7 +17,7 @@ const ROUNDS: u32 = 2;
 /// Returns the gain for each change; nothing if no call was judged. `alone` are the times of calls by a device without
 /// other calls.
 pub(super) fn cold_shares(
-    study: &Study<'_>,
+    study: &PredictionInput<'_>,
     sample: &Sample,
     alone: &[f64],
 ) -> Result<Vec<ColdShareGain>, PredictError> {

@@ -4,7 +4,7 @@ use super::costs::{float, ratio};
 use super::figures::{device_work, times};
 use super::options::PredictOptions;
 use super::sample::{Call, FULL_DESCRIPTORS, Sample};
-use super::study::{Policy, Study};
+use super::study::{Policy, PredictionInput};
 use crate::PredictError;
 use std::collections::BTreeMap;
 use telpher_recording::{Recording, Site};
@@ -23,7 +23,7 @@ pub fn compare(
     other: &Recording,
     options: &PredictOptions,
 ) -> Result<Comparison, PredictError> {
-    let study = Study::new(other, options);
+    let study = PredictionInput::new(other, options);
     let sample = Sample::of(other, &study.costs, FULL_DESCRIPTORS);
     let (policy, unknown_sites) = policy_of(prediction, other);
     let replayed = study.simulate_policy(&sample, &policy)?;

@@ -2,7 +2,7 @@
 
 use super::costs::{float, ratio};
 use super::sample::{Call, Sample};
-use super::study::{Policy, Study, long_calls};
+use super::study::{Policy, PredictionInput, long_calls};
 use telpher_report::prediction::{CallTimes, DeviceWork};
 use telpher_sim::{Replayed, enough};
 
@@ -27,7 +27,12 @@ pub(super) fn times(mut calls: Vec<f64>, scale: Option<f64>) -> CallTimes {
     }
 }
 
-pub(super) fn device_work(study: &Study<'_>, sample: &Sample, policy: &Policy, replayed: &Replayed) -> DeviceWork {
+pub(super) fn device_work(
+    study: &PredictionInput<'_>,
+    sample: &Sample,
+    policy: &Policy,
+    replayed: &Replayed,
+) -> DeviceWork {
     let calls = float(sample.calls.len() as u64);
     let bytes: f64 = sample.calls.iter().map(|call| float(call.bytes)).sum();
     let is_device = |call: &&Call| policy.is_device(call.site) && study.is_offloadable(call.operation, call.bytes);

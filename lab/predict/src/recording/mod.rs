@@ -27,7 +27,7 @@ pub use device_times::device_times;
 use figures::{device_work, times};
 pub use options::PredictOptions;
 use sample::{Call, Cost, Execution, FULL_DESCRIPTORS, SWEEP_DESCRIPTORS, Sample};
-use study::{Study, long_calls};
+use study::{PredictionInput, long_calls};
 use telpher_recording::Recording;
 use telpher_report::prediction::{Prediction, ReplayCheck};
 
@@ -40,7 +40,7 @@ const ROUNDS: u32 = 8;
 /// # Errors
 /// If the simulated devices refuse their configuration.
 pub fn predict(recording: &Recording, options: &PredictOptions) -> Result<Prediction, PredictError> {
-    let study = Study::new(recording, options);
+    let study = PredictionInput::new(recording, options);
     let full = Sample::of(recording, &study.costs, FULL_DESCRIPTORS);
     let part = Sample::of(recording, &study.costs, SWEEP_DESCRIPTORS);
     let costs: Vec<Cost> = part.calls.iter().map(|call| study.cost(call)).collect();
@@ -75,7 +75,7 @@ pub fn predict(recording: &Recording, options: &PredictOptions) -> Result<Predic
 }
 
 /// Replays the sample without devices, as on the recorded machine.
-fn check(study: &Study<'_>, sample: &Sample) -> Result<ReplayCheck, PredictError> {
+fn check(study: &PredictionInput<'_>, sample: &Sample) -> Result<ReplayCheck, PredictError> {
     let recorded = |call: &Call| Cost { cpu_ns: call.copied_ns(), temperature: call.temperature };
     let replayed = study.simulate(sample, |_, call| Execution { cost: recorded(call), by_device: false })?;
     let sum: f64 = replayed.took.iter().map(|took| took.as_nanos_f64()).sum();

@@ -2,7 +2,7 @@
 
 use super::costs::{float, ratio};
 use super::sample::{Cost, Execution, Sample};
-use super::study::{Policy, Study};
+use super::study::{Policy, PredictionInput};
 use crate::PredictError;
 use telpher_recording::{Site, Temperature};
 use telpher_report::prediction::SitePolicy;
@@ -29,7 +29,7 @@ struct SiteSum {
 }
 
 /// Sums by site, with these times of calls by devices; the last one is for calls whose site is not recorded.
-fn sums(study: &Study<'_>, sample: &Sample, costs: &[Cost], by_device: &[f64]) -> Vec<SiteSum> {
+fn sums(study: &PredictionInput<'_>, sample: &Sample, costs: &[Cost], by_device: &[f64]) -> Vec<SiteSum> {
     let mut sums = vec![SiteSum::default(); study.recording.sites.len() + 1];
     let unknown = sums.len() - 1;
     for ((call, cost), took) in sample.calls.iter().zip(costs).zip(by_device) {
@@ -57,7 +57,7 @@ impl SiteSum {
 /// It begins with all sites that gain while no others use the devices. As long as sites lose in a replay, because
 /// devices are busy, the one that loses most goes back to the CPU; after `rounds`, all that lose do.
 pub(super) fn choose(
-    study: &Study<'_>,
+    study: &PredictionInput<'_>,
     sample: &Sample,
     costs: &[Cost],
     alone: &[f64],
@@ -88,7 +88,7 @@ pub(super) fn choose(
 
 /// Describes the policy of each site, by the time that it saves in all long calls.
 pub(super) fn describe(
-    study: &Study<'_>,
+    study: &PredictionInput<'_>,
     (part, costs): (&Sample, &[Cost]),
     (alone, with_policy): (&[f64], &[f64]),
     policy: &Policy,

@@ -18,7 +18,7 @@ const RETRIES: u32 = 1;
 
 /// A recording on a machine.
 #[derive(Debug)]
-pub(super) struct Study<'a> {
+pub(super) struct PredictionInput<'a> {
     pub(super) recording: &'a Recording,
     pub(super) options: &'a PredictOptions,
     pub(super) costs: Costs<'a>,
@@ -40,11 +40,11 @@ impl Policy {
     }
 }
 
-impl<'a> Study<'a> {
+impl<'a> PredictionInput<'a> {
     pub(super) fn new(recording: &'a Recording, options: &'a PredictOptions) -> Self {
         let machine = (!options.is_recorded_machine).then_some(&options.machine);
         let long = recording.sizes.iter().filter(|row| row.to >= long_from(recording));
-        Study {
+        PredictionInput {
             recording,
             options,
             costs: Costs::new(&recording.calibration, machine),

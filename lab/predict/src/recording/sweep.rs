@@ -2,7 +2,7 @@
 
 use super::costs::{float, opcode, ratio};
 use super::sample::{Call, Cost, Execution, LARGEST, Sample};
-use super::study::{Study, long_from, row_ns};
+use super::study::{PredictionInput, long_from, row_ns};
 use crate::PredictError;
 use telpher_recording::SizeRow;
 use telpher_report::prediction::ThresholdGain;
@@ -26,7 +26,7 @@ struct ShortCalls {
 
 /// Returns the gain for each threshold.
 pub(super) fn thresholds(
-    study: &Study<'_>,
+    study: &PredictionInput<'_>,
     sample: &Sample,
     costs: &[Cost],
 ) -> Result<Vec<ThresholdGain>, PredictError> {
@@ -73,7 +73,7 @@ pub(super) fn best(thresholds: &[ThresholdGain]) -> Option<u64> {
 
 /// Calls from the smallest threshold to the size of long calls. Each size class has the CPU's mean time, and the time
 /// of one simulated call without others.
-fn short_calls(study: &Study<'_>) -> Result<Vec<ShortCalls>, PredictError> {
+fn short_calls(study: &PredictionInput<'_>) -> Result<Vec<ShortCalls>, PredictError> {
     let smallest = 1 << LOGARITHMS.start();
     let long_from = long_from(study.recording);
     let is_short = |row: &&SizeRow| row.from >= smallest && row.to < long_from && row.calls > 0 && row.timed_calls > 0;

@@ -4,7 +4,7 @@ use crate::api::channel_policy::ChannelPolicy;
 use crate::api::error::{ChannelError, JobError};
 use crate::api::operation::operations;
 use crate::api::outcome::{Outcome, Via};
-use crate::inflight::{Buffers, InvalidRequest, NotPut, Place, Placed, Ring, placed, side};
+use crate::inflight::{BufferSlot, Buffers, InvalidRequest, NotPut, Placed, Ring, placed, side};
 use crate::wait::time::{Clock, SystemClock};
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor};
@@ -216,7 +216,7 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     #[inline(always)]
     fn put<M>(&mut self, make: M) -> Result<Ticket, Rejected<S, D>>
     where
-        M: FnOnce(&mut Place<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>>,
+        M: FnOnce(&mut BufferSlot<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>>,
     {
         match self.ring.put(make) {
             Ok(position) => Ok(Ticket(position)),

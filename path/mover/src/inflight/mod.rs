@@ -44,7 +44,7 @@ pub use copies::{Copies, CopiesPolicy, CopyResult};
 pub(crate) use meter::Meter;
 pub use owned_request::Buffers;
 pub(crate) use owned_request::{
-    InvalidRequest, OwnedRequest, Place, Placed, boxed, copy_now, drain, nop, placed, side, tuple,
+    BufferSlot, InvalidRequest, OwnedRequest, Placed, boxed, copy_now, drain, nop, placed, side, tuple,
 };
 pub(crate) use ring::{NotPut, Ring};
 pub(crate) use shared::{Core, Shared};

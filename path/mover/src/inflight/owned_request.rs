@@ -64,16 +64,16 @@ fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<Request, JobError>)
 
 /// The place of the buffers of one operation in a ring. Buffers are written and read here and not moved as a whole,
 /// because a move of so many bytes costs more than all else that a channel does for an operation.
-pub(crate) struct Place<S, D> {
+pub(crate) struct BufferSlot<S, D> {
     /// Initialised while `is_full`; the addresses of the buffers are in use then.
     buffers: MaybeUninit<Buffers<S, D>>,
     is_full: bool,
 }
 
-impl<S, D> Place<S, D> {
+impl<S, D> BufferSlot<S, D> {
     /// An empty place.
     pub(super) const fn new() -> Self {
-        Place { buffers: MaybeUninit::uninit(), is_full: false }
+        BufferSlot { buffers: MaybeUninit::uninit(), is_full: false }
     }
 
     /// Writes buffers that stay here, and makes their request. Private: as for [`own`].
@@ -109,7 +109,7 @@ impl<S, D> Place<S, D> {
     }
 }
 
-impl<S, D> Drop for Place<S, D> {
+impl<S, D> Drop for BufferSlot<S, D> {
     fn drop(&mut self) {
         drop(self.take());
     }
@@ -210,7 +210,7 @@ macro_rules! tuples {
             use super::*;
             $(#[inline(always)]
             pub(crate) fn $name<S: StableBuf, D: StableBufMut>(
-                place: &mut Place<S, D>, $($buf: side!($bound, S, D),)* $($arg: $A),*
+                place: &mut BufferSlot<S, D>, $($buf: side!($bound, S, D),)* $($arg: $A),*
             ) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
                 let Buffers { src, src2, dst, dst2 } = Buffers { $($buf: Some($buf),)* ..Buffers::default() };
                 place.fill([src, src2], [dst, dst2], |payload| {
@@ -220,12 +220,12 @@ macro_rules! tuples {
             })*
 
             /// A no-op without buffers.
-            pub(crate) fn nop<S, D>(place: &mut Place<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
+            pub(crate) fn nop<S, D>(place: &mut BufferSlot<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
                 place.fill([None, None], [None, None], |_| Ok(Request::new(Descriptor::nop(), 0)))
             }
 
             /// A drain of one queue.
-            pub(crate) fn drain<S, D>(place: &mut Place<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
+            pub(crate) fn drain<S, D>(place: &mut BufferSlot<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
                 place.fill([None, None], [None, None], |_| Ok(Request::new(Descriptor::drain(), 1)))
             }
         }

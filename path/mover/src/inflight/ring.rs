@@ -7,7 +7,7 @@
 mod list;
 
 use super::memory;
-use super::owned_request::{Buffers, InvalidRequest, Place, Placed};
+use super::owned_request::{BufferSlot, Buffers, InvalidRequest, Placed};
 use crate::api::channel_policy::{ChannelPolicy, Order};
 use crate::api::error::JobError;
 use crate::api::outcome::{Outcome, Via};
@@ -78,7 +78,7 @@ enum LastRecord {
 struct RingSlot<S, D> {
     request: Request,
     stage: Stage,
-    payload: Place<S, D>,
+    payload: BufferSlot<S, D>,
     /// The sources of a list; empty for other operations.
     sources: Vec<S>,
     /// The slots of the operation: one for each source of a list, otherwise 1.
@@ -180,7 +180,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let take_slot = |_| RingSlot {
             request: Request::new(Descriptor::nop(), 0),
             stage: Stage::Free,
-            payload: Place::new(),
+            payload: BufferSlot::new(),
             sources: Vec::new(),
             parts: 1,
             in_burst: false,
@@ -257,11 +257,11 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     #[inline(always)]
     pub(crate) fn put<M>(&mut self, make: M) -> Result<u64, NotPut<Buffers<S, D>>>
     where
-        M: FnOnce(&mut Place<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>>,
+        M: FnOnce(&mut BufferSlot<S, D>) -> Result<Placed, InvalidRequest<Buffers<S, D>>>,
     {
         let (position, has_room) = (self.tail, self.has_room());
         let i = self.index(position);
-        let mut spare = Place::new();
+        let mut spare = BufferSlot::new();
         // In place, because moving buffers and request costs as much as all else here. One call for both cases, so that
         // the compiler inlines it.
         let request = make(if has_room { &mut self.slots[i].payload } else { &mut spare })?;

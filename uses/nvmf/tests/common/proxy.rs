@@ -18,7 +18,7 @@ const LOG_ENTRIES: usize = 100_000;
 
 /// A bit of a PDU.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum FlippedBit {
     /// Bit 0 of this byte of the header.
     Header(usize),
     /// Bit 0 of this byte of the data.
@@ -29,7 +29,7 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     /// One bit is inverted.
-    Flip(Place),
+    Flip(FlippedBit),
     /// The PDU arrives later.
     Delay(Duration),
     /// The connection is closed before the PDU.
@@ -62,7 +62,7 @@ impl Fault {
 
     /// The fewest bytes of data that a PDU with the fault has.
     fn least(&self) -> usize {
-        self.least_data.max(usize::from(matches!(self.action, Action::Flip(Place::Data(_)))))
+        self.least_data.max(usize::from(matches!(self.action, Action::Flip(FlippedBit::Data(_)))))
     }
 }
 
@@ -138,9 +138,11 @@ impl Proxy {
                     state.connections - 1
                 };
                 let (one, other) = (Arc::clone(&state), Arc::clone(&state));
-                std::thread::spawn(move || Way { state: one, connection, sender: Sender::Host }.pass(host, target));
                 std::thread::spawn(move || {
-                    Way { state: other, connection, sender: Sender::Target }.pass(target_again, host_again);
+                    Direction { state: one, connection, sender: Sender::Host }.pass(host, target)
+                });
+                std::thread::spawn(move || {
+                    Direction { state: other, connection, sender: Sender::Target }.pass(target_again, host_again);
                 });
             }
         });
@@ -170,13 +172,13 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 /// One direction of a connection.
-struct Way {
+struct Direction {
     state: Arc<Mutex<State>>,
     connection: u32,
     sender: Sender,
 }
 
-impl Way {
+impl Direction {
     /// Passes on what arrives, until one end closes.
     fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
         let _ = to.set_nodelay(true);
@@ -299,10 +301,10 @@ fn data(pdu: &[u8]) -> &[u8] {
     if start == 0 { &[] } else { pdu.get(start..end).unwrap_or(&[]) }
 }
 
-fn flip(pdu: &mut [u8], place: Place) {
+fn flip(pdu: &mut [u8], place: FlippedBit) {
     let at = match place {
-        Place::Header(byte) => byte,
-        Place::Data(byte) => usize::from(pdu[3]) + byte.min(data(pdu).len() - 1),
+        FlippedBit::Header(byte) => byte,
+        FlippedBit::Data(byte) => usize::from(pdu[3]) + byte.min(data(pdu).len() - 1),
     };
     pdu[at] ^= 1;
 }

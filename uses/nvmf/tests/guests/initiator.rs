@@ -1,7 +1,7 @@
 //! The crate's initiator with Linux as its target.
 
 use crate::host::{Ended, Host};
-use crate::proxy::{Action, Fault, Place, Proxy};
+use crate::proxy::{Action, Fault, FlippedBit, Proxy};
 use crate::serving::NQN;
 use std::net::SocketAddr;
 use telpher_nvmf::command::{Submission, admin, io};
@@ -67,7 +67,7 @@ fn notices_damage(address: SocketAddr, digests: Digests, controller: u16) {
     let mut queue = Host::queue(proxy.address, NQN, digests, controller, 3);
     let read = requests::blocks(io::READ, queue.cid(), 1, 0, 32);
     let right = queue.ok(read, Transfer::ToHost(32 * BLOCK)).1;
-    proxy.inject(Some(Fault { most: 1, ..Fault::each(Kind::C2hData, Action::Flip(Place::Data(7000))) }));
+    proxy.inject(Some(Fault { most: 1, ..Fault::each(Kind::C2hData, Action::Flip(FlippedBit::Data(7000))) }));
     let damaged = queue.execute(read, Transfer::ToHost(32 * BLOCK)).expect("the connection is kept");
     assert_eq!((damaged.is_intact, damaged.data == right, proxy.faults()), (!digests.data, false, 1), "{digests:?}");
 }

@@ -24,7 +24,7 @@ mod skip;
 
 use machine::{Folder, Machine};
 use process::KilledServer;
-use proxy::{Action, Fault, Place, Proxy};
+use proxy::{Action, Fault, FlippedBit, Proxy};
 use serving::{NQN, Serving};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -116,8 +116,11 @@ impl Servers {
     /// Does what the guest asked for.
     fn fulfil(&mut self, request: &str, machine: &Machine) {
         let target = Arc::clone(&self.paths[1].as_ref().expect("only the first path is stopped").target);
-        let data =
-            |kind, least_data| Fault { least_data, one_of: 3, ..Fault::each(kind, Action::Flip(Place::Data(1000))) };
+        let data = |kind, least_data| Fault {
+            least_data,
+            one_of: 3,
+            ..Fault::each(kind, Action::Flip(FlippedBit::Data(1000)))
+        };
         let cut = |kind| Fault { skip: 3, most: 1, ..Fault::each(kind, Action::Cut) };
         match request {
             "grow" => target.resize_namespace(NQN, 1, SIZES[1]).expect("it exists"),
@@ -135,7 +138,7 @@ impl Servers {
             "damage data-to-host" => self.proxy.inject(Some(data(Kind::C2hData, 16384))),
             // A reserved byte at the end of the header: only its digest shows the damage.
             "damage one-header" => {
-                let fault = Fault::each(Kind::H2cData, Action::Flip(Place::Header(23)));
+                let fault = Fault::each(Kind::H2cData, Action::Flip(FlippedBit::Header(23)));
                 self.proxy.inject(Some(Fault { most: 1, ..fault }));
             }
             "disturb delay" => {

@@ -19,7 +19,7 @@ mod skip;
 
 use engines::{engine, with_each_engine};
 use host::{Ended, Host};
-use proxy::{Action, Fault, Place, Proxy, Sender};
+use proxy::{Action, Fault, FlippedBit, Proxy, Sender};
 use serving::{NQN, Serving};
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,7 +109,7 @@ fn damaged_reads_are_noticed_with_data_digests() {
         let mut host = setup.queue();
         let (command, data) = write(1, 0x5a);
         host.ok(command, data);
-        setup.proxy.inject(Some(Fault { most: 1, ..Fault::each(Kind::C2hData, Action::Flip(Place::Data(5000))) }));
+        setup.proxy.inject(Some(Fault { most: 1, ..Fault::each(Kind::C2hData, Action::Flip(FlippedBit::Data(5000))) }));
         let read = requests::blocks(io::READ, 2, 1, 0, BLOCKS);
         let damaged = host.execute(read, Transfer::ToHost(BLOCKS * BLOCK)).unwrap();
         assert_eq!((damaged.completion.status(), damaged.is_intact), (Status::SUCCESS, !digests.data));
@@ -137,7 +137,7 @@ fn damaged_writes_are_refused_with_data_digests() {
             let data = fill.clone();
             let transfer =
                 || if in_capsule { Transfer::InCapsule(data.clone()) } else { Transfer::OnRequest(data.clone()) };
-            let fault = Fault::each(kind, Action::Flip(Place::Data(1234)));
+            let fault = Fault::each(kind, Action::Flip(FlippedBit::Data(1234)));
             setup.proxy.inject(Some(Fault { skip, most: 1, least_data: BLOCK as usize, ..fault }));
             let status = host.execute(command, transfer()).unwrap().completion.status();
             assert_eq!(setup.proxy.faults(), 1);
@@ -164,7 +164,7 @@ fn damaged_headers_end_the_connection() {
         for byte in 8..usize::from(kind.header_len()) {
             let mut host = setup.queue();
             // Each PDU is damaged, not only one: the proxy may still have PDUs of the host before.
-            setup.proxy.inject(Some(Fault::each(kind, Action::Flip(Place::Header(byte)))));
+            setup.proxy.inject(Some(Fault::each(kind, Action::Flip(FlippedBit::Header(byte)))));
             if kind == Kind::C2hData {
                 host.machine.send(requests::blocks(io::READ, 5, 1, 0, 1), Transfer::ToHost(BLOCK));
             } else {

@@ -35,7 +35,7 @@ pub(crate) struct Faults {
 }
 
 /// How much of a requested move is made, and the progress that is reported.
-pub(super) struct Lie {
+pub(super) struct ShortenedMove {
     pub(super) len: u64,
     pub(super) said: Progress,
 }
@@ -49,10 +49,10 @@ fn is_due(every: &AtomicU64, calls: &AtomicU64) -> Option<u64> {
 
 impl Faults {
     /// Returns what to make of this move and what to report.
-    pub(super) fn lie(&self, len: u64) -> Option<Lie> {
+    pub(super) fn lie(&self, len: u64) -> Option<ShortenedMove> {
         let number = is_due(&self.lies, &self.moves)?;
         let half = len / 2 / PAGE * PAGE;
-        let lie = |len, bytes, error| Lie { len, said: Progress { bytes, error: Some(error) } };
+        let lie = |len, bytes, error| ShortenedMove { len, said: Progress { bytes, error: Some(error) } };
         Some(match number % 6 {
             // As Linux 6.18 was seen to answer.
             0 => lie(len, 0, Errno::EXIST),

@@ -3,7 +3,7 @@
 
 use super::Exchange;
 use crate::config::{HUGE, PAGE};
-use crate::in_flight::{AddressOf, LOOK, Stage, Why};
+use crate::in_flight::{AddressOf, LOOK, NotTaken, Stage};
 use crate::page_map::PageMap;
 use crate::page_set::PageSet;
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ impl Exchange {
         self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Busy));
         // Pages shared with a forked child can be taken out once one of the two processes has its own copy.
         if self.part_from_children() {
-            self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Unmoved(Why::Pinned)));
+            self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Unmoved(NotTaken::Pinned)));
         }
     }
 
@@ -34,7 +34,7 @@ impl Exchange {
             let Some(run) = map.in_flight.run(at, together, Stage::Planned, &adjacent_by) else { return false };
             let (first, len) = (map.in_flight[run.start], map.in_flight.pages(&run) as u64 * PAGE);
             if first.huge && len < HUGE {
-                run.clone().for_each(|at| map.in_flight[at].stage = Stage::Unmoved(Why::Gone));
+                run.clone().for_each(|at| map.in_flight[at].stage = Stage::Unmoved(NotTaken::Gone));
                 at = run.end;
                 continue;
             }
@@ -58,7 +58,7 @@ impl Exchange {
                     map.went_out(at..at + 1);
                     moved += 1;
                 } else if out.blocked.has(at - run.start) {
-                    map.in_flight[at].stage = Stage::Unmoved(Why::Blocked);
+                    map.in_flight[at].stage = Stage::Unmoved(NotTaken::Blocked);
                     blocked += 1;
                 }
             }
@@ -71,16 +71,16 @@ impl Exchange {
                 _ if first.huge => {
                     let stage = match error {
                         Errno::BUSY => busy,
-                        Errno::NOENT | Errno::EXIST => Stage::Unmoved(Why::Gone),
-                        _ => Stage::Unmoved(Why::Unsupported),
+                        Errno::NOENT | Errno::EXIST => Stage::Unmoved(NotTaken::Gone),
+                        _ => Stage::Unmoved(NotTaken::Unsupported),
                     };
                     run.clone().for_each(|at| map.in_flight[at].stage = stage);
                 }
-                Errno::NOENT | Errno::EXIST => map.in_flight[run.start].stage = Stage::Unmoved(Why::Gone),
+                Errno::NOENT | Errno::EXIST => map.in_flight[run.start].stage = Stage::Unmoved(NotTaken::Gone),
                 Errno::BUSY if busy == Stage::Busy => run.clone().for_each(|at| map.in_flight[at].stage = busy),
                 Errno::BUSY => map.in_flight[run.start].stage = busy,
                 _ if run.len() > 1 => most = run.len() / 2,
-                _ => map.in_flight[run.start].stage = Stage::Unmoved(Why::Unsupported),
+                _ => map.in_flight[run.start].stage = Stage::Unmoved(NotTaken::Unsupported),
             }
             at = run.start;
         }

@@ -3,7 +3,7 @@
 use super::Exchange;
 use crate::config::{ALL, HUGE, IN_HUGE, PAGE};
 use crate::page_map::PageMap;
-use crate::traps::{Fate, Trap};
+use crate::traps::{Trap, TrapOutcome};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ impl Exchange {
                     map.not_trapped(&(slot..slot + PAGE), out.blocked.has(at));
                 }
                 if went < run {
-                    map.traps.end(&(live..live + HUGE), Fate::Unknown);
+                    map.traps.end(&(live..live + HUGE), TrapOutcome::Unknown);
                 }
             } else if huge && blocked > 0 {
                 map.traps.blocked(live, slot, run);
@@ -79,19 +79,19 @@ impl Exchange {
 
     /// Brings back the pages of a range that are out; nothing is known of them then. [`ALL`] recalls everything.
     pub(crate) fn recall(&self, range: &Range<u64>) {
-        self.bring_all(range, Fate::Unknown);
+        self.bring_all(range, TrapOutcome::Unknown);
     }
 
     /// Ends a round of traps, brings back untouched pages, and reports what became of each.
     pub(crate) fn end_traps(&self, each: impl FnMut(&Trap)) {
-        self.bring_all(&ALL, Fate::Untouched);
+        self.bring_all(&ALL, TrapOutcome::Untouched);
         self.report_lost();
         let mut map = self.page_map();
         map.traps.traps().iter().for_each(each);
         map.traps.clear();
     }
 
-    fn bring_all(&self, range: &Range<u64>, fate: Fate) {
+    fn bring_all(&self, range: &Range<u64>, fate: TrapOutcome) {
         if self.page_map().traps.are_empty() {
             return;
         }

@@ -18,7 +18,7 @@ use crate::error::TierError;
 use crate::heap::Heap;
 use crate::heat::{HeatMap, Source, level};
 use crate::mechanism::{TrapCandidate, Trapping};
-use crate::traps::{Fate, TrapCost};
+use crate::traps::{TrapCost, TrapOutcome};
 use std::io;
 use std::time::Duration;
 use telpher_os::Random;
@@ -164,9 +164,9 @@ impl Traps {
             let level = |used: Duration| if trap.pages == IN_HUGE { level(used * PARTS) } else { level(used) };
             let found = match trap.fate {
                 // The use was reported later than it happened, by the time of a touch.
-                Fate::Touched(after) => level(after.saturating_sub(self.touch)),
-                Fate::Untouched => 0,
-                Fate::Unknown | Fate::Out => continue,
+                TrapOutcome::Touched(after) => level(after.saturating_sub(self.touch)),
+                TrapOutcome::Untouched => 0,
+                TrapOutcome::Unknown | TrapOutcome::Out => continue,
             };
             let bytes = if trap.pages == IN_HUGE { HUGE } else { PAGE };
             heat.each_page(&(trap.first..trap.first + bytes), |page| page.observe(found));

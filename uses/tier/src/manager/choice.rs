@@ -22,7 +22,7 @@ pub(super) struct Choice {
     share: f64,
     /// The sources before DAMON, if DAMON is in use; they resume if DAMON fails.
     others: Option<Vec<Running>>,
-    /// Why DAMON is not in use.
+    /// NotTaken DAMON is not in use.
     pub(super) why: Option<String>,
     /// CPU time of a DAMON that failed.
     past: Duration,

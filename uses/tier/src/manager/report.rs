@@ -42,7 +42,7 @@ pub struct SourceReport {
     pub sees: &'static str,
     /// Its cost.
     pub cost: Cost,
-    /// Why it no longer works.
+    /// NotTaken it no longer works.
     pub failed: Option<String>,
 }
 
@@ -89,7 +89,7 @@ pub struct Report {
     pub limits: PolicyOptions,
     /// The sources in use.
     pub sources: Vec<SourceReport>,
-    /// Why DAMON is not used, if it was tried.
+    /// NotTaken DAMON is not used, if it was tried.
     pub without_damon: Option<String>,
     /// The cost of decisions and of replaced sources; its memory is the heat map.
     pub deciding: Cost,

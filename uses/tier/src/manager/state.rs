@@ -28,7 +28,7 @@ pub(super) struct Running {
     /// The part of it that is CPU time of this thread.
     here: Duration,
     due: Duration,
-    /// Why it no longer works.
+    /// NotTaken it no longer works.
     pub(super) failed: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct State {
     /// When the present pause began, and the total of earlier pauses.
     paused: Option<Duration>,
     pauses: Duration,
-    /// Why the thread has ended.
+    /// NotTaken the thread has ended.
     pub(super) failed: Option<String>,
 }
 

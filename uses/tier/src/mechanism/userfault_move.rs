@@ -13,7 +13,7 @@ use crate::exchange::Exchange;
 use crate::fault_handler::FaultHandler;
 use crate::fork_gate::{NoFork, hold_forks};
 use crate::heat::NO_TIER;
-use crate::in_flight::{LOOK, MovingRun, Stage, Why};
+use crate::in_flight::{LOOK, MovingRun, NotTaken, Stage};
 use crate::mechanism::{Backend, Trapping, Watch, whole_pages};
 use crate::page_map::{Lists, MOST_SPANS, PageMap, RegionPart, equal_prefix_len};
 use crate::shadows::Shadows;
@@ -565,11 +565,11 @@ impl Pools {
                     moved.huge += self.slots_of(part.from).map_or(0, |(_, size)| if size == 1 { pages } else { 0 });
                 }
                 Stage::Back | Stage::Returned | Stage::Rescued => left.failed += pages,
-                Stage::Unmoved(Why::Pinned) | Stage::Busy => left.pinned += pages,
-                Stage::Unmoved(Why::Unsupported) => left.unsupported += pages,
-                Stage::Unmoved(Why::Gone) | Stage::Dropped { .. } => left.gone += pages,
+                Stage::Unmoved(NotTaken::Pinned) | Stage::Busy => left.pinned += pages,
+                Stage::Unmoved(NotTaken::Unsupported) => left.unsupported += pages,
+                Stage::Unmoved(NotTaken::Gone) | Stage::Dropped { .. } => left.gone += pages,
                 // Something was in its slot, or a panic came before its turn.
-                Stage::Unmoved(Why::Blocked) | Stage::Planned => left.failed += pages,
+                Stage::Unmoved(NotTaken::Blocked) | Stage::Planned => left.failed += pages,
                 Stage::Out => unreachable!("everything has been brought back"),
             }
         }
@@ -579,7 +579,7 @@ impl Pools {
         let has_shadow = |moving: &MovingRun, size: usize| {
             keeps && size == 0 && to < moving.tier && moving.stage == Stage::Back && moving.source == moving.to
         };
-        let leaves_something = |stage| matches!(stage, Stage::Rescued | Stage::Unmoved(Why::Blocked));
+        let leaves_something = |stage| matches!(stage, Stage::Rescued | Stage::Unmoved(NotTaken::Blocked));
         for address_of in [|moving: &MovingRun| moving.from, |moving: &MovingRun| moving.to] {
             let has_page = |moving: &MovingRun| {
                 let is_from = address_of(moving) == moving.from;

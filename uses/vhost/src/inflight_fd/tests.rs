@@ -25,7 +25,7 @@ struct Backend {
 
 /// Where a backend dies.
 #[derive(Clone, Copy, Debug)]
-enum Death {
+enum DiesAt {
     BeforeRecording,
     Taken,
     Linked,
@@ -80,21 +80,21 @@ impl Backend {
         burst.chains().iter().map(|chain| burst.pieces(chain)[0].len()).collect()
     }
 
-    fn put(&mut self, count: usize, death: Death) {
+    fn put(&mut self, count: usize, death: DiesAt) {
         let back: Vec<_> = self.owed.drain(..count.min(self.owed.len())).collect();
-        if back.is_empty() || matches!(death, Death::BeforeRecording | Death::Taken) {
+        if back.is_empty() || matches!(death, DiesAt::BeforeRecording | DiesAt::Taken) {
             return;
         }
         self.record.goes_back(&back, self.ring.base());
-        if matches!(death, Death::Linked) {
+        if matches!(death, DiesAt::Linked) {
             return;
         }
         self.ring.put(&back);
-        if matches!(death, Death::Put) {
+        if matches!(death, DiesAt::Put) {
             return;
         }
         let _ = self.ring.publish();
-        if matches!(death, Death::Published) {
+        if matches!(death, DiesAt::Published) {
             return;
         }
         self.record.went_back(&back, self.ring.base());
@@ -106,17 +106,17 @@ enum Step {
     Offer(u64),
     Take(usize),
     Put(usize),
-    Die(usize, usize, Death),
+    Die(usize, usize, DiesAt),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let death = prop_oneof![
-        Just(Death::BeforeRecording),
-        Just(Death::Taken),
-        Just(Death::Linked),
-        Just(Death::Put),
-        Just(Death::Published),
-        Just(Death::Settled),
+        Just(DiesAt::BeforeRecording),
+        Just(DiesAt::Taken),
+        Just(DiesAt::Linked),
+        Just(DiesAt::Put),
+        Just(DiesAt::Published),
+        Just(DiesAt::Settled),
     ];
     let step = prop_oneof![
         4 => (1_u64..4).prop_map(Step::Offer),
@@ -144,9 +144,9 @@ proptest! {
                     prop_assert_eq!(&taken, &(next..).take(taken.len()).collect::<Vec<_>>());
                     next += u32::try_from(taken.len()).unwrap();
                 }
-                Step::Put(count) => backend.put(count, Death::Settled),
+                Step::Put(count) => backend.put(count, DiesAt::Settled),
                 Step::Die(take, put, death) => {
-                    backend.take(take, !matches!(death, Death::BeforeRecording));
+                    backend.take(take, !matches!(death, DiesAt::BeforeRecording));
                     backend.put(put, death);
                     back += world.driver.collect().len();
                     backend = world.backend().unwrap();
@@ -157,7 +157,7 @@ proptest! {
         }
         loop {
             let taken = backend.take(4, true);
-            backend.put(SIZE.into(), Death::Settled);
+            backend.put(SIZE.into(), DiesAt::Settled);
             if taken.is_empty() {
                 break;
             }
@@ -188,7 +188,7 @@ proptest! {
                 backend.record.taken(&backend.ring, &burst);
                 backend.owed.extend(burst.chains().iter().map(|chain| Used::of(chain, 0)));
                 rustix::io::pwrite(&world.file, &bytes, 0).unwrap();
-                backend.put(16, Death::Settled);
+                backend.put(16, DiesAt::Settled);
             }
         }
     }
@@ -203,7 +203,7 @@ fn a_split_rings_record_has_the_protocols_layout() {
     (0..3).for_each(|_| world.offer(1));
     backend.take(3, true);
     let heads: Vec<u16> = backend.owed.iter().map(|used| used.id).collect();
-    backend.put(1, Death::Settled);
+    backend.put(1, DiesAt::Settled);
     let mut bytes = vec![0; usize::try_from(world.place.len).unwrap()];
     rustix::io::pread(&world.file, &mut bytes, 0).unwrap();
     let part = &bytes[(16 + 16 * usize::from(SIZE)).next_multiple_of(64)..];
@@ -226,13 +226,13 @@ fn chains_returned_out_of_order_are_retaken_in_order() {
     // The second and third chain are returned first, and the driver offers others in their slots.
     let (second, third) = (backend.owed.remove(1).unwrap(), backend.owed.remove(1).unwrap());
     let kept = std::mem::replace(&mut backend.owed, VecDeque::from([third, second]));
-    backend.put(2, Death::Settled);
+    backend.put(2, DiesAt::Settled);
     assert_eq!(world.driver.collect().len(), 2);
     drop((backend, kept));
     world.offer(1);
     let mut backend = world.backend().unwrap();
     assert_eq!(backend.take(16, true), [1, 4, 5]);
-    backend.put(3, Death::Settled);
+    backend.put(3, DiesAt::Settled);
     assert_eq!((world.driver.collect().len(), world.driver.lent()), (3, 0));
 }
 
@@ -246,7 +246,7 @@ fn a_packed_ring_used_out_of_order_is_refused() {
     backend.owed = VecDeque::from([second]);
     // What another backend does: the second chain's entry is the free one now.
     backend.record.entries.swap(0, 1);
-    backend.put(1, Death::Settled);
+    backend.put(1, DiesAt::Settled);
     assert!(matches!(world.backend(), Err(InflightRecordError::Damaged { .. })));
 }
 
@@ -258,7 +258,7 @@ fn inconsistent_records_are_refused() {
         let mut backend = world.backend().unwrap();
         (0..3).for_each(|_| world.offer(1));
         backend.take(3, true);
-        backend.put(2, Death::Settled);
+        backend.put(2, DiesAt::Settled);
         world.driver.collect();
         let part = stride(SIZE, features == LAYOUTS[1]) * 8;
         let place = (part + 8 * at) as u64;

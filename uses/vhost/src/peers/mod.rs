@@ -15,7 +15,7 @@ mod testpmd;
 
 pub use pages::HugePages;
 pub use terminal::Terminal;
-pub use testpmd::{Counts, LOOPING, Memory, Seat, Testpmd, VhostPort, Virtio, WORKER, Work, missing};
+pub use testpmd::{Counts, LOOPING, Memory, Testpmd, TestpmdSetup, VhostPort, Virtio, WORKER, Work, missing};
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -48,7 +48,7 @@ impl Memory {
 
 /// The CPU, memory and files of a testpmd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seat<'a> {
+pub struct TestpmdSetup<'a> {
     /// The name that errors use.
     pub name: &'a str,
     /// The CPU that all its threads run on: one polls, the others sleep.
@@ -63,11 +63,11 @@ pub struct Seat<'a> {
     pub buffers: u32,
 }
 
-impl<'a> Seat<'a> {
+impl<'a> TestpmdSetup<'a> {
     /// Memory of small pages for 8192 packets.
     #[must_use]
-    pub fn new(name: &'a str, cpu: usize, folder: &'a Path) -> Seat<'a> {
-        Seat { name, cpu, folder, memory: Memory::Small, mib: 128, buffers: 8192 }
+    pub fn new(name: &'a str, cpu: usize, folder: &'a Path) -> TestpmdSetup<'a> {
+        TestpmdSetup { name, cpu, folder, memory: Memory::Small, mib: 128, buffers: 8192 }
     }
 
     /// The number of free 2 MiB huge pages that it needs.
@@ -239,7 +239,7 @@ impl Testpmd {
     /// # Errors
     /// [`PeerError::Missing`], [`PeerError::Start`]; [`PeerError::Silent`] if there is no backend at a socket, or no
     /// memory; [`PeerError::Answer`] if driver and backend negotiated something else than `virtio`.
-    pub fn guest(seat: &Seat<'_>, virtio: &Virtio, sockets: &[&Path]) -> Result<Testpmd, PeerError> {
+    pub fn guest(seat: &TestpmdSetup<'_>, virtio: &Virtio, sockets: &[&Path]) -> Result<Testpmd, PeerError> {
         // Without the first option the driver uses no vectors of 64 bytes, which its vector code for packed rings
         // needs.
         let more = ["--force-max-simd-bitwidth=512", "--log-level=pmd.net.virtio.init:info"].map(str::to_owned);
@@ -263,7 +263,7 @@ impl Testpmd {
     /// # Errors
     /// [`PeerError::Missing`], [`PeerError::Start`], and [`PeerError::Silent`] if a socket cannot be made, or there is
     /// no memory.
-    pub fn backend(seat: &Seat<'_>, ports: &[VhostPort]) -> Result<Testpmd, PeerError> {
+    pub fn backend(seat: &TestpmdSetup<'_>, ports: &[VhostPort]) -> Result<Testpmd, PeerError> {
         let device = |(number, port): (usize, &VhostPort)| {
             let VhostPort { socket, queues, client } = port;
             format!("net_vhost{number},iface={},queues={queues},client={}", socket.display(), u8::from(*client))
@@ -276,14 +276,14 @@ impl Testpmd {
     }
 
     fn start(
-        seat: &Seat<'_>,
+        seat: &TestpmdSetup<'_>,
         ring: u16,
         queues: u16,
         more: &[String],
         devices: &[String],
     ) -> Result<Testpmd, PeerError> {
         missing().map_or(Ok(()), |why| Err(PeerError::Missing(why)))?;
-        let Seat { name, cpu, folder, memory, mib, buffers } = *seat;
+        let TestpmdSetup { name, cpu, folder, memory, mib, buffers } = *seat;
         let of = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         // Its runtime files go into the folder that the test removes.
         let mut words = vec!["-c".to_owned(), cpu.to_string(), "env".to_owned()];

@@ -13,17 +13,17 @@ use std::path::PathBuf;
 use telpher_vhost::ring::{MockDriver, MockGuest};
 
 /// A unique path, removed after the test.
-pub(crate) struct Place(pub(crate) PathBuf);
+pub(crate) struct SocketPath(pub(crate) PathBuf);
 
-impl Place {
-    pub(crate) fn new(name: &str) -> Place {
+impl SocketPath {
+    pub(crate) fn new(name: &str) -> SocketPath {
         let place = std::env::temp_dir().join(format!("telpher-vhost-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&place);
-        Place(place)
+        SocketPath(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketPath {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }

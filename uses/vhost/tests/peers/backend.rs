@@ -4,7 +4,7 @@ use crate::peer_slot::PeerSlot;
 use crate::telpher::Telpher;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use telpher_vhost::peers::{self, Counts, Memory, Seat, Testpmd, VhostPort, Work, lacking};
+use telpher_vhost::peers::{self, Counts, Memory, Testpmd, TestpmdSetup, VhostPort, Work, lacking};
 
 /// The backend that serves the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ impl Backend {
     }
 
     /// Starts a backend with a port at each of these sockets.
-    pub(crate) fn start(self, slot: &PeerSlot, sockets: &[Socket]) -> Box<dyn Side> {
+    pub(crate) fn start(self, slot: &PeerSlot, sockets: &[Socket]) -> Box<dyn Endpoint> {
         match self {
             Backend::Telpher(copies) => Box::new(Telpher::start(copies, slot, sockets)),
             Backend::Dpdk => {
@@ -66,7 +66,7 @@ impl Backend {
                 };
                 let ports: Vec<_> = sockets.iter().map(port).collect();
                 let memory = sockets.first().map_or(Memory::Small, |socket| socket.memory);
-                let seat = Seat { memory, ..slot.seat("backend", 0) };
+                let seat = TestpmdSetup { memory, ..slot.seat("backend", 0) };
                 let backend = Testpmd::backend(&seat, &ports);
                 Box::new(Driven(backend.unwrap_or_else(|error| panic!("{error}"))))
             }
@@ -106,7 +106,7 @@ macro_rules! with_each_of_ours {
 pub(crate) use with_each_of_ours;
 
 /// One end of the socket, and what it does with packets.
-pub(crate) trait Side {
+pub(crate) trait Endpoint {
     /// Starts processing packets in this mode.
     fn work(&mut self, work: Work);
 
@@ -132,7 +132,7 @@ pub(crate) trait Side {
 #[derive(Debug)]
 pub(crate) struct Driven(pub(crate) Testpmd);
 
-impl Side for Driven {
+impl Endpoint for Driven {
     fn work(&mut self, work: Work) {
         self.0.work(work).unwrap_or_else(|error| panic!("{error}"));
     }

@@ -1,10 +1,10 @@
 //! A backend and a guest with DPDK's driver, and the packet directions between them.
 
-use crate::backend::{Backend, Driven, Side, Socket, until};
+use crate::backend::{Backend, Driven, Endpoint, Socket, until};
 use crate::peer_slot::PeerSlot;
 use crate::skip::skip;
 use std::time::{Duration, Instant};
-use telpher_vhost::peers::{self, Counts, HugePages, LOOPING, Memory, Seat, Testpmd, Virtio, Work};
+use telpher_vhost::peers::{self, Counts, HugePages, LOOPING, Memory, Testpmd, TestpmdSetup, Virtio, Work};
 
 /// Enough packets to prove that they flow: many times the ring size.
 pub(crate) const ENOUGH: u64 = 100_000;
@@ -17,7 +17,7 @@ const RECONNECT: Duration = Duration::from_secs(60);
 /// A backend and its guest. Fields are dropped in this order.
 pub(crate) struct Pair {
     pub(crate) guest: Driven,
-    pub(crate) backend: Box<dyn Side>,
+    pub(crate) backend: Box<dyn Endpoint>,
     who: Backend,
     virtio: Virtio,
     socket: Socket,
@@ -35,7 +35,7 @@ impl Pair {
     pub(crate) fn with_memory(test: &str, who: Backend, virtio: Virtio, memory: Memory) -> Option<Pair> {
         let slot = PeerSlot::take();
         let missing = peers::missing().or_else(|| who.missing());
-        let needed = 2 * Seat { memory, ..slot.seat("guest", 1) }.pages();
+        let needed = 2 * TestpmdSetup { memory, ..slot.seat("guest", 1) }.pages();
         let pages = match missing {
             None if needed > 0 => HugePages::reserve(needed).map(Some).map_err(|why| why.to_string()),
             None => Ok(None),
@@ -137,11 +137,11 @@ impl Pair {
 }
 
 fn guest(slot: &PeerSlot, virtio: &Virtio, socket: &Socket) -> Driven {
-    let seat = Seat { memory: socket.memory, ..slot.seat("guest", 1) };
+    let seat = TestpmdSetup { memory: socket.memory, ..slot.seat("guest", 1) };
     Driven(Testpmd::guest(&seat, virtio, &[&socket.path]).unwrap_or_else(|error| panic!("{error}")))
 }
 
-fn one_way(from: &mut dyn Side, work: Work, to: &mut dyn Side, len: u32) {
+fn one_way(from: &mut dyn Endpoint, work: Work, to: &mut dyn Endpoint, len: u32) {
     let (from_before, to_before) = (from.counts(), to.counts());
     to.work(Work::Sink);
     from.work(work);
@@ -157,7 +157,7 @@ fn one_way(from: &mut dyn Side, work: Work, to: &mut dyn Side, len: u32) {
     assert_eq!((from.counts() - from_before, to.counts() - to_before), (sent, arrived));
 }
 
-fn some(from: &mut dyn Side, work: Work, to: &mut dyn Side) {
+fn some(from: &mut dyn Endpoint, work: Work, to: &mut dyn Endpoint) {
     let before = to.counts();
     to.work(Work::Sink);
     from.work(work);

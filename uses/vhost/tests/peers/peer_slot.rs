@@ -5,7 +5,7 @@ use rustix::thread::sched_getaffinity;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use telpher_vhost::peers::Seat;
+use telpher_vhost::peers::TestpmdSetup;
 
 /// Two CPUs and a folder for sockets and files.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl PeerSlot {
     }
 
     /// The options of a testpmd on one of the two CPUs.
-    pub(crate) fn seat<'a>(&'a self, name: &'a str, cpu: usize) -> Seat<'a> {
-        Seat::new(name, self.cpus[cpu], &self.folder)
+    pub(crate) fn seat<'a>(&'a self, name: &'a str, cpu: usize) -> TestpmdSetup<'a> {
+        TestpmdSetup::new(name, self.cpus[cpu], &self.folder)
     }
 
     /// A unique word, for names that all programs of a machine share.

@@ -1,7 +1,7 @@
 //! rust-vmm's frontend, which Cloud Hypervisor uses and which was written independently of this crate: its requests are
 //! carried out.
 
-use crate::frontend::wire::Place;
+use crate::frontend::wire::SocketPath;
 use crate::frontend::{Guest, HEADER, MRG, Switch};
 use rustix::fs::MemfdFlags;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,7 +28,7 @@ fn region(region: Region, file: &OwnedFd) -> VhostUserMemoryRegionInfo {
 }
 
 /// A client that has finished the handshake.
-fn hello(place: &Place, features: u64) -> Frontend {
+fn hello(place: &SocketPath, features: u64) -> Frontend {
     let mut client = Frontend::connect(&place.0, 2).unwrap();
     client.set_owner().unwrap();
     let offered = client.get_features().unwrap();
@@ -84,7 +84,7 @@ fn until(mut it: impl FnMut() -> bool) {
 #[test]
 fn an_independent_frontend_is_served() {
     for features in LAYOUTS {
-        let (place, switch) = (Place::new("client"), Switch::new());
+        let (place, switch) = (SocketPath::new("client"), Switch::new());
         let _socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
         let mut guest = Guest::new(features);
         let mut client = hello(&place, features);
@@ -138,7 +138,7 @@ fn the_inflight_record_outlives_its_backend() {
         let asked = VhostUserInflight { num_queues: 2, queue_size: 64, ..VhostUserInflight::default() };
         let mut record = None;
         for round in 0..3_u8 {
-            let (place, switch) = (Place::new(&format!("record-{round}")), Switch::new());
+            let (place, switch) = (SocketPath::new(&format!("record-{round}")), Switch::new());
             let _socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
             let mut client = hello(&place, features);
             let (told, file) = record.get_or_insert_with(|| client.get_inflight_fd(&asked).unwrap());
@@ -153,7 +153,7 @@ fn the_inflight_record_outlives_its_backend() {
             }
         }
         // More rings than this backend has are refused.
-        let (place, switch) = (Place::new("record"), Switch::new());
+        let (place, switch) = (SocketPath::new("record"), Switch::new());
         let _socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
         let mut client = hello(&place, features);
         let giant = VhostUserInflight { num_queues: u16::MAX, queue_size: u16::MAX, ..VhostUserInflight::default() };
@@ -164,7 +164,7 @@ fn the_inflight_record_outlives_its_backend() {
 #[test]
 fn writes_are_marked_in_an_independent_frontends_log() {
     for features in LAYOUTS {
-        let (place, switch) = (Place::new("log"), Switch::new());
+        let (place, switch) = (SocketPath::new("log"), Switch::new());
         let socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
         let mut guest = Guest::new(features);
         let mut client = hello(&place, features);

@@ -1,7 +1,7 @@
 //! Hostile guests and frontends, including attacks that other implementations fell for: each is dropped and counted, or
 //! breaks its ring, without any other effect.
 
-use crate::frontend::wire::{Place, Wire};
+use crate::frontend::wire::{SocketPath, Wire};
 use crate::frontend::{Frontend, Guest, HEADER, MRG, Switch, same, u32s, u64s};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -195,7 +195,7 @@ fn flipped_wrap_counters_make_no_chain_taken_twice() {
 /// CVE-2020-10726: every requested record stayed mapped and open.
 #[test]
 fn repeated_record_requests_keep_no_record() {
-    let (place, switch) = (Place::new("records"), Switch::new());
+    let (place, switch) = (SocketPath::new("records"), Switch::new());
     let _socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
     let wire = Wire(UnixStream::connect(&place.0).unwrap());
     wire.agree(MRG).unwrap();

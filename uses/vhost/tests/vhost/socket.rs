@@ -1,6 +1,6 @@
 //! A frontend that sends garbage or half a message, or dies, only ends its session; the next one is served normally.
 
-use crate::frontend::wire::{Place, message, send};
+use crate::frontend::wire::{SocketPath, message, send};
 use crate::frontend::{MRG, addresses, event, flags_of, u32s, u64s};
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -56,7 +56,7 @@ fn one_packet(stream: &UnixStream, port: &Port, pool: &PacketPool) {
 
 #[test]
 fn after_any_frontend_error_the_next_frontend_is_served() {
-    let place = Place::new("wrong");
+    let place = SocketPath::new("wrong");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
@@ -103,7 +103,7 @@ fn after_any_frontend_error_the_next_frontend_is_served() {
 
 #[test]
 fn a_half_sent_message_does_not_delay_shutdown() {
-    let place = Place::new("half");
+    let place = SocketPath::new("half");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let stream = UnixStream::connect(&place.0).unwrap();
@@ -116,7 +116,7 @@ fn a_half_sent_message_does_not_delay_shutdown() {
 
 #[test]
 fn a_frontend_that_does_not_read_replies_is_disconnected() {
-    let place = Place::new("deaf");
+    let place = SocketPath::new("deaf");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let stream = UnixStream::connect(&place.0).unwrap();
@@ -130,7 +130,7 @@ fn a_frontend_that_does_not_read_replies_is_disconnected() {
 
 #[test]
 fn a_client_connects_whenever_a_frontend_listens() {
-    let place = Place::new("client");
+    let place = SocketPath::new("client");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Client).unwrap();
     for _ in 0..2 {
@@ -152,7 +152,7 @@ fn a_client_connects_whenever_a_frontend_listens() {
 
 #[test]
 fn a_sessions_outcome_is_reported_and_the_next_starts_fresh() {
-    let place = Place::new("told");
+    let place = SocketPath::new("told");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let stream = UnixStream::connect(&place.0).unwrap();
@@ -181,7 +181,7 @@ fn a_sessions_outcome_is_reported_and_the_next_starts_fresh() {
 /// A program that the switch starts must not inherit a guest's files.
 #[test]
 fn received_files_are_closed_on_exec() {
-    let place = Place::new("exec");
+    let place = SocketPath::new("exec");
     let (port, _pool) = port();
     let _socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let stream = UnixStream::connect(&place.0).unwrap();
@@ -200,7 +200,7 @@ fn received_files_are_closed_on_exec() {
 
 #[test]
 fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
-    let place = Place::new("stale");
+    let place = SocketPath::new("stale");
     drop(UnixListener::bind(&place.0).unwrap());
     assert!(place.0.exists());
     let (port, pool) = port();
@@ -217,7 +217,7 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
 /// A listener with a full backlog is alive.
 #[test]
 fn a_live_socket_with_a_full_backlog_is_left_alone() {
-    let place = Place::new("full");
+    let place = SocketPath::new("full");
     let listener = UnixListener::bind(&place.0).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let _first = UnixStream::connect(&place.0).unwrap();
@@ -231,7 +231,7 @@ fn a_live_socket_with_a_full_backlog_is_left_alone() {
 /// one.
 #[test]
 fn a_file_that_is_not_a_socket_is_left_alone() {
-    let place = Place::new("file");
+    let place = SocketPath::new("file");
     let (port, _pool) = port();
     let refused = || {
         let error = Socket::serve(&port, &place.0, Role::Server).unwrap_err();
@@ -247,7 +247,7 @@ fn a_file_that_is_not_a_socket_is_left_alone() {
     refused();
     std::fs::remove_dir(&place.0).unwrap();
     // Nor the target of a link.
-    let behind = Place::new("behind");
+    let behind = SocketPath::new("behind");
     drop(UnixListener::bind(&behind.0).unwrap());
     std::os::unix::fs::symlink(&behind.0, &place.0).unwrap();
     refused();
@@ -256,7 +256,7 @@ fn a_file_that_is_not_a_socket_is_left_alone() {
 
 #[test]
 fn a_file_that_replaced_the_socket_is_kept() {
-    let place = Place::new("taken");
+    let place = SocketPath::new("taken");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     std::fs::remove_file(&place.0).unwrap();

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why DAMON cannot be used.
+/// NotTaken DAMON cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DamonError {

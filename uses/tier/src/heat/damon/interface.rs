@@ -197,9 +197,9 @@ impl Taken {
 
 /// Ends DAMON while another thread waits for a reading.
 #[derive(Debug)]
-pub(super) struct Ender(Arc<Taken>);
+pub(super) struct DamonStopper(Arc<Taken>);
 
-impl Ender {
+impl DamonStopper {
     /// Makes a reading under way fail soon, and prevents new ones. The owner of the interface releases it.
     pub(super) fn end(&self) {
         // Relaxed: as in `ends`.
@@ -258,8 +258,8 @@ impl Interface {
     }
 
     /// Returns a handle that may end it from another thread.
-    pub(super) fn ender(&self) -> Ender {
-        Ender(Arc::clone(&self.taken))
+    pub(super) fn ender(&self) -> DamonStopper {
+        DamonStopper(Arc::clone(&self.taken))
     }
 
     fn files(&self) -> &dyn Files {

@@ -1,7 +1,7 @@
 //! The thread that reads DAMON, because the kernel makes it wait.
 
 use super::error::DamonError;
-use super::interface::{Ender, Interface};
+use super::interface::{DamonStopper, Interface};
 use super::regions::{Intervals, Region};
 use crate::manager::cpu;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(super) struct Worker {
     requests: Option<Sender<Request>>,
     answers: Receiver<Result<Answer, DamonError>>,
     thread: Option<JoinHandle<Duration>>,
-    ender: Ender,
+    ender: DamonStopper,
     /// CPU time: of this thread's readings, and of the kernel's thread.
     cpu: (Duration, Duration),
     lineage: Lineage,

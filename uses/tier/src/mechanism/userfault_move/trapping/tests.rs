@@ -7,7 +7,7 @@ use crate::mechanism::userfault_move::tests::{
 };
 use crate::mechanism::{TrapCandidate, Trapping};
 use crate::stress::{self, Places};
-use crate::traps::{Fate, Trap};
+use crate::traps::{Trap, TrapOutcome};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -199,7 +199,7 @@ fn a_child_gets_copies_of_trapped_pages() {
         assert_eq!((stats.copied_to_children, stats.forks, stats.touched), (trapped, 1, 0), "{pages:?}: {stats:?}");
         let mut ended = Vec::new();
         heap.mechanism.end(&mut |trap| ended.push(trap.fate));
-        assert!(ended.iter().all(|fate| *fate == Fate::Untouched), "{pages:?}: {ended:?}");
+        assert!(ended.iter().all(|fate| *fate == TrapOutcome::Untouched), "{pages:?}: {ended:?}");
         assert_eq!(wrong(&arena), Vec::<usize>::new());
         assert_settled(&heap);
     }
@@ -228,7 +228,7 @@ fn a_discarded_part_of_a_trapped_huge_page_is_zero_and_its_slot_is_replaced() {
         assert_eq!(words[511 * 512], if huge { [0; 8] } else { 512_usize.to_ne_bytes() });
         let mut ended = Vec::new();
         heap.mechanism.end(&mut |trap| ended.push(trap.fate));
-        assert_eq!(ended, [Fate::Unknown]);
+        assert_eq!(ended, [TrapOutcome::Unknown]);
         assert_eq!(wrong(&arena), gone.clone().collect::<Vec<_>>());
         assert!(arena[gone.start * 4096..gone.end * 4096].iter().all(|&byte| byte == 0));
         assert_settled(&heap);
@@ -250,7 +250,7 @@ fn trapped_pages_of_protected_mappings_come_back_as_copies() {
     heap.mechanism.set(&[candidate(page(0)..page(16)), candidate(page(32)..page(48))]).unwrap();
     // SAFETY: whole pages of the arena, which are made read-only here and writable again below.
     unsafe { assert_eq!(libc::mprotect(at(8), 16 * 4096, libc::PROT_READ), 0) };
-    heap.mechanism.end(&mut |trap| assert_eq!(trap.fate, Fate::Untouched));
+    heap.mechanism.end(&mut |trap| assert_eq!(trap.fate, TrapOutcome::Untouched));
     assert_eq!(wrong(&arena), [0_usize; 0]);
     let stats = heap.stats();
     assert_eq!((stats.copied_back, stats.lost), (8, 0), "{stats:?}");
@@ -272,7 +272,7 @@ fn dropping_an_arena_ends_its_traps() {
         assert!(heap.mechanism.set(&[candidate(start..start + 16 * PAGE)]).unwrap() >= 16);
         drop(arena);
         assert!(heap.mechanism.exchange.page_map().traps.are_empty());
-        heap.mechanism.end(&mut |trap| assert_eq!(trap.fate, Fate::Unknown));
+        heap.mechanism.end(&mut |trap| assert_eq!(trap.fate, TrapOutcome::Unknown));
         assert_settled(&heap);
     }
 }
