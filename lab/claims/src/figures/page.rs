@@ -2,7 +2,7 @@
 
 use super::{Axis, FROM_PROSE, Figure, Origin, Scale};
 use crate::published::Use;
-use crate::validation::summaries;
+use crate::validation::tables::summaries;
 use crate::verdict::Row;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

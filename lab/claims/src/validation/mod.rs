@@ -225,19 +225,6 @@ fn counts(row: &Row) -> bool {
     !is_not_simulated(row) && !is_underdetermined(row)
 }
 
-/// The three counts of some claims, as sentences: never in view, in view, calibrating; then those that count nowhere.
-#[must_use]
-pub fn summaries(rows: &[Row]) -> Vec<String> {
-    let of = |wanted: fn(&Row) -> bool| count(rows.iter().filter(|row| wanted(row)));
-    let free = rows.iter().filter(|row| is_underdetermined(row)).count();
-    tables::three_counts(
-        &of(|row| row.claim.is_untouched()),
-        &of(|row| !row.claim.seen.is_empty()),
-        &of(|row| row.claim.usage == Use::Calibrate),
-        free,
-    )
-}
-
 fn claims<'a>(rows: impl Iterator<Item = &'a Row>) -> Claims {
     let rows: Vec<&Row> = rows.collect();
     Claims { count: count(rows.iter().copied()), rows: rows.into_iter().map(claim_row).collect() }

@@ -1,6 +1,8 @@
 //! Published and simulated numbers, as terminal tables, CSV and an HTML page.
 
-use super::{ClaimRow, Count, PointRow, SeriesRow, Validation};
+use super::{ClaimRow, Count, PointRow, SeriesRow, Validation, count, is_underdetermined};
+use crate::published::Use;
+use crate::verdict::Row;
 use std::fmt::Write as _;
 use telpher_report::chart::{self, Scale, Series, TRANSFER};
 use telpher_report::html::{Figure, Page};
@@ -102,8 +104,20 @@ fn counts(result: &Validation) -> Vec<String> {
     three_counts(untouched, in_view, &result.calibration.count, result.underdetermined.len())
 }
 
+/// The three counts of some claims as sentences: never in view, in view, calibrating; then those that count nowhere.
+#[must_use]
+pub fn summaries(rows: &[Row]) -> Vec<String> {
+    let of = |wanted: fn(&Row) -> bool| count(rows.iter().filter(|row| wanted(row)));
+    three_counts(
+        &of(|row| row.claim.is_untouched()),
+        &of(|row| !row.claim.seen.is_empty()),
+        &of(|row| row.claim.usage == Use::Calibrate),
+        rows.iter().filter(|row| is_underdetermined(row)).count(),
+    )
+}
+
 /// The three counts as sentences, the headline first; those without claims are left out.
-pub(super) fn three_counts(untouched: &Count, in_view: &Count, calibrating: &Count, free: usize) -> Vec<String> {
+fn three_counts(untouched: &Count, in_view: &Count, calibrating: &Count, free: usize) -> Vec<String> {
     let named = [("Never in view", untouched), ("In view* during a choice", in_view), ("Calibrating", calibrating)];
     let mut lines: Vec<String> =
         named.iter().filter(|(_, count)| count.simulated > 0).map(|(title, count)| summary(title, count)).collect();
