@@ -302,7 +302,9 @@ fn published_and_simulated_numbers_are_compared() {
     let long = table.lines().find(|line| line.chars().count() > 80);
     assert_eq!(long, None, "a line is wider than a terminal");
     // Two classes of held-out claims, the source of each claim, other readings.
-    for words in ["Held out: ", "not visible: ", "visible*: ", "Calibration: ", "K-061*", "K-044 ", "beside "] {
+    for words in
+        ["Held out: ", "Never in view: ", "In view* during a choice: ", "Calibrating: ", "K-061*", "K-044 ", "beside "]
+    {
         assert!(table.contains(words), "{words} is missing in\n{table}");
     }
     let result = json(&[&only[..], &["--format", "json", "--no-html"]].concat());
@@ -324,7 +326,7 @@ fn published_and_simulated_numbers_are_compared() {
     assert!(seen > 0 && seen == count("held_out_in_view"));
     let csv = success(&[&only[..], &["--format", "csv", "--no-html"]].concat());
     let width = csv.lines().next().expect("names").split(',').count();
-    assert!(csv.lines().next().expect("names").ends_with(",in_view,beside") && width == 15, "{csv}");
+    assert!(csv.lines().next().expect("names").ends_with(",formula_deviation_percent") && width == 17, "{csv}");
     assert!(csv.lines().skip(1).all(|line| line.starts_with("yes,") && line.contains("spr-asplos (")), "{csv}");
     assert!(csv.lines().all(|line| fields(line) == width), "{csv}");
     let html = std::fs::read_to_string(&path).expect("the report is there");

@@ -1,6 +1,6 @@
 //! A cache of simulations: each scenario is simulated once.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use telpher_sim::{Machine, Outcome, Scenario, ScenarioError};
@@ -14,6 +14,8 @@ pub struct Lab {
     machines: RefCell<BTreeMap<String, Option<Machine>>>,
     outcomes: RefCell<BTreeMap<String, Rc<Outcome>>>,
     profiles: RefCell<BTreeSet<(String, u64)>>,
+    /// A scenario was moved to the replacing machine since this was last asked.
+    moved: Cell<bool>,
 }
 
 impl Lab {
@@ -34,7 +36,10 @@ impl Lab {
     /// # Errors
     /// The machine lacks something, or a device refuses something.
     pub fn run(&self, scenario: &Scenario) -> Result<Rc<Outcome>, ScenarioError> {
-        let moved = self.instead.as_ref().map(|machine| self.moved(scenario, machine));
+        // A published system whose machine is the replacing one stays as it is, with what an experiment varies of it.
+        let other = self.instead.as_ref().filter(|machine| !self.is_own(scenario, machine));
+        let moved = other.map(|machine| self.moved(scenario, machine));
+        self.moved.set(self.moved.get() || moved.is_some());
         let scenario = moved.as_ref().unwrap_or(scenario);
         let machine = &scenario.machine;
         self.profiles.borrow_mut().insert((machine.name.clone(), machine.hash));
@@ -48,6 +53,17 @@ impl Lab {
         let outcome = Rc::new(scenario.simulate()?);
         self.outcomes.borrow_mut().insert(key, outcome.clone());
         Ok(outcome)
+    }
+
+    /// True if a scenario was moved to the replacing machine since the last call.
+    pub(crate) fn was_elsewhere(&self) -> bool {
+        self.moved.replace(false)
+    }
+
+    /// True if the replacing machine is the built-in one of this name, as is the scenario's, which an experiment may
+    /// have varied.
+    fn is_own(&self, scenario: &Scenario, machine: &Machine) -> bool {
+        scenario.machine.name == machine.name && self.built_in(&machine.name, |known| known == Some(machine))
     }
 
     /// Profiles of the simulations so far, with their hashes.
@@ -101,6 +117,20 @@ mod tests {
         slower.machine.device.through /= 2;
         assert!(lab.run(&slower).unwrap().took > first.took);
         assert_eq!(lab.profiles().len(), 1);
+    }
+
+    #[test]
+    fn the_published_machine_itself_is_no_other_machine() {
+        let lab = Lab::on(Machine::built_in("spr-asplos").unwrap());
+        let mut varied = scenario();
+        varied.machine.devices = vec![1; 4];
+        let [own, default] = [&lab, &Lab::default()].map(|lab| lab.run(&varied).unwrap());
+        assert_eq!((own.took, lab.was_elsewhere()), (default.took, false));
+        let mut changed = Machine::built_in("spr-asplos").unwrap();
+        changed.device.through /= 2;
+        let lab = Lab::on(changed);
+        assert!(lab.run(&scenario()).unwrap().took > default.took);
+        assert_eq!((lab.was_elsewhere(), lab.was_elsewhere()), (true, false));
     }
 
     #[test]

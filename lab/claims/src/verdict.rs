@@ -23,6 +23,11 @@ pub enum Verdict {
         /// The contradiction.
         why: String,
     },
+    /// The result depends on inputs that the source does not print, so the claim neither holds nor fails.
+    Underdetermined {
+        /// The inputs, and whether the range that they span contains the published number.
+        why: String,
+    },
     /// There is nothing to simulate.
     NotSimulated {
         /// The reason.
@@ -38,6 +43,7 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::Fails { .. } => "FAILS",
             Verdict::Contradicts { .. } => "contradicts",
+            Verdict::Underdetermined { .. } => "underdetermined",
             Verdict::NotSimulated { .. } => "not simulated",
         }
     }
@@ -47,7 +53,7 @@ impl Verdict {
     pub fn why(&self) -> String {
         match self {
             Verdict::Holds => String::new(),
-            Verdict::Fails { why } | Verdict::NotSimulated { why } => why.clone(),
+            Verdict::Fails { why } | Verdict::Underdetermined { why } | Verdict::NotSimulated { why } => why.clone(),
             Verdict::Contradicts { whom, why } => format!("{why} [{whom}]"),
         }
     }
@@ -69,9 +75,19 @@ pub struct Row {
     pub deviation: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
+    /// For a size from a sweep that doubles: whether the claim would hold without the tolerance of one step.
+    pub holds_without_step: Option<bool>,
 }
 
 impl Row {
+    /// The verdict without the tolerance of one step of a sweep, if that tolerance applies.
+    #[must_use]
+    pub fn without_step(&self) -> Option<&'static str> {
+        let held =
+            |holds: bool| if holds { Verdict::Holds.name() } else { Verdict::Fails { why: String::new() }.name() };
+        self.holds_without_step.map(held)
+    }
+
     /// The published value as text.
     #[must_use]
     pub fn published(&self) -> String {
@@ -137,7 +153,6 @@ pub fn has_reason(id: &str) -> bool {
 /// Runs a claim's experiment and returns its verdict.
 #[must_use]
 pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
-    let elsewhere = lab.instead().is_some();
     let reason = REASONS.iter().find(|reason| reason.id == claim.id);
     let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), Reason::text);
     let nothing = |why: String| Row {
@@ -147,6 +162,7 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         beside: String::new(),
         deviation: None,
         verdict: Verdict::NotSimulated { why },
+        holds_without_step: None,
     };
     match claim.usage {
         Use::Setup => return nothing(why("how it was measured")),
@@ -154,7 +170,9 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         Use::Calibrate | Use::Validate => {}
     }
     let Some(experiment) = experiments::of(&claim.id) else { return nothing(why("no experiment")) };
-    let found = match experiment(lab) {
+    let found = experiment(lab);
+    let elsewhere = lab.was_elsewhere();
+    let found = match found {
         Ok(found) => found,
         Err(error) if elsewhere => return nothing(format!("not on this machine: {error}")),
         Err(error) => {
@@ -166,8 +184,12 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         Found::Beside(found, others) => (*found, listed(claim, &others)),
         found => (found, String::new()),
     };
-    let (simulated, deviation, holds) = judge(claim, &found);
+    let (simulated, deviation, holds) = judge(claim, &found, claim.bounds());
     let verdict = match reason {
+        _ if let Found::Spans { ends, free, .. } = &found => {
+            let otherwise = if elsewhere { ELSEWHERE.to_owned() } else { why("") };
+            Verdict::Underdetermined { why: spans(claim, *ends, free, &otherwise) }
+        }
         _ if holds => Verdict::Holds,
         // The recorded reasons are for the published machines.
         _ if elsewhere => Verdict::Fails { why: ELSEWHERE.to_owned() },
@@ -176,7 +198,25 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         }
         _ => Verdict::Fails { why: why(UNKNOWN) },
     };
-    Row { claim, simulated, brief: brief(claim, &found), beside, deviation, verdict }
+    let without_step = |()| judge(claim, &found, claim.bounds_without_step()).2;
+    let holds_without_step = claim.doubles.then_some(()).map(without_step);
+    Row { claim, simulated, brief: brief(claim, &found), beside, deviation, verdict, holds_without_step }
+}
+
+/// Why a claim is underdetermined.
+fn spans(claim: &Claim, (least, most): (f64, f64), free: &str, reason: &str) -> String {
+    let printed = match &claim.value {
+        Value::One(value) => Some(*value),
+        _ => None,
+    };
+    let contains = match printed {
+        Some(value) if (least..=most).contains(&value) => "contains the printed number",
+        Some(_) => "does not contain the printed number",
+        None => "is shown for comparison",
+    };
+    let range = format!("{} to {}", quantity(least, &claim.unit), quantity(most, &claim.unit));
+    let reason = if reason.is_empty() { String::new() } else { format!(". {reason}") };
+    format!("inputs are not printed ({free}); the range {range} {contains}{reason}")
 }
 
 /// Several numbers with their names.
@@ -191,6 +231,9 @@ fn brief(claim: &Claim, found: &Found) -> String {
         Found::Number(value) => quantity(*value, &claim.unit),
         Found::Shape { holds, .. } => if *holds { "confirmed" } else { "not confirmed" }.into(),
         Found::Beside(found, _) => brief(claim, found),
+        Found::Spans { ends: (least, most), .. } => {
+            format!("{} to {}", quantity(*least, &claim.unit), quantity(*most, &claim.unit))
+        }
         Found::Numbers(values) => {
             let of = |start: f64, pick: fn(f64, f64) -> f64| values.iter().map(|(_, value)| *value).fold(start, pick);
             let ends = [of(f64::INFINITY, f64::min), of(f64::NEG_INFINITY, f64::max)];
@@ -205,9 +248,8 @@ pub fn all(lab: &Lab, wanted: impl Fn(&Claim) -> bool) -> Vec<Row> {
     claims().iter().filter(|claim| wanted(claim)).map(|claim| of(lab, claim)).collect()
 }
 
-/// The result, its deviation, and whether the claim holds.
-fn judge(claim: &Claim, found: &Found) -> (String, Option<f64>, bool) {
-    let (least, most) = claim.bounds();
+/// The result, its deviation, and whether the claim holds within these bounds.
+fn judge(claim: &Claim, found: &Found, (least, most): (f64, f64)) -> (String, Option<f64>, bool) {
     let inside = |value: f64| (least..=most).contains(&value);
     match found {
         Found::Number(value) => (quantity(*value, &claim.unit), claim.deviation(*value), inside(*value)),
@@ -218,7 +260,11 @@ fn judge(claim: &Claim, found: &Found) -> (String, Option<f64>, bool) {
             (listed(claim, values), farthest, holds)
         }
         Found::Shape { shown, holds } => (shown.clone(), None, *holds),
-        Found::Beside(found, _) => judge(claim, found),
+        Found::Spans { assumed, ends: (low, high), .. } => {
+            let [assumed_text, low, high] = [*assumed, *low, *high].map(|value| quantity(value, &claim.unit));
+            (format!("{assumed_text} as assumed; {low} to {high} in all"), claim.deviation(*assumed), inside(*assumed))
+        }
+        Found::Beside(found, _) => judge(claim, found, (least, most)),
     }
 }
 
@@ -270,6 +316,10 @@ pub struct Tally {
     pub hold: usize,
     /// Claims whose sources contradict each other.
     pub contradict: usize,
+    /// Claims that are underdetermined. They are not among the simulated ones.
+    pub underdetermined: usize,
+    /// Claims that hold by the tolerance of one step of a sweep alone.
+    pub by_step: usize,
     /// Numbers with a known deviation.
     pub numbers: usize,
     /// Their mean absolute deviation, a share.
@@ -284,7 +334,14 @@ impl Tally {
         for row in rows {
             match row.verdict {
                 Verdict::NotSimulated { .. } => continue,
-                Verdict::Holds => tally.hold += 1,
+                Verdict::Underdetermined { .. } => {
+                    tally.underdetermined += 1;
+                    continue;
+                }
+                Verdict::Holds => {
+                    tally.hold += 1;
+                    tally.by_step += usize::from(row.holds_without_step == Some(false));
+                }
                 Verdict::Contradicts { .. } => tally.contradict += 1,
                 Verdict::Fails { .. } => {}
             }
@@ -323,10 +380,23 @@ mod tests {
     #[test]
     fn every_one_of_several_numbers_must_hold() {
         let found = |a, b| Found::Numbers(vec![("near".into(), a), ("far".into(), b)]);
-        let (shown, deviation, holds) = judge(claim("K-035"), &found(5000.0, 9000.0));
+        let judged = |found| judge(claim("K-035"), &found, claim("K-035").bounds_without_step());
+        let (shown, deviation, holds) = judged(found(5000.0, 9000.0));
         assert_eq!((shown.as_str(), deviation, holds), ("near: 4.88 KiB; far: 8.79 KiB", Some(0.0), true));
-        let (_, deviation, holds) = judge(claim("K-035"), &found(5000.0, 20480.0));
+        let (_, deviation, holds) = judged(found(5000.0, 20480.0));
         assert_eq!((deviation, holds), (Some(1.0), false));
+        assert!(judge(claim("K-035"), &found(5000.0, 20480.0), claim("K-035").bounds()).2);
+    }
+
+    #[test]
+    fn an_underdetermined_claim_shows_its_range_and_counts_apart() {
+        let found = |most| Found::Spans { assumed: 1.2, ends: (0.5, most), free: "devices" };
+        let (shown, _, holds) = judge(claim("K-087"), &found(4.0), claim("K-087").bounds());
+        assert_eq!((shown.as_str(), holds), ("1.2 as assumed; 0.5 to 4 in all", false));
+        assert_eq!(brief(claim("K-087"), &found(4.0)), "0.5 to 4");
+        assert!(spans(claim("K-087"), (0.5, 4.0), "devices", "").ends_with("0.5 to 4 contains the printed number"));
+        let without = spans(claim("K-087"), (0.5, 3.0), "devices", "as K-084");
+        assert!(without.ends_with("does not contain the printed number. as K-084"), "{without}");
     }
 
     #[test]
@@ -356,12 +426,16 @@ mod tests {
             beside: String::new(),
             deviation: Some(-0.05),
             verdict,
+            holds_without_step: Some(false),
         };
         let rows = [row(Verdict::Holds), row(Verdict::Fails { why: "x".into() })];
         let with = [rows[0].clone(), rows[1].clone(), row(Verdict::NotSimulated { why: "x".into() })];
         assert_eq!(Tally::of(rows.iter()), Tally::of(with.iter()));
         let tally = Tally::of(with.iter());
-        assert_eq!((tally.simulated, tally.hold, tally.share()), (2, 1, 0.5));
+        assert_eq!((tally.simulated, tally.hold, tally.by_step, tally.share()), (2, 1, 1, 0.5));
+        let free = [rows[0].clone(), row(Verdict::Underdetermined { why: "x".into() })];
+        let tally = Tally::of(free.iter());
+        assert_eq!((tally.simulated, tally.underdetermined, tally.numbers), (1, 1, 1));
     }
 
     #[test]

@@ -173,20 +173,49 @@ fn upward(panel: &Panel) -> Axis {
     }
 }
 
+/// Draws a line's points. Where lines coincide, the marks of all are visible: those of later lines are larger, and not
+/// filled.
+fn points(chart: &mut Cartesian<'_, '_>, points: Vec<(f64, f64)>, number: usize, colour: RGBColor) {
+    let thin = colour.stroke_width(1);
+    let _ = match number % MARKS {
+        0 => chart.draw_series(points.into_iter().map(|at| Circle::new(at, 3, colour.filled()))).map(drop),
+        1 => {
+            let square = |at| EmptyElement::at(at) + Rectangle::new([(-4, -4), (4, 4)], thin);
+            chart.draw_series(points.into_iter().map(square)).map(drop)
+        }
+        2 => chart.draw_series(points.into_iter().map(|at| TriangleMarker::new(at, 7, thin))).map(drop),
+        3 => chart.draw_series(points.into_iter().map(|at| Cross::new(at, 5, thin))).map(drop),
+        _ => {
+            let diamond = |at| EmptyElement::at(at) + PathElement::new(DIAMOND.to_vec(), thin);
+            chart.draw_series(points.into_iter().map(diamond)).map(drop)
+        }
+    };
+}
+
+/// Different marks of lines. Published points have another one, an open circle.
+const MARKS: usize = 5;
+
+const DIAMOND: [(i32, i32); 5] = [(0, -8), (8, 0), (0, 8), (-8, 0), (0, -8)];
+
+/// Pixels of a bar whose value is zero.
+const FLAT: u32 = 3;
+
 /// Drawing into a string cannot fail, so results are ignored.
 fn lines(chart: &mut Cartesian<'_, '_>, panel: &Panel) {
+    let mut simulated = 0;
     for series in &panel.series {
-        let points = series.points.iter().map(|(x, y)| (place(*x, &panel.x.scale), place(*y, &panel.y.scale)));
-        let points: Vec<(f64, f64)> = points.filter(|point| point.1.is_finite()).collect();
+        let placed = series.points.iter().map(|(x, y)| (place(*x, &panel.x.scale), place(*y, &panel.y.scale)));
+        let placed: Vec<(f64, f64)> = placed.filter(|point| point.1.is_finite()).collect();
         let colour = colour(panel, &series.name);
         match series.origin {
             Origin::Simulated => {
-                let _ = chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)));
-                let _ = chart.draw_series(points.into_iter().map(|point| Circle::new(point, 3, colour.filled())));
+                let _ = chart.draw_series(LineSeries::new(placed.clone(), colour.stroke_width(2)));
+                points(chart, placed, simulated, colour);
+                simulated += 1;
             }
             Origin::Published => {
                 let _ =
-                    chart.draw_series(points.into_iter().map(|point| Circle::new(point, 6, colour.stroke_width(1))));
+                    chart.draw_series(placed.into_iter().map(|point| Circle::new(point, 6, colour.stroke_width(1))));
             }
         }
     }
@@ -205,7 +234,11 @@ fn bars(chart: &mut Cartesian<'_, '_>, panel: &Panel, stacked: bool) {
             let left = x - 0.38 + if stacked { 0.0 } else { width * number as f64 };
             let found = bottoms.iter().position(|bottom| (bottom.0 - x).abs() < 1e-9);
             let bottom = found.filter(|_| stacked).map_or(0.0, |at| bottoms[at].1);
-            let corners = [(left, bottom), (left + width * 0.94, bottom + y)];
+            let right = left + width * 0.94;
+            if !stacked && *y == 0.0 {
+                let _ = chart.draw_series([PathElement::new([(left, 0.0), (right, 0.0)], colour.stroke_width(FLAT))]);
+            }
+            let corners = [(left, bottom), (right, bottom + y)];
             let style = if series.origin == Origin::Published { colour.stroke_width(2) } else { colour.filled() };
             let _ = chart.draw_series([Rectangle::new(corners, style)]);
             match found {
@@ -304,6 +337,35 @@ mod tests {
             }
             assert!(!svg.contains("#0102") && !svg.contains("NaN"), "{svg}");
         }
+    }
+
+    #[test]
+    fn lines_that_coincide_have_different_marks() {
+        let mut panel = panel(Shape::Lines, Scale::Binary);
+        panel.marks.clear();
+        let one = panel.series[0].clone();
+        let of = |count: usize| (0..count).map(|number| Series { name: number.to_string(), ..one.clone() }).collect();
+        let mut seen = Vec::new();
+        for count in 1..=MARKS + 1 {
+            panel.series = of(count);
+            let svg = svg(&panel);
+            seen.push(["<circle", "<rect", "<polygon", "<polyline"].map(|shape| svg.matches(shape).count()));
+        }
+        // Each of the first five adds a shape of its own to its line; the sixth begins again.
+        let added: Vec<Vec<usize>> =
+            seen.windows(2).map(|two| two[1].iter().zip(two[0]).map(|(now, before)| now - before).collect()).collect();
+        assert_eq!(added.last().unwrap()[0], 2, "{added:?}");
+        assert!(added[..MARKS - 1].iter().all(|shapes| shapes[0] == 0), "{added:?}");
+    }
+
+    #[test]
+    fn a_bar_of_zero_is_visible() {
+        let mut panel = panel(Shape::Bars, Scale::Names(vec!["none".into(), "core".into(), "device".into()]));
+        panel.marks.clear();
+        let flat = |svg: String| svg.matches("stroke-width=\"3\"").count();
+        assert_eq!(flat(svg(&panel)), 0);
+        panel.series[0].points[0].1 = 0.0;
+        assert_eq!(flat(svg(&panel)), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::machine::elsewhere;
 use crate::args::{Figures, Format};
 use crate::log;
 use std::path::Path;
-use telpher_claims::figures::{Figure, Sheet, draw, page as report, sheets};
+use telpher_claims::figures::{Figure, Sheet, claims_without_figure, draw, page as report, sheets};
 use telpher_report::machine::command;
 
 /// Draws and writes the figures, and prints the list.
@@ -25,7 +25,8 @@ pub(super) fn run(args: &Figures) -> Result<(), SimError> {
     }
     if !args.no_html {
         let page = args.folder.join("index.html");
-        write(&page, &report::html(&figures, &command(std::env::args())))?;
+        let others = if args.only.is_empty() { claims_without_figure(machine.as_ref()) } else { Vec::new() };
+        write(&page, &report::html(&figures, &others, &command(std::env::args())))?;
         eprintln!("Page: {}", page.display());
     }
     Ok(args.printed.write(printed(&figures, args.printed.format))?)

@@ -12,6 +12,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
+use telpher_sim::machine::SoftwareOp;
 use telpher_sim::{
     AllReduce, App, BufferPlacement, CacheBench, Copier, DtoVersion, ExecutedBy, Library, LineLocation, MessagePattern,
     Messages, QueueId, ScenarioError, SharedMemory, Stream, Workload,
@@ -26,10 +27,10 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-083", most),
     ("K-084", |lab| reduce(lab, 4)),
     ("K-085", |lab| reduce(lab, 8)),
-    ("K-086", |lab| Ok(Found::Number(training(lab, 2, "time per sum")?))),
-    ("K-087", |lab| Ok(Found::Number(training(lab, 8, "time per sum")?))),
-    ("K-088", |lab| Ok(Found::Number((training(lab, 2, "time per step")? - 1.0) * 100.0))),
-    ("K-089", |lab| Ok(Found::Number((training(lab, 8, "time per step")? - 1.0) * 100.0))),
+    ("K-086", |lab| Ok(Found::Number(training(lab, Inputs::ASSUMED, 2, "time per sum")?))),
+    ("K-087", |lab| spanned(|inputs| training(lab, inputs, 8, "time per sum"), FREE)),
+    ("K-088", |lab| saved(lab, 2)),
+    ("K-089", |lab| saved(lab, 8)),
     ("K-091", transparent_offload),
     ("K-094", cores_of_a_cache),
     ("K-095", tail_of_a_cache),
@@ -46,11 +47,57 @@ pub(super) fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
 
 /// The same with processes and devices at `sockets` sockets.
 pub(super) fn over(lab: &Lab, sockets: u32, app: App, measure: &str) -> Result<f64> {
-    let mut scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, Workload::App(app));
-    let per_socket = usize::from(DEVICES).div_ceil(sockets as usize);
-    // The first two nodes of the profile belong to the two sockets.
-    scenario.machine.devices = (0..usize::from(DEVICES)).map(|device| device / per_socket).collect();
-    Ok(measured(&*lab.run(&scenario)?, measure))
+    Inputs { sockets, ..Inputs::ASSUMED }.measure(lab, app, measure)
+}
+
+/// Inputs of appendix A that the paper does not print.
+#[derive(Clone, Copy, Debug)]
+struct Inputs {
+    /// Sockets over which ranks and devices are spread.
+    sockets: u32,
+    /// Devices of all sockets together.
+    devices: u16,
+    /// A core's copy takes this many times as long as the profile's.
+    copies: u64,
+    /// Time of computing before each sum of a training step, as a multiple of the assumed one.
+    computing: f64,
+}
+
+/// What [`Inputs::LEAST`] and [`Inputs::MOST`] differ in.
+const FREE: &str = "one device at one socket to four at each of two; a core's copy up to three times as long";
+
+/// The same and the time between sums.
+const FREE_WITH_COMPUTING: &str = "one device at one socket to four at each of two; a core's copy up to three times as \
+                                   long; computing between two sums four times as long to a quarter";
+
+impl Inputs {
+    const ASSUMED: Inputs = Inputs { sockets: RANKS_OVER, devices: DEVICES, copies: 1, computing: 1.0 };
+    /// The inputs that give the smallest gain, and the largest. Source: two sockets with four devices each are all that
+    /// the machine has; the other two are chosen.
+    const LEAST: Inputs = Inputs { sockets: 1, devices: 1, copies: 1, computing: 4.0 };
+    const MOST: Inputs = Inputs { sockets: 2, devices: 2 * DEVICES, copies: 3, computing: 0.25 };
+
+    fn measure(self, lab: &Lab, app: App, measure: &str) -> Result<f64> {
+        let mut scenario = asplos(self.devices.into(), WqMode::Shared, 4).with("application", 1, Workload::App(app));
+        let per_socket = usize::from(self.devices).div_ceil(self.sockets as usize);
+        // The first two nodes of the profile belong to the two sockets.
+        scenario.machine.devices = (0..usize::from(self.devices)).map(|device| device / per_socket).collect();
+        if self.copies > 1 {
+            let ops = &mut scenario.machine.software.ops;
+            let copy = *ops.of(Opcode::MemoryMove);
+            let slower = SoftwareOp { call: copy.call * self.copies, line: copy.line * self.copies, ..copy };
+            *ops = ops.clone().with(Opcode::MemoryMove, slower);
+        }
+        Ok(measured(&*lab.run(&scenario)?, measure))
+    }
+}
+
+/// A number with the assumed inputs, and the range that the free ones span.
+fn spanned(number: impl Fn(Inputs) -> Result<f64>, free: &'static str) -> Result {
+    let [assumed, least, most] = [Inputs::ASSUMED, Inputs::LEAST, Inputs::MOST].map(number);
+    let (assumed, least, most) = (assumed?, least?, most?);
+    let ends = (least.min(most).min(assumed), least.max(most).max(assumed));
+    Ok(Found::Spans { assumed, ends, free })
 }
 
 pub(super) fn shared(sockets: u32) -> SharedMemory {
@@ -97,36 +144,52 @@ fn most(lab: &Lab) -> Result {
 }
 
 fn reduce(lab: &Lab, ranks: u32) -> Result {
-    let mut best = 0.0_f64;
-    for bytes in [2 << 20, 4 << 20, 16 << 20] {
-        let time = |copier| {
-            let app = AllReduce { ranks, bytes, copier, count: 3, shared: shared(RANKS_OVER), ..AllReduce::default() };
-            over(lab, RANKS_OVER, App::AllReduce(app), "time per sum")
-        };
-        best = best.max(time(Copier::Core)? / time(Copier::devices(DEVICES))?);
-    }
-    Ok(Found::Number(best))
+    let gain = |inputs: Inputs| {
+        let mut best = 0.0_f64;
+        for bytes in [2 << 20, 4 << 20, 16 << 20] {
+            let time = |copier| {
+                let shared = shared(inputs.sockets);
+                let app = AllReduce { ranks, bytes, copier, count: 3, shared, ..AllReduce::default() };
+                inputs.measure(lab, App::AllReduce(app), "time per sum")
+            };
+            best = best.max(time(Copier::Core)? / time(Copier::devices(inputs.devices))?);
+        }
+        Ok(best)
+    };
+    spanned(gain, FREE)
 }
 
 /// Time of a step of BERT's pretraining by cores over that by devices.
-fn training(lab: &Lab, ranks: u32, measure: &str) -> Result<f64> {
+fn training(lab: &Lab, inputs: Inputs, ranks: u32, measure: &str) -> Result<f64> {
     let time = |copier| {
-        let app = AllReduce { copier, shared: shared(RANKS_OVER), ..AllReduce::training(ranks, 3) };
-        over(lab, RANKS_OVER, App::AllReduce(app), measure)
+        let training = AllReduce::training(ranks, 3);
+        let compute_ms = training.compute_ms * inputs.computing;
+        let app = AllReduce { copier, shared: shared(inputs.sockets), compute_ms, ..training };
+        inputs.measure(lab, App::AllReduce(app), measure)
     };
-    Ok(time(Copier::Core)? / time(Copier::devices(DEVICES))?)
+    Ok(time(Copier::Core)? / time(Copier::devices(inputs.devices))?)
+}
+
+/// Per cent that a step of the training takes longer by cores.
+fn saved(lab: &Lab, ranks: u32) -> Result {
+    spanned(|inputs| Ok((training(lab, inputs, ranks, "time per step")? - 1.0) * 100.0), FREE_WITH_COMPUTING)
 }
 
 fn transparent_offload(lab: &Lab) -> Result {
-    // The whole call: the intercepting library builds the descriptor, too.
-    let gain = |size: u32| {
-        let copies =
-            Stream { by: ExecutedBy::SHARED, library: Library::Lean, ..one_by_one(Opcode::MemoryMove, size, 1) };
-        let device = lab.run(&alone(asplos(1, WqMode::Shared, 4), copies))?.loads[0].mean_latency_ns();
-        let near = BufferPlacement::on(0);
-        Ok(core_alone(lab, asplos(1, WqMode::Shared, 4), Opcode::MemoryMove, size, near, near)? / device)
+    // The whole call: the intercepting library builds the descriptor, too. CacheBench copies what it holds in the
+    // cache, and nothing flushes it.
+    let from = |lines| {
+        let (src, dst) = (BufferPlacement { lines, ..BufferPlacement::on(0) }, BufferPlacement::on(0));
+        let gain = |size: u32| {
+            let single = one_by_one(Opcode::MemoryMove, size, 1);
+            let copies = Stream { by: ExecutedBy::SHARED, library: Library::Lean, src, dst, ..single };
+            let device = lab.run(&alone(asplos(1, WqMode::Shared, 4), copies))?.loads[0].mean_latency_ns();
+            Ok(core_alone(lab, asplos(1, WqMode::Shared, 4), Opcode::MemoryMove, size, src, dst)? / device)
+        };
+        crossover(&SIZES, gain)
     };
-    Ok(Found::Number(crossover(&SIZES, gain)?))
+    let flushed = vec![("flushed data".into(), from(LineLocation::Memory)?)];
+    Ok(Found::Number(from(CacheBench::default().source)?).beside(flushed))
 }
 
 /// The copies that leave the core in the cache of appendix B.

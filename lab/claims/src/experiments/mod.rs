@@ -7,6 +7,7 @@ pub(crate) mod asplos_device;
 mod asplos_memory;
 pub(crate) mod asplos_multi;
 pub(crate) mod fabric;
+pub mod formula;
 pub mod measure;
 pub(crate) mod migration;
 mod query;
@@ -31,6 +32,15 @@ pub enum Found {
         shown: String,
         /// True if it is the claim's shape.
         holds: bool,
+    },
+    /// The claim's number depends on inputs that its source does not print.
+    Spans {
+        /// The number with the assumed inputs.
+        assumed: f64,
+        /// The smallest and the largest number over the tried inputs.
+        ends: (f64, f64),
+        /// The inputs, and what was tried.
+        free: &'static str,
     },
     /// One of the above, and the results of other readings of the claim with their names: shown, not counted.
     Beside(Box<Found>, Vec<(String, f64)>),

@@ -48,6 +48,18 @@ impl Comparison {
         self.points.iter().max_by(|a, b| a.deviation().abs().total_cmp(&b.deviation().abs()))
     }
 
+    /// True if several descriptors compete for a device. One at a time, and on a core alone, nothing does.
+    #[must_use]
+    pub fn contends(&self) -> bool {
+        self.series.by == Who::Device && !self.series.id.contains(".single.")
+    }
+
+    /// True if it is held out.
+    #[must_use]
+    pub fn is_held_out(&self) -> bool {
+        self.series.usage == Use::Validate
+    }
+
     /// True if it is held out, and a device's.
     #[must_use]
     pub fn is_held_out_device(&self) -> bool {

@@ -139,6 +139,13 @@ pub fn draw(sheets: &[&'static Sheet], threads: usize, instead: Option<&Machine>
     done.into_iter().map(|(_, figure)| figure).collect()
 }
 
+/// The claims that are about no figure, with their verdicts: with the figures' own they are all claims.
+#[must_use]
+pub fn claims_without_figure(instead: Option<&Machine>) -> Vec<Row> {
+    let lab = instead.map_or_else(Lab::default, |machine| Lab::on(machine.clone()));
+    verdict::all(&lab, |claim| !sheets().any(|sheet| sheet.claims.contains(&claim.id.as_str())))
+}
+
 impl Sheet {
     /// Draws the figure.
     ///

@@ -2,11 +2,14 @@
 
 use super::{Axis, FROM_PROSE, Figure, Origin, Scale};
 use crate::published::Use;
-use crate::verdict::{Row, Verdict};
+use crate::validation::tables::summaries;
+use crate::verdict::Row;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::time::SystemTime;
 use telpher_report::html::{Figure as Drawing, Page};
+use telpher_report::machine::date;
 use telpher_report::plot;
 use telpher_report::table::{Align, Table, hanging};
 
@@ -154,25 +157,34 @@ pub fn json(figure: &Figure) -> Value {
     })
 }
 
-/// The page.
+/// The claims of the figures and the others, each once.
+fn counted(figures: &[Figure], others: &[Row]) -> Vec<Row> {
+    let mut seen = BTreeSet::new();
+    let rows = figures.iter().flat_map(|figure| &figure.facts).chain(others);
+    rows.filter(|row| seen.insert(&row.claim.id)).cloned().collect()
+}
+
+/// The page. `others` are the claims without a figure, so that its counts are those of `telpher sim validate`; empty if
+/// only some figures were requested.
 #[must_use]
-pub fn html(figures: &[Figure], command: &str) -> String {
+pub fn html(figures: &[Figure], others: &[Row], command: &str) -> String {
     let profiles: BTreeSet<String> = figures.iter().flat_map(|figure| &figure.profiles).map(named).collect();
-    let rows = || figures.iter().flat_map(|figure| &figure.facts);
-    let hold = rows().filter(|row| row.verdict == Verdict::Holds).count();
-    let differ = figures.iter().map(|figure| figure.differs().count()).sum::<usize>();
+    let of = if others.is_empty() { "about these figures" } else { "as in telpher sim validate" };
+    let counts = summaries(&counted(figures, others)).join(". ");
     let facts = [
         ("Simulated", "every line and bar; nothing was measured".to_owned()),
         ("Profiles", profiles.into_iter().collect::<Vec<_>>().join(", ")),
-        ("Claims", format!("{hold} hold, {differ} differ; under each figure are those about it")),
+        ("Claims", format!("{of}: {counts}. Under each figure are those about it")),
+        ("Date", date(SystemTime::now())),
         ("Command", command.to_owned()),
         ("Version", format!("telpher {}", env!("CARGO_PKG_VERSION"))),
     ];
     let mut page = Page::with_facts(
         "telpher sim figures",
-        "Published figures about the Data Streaming Accelerator, drawn anew in simulated time. Lines with dots and \
-         filled bars are simulated. Dashed lines and shaded ranges are published numbers, with the name of the claim \
-         they are of; open circles and outlined bars are published series.",
+        "Published figures about the Data Streaming Accelerator, drawn anew in simulated time. Lines with marks and \
+         filled bars are simulated; each line of a chart has a mark of its own. Dashed lines and shaded ranges are \
+         published numbers, with the name of the claim they are of; open circles and outlined bars are published \
+         series.",
         &facts,
         &[],
     );
@@ -215,13 +227,16 @@ pub fn section(page: &mut Page, figure: &Figure) {
 /// A row of the claims table under a figure.
 fn cells(row: &Row) -> Vec<String> {
     let used = if row.claim.usage == Use::Calibrate { " (calibrates)" } else { "" };
-    let (verdict, why) = (row.verdict.name(), row.verdict.why());
+    let (mut verdict, why) = (row.verdict.name().to_owned(), row.verdict.why());
+    if let Some(without) = row.without_step().filter(|without| *without != verdict) {
+        let _ = write!(verdict, " with one step's tolerance, {without} without");
+    }
     vec![
         format!("{}, {}", row.claim.id, row.claim.place),
         format!("{}{used}", row.claim.says),
         row.published(),
         row.simulated.clone(),
-        if why.is_empty() { verdict.into() } else { format!("{verdict}: {why}") },
+        if why.is_empty() { verdict } else { format!("{verdict}: {why}") },
     ]
 }
 
@@ -241,7 +256,7 @@ mod tests {
     fn every_output_names_the_simulated_machine() {
         let hash = format!("{:016x}", SOME[0].profiles[0].1);
         for (what, text) in [
-            ("page", html(&SOME, "telpher sim figures")),
+            ("page", html(&SOME, &[], "telpher sim figures")),
             ("CSV", csv(&SOME)),
             ("JSON", json(&SOME[0]).to_string()),
             ("text", text(&SOME)),
@@ -273,14 +288,26 @@ mod tests {
     #[test]
     fn a_figure_without_a_document_has_a_note() {
         let own: Vec<_> = sheets().filter(|it| it.id == "migration-user-devices").collect();
-        let page = html(&draw(&own, 1, None).unwrap(), "telpher sim figures");
+        let page = html(&draw(&own, 1, None).unwrap(), &[], "telpher sim figures");
         assert!(page.contains(UNSOURCED) && !page.contains(FROM_PROSE), "{page}");
-        assert!(!html(&SOME, "telpher sim figures").contains(UNSOURCED));
+        assert!(!html(&SOME, &[], "telpher sim figures").contains(UNSOURCED));
+    }
+
+    #[test]
+    fn a_claim_of_two_figures_counts_once_and_the_page_has_its_date() {
+        let twice: Vec<Figure> = SOME.iter().chain(SOME.iter()).cloned().collect();
+        let rows = counted(&twice, &[]);
+        assert_eq!(rows.len(), counted(&SOME, &[]).len());
+        assert!(rows.len() <= SOME.iter().map(|figure| figure.facts.len()).sum());
+        let page = html(&SOME, &[], "telpher sim figures");
+        assert!(page.contains("about these figures: ") && page.contains(&date(SystemTime::now())[..10]), "{page}");
+        let page = html(&SOME, &rows, "telpher sim figures");
+        assert!(page.contains("as in telpher sim validate: Never in view: "), "{page}");
     }
 
     #[test]
     fn the_page_has_every_chart_and_fetches_nothing() {
-        let page = html(&SOME, "telpher sim figures");
+        let page = html(&SOME, &[], "telpher sim figures");
         assert_eq!(page.matches("<svg ").count(), SOME.iter().map(|figure| figure.panels.len()).sum::<usize>());
         for word in ["src=", "href=", "url(", "@import", "<script", "<link", "NaN"] {
             assert!(!page.contains(word), "{word}");

@@ -2,6 +2,7 @@
 
 pub mod tables;
 
+use crate::experiments::formula::Formula;
 use crate::experiments::series::{Comparison, compare};
 use crate::goals::{self, Goal};
 use crate::lab::Lab;
@@ -20,14 +21,16 @@ pub struct Validation {
     pub elsewhere: Option<String>,
     /// Whether only some claims were requested.
     pub some: bool,
-    /// Held-out claims: they set no parameter.
-    pub held_out: Claims,
-    /// Held-out claims that were not known during any choice.
+    /// Held-out claims that were not known during any choice: the headline.
     pub held_out_untouched: Count,
     /// Held-out claims that were known during some choice.
     pub held_out_in_view: Count,
+    /// Held-out claims: they set no parameter.
+    pub held_out: Claims,
     /// Claims that set a parameter.
     pub calibration: Claims,
+    /// Held-out claims that depend on inputs which their sources do not print. They count nowhere else.
+    pub underdetermined: Vec<ClaimRow>,
     /// Claims with nothing to simulate.
     pub not_simulated: Vec<ClaimRow>,
     /// Raw series.
@@ -53,6 +56,8 @@ pub struct Count {
     pub simulated: usize,
     /// Claims that hold.
     pub hold: usize,
+    /// Claims that hold only with the tolerance of one step of their source's sweep.
+    pub hold_by_step: usize,
     /// Claims whose sources contradict each other.
     pub contradict: usize,
     /// The share of claims that hold.
@@ -92,6 +97,8 @@ pub struct ClaimRow {
     pub deviation: Option<f64>,
     /// Whether it holds.
     pub verdict: &'static str,
+    /// The verdict without the tolerance of one step, for a size from a sweep that doubles.
+    pub verdict_without_step: Option<&'static str>,
     /// The reason if it does not hold.
     pub why: String,
     /// Remarks about the published number.
@@ -113,8 +120,25 @@ pub struct SeriesRow {
     pub held_out: bool,
     /// Mean absolute deviation of its points, as a share.
     pub mean_absolute_deviation: f64,
+    /// Several descriptors or cores compete in it, so that a formula without queues may miss something.
+    pub contends: bool,
+    /// A formula of three parameters, fitted to the series.
+    pub formula: FormulaRow,
     /// Its points, by size.
     pub points: Vec<PointRow>,
+}
+
+/// The formula `max(overhead, size / cap + gap)`, fitted to a series.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FormulaRow {
+    /// Nanoseconds that no operation falls below.
+    pub overhead_ns: f64,
+    /// Gigabytes a second.
+    pub cap_gb_per_s: f64,
+    /// Nanoseconds besides the bytes.
+    pub gap_ns: f64,
+    /// Mean absolute deviation of its points, as a share.
+    pub mean_absolute_deviation: f64,
 }
 
 /// A point of a series.
@@ -169,7 +193,7 @@ pub fn validate(only: &[String], machine: Option<Machine>) -> Result<Validation,
     };
     // The goals apply to the published machines only.
     let goals = if everything && machine.is_none() { goals::all(&rows, &series) } else { Vec::new() };
-    let of = |usage: Use| claims(rows.iter().filter(|row| row.claim.usage == usage && !is_not_simulated(row)));
+    let of = |usage: Use| claims(rows.iter().filter(|row| row.claim.usage == usage && counts(row)));
     Ok(Validation {
         about: match &machine {
             Some(machine) => About::of_all(&[(machine.name.clone(), machine.hash)]),
@@ -181,6 +205,7 @@ pub fn validate(only: &[String], machine: Option<Machine>) -> Result<Validation,
         held_out_untouched: count(rows.iter().filter(|row| row.claim.is_untouched())),
         held_out_in_view: count(rows.iter().filter(|row| !row.claim.seen.is_empty())),
         calibration: of(Use::Calibrate),
+        underdetermined: rows.iter().filter(|row| is_underdetermined(row)).map(claim_row).collect(),
         not_simulated: rows.iter().filter(|row| is_not_simulated(row)).map(claim_row).collect(),
         series: series.iter().map(series_row).collect(),
         goals: goals.into_iter().map(|Goal { says, reached, met }| GoalRow { goal: says, reached, met }).collect(),
@@ -189,6 +214,15 @@ pub fn validate(only: &[String], machine: Option<Machine>) -> Result<Validation,
 
 fn is_not_simulated(row: &Row) -> bool {
     matches!(row.verdict, Verdict::NotSimulated { .. })
+}
+
+fn is_underdetermined(row: &Row) -> bool {
+    matches!(row.verdict, Verdict::Underdetermined { .. })
+}
+
+/// True if a claim holds or does not hold.
+fn counts(row: &Row) -> bool {
+    !is_not_simulated(row) && !is_underdetermined(row)
 }
 
 fn claims<'a>(rows: impl Iterator<Item = &'a Row>) -> Claims {
@@ -201,6 +235,7 @@ fn count<'a>(rows: impl Iterator<Item = &'a Row>) -> Count {
     Count {
         simulated: tally.simulated,
         hold: tally.hold,
+        hold_by_step: tally.by_step,
         contradict: tally.contradict,
         share: tally.share(),
         numbers: tally.numbers,
@@ -228,6 +263,7 @@ fn claim_row(row: &Row) -> ClaimRow {
         beside: row.beside.clone(),
         deviation: row.deviation.filter(|deviation| deviation.is_finite()),
         verdict: row.verdict.name(),
+        verdict_without_step: row.without_step(),
         why: row.verdict.why(),
         notes: &claim.notes,
         in_view: &claim.seen,
@@ -236,12 +272,20 @@ fn claim_row(row: &Row) -> ClaimRow {
 
 fn series_row(comparison: &Comparison) -> SeriesRow {
     let series = comparison.series;
+    let formula = Formula::fit(&comparison.points);
     SeriesRow {
         id: &series.id,
         says: &series.says,
         by: if series.by == ExecutedBy::Device { "device" } else { "core" },
         held_out: series.usage == Use::Validate,
         mean_absolute_deviation: comparison.mean(),
+        contends: comparison.contends(),
+        formula: FormulaRow {
+            overhead_ns: formula.overhead,
+            cap_gb_per_s: formula.cap,
+            gap_ns: formula.gap,
+            mean_absolute_deviation: formula.mean(&comparison.points),
+        },
         points: comparison
             .points
             .iter()

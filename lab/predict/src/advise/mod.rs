@@ -143,7 +143,7 @@ impl WorkAdvice {
 
 impl LoadNumbers {
     fn of(load: &LoadOutcome) -> Self {
-        let core = load.cycles.busy + load.cycles.polling;
+        let core = load.cycles.taken();
         #[allow(clippy::cast_precision_loss, reason = "only printed")]
         let operations = load.operations.max(1) as f64;
         let at = |part| load.latencies.percentile(part).map(telpher_sim::Picos::as_nanos_f64);

@@ -293,7 +293,7 @@ impl Search<'_> {
             Objective::Throughput => load.gigabytes_per_second(),
             Objective::PerCore => load.bytes as f64 / load.cycles.total().as_secs_f64().max(1e-15),
             Objective::Latency => 1.0 / (load.latencies.at(0.99).as_secs_f64() + way.gathering(demand)).max(1e-15),
-            Objective::Cycles => load.bytes as f64 / (load.cycles.busy + load.cycles.polling).as_secs_f64().max(1e-15),
+            Objective::Cycles => load.bytes as f64 / load.cycles.taken().as_secs_f64().max(1e-15),
         };
         let logarithms: f64 = pieces.map(|piece| of(piece).max(f64::MIN_POSITIVE).ln()).sum();
         #[allow(clippy::cast_precision_loss, reason = "a few pieces")]

@@ -9,10 +9,12 @@ use crate::workload::Wait;
 pub struct Cycles {
     /// Preparing, submitting, copying, computing.
     pub busy: Picos,
-    /// Polling; also entering and leaving UMWAIT.
+    /// Polling.
     pub polling: Picos,
-    /// Waiting in UMWAIT.
+    /// In UMWAIT: from its begin until the next instruction, so with the time to enter it and to leave it.
     pub umwait: Picos,
+    /// The part of `umwait` in which the core enters it and leaves it, and is not free for others.
+    pub umwait_edges: Picos,
     /// Yielded to the system.
     pub idle: Picos,
 }
@@ -24,11 +26,18 @@ impl Cycles {
         self.busy + self.polling + self.umwait + self.idle
     }
 
+    /// The time in which a core is not free for other work.
+    #[must_use]
+    pub fn taken(&self) -> Picos {
+        self.busy + self.polling + self.umwait_edges
+    }
+
     /// Adds another core's times.
     pub fn add(&mut self, other: &Cycles) {
         self.busy += other.busy;
         self.polling += other.polling;
         self.umwait += other.umwait;
+        self.umwait_edges += other.umwait_edges;
         self.idle += other.idle;
     }
 
@@ -42,10 +51,16 @@ impl Cycles {
                 return written + costs.interrupt;
             }
             // The record is written while the monitor is armed: UMWAIT returns at once.
-            Wait::Umwait if !there && written.since(since) <= costs.umwait_entry => since + costs.umwait_entry,
+            Wait::Umwait if !there && written.since(since) <= costs.umwait_entry => {
+                self.umwait += costs.umwait_entry;
+                self.umwait_edges += costs.umwait_entry;
+                self.polling += costs.poll;
+                return since + costs.umwait_entry + costs.poll;
+            }
             Wait::Umwait if !there => {
-                self.umwait += written.since(since + costs.umwait_entry);
-                self.polling += costs.umwait_entry + costs.umwait_exit + costs.poll;
+                self.umwait += written.since(since) + costs.umwait_exit;
+                self.umwait_edges += costs.umwait_entry + costs.umwait_exit;
+                self.polling += costs.poll;
                 return written + costs.umwait_exit + costs.poll;
             }
             _ => written.max(since),
@@ -82,15 +97,15 @@ mod tests {
     }
 
     #[test]
-    fn umwait_lasts_from_its_entry_to_the_record() {
-        let mut cycles = Cycles::default();
-        let seen = cycles.wait(&COSTS, Wait::Umwait, Picos::ZERO, Picos::from_nanos(1000));
-        assert_eq!((seen, cycles.umwait), (Picos::from_nanos(1350), Picos::from_nanos(800)));
-        // Written while entering UMWAIT, or before: no time in UMWAIT.
-        for written in [0, 200] {
+    fn umwait_lasts_from_its_begin_until_the_core_has_left_it() {
+        let of = |written| {
             let mut cycles = Cycles::default();
-            cycles.wait(&COSTS, Wait::Umwait, Picos::ZERO, Picos::from_nanos(written));
-            assert_eq!(cycles.umwait, Picos::ZERO);
-        }
+            let seen = cycles.wait(&COSTS, Wait::Umwait, Picos::ZERO, Picos::from_nanos(written));
+            [seen, cycles.umwait, cycles.umwait_edges, cycles.taken()].map(|time| time.as_nanos_f64())
+        };
+        assert_eq!(of(1000), [1350.0, 1300.0, 500.0, 550.0]);
+        // Written while the core enters UMWAIT, or before it begins to.
+        assert_eq!(of(200), [250.0, 200.0, 200.0, 250.0]);
+        assert_eq!(of(0), [50.0, 0.0, 0.0, 50.0]);
     }
 }

@@ -1,39 +1,13 @@
 //! A device: the model's state, and the pipes of its bytes.
 
 use super::engine::Pe;
+use super::requests::Requests;
 use super::{EngineId, Event, FlowOwner, World, memory};
 use crate::machine::DeviceCosts;
 use crate::picos::Picos;
 use crate::pipes::{Pipe, Pipes};
 use telpher_device::{Capabilities, Config, ModelDevice, StartError};
 use telpher_model::{Device, PciControl};
-
-/// The memory requests of a device's engines. Memory serves them in order, so a new request waits behind the bytes in
-/// flight of other engines.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Requests {
-    /// When all requested bytes have arrived at the device's full rate.
-    until: Picos,
-    /// Picoseconds per KiB.
-    kib: u64,
-    /// Transfer time of the bytes that may be in flight at once.
-    most: Picos,
-}
-
-impl Requests {
-    fn new(costs: &DeviceCosts) -> Self {
-        let kib = (1 << 10) * 1_000_000_000_000 / costs.read.max(costs.write).max(1);
-        Requests { until: Picos::ZERO, kib, most: Picos(costs.in_flight.saturating_mul(kib) >> 10) }
-    }
-
-    /// Requests `bytes`; returns when the first of them arrive.
-    #[inline]
-    pub(super) fn ask(&mut self, now: Picos, bytes: u64) -> Picos {
-        let before = self.until.max(now);
-        self.until = before + Picos(bytes.saturating_mul(self.kib) >> 10);
-        before.min(now + self.most)
-    }
-}
 
 /// One device in simulated time.
 #[derive(Debug)]
@@ -42,6 +16,8 @@ pub(super) struct Dsa {
     pub(super) pes: Vec<Pe>,
     /// Engines by group.
     groups: Vec<Vec<u16>>,
+    /// Batches that front ends have begun.
+    pub(super) batches: u64,
     /// True if an engine holds a Drain that waits for others.
     pub(super) drains: bool,
     /// When the last partially written line is merged.
@@ -90,6 +66,7 @@ impl Dsa {
             pes: (0..engines).map(Pe::new).collect(),
             engines: groups.iter().map(Vec::len).sum::<usize>() as u64,
             groups,
+            batches: 0,
             drains: false,
             requests: Requests::new(costs),
             merging: Picos::ZERO,
@@ -130,20 +107,40 @@ fn pools(
 }
 
 impl Dsa {
+    /// The group of an engine.
+    #[inline]
+    pub(super) fn group_of(&self, engine: u16) -> Option<usize> {
+        self.groups.iter().position(|group| group.contains(&engine))
+    }
+
     /// The group of an engine, if the group has only a part of the read buffers.
     #[inline]
     pub(super) fn pool_of(&self, engine: u16) -> Option<u16> {
         if !self.pooled {
             return None;
         }
-        let group = self.groups.iter().position(|group| group.contains(&engine))?;
+        let group = self.group_of(engine)?;
         self.pools[group].and(u16::try_from(group).ok())
     }
 
-    /// True if another engine of the same group is idle.
-    pub(super) fn has_idle_beside(&self, engine: u16) -> bool {
-        let group = self.groups.iter().find(|group| group.contains(&engine));
-        group.is_some_and(|group| group.len() > 1 && group.iter().any(|other| self.pes[usize::from(*other)].is_idle()))
+    /// Gives an engine without work for its front end the oldest descriptor that another engine of its group has taken
+    /// ahead; true if there is one.
+    pub(super) fn take_over(&mut self, engine: u16) -> bool {
+        let Some(group) = self.group_of(engine) else { return false };
+        let ahead = |other: &u16| Some((self.pes[usize::from(*other)].ahead()?, *other));
+        let Some((_, other)) = self.groups[group].iter().filter(|other| **other != engine).filter_map(ahead).min()
+        else {
+            return false;
+        };
+        let pes = self.pes.get_disjoint_mut([engine, other].map(usize::from));
+        pes.is_ok_and(|[own, other]| own.take_over(other))
+    }
+
+    /// True if the front end of another engine of the same group is free.
+    pub(super) fn has_free_beside(&self, engine: u16, ready: usize) -> bool {
+        let group = self.group_of(engine).map(|group| &self.groups[group]);
+        let free = |other: &u16| *other != engine && self.pes[usize::from(*other)].is_free(ready);
+        group.is_some_and(|group| group.len() > 1 && group.iter().any(free))
     }
 }
 

@@ -2,8 +2,9 @@
 //! and descriptors whose tails overlap.
 
 use super::fault::Unfinished;
-use super::memory::Route;
+use super::memory::{BatchTurn, Route};
 use super::merge::LINE;
+use super::requests::Requests;
 use super::{EngineId, Event, FlowOwner, RefusedWork, World};
 use crate::picos::Picos;
 use crate::pipes::{Class, WHOLE};
@@ -13,23 +14,40 @@ use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
 use telpher_mem::Fault;
 use telpher_model::{Engine, MAX_LANES, NoObserver, Outcome, Refusal, Step};
 
+/// Descriptors that an engine takes while it works through a batch, at most. Source: ASSUMED; with a single one, an
+/// engine would wait for the list of each short batch, and batches of two would be slower than single descriptors.
+const LISTS_AHEAD: usize = 2;
+
 /// A descriptor that has left the front end.
 #[derive(Clone, Copy, Debug)]
 struct Ready {
     lane: u8,
     class: Option<Class>,
+    /// Its path, if it is a batch member that competes with batches of other engines.
+    route: Option<Route>,
     bytes: u64,
     tail: Picos,
     /// Its bytes may flow from this time on.
     from: Picos,
-    /// Bytes that are requested only when its turn comes, because its engine is idle before.
+    /// Bytes that are not requested yet: they are when it leaves the front end.
     asks: u64,
+    /// Its bytes flow only when the first of them arrive. Members of a batch follow each other without waiting for
+    /// other engines.
+    waits: bool,
     /// Pause of the data path after it.
     bubble: Picos,
     /// Time for which its last line blocks the device, if it is written partially.
     merge: Picos,
     /// Pages that the engine must first request from the system and wait for.
     requests: u32,
+}
+
+impl Ready {
+    /// Requests its bytes.
+    fn request(&mut self, requests: &mut Requests, now: Picos) {
+        let arrive = requests.ask(now, std::mem::take(&mut self.asks));
+        self.from = if self.waits { self.from.max(arrive) } else { self.from };
+    }
 }
 
 /// A descriptor that an engine took while it worked through a batch.
@@ -75,8 +93,8 @@ pub(super) struct Pe {
     idle: Vec<u8>,
     /// The lane of the batch that the front end works through.
     batch: Option<u8>,
-    /// The descriptor taken during that batch, with which the front end continues afterwards.
-    next: Option<Next>,
+    /// Descriptors taken during that batch, with which the front end continues afterwards.
+    next: VecDeque<Next>,
     /// A descriptor, or next member, that waits for those before it.
     held: Option<Held>,
     /// When the front end is free.
@@ -92,6 +110,8 @@ pub(super) struct Pe {
     open: [u32; MAX_LANES],
     /// By lane: address of the record of its descriptor, or of its batch.
     owner: [u64; MAX_LANES],
+    /// By lane: the turn of its batch on the device, in the order in which front ends began them.
+    order: [u64; MAX_LANES],
     /// By lane: descriptors that could not be finished.
     unfinished: BTreeMap<u8, Vec<Unfinished>>,
     /// By lane: the record to write when its descriptors are done.
@@ -108,7 +128,7 @@ impl Pe {
             lanes: (0..MAX_LANES).map(|lane| Engine::new(index, lane)).collect(),
             idle: (0..MAX_LANES).rev().map(|lane| u8::try_from(lane).unwrap_or(u8::MAX)).collect(),
             batch: None,
-            next: None,
+            next: VecDeque::with_capacity(LISTS_AHEAD),
             held: None,
             free_at: Picos::ZERO,
             awake: false,
@@ -117,6 +137,7 @@ impl Pe {
             resting: false,
             open: [0; MAX_LANES],
             owner: [0; MAX_LANES],
+            order: [0; MAX_LANES],
             record: [None; MAX_LANES],
             unfinished: BTreeMap::new(),
             front_busy: Picos::ZERO,
@@ -132,12 +153,40 @@ impl Pe {
 
     /// True if it can take a descriptor from a queue.
     pub(super) fn has_room(&self) -> bool {
-        self.next.is_none() && !self.idle.is_empty()
+        self.next.is_empty() && !self.idle.is_empty()
     }
 
-    /// True if it has no work at all.
-    pub(super) fn is_idle(&self) -> bool {
-        self.batch.is_none() && self.next.is_none() && self.held.is_none() && self.load().1 == 0
+    /// True if its front end could begin with a descriptor now.
+    pub(super) fn is_free(&self, ready: usize) -> bool {
+        self.batch.is_none() && self.next.is_empty() && self.held.is_none() && self.ready.len() < ready
+    }
+
+    /// When the list of the first descriptor that it took ahead is there; `None` without one, or if the engine is about
+    /// to begin with it.
+    pub(super) fn ahead(&self) -> Option<Picos> {
+        self.next.front().filter(|_| self.batch.is_some()).map(|next| next.list)
+    }
+
+    /// Takes over the first descriptor that another engine of the group has taken ahead; true if there is one.
+    pub(super) fn take_over(&mut self, other: &mut Pe) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(next) = other.next.pop_front() else { return false };
+        let Some(lane) = self.idle.pop() else { return false };
+        let (to, from) = (usize::from(lane), usize::from(next.lane));
+        // The model's engines of a group are interchangeable; the lane keeps what it has begun.
+        std::mem::swap(&mut self.lanes[to], &mut other.lanes[from]);
+        self.owner[to] = other.owner[from];
+        other.idle.push(next.lane);
+        self.next.push_back(Next { lane, ..next });
+        true
+    }
+
+    /// The order of the batch whose bytes flow, or flow next.
+    fn batch_order(&self) -> Option<u64> {
+        let first = self.flowing.as_ref().or(self.ready.front())?;
+        first.route.map(|_| self.order[usize::from(first.lane)])
     }
 
     /// Wakes the front end if it holds a descriptor that may continue now; returns when it is free.
@@ -167,9 +216,14 @@ impl Pe {
 impl World {
     /// The front end takes its next descriptor or batch member, and schedules its next turn.
     pub(super) fn front(&mut self, at: EngineId) {
-        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let pe = &mut dsa.pes[usize::from(at.engine)];
         pe.awake = false;
-        if pe.batch.is_some() && pe.next.is_none() {
+        let now = self.events.now();
+        if let Some(last) = pe.ready.back_mut().filter(|last| last.asks > 0 && pe.free_at <= now) {
+            last.request(&mut dsa.requests, now);
+        }
+        if pe.batch.is_some() {
             self.look_ahead(at);
         }
         let Some(mut turn) = self.begin_turn(at) else { return };
@@ -195,7 +249,8 @@ impl World {
     /// `None` if the front end cannot continue yet.
     fn begin_turn(&mut self, at: EngineId) -> Option<Turn> {
         let now = self.events.now();
-        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let pe = &mut dsa.pes[usize::from(at.engine)];
         if pe.ready.len() >= self.machine.device.ready {
             // The data path wakes the front end when it takes a descriptor.
             return None;
@@ -204,8 +259,8 @@ impl World {
         let mut step = None;
         // A held Drain, and a descriptor taken ahead, have left their queue before.
         let drains = matches!(pe.held, Some(Held::Drain { .. }));
-        let known = drains || pe.held.is_none() && pe.batch.is_none() && pe.next.is_some();
-        let lane = match (pe.held, pe.batch, pe.next) {
+        let known = drains || pe.held.is_none() && pe.batch.is_none() && !pe.next.is_empty();
+        let lane = match (pe.held, pe.batch, pe.next.front().copied()) {
             (Some(Held::Fence { lane, .. }), ..) if pe.open[usize::from(lane)] > 0 => return None,
             (Some(Held::Fence { lane, address }), ..) => {
                 step = Some(Step::Fetch { address });
@@ -213,12 +268,14 @@ impl World {
             }
             (Some(Held::Drain { lane }), ..) | (None, Some(lane), _) => lane,
             (None, None, Some(next)) => {
-                pe.next = None;
+                pe.next.pop_front();
                 pe.front_busy += next.list.since(from);
                 from = from.max(next.list);
                 step = Some(next.step);
                 if let Step::Fetch { .. } = next.step {
                     pe.batch = Some(next.lane);
+                    dsa.batches += 1;
+                    pe.order[usize::from(next.lane)] = dsa.batches;
                 }
                 next.lane
             }
@@ -243,11 +300,17 @@ impl World {
         ControlFlow::Break(())
     }
 
-    /// There is no descriptor: the lane is idle again, unless it has a batch.
+    /// There is no descriptor: the lane is idle again, unless it has a batch. The engine then takes over what another
+    /// one of its group has taken ahead.
     fn release_lane(&mut self, at: EngineId, lane: u8) -> ControlFlow<()> {
-        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let pe = &mut dsa.pes[usize::from(at.engine)];
         if pe.batch.is_none() {
             pe.idle.push(lane);
+            if dsa.take_over(at.engine) {
+                dsa.pes[usize::from(at.engine)].awake = true;
+                self.events.after(Picos::ZERO, Event::Front(at));
+            }
         }
         ControlFlow::Break(())
     }
@@ -260,6 +323,8 @@ impl World {
         let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(turn.lane));
         if pe.batch.is_none() {
             pe.batch = Some(turn.lane);
+            dsa.batches += 1;
+            pe.order[index] = dsa.batches;
             // The front end does nothing else meanwhile.
             turn.from += costs.list_fetch;
             pe.front_busy += costs.list_fetch;
@@ -367,21 +432,31 @@ impl World {
         self.events.at(from + front + tail, Event::Tail { at, lane });
     }
 
-    /// Takes the descriptor behind a batch that is in progress; if it is a batch itself, its list is fetched meanwhile.
+    /// Takes the descriptors behind a batch that is in progress; of those that are batches themselves, the lists are
+    /// fetched meanwhile.
     fn look_ahead(&mut self, at: EngineId) {
+        while self.devices[usize::from(at.device)].pes[usize::from(at.engine)].next.len() < LISTS_AHEAD {
+            if !self.take_ahead(at) {
+                return;
+            }
+        }
+    }
+
+    /// Takes one of them; false if there is none for this engine.
+    fn take_ahead(&mut self, at: EngineId) -> bool {
         let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
-        if dsa.has_idle_beside(at.engine) {
-            return;
+        if dsa.has_free_beside(at.engine, self.machine.device.ready) {
+            return false;
         }
         let pe = &mut dsa.pes[usize::from(at.engine)];
-        let Some(lane) = pe.idle.pop() else { return };
+        let Some(lane) = pe.idle.pop() else { return false };
         let index = usize::from(lane);
         let step = loop {
             match pe.lanes[index].step(&dsa.model, &NoObserver) {
                 Step::Idle | Step::Again => {
                     pe.idle.push(lane);
-                    return;
+                    return false;
                 }
                 Step::Ended | Step::Log { .. } | Step::Interrupt(_) => {}
                 step => break step,
@@ -390,9 +465,10 @@ impl World {
         let job = pe.lanes[index].job();
         let list = if let Step::Fetch { .. } = step { now + self.machine.device.list_fetch } else { now };
         pe.owner[index] = job.member.map_or(job.descriptor, |member| member.batch).completion_address();
-        pe.next = Some(Next { lane, list, step });
+        pe.next.push_back(Next { lane, list, step });
         let owner = pe.owner[index];
         self.taken(owner);
+        true
     }
 
     /// A descriptor leaves the front end at `from`: its bytes may flow then, and the front end may take the next.
@@ -416,7 +492,7 @@ impl World {
             uneven |= if range.write { range.address | range.len } else { 0 };
         }
         let pool = self.devices[usize::from(at.device)].pool_of(at.engine);
-        let mut route = Route { device: at.device, pool, legs: [None; 3] };
+        let mut route = Route { device: at.device, pool, turn: BatchTurn::Alone, legs: [None; 3] };
         for (slot, range) in route.legs.iter_mut().zip(action.ranges()) {
             let share = (range.len * WHOLE).checked_div(whole).unwrap_or(0);
             *slot = Some(self.leg(at.device, range.address, range.len, range.write, cached, share));
@@ -433,7 +509,8 @@ impl World {
         let tail = Picos(tail.0.saturating_add_signed(self.farther(&route)));
         let class = (bytes > 0).then(|| self.class_of(route));
         let reads = route.legs.iter().flatten().filter(|leg| !leg.write).count() as u64;
-        let writes = route.legs.iter().flatten().any(|leg| leg.write);
+        let written = route.legs.iter().flatten().filter(|leg| leg.write).count() as u64;
+        let writes = written > 0;
         let costs = &self.machine.device;
         let bytes = bytes + if writes { costs.descriptor_bytes } else { DESCRIPTOR_BYTES / reads.max(1) };
         let bytes = bytes + walked * self.machine.translation.walk_bytes / reads.max(1);
@@ -445,18 +522,11 @@ impl World {
         };
         let dsa = &mut self.devices[usize::from(at.device)];
         let pe = &mut dsa.pes[usize::from(at.engine)];
-        let (mut first, mut asks) = (first, 0);
-        if dsa.engines > 1 {
-            let bytes = bytes * reads.max(1);
-            if pe.flowing.is_none() && !pe.resting {
-                asks = bytes;
-            } else {
-                let there = dsa.requests.ask(from, bytes);
-                // Members of a batch follow each other without waiting for other engines.
-                first = if pe.batch.is_some() { first } else { first.max(there) };
-            }
-        }
-        let ready = Ready { lane, class, bytes, tail, from: first, asks, bubble, merge, requests };
+        // Bytes that are written pass the device in the same order.
+        let asks = if dsa.engines > 1 { bytes * reads.max(written).max(1) } else { 0 };
+        let waits = pe.batch.is_none() || pe.flowing.is_none() && !pe.resting;
+        let route = (dsa.engines > 1 && pe.batch.is_some() && class.is_some()).then_some(route);
+        let ready = Ready { lane, class, route, bytes, tail, from: first, asks, waits, bubble, merge, requests };
         pe.ready.push_back(ready);
         pe.free_at = from;
         pe.awake = true;
@@ -487,7 +557,7 @@ impl World {
             return;
         }
         if let (Some(first), true) = (pe.ready.front_mut(), next.asks > 0) {
-            (first.asks, first.from) = (0, dsa.requests.ask(now, next.asks));
+            first.request(&mut dsa.requests, now);
             if first.from > now {
                 pe.resting = true;
                 self.events.at(first.from, Event::Data(at));
@@ -501,9 +571,25 @@ impl World {
             let free = pe.wake();
             self.events.at(free, Event::Front(at));
         }
-        match next.class {
+        let class = match next.route.map(|route| (route, self.turn_of(at))) {
+            Some((route, turn)) if turn != BatchTurn::Alone => Some(self.class_of(Route { turn, ..route })),
+            _ => next.class,
+        };
+        match class {
             Some(class) => self.pipes.start(now, class, next.bytes, FlowOwner::Engine(at)),
             None => self.flowed(at),
+        }
+    }
+
+    /// The turn of the batch in an engine's data path among those of the device's other engines.
+    fn turn_of(&self, at: EngineId) -> BatchTurn {
+        let pes = &self.devices[usize::from(at.device)].pes;
+        let own = pes[usize::from(at.engine)].batch_order();
+        let others = (0..).zip(pes).filter(|(engine, _)| *engine != at.engine);
+        match (own, others.filter_map(|(_, pe)| pe.batch_order()).min()) {
+            (Some(own), Some(oldest)) if own < oldest => BatchTurn::First,
+            (Some(_), Some(_)) => BatchTurn::Later,
+            _ => BatchTurn::Alone,
         }
     }
 

@@ -59,14 +59,30 @@ pub(super) struct Leg {
     pub(super) share: u64,
 }
 
+/// The turn of an engine's batch among the batches whose bytes flow on a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum BatchTurn {
+    /// It is the only one, or no batch.
+    Alone,
+    /// It is the oldest.
+    First,
+    /// There is an older one.
+    Later,
+}
+
 /// The path of a device's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Route {
     pub(super) device: u16,
     /// The group, if it has only a part of the device's read buffers.
     pub(super) pool: Option<u16>,
+    pub(super) turn: BatchTurn,
     pub(super) legs: [Option<Leg>; 3],
 }
+
+/// The part of a device's read buffers that the oldest of several batches gets, in eighths. Source: ASSUMED, see
+/// docs/device.md.
+const OLDEST_EIGHTHS: u64 = 7;
 
 /// The pipes to memory.
 #[derive(Debug)]
@@ -341,7 +357,13 @@ impl World {
         }
         through.add(dsa.reading, reading.unwrap_or(0));
         through.add(dsa.writing, writing.unwrap_or(0));
-        let weight = costs.in_flight / 64 / dsa.engines.max(1);
+        // The buffers of the device in lines; an equal part of them for each engine, unless batches compete.
+        let (lines, engines) = (costs.in_flight / 64, dsa.engines.max(1));
+        let weight = match route.turn {
+            BatchTurn::Alone => lines / engines,
+            BatchTurn::First => lines * OLDEST_EIGHTHS / 8,
+            BatchTurn::Later => lines * (8 - OLDEST_EIGHTHS) / 8 / engines,
+        };
         let class = self.pipes.class(&through.0, None);
         self.pipes.weigh(class, weight);
         RouteClass { class, pool: pooled.map(|(pipe, _)| pipe), reading: reading.is_some(), writing: writing.is_some() }

@@ -23,6 +23,7 @@ mod merge;
 mod mover;
 mod program;
 mod rejected;
+mod requests;
 mod software;
 mod thread;
 mod timeline;
@@ -127,8 +128,8 @@ pub struct World {
     movers: Vec<(crate::workload::MoverSettings, std::rc::Rc<mover::MoverState>)>,
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
-    /// Threads and programs that retry a full queue.
-    rejected: Vec<rejected::Rejected>,
+    /// Threads and programs that retry a full queue, by device and queue.
+    retrying: Vec<Vec<rejected::Retrying>>,
     descriptors: u64,
     /// Descriptors that a device refused.
     refused: u64,
@@ -154,8 +155,13 @@ impl World {
             .collect::<Result<Vec<_>, _>>()?;
         let queues = usize::from(capabilities.wq_cap.queues());
         let credits = |dsa: &Dsa| (0..queues).map(|wq| Credits::of(dsa.model.wq_cfg(wq).size().into())).collect();
+        let retrying = |dsa: &Dsa| {
+            let configs = (0..queues).map(|wq| dsa.model.wq_cfg(wq));
+            configs.map(|config| rejected::Retrying::of(config.size().min(config.threshold()).into())).collect()
+        };
         Ok(World {
             credits: devices.iter().map(credits).collect(),
+            retrying: devices.iter().map(retrying).collect(),
             events: EventQueue::default(),
             pipes,
             cache: Cache::new(memory.sockets()),
@@ -167,7 +173,6 @@ impl World {
             latencies: Vec::new(),
             shared: program::Shared::default(),
             movers: Vec::new(),
-            rejected: Vec::new(),
             descriptors: 0,
             refused: 0,
             refusal: None,

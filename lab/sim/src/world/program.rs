@@ -635,11 +635,12 @@ impl World {
                 self.did(program, |cycles| cycles.busy += instruct);
                 let again = Event::Offer { program, ticket, patient };
                 let period = back + call + submit.transit;
-                self.reject(queue.device, FlowOwner::Program(program), again, instruct, period);
+                self.reject(queue, FlowOwner::Program(program), again, instruct, period);
             }
             _ if queue.shared => {
                 self.shared.0.borrow_mut().tickets[ticket as usize].taken = offer == Offer::Taken;
                 self.events.after(back, Event::Program(program));
+                self.admitted(queue, FlowOwner::Program(program));
             }
             _ => {}
         }

@@ -349,9 +349,10 @@ impl World {
             if offer == Offer::Retry {
                 thread.timeline.retries += 1;
                 let again = Event::Portal { thread: number, slot };
-                self.reject(queue.device, FlowOwner::Thread(number), again, instruct, back + call + transit);
+                self.reject(queue, FlowOwner::Thread(number), again, instruct, back + call + transit);
             } else {
                 self.events.after(back, Event::Thread(number));
+                self.admitted(queue, FlowOwner::Thread(number));
             }
         }
         if offer == Offer::Taken {

@@ -226,8 +226,8 @@ fn umwait_takes_most_cycles_of_large_or_batched_operations() {
         share(cycles.umwait, &cycles)
     };
     let singles: Vec<f64> = (6..=20).map(|power| umwait(1 << power, 1)).collect();
-    assert!(singles.is_sorted() && singles[0] < 0.5 && singles[6..].iter().all(|share| *share > 0.5), "{singles:?}");
-    for batch in [16, 64, 128] {
+    assert!(singles.is_sorted() && singles[6..].iter().all(|share| *share > 0.5), "{singles:?}");
+    for batch in [2, 16, 64, 128] {
         let batches: Vec<f64> = (6..=20).map(|power| umwait(1 << power, batch)).collect();
         assert!(batches.iter().all(|share| *share > 0.5), "{batch}: {batches:?}");
     }

@@ -437,7 +437,7 @@ fn one_more_engine_costs_nothing_with_enough_work() {
             let submissions = u64::from((2000 / batch / threads).max(6 * depth));
             let copies = Stream { depth, batch, submissions, ..Stream::of(Opcode::MemoryMove, size) };
             let rates = [1, 2, 3, 4].map(|engines| rate(engines, threads, copies));
-            let lost = rates.windows(2).any(|pair| pair[1] < pair[0] * 0.98);
+            let lost = rates.windows(2).any(|pair| pair[1] < pair[0] * 0.97);
             assert!(!lost, "{size} B, batches of {batch}, {threads} threads, {depth} deep: {rates:?} GB/s");
         }
     }
