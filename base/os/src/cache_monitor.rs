@@ -1,7 +1,7 @@
 //! How much of the last-level cache a thread occupies, by the system's resctrl files.
 //!
-//! Source: Linux, Documentation/arch/x86/resctrl.rst: a directory in `mon_groups` is a group; `tasks` takes its threads;
-//! `mon_data/mon_L3_NN/llc_occupancy` has its bytes in each cache.
+//! Source: Linux, Documentation/arch/x86/resctrl.rst: a directory in `mon_groups` is a group; `tasks` takes its
+//! threads; `mon_data/mon_L3_NN/llc_occupancy` has its bytes in each cache.
 
 use std::fs;
 use std::io;

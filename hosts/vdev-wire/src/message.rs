@@ -89,8 +89,8 @@ pub struct Reply {
     pub reserved: u32,
 }
 
-/// The PMU's type of dsa0; that of dsaM is M above it. Source: chosen, far above the types that a kernel assigns, so that
-/// it never equals another PMU's.
+/// The PMU's type of dsa0; that of dsaM is M above it. Source: chosen, far above the types that a kernel assigns, so
+/// that it never equals another PMU's.
 pub const FIRST_PMU_TYPE: u32 = 1000;
 /// PMU types that are ours, from the first one on.
 pub const PMU_TYPES: u32 = 256;

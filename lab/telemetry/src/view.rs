@@ -73,7 +73,7 @@ impl View {
         }
     }
 
-    /// Takes the next snapshot, so many seconds after the one before.
+    /// Takes the next snapshot, taken `seconds` after the one before.
     pub fn update(&mut self, next: Snapshot, seconds: f64) {
         self.before = Some(std::mem::replace(&mut self.now, next));
         self.seconds = seconds;

@@ -133,8 +133,8 @@ pub(crate) fn deliver(from: &[u8], to: *mut u8) -> Result<(), Errno> {
     let remote = libc::iovec { iov_base: to.cast(), iov_len: from.len() };
     let process = sys::process() as usize;
     to.expose_provenance();
-    // SAFETY: both vectors outlive the call; the kernel only reads `from`, and writes where the program asked for it, as
-    // far as it can.
+    // SAFETY: both vectors outlive the call; the kernel only reads `from`, and writes where the program asked for it,
+    // as far as it can.
     let copied = unsafe {
         call(libc::SYS_process_vm_writev, [process, (&raw const local).addr(), 1, (&raw const remote).addr(), 1, 0])
     };
