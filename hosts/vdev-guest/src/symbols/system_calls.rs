@@ -7,8 +7,8 @@ use crate::{files, sys};
 use std::ffi::{c_int, c_long};
 
 /// Makes the system call directly: unlike `interpose!`, it does not look up the C library's function, since
-/// allocators call `syscall` where the dynamic linker must not be called. The C library's is variadic; on x86-64, the arguments are
-/// in the same places, whether they were passed or not.
+/// allocators call `syscall` where the dynamic linker must not be called. The C library's is variadic; on x86-64, the
+/// arguments are in the same places, whether they were passed or not.
 ///
 /// # Safety
 /// As the system call itself.

@@ -4,7 +4,7 @@
 //! guests ──socket──► server ─┐             ┌─► kernel     the driver's state and answers
 //! file system (FUSE) ────────┴──► Host ────┼─► files      open files: shared memory, the guests' sockets
 //!                                          ├─► execute    write() of programs without a guest
-//!                                          ├─► perf       events of perf_event_open()
+//!                                          ├─► perf_calls, perf   events of perf_event_open()
 //!                                          └─► Watcher, Listener   the shadow tree; trace and summary
 //! ```
 //!
@@ -18,6 +18,7 @@ mod identity;
 mod listener;
 mod packet;
 mod perf;
+mod perf_calls;
 mod published;
 mod server;
 mod share;
