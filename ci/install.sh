@@ -12,6 +12,7 @@ packages=(
     accel-config-test   # dsa_test and the script with its 476 runs
     libaccel-config-dev # the library's unversioned name, under which some programs load it
     dpdk-dev            # dpdk-test, whose dmadev_autotest runs on the virtual device
+    linux-perf          # perf stat counts events of the virtual device
     pciutils            # lspci and setpci look at the virtual device's PCI function
     python3             # writes attributes as DPDK's configuration script does
     python3-venv        # an environment for the Python package's tests

@@ -72,87 +72,168 @@ pub struct Event {
 }
 
 macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident = $category:literal, $bit:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $category:literal, $bit:literal, $text:literal;)*) => {
         impl Event {
             $($(#[$doc])* pub const $name: Event = Event { category: $category, bit: $bit };)*
-            /// All named events.
+            /// All events but those of operations.
             pub const ALL: &'static [Event] = &[$(Event::$name),*];
+            /// Names of the events above, for people. Source: chosen; the kernel's PMU has none.
+            const TEXTS: &'static [&'static str] = &[$($text),*];
         }
     };
 }
 
 events! {
     /// Shared queue: accepted through a limited portal.
-    SWQ_LIMITED_ACCEPTED = 0, 0x01;
+    SWQ_LIMITED_ACCEPTED = 0, 0x01, "swq_accepted_limited";
     /// Shared queue: Retry through a limited portal.
-    SWQ_LIMITED_RETRY = 0, 0x02;
+    SWQ_LIMITED_RETRY = 0, 0x02, "swq_retry_limited";
     /// Shared queue: accepted through an unlimited portal.
-    SWQ_UNLIMITED_ACCEPTED = 0, 0x04;
+    SWQ_UNLIMITED_ACCEPTED = 0, 0x04, "swq_accepted_unlimited";
     /// Shared queue: Retry through an unlimited portal.
-    SWQ_UNLIMITED_RETRY = 0, 0x08;
+    SWQ_UNLIMITED_RETRY = 0, 0x08, "swq_retry_unlimited";
     /// Dedicated queue: accepted.
-    DWQ_ACCEPTED = 0, 0x10;
+    DWQ_ACCEPTED = 0, 0x10, "dwq_accepted";
     /// Dedicated queue: full, descriptor lost.
-    DWQ_FULL = 0, 0x20;
+    DWQ_FULL = 0, 0x20, "dwq_full";
     /// Input processed, in units of 32 bytes.
-    INPUT_32B = 1, 0x01;
+    INPUT_32B = 1, 0x01, "engine_input";
     /// Data written, in units of 32 bytes.
-    OUTPUT_32B = 1, 0x02;
+    OUTPUT_32B = 1, 0x02, "engine_output";
     /// Descriptors that read source 1.
-    READS_SOURCE_1 = 1, 0x04;
+    READS_SOURCE_1 = 1, 0x04, "engine_src1_descriptors";
     /// Descriptors that write destination 1.
-    WRITES_DESTINATION_1 = 1, 0x08;
+    WRITES_DESTINATION_1 = 1, 0x08, "engine_dst1_descriptors";
     /// Descriptors from batches.
-    FROM_BATCH = 1, 0x10;
+    FROM_BATCH = 1, 0x10, "engine_from_batch";
     /// Descriptors from queues.
-    FROM_WQ = 1, 0x20;
+    FROM_WQ = 1, 0x20, "engine_from_wq";
     /// Translations with PASID that succeeded.
-    TRANSLATED = 2, 0x01;
+    TRANSLATED = 2, 0x01, "xlate_pasid_ok";
     /// Translations with PASID that faulted.
-    TRANSLATION_FAULT = 2, 0x02;
+    TRANSLATION_FAULT = 2, 0x02, "xlate_pasid_fault";
     /// Page requests that succeeded.
-    PAGE_REQUEST_OK = 2, 0x10;
+    PAGE_REQUEST_OK = 2, 0x10, "page_request_ok";
     /// Page requests that were refused.
-    PAGE_REQUEST_INVALID = 2, 0x20;
+    PAGE_REQUEST_INVALID = 2, 0x20, "page_request_invalid";
     /// Completion interrupts by MSI-X.
-    MSIX = 4, 0x01;
+    MSIX = 4, 0x01, "irq_msix";
     /// Completion interrupts by IMS.
-    IMS = 4, 0x02;
+    IMS = 4, 0x02, "irq_ims";
     /// Partial completions.
-    PARTIAL = 4, 0x04;
+    PARTIAL = 4, 0x04, "done_partial";
     /// Completions with an error.
-    ERROR = 4, 0x08;
+    ERROR = 4, 0x08, "done_error";
     /// Successful completions.
-    SUCCESS = 4, 0x10;
+    SUCCESS = 4, 0x10, "done_success";
     /// Completion records written.
-    RECORD_WRITTEN = 4, 0x20;
+    RECORD_WRITTEN = 4, 0x20, "records_written";
 }
 
 impl Event {
     /// Returns the category-3 event of an operation's dispatch, if there is one (1.x).
     #[must_use]
-    pub const fn of_operation(opcode: crate::Opcode) -> Option<Event> {
-        use crate::Opcode as O;
-        let bit = match opcode {
-            O::Nop => 0x1,
-            O::Batch => 0x2,
-            O::Drain => 0x4,
-            O::MemoryMove => 0x8,
-            O::Fill => 0x10,
-            O::Compare => 0x20,
-            O::ComparePattern => 0x40,
-            O::CreateDelta => 0x80,
-            O::ApplyDelta => 0x100,
-            O::Dualcast => 0x200,
-            O::CrcGeneration => 0x400,
-            O::CopyCrc => 0x800,
-            O::DifCheck => 0x1000,
-            O::DifInsert => 0x2000,
-            O::DifStrip => 0x4000,
-            O::DifUpdate => 0x8000,
-            O::CacheFlush => 0x1_0000,
-            _ => return None,
-        };
-        Some(Event { category: 3, bit })
+    pub fn of_operation(opcode: crate::Opcode) -> Option<Event> {
+        OPERATIONS.iter().position(|(of, _)| *of == opcode).map(|at| Event { category: 3, bit: 1 << at })
+    }
+
+    /// Returns all events with their names, also those of operations.
+    pub fn named() -> impl Iterator<Item = (&'static str, Event)> {
+        let operations = OPERATIONS.iter().filter_map(|(of, name)| Some((*name, Event::of_operation(*of)?)));
+        Event::TEXTS.iter().copied().zip(Event::ALL.iter().copied()).chain(operations)
+    }
+
+    /// Returns the event of a name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Event> {
+        Event::named().find(|(of, _)| *of == name).map(|(_, event)| event)
+    }
+}
+
+/// The operations of category 3 by bit, with the names of their events. Source: SPEC App. D.
+const OPERATIONS: [(crate::Opcode, &str); 17] = {
+    use crate::Opcode as O;
+    [
+        (O::Nop, "op_noop"),
+        (O::Batch, "op_batch"),
+        (O::Drain, "op_drain"),
+        (O::MemoryMove, "op_memmove"),
+        (O::Fill, "op_fill"),
+        (O::Compare, "op_compare"),
+        (O::ComparePattern, "op_compare_pattern"),
+        (O::CreateDelta, "op_create_delta"),
+        (O::ApplyDelta, "op_apply_delta"),
+        (O::Dualcast, "op_dualcast"),
+        (O::CrcGeneration, "op_crc"),
+        (O::CopyCrc, "op_copy_crc"),
+        (O::DifCheck, "op_dif_check"),
+        (O::DifInsert, "op_dif_insert"),
+        (O::DifStrip, "op_dif_strip"),
+        (O::DifUpdate, "op_dif_update"),
+        (O::CacheFlush, "op_cache_flush"),
+    ]
+};
+
+/// The configuration of an event of the kernel's perf PMU, `perf_event_attr.config` and `config1`.
+/// Source: Linux 6.12, `drivers/dma/idxd/perfmon.c`, the format attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PmuConfig {
+    /// The category: config:0-3.
+    pub category: u8,
+    /// The events of the category, one bit each: config:4-31.
+    pub events: u32,
+    /// Only these queues, one bit each; 0 for all: config1:0-31.
+    pub queues: u32,
+    /// Only these transfer sizes: config1:44-51.
+    pub sizes: u8,
+    /// Only these engines: config1:52-59.
+    pub engines: u8,
+}
+
+impl PmuConfig {
+    /// Decodes both words. Filters by traffic class and page size are left out.
+    #[must_use]
+    pub const fn decode(config: u64, config1: u64) -> PmuConfig {
+        PmuConfig {
+            category: (config & 0xf) as u8,
+            events: (config >> 4 & 0xfff_ffff) as u32,
+            queues: (config1 & 0xffff_ffff) as u32,
+            sizes: (config1 >> 44 & 0xff) as u8,
+            engines: (config1 >> 52 & 0xff) as u8,
+        }
+    }
+
+    /// Encodes an event without filters as `config`.
+    #[must_use]
+    pub const fn config_of(event: Event) -> u64 {
+        event.category as u64 | (event.bit as u64) << 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::Opcode;
+    use std::vec::Vec;
+
+    #[test]
+    fn names_and_events_are_unique_and_fit_the_format() {
+        let all: Vec<_> = Event::named().collect();
+        for (at, (name, event)) in all.iter().enumerate() {
+            assert!(all[at + 1..].iter().all(|(other, of)| other != name && of != event), "{name}");
+            assert_eq!(Event::of_name(name), Some(*event));
+            let decoded = PmuConfig::decode(PmuConfig::config_of(*event), 0);
+            assert_eq!((decoded.category, decoded.events), (event.category, event.bit), "{name}");
+        }
+        assert_eq!(Event::of_operation(Opcode::CacheFlush), Some(Event { category: 3, bit: 0x1_0000 }));
+        assert_eq!(Event::of_name("op_memmove"), Some(Event { category: 3, bit: 0x8 }));
+    }
+
+    #[test]
+    fn filters_are_in_the_second_word() {
+        let decoded = PmuConfig::decode(0, 0x0ff0_f000_0000_0003);
+        assert_eq!((decoded.queues, decoded.sizes, decoded.engines), (3, 0x0f, 0xff));
     }
 }

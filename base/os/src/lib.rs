@@ -4,9 +4,11 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("telpher-os is for x86-64 Linux");
 
+mod cache_monitor;
 mod clock;
 mod cpus;
 mod distance;
+mod energy;
 mod error_chain;
 mod lineage;
 mod log;
@@ -27,9 +29,11 @@ mod ticks;
 mod transparent_huge_pages;
 mod userfault;
 
+pub use cache_monitor::{CacheMonitor, CacheMonitorError};
 pub use clock::{clock_ns, monotonic_ns};
 pub use cpus::{allowed_cpus, run_on};
 pub use distance::{Distance, line_round_trip};
+pub use energy::{EnergyError, PackageEnergy};
 pub use error_chain::chain;
 pub use lineage::{Lineage, on_fork};
 pub use log::Log;
@@ -39,7 +43,9 @@ pub use nodes::{Nodes, parse_number_list};
 pub use output::{check_writable, create_file, write_file};
 pub use page_presence::Pagemap;
 pub use peer::{Peer, peer};
-pub use perf::{Event, Perf, PerfCounts, PerfError, Record, Records, Sample};
+pub use perf::{
+    CounterEvent, CounterReading, DeviceCounter, Event, Perf, PerfCounts, PerfError, Record, Records, Sample,
+};
 pub use processor::{cache_bytes, cpu_name, kernel_release};
 pub use random::Random;
 pub use scan::{PageRun, Scan};

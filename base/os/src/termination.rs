@@ -20,12 +20,25 @@ impl Termination {
     /// # Errors
     /// The kernel's refusal of a descriptor.
     pub fn listen() -> io::Result<Termination> {
+        Termination::listen_to(&[libc::SIGINT, libc::SIGTERM])
+    }
+
+    /// Like [`listen`](Termination::listen), also for SIGHUP and SIGQUIT: for a program that must restore its terminal.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn listen_with_terminal() -> io::Result<Termination> {
+        Termination::listen_to(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT])
+    }
+
+    fn listen_to(signals: &[libc::c_int]) -> io::Result<Termination> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `sigemptyset` makes the set a value before it is read; the descriptor is new and has no other owner.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+            for signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), *signal);
+            }
             let descriptor = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if descriptor < 0 {
                 return Err(io::Error::last_os_error());

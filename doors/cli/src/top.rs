@@ -1,14 +1,19 @@
 //! `telpher top`: what devices do, of runs and of hardware.
 
-use crate::args::Top;
+use crate::args::{Format, Top, Updates};
 use crate::live;
 use std::collections::BTreeSet;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use telpher_launch::{RunDirectory, RunKind};
-use telpher_os::chain;
+use telpher_os::{PackageEnergy, chain};
 use telpher_report::deliver::{DeliverError, write_update};
-use telpher_telemetry::{Snapshot, run, subscribe, sysfs, tables};
+use telpher_report::table::WIDTH;
+use telpher_telemetry::live::{LiveError, show};
+use telpher_telemetry::pmu::{Pmus, SystemCounters};
+use telpher_telemetry::view::View;
+use telpher_telemetry::{Snapshot, Value, run, subscribe, sysfs, tables};
 
 /// Why nothing can be shown.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +28,9 @@ pub(crate) enum DevicesError {
     /// Standard output is closed.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
+    /// The live view fails.
+    #[error(transparent)]
+    Live(#[from] LiveError),
 }
 
 /// Shows the devices until none is left.
@@ -33,27 +41,54 @@ pub(crate) fn run(args: &Top) -> Result<(), DevicesError> {
     if args.pcm {
         return pcm(args);
     }
-    let times = !args.updates.once;
+    let mut reader = Reader::new(args);
+    if is_live(args) {
+        let first = reader.read();
+        if first.devices.is_empty() {
+            return Err(DevicesError::None);
+        }
+        let has_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let view = View::new(first, args.sort.clone(), has_color);
+        return Ok(show(view, Duration::from_secs_f64(args.updates.every), || reader.read())?);
+    }
     let read = || {
-        let snapshot = read(times);
+        let snapshot = reader.read();
         if snapshot.devices.is_empty() { Vec::new() } else { vec![snapshot] }
     };
-    let text = |snapshots: &[Snapshot]| snapshots.iter().map(tables::text).collect::<String>();
+    let width = width();
+    let text = |snapshots: &[Snapshot]| {
+        snapshots.iter().map(|snapshot| tables::text(snapshot, width, args.sort.as_deref())).collect::<String>()
+    };
     let csv = |snapshots: &[Snapshot]| snapshots.iter().map(tables::csv).collect::<String>();
     if live::show(&args.updates, read, text, csv)? { Ok(()) } else { Err(DevicesError::None) }
+}
+
+/// True if the user sees a terminal that can show a live view.
+fn is_live(args: &Top) -> bool {
+    let Updates { count, once, printed, .. } = &args.updates;
+    let is_plain = *once || count.is_some() || printed.file().is_some() || printed.format != Format::Table;
+    let is_terminal = || std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    !is_plain && is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// The characters of a line: the terminal's, or those of a usual terminal.
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    size.filter(|columns| *columns > 0).unwrap_or(WIDTH)
 }
 
 /// Prints the columns of pcm-accel at intervals. Each line is a difference, so the first one comes after an interval.
 fn pcm(args: &Top) -> Result<(), DevicesError> {
     let updates = &args.updates;
     let count = if updates.once { 1 } else { updates.count.unwrap_or(u64::MAX) };
-    let mut before = (Instant::now(), read(false));
+    let mut reader = Reader::new(args);
+    let mut before = (Instant::now(), reader.read());
     if before.1.devices.is_empty() {
         return Err(DevicesError::None);
     }
     for _ in 0..count {
         std::thread::sleep(Duration::from_secs_f64(updates.every));
-        let after = (Instant::now(), read(false));
+        let after = (Instant::now(), reader.read());
         if after.1.devices.is_empty() {
             break;
         }
@@ -65,6 +100,41 @@ fn pcm(args: &Top) -> Result<(), DevicesError> {
         before = after;
     }
     Ok(())
+}
+
+/// Reads devices again and again, as the arguments say.
+struct Reader {
+    /// Have engines record times.
+    times: bool,
+    /// The counters of hardware, which count while they are open: not for a single reading.
+    pmus: Option<Pmus>,
+    /// The energy since the first reading, or why it is not known.
+    energy: Result<PackageEnergy, String>,
+}
+
+impl Reader {
+    fn new(args: &Top) -> Reader {
+        let is_single = args.updates.once && !args.pcm;
+        let pmus = || Pmus::new(Path::new("/sys"), Box::new(SystemCounters), args.pcm);
+        let energy = if args.updates.once {
+            Err("energy is counted between two readings".into())
+        } else {
+            PackageEnergy::open(Path::new("/sys")).map_err(|error| chain(&error))
+        };
+        Reader { times: !args.updates.once && !args.pcm, pmus: (!is_single).then(pmus), energy }
+    }
+
+    fn read(&mut self) -> Snapshot {
+        let mut snapshot = read(self.times);
+        if let Some(pmus) = &mut self.pmus {
+            pmus.fill(&mut snapshot);
+        }
+        snapshot.package_energy_uj = match &mut self.energy {
+            Ok(energy) => energy.microjoules().map_or_else(|error| Value::unknown(chain(&error)), Value::Known),
+            Err(reason) => Value::unknown(reason.as_str()),
+        };
+        snapshot
+    }
 }
 
 /// Reads all devices; with `times`, engines record the times of their descriptors until the next reading.

@@ -9,7 +9,7 @@ use crate::sys::{self, Errno, Fd, call, word};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use telpher_vdev_wire::VERSION;
-use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Opened, Reply, Report, Request};
+use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Opened, PerfOpen, Reply, Report, Request};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Most descriptors in a reply: file, file memory, queue state, occupancy slots.
@@ -81,6 +81,37 @@ pub(crate) fn attach(open: u64) -> Result<Opening, Errno> {
 /// The driver's; EIO if the host is gone.
 pub(crate) fn report(open: u64, report: &Report) -> Result<(), Errno> {
     Answer::new().ask(Kind::Report, open, 0, &[], report.as_bytes())
+}
+
+/// Opens an event of a device's perf PMU.
+///
+/// # Errors
+/// The driver's; EIO if the host is gone.
+pub(crate) fn perf_open(open: &PerfOpen) -> Result<Fd, Errno> {
+    let mut reply = Answer::new();
+    reply.ask(Kind::PerfOpen, 0, 0, &[], open.as_bytes())?;
+    let [event, ..] = reply.descriptors;
+    if event.number() < 0 { Err(Errno::IO) } else { Ok(event) }
+}
+
+/// Reads an event: calls `take` with what read(2) returns.
+///
+/// # Errors
+/// The driver's; EIO if the host is gone.
+pub(crate) fn perf_read<T>(event: u64, take: impl FnOnce(&[u8]) -> Result<T, Errno>) -> Result<T, Errno> {
+    let mut reply = Answer::new();
+    reply.ask(Kind::PerfRead, event, 0, &[], &[])?;
+    take(reply.data())
+}
+
+/// Makes a request of ioctl(2) to an event.
+///
+/// # Errors
+/// The driver's; EIO if the host is gone.
+pub(crate) fn perf_control(event: u64, request: u64, argument: u64) -> Result<u64, Errno> {
+    let mut reply = Answer::new();
+    reply.ask(Kind::PerfControl, event, request, &[], argument.as_bytes())?;
+    Ok(reply.head.value)
 }
 
 /// A reply and the descriptors sent with it.

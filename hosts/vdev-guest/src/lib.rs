@@ -10,6 +10,7 @@
 //!         ──open node, mmap───► symbols ──► node ──► replica, portal
 //!         ──MOVDIR64B, ENQCMD─► interpose ─► submit ──► portal ──► replica ──► memory, records
 //!         ──UMWAIT, TPAUSE────► interpose ─► wait
+//!         ──perf_event_open───► symbols ──► perf ──► host
 //! ```
 #![deny(unsafe_code)]
 // Loom tests single files of this crate; with loom's atomics the library itself does not compile.
@@ -24,6 +25,7 @@ mod guard;
 mod memory;
 mod node;
 mod observe;
+mod perf;
 mod portal;
 mod replica;
 mod run;

@@ -25,7 +25,7 @@ use telpher_interpose::preload::{Held, Lock};
 use telpher_vdev_wire::name::NodeName;
 use telpher_vdev_wire::settings::View;
 
-mod name;
+pub(crate) mod name;
 mod replica_access;
 
 /// Descriptor numbers below this can be nodes; higher numbers are refused. Source: chosen.

@@ -25,13 +25,31 @@ pub enum Kind {
     Attach = 4,
     /// A report of the device to the driver. `open`: the file; data: a [`Report`]. Empty reply.
     Report = 5,
+    /// perf_event_open() of a device's PMU. Data: a [`PerfOpen`]. Descriptor: the event (a stream socket whose other
+    /// end the host holds; closing its last copy closes the event).
+    PerfOpen = 6,
+    /// read() of an event. `open`: its number. Reply data: what read() returns.
+    PerfRead = 7,
+    /// ioctl() of an event. `open`: its number; `argument`: the request; data: the argument, eight bytes. Reply value:
+    /// the event's number for PERF_EVENT_IOC_ID.
+    PerfControl = 8,
 }
 
 impl Kind {
     /// The kind with this code.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        [Kind::Show, Kind::Store, Kind::Open, Kind::Attach, Kind::Report].into_iter().find(|kind| *kind as u32 == code)
+        const ALL: [Kind; 8] = [
+            Kind::Show,
+            Kind::Store,
+            Kind::Open,
+            Kind::Attach,
+            Kind::Report,
+            Kind::PerfOpen,
+            Kind::PerfRead,
+            Kind::PerfControl,
+        ];
+        ALL.into_iter().find(|kind| *kind as u32 == code)
     }
 }
 
@@ -69,6 +87,30 @@ pub struct Reply {
     pub data_len: u32,
     /// Padding.
     pub reserved: u32,
+}
+
+/// The PMU's type of dsa0; that of dsaM is M above it. Source: chosen, far above the types that a kernel assigns, so
+/// that it never equals another PMU's.
+pub const FIRST_PMU_TYPE: u32 = 1000;
+/// PMU types that are ours, from the first one on.
+pub const PMU_TYPES: u32 = 256;
+/// Bytes of the attributes that are known. Source: Linux 6.12, UAPI `linux/perf_event.h`, PERF_ATTR_SIZE_VER8.
+pub const PERF_ATTRIBUTES: usize = 136;
+
+/// The arguments of perf_event_open().
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PerfOpen {
+    /// The process; -1 for all.
+    pub process: i32,
+    /// The processor; -1 for all.
+    pub cpu: i32,
+    /// The flags.
+    pub flags: u64,
+    /// The number of the group's leader; 0 for an event that leads.
+    pub leader: u64,
+    /// `struct perf_event_attr`, with zeros behind a shorter one.
+    pub attributes: [u8; PERF_ATTRIBUTES],
 }
 
 /// [`Opened::flags`]: the queue is dedicated.

@@ -29,9 +29,37 @@ impl NodeName {
     }
 }
 
+/// The name of a perf event's socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PerfName(pub u64);
+
+impl PerfName {
+    /// The name in a run: `run-1234-9f2c/perf/17`.
+    #[must_use]
+    pub fn to_text(&self, run: &str) -> String {
+        format!("{run}/perf/{}", self.0)
+    }
+
+    /// Parses a name of that run; `None` for every other name. Does not allocate.
+    #[must_use]
+    pub fn parse(run: &[u8], name: &[u8]) -> Option<Self> {
+        let number = name.strip_prefix(run)?.strip_prefix(b"/perf/")?;
+        std::str::from_utf8(number).ok()?.parse().ok().map(PerfName)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_an_event_is_no_node_s() {
+        let text = PerfName(7).to_text("run-1");
+        assert_eq!(PerfName::parse(b"run-1", text.as_bytes()), Some(PerfName(7)));
+        assert_eq!(NodeName::parse(b"run-1", text.as_bytes()), None);
+        let node = NodeName { open: 7, device: 0, wq: 1 }.to_text("run-1");
+        assert_eq!(PerfName::parse(b"run-1", node.as_bytes()), None);
+    }
 
     #[test]
     fn a_name_identifies_the_run_and_the_node() {

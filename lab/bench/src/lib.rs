@@ -18,6 +18,7 @@ pub mod costs;
 pub mod crossover;
 pub mod devices;
 pub mod distance;
+mod energy;
 mod experiments;
 pub mod fabric;
 mod ffi;

@@ -13,12 +13,14 @@ use super::submitter::{BufferMemory, OperationSlots};
 use crate::ffi;
 use crate::options::PollutionOptions;
 use serde::Serialize;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use telpher_abi::Opcode;
 use telpher_mem::PageSize;
 use telpher_mover::Hint;
+use telpher_os::{CacheMonitor, chain};
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
@@ -64,8 +66,24 @@ pub struct Row {
     pub against_none: f64,
     /// Bytes copied per second at the same time.
     pub copied_per_s: f64,
+    /// Bytes of the last-level cache that a co-runner occupied at the end of a window, median; `None` if not known.
+    pub runner_cache: Option<f64>,
+    /// The same of the copying thread.
+    pub copier_cache: Option<f64>,
     /// Distance between a co-runner and the copying core, measured just before.
     pub distance: Option<RoundTrip>,
+}
+
+/// What one window measured.
+struct Window {
+    /// Nanoseconds per access of a co-runner, median.
+    ns: f64,
+    /// Bytes copied per second.
+    copied: f64,
+    /// Bytes of the last-level cache of a co-runner, median.
+    runner_cache: Option<f64>,
+    /// The same of the copying thread.
+    copier_cache: Option<f64>,
 }
 
 /// Everything that `telpher bench pollution` measured.
@@ -101,6 +119,10 @@ pub fn run(args: &PollutionOptions, machine: Machine) -> Result<PollutionResult,
         ));
     }
     let mut remarks = remarks(&machine, runners.len());
+    let cache = Path::new("/sys/fs/resctrl");
+    if let Err(reason) = CacheMonitor::of_thread(cache, thread_number()) {
+        remarks.push(format!("Last-level cache of each thread: – ({}).", chain(&reason)));
+    }
     let size = usize::try_from(args.size).unwrap_or(usize::MAX);
     let cold = usize::try_from(machine.cold_bytes()).unwrap_or(usize::MAX);
     let mut copier = Copier::new(&args.device, *copier, size, cold.max(2 * size), &mut remarks)?;
@@ -111,23 +133,36 @@ pub fn run(args: &PollutionOptions, machine: Machine) -> Result<PollutionResult,
     for &working_set in sets {
         let mut chases: Vec<Chase> = runners.iter().map(|_| Chase::new(working_set)).collect();
         let distance = distance::measure(runners[0], copier.core, PING_PONG);
-        let mut seen = Copies::ALL.map(|_| (Vec::new(), Vec::new()));
+        let mut seen = Copies::ALL.map(|_| Vec::new());
         for round in 0..ROUNDS {
             for i in 0..Copies::ALL.len() {
                 // Each round begins with another kind, so that no kind always follows the same one.
                 let i = (i + round) % Copies::ALL.len();
                 let time = budget.step(&format!("{} beside {}", Copies::ALL[i].name(), units::size(working_set)), 1.0);
-                let (ns, copied) = beside(&mut chases, runners, &mut copier, Copies::ALL[i], time)?;
-                seen[i].0.push(ns);
-                seen[i].1.push(copied);
+                seen[i].push(beside(&mut chases, runners, &mut copier, Copies::ALL[i], time, cache)?);
             }
         }
-        let quiet = seen[0].0.clone();
-        for (copies, (mut ns, mut copied)) in Copies::ALL.into_iter().zip(seen) {
+        let quiet: Vec<f64> = seen[0].iter().map(|window| window.ns).collect();
+        for (copies, windows) in Copies::ALL.into_iter().zip(seen) {
+            let all = |of: fn(&Window) -> f64| windows.iter().map(of).collect::<Vec<_>>();
+            let (mut ns, mut copied) = (all(|window| window.ns), all(|window| window.copied));
             // Compared with the window without copies of the same round, because slow changes affect both.
             let against_none = median(&mut ns.iter().zip(&quiet).map(|(ns, quiet)| ns / quiet).collect::<Vec<_>>());
             let (latency_ns, copied_per_s) = (median(&mut ns), median(&mut copied));
-            rows.push(Row { working_set, copies, latency_ns, against_none, copied_per_s, distance });
+            let middle = |of: fn(&Window) -> Option<f64>| {
+                let mut known: Vec<f64> = windows.iter().filter_map(of).collect();
+                Some(median(&mut known)).filter(|bytes| !bytes.is_nan())
+            };
+            rows.push(Row {
+                working_set,
+                copies,
+                latency_ns,
+                against_none,
+                copied_per_s,
+                runner_cache: middle(|window| window.runner_cache),
+                copier_cache: middle(|window| window.copier_cache),
+                distance,
+            });
         }
     }
     budget.finish();
@@ -237,22 +272,35 @@ impl Copier {
     }
 }
 
-/// Runs one window; returns the co-runners' median latency and the bytes copied per second.
+/// The number of the calling thread.
+fn thread_number() -> u32 {
+    rustix::thread::gettid().as_raw_pid().unsigned_abs()
+}
+
+/// Runs one window. `cache` is the directory of cache monitoring, `/sys/fs/resctrl` except in tests.
 fn beside(
     chases: &mut [Chase],
     runners: &[usize],
     copier: &mut Copier,
     copies: Copies,
     time: Duration,
-) -> Result<(f64, f64), BenchError> {
+    cache: &Path,
+) -> Result<Window, BenchError> {
+    let monitor = || CacheMonitor::of_thread(cache, thread_number()).ok();
+    let bytes = |monitor: Option<CacheMonitor>| monitor?.bytes().ok().map(|bytes| bytes as f64);
     let (begun, stop) = (&AtomicBool::new(false), &AtomicBool::new(false));
     thread::scope(|scope| {
-        let copying = scope.spawn(|| copier.until(begun, stop, copies));
+        let copying = scope.spawn(|| {
+            let monitor = monitor();
+            let copied = copier.until(begun, stop, copies);
+            (copied, bytes(monitor))
+        });
         let running: Vec<_> = chases
             .iter_mut()
             .zip(runners)
             .map(|(chase, core)| {
                 scope.spawn(move || {
+                    let monitor = monitor();
                     let _ = telpher_os::run_on(&[*core]);
                     // On a busy machine the copies may begin after the end of the window.
                     while !begun.load(Ordering::Relaxed) {
@@ -261,15 +309,20 @@ fn beside(
                     // A third of the time lets the caches reach a steady state under these copies; the rest is
                     // measured.
                     chase.run(time / 3);
-                    chase.run(time - time / 3)
+                    let ns = chase.run(time - time / 3);
+                    (ns, bytes(monitor))
                 })
             })
             .collect();
-        let mut latencies: Vec<f64> = running.into_iter().map(|r| r.join().expect("a chase does not panic")).collect();
+        let ran: Vec<(f64, Option<f64>)> =
+            running.into_iter().map(|r| r.join().expect("a chase does not panic")).collect();
+        let mut latencies: Vec<f64> = ran.iter().map(|(ns, _)| *ns).collect();
+        let caches: Option<Vec<f64>> = ran.iter().map(|(_, bytes)| *bytes).collect();
         // Relaxed: as above.
         stop.store(true, Ordering::Relaxed);
-        let copied = copying.join().expect("copying reports its errors")?;
-        Ok((median(&mut latencies), copied))
+        let (copied, copier_cache) = copying.join().expect("copying reports its errors");
+        let runner_cache = caches.map(|mut caches| median(&mut caches));
+        Ok(Window { ns: median(&mut latencies), copied: copied?, runner_cache, copier_cache })
     })
 }
 
@@ -290,6 +343,8 @@ pub(crate) mod tests {
                     latency_ns: quiet * against_none,
                     against_none,
                     copied_per_s,
+                    runner_cache: None,
+                    copier_cache: None,
                     distance: None,
                 });
             }
@@ -304,10 +359,12 @@ pub(crate) mod tests {
         let cpus = telpher_os::allowed_cpus().unwrap();
         let mut copier = Copier::new("model:spr", cpus[cpus.len() - 1], 4096, 1 << 20, &mut Vec::new()).unwrap();
         let mut chases = [Chase::new(64 << 10)];
+        let (time, none) = (Duration::from_millis(6), Path::new("/nonexistent"));
         for copies in Copies::ALL {
-            let (ns, copied) = beside(&mut chases, &cpus[..1], &mut copier, copies, Duration::from_millis(6)).unwrap();
-            assert!(ns > 0.0);
-            assert_eq!(copied > 0.0, copies != Copies::None, "{copies:?}");
+            let window = beside(&mut chases, &cpus[..1], &mut copier, copies, time, none).unwrap();
+            assert!(window.ns > 0.0);
+            assert_eq!(window.copied > 0.0, copies != Copies::None, "{copies:?}");
+            assert_eq!((window.runner_cache, window.copier_cache), (None, None));
         }
     }
 }

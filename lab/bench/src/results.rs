@@ -108,6 +108,8 @@ pub struct Point {
     pub samples: u64,
     /// CPU time of the submitting threads per operation.
     pub cpu_ns_per_op: f64,
+    /// Joules that the processor packages used per GB, over the throughput windows; `None` where they are not known.
+    pub joules_per_gb: Option<f64>,
     /// Prepare, submit, wait; only for a device, one at a time.
     #[serde(flatten)]
     pub breakdown: Option<Breakdown>,
@@ -234,6 +236,7 @@ pub(crate) fn sample() -> SweepResult {
                 timed_together: 1,
                 samples: 1000,
                 cpu_ns_per_op: ns,
+                joules_per_gb: Some(5.0),
                 breakdown: runner.map(|_| Breakdown { prepare_ns: 10.0, submit_ns: 20.0, wait_ns: ns - 30.0 }),
                 distance: runner.map(|_| distance),
             });

@@ -4,6 +4,7 @@ use super::BenchError;
 use super::copy_route::{CopyRoute, DeviceRoute, Timings};
 use super::devices::{self, Running, Shape};
 use super::distance::{self, PING_PONG, RoundTrip};
+use super::energy::{EnergyMeter, EnergyPerByte};
 use super::measure::{Clock, Window, median, plausible};
 use super::progress::{Budget, weight};
 use super::results::{Point, Route, Runner, SweepResult};
@@ -11,6 +12,7 @@ use super::submitter::{BufferMemory, OperationSlots, refuses};
 use crate::ffi;
 use crate::options::Placement;
 use crate::options::{Hint, SweepOptions};
+use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
@@ -68,6 +70,8 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
     let most = contestants.iter().map(|c| c.route.depth * c.route.batch).max().unwrap_or(1) as usize;
     let mut budget = Budget::new(Duration::from_secs_f64(args.seconds), planned.iter().map(|p| weight(p.1)).sum());
     let mut points = Vec::new();
+    let mut energy = EnergyMeter::open(Path::new("/sys"));
+    remarks.extend(energy.remark());
     for (op, size) in planned {
         let time = budget.step(&format!("{} {}", op.short_name(), units::size(size)), weight(size));
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
@@ -86,7 +90,7 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
                 }
             }
         }
-        points.extend(at_size(op, size, &mut able, &mut works, time, &machine, &clock)?);
+        points.extend(at_size(op, size, &mut able, &mut works, time, &machine, &clock, &mut energy)?);
     }
     budget.finish();
     Ok(SweepResult::new(machine, remarks, points))
@@ -170,6 +174,7 @@ fn contestants(
 }
 
 /// Measures all routes at one size: each is checked first, then they take turns.
+#[allow(clippy::too_many_arguments, reason = "gathers what one size needs")]
 fn at_size(
     op: Opcode,
     size: u64,
@@ -178,6 +183,7 @@ fn at_size(
     time: Duration,
     machine: &Machine,
     clock: &Clock,
+    energy: &mut EnergyMeter,
 ) -> Result<Vec<Point>, BenchError> {
     for contestant in &mut *contestants {
         let label = contestant.route.label();
@@ -196,11 +202,14 @@ fn at_size(
         (machine.cores.len() > 1).then(|| distance::measure(machine.core(0), machine.core(1), PING_PONG)).flatten();
     let mut windows = vec![Vec::<Window>::new(); contestants.len()];
     let mut timings: Vec<Option<Timings>> = vec![None; contestants.len()];
+    let mut energies = vec![EnergyPerByte::default(); contestants.len()];
     for _ in 0..rounds {
         for (i, contestant) in contestants.iter_mut().enumerate() {
-            let seen =
-                on_threads(&mut contestant.copiers, works, machine, |copier, work| copier.throughput(op, work, slice))?;
-            let window = together(&seen);
+            let (seen, joules) = energy.around(|| {
+                on_threads(&mut contestant.copiers, works, machine, |copier, work| copier.throughput(op, work, slice))
+            });
+            let window = together(&seen?);
+            energies[i].add(joules, window.ops as f64 * size as f64);
             plausible(&window, size, contestant.route.threads, contestant.route.threads + contestant.engines)
                 .map_err(|source| implausible(op, size, &contestant.route, source))?;
             let ns = window.ns_per_op() * threads as f64;
@@ -218,12 +227,13 @@ fn at_size(
         }
     }
     let mut points = Vec::new();
-    for ((contestant, windows), timings) in contestants.iter().zip(windows).zip(timings) {
+    for (((contestant, windows), timings), energy) in contestants.iter().zip(windows).zip(timings).zip(energies) {
         for work in works.iter() {
             work.check(&contestant.route.label())?;
         }
         let timings = timings.expect("every route was timed");
-        points.push(point(op, size, contestant, &works[0], &windows, &timings, clock, distance));
+        let point = point(op, size, contestant, &works[0], &windows, &timings, clock, distance);
+        points.push(Point { joules_per_gb: energy.joules_per_gb(), ..point });
     }
     Ok(points)
 }
@@ -270,6 +280,7 @@ fn point(
         timed_together: timings.total.group,
         samples: timings.total.count(),
         cpu_ns_per_op: middle(Window::cpu_ns_per_op),
+        joules_per_gb: None,
         breakdown: timings.breakdown(clock),
         distance: distance.filter(|_| several),
     }

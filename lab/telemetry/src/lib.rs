@@ -4,14 +4,18 @@
 //!
 //! ```text
 //! RUN/devices.json, /proc/HOST/fd/N ──► run    ─┐
-//! /sys/bus/dsa/devices ───────────────► sysfs  ─┴─► snapshot: devices, queues, engines, processes ──► tables
+//! /sys/bus/dsa/devices ─► sysfs ──────► pmu    ─┴─► snapshot: devices, queues, engines, processes ──► tables
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod live;
+pub mod pmu;
 pub mod run;
+pub mod sections;
 pub mod snapshot;
 pub mod sysfs;
 pub mod tables;
+pub mod view;
 
 pub use run::{ReadError, subscribe};
 pub use snapshot::{DeviceRow, EngineRow, ProcessRow, QueueRow, Snapshot, Value};

@@ -1,6 +1,7 @@
 //! What devices have done up to one moment.
 
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 use telpher_abi::Status;
 use telpher_model::Totals;
@@ -20,6 +21,15 @@ pub enum Value {
 
 /// The reason of a value that is recorded only while a reader has subscribed.
 pub const NOT_RECORDED: &str = "not recorded";
+
+impl Default for Value {
+    fn default() -> Value {
+        Value::unknown(NOT_READ)
+    }
+}
+
+/// The reason of a value that was not asked for.
+const NOT_READ: &str = "not read";
 
 impl Value {
     /// Creates a value that cannot be known.
@@ -206,6 +216,8 @@ pub struct Snapshot {
     pub engines: Vec<EngineRow>,
     /// The processes by queue.
     pub processes: Vec<ProcessRow>,
+    /// Microjoules that the processor packages have used since the first reading.
+    pub package_energy_uj: Value,
     /// What could not be read, and why.
     pub problems: Vec<String>,
 }
@@ -218,6 +230,40 @@ impl Snapshot {
         self.engines.extend(other.engines);
         self.processes.extend(other.processes);
         self.problems.extend(other.problems);
+    }
+
+    /// The sources of the devices: runs, and hardware.
+    #[must_use]
+    pub fn sources(&self) -> BTreeSet<&str> {
+        self.devices.iter().map(|row| row.source.as_str()).collect()
+    }
+
+    /// The rows of one source.
+    #[must_use]
+    pub fn of_source(&self, source: &str) -> Snapshot {
+        Snapshot {
+            devices: self.devices.iter().filter(|row| row.source == source).cloned().collect(),
+            queues: self.queues.iter().filter(|row| row.source == source).cloned().collect(),
+            engines: self.engines.iter().filter(|row| row.source == source).cloned().collect(),
+            processes: self.processes.iter().filter(|row| row.source == source).cloned().collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    /// Microjoules of the packages since an earlier snapshot, and the bytes that all devices have written meanwhile.
+    ///
+    /// # Errors
+    /// The reason why one of them is not known.
+    pub fn energy_since(&self, before: &Snapshot) -> Result<(u64, u64), String> {
+        let known = |value: &Value| match value {
+            Value::Known(value) => Ok(*value),
+            Value::Unknown { unknown } => Err(unknown.clone()),
+        };
+        let written = |snapshot: &Snapshot| -> Result<u64, String> {
+            snapshot.devices.iter().try_fold(0_u64, |sum, row| Ok(sum.saturating_add(known(&row.work.written_bytes)?)))
+        };
+        let energy = known(&self.package_energy_uj)?.saturating_sub(known(&before.package_energy_uj)?);
+        Ok((energy, written(self)?.saturating_sub(written(before)?)))
     }
 }
 

@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why work is not known on hardware.
-const NO_WORK: &str = "the kernel shows no work; it needs the perf counters";
+/// Why work is not known on hardware, until [`Pmus`](crate::pmu::Pmus) has counted.
+const NO_WORK: &str = "the kernel shows no work; perf counters count only while this command updates";
 const NO_WORK_BY_PROCESS: &str = "the kernel sees no submissions of a process";
 
 /// Reads the devices below `sys`, which is `/sys` except in tests. Nothing is found where the driver is not loaded.
@@ -42,7 +42,8 @@ pub fn read(sys: &Path) -> Snapshot {
     snapshot
 }
 
-const HARDWARE: &str = "hardware";
+/// The source of rows that are no run.
+pub(crate) const HARDWARE: &str = "hardware";
 
 /// True for a name of a prefix and numbers that are separated by points.
 fn is_numbered(name: &str, prefix: &str, numbers: usize) -> bool {

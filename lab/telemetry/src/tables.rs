@@ -1,12 +1,11 @@
 //! Snapshots as tables and CSV.
 
+use crate::sections::sections;
 use crate::snapshot::{DeviceRow, Snapshot, Value, Work};
-use telpher_report::table::Align::{Left, Right};
-use telpher_report::table::{Align, Table};
+use telpher_report::table::{Table, wrapped};
 
-/// The columns of the work of an object.
-const WORK: [(&str, Align); 5] =
-    [("descriptors", Right), ("members", Right), ("read", Right), ("written", Right), ("faults", Right)];
+/// Spaces before each column.
+const GAP: usize = 2;
 
 /// The columns of the CSV.
 const CSV: &str = "kind,source,name,pid,command,state,mode,group,clients,occupancy,size,threshold,descriptors,members,\
@@ -15,77 +14,35 @@ const CSV: &str = "kind,source,name,pid,command,state,mode,group,clients,occupan
 /// The header of the columns of Intel's pcm-accel. Source: pcm, `pcm-accel.cpp` and `opCode-6-143-accel.txt`.
 const PCM: &str = "Accelerator,Socket,Inbound_BW(Bps),Outbound_BW(Bps),ShareWQ_ReqNb,DedicateWQ_ReqNb\n";
 
-fn work(work: &Work) -> [String; 5] {
-    let Work { descriptors, members, read_bytes, written_bytes, faults } = work;
-    [descriptors.to_string(), members.to_string(), bytes(read_bytes), bytes(written_bytes), faults.to_string()]
-}
-
-fn bytes(value: &Value) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let Some(bytes) = value.known() else { return value.to_string() };
-    // Whole numbers of at most five digits.
-    let unit = (0..UNITS.len() - 1).find(|unit| bytes >> (10 * unit) < 10_240).unwrap_or(UNITS.len() - 1);
-    format!("{} {}", bytes >> (10 * unit), UNITS[unit])
-}
-
-fn millis(value: &Value) -> String {
-    value.known().map_or_else(|| value.to_string(), |ns| format!("{}.{:03} ms", ns / 1_000_000, ns / 1_000 % 1_000))
-}
-
-/// A table with some columns before and after those of the work.
-fn table(before: &[(&str, Align)], after: &[(&str, Align)]) -> Table {
-    Table::new(&[before, &WORK, after].concat())
-}
-
-/// Returns the snapshot as text: tables of devices, queues, engines and processes. A value that cannot be known is a
-/// dash.
+/// Returns the snapshot as text: for each source, tables of devices, queues, engines and processes. A value that cannot
+/// be known is a dash. Columns that do not fit into `width` characters are left out, which a line below the table says.
 #[must_use]
-pub fn text(snapshot: &Snapshot) -> String {
+pub fn text(snapshot: &Snapshot, width: usize, sort: Option<&str>) -> String {
     let mut text = String::new();
-    let mut add = |table: Table, is_empty: bool| {
-        if !is_empty {
-            text.push_str(&format!("{table}\n"));
+    for source in snapshot.sources() {
+        text.push_str(&format!("{source}\n"));
+        for mut section in sections(&snapshot.of_source(source), None) {
+            section.remove("source");
+            if let Some(sort) = sort {
+                section.sort(sort, false);
+            }
+            section.fit(width, GAP);
+            let columns: Vec<_> = section.columns.iter().map(|column| (column.name, column.align)).collect();
+            let mut table = Table::new(&columns);
+            for row in section.rows {
+                table.row(row.into_iter().map(|cell| cell.text));
+            }
+            text.push_str(&table.to_string());
+            if !section.left_out.is_empty() {
+                let names = section.left_out.join(", ");
+                let sentence = format!("Not shown in {width} columns: {names}.");
+                for line in wrapped(&sentence, width.saturating_sub(GAP)) {
+                    text.push_str(&format!("  {line}\n"));
+                }
+            }
+            text.push('\n');
         }
-    };
-    let mut devices = table(
-        &[("source", Left), ("device", Left), ("state", Left), ("clients", Right)],
-        &[("retries", Right), ("lost", Right), ("errors", Right)],
-    );
-    for row in &snapshot.devices {
-        let before = [row.source.clone(), row.device.clone(), row.state.clone(), row.clients.to_string()];
-        let after = [&row.retries, &row.lost, &row.errors].map(ToString::to_string);
-        devices.row(before.into_iter().chain(work(&row.work)).chain(after));
     }
-    add(devices, snapshot.devices.is_empty());
-    let mut queues = table(
-        &[("source", Left), ("queue", Left), ("state", Left), ("mode", Left), ("clients", Right), ("waiting", Right)],
-        &[("retries", Right), ("lost", Right)],
-    );
-    for row in &snapshot.queues {
-        let waiting = format!("{}/{}", row.occupancy, row.size);
-        let names = [&row.source, &row.queue, &row.state, &row.mode].map(Clone::clone);
-        let after = [&row.retries, &row.lost].map(ToString::to_string);
-        let before = names.into_iter().chain([row.clients.to_string(), waiting]);
-        queues.row(before.chain(work(&row.work)).chain(after));
-    }
-    add(queues, snapshot.queues.is_empty());
-    let mut engines =
-        table(&[("source", Left), ("engine", Left), ("group", Right)], &[("timed", Right), ("busy", Right)]);
-    for row in &snapshot.engines {
-        let before = [row.source.clone(), row.engine.clone(), row.group.to_string()];
-        engines.row(before.into_iter().chain(work(&row.work)).chain([row.timed.to_string(), millis(&row.busy_ns)]));
-    }
-    add(engines, snapshot.engines.is_empty());
-    let mut processes = table(
-        &[("source", Left), ("queue", Left), ("pid", Right), ("program", Left)],
-        &[("retries", Right), ("lost", Right)],
-    );
-    for row in &snapshot.processes {
-        let before = [row.source.clone(), row.queue.clone(), row.pid.to_string(), row.command.clone()];
-        let after = [&row.retries, &row.lost].map(ToString::to_string);
-        processes.row(before.into_iter().chain(work(&row.work)).chain(after));
-    }
-    add(processes, snapshot.processes.is_empty());
     for problem in &snapshot.problems {
         text.push_str(&format!("{problem}\n"));
     }

@@ -106,7 +106,7 @@ fn words_of_a_hostile_process_overflow_nothing() {
     fixture.write();
     let snapshot = run::read(&fixture.path, "run-1").unwrap();
     assert_eq!(snapshot.devices[0].work.descriptors.known(), Some(u64::MAX));
-    for text in [telpher_telemetry::tables::text(&snapshot), telpher_telemetry::tables::csv(&snapshot)] {
+    for text in [telpher_telemetry::tables::text(&snapshot, 200, None), telpher_telemetry::tables::csv(&snapshot)] {
         assert!(text.contains(&u64::MAX.to_string()));
     }
 }

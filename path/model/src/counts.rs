@@ -9,7 +9,7 @@
 //!              0–63     descriptors by operation
 //!              64–127   descriptors by status; 0 for abandoned ones
 //!              128–255  by queue: descriptors, members of batches, bytes read, bytes written, page faults, pages
-//!                       that the device waited for
+//!                       that the device waited for, bytes read and written in units of 32 bytes
 //!              256–257  descriptors whose time was recorded, and the sum of their times in ns
 //!              258–297  these descriptors by time: bucket N has times of N bits, the last one also longer ones
 //!              298–361  when the descriptors in progress began: by lane, and whether it is a member of a batch
@@ -18,7 +18,7 @@
 //! The thread that steps an engine writes the engine's block, without an atomic addition. Other words have several
 //! writers. A reader needs no lock: each word was right at some moment during the read.
 
-use crate::action::{Action, Range};
+use crate::action::Action;
 use crate::capabilities::{MAX_ENGINES, MAX_WQS};
 use crate::device::MAX_LANES;
 use crate::engine::Outcome;
@@ -37,6 +37,9 @@ pub const OPERATIONS: usize = 64;
 pub const STATUSES: usize = 64;
 /// Buckets of the execution times.
 pub const TIME_BUCKETS: usize = 40;
+
+/// The bytes of a unit in which the performance counters count data. Source: SPEC App. D.
+const UNIT: u64 = 32;
 
 const SUBSCRIPTION: usize = 0;
 const RETRIES: usize = 8;
@@ -62,6 +65,8 @@ const READ: usize = 2;
 const WRITTEN: usize = 3;
 const FAULTS: usize = 4;
 const PAGES: usize = 5;
+const READ_UNITS: usize = 6;
+const WRITTEN_UNITS: usize = 7;
 
 /// The words of one device, or of one process's share of it.
 #[repr(C, align(64))]
@@ -117,17 +122,19 @@ impl DeviceCounts {
     }
 
     #[inline]
-    fn ended(&self, at: &Place, descriptor: &Descriptor, status: Status, read: u64, written: u64) {
+    fn ended(&self, at: &Place, descriptor: &Descriptor, status: Status, moved: &Moved) {
         let engine = at.engine_block();
         self.add_alone(engine + usize::from(descriptor.opcode_code()) % OPERATIONS, 1);
         self.add_alone(engine + STATUS + usize::from(status.code()) % STATUSES, 1);
         let queue = at.queue_block();
         self.add_alone(queue + if at.is_member { MEMBERS } else { DESCRIPTORS }, 1);
-        if read != 0 {
-            self.add_alone(queue + READ, read);
+        if moved.read != 0 {
+            self.add_alone(queue + READ, moved.read);
+            self.add_alone(queue + READ_UNITS, moved.read_units);
         }
-        if written != 0 {
-            self.add_alone(queue + WRITTEN, written);
+        if moved.written != 0 {
+            self.add_alone(queue + WRITTEN, moved.written);
+            self.add_alone(queue + WRITTEN_UNITS, moved.written_units);
         }
         if status.is_page_fault() || status == Status::BatchPageFault {
             self.add_alone(queue + FAULTS, 1);
@@ -166,28 +173,45 @@ impl Place {
     }
 }
 
+/// The bytes that a descriptor has read and written, also in units of 32 bytes, of which each operand has whole ones.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    read: u64,
+    read_units: u64,
+    written: u64,
+    written_units: u64,
+}
+
+impl Moved {
+    #[inline]
+    fn add(&mut self, write: bool, len: u64) {
+        let (bytes, units) =
+            if write { (&mut self.written, &mut self.written_units) } else { (&mut self.read, &mut self.read_units) };
+        *bytes = bytes.saturating_add(len);
+        *units = units.saturating_add(len.div_ceil(UNIT));
+    }
+}
+
 /// Returns the bytes that a descriptor has read and written, without those of its record and its list.
-fn bytes_of(descriptor: &Descriptor, record: &CompletionRecord) -> (u64, u64) {
+fn bytes_of(descriptor: &Descriptor, record: &CompletionRecord) -> Moved {
     let status = record.status();
     let opcode = descriptor.opcode();
     let is_data = !matches!(opcode, Opcode::Nop | Opcode::Batch | Opcode::Drain | Opcode::CacheFlush);
     let differs = matches!(opcode, Opcode::Compare | Opcode::ComparePattern) && record.result() != 0;
     let stops_early = status.is_page_fault() || differs;
+    let mut moved = Moved::default();
     if !is_data || !(stops_early || matches!(status, Status::Success | Status::SuccessPredicateFalse)) {
-        return (0, 0);
+        return moved;
     }
-    let share = |range: &Range| match opcode {
-        Opcode::CreateDelta if range.write => range.len.min(record.delta_record_size().into()),
-        _ if stops_early => range.len.min(record.bytes_completed().into()),
-        _ => range.len,
-    };
-    Action::of(descriptor).ranges().fold((0_u64, 0_u64), |(read, written), range| {
-        if range.write {
-            (read, written.saturating_add(share(&range)))
-        } else {
-            (read.saturating_add(share(&range)), written)
-        }
-    })
+    for range in Action::of(descriptor).ranges() {
+        let len = match opcode {
+            Opcode::CreateDelta if range.write => range.len.min(record.delta_record_size().into()),
+            _ if stops_early => range.len.min(record.bytes_completed().into()),
+            _ => range.len,
+        };
+        moved.add(range.write, len);
+    }
+    moved
 }
 
 /// An observer that counts, and passes every call on to another one.
@@ -273,18 +297,22 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
         if self.counts.subscription().is_set() && !is_abandoned {
             self.end(&place);
         }
-        let (read, written) =
-            if job.descriptor.opcode() == Opcode::Nop { (0, 0) } else { bytes_of(job.descriptor, record) };
+        let moved =
+            if job.descriptor.opcode() == Opcode::Nop { Moved::default() } else { bytes_of(job.descriptor, record) };
         let status = if is_abandoned { Status::None } else { record.status() };
-        self.counts.ended(&place, job.descriptor, status, read, written);
+        self.counts.ended(&place, job.descriptor, status, &moved);
         self.observer.ended(job, record, reported_to);
     }
 
     #[inline]
     fn ended_fast(&self, job: &Job<'_>) {
         let len = u64::from(job.descriptor.size());
-        let written = if job.descriptor.opcode() == Opcode::CrcGeneration { 0 } else { len };
-        self.counts.ended(&Place::of(job), job.descriptor, Status::Success, len, written);
+        let mut moved = Moved::default();
+        moved.add(false, len);
+        if job.descriptor.opcode() != Opcode::CrcGeneration {
+            moved.add(true, len);
+        }
+        self.counts.ended(&Place::of(job), job.descriptor, Status::Success, &moved);
         self.observer.ended_fast(job);
     }
 }
@@ -320,6 +348,10 @@ pub struct QueueTotals {
     pub faults: u64,
     /// Pages that the device waited for.
     pub pages: u64,
+    /// Bytes read, in units of 32 bytes: each operand counts its last unit as a whole one.
+    pub read_units: u64,
+    /// Bytes written, in these units.
+    pub written_units: u64,
 }
 
 /// The execution times of an engine, as far as they were recorded.
@@ -385,9 +417,16 @@ impl Totals {
     #[must_use]
     pub fn queue_in_engine(&self, wq: usize, engine: usize) -> QueueTotals {
         let at = Place { engine, lane: 0, wq, is_member: false }.queue_block();
-        let [descriptors, members, read_bytes, written_bytes, faults, pages] =
-            [DESCRIPTORS, MEMBERS, READ, WRITTEN, FAULTS, PAGES].map(|word| self.0[at + word]);
-        QueueTotals { descriptors, members, read_bytes, written_bytes, faults, pages }
+        QueueTotals {
+            descriptors: self.0[at + DESCRIPTORS],
+            members: self.0[at + MEMBERS],
+            read_bytes: self.0[at + READ],
+            written_bytes: self.0[at + WRITTEN],
+            faults: self.0[at + FAULTS],
+            pages: self.0[at + PAGES],
+            read_units: self.0[at + READ_UNITS],
+            written_units: self.0[at + WRITTEN_UNITS],
+        }
     }
 
     /// Returns the totals of a queue.
@@ -424,6 +463,18 @@ impl Totals {
         (0..MAX_ENGINES).fold(0, |sum: u64, engine| sum.saturating_add(self.0[ENGINES + engine * ENGINE_WORDS + word]))
     }
 
+    /// Returns the descriptors and members of an operation in one engine.
+    #[must_use]
+    pub fn operation_in_engine(&self, code: u8, engine: usize) -> u64 {
+        self.0[ENGINES + engine % MAX_ENGINES * ENGINE_WORDS + usize::from(code) % OPERATIONS]
+    }
+
+    /// Returns the descriptors and members that ended with a status in one engine.
+    #[must_use]
+    pub fn status_in_engine(&self, code: u8, engine: usize) -> u64 {
+        self.0[ENGINES + engine % MAX_ENGINES * ENGINE_WORDS + STATUS + usize::from(code) % STATUSES]
+    }
+
     /// Returns the execution times of an engine; `None` if none was recorded.
     #[must_use]
     pub fn times(&self, engine: usize) -> Option<ExecutionTimes> {
@@ -451,6 +502,8 @@ impl std::iter::Sum for QueueTotals {
             written_bytes: sum.written_bytes.saturating_add(more.written_bytes),
             faults: sum.faults.saturating_add(more.faults),
             pages: sum.pages.saturating_add(more.pages),
+            read_units: sum.read_units.saturating_add(more.read_units),
+            written_units: sum.written_units.saturating_add(more.written_units),
         })
     }
 }

@@ -6,7 +6,7 @@
 //!                                                  ◄── Outcome ────────────┘
 //!                                                  ──► Record, Log, Interrupt ──► memory, events
 //! registers ◄──► config, command, errors, interrupt, perfmon
-//!                                                  descriptors ──► observe ──► counts
+//!                                                  descriptors ──► observe ──► counts ──► counted_events
 //! ```
 //!
 //! The device has no clock and no threads; a runner drives it. Three rules hold throughout:
@@ -24,6 +24,7 @@ mod activity;
 mod capabilities;
 mod command;
 mod config;
+mod counted_events;
 mod counts;
 mod device;
 mod engine;
@@ -48,6 +49,7 @@ pub use action::{Action, Dif, DifKind, Range, Seed, overlaps};
 pub use capabilities::{
     Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WQS, Preset, Tolerances,
 };
+pub use counted_events::{QueueCounts, events_of, is_counted};
 pub use counts::{Counting, DeviceCounts, ExecutionTimes, OPERATIONS, QueueTotals, STATUSES, TIME_BUCKETS, Totals};
 pub use device::{Device, MAX_LANES, PciControl};
 pub use engine::{Engine, Outcome, Step};

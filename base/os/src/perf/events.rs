@@ -101,7 +101,7 @@ fn read_event(folder: &Path, device: &str, name: &str, precise: u8) -> Option<Ev
 }
 
 /// Stores a field's value at the bits that the device specifies: `config:0-7`, `config1:0-15`, `config:0-7,32-35`.
-fn set(folder: &Path, field: &str, mut value: u64, config: &mut [u64; 3]) -> Option<()> {
+pub(super) fn set(folder: &Path, field: &str, mut value: u64, config: &mut [u64; 3]) -> Option<()> {
     // A name from a file must not lead to another directory.
     if field.is_empty() || field.contains(['/', '.']) {
         return None;

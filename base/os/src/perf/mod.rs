@@ -1,5 +1,5 @@
 //! Samples the loads and stores of this process' threads with their addresses, by the processor's own sampling unit
-//! (Intel's PEBS, AMD's IBS): `perf_event_open(2)`.
+//! (Intel's PEBS, AMD's IBS): `perf_event_open(2)`. `counter` reads counters of devices by the same call.
 //!
 //! **Unverified on silicon**: this code was written on machines without such a unit. Everything but the unit is
 //! verified. The calls, the ring and the records are tested with an event of the kernel itself that reports addresses,
@@ -10,10 +10,12 @@
 //! Software Developer's Manual" 3B (PEBS, load latency); AMD's "Processor Programming Reference", IBS.
 #![allow(unsafe_code, reason = "perf_event_open, and a ring that the kernel writes to")]
 
+mod counter;
 mod events;
 mod records;
 mod ring;
 
+pub use counter::{CounterEvent, CounterReading, DeviceCounter};
 pub use events::Event;
 pub use records::{Record, Records, Sample};
 
@@ -278,10 +280,15 @@ fn attribute(event: &Event, period: u64, exclude: u64) -> Attribute {
 }
 
 fn open(attribute: &[u64], thread: i32, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    open_on(attribute, thread, -1, leader)
+}
+
+/// Opens an event of a thread, or with -1 of a processor.
+fn open_on(attribute: &[u64], thread: i32, cpu: i32, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     let group = leader.map_or(-1, AsRawFd::as_raw_fd);
     // SAFETY: the kernel reads as many bytes of the attribute as its size field says; it returns a new descriptor or
     // none.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attribute.as_ptr(), thread, -1, group, CLOEXEC) };
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attribute.as_ptr(), thread, cpu, group, CLOEXEC) };
     match i32::try_from(fd) {
         // SAFETY: the descriptor is new, so no other code owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),

@@ -7,19 +7,27 @@ use clap::Args;
 /// Numbers are totals since the start of the device; those of processes that have closed a queue are kept in one row. A
 /// value that cannot be known is a dash, "unknown" in CSV, and has its reason in JSON.
 ///
+/// In a terminal, this is a live view of rates per second, until q, Ctrl-C, or until no device is left; its last line
+/// lists the keys. With --once, --count or --output, or without a terminal, tables of totals are printed. Columns that
+/// do not fit are left out; CSV and JSON have all.
+///
 /// Descriptors do not include the members of batches. Times of engines are recorded only while this command updates:
-/// with --once they are not recorded, unless another one runs. Updates every second until Ctrl-C or until no device is
-/// left.
+/// with --once they are not recorded, unless another one runs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher top
+  telpher top --sort retries
   telpher top --once --format json
   telpher top --pcm --every 3        the columns of Intel's pcm-accel, as CSV")]
 pub(crate) struct Top {
     /// Print the columns of Intel's pcm-accel as CSV: what each device does per second.
     #[arg(long, help_heading = "Output", conflicts_with = "format")]
     pub(crate) pcm: bool,
+    /// Sort by this column: numbers descend, names ascend. Without it, rows are in the order of their names.
+    #[arg(long, value_name = "COLUMN", value_parser = telpher_telemetry::sections::NAMES, conflicts_with = "pcm",
+          help_heading = "Output")]
+    pub(crate) sort: Option<String>,
     #[command(flatten)]
     pub(crate) updates: Updates,
 }

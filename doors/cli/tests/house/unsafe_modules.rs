@@ -121,6 +121,7 @@ const FILES: &[&str] = &[
     "hosts/vdev-guest/src/symbols/start.rs",
     "hosts/vdev-guest/src/symbols/status.rs",
     "hosts/vdev-guest/src/symbols/stdio.rs",
+    "hosts/vdev-guest/src/symbols/system_calls.rs",
     "hosts/vdev-guest/src/symbols/walks.rs",
     "hosts/vdev-guest/src/sys.rs",
     "hosts/vdev/src/host/execute.rs",

@@ -34,6 +34,7 @@ mod offload_linked;
 mod offload_programs;
 mod offload_run;
 mod offload_sites;
+mod perf;
 #[path = "../plans/mod.rs"]
 mod plans;
 mod record;
@@ -43,6 +44,7 @@ mod segments;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
 mod survivors;
+mod terminal;
 mod tier;
 mod top;
 mod trace;

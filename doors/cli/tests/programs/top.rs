@@ -1,8 +1,10 @@
 //! `telpher top`: the numbers of a run's devices are those of its programs.
 
-use crate::harness::{Run, Runtime, TELPHER, View, client, finish, in_both_views};
+use crate::harness::{Run, Runtime, TELPHER, View, client, finish, have, in_both_views, lacking};
+use crate::terminal::Terminal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Runs `telpher top` inside of the run: two processes have a queue open, and a third one has closed it.
@@ -87,4 +89,128 @@ fn without_a_device_the_message_says_what_to_do() {
         assert_eq!(done.code(), 1, "{done}");
         assert!(done.stderr.contains("no DSA device is in use"), "{done}");
     }
+}
+
+/// A run that lasts until its input ends, and a command for `telpher top` on it.
+struct Watched {
+    runtime: Runtime,
+    run: Child,
+}
+
+impl Watched {
+    fn new(test: &str) -> Watched {
+        let runtime = Runtime::new(test);
+        let mut command = Run::on_two_queues(View::Preload).command(&["/bin/cat"]);
+        command.env("TELPHER_RUNTIME_DIR", runtime.path()).stdin(Stdio::piped()).stdout(Stdio::null());
+        let run = command.spawn().expect("telpher run starts");
+        let is_published = || runtime.of_runs("run-").iter().any(|path| path.join("devices.json").exists());
+        crate::harness::eventually("the run publishes its devices", is_published);
+        Watched { runtime, run }
+    }
+
+    fn top(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(TELPHER);
+        command.arg("top").args(words).env("TELPHER_RUNTIME_DIR", self.runtime.path());
+        command
+    }
+
+    /// Ends the run.
+    fn end(&mut self) {
+        drop(self.run.stdin.take());
+        self.run.wait().expect("telpher run ends");
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Enters and leaves the second screen of a terminal. Source: xterm, DECSET 1049.
+const ENTER: &str = "\x1b[?1049h";
+const LEAVE: &str = "\x1b[?1049l";
+
+#[test]
+fn the_live_view_restores_the_terminal_after_keys_and_signals() {
+    if lacking("the_live_view_restores_the_terminal_after_keys_and_signals", &[("setsid", "util-linux")]) {
+        return;
+    }
+    let watched = Watched::new("top-live");
+    let signals = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+    let ends = ["q", "\x1b", "\x03"].map(Ok).into_iter().chain(signals.map(Err));
+    for end in ends {
+        let mut terminal = Terminal::start(&watched.top(&["--every", "0.2", "--sort", "read"]), 80, 24);
+        let before = terminal.mode();
+        for part in [ENTER, "wq0.1", "engine0.3", "by read", "q quit  Tab table"] {
+            terminal.wait_for(part, 0);
+        }
+        assert_ne!(terminal.mode(), before, "keys come at once and without an echo");
+        match end {
+            Ok(key) => terminal.press(key),
+            Err(signal) => kill_process(Pid::from_raw(terminal.process().cast_signed()).unwrap(), signal).unwrap(),
+        }
+        let status = terminal.end();
+        assert!(status.success(), "{end:?}: {status} {:?}", terminal.written);
+        assert_eq!(terminal.mode(), before, "{end:?}");
+        let left = terminal.written.rfind(LEAVE).unwrap_or_else(|| panic!("{:?}", terminal.written));
+        assert!(left > terminal.written.find(ENTER).unwrap(), "{end:?}");
+        assert!(terminal.written.contains("\x1b[?25h"), "the cursor is shown again");
+    }
+}
+
+#[test]
+fn the_live_view_follows_the_terminal_s_size_and_the_end_of_the_last_device() {
+    if !have("setsid") {
+        return crate::skip::skip("the_live_view_follows_the_terminal_s_size", "no setsid (Debian package util-linux)");
+    }
+    let mut watched = Watched::new("top-resize");
+    let mut terminal = Terminal::start(&watched.top(&["--every", "60"]), 80, 24);
+    terminal.wait_for("scroll", 0);
+    let from = terminal.written.len();
+    // The next reading is a minute away: what comes now is drawn because of the size.
+    terminal.resize(52, 12);
+    terminal.wait_for("q quit  Tab table  ←→ sort  r reverse", from);
+    drop(terminal);
+    let mut terminal = Terminal::start(&watched.top(&["--every", "0.2"]), 80, 24);
+    terminal.wait_for("scroll", 0);
+    watched.end();
+    assert!(terminal.end().success());
+}
+
+#[test]
+fn no_color_leaves_out_colors() {
+    if lacking("no_color_leaves_out_colors", &[("setsid", "util-linux"), ("env", "coreutils")]) {
+        return;
+    }
+    let watched = Watched::new("top-color");
+    let top = watched.top(&["--every", "0.2"]);
+    for (value, has_color) in [("NO_COLOR=1", false), ("NO_COLOR=", true)] {
+        let mut command = Command::new("env");
+        command
+            .arg(value)
+            .arg(top.get_program())
+            .args(top.get_args())
+            .env("TELPHER_RUNTIME_DIR", watched.runtime.path());
+        let mut terminal = Terminal::start(&command, 80, 24);
+        terminal.wait_for("quit", 0);
+        terminal.press("q");
+        assert!(terminal.end().success());
+        // SGR 30 to 37, 90 to 97 and 38;5;N set a color; crossterm writes the last form.
+        assert_eq!(terminal.written.contains("\x1b[38;5;"), has_color, "{value}: {:?}", terminal.written);
+    }
+}
+
+#[test]
+fn without_a_terminal_or_with_once_tables_are_printed() {
+    let watched = Watched::new("top-plain");
+    let done = finish(&mut watched.top(&["--count", "1", "--sort", "queue"]), None, Duration::from_secs(120));
+    done.expect_success();
+    assert!(!done.stdout.contains('\x1b'), "{done}");
+    assert!(done.stdout.lines().all(|line| line.chars().count() < 80), "{done}");
+    let source = done.stdout.lines().next().unwrap_or_default();
+    assert!(source.starts_with("run-") && done.stdout.matches(source).count() == 1, "{done}");
+    let done = finish(&mut watched.top(&["--once", "--sort", "speed"]), None, Duration::from_secs(120));
+    assert_eq!(done.code(), 2, "{done}");
+    assert!(done.stderr.contains("descriptors"), "the message lists the columns: {done}");
 }

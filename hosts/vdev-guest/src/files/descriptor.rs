@@ -124,6 +124,32 @@ pub(crate) fn fetch(from: *const u8, into: &mut [u8]) -> Result<(), Errno> {
     }
 }
 
+/// Copies to the program's memory; the program's pointer may be invalid.
+///
+/// # Errors
+/// EFAULT if not all of it can be written.
+pub(crate) fn deliver(from: &[u8], to: *mut u8) -> Result<(), Errno> {
+    let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+    let remote = libc::iovec { iov_base: to.cast(), iov_len: from.len() };
+    let process = sys::process() as usize;
+    to.expose_provenance();
+    // SAFETY: both vectors outlive the call; the kernel only reads `from`, and writes where the program asked for it,
+    // as far as it can.
+    let copied = unsafe {
+        call(libc::SYS_process_vm_writev, [process, (&raw const local).addr(), 1, (&raw const remote).addr(), 1, 0])
+    };
+    match copied {
+        Ok(copied) if copied == from.len() => Ok(()),
+        Ok(_) | Err(Errno::FAULT) => Err(Errno::FAULT),
+        Err(_) => {
+            // A sandbox forbids that call.
+            // SAFETY: the program passed this buffer to be filled; an invalid pointer faults here as in any library.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+            Ok(())
+        }
+    }
+}
+
 /// The working directory as reported by the kernel.
 ///
 /// # Errors

@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Attribute = 1,
     /// A directory from which paths can reach our files, or any entry of the shadow tree.
     Watched = 2,
+    /// An event of a device's perf PMU.
+    PerfEvent = 3,
 }
 
 static KINDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
@@ -36,6 +38,7 @@ pub(crate) fn kind(fd: RawFd) -> Kind {
     match code {
         1 => Kind::Attribute,
         2 => Kind::Watched,
+        3 => Kind::PerfEvent,
         _ => Kind::Foreign,
     }
 }

@@ -15,6 +15,12 @@ const OPEN_NUMBER: usize = 0x8008_7401;
 
 /// The name that the host has given a node's socket; `None` for every other descriptor.
 pub(super) fn of_socket(fd: RawFd) -> Option<NodeName> {
+    parse_socket(fd, NodeName::parse)
+}
+
+/// Parses the name that the host has given a socket, by the run's name and the socket's; `None` for every other
+/// descriptor.
+pub(crate) fn parse_socket<T>(fd: RawFd, parse: impl FnOnce(&[u8], &[u8]) -> Option<T>) -> Option<T> {
     // AF_UNIX is 1.
     let mut address = libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] };
     let mut len = u32::try_from(size_of::<libc::sockaddr_un>()).ok()?;
@@ -26,7 +32,7 @@ pub(super) fn of_socket(fd: RawFd) -> Option<NodeName> {
     // A leading zero byte: the abstract namespace.
     let name = path.get(..len)?.strip_prefix(b"\0")?;
     let run = run::directory().rsplit(|byte| *byte == b'/').next()?;
-    (i32::from(address.sun_family) == libc::AF_UNIX).then(|| NodeName::parse(run, name))?
+    (i32::from(address.sun_family) == libc::AF_UNIX).then(|| parse(run, name))?
 }
 
 /// The file system's number of an open node; `None` for every other descriptor.

@@ -7,7 +7,7 @@ use super::standard;
 use crate::files::table::{self, Kind};
 use crate::files::{self, descriptor};
 use crate::sys::{self, Errno, answer};
-use crate::{guard, node, submit};
+use crate::{guard, node, perf, submit};
 use libc::{iovec, off_t, ssize_t};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use telpher_interpose::interpose;
@@ -161,10 +161,16 @@ fn close_all(first: c_uint, last: c_uint, range: impl Fn(c_uint, c_uint) -> c_in
 
 interpose! {
     fn read(fd: c_int, into: *mut c_void, len: usize) -> ssize_t { |next|
-        read_by(fd, None, || next(fd, into, len))
+        match perf::event_of(fd) {
+            Some(event) => answer(perf::read(event, into.cast(), len)),
+            None => read_by(fd, None, || next(fd, into, len)),
+        }
     }
     fn __read_chk(fd: c_int, into: *mut c_void, len: usize, space: usize) -> ssize_t { |next|
-        read_by(fd, None, || next(fd, into, len, space))
+        match perf::event_of(fd) {
+            Some(event) if len <= space => answer(perf::read(event, into.cast(), len)),
+            _ => read_by(fd, None, || next(fd, into, len, space)),
+        }
     }
     fn pread(fd: c_int, into: *mut c_void, len: usize, offset: off_t) -> ssize_t { |next|
         read_by(fd, Some(offset), || next(fd, into, len, offset))
@@ -237,7 +243,12 @@ interpose! {
         if is_ours(from) || is_ours(to) { answer(Err(Errno::INVAL)) } else { next(from, at, to, to_at, len, flags) }
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int { |next|
-        if is_node(fd) && !is_every_files(request) { refuse(Errno::NOTTY) } else { next(fd, request, argument) }
+        match perf::event_of(fd) {
+            _ if is_every_files(request) => next(fd, request, argument),
+            Some(event) => sys::answer_int(perf::control(event, request, argument)),
+            None if is_node(fd) => refuse(Errno::NOTTY),
+            None => next(fd, request, argument),
+        }
     }
     fn dup(fd: c_int) -> c_int { |next| {
         let new = next(fd);

@@ -16,4 +16,5 @@ pub(crate) mod standard;
 mod start;
 mod status;
 mod stdio;
+mod system_calls;
 mod walks;

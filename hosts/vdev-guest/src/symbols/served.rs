@@ -4,7 +4,7 @@ use crate::files::attribute::{self, Host};
 use crate::files::table::{self, Kind};
 use crate::files::{self, descriptor};
 use crate::sys::{self, Errno};
-use crate::{guard, node, submit};
+use crate::{guard, node, perf, submit};
 use libc::off_t;
 use std::ffi::{c_int, c_void};
 
@@ -30,6 +30,10 @@ pub(super) fn before_read(fd: c_int, offset: Option<off_t>) -> Result<(), Errno>
         // The driver has no read(). Source: K612 fs/read_write.c, vfs_read, without FMODE_CAN_READ.
         return Err(Errno::INVAL);
     }
+    if perf::event_of(fd).is_some() {
+        // Only read() itself is served; an event has no position.
+        return Err(if offset.is_some() { Errno::SPIPE } else { Errno::INVAL });
+    }
     let Some(path) = files::attribute_of(fd) else { return Ok(()) };
     // A read at an offset generates the text up to there. Source: K612 fs/seq_file.c, seq_read_iter.
     if offset.is_some() || descriptor::seek(fd, 0, libc::SEEK_CUR)? == 0 {
@@ -46,6 +50,9 @@ pub(super) fn write(fd: c_int, from: *const c_void, len: usize, offset: Option<o
             // A node cannot seek. Source: K612 fs/read_write.c, ksys_pwrite64, without FMODE_PWRITE.
             Some(_) => Err(Errno::SPIPE),
         });
+    }
+    if perf::event_of(fd).is_some() {
+        return Some(Err(Errno::INVAL));
     }
     let path = files::attribute_of(fd)?;
     let Ok(offset) = offset.map(u64::try_from).transpose() else { return Some(Err(Errno::INVAL)) };

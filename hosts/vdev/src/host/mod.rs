@@ -4,11 +4,12 @@
 //! guests ──socket──► server ─┐             ┌─► kernel     the driver's state and answers
 //! file system (FUSE) ────────┴──► Host ────┼─► files      open files: shared memory, the guests' sockets
 //!                                          ├─► execute    write() of programs without a guest
+//!                                          ├─► perf_calls, perf   events of perf_event_open()
 //!                                          └─► Watcher, Listener   the shadow tree; trace and summary
 //! ```
 //!
 //! Threads: the server's thread answers guests and detects closed files. If traces are written, another thread reads
-//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, kernel, files,
+//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, perf, kernel, files,
 //! published. No lock is held while descriptors are executed.
 
 mod execute;
@@ -16,6 +17,8 @@ mod files;
 mod identity;
 mod listener;
 mod packet;
+mod perf;
+mod perf_calls;
 mod published;
 mod server;
 mod share;
@@ -31,6 +34,7 @@ use crate::tree::{Caller, Entry, Errno};
 use execute::Executor;
 use files::{OpenFile, QueueMemory, lock};
 use identity::Identity;
+use perf::PerfEvents;
 use published::Publisher;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -41,6 +45,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
+use telpher_model::Totals;
 use telpher_portal::Offer;
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
@@ -87,6 +92,8 @@ pub struct Host {
     alarms: Mutex<Vec<ReportCallback>>,
     /// The index for readers in other processes, once it is published.
     published: Mutex<Option<Publisher>>,
+    /// The events of the devices' PMUs.
+    perf: Mutex<PerfEvents>,
     /// An epoll instance with the host's ends of the preloaded view's files; a hang-up means that the file was closed
     /// for the last time.
     ends: OwnedFd,
@@ -108,6 +115,8 @@ impl Debug for ReportCallback {
 struct Files {
     open: BTreeMap<u64, Arc<OpenFile>>,
     boards: BTreeMap<(u32, u32), Arc<QueueMemory>>,
+    /// The totals of closed files, by device, queue, and whether the queue was dedicated.
+    closed: BTreeMap<(u32, u32, bool), Totals>,
 }
 
 impl Host {
@@ -131,6 +140,7 @@ impl Host {
             watchers: Mutex::default(),
             alarms: Mutex::default(),
             published: Mutex::default(),
+            perf: Mutex::default(),
             ends: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             name: name.into(),
         }))
@@ -348,7 +358,11 @@ impl Host {
     pub fn release(&self, open: u64) {
         let _leaving = self.leaving.read().unwrap_or_else(PoisonError::into_inner);
         let file = self.change(|kernel| {
-            let file = lock(&self.files).open.remove(&open)?;
+            let mut files = lock(&self.files);
+            let file = files.open.remove(&open)?;
+            let FileInfo { device, wq, dedicated, .. } = file.info;
+            files.closed.entry((device, wq, dedicated)).or_default().add(&file.lease.counts.totals());
+            drop(files);
             if let Some(end) = &file.end {
                 // Not registered if the opening failed half way.
                 let _ = epoll::delete(&self.ends, end);
@@ -394,7 +408,10 @@ impl Host {
             }
             for event in &events {
                 let (flags, open) = (event.flags, event.data.u64());
-                if flags.contains(epoll::EventFlags::HUP) {
+                if let Some(number) = perf::number_of(open) {
+                    self.perf_release(number);
+                    released = true;
+                } else if flags.contains(epoll::EventFlags::HUP) {
                     self.release(open);
                     released = true;
                 } else if let Ok(OpenFile { end: Some(end), .. }) = self.file(open).as_deref() {

@@ -6,7 +6,7 @@ use crate::tree::{Caller, Entry, Errno};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use telpher_vdev_wire::VERSION;
-use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Reply, Report, Request};
+use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, PerfOpen, Reply, Report, Request};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Size of the longest packet, in bytes.
@@ -100,6 +100,16 @@ impl Host {
             Kind::Report => {
                 let report = Report::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;
                 self.report_of(parsed.head.open, caller.space, &report).map(|()| Answer::default())
+            }
+            Kind::PerfOpen => {
+                let open = PerfOpen::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;
+                Ok(Answer { end: Some(self.perf_open(&open)?), ..Answer::default() })
+            }
+            Kind::PerfRead => Ok(Answer { data: self.perf_read(parsed.head.open)?, ..Answer::default() }),
+            Kind::PerfControl => {
+                let argument = u64::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;
+                let value = self.perf_control(parsed.head.open, parsed.head.argument, argument)?;
+                Ok(Answer { value, ..Answer::default() })
             }
         }
     }

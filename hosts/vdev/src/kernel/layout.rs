@@ -145,6 +145,8 @@ impl Kernel {
         rows(tree, &counters, rows::pmu::ROWS, id, abi, Some(&caps));
         tree.directory(&format!("{counters}/format"));
         rows(tree, &format!("{counters}/format"), rows::pmu::FORMAT, id, abi, Some(&caps));
+        tree.directory(&format!("{counters}/events"));
+        rows(tree, &format!("{counters}/events"), rows::pmu::EVENTS, id, abi, Some(&caps));
         tree.link(&format!("{EVENT_SOURCES}/devices/{name}"), &counters);
 
         if abi >= Abi::V6_6 {

@@ -300,6 +300,12 @@ impl Kernel {
         self.devices.iter().map(|dsa| PublishedDevice::of(dsa.number, dsa.registers.device())).collect()
     }
 
+    /// The number of a device's performance counters; `None` if there is no such device.
+    #[must_use]
+    pub fn counters(&self, device: u32) -> Option<u8> {
+        self.devices.iter().find(|dsa| dsa.number == device).map(|dsa| dsa.capabilities().counters)
+    }
+
     /// The emulated kernel version.
     #[must_use]
     pub fn abi(&self) -> Abi {

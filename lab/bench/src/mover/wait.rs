@@ -8,10 +8,12 @@ use super::Experiment;
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::devices::{self, Shape};
+use crate::energy::{EnergyMeter, EnergyPerByte};
 use crate::goal::{Goal, Row};
 use crate::measure::{median, window};
 use crate::results::Runner;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,6 +58,7 @@ struct WaitMethod {
     mover: Mover,
     wall: Vec<f64>,
     cpu: Vec<f64>,
+    energy: EnergyPerByte,
 }
 
 impl WaitMethod {
@@ -63,7 +66,8 @@ impl WaitMethod {
         // The device makes the whole copy in one piece, because only the wait is measured.
         let split = Split { hybrid: false, above: u64::MAX, ..Split::default() };
         let policy = Policy { wait, split, threshold: Threshold::DEVICE, ..Policy::default() };
-        WaitMethod { mover: Mover::new([Arc::clone(portal)], policy), wall: Vec::new(), cpu: Vec::new() }
+        let mover = Mover::new([Arc::clone(portal)], policy);
+        WaitMethod { mover, wall: Vec::new(), cpu: Vec::new(), energy: EnergyPerByte::default() }
     }
 
     fn copy(&mut self, rooms: &mut Rooms) -> Result<u64, BenchError> {
@@ -73,8 +77,10 @@ impl WaitMethod {
         EXPERIMENT.done(result).map(|()| 1)
     }
 
-    fn turn(&mut self, rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
-        let seen = window(time, || self.copy(rooms))?;
+    fn turn(&mut self, rooms: &mut Rooms, time: Duration, energy: &mut EnergyMeter) -> Result<(), BenchError> {
+        let (seen, joules) = energy.around(|| window(time, || self.copy(rooms)));
+        let seen = seen?;
+        self.energy.add(joules, seen.ops as f64 * BYTES as f64);
         self.wall.push(seen.ns_per_op());
         self.cpu.push(seen.cpu_ns_per_op());
         Ok(())
@@ -90,19 +96,45 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     fill_known(&mut src, 7);
     let mut rooms: Rooms = (0..pairs.max(1)).map(|_| (src.clone(), vec![0; BYTES])).collect();
     let mut ways = WAYS.map(|(_, wait)| WaitMethod::new(portal, wait));
+    let mut energy = EnergyMeter::open(Path::new("/sys"));
     thread::scope(|scope| {
         let submitter = scope.spawn(|| {
             let _ = telpher_os::run_on(&[machine.core(0)]);
-            turns(&mut ways, &mut rooms, time)
+            turns(&mut ways, &mut rooms, time, &mut energy)
         });
         submitter.join().expect("measurements report their errors")
     })?;
     rooms.iter().try_for_each(|(src, dst)| EXPERIMENT.arrived(src, dst))?;
-    Ok(rows(&ways))
+    let mut rows = rows(&ways);
+    rows.extend(energy_rows(&ways, energy.remark().as_deref()));
+    Ok(rows)
+}
+
+/// The energy of each wait method. Where it is not known, one row says why.
+fn energy_rows(ways: &[WaitMethod], reason: Option<&str>) -> Vec<Row> {
+    let row = |name: &str, joules: f64, how: String| {
+        Row::new(format!("{name}: energy of the processor packages"), joules, "J/GB", None, how)
+    };
+    match reason {
+        Some(reason) => vec![row("all wait methods", f64::NAN, reason.to_owned())],
+        None => ways
+            .iter()
+            .zip(&WAYS)
+            .map(|(way, (name, _))| {
+                let how = "of all packages, with the engine's core and whatever else runs".to_owned();
+                row(name, way.energy.joules_per_gb().unwrap_or(f64::NAN), how)
+            })
+            .collect(),
+    }
 }
 
 /// Runs each method in turn until the time is over.
-fn turns(ways: &mut [WaitMethod], rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
+fn turns(
+    ways: &mut [WaitMethod],
+    rooms: &mut Rooms,
+    time: Duration,
+    energy: &mut EnergyMeter,
+) -> Result<(), BenchError> {
     let slice = time / (TURNS * u32::try_from(ways.len()).unwrap_or(1));
     // Not measured: first touch of the pages, and the operations from which the prediction learns.
     for way in &mut *ways {
@@ -112,7 +144,7 @@ fn turns(ways: &mut [WaitMethod], rooms: &mut Rooms, time: Duration) -> Result<(
     }
     let begin = Instant::now();
     while ways[0].wall.len() < FEWEST || begin.elapsed() < time {
-        ways.iter_mut().try_for_each(|way| way.turn(rooms, slice))?;
+        ways.iter_mut().try_for_each(|way| way.turn(rooms, slice, energy))?;
     }
     Ok(())
 }
@@ -154,12 +186,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_energy_is_by_method_or_has_a_reason() {
+        let portal: Vec<Arc<dyn Portal>> = Vec::new();
+        let ways: Vec<WaitMethod> = [2.0, 1.0]
+            .map(|joules| {
+                let mut energy = EnergyPerByte::default();
+                energy.add(Some(joules), 5e8);
+                let mover = Mover::new(portal.clone(), Policy::default());
+                WaitMethod { mover, wall: Vec::new(), cpu: Vec::new(), energy }
+            })
+            .into();
+        let rows = energy_rows(&ways, None);
+        assert_eq!(rows.iter().map(|row| row.measured).collect::<Vec<_>>(), [4.0, 2.0]);
+        assert!(rows[0].what.starts_with("spinning"));
+        let rows = energy_rows(&ways, Some("no counters"));
+        assert!(rows.len() == 1 && rows[0].measured.is_nan() && rows[0].how == "no counters");
+    }
+
+    #[test]
     fn methods_are_compared_with_spinning_turn_by_turn() {
         let portal: Vec<Arc<dyn Portal>> = Vec::new();
         let way = |wall: f64, cpu: f64| WaitMethod {
             mover: Mover::new(portal.clone(), Policy::default()),
             wall: vec![wall, 2.0 * wall],
             cpu: vec![cpu, 2.0 * cpu],
+            energy: EnergyPerByte::default(),
         };
         let rows = rows(&[way(100.0, 100.0), way(108.0, 25.0), way(101.0, 100.0), way(150.0, 5.0)]);
         assert_eq!(rows.len(), 6);

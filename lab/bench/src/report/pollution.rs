@@ -22,16 +22,27 @@ pub fn text(result: &PollutionResult) -> String {
         result.device
     );
     let align = [Align::Right, Align::Left, Align::Right, Align::Right, Align::Right, Align::Left];
-    let columns: Vec<_> = HEADER.into_iter().zip(align).collect();
+    let mut columns: Vec<_> = HEADER.into_iter().zip(align).collect();
+    // Where no row has them, a remark says why.
+    let has_cache = result.rows.iter().any(|row| row.runner_cache.is_some() || row.copier_cache.is_some());
+    if has_cache {
+        columns.extend([("cache of a co-runner", Align::Right), ("of the copier", Align::Right)]);
+    }
     let mut table = Table::new(&columns);
     for row in &result.rows {
         if row.copies == Copies::None {
             table.gap();
         }
-        table.row(cells(row));
+        let caches = [row.runner_cache, row.copier_cache].map(|bytes| bytes.map_or("–".into(), cache));
+        table.row(cells(row).into_iter().chain(caches.into_iter().filter(|_| has_cache)));
     }
     out.push_str(&table.to_string());
     out
+}
+
+/// Bytes of a cache, to a tenth of a MiB.
+fn cache(bytes: f64) -> String {
+    format!("{:.1} MiB", bytes / f64::from(1 << 20))
 }
 
 fn cells(row: &Row) -> [String; 6] {
@@ -48,18 +59,22 @@ fn cells(row: &Row) -> [String; 6] {
 
 /// Returns the CSV: one line for each row.
 pub fn csv(result: &PollutionResult) -> String {
-    let mut out =
-        String::from("working_set_bytes,copies,latency_ns,against_none,copied_bytes_per_s,core_round_trip_ns\n");
+    let mut out = String::from(
+        "working_set_bytes,copies,latency_ns,against_none,copied_bytes_per_s,core_round_trip_ns,\
+                      runner_cache_bytes,copier_cache_bytes\n",
+    );
     for r in &result.rows {
         let distance = r.distance.map_or(String::new(), |d| format!("{:.1}", d.round_trip_ns));
         let _ = writeln!(
             out,
-            "{},{},{:.3},{:.4},{:.0},{distance}",
+            "{},{},{:.3},{:.4},{:.0},{distance},{},{}",
             r.working_set,
             r.copies.name(),
             r.latency_ns,
             r.against_none,
-            r.copied_per_s
+            r.copied_per_s,
+            units::field(r.runner_cache, 0),
+            units::field(r.copier_cache, 0),
         );
     }
     out
@@ -130,6 +145,16 @@ mod tests {
         for word in ["working set", "latency of one access", "copied, GB/s", "device"] {
             assert!(html.contains(word), "{word}");
         }
+    }
+
+    #[test]
+    fn the_caches_of_the_threads_are_shown_where_they_are_known() {
+        let mut result = sample();
+        assert!(!text(&result).contains("cache of a co-runner"));
+        result.rows[1].copier_cache = Some(1_572_864.0);
+        let text = text(&result);
+        assert!(text.contains("cache of a co-runner") && text.contains("1.5 MiB") && text.contains('–'), "{text}");
+        assert!(csv(&result).lines().nth(2).unwrap().ends_with(",,1572864"), "{}", csv(&result));
     }
 
     #[test]

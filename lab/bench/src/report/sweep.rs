@@ -23,6 +23,11 @@ pub fn text(result: &SweepResult) -> String {
             "\n{op}: CPU time of the submitting thread per operation\n{}",
             by_route(result, op, |p| units::time(p.cpu_ns_per_op))
         );
+        // Where no point has it, a remark says why.
+        if result.points.iter().any(|p| p.joules_per_gb.is_some()) {
+            let joules = |p: &Point| units::three(p.joules_per_gb.unwrap_or(f64::NAN));
+            let _ = write!(out, "\n{op}: energy of the processor packages, J/GB\n{}", by_route(result, op, joules));
+        }
     }
     if !result.crossovers.is_empty() {
         out.push_str("\nCrossover: the size from which a route beats the CPU path at every larger size measured\n");
@@ -115,7 +120,8 @@ fn wins(crossover: &Crossover) -> String {
 pub fn csv(result: &SweepResult) -> String {
     let mut out = String::from(
         "op,size_bytes,device,runner,depth,batch,threads,in_flight,bytes_per_s,ops_per_s,p50_ns,p99_ns,p999_ns,\
-         timed_together,samples,cpu_ns_per_op,prepare_ns,submit_ns,wait_ns,core_round_trip_ns,core_class\n",
+         timed_together,samples,cpu_ns_per_op,prepare_ns,submit_ns,wait_ns,core_round_trip_ns,core_class,\
+         joules_per_gb\n",
     );
     let number = |n: Option<f64>| n.map_or(String::new(), |n| format!("{n:.3}"));
     for p in &result.points {
@@ -124,7 +130,7 @@ pub fn csv(result: &SweepResult) -> String {
         let distance = p.distance.map_or(",".into(), |d| format!("{:.1},{}", d.round_trip_ns, d.class()));
         let _ = writeln!(
             out,
-            "{},{},{},{runner},{},{},{},{},{:.0},{:.0},{},{},{},{},{},{:.3},{},{},{},{distance}",
+            "{},{},{},{runner},{},{},{},{},{:.0},{:.0},{},{},{},{},{},{:.3},{},{},{},{distance},{}",
             p.op,
             p.size,
             quoted(&r.device),
@@ -143,6 +149,7 @@ pub fn csv(result: &SweepResult) -> String {
             number(p.breakdown.map(|b| b.prepare_ns)),
             number(p.breakdown.map(|b| b.submit_ns)),
             number(p.breakdown.map(|b| b.wait_ns)),
+            number(p.joules_per_gb),
         );
     }
     out

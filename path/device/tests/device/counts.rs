@@ -82,6 +82,9 @@ fn every_descriptor_is_counted_once_by_operation_status_queue_and_bytes() {
             written_bytes: 100_301 + 5000,
             faults: 1,
             pages: 0,
+            // Each operand counts its last unit of 32 bytes as a whole one.
+            read_units: 1 + 10 + 3125 + 2 * 2813,
+            written_units: 1 + 10 + 3125 + 157,
         };
         assert_eq!((totals.all(), totals.queue(0)), (expected, expected), "{runner:?} {observed}");
         assert_eq!((0..16).map(|engine| totals.engine(engine)).sum::<QueueTotals>(), expected);
@@ -111,6 +114,8 @@ fn members_of_a_batch_are_counted_apart_on_the_fast_path_and_by_steps() {
             members: 48,
             read_bytes: 24 * 4096 + 12 * 1000,
             written_bytes: 24 * 4096,
+            read_units: 24 * 128 + 12 * 32,
+            written_units: 24 * 128,
             ..QueueTotals::default()
         };
         let totals = totals(&device);

@@ -1,11 +1,10 @@
-//! The perf PMU of a device, in event_source. It describes how events are encoded. Counting them needs the kernel's
-//! perf_event_open(), which does not know this PMU. Source: K612 `perfmon.c`; SPEC §9.2.
+//! The perf PMU of a device, in event_source: how events are encoded. The guest answers perf_event_open() for its type.
+//! Source: K612 `perfmon.c`; SPEC §9.2. The driver has no `events/`; it is added here, so that events have names.
 
 use super::super::attribute::{Attribute, Store, ValueFormat, check, line, read_only, read_write};
 use crate::tree::Errno;
-
-/// First PMU type. Source: chosen, far above the types that a kernel assigns, so that it never equals another PMU's.
-const FIRST_TYPE: u32 = 1000;
+use telpher_abi::perfmon::Event;
+use telpher_vdev_wire::message::FIRST_PMU_TYPE;
 
 /// The attribute table of the PMU.
 pub(crate) static ROWS: &[Attribute] = &[
@@ -15,7 +14,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         |_, _| line(1),
         Store::value(ValueFormat::Signed, &[check(Errno::INVAL, |_, _, input| input.number >= 1)], |_, _, _| {}),
     ),
-    read_only("type", |k, id| line(FIRST_TYPE + k.dsa(id).number)),
+    read_only("type", |k, id| line(FIRST_PMU_TYPE + k.dsa(id).number)),
 ];
 
 /// The attribute table of its `format/`.
@@ -28,3 +27,73 @@ pub(crate) static FORMAT: &[Attribute] = &[
     read_only("filter_tc", |_, _| line("config1:32-39")),
     read_only("filter_wq", |_, _| line("config1:0-31")),
 ];
+
+/// Declares an attribute for each event of these names.
+macro_rules! events {
+    ($($name:literal)*) => {
+        /// The attribute table of its `events/`: those that the model counts, with the unit of bytes.
+        pub(crate) static EVENTS: &[Attribute] = &[
+            $(read_only($name, |_, _| event($name)),)*
+            read_only("engine_input.scale", |_, _| line(32)),
+            read_only("engine_input.unit", |_, _| line("Bytes")),
+            read_only("engine_output.scale", |_, _| line(32)),
+            read_only("engine_output.unit", |_, _| line("Bytes")),
+        ];
+    };
+}
+
+events! {
+    "done_error"
+    "done_partial"
+    "done_success"
+    "dwq_accepted"
+    "dwq_full"
+    "engine_from_batch"
+    "engine_from_wq"
+    "engine_input"
+    "engine_output"
+    "op_apply_delta"
+    "op_batch"
+    "op_cache_flush"
+    "op_compare"
+    "op_compare_pattern"
+    "op_copy_crc"
+    "op_crc"
+    "op_create_delta"
+    "op_dif_check"
+    "op_dif_insert"
+    "op_dif_strip"
+    "op_dif_update"
+    "op_drain"
+    "op_dualcast"
+    "op_fill"
+    "op_memmove"
+    "op_noop"
+    "page_request_ok"
+    "swq_accepted_limited"
+    "swq_accepted_unlimited"
+    "swq_retry_limited"
+    "swq_retry_unlimited"
+    "xlate_pasid_fault"
+}
+
+/// The encoding of an event in the terms of `format/`.
+fn event(name: &str) -> Result<String, Errno> {
+    let Event { category, bit } = Event::of_name(name).ok_or(Errno::NOENT)?;
+    line(format_args!("event_category={category:#x},event={bit:#x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_those_that_the_model_counts() {
+        let mut counted: Vec<_> =
+            Event::named().filter(|(_, event)| telpher_model::is_counted(*event)).map(|(name, _)| name).collect();
+        counted.sort_unstable();
+        let shown: Vec<_> = EVENTS.iter().map(|row| row.name).filter(|name| !name.contains('.')).collect();
+        assert_eq!(shown, counted);
+        assert_eq!(event("op_memmove").unwrap(), "event_category=0x3,event=0x8\n");
+    }
+}

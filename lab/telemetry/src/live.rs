@@ -1,0 +1,78 @@
+//! The live view in a terminal: reads, draws, and handles keys until the end. The terminal is as before afterwards,
+//! also after a panic or a signal.
+
+use crate::snapshot::Snapshot;
+use crate::view::{Reaction, View};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use std::io;
+use std::time::{Duration, Instant};
+use telpher_os::Termination;
+
+/// The longest wait for a key, after which a signal is noticed. Source: chosen; a tenth of a second is felt as at once.
+const NOTICE: Duration = Duration::from_millis(100);
+
+/// Why the view cannot be shown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LiveError {
+    /// The terminal does not do what was asked for.
+    #[error("cannot use the terminal; `telpher top --once` needs none")]
+    Terminal(#[source] io::Error),
+    /// Signals cannot be waited for.
+    #[error("cannot wait for signals")]
+    Signals(#[source] io::Error),
+}
+
+/// Restores the terminal when dropped.
+struct Screen;
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // Without a terminal there is nothing to restore, and no place for a message.
+        let _ = ratatui::try_restore();
+    }
+}
+
+/// Shows the view until a key or a signal ends it, or `read` returns a snapshot without a device.
+///
+/// # Errors
+/// If the terminal fails.
+pub fn show(mut view: View, every: Duration, mut read: impl FnMut() -> Snapshot) -> Result<(), LiveError> {
+    // Before the screen: a signal must not end the process while the terminal has another mode.
+    let termination = Termination::listen_with_terminal().map_err(LiveError::Signals)?;
+    let _screen = Screen;
+    // Also has panics restore the terminal before their message.
+    let mut terminal = ratatui::try_init().map_err(LiveError::Terminal)?;
+    let mut last = Instant::now();
+    terminal.draw(|frame| view.draw(frame)).map_err(LiveError::Terminal)?;
+    loop {
+        let wait = every.saturating_sub(last.elapsed());
+        let has_event = event::poll(wait.min(NOTICE)).map_err(LiveError::Terminal)?;
+        if termination.wait(Duration::ZERO) {
+            return Ok(());
+        }
+        let mut reaction = Reaction::Ignore;
+        if has_event {
+            reaction = match event::read().map_err(LiveError::Terminal)? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => view.key(key),
+                Event::Resize(..) => Reaction::Draw,
+                _ => Reaction::Ignore,
+            };
+        }
+        if reaction == Reaction::Quit {
+            return Ok(());
+        }
+        if last.elapsed() >= every {
+            let snapshot = read();
+            if snapshot.devices.is_empty() {
+                return Ok(());
+            }
+            view.update(snapshot, last.elapsed().as_secs_f64());
+            last = Instant::now();
+            reaction = Reaction::Draw;
+        }
+        if reaction == Reaction::Draw {
+            terminal.draw(|frame| view.draw(frame)).map_err(LiveError::Terminal)?;
+        }
+    }
+}
