@@ -5,9 +5,13 @@
 //! ```text
 //! RUN/devices.json, /proc/HOST/fd/N ──► run    ─┐
 //! /sys/bus/dsa/devices ───────────────► sysfs  ─┴─► snapshot: devices, queues, engines, processes ──► tables
+//!                                                             └─────► exporter ──► text for Prometheus
+//! /proc/PID/fd/N, of any process ─────► published: what processes count ──┘
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod exporter;
+pub mod published;
 pub mod run;
 pub mod snapshot;
 pub mod sysfs;

@@ -42,7 +42,8 @@ pub fn read(sys: &Path) -> Snapshot {
     snapshot
 }
 
-const HARDWARE: &str = "hardware";
+/// The source of rows that are no run.
+pub(crate) const HARDWARE: &str = "hardware";
 
 /// True for a name of a prefix and numbers that are separated by points.
 fn is_numbered(name: &str, prefix: &str, numbers: usize) -> bool {
