@@ -75,12 +75,11 @@ pub(crate) struct Accesses {
     long: VecDeque<u32>,
     /// Slots that accesses have.
     slots: usize,
-    streaming_bytes: u64,
     most: usize,
 }
 
 impl Accesses {
-    pub(crate) fn new(index: u32, streaming_bytes: u64, most: usize) -> Accesses {
+    pub(crate) fn new(index: u32, most: usize) -> Accesses {
         Accesses {
             index,
             open: Vec::new(),
@@ -89,7 +88,6 @@ impl Accesses {
             short: VecDeque::new(),
             long: VecDeque::new(),
             slots: 0,
-            streaming_bytes,
             most,
         }
     }
@@ -357,7 +355,9 @@ impl Accesses {
         self.slots += 1;
         output.copying += 1;
         let purpose = CopyFor::Sender { index: self.index, slot };
-        if let Started::Ended(result) = copier.start_in(to, from, offset, len, self.streaming_bytes, purpose) {
+        let fill = output.stores.fill(len);
+        if let Started::Ended(result) = copier.start_in(to, from, offset, len, fill.hint, purpose) {
+            output.stores.filled(fill, len);
             self.slot_copied(slot, state, result, output, reports)?;
         }
         Ok(true)

@@ -1,7 +1,7 @@
 //! Copies bytes between the caller's buffers and the slots: by the CPU, or by a device through a channel of the mover.
 //!
 //! ```text
-//! sender:    buffer ─► slot      CPU: non-temporal stores for longer pieces, since another core reads the slot
+//! sender:    buffer ─► slot      CPU: the stores that are faster for this connection; see `stores`
 //! receiver:  slot ─► buffer      CPU: plain stores, since this core reads the buffer next
 //! device:    start ─► submit (one batch) ─► collect; the CPU does again what the device left undone
 //! ```
@@ -192,10 +192,9 @@ impl Copier {
         segments: &Segments,
         offset: u64,
         len: u64,
-        streaming_bytes: u64,
+        hint: WriteHint,
         purpose: CopyFor,
     ) -> Started {
-        let hint = if len >= streaming_bytes { WriteHint::Stream } else { WriteHint::Cache };
         for (src, part) in segments.pieces(offset, len) {
             let copy = Copy { dst: to, src, len: part, hint };
             if part == len {
@@ -236,6 +235,12 @@ impl Copier {
             device.is_prepared = false;
             device.channel.submit();
         }
+    }
+
+    /// True if a device gets the longer pieces.
+    #[inline]
+    pub(crate) fn has_device(&self) -> bool {
+        self.device.is_some()
     }
 
     /// True if a device works on copies.

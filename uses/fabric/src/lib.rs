@@ -15,6 +15,7 @@
 //!     output          what messages and accesses share at the sender: the ring and the slots
 //!   regions           the memory of this process that peers may access
 //!   reports           completions and counts of the operations
+//!   stores            chooses the stores that fill slots, by the time that they took
 //!   ways              chooses between pieces and pulls, by the time that they took
 //!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
 //! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
@@ -69,6 +70,7 @@ mod serving;
 mod socket;
 mod state;
 pub mod stats;
+mod stores;
 mod sync;
 mod ways;
 mod wire;

@@ -5,6 +5,7 @@ use crate::buffer::Segments;
 use crate::entry::{Answer, Message};
 use crate::error::{Broken, PushError};
 use crate::outgoing::Outgoing;
+use crate::stores::Stores;
 use std::collections::VecDeque;
 
 /// The state of a slot. The message is that for which the slot counts as ahead of its answer.
@@ -55,25 +56,40 @@ pub(crate) enum Pushed {
 }
 
 /// The sender's end of a connection, and what it has of its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Output {
     /// `None` until the connection is open.
     outgoing: Option<Outgoing>,
     /// Entries that found the ring full.
     ready: VecDeque<Message>,
     slots: Vec<Slot>,
-    free_slots: Vec<u16>,
+    /// The one that was freed first is used first: by then its lines have left the caches of both cores, and come
+    /// faster from a shared cache or memory than from the other core's own caches.
+    free_slots: VecDeque<u16>,
+    /// What fills the slots.
+    pub(crate) stores: Stores,
     /// Slots that a copy fills or empties. A device may still do so when the connection has ended.
     pub(crate) copying: usize,
     pub(crate) has_ended: bool,
 }
 
 impl Output {
+    pub(crate) fn new(streaming_bytes: u64) -> Output {
+        Output {
+            outgoing: None,
+            ready: VecDeque::new(),
+            slots: Vec::new(),
+            free_slots: VecDeque::new(),
+            stores: Stores::new(streaming_bytes),
+            copying: 0,
+            has_ended: false,
+        }
+    }
+
     /// The connection is open.
     pub(crate) fn connected(&mut self, outgoing: Outgoing) {
         self.slots = vec![Slot::Free; usize::from(outgoing.memory().slots())];
-        // The last is used first.
-        self.free_slots = (0..outgoing.memory().slots()).rev().collect();
+        self.free_slots = (0..outgoing.memory().slots()).collect();
         self.outgoing = Some(outgoing);
     }
 
@@ -154,14 +170,14 @@ impl Output {
     /// Takes a free slot. Returns its number and its address.
     pub(crate) fn take_slot(&mut self, state: Slot) -> Option<(u16, u64)> {
         let outgoing = self.outgoing.as_ref()?;
-        let slot = self.free_slots.pop()?;
+        let slot = self.free_slots.pop_front()?;
         self.slots[usize::from(slot)] = state;
         Some((slot, outgoing.slot(slot)))
     }
 
     /// Frees a slot, and returns what it was used for.
     pub(crate) fn free_slot(&mut self, slot: u16) -> Slot {
-        self.free_slots.push(slot);
+        self.free_slots.push_back(slot);
         std::mem::replace(&mut self.slots[usize::from(slot)], Slot::Free)
     }
 

@@ -85,7 +85,6 @@ pub(crate) struct Sender {
     unmatched: VecDeque<u32>,
     /// Slots with bytes of messages that no receive matches yet.
     ahead: usize,
-    streaming_bytes: u64,
     /// Messages of at least this length may be offered.
     pull_bytes: u64,
     /// A bit for each class of lengths whose messages the receiver wants to be offered.
@@ -99,16 +98,15 @@ impl Sender {
         Sender {
             index,
             address,
-            output: Output::default(),
+            output: Output::new(streaming_bytes),
             waiting: VecDeque::new(),
-            accesses: Accesses::new(index, streaming_bytes, most_waiting),
+            accesses: Accesses::new(index, most_waiting),
             open: Vec::new(),
             free_ids: Vec::new(),
             open_count: 0,
             matched: VecDeque::new(),
             unmatched: VecDeque::new(),
             ahead: 0,
-            streaming_bytes,
             pull_bytes,
             offered_classes: 0,
             most_waiting,
@@ -467,7 +465,9 @@ impl Sender {
                 continue;
             };
             let offset = open.next;
-            let len = (open.end - open.next).min(self.output.slot_bytes());
+            let slot_bytes = self.output.slot_bytes();
+            let most = if copier.has_device() { slot_bytes } else { self.output.stores.most_bytes(slot_bytes) };
+            let len = (open.end - open.next).min(most);
             let len_in_slot = u32::try_from(len).expect("at most a slot");
             let state = Slot::Filling { id, len: len_in_slot, offset, ahead: is_ahead };
             let Some((slot, to)) = self.output.take_slot(state) else { break };
@@ -479,8 +479,10 @@ impl Sender {
             self.output.copying += 1;
             self.ahead += usize::from(is_ahead);
             let purpose = CopyFor::Sender { index: self.index, slot };
-            let started = copier.start_in(to, &open.send.segments, offset, len, self.streaming_bytes, purpose);
+            let fill = self.output.stores.fill(len);
+            let started = copier.start_in(to, &open.send.segments, offset, len, fill.hint, purpose);
             if let Started::Ended(result) = started {
+                self.output.stores.filled(fill, len);
                 self.slot_filled(slot, result, reports)?;
             }
             moved = true;

@@ -7,6 +7,7 @@ use super::lock::MemberLock;
 use crate::access::own_memory;
 use crate::buffer::Buffer;
 use crate::number::Number;
+use crate::stores::Stores;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use telpher_os::Lineage;
 /// Bytes that are reduced at once. Source: chosen; two such buffers fit in a second-level cache, and each block costs a
 /// fence of its streaming stores.
 const BLOCK_BYTES: usize = 32 << 10;
-/// Copies of at least this length bypass the caches, since another member reads the bytes. Source: assumed, as for
+/// Copies of at least this length may bypass the caches, since another member reads the bytes. Source: assumed, as for
 /// messages ([`Config::streaming_bytes`](crate::Config::streaming_bytes)).
 const STREAMING_BYTES: u64 = 8 << 10;
 /// An AllReduce whose members read at most so many bytes in all is done by each member alone, which saves one wait.
@@ -96,6 +97,8 @@ pub struct Group {
     /// Whether a member is in this process.
     is_here: Vec<bool>,
     memory: Local,
+    /// What fills this member's slots, and its parts of results.
+    stores: Stores,
     /// Chunks of all operations that are over.
     done: u64,
     /// Chunks that this member has reduced.
@@ -173,6 +176,7 @@ impl Group {
             lock,
             is_here,
             memory: own_memory(),
+            stores: Stores::new(STREAMING_BYTES),
             done: 0,
             reduced: 0,
             is_usable: true,
@@ -353,7 +357,7 @@ impl Group {
 
     /// Copies parts of a chunk from the buffer to this member's slot, and publishes them.
     fn fill(
-        &self,
+        &mut self,
         call: &Call,
         chunk: u64,
         from: Buffer,
@@ -366,8 +370,10 @@ impl Group {
         }
         let start = from.address() + call.range(chunk).start;
         for part in parts {
-            let hint = hint(part.end - part.start);
-            self.copy(self.slot(self.rank, count) + part.start, start + part.start, part.clone(), hint)?;
+            let len = part.end - part.start;
+            let fill = self.stores.fill(len);
+            self.copy(self.slot(self.rank, count) + part.start, start + part.start, part.clone(), fill.hint)?;
+            self.stores.filled(fill, len);
         }
         self.own().publish_filled(call.number, count + 1);
         Ok(())
@@ -461,8 +467,10 @@ impl Group {
                 group.memory.write(to, block, WriteHint::Cache).map_err(bad_buffer)?;
             }
             if is_shared {
-                let hint = hint(block.len() as u64);
-                group.memory.write(group.result(count) + at, block, hint).map_err(bad_buffer)?;
+                let len = block.len() as u64;
+                let fill = group.stores.fill(len);
+                group.memory.write(group.result(count) + at, block, fill.hint).map_err(bad_buffer)?;
+                group.stores.filled(fill, len);
             }
             Ok(())
         })?;
@@ -477,7 +485,7 @@ impl Group {
         count: u64,
         range: Range<u64>,
         own: u64,
-        write: impl Fn(&Group, u64, &[u8]) -> Result<(), GroupError>,
+        mut write: impl FnMut(&mut Group, u64, &[u8]) -> Result<(), GroupError>,
     ) -> Result<(), GroupError> {
         let mut block = std::mem::take(&mut self.block);
         let mut other = std::mem::take(&mut self.other);
@@ -582,10 +590,6 @@ impl Group {
 /// Returns whether numbers of this type fill the buffer, and can be reduced so.
 fn fits(call: &Call, reduction: Reduction, number: Number) -> bool {
     call.len.is_multiple_of(number.bytes()) && reduction.applies_to(number)
-}
-
-fn hint(len: u64) -> WriteHint {
-    if len >= STREAMING_BYTES { WriteHint::Stream } else { WriteHint::Cache }
 }
 
 fn bad_buffer(fault: Fault) -> GroupError {

@@ -40,7 +40,12 @@ fn a_message_whose_send_is_complete_arrives_although_its_endpoint_is_dropped() {
 
 #[test]
 fn a_send_that_ends_when_it_is_received_waits_for_the_last_byte() {
-    let mut nodes = nodes(2);
+    // A fixed choice of stores, so that every piece but the last one fills its slot.
+    let config = config(|config| {
+        config.slots = 64;
+        config.streaming_bytes = u64::MAX;
+    });
+    let mut nodes = nodes_with(2, &config, Copier::cpu);
     nodes[0].send(1, Some(1), vec![1], 1);
     nodes[1].receive(None, exact(1), 1, 1);
     run_until_done(&mut nodes, &[1, 1]);
