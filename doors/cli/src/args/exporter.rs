@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// metrics.
 ///
 /// Totals of clients are those of pods, containers and virtual machines; --per-process adds labels of each process,
-/// which makes a new series for each. --textfile serves no port, and writes a file for node_exporter's textfile collector.
+/// which makes a new series for each. --textfile serves no port, and writes a file for node_exporter's textfile
+/// collector.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -3,7 +3,6 @@
 use crate::BenchError;
 use crate::folder::Folder;
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::json;
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -29,7 +28,7 @@ impl Clients {
         let failed = |source| BenchError::Program { what: format!("{PROCESSES} programs under telpher run"), source };
         let folder = Folder::new()?;
         let hardware = folder.file("queues.json");
-        std::fs::write(&hardware, configuration().to_string()).map_err(failed)?;
+        std::fs::write(&hardware, configuration()).map_err(failed)?;
         let opens = format!("exec 3<>/dev/dsa/wq0.$0 && echo open && exec sleep {LIFE}");
         let script = format!("for i in $(seq {PROCESSES}); do sh -c '{opens}' $((i % {QUEUES})) & done; wait");
         let mut command = Command::new(telpher()?);
@@ -69,20 +68,23 @@ fn telpher() -> Result<PathBuf, BenchError> {
     std::env::current_exe().map_err(|source| BenchError::Program { what: "finding this program".into(), source })
 }
 
-/// The device in accel-config's format: eight shared queues in two groups.
-fn configuration() -> serde_json::Value {
+/// The device in accel-config's format: eight shared queues in two groups. As text, because the order of attributes
+/// matters: setting the type of a queue clears its name.
+fn configuration() -> String {
     let queue = |wq: usize, group: usize| {
-        json!({
-            "dev": format!("wq0.{wq}"), "mode": "shared", "size": 8, "group_id": group, "priority": 10,
-            "block_on_fault": 1, "max_batch_size": 64, "max_transfer_size": 2_147_483_648_u64, "type": "user",
-            "driver_name": "user", "name": format!("queue{wq}"), "threshold": 8,
-        })
+        format!(
+            r#"{{"dev": "wq0.{wq}", "mode": "shared", "size": 8, "group_id": {group}, "priority": 10, "threshold": 8,
+                "block_on_fault": 1, "max_batch_size": 64, "max_transfer_size": 2147483648, "type": "user",
+                "driver_name": "user", "name": "queue{wq}"}}"#
+        )
     };
     let group = |group: usize| {
         let first = group * QUEUES / 2;
         let queues: Vec<_> = (first..first + QUEUES / 2).map(|wq| queue(wq, group)).collect();
-        let engines = [0, 1].map(|at| json!({ "dev": format!("engine0.{}", 2 * group + at), "group_id": group }));
-        json!({ "dev": format!("group0.{group}"), "grouped_workqueues": queues, "grouped_engines": engines })
+        let engine = |engine| format!(r#"{{"dev": "engine0.{engine}", "group_id": {group}}}"#);
+        let engines = [engine(2 * group), engine(2 * group + 1)].join(", ");
+        let queues = queues.join(", ");
+        format!(r#"{{"dev": "group0.{group}", "grouped_workqueues": [{queues}], "grouped_engines": [{engines}]}}"#)
     };
-    json!([{ "dev": "dsa0", "groups": [group(0), group(1)] }])
+    format!(r#"[{{"dev": "dsa0", "groups": [{}, {}]}}]"#, group(0), group(1))
 }
