@@ -35,14 +35,16 @@ fn map(bytes: usize, flags: MapFlags) -> Result<NonNull<u8>, Errno> {
     NonNull::new(memory.cast()).ok_or(Errno::NOMEM)
 }
 
-/// The least number of the descriptor of published words. Source: chosen; below 1024, the usual limit.
-const HIGH_DESCRIPTOR: i32 = 900;
+/// The least number of the descriptor of published words: high, because programs count on low numbers, and known, so
+/// that readers need not look at every descriptor. Source: chosen; below 1024, the usual limit.
+pub const PUBLISHED_FROM: i32 = 900;
 
 /// Returns new words, all zero, which other processes of this user can read and write through `/proc/PID/fd`. They stay
-/// mapped, and their file open, as long as the process lives; its forked children share them. The file cannot shrink.
+/// mapped, and their file open, as long as the process lives; its forked children share them. The file cannot shrink. Its
+/// number is the first free one from [`PUBLISHED_FROM`] on.
 ///
 /// # Errors
-/// The system's refusal.
+/// The system's refusal; also if the process may not have descriptors with such numbers.
 pub fn published_words(words: usize) -> Result<&'static [AtomicU64], Errno> {
     let bytes = words.checked_mul(size_of::<AtomicU64>()).filter(|bytes| *bytes != 0).ok_or(Errno::INVAL)?;
     let file = memfd_create(PUBLISHED, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -52,9 +54,8 @@ pub fn published_words(words: usize) -> Result<&'static [AtomicU64], Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: without MAP_FIXED the kernel picks a range that is not used.
     let memory = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) }?;
-    // Open for ever: readers find it by its descriptor. Its number is high if the limit allows it, because programs
-    // count on low ones.
-    let file = fcntl_dupfd_cloexec(&file, HIGH_DESCRIPTOR).unwrap_or(file);
+    // Open for ever: readers find it by its descriptor.
+    let file = fcntl_dupfd_cloexec(&file, PUBLISHED_FROM)?;
     let _ = file.into_raw_fd();
     // SAFETY: the mapping begins at a page, has these words, and is never unmapped; the seals keep its file from
     // shrinking. Every access, also of other processes, is that of an atomic.

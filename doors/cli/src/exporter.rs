@@ -116,10 +116,13 @@ fn write_files(path: &Path, args: &Exporter, readings: &mut Readings) -> Result<
 /// How often subscriptions are renewed. Source: they last ten seconds.
 const RENEWED_EVERY: Duration = Duration::from_secs(4);
 
+/// In place of inodes: those of memory files are larger.
+const OF_OFFLOAD: u64 = 0;
+const OF_TIER: u64 = 1;
+
 /// Returns the counters of a process of `telpher offload`, which its run keeps in files.
 fn of_offload(process: &telpher_offload::Process) -> ProcessMetrics {
-    // A memory file's inode is never 0.
-    ProcessMetrics::of(process.pid, 0, &process.counters)
+    ProcessMetrics::of(process.pid, OF_OFFLOAD, &process.counters)
 }
 
 /// Returns what a managed process of `telpher tier run` reports.
@@ -137,7 +140,7 @@ fn of_tier(state: &State) -> ProcessMetrics {
         ("telpher_tier_moving_seconds_total", nanos(counts.moving_seconds)),
         ("telpher_tier_copying_seconds_total", nanos(counts.copying_seconds)),
     ];
-    ProcessMetrics::part::<telpher_tier::Stats>(state.pid, 0, &known)
+    ProcessMetrics::part::<telpher_tier::Stats>(state.pid, OF_TIER, &known)
 }
 
 /// Reads the devices and the processes.

@@ -16,14 +16,13 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use telpher_metrics::{Description, MetricSet, RegionReader};
-use telpher_os::PUBLISHED;
+use telpher_os::{PUBLISHED, PUBLISHED_FROM};
 
 /// The most bytes of a region that are read. Source: chosen; a crate's region has some 20 KiB.
 const MOST_BYTES: u64 = 512 << 10;
-/// The most descriptors of a process that are looked at, and regions that are read. Source: chosen; a process publishes
-/// one region for each set of metrics, with a descriptor of about 900.
-const MOST_DESCRIPTORS: usize = 4096;
-const MOST_REGIONS: usize = 16;
+/// The most descriptors of a process that are looked at. Source: chosen; a process publishes one region for each set of
+/// metrics.
+const MOST_DESCRIPTORS: usize = 16;
 /// Readings of a region whose sets are being claimed, before it is left out.
 const READINGS: usize = 8;
 /// The word of a region that is odd while a set is claimed, see `telpher_metrics::Region`.
@@ -83,29 +82,29 @@ pub fn read(proc: &Path) -> (Vec<ProcessMetrics>, Vec<Unread>) {
     let mut found: BTreeMap<u64, ProcessMetrics> = BTreeMap::new();
     let mut unread = Vec::new();
     for pid in pids {
-        let folder = proc.join(pid.to_string());
-        // A process that has ended meanwhile, or belongs to another user, publishes nothing for this reader.
-        if fs::metadata(&folder).is_ok_and(|process| process.uid() == user) {
-            read_process(pid, &folder, &mut found, &mut unread);
-        }
+        read_process(pid, &proc.join(pid.to_string()), user, &mut found, &mut unread);
     }
     (found.into_values().collect(), unread)
 }
 
-fn read_process(pid: u32, folder: &Path, found: &mut BTreeMap<u64, ProcessMetrics>, unread: &mut Vec<Unread>) {
-    let Ok(descriptors) = fs::read_dir(folder.join("fd")) else { return };
-    let mut regions = 0;
-    for descriptor in descriptors.flatten().take(MOST_DESCRIPTORS) {
-        let path = descriptor.path();
-        let is_published = fs::read_link(&path).is_ok_and(|name| {
-            name.to_str().and_then(|name| name.strip_prefix("/memfd:")?.strip_suffix(" (deleted)")) == Some(PUBLISHED)
-        });
-        if !is_published {
+fn read_process(
+    pid: u32,
+    folder: &Path,
+    user: u32,
+    found: &mut BTreeMap<u64, ProcessMetrics>,
+    unread: &mut Vec<Unread>,
+) {
+    for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
+        let path = folder.join(format!("fd/{number}"));
+        // A process without this number publishes nothing more, has ended, or belongs to a user whose processes the
+        // kernel does not show.
+        let Ok(name) = fs::read_link(&path) else { return };
+        let is_published = name.to_str().and_then(|name| name.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
+        if is_published != Some(PUBLISHED) {
             continue;
         }
-        regions += 1;
-        if regions > MOST_REGIONS {
-            unread.push(Unread { pid, why: format!("it has more than {MOST_REGIONS} regions of metrics") });
+        // Root is shown the processes of all users.
+        if !fs::metadata(folder).is_ok_and(|process| process.uid() == user) {
             return;
         }
         let region = OpenOptions::new()

@@ -162,10 +162,13 @@ impl DeviceMemory {
                 closed.insert(place, totals);
                 continue;
             };
-            let owner = owners.entry(pid).or_insert_with(|| Owner::of(proc, pid)).clone();
-            let process = per_process.then(|| (pid, row.command.clone()));
             let key = (row.source.clone(), row.queue.clone(), pid, row.pasid.known().unwrap_or_default());
-            let of_client = (row.source.clone(), row.queue.clone(), owner, process);
+            // An open file keeps its owner: to look it up takes two files of /proc.
+            let of_client = self.clients.owner(&key).cloned().unwrap_or_else(|| {
+                let owner = owners.entry(pid).or_insert_with(|| Owner::of(proc, pid)).clone();
+                let process = per_process.then(|| (pid, row.command.clone()));
+                (row.source.clone(), row.queue.clone(), owner, process)
+            });
             let sum = now.entry(key).or_insert_with(|| (of_client, vec![0; CLIENT_TOTALS.len()]));
             sum.1.iter_mut().zip(totals).for_each(|(sum, more)| *sum = sum.saturating_add(more));
         }

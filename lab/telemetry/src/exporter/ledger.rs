@@ -68,6 +68,11 @@ impl<P: Ord + Clone, O: Ord + Clone> Ledger<P, O> {
         self.last.iter().filter(|(process, _)| fits(process)).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
+    /// Returns the owner that a process had at the last update.
+    pub(super) fn owner(&self, process: &P) -> Option<&O> {
+        self.last.get(process).map(|(owner, _)| owner)
+    }
+
     /// Returns the totals of ended processes by owner.
     pub(super) fn ended(&self) -> &BTreeMap<O, Vec<u64>> {
         &self.ended

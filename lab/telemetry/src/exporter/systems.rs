@@ -66,7 +66,9 @@ impl SystemMemory {
         let mut gauges: BTreeMap<SystemOwner, Vec<u64>> = BTreeMap::new();
         let mut values = 0;
         for process in processes {
-            let owner = owners.entry(process.pid).or_insert_with(|| Owner::of(proc, process.pid.into())).clone();
+            let known = self.totals.owner(&(process.pid, process.inode)).map(|(owner, ..)| owner.clone());
+            let look_up = || Owner::of(proc, process.pid.into());
+            let owner = owners.entry(process.pid).or_insert_with(|| known.unwrap_or_else(look_up)).clone();
             let places: Option<Vec<usize>> = process.metrics.iter().map(|metric| self.place(metric)).collect();
             values += process.values.len();
             let Some(places) = places.filter(|_| values <= MOST_VALUES) else {
