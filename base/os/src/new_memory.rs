@@ -40,8 +40,8 @@ fn map(bytes: usize, flags: MapFlags) -> Result<NonNull<u8>, Errno> {
 pub const PUBLISHED_FROM: i32 = 900;
 
 /// Returns new words, all zero, which other processes of this user can read and write through `/proc/PID/fd`. They stay
-/// mapped, and their file open, as long as the process lives; its forked children share them. The file cannot shrink. Its
-/// number is the first free one from [`PUBLISHED_FROM`] on.
+/// mapped, and their file open, as long as the process lives; its forked children share them. The file cannot shrink.
+/// Its number is the first free one from [`PUBLISHED_FROM`] on.
 ///
 /// # Errors
 /// The system's refusal; also if the process may not have descriptors with such numbers.

@@ -135,9 +135,27 @@ pub fn subscribe(directory: &Path) -> Result<usize, ReadError> {
 /// An open file with its numbers.
 struct ReadFile<'a> {
     file: &'a PublishedFile,
-    totals: Totals,
+    /// What it has done in its own queue.
+    done: Done,
     occupancy: Value,
 }
+
+/// The numbers of a file, or of closed ones, in their queue.
+struct Done {
+    work: QueueTotals,
+    retries: u64,
+    lost: u64,
+}
+
+impl Done {
+    fn of(totals: &Totals, wq: u32) -> Done {
+        let wq = wq as usize;
+        Done { work: totals.queue(wq), retries: totals.retries(wq), lost: totals.lost(wq) }
+    }
+}
+
+/// The sums of the words of files by device and queue.
+type Sums = BTreeMap<(u32, u32), Totals>;
 
 /// Reads the devices of a run. `source` names the run in the rows.
 ///
@@ -160,13 +178,15 @@ fn read_once(index: &RunIndex, source: &str) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let mut files = Vec::new();
     let mut unread = BTreeSet::new();
-    let (mut bytes, mut slots) = (Vec::new(), BTreeMap::new());
+    let (mut bytes, mut slots, mut sums) = (Vec::new(), BTreeMap::new(), Sums::new());
     for file in &index.files {
         match totals(index.host, file, &mut bytes) {
             Ok(totals) => {
                 let occupancy = occupancy(index.host, file, &mut slots)
                     .map_or_else(|e| Value::unknown(e.to_string()), Value::Known);
-                files.push(ReadFile { file, totals, occupancy });
+                // The words of a guest may hold any queue: a file counts for its own queue only.
+                sums.entry((file.device, file.wq)).or_default().add(&totals);
+                files.push(ReadFile { file, done: Done::of(&totals, file.wq), occupancy });
             }
             Err(error) => {
                 unread.insert((file.device, file.wq));
@@ -178,7 +198,7 @@ fn read_once(index: &RunIndex, source: &str) -> Snapshot {
         }
     }
     for device in &index.devices {
-        add_device(&mut snapshot, index, &files, &unread, device, source);
+        add_device(&mut snapshot, index, (&files, &mut sums), &unread, device, source);
     }
     snapshot
 }
@@ -186,7 +206,7 @@ fn read_once(index: &RunIndex, source: &str) -> Snapshot {
 fn add_device(
     snapshot: &mut Snapshot,
     index: &RunIndex,
-    files: &[ReadFile<'_>],
+    (files, sums): (&[ReadFile<'_>], &mut Sums),
     unread: &BTreeSet<(u32, u32)>,
     device: &PublishedDevice,
     source: &str,
@@ -200,18 +220,15 @@ fn add_device(
         let of_device = index.departed.iter().filter(|departed| departed.device == device.device);
         of_device.filter_map(|departed| Some((departed, departed.totals()?)))
     };
-    // The words of a guest may hold any queue: a file counts for its own queue only.
     let number = |queue: u32| queue as usize;
-    let mut by_queue: BTreeMap<u32, Totals> = BTreeMap::new();
-    files().for_each(|read| by_queue.entry(read.file.wq).or_default().add(&read.totals));
-    departed().for_each(|(departed, totals)| by_queue.entry(departed.wq).or_default().add(&totals));
+    departed().for_each(|(departed, totals)| sums.entry((device.device, departed.wq)).or_default().add(&totals));
     let mut sum = Totals::default();
-    by_queue.values().for_each(|totals| sum.add(totals));
+    sums.range((device.device, 0)..=(device.device, u32::MAX)).for_each(|(_, totals)| sum.add(totals));
     let mut all = QueueTotals::default();
     let (mut shared, mut dedicated) = (0_u64, 0_u64);
     let (mut retries, mut lost) = (0_u64, 0_u64);
     for queue in &device.queues {
-        let totals = by_queue.remove(&queue.wq).unwrap_or_default();
+        let totals = sums.remove(&(device.device, queue.wq)).unwrap_or_default();
         let done = totals.queue(number(queue.wq));
         all = [all, done].into_iter().sum();
         let is_read = !unread.contains(&(device.device, queue.wq));
@@ -264,7 +281,7 @@ fn add_device(
             pid: Value::unknown("the sum of closed files"),
             command: format!("{} closed", departed.files),
             pasid: Value::unknown("the sum of closed files"),
-            ..row(&totals, departed.wq)
+            ..row(&Done::of(&totals, departed.wq))
         });
     }
     let named = |count: usize, name: &dyn Fn(u8) -> String, of: &dyn Fn(u8) -> u64| {
@@ -290,17 +307,17 @@ fn group(group: Option<u32>) -> Value {
     group.map_or_else(|| Value::unknown("in no group"), |group| u64::from(group).into())
 }
 
-/// The numbers of a process row, or of a sum, for a queue.
-fn row(totals: &Totals, wq: u32) -> ProcessRow {
+/// The numbers of a process row, or of a sum.
+fn row(done: &Done) -> ProcessRow {
     ProcessRow {
         source: String::new(),
         queue: String::new(),
         pid: Value::Known(0),
         command: String::new(),
         pasid: Value::Known(0),
-        work: totals.queue(wq as usize).into(),
-        retries: totals.retries(wq as usize).into(),
-        lost: totals.lost(wq as usize).into(),
+        work: done.work.into(),
+        retries: done.retries.into(),
+        lost: done.lost.into(),
         record_faults: Value::unknown("the modelled driver does not count them by file"),
     }
 }
@@ -313,7 +330,7 @@ fn process(source: &str, read: &ReadFile<'_>) -> ProcessRow {
         pid: u64::from(process).into(),
         command: command(process),
         pasid: u64::from(pasid).into(),
-        ..row(&read.totals, wq)
+        ..row(&read.done)
     }
 }
 
