@@ -7,13 +7,15 @@ mod published;
 mod region;
 mod seqlock;
 mod set;
+mod shared_cells;
 mod sync;
 
 pub use cells::Cells;
 pub use metric::{Kind, Metric, Unit};
 pub use published::{Published, Publisher};
-pub use region::{Description, Region, RegionError, RegionReader, RegionSet, RegionSnapshot, Values};
+pub use region::{Description, Region, RegionError, RegionReader, RegionSet, RegionSnapshot, SEQUENCE_WORD, Values};
 pub use set::{MetricSet, Position, Record};
+pub use shared_cells::SharedCells;
 pub use sync::AtomicU64;
 
 #[doc(hidden)]

@@ -88,42 +88,53 @@ impl Metric {
     /// unit, and `_total` for counters. Help and labels need no escape in Prometheus' text format.
     #[must_use]
     pub const fn broken_rule(&self) -> Option<&'static str> {
-        let name = self.name.as_bytes();
-        if !begins_with(name, b"telpher_") {
-            return Some("the name does not begin with telpher_");
-        }
-        if !is_word(name) {
-            return Some("the name has other characters than lower-case letters, digits and single underscores");
-        }
-        let stem = match (self.kind, ends_with(name, b"_total")) {
-            (Kind::Counter, true) => name.split_at(name.len() - "_total".len()).0,
-            (Kind::Counter, false) => return Some("the name of a counter does not end in _total"),
-            (Kind::Gauge, true) => return Some("the name of a gauge ends in _total"),
-            (Kind::Gauge, false) => name,
-        };
-        let mut at = 0;
-        while at < Unit::ALL.len() {
-            let unit = Unit::ALL[at];
-            let named = !unit.suffix().is_empty() && ends_with(stem, unit.suffix().as_bytes());
-            if named != (unit as u8 == self.unit as u8 && !matches!(self.unit, Unit::Count)) {
-                return Some("the name and the unit differ");
-            }
-            at += 1;
-        }
-        if let Some((key, value)) = self.label {
-            if !is_word(key.as_bytes()) {
-                return Some("the label's name is no word");
-            }
-            if value.is_empty() || !is_plain(value.as_bytes()) {
-                return Some("the label's value is empty or has a quote, a backslash or a control character");
-            }
-        }
-        let help = self.help.as_bytes();
-        if !ends_with(help, b".") || !is_plain(help) {
-            return Some("the help is no sentence, or has a quote, a backslash or a control character");
-        }
-        None
+        broken_rule(self.name, self.kind, self.unit, self.label, self.help)
     }
+}
+
+/// Returns the rule that a description breaks, see [`Metric::broken_rule`].
+pub(crate) const fn broken_rule(
+    name: &str,
+    kind: Kind,
+    unit: Unit,
+    label: Option<(&str, &str)>,
+    help: &str,
+) -> Option<&'static str> {
+    let name = name.as_bytes();
+    if !begins_with(name, b"telpher_") {
+        return Some("the name does not begin with telpher_");
+    }
+    if !is_word(name) {
+        return Some("the name has other characters than lower-case letters, digits and single underscores");
+    }
+    let stem = match (kind, ends_with(name, b"_total")) {
+        (Kind::Counter, true) => name.split_at(name.len() - "_total".len()).0,
+        (Kind::Counter, false) => return Some("the name of a counter does not end in _total"),
+        (Kind::Gauge, true) => return Some("the name of a gauge ends in _total"),
+        (Kind::Gauge, false) => name,
+    };
+    let mut at = 0;
+    while at < Unit::ALL.len() {
+        let other = Unit::ALL[at];
+        let named = !other.suffix().is_empty() && ends_with(stem, other.suffix().as_bytes());
+        if named != (other as u8 == unit as u8 && !matches!(unit, Unit::Count)) {
+            return Some("the name and the unit differ");
+        }
+        at += 1;
+    }
+    if let Some((key, value)) = label {
+        if !is_word(key.as_bytes()) {
+            return Some("the label's name is no word");
+        }
+        if value.is_empty() || !is_plain(value.as_bytes()) {
+            return Some("the label's value is empty or has a quote, a backslash or a control character");
+        }
+    }
+    let help = help.as_bytes();
+    if !ends_with(help, b".") || !is_plain(help) {
+        return Some("the help is no sentence, or has a quote, a backslash or a control character");
+    }
+    None
 }
 
 const fn begins_with(text: &[u8], start: &[u8]) -> bool {

@@ -23,8 +23,9 @@ const MAGIC: u64 = u64::from_ne_bytes(*b"telphmtr");
 const VERSION: u64 = 1;
 /// Words of the header.
 const HEADER: usize = 8;
-/// The word of the header that is the sequence number.
-const SEQUENCE: usize = 6;
+/// The word of the header that is the sequence number. It is odd while a set is claimed, merged or freed. A reader that
+/// copies the region compares it before and after.
+pub const SEQUENCE_WORD: usize = 6;
 /// Sets begin at a multiple of this, so that two of them share no cache line. Source: 128 bytes; x86 prefetches lines
 /// in pairs.
 const LINE: usize = 16;
@@ -241,7 +242,7 @@ impl<'a, S: MetricSet> Region<'a, S> {
             return Err(RegionError::Labels(labels.len()));
         }
         let Region { words, layout, .. } = *self;
-        let claimed = seqlock::write_among_others(&words[SEQUENCE], || {
+        let claimed = seqlock::write_among_others(&words[SEQUENCE_WORD], || {
             let (head, values) =
                 (0..layout.sets).map(|index| layout.set(words, index)).find(|(head, _)| is_free(head))?;
             // Relaxed: ordered by the sequence lock.
@@ -274,6 +275,12 @@ impl<S: MetricSet> RegionSet<'_, S> {
         value.store(value.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
+    /// Returns the value of a word.
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        // Relaxed: a counter publishes no other data.
+        self.values[at].load(Ordering::Relaxed)
+    }
+
     /// Replaces all values. For a thread that counts in a plain `S`.
     pub fn store(&self, values: &S) {
         let mut words = self.values.iter();
@@ -289,7 +296,7 @@ impl<S: MetricSet> RegionSet<'_, S> {
     /// # Errors
     /// [`RegionError::Busy`] if a process was killed during a claim; nothing changes.
     pub fn merge_into(self, other: &RegionSet<'_, S>) -> Result<(), RegionError> {
-        let moved = seqlock::write_among_others(&self.words[SEQUENCE], || {
+        let moved = seqlock::write_among_others(&self.words[SEQUENCE_WORD], || {
             for (from, to) in self.values.iter().zip(other.values) {
                 // Relaxed: ordered by the sequence lock; threads of the other set may add meanwhile.
                 to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -315,7 +322,23 @@ pub struct Description {
     pub help: String,
 }
 
+impl From<&crate::Metric> for Description {
+    fn from(metric: &crate::Metric) -> Description {
+        let crate::Metric { name, label, kind, unit, help, .. } = *metric;
+        let label = label.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Description { kind, unit, name: name.to_owned(), label, help: help.to_owned() }
+    }
+}
+
 impl Description {
+    /// Returns the rule that the description breaks, see [`Metric::broken_rule`](crate::Metric::broken_rule). A hostile
+    /// process may have written it.
+    #[must_use]
+    pub fn broken_rule(&self) -> Option<&'static str> {
+        let label = self.label.as_ref().map(|(key, value)| (key.as_str(), value.as_str()));
+        crate::metric::broken_rule(&self.name, self.kind, self.unit, label, &self.help)
+    }
+
     fn from_row(row: &str) -> Option<Description> {
         let mut parts = row.split('\t');
         let mut part = || parts.next();
@@ -381,7 +404,7 @@ impl<'a> RegionReader<'a> {
     #[must_use]
     pub fn snapshot(&self) -> RegionSnapshot {
         let RegionReader { words, layout, .. } = self;
-        let (sets, settled) = seqlock::read(&words[SEQUENCE], || {
+        let (sets, settled) = seqlock::read(&words[SEQUENCE_WORD], || {
             let sets = (0..layout.sets).map(|index| layout.set(words, index));
             let values = |(head, values): (&[AtomicU64], &[AtomicU64])| {
                 // Relaxed: ordered by the sequence lock.

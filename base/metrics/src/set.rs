@@ -153,6 +153,13 @@ impl<S> Position<S> {
         Position(index, PhantomData)
     }
 
+    /// Returns the place of a field of the nested set that is at this place.
+    #[inline]
+    #[must_use]
+    pub const fn field<T>(self, nested: Position<T>) -> Position<S> {
+        Position(self.0 + nested.0, PhantomData)
+    }
+
     /// Returns the index of its word in the set and of its description in [`MetricSet::METRICS`].
     #[inline]
     #[must_use]
@@ -482,6 +489,7 @@ mod tests {
             [0, 1, 4, 5],
             "positions are those of the rows"
         );
+        assert_eq!(at.inner.field(Inner::AT.times).index(), 2);
     }
 
     #[test]

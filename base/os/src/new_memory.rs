@@ -1,9 +1,15 @@
 //! New memory straight from the kernel, for code that may not use an allocator.
 #![allow(unsafe_code, reason = "maps memory")]
 
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use std::os::fd::IntoRawFd as _;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+
+/// The name of memory files in which processes publish what they count. Readers find them in `/proc/PID/fd`.
+pub const PUBLISHED: &str = "telpher-metrics";
 
 /// Maps memory of this process: readable, writable and zero. A forked child gets a copy. It stays mapped until the
 /// caller unmaps it.
@@ -29,9 +35,53 @@ fn map(bytes: usize, flags: MapFlags) -> Result<NonNull<u8>, Errno> {
     NonNull::new(memory.cast()).ok_or(Errno::NOMEM)
 }
 
+/// The least number of the descriptor of published words: high, because programs count on low numbers, and known, so
+/// that readers need not look at every descriptor. Source: chosen; below 1024, the usual limit.
+pub const PUBLISHED_FROM: i32 = 900;
+
+/// Returns new words, all zero, which other processes of this user can read and write through `/proc/PID/fd`. They stay
+/// mapped, and their file open, as long as the process lives; its forked children share them. The file cannot shrink.
+/// Its number is the first free one from [`PUBLISHED_FROM`] on.
+///
+/// # Errors
+/// The system's refusal; also if the process may not have descriptors with such numbers.
+pub fn published_words(words: usize) -> Result<&'static [AtomicU64], Errno> {
+    let bytes = words.checked_mul(size_of::<AtomicU64>()).filter(|bytes| *bytes != 0).ok_or(Errno::INVAL)?;
+    let file = memfd_create(PUBLISHED, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    ftruncate(&file, bytes as u64)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: without MAP_FIXED the kernel picks a range that is not used.
+    let memory = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) }?;
+    // Open for ever: readers find it by its descriptor.
+    let file = fcntl_dupfd_cloexec(&file, PUBLISHED_FROM)?;
+    let _ = file.into_raw_fd();
+    // SAFETY: the mapping begins at a page, has these words, and is never unmapped; the seals keep its file from
+    // shrinking. Every access, also of other processes, is that of an atomic.
+    Ok(unsafe { std::slice::from_raw_parts(memory.cast(), words) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn published_words_are_found_by_their_name_and_shared() {
+        let words = published_words(1000).unwrap();
+        assert!(words.len() == 1000 && words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        words[999].store(7, Ordering::Relaxed);
+        let is_it = |path: &std::path::PathBuf| {
+            let name = std::fs::read_link(path).unwrap_or_default();
+            let is_named = name.to_str() == Some(&format!("/memfd:{PUBLISHED} (deleted)"));
+            is_named && std::fs::read(path).is_ok_and(|bytes| bytes.len() == 8000 && bytes[7992] == 7)
+        };
+        let found = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).find(is_it).unwrap();
+        let file = std::fs::File::options().write(true).open(found).unwrap();
+        assert!(file.set_len(0).is_err(), "the file is sealed");
+        assert_eq!(published_words(0).err(), Some(Errno::INVAL));
+    }
 
     #[test]
     fn new_memory_is_zero_and_writable_and_a_child_shares_only_what_is_shared() {

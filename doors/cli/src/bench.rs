@@ -99,6 +99,11 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
         Some(BenchKind::Nvmf(args)) => answered(args, "telpher-bench-nvmf.html", telpher_bench::nvmf::LEAD, || {
             telpher_bench::nvmf::run(&args.options(), machine)
         }),
+        Some(BenchKind::Telemetry(args)) => {
+            answered(args, "telpher-bench-telemetry.html", telpher_bench::telemetry::LEAD, || {
+                telpher_bench::telemetry::run(&args.options(), machine)
+            })
+        }
         Some(BenchKind::Fabric(fabric)) => match fabric.rank() {
             Some((socket, number, cpu)) => {
                 telpher_bench::fabric::library::obey(&socket, number, cpu).map_err(Error::Rank)

@@ -10,6 +10,7 @@
 //!      ──► tune ──► telpher-bench's tune ──► telpher-mover's tuning file
 //!      ──► sim, advise, record predict ──► telpher-predict, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
+//!      ──► top, exporter ──► telpher-telemetry
 //!      ──► vhost ──► telpher-switch
 //!      ──► nvmf ──► telpher-nvmf-run, or telpher-bench's load generator
 //!      ──► tier ──► telpher-tier-run
@@ -26,6 +27,7 @@ mod args;
 mod bench;
 mod doctor;
 mod exit;
+mod exporter;
 mod fabric;
 mod list;
 mod live;
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
         args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
+        args::Command::Exporter(args) => ended(exporter::run(&args), codes),
         args::Command::Fabric(args) => match &args.kind {
             args::FabricKind::Env(args) => ended(fabric::env(args), codes),
             args::FabricKind::Install(args) => ended(fabric::install(args), codes),

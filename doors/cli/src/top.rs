@@ -138,7 +138,7 @@ impl Reader {
 }
 
 /// Reads all devices; with `times`, engines record the times of their descriptors until the next reading.
-fn read(times: bool) -> Snapshot {
+pub(crate) fn read(times: bool) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let directories: BTreeSet<PathBuf> = RunDirectory::running(RunKind::Device).into_iter().collect();
     for directory in directories {

@@ -50,6 +50,7 @@ fn help_and_version_succeed_and_have_examples() {
         &["bench", "mover", "--help"],
         &["bench", "run", "--help"],
         &["bench", "nvmf", "--help"],
+        &["bench", "telemetry", "--help"],
         &["bench", "offload", "--help"],
         &["bench", "query", "--help"],
         &["bench", "cache", "--help"],
@@ -62,7 +63,7 @@ fn help_and_version_succeed_and_have_examples() {
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
     }
     assert!(success(&["list", "--help"]).contains("accel-config"));
-    for command in ["doctor", "nvmf", "qdp", "run", "trace", "tune", "vhost"] {
+    for command in ["doctor", "exporter", "nvmf", "qdp", "run", "trace", "tune", "vhost"] {
         let text = success(&[command, "--help"]);
         assert!(text.contains("Examples:") && text.contains(&format!("telpher {command}")), "{text}");
     }

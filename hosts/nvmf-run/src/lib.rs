@@ -20,6 +20,7 @@ mod error;
 mod identity;
 mod keys;
 mod log;
+mod published;
 mod run;
 pub mod statistics;
 pub mod values;

@@ -7,6 +7,7 @@ use crate::control::{Control, default_socket};
 use crate::engines;
 use crate::error::NvmfRunError;
 use crate::log::{Level, Log};
+use crate::published::Published;
 use crate::statistics::Statistics;
 use crate::values::{Engine, Sockets};
 use std::net::{SocketAddr, TcpListener};
@@ -25,6 +26,8 @@ use telpher_os::{Termination, spawn_unsignalled};
 pub const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// How long the backends may take to flush after that.
 pub const FLUSH_WITHIN: Duration = Duration::from_secs(60);
+/// How often other processes get new statistics to read.
+const PUBLISHED_EVERY: Duration = Duration::from_secs(1);
 /// How often a second signal is looked for while the server stops.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -178,7 +181,13 @@ impl Running {
     /// # Errors
     /// [`NvmfRunError::NotFlushed`] if a backend could not be flushed.
     pub fn run(self, signals: &Termination, stopping: impl FnOnce(&Running)) -> Result<(), NvmfRunError> {
-        while !signals.take(Duration::from_secs(3600)) {}
+        let published = Published::new();
+        while !signals.take(PUBLISHED_EVERY) {
+            // A loop that does not answer in time leaves the values of before.
+            if let (Some(published), Ok(reports)) = (&published, self.shared.reports()) {
+                published.store(&reports);
+            }
+        }
         stopping(&self);
         self.stop(|| signals.take(LOOK))
     }

@@ -10,6 +10,7 @@ mod dma_queues;
 mod error;
 mod options;
 mod parse;
+mod published;
 mod run;
 
 pub use dma_queues::DmaQueues;

@@ -1,6 +1,7 @@
 //! Opens the switch, and runs it to its end.
 
 use crate::dma_queues::DmaQueues;
+use crate::published::Published;
 use crate::{RunOptions, SwitchRunError};
 use std::time::{Duration, Instant};
 use telpher_os::Termination;
@@ -80,6 +81,7 @@ impl SwitchRun {
     /// # Errors
     /// If the switch cannot be stopped in order, such as a capture that cannot be written.
     pub fn run(&mut self, mut each_second: impl FnMut(&Snapshot, &Snapshot)) -> Result<(), SwitchRunError> {
+        let published = Published::new();
         let mut last = self.switch.snapshot();
         let end = self.options.seconds.map(|seconds| last.at + Duration::from_secs_f64(seconds));
         loop {
@@ -92,10 +94,21 @@ impl SwitchRun {
             if Instant::now() >= next {
                 let now = self.switch.snapshot();
                 each_second(&last, &now);
+                if let Some(published) = &published {
+                    self.publish(published, &now);
+                }
                 last = now;
             }
         }
         Ok(self.switch.stop()?)
+    }
+
+    /// Lets other processes read the sums.
+    fn publish(&self, published: &Published, now: &Snapshot) {
+        let ports = (0..self.switch.ports().len()).filter_map(|port| self.switch.stats(port)).sum();
+        let rings = now.ports.iter().filter_map(|port| port.rings).sum();
+        let dma_queues = self.dma_queues.all().iter().map(|dma_queue| dma_queue.stats()).sum();
+        published.store(&ports, &now.counts.stages, &rings, &dma_queues);
     }
 
     /// Waits for a frontend with a driver on the first port, and returns the negotiated features.

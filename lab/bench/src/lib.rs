@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | offload | query | vhost | nvmf
+//!         │        │   | telemetry
 //!         │        └──► results ──► report
 //!         ├─► fabric: programs in C, compiled here ──► report::fabric
 //!         ├─► tune: a sweep, for a tuning file
@@ -48,6 +49,7 @@ pub mod results;
 pub mod run;
 mod submitter;
 pub mod sweep;
+pub mod telemetry;
 pub mod tier;
 pub mod tune;
 pub mod vhost;

@@ -1,4 +1,5 @@
-//! Experiments, each with a question: `telpher bench mover`, `cache`, `tier`, `offload` and `nvmf` consist of them.
+//! Experiments, each with a question: `telpher bench mover`, `cache`, `tier`, `offload`, `nvmf` and
+//! `telemetry` consist of them.
 //!
 //! ```text
 //! hold ──► a table of experiments ──only──► Experiment::measure ──► rows ──► report::questions
@@ -68,7 +69,7 @@ pub struct Answer {
 /// The results of such a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
-    /// The benchmark: `mover`, `cache`, `tier`, `offload`, `nvmf`.
+    /// The benchmark: `mover`, `cache`, `tier`, `offload`, `nvmf`, `telemetry`.
     pub kind: &'static str,
     /// The machine.
     pub machine: Machine,

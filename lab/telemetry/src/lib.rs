@@ -5,11 +5,15 @@
 //! ```text
 //! RUN/devices.json, /proc/HOST/fd/N ──► run    ─┐
 //! /sys/bus/dsa/devices ─► sysfs ──────► pmu    ─┴─► snapshot: devices, queues, engines, processes ──► tables
+//!                                                             └─────► exporter ──► text for Prometheus
+//! /proc/PID/fd/N, of any process ─────► published: what processes count ──┘
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod exporter;
 pub mod live;
 pub mod pmu;
+pub mod published;
 pub mod run;
 pub mod sections;
 pub mod snapshot;

@@ -5,7 +5,8 @@
 
 use crate::snapshot::{DeviceRow, EngineRow, NOT_RECORDED, ProcessRow, QueueRow, Snapshot, Value, Work, errors};
 use rustix::fs::{Mode, OFlags};
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -95,18 +96,23 @@ fn open(host: u32, shared: SharedFile, write: bool) -> io::Result<File> {
     }
 }
 
-/// Reads the totals of an open file.
-fn totals(host: u32, file: &PublishedFile) -> io::Result<Totals> {
-    let mut bytes = vec![0; DeviceCounts::WORDS * 8];
-    open(host, file.memory, false)?.read_exact_at(&mut bytes, 0)?;
+/// Reads the totals of an open file. `bytes` is for the words, and has any content.
+fn totals(host: u32, file: &PublishedFile, bytes: &mut Vec<u8>) -> io::Result<Totals> {
+    bytes.resize(DeviceCounts::WORDS * 8, 0);
+    open(host, file.memory, false)?.read_exact_at(bytes, 0)?;
     let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     Totals::from_words(words).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// Reads the number of descriptors of an open file that wait in its queue.
-fn occupancy(host: u32, file: &PublishedFile) -> io::Result<u64> {
+/// Reads the number of descriptors of an open file that wait in its queue. The files of a queue have the same slots,
+/// which are opened once.
+fn occupancy(host: u32, file: &PublishedFile, opened: &mut BTreeMap<(i32, u64), File>) -> io::Result<u64> {
     let mut bytes = [0; 4];
-    open(host, file.slots, false)?.read_exact_at(&mut bytes, u64::from(file.slot) * 4)?;
+    let slots = match opened.entry((file.slots.descriptor, file.slots.inode)) {
+        Entry::Occupied(slots) => slots.into_mut(),
+        Entry::Vacant(place) => place.insert(open(host, file.slots, false)?),
+    };
+    slots.read_exact_at(&mut bytes, u64::from(file.slot) * 4)?;
     Ok(u32::from_ne_bytes(bytes).into())
 }
 
@@ -129,9 +135,27 @@ pub fn subscribe(directory: &Path) -> Result<usize, ReadError> {
 /// An open file with its numbers.
 struct ReadFile<'a> {
     file: &'a PublishedFile,
-    totals: Totals,
+    /// What it has done in its own queue.
+    done: Done,
     occupancy: Value,
 }
+
+/// The numbers of a file, or of closed ones, in their queue.
+struct Done {
+    work: QueueTotals,
+    retries: u64,
+    lost: u64,
+}
+
+impl Done {
+    fn of(totals: &Totals, wq: u32) -> Done {
+        let wq = wq as usize;
+        Done { work: totals.queue(wq), retries: totals.retries(wq), lost: totals.lost(wq) }
+    }
+}
+
+/// The sums of the words of files by device and queue.
+type Sums = BTreeMap<(u32, u32), Totals>;
 
 /// Reads the devices of a run. `source` names the run in the rows.
 ///
@@ -154,12 +178,15 @@ fn read_once(index: &RunIndex, source: &str) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let mut files = Vec::new();
     let mut unread = BTreeSet::new();
+    let (mut bytes, mut slots, mut sums) = (Vec::new(), BTreeMap::new(), Sums::new());
     for file in &index.files {
-        match totals(index.host, file) {
+        match totals(index.host, file, &mut bytes) {
             Ok(totals) => {
-                let occupancy =
-                    occupancy(index.host, file).map_or_else(|e| Value::unknown(e.to_string()), Value::Known);
-                files.push(ReadFile { file, totals, occupancy });
+                let occupancy = occupancy(index.host, file, &mut slots)
+                    .map_or_else(|e| Value::unknown(e.to_string()), Value::Known);
+                // The words of a guest may hold any queue: a file counts for its own queue only.
+                sums.entry((file.device, file.wq)).or_default().add(&totals);
+                files.push(ReadFile { file, done: Done::of(&totals, file.wq), occupancy });
             }
             Err(error) => {
                 unread.insert((file.device, file.wq));
@@ -171,7 +198,7 @@ fn read_once(index: &RunIndex, source: &str) -> Snapshot {
         }
     }
     for device in &index.devices {
-        add_device(&mut snapshot, index, &files, &unread, device, source);
+        add_device(&mut snapshot, index, (&files, &mut sums), &unread, device, source);
     }
     snapshot
 }
@@ -179,7 +206,7 @@ fn read_once(index: &RunIndex, source: &str) -> Snapshot {
 fn add_device(
     snapshot: &mut Snapshot,
     index: &RunIndex,
-    files: &[ReadFile<'_>],
+    (files, sums): (&[ReadFile<'_>], &mut Sums),
     unread: &BTreeSet<(u32, u32)>,
     device: &PublishedDevice,
     source: &str,
@@ -193,26 +220,17 @@ fn add_device(
         let of_device = index.departed.iter().filter(|departed| departed.device == device.device);
         of_device.filter_map(|departed| Some((departed, departed.totals()?)))
     };
-    let mut sum = Totals::default();
-    for totals in files().map(|read| &read.totals) {
-        sum.add(totals);
-    }
-    for (_, totals) in departed() {
-        sum.add(&totals);
-    }
-    // The words of a guest may hold any queue: a file counts for its own queue only.
     let number = |queue: u32| queue as usize;
-    let of_queue = |wq: u32| {
-        let mut queue = Totals::default();
-        files().filter(|read| read.file.wq == wq).for_each(|read| queue.add(&read.totals));
-        departed().filter(|(departed, _)| departed.wq == wq).for_each(|(_, totals)| queue.add(&totals));
-        queue
-    };
+    departed().for_each(|(departed, totals)| sums.entry((device.device, departed.wq)).or_default().add(&totals));
+    let mut sum = Totals::default();
+    sums.range((device.device, 0)..=(device.device, u32::MAX)).for_each(|(_, totals)| sum.add(totals));
+    let mut all = QueueTotals::default();
     let (mut shared, mut dedicated) = (0_u64, 0_u64);
     let (mut retries, mut lost) = (0_u64, 0_u64);
     for queue in &device.queues {
-        let totals = of_queue(queue.wq);
+        let totals = sums.remove(&(device.device, queue.wq)).unwrap_or_default();
         let done = totals.queue(number(queue.wq));
+        all = [all, done].into_iter().sum();
         let is_read = !unread.contains(&(device.device, queue.wq));
         let requests = if queue.dedicated { &mut dedicated } else { &mut shared };
         *requests = requests.saturating_add(done.descriptors);
@@ -263,10 +281,9 @@ fn add_device(
             pid: Value::unknown("the sum of closed files"),
             command: format!("{} closed", departed.files),
             pasid: Value::unknown("the sum of closed files"),
-            ..row(&totals, departed.wq)
+            ..row(&Done::of(&totals, departed.wq))
         });
     }
-    let all: QueueTotals = device.queues.iter().map(|queue| of_queue(queue.wq).queue(number(queue.wq))).sum();
     let named = |count: usize, name: &dyn Fn(u8) -> String, of: &dyn Fn(u8) -> u64| {
         (0..).take(count).filter(|code| of(*code) != 0).map(|code| (name(code), of(code))).collect()
     };
@@ -290,17 +307,17 @@ fn group(group: Option<u32>) -> Value {
     group.map_or_else(|| Value::unknown("in no group"), |group| u64::from(group).into())
 }
 
-/// The numbers of a process row, or of a sum, for a queue.
-fn row(totals: &Totals, wq: u32) -> ProcessRow {
+/// The numbers of a process row, or of a sum.
+fn row(done: &Done) -> ProcessRow {
     ProcessRow {
         source: String::new(),
         queue: String::new(),
         pid: Value::Known(0),
         command: String::new(),
         pasid: Value::Known(0),
-        work: totals.queue(wq as usize).into(),
-        retries: totals.retries(wq as usize).into(),
-        lost: totals.lost(wq as usize).into(),
+        work: done.work.into(),
+        retries: done.retries.into(),
+        lost: done.lost.into(),
         record_faults: Value::unknown("the modelled driver does not count them by file"),
     }
 }
@@ -313,13 +330,16 @@ fn process(source: &str, read: &ReadFile<'_>) -> ProcessRow {
         pid: u64::from(process).into(),
         command: command(process),
         pasid: u64::from(pasid).into(),
-        ..row(&read.totals, wq)
+        ..row(&read.done)
     }
 }
 
 /// Returns the name of a process's program; empty if it has ended.
 pub(crate) fn command(process: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    // The kernel's names have at most 15 bytes.
+    let mut name = [0; 64];
+    let read =
+        File::open(format!("/proc/{process}/comm")).and_then(|mut file| file.read(&mut name)).unwrap_or_default();
     // A program may put any characters into its name, also those that control a terminal.
-    name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    String::from_utf8_lossy(&name[..read]).trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

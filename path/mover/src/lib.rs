@@ -69,7 +69,7 @@ pub use plan::route::Route;
 pub use plan::split::Split;
 pub use plan::threshold::{DEFAULT_THRESHOLD, Threshold};
 pub use plan::topology::{SystemTopology, Topology};
-pub use stats::Stats;
+pub use stats::{Stats, Work};
 pub use wait::time::{Clock, ManualClock, Moment, Rest, SystemClock};
 pub use wait::{DEFAULT_PAUSES, Wait};
 

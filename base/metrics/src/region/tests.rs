@@ -125,7 +125,7 @@ fn a_process_that_was_killed_during_a_claim_stops_no_reader() {
     let words = words(Region::<Two>::words(1));
     let region = Region::<Two>::create(&words, 1).unwrap();
     region.claim("pid=\"1\"").unwrap().add(Two::AT.requests, 1);
-    words[SEQUENCE].fetch_add(1, Ordering::Relaxed);
+    words[SEQUENCE_WORD].fetch_add(1, Ordering::Relaxed);
     let snapshot = RegionReader::open(&words).unwrap().snapshot();
     assert_eq!((snapshot.settled, snapshot.sets[0].values[0]), (false, 1));
     assert_eq!(region.claim("pid=\"2\"").unwrap_err(), RegionError::Busy);
@@ -144,7 +144,7 @@ proptest! {
         for (at, value) in changes {
             // The header's words are the ones that matter most.
             let at = if value % 2 == 0 { at.index(HEADER) } else { at.index(words.len()) };
-            if at != SEQUENCE {
+            if at != SEQUENCE_WORD {
                 words[at].store(value, Ordering::Relaxed);
             }
         }

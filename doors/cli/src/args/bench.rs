@@ -78,6 +78,15 @@ Examples:
         after_help = "Examples:\n  telpher bench nvmf\n  telpher bench nvmf --only reads,digests --seconds 30 --no-html"
     )]
     Nvmf(Contests),
+    /// Measure what it costs to count what a device does, and how long readers of the counts take.
+    ///
+    /// Experiments: a No-op through the inline model without counts, with totals, and with recorded times; a scrape of
+    /// `telpher exporter`, and `telpher top --once`, with eight queues and a hundred processes.
+    #[command(after_help = "\
+Examples:
+  telpher bench telemetry
+  telpher bench telemetry --only noop --seconds 10 --no-html")]
+    Telemetry(Contests),
 }
 
 #[derive(Clone, Debug, Args)]

@@ -8,6 +8,7 @@ mod bench_fabric;
 mod device;
 mod doctor;
 mod error;
+mod exporter;
 mod fabric;
 mod nvmf;
 mod offload;
@@ -31,6 +32,7 @@ pub(crate) use advise::Advise;
 pub(crate) use bench::{Bench, BenchKind, Contests, Hint};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
+pub(crate) use exporter::{Exporter, Printable};
 pub(crate) use fabric::{Fabric, FabricEnv, FabricInstall, FabricKind};
 pub(crate) use nvmf::{Nvmf, NvmfBench, NvmfCheck, NvmfCtl, NvmfCtlKind, NvmfKind};
 pub(crate) use offload::{Offload, OffloadInstall, OffloadKind, OffloadTop, StatsArg};
@@ -75,6 +77,7 @@ Examples:
   telpher fabric env                       messages of MPI programs
   telpher run --hardware spr-1 -- PROGRAM  any DSA program, on the model
   telpher top                              what devices do, by process
+  telpher exporter                         the same for Prometheus
 
 Flags and exit codes: docs/commands.md; environment: docs/environment.md"
 )]
@@ -130,6 +133,7 @@ pub(crate) enum Command {
     Advise(Box<Advise>),
     Bench(Box<Bench>),
     Doctor(Doctor),
+    Exporter(Exporter),
     Fabric(Fabric),
     List(List),
     Nvmf(Box<Nvmf>),

@@ -118,7 +118,7 @@ pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
 }
 
 /// Returns the states of the processes that are alive.
-fn states(pid: Option<u32>) -> Vec<State> {
+pub(crate) fn states(pid: Option<u32>) -> Vec<State> {
     // A run may end, and its folder disappear, while it is read.
     let read = |folder: &std::path::PathBuf| StateFolder::open(folder).and_then(|folder| folder.read_all());
     let of_runs = RunDirectory::running(RunKind::Tier).into_iter().flat_map(|folder| read(&folder).unwrap_or_default());

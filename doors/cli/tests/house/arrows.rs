@@ -71,7 +71,7 @@ const CRATES: &[Rule] = &[
         &[],
     ),
     // Readers of counters, in other processes and of hardware.
-    rule("lab", "telemetry", &["report", "device", "model", "os", "abi"], &[]),
+    rule("lab", "telemetry", &["report", "device", "model", "metrics", "os", "abi"], &[]),
     rule("lab", "doctor", &["report", "hw", "portal", "mem", "os", "abi"], &[]),
     // Run programs and virtual machines of others. `launch` starts programs for the other hosts; a `-wire` crate has
     // what a host and its preloaded library share: layouts, and vdev's queue of an opened file.
@@ -79,7 +79,7 @@ const CRATES: &[Rule] = &[
     rule("hosts", "vdev", &["launch", "vdev-wire", "model", "device", "portal", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-wire", &["device", "model", "portal", "mem", "abi"], &[]),
-    rule("hosts", "switch-run", &["switch", "vhost", "device", "mem", "os"], &[]),
+    rule("hosts", "switch-run", &["switch", "vhost", "device", "metrics", "mem", "os"], &[]),
     rule("hosts", "nvmf-run", &["launch", "nvmf", "mover", "device", "portal", "mem", "metrics", "os"], &[]),
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),

@@ -10,7 +10,7 @@ const SETS: &[(&str, &[Metric])] = &[
     ("telpher_cache::Stats", telpher_cache::Stats::METRICS),
     ("telpher_fabric::ConnectorStats", telpher_fabric::ConnectorStats::METRICS),
     ("telpher_fabric::Stats", telpher_fabric::Stats::METRICS),
-    ("telpher_mover::Stats", telpher_mover::Stats::METRICS),
+    ("telpher_mover::Work", telpher_mover::Work::METRICS),
     ("telpher_nvmf::stats::LoopStats", telpher_nvmf::stats::LoopStats::METRICS),
     ("telpher_nvmf::stats::Stats", telpher_nvmf::stats::Stats::METRICS),
     ("telpher_offload_wire::Counters", telpher_offload_wire::Counters::METRICS),

@@ -1,5 +1,5 @@
-//! `telpher bench run`, `telpher bench offload`, `telpher bench nvmf` and `telpher bench fabric` measure everything
-//! they promise. Their goals are not checked here; that needs a quiet machine.
+//! `telpher bench run`, `telpher bench offload`, `telpher bench telemetry`, `telpher bench nvmf` and `telpher bench
+//! fabric` measure everything they promise. Their goals are not checked here; that needs a quiet machine.
 
 use crate::harness::{TELPHER, finish, test_folder};
 use crate::skip::skip;
@@ -37,6 +37,22 @@ fn bench_run_measures_every_promise() {
         rows.iter().filter(|row| row["what"].as_str().is_some_and(|what| what.starts_with("never touches"))).count()
             == 2
     );
+}
+
+#[test]
+fn bench_telemetry_measures_every_promise() {
+    let mut command = Command::new(TELPHER);
+    command.args(["bench", "telemetry", "--seconds", "1", "--no-html", "--format", "json"]);
+    let done = finish(command.current_dir(test_folder("bench_telemetry")), None, Duration::from_secs(240));
+    done.expect_success();
+    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let experiments = result["contests"].as_array().expect("experiments");
+    let rows: Vec<&Value> = experiments.iter().flat_map(|one| one["rows"].as_array().expect("rows")).collect();
+    for (what, most) in [("totals", 1.05), ("recorded times", 1.5), ("a scrape", 5.0), ("telpher top --once", 100.0)] {
+        let row = rows.iter().find(|row| row["what"] == what).unwrap_or_else(|| panic!("no row {what}: {rows:?}"));
+        assert_eq!(row["goal"]["at_most"], most, "{row}");
+        assert!(row["measured"].as_f64().is_some_and(|number| number > 0.0), "{row}");
+    }
 }
 
 /// The counts of a fixed program and a simulated ratio do not depend on the machine, so these goals are checked.

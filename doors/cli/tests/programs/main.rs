@@ -18,6 +18,7 @@ mod doctor;
 mod dpdk;
 mod dto_defects;
 mod endings;
+mod exporter;
 mod following;
 #[path = "../../../../path/mover/tests/common/handler.rs"]
 mod handler;

@@ -129,6 +129,9 @@ impl<B: Send + 'static> Job<B> {
         let begun = choice.timed.then(|| shared.clock.now());
         if !choice.device {
             let (result, via, buffers) = request.run(shared.policy.hint);
+            if result.is_ok() {
+                shared.count(via, bytes);
+            }
             if let Some(begun) = begun {
                 shared.learn_since(op, bytes, false, begun);
             }

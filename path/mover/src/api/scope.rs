@@ -188,6 +188,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                     ScopedOp::InFlight(Box::new(unsafe { BorrowedInFlight::new(shared, request) }))
                 } else {
                     let (result, via, _) = request.run(shared.policy.hint);
+                    if result.is_ok() {
+                        shared.count(via, weight.1);
+                    }
                     if let Some(begun) = begun_at {
                         shared.learn_since(weight.0, weight.1, false, begun);
                     }

@@ -24,6 +24,7 @@ use crate::api::error::JobError;
 use crate::api::outcome::{Outcome, Via};
 use crate::inflight::recover::Next;
 use crate::plan::request::Request;
+use crate::stats::Work;
 use crate::wait::stall_timer::StallTimer;
 use crate::wait::time::Moment;
 use std::any::Any;
@@ -377,6 +378,9 @@ impl BatchOp {
     fn single(&mut self, shared: &Shared, now: Moment, index: usize) -> Poll<()> {
         let member = &self.members[index];
         let on_cpu = self.on_cpu || !member.device;
+        if self.on_cpu && member.device && !shared.queues.all().is_empty() {
+            shared.counts.add(Work::AT.queues_full, 1);
+        }
         let op = if on_cpu || !member.request.is_fresh() {
             // SAFETY: the member's payload is held in `self`, as `submit_window` explains; its op is the only one.
             unsafe { Op::resumed(shared, member.request, on_cpu, None) }
@@ -405,7 +409,9 @@ impl BatchOp {
                 self.end_joined(shared, i, &record);
                 continue;
             }
+            let bytes = self.members[i].request.transfer();
             if let Some(outcome) = self.finished_outcome(shared, i, &record) {
+                shared.count(self.members[i].request.via(), bytes);
                 self.ended(i, Ok(outcome));
                 continue;
             }
@@ -433,6 +439,7 @@ impl BatchOp {
             end += self.members[i].request.len();
             if end <= done {
                 self.members[i].request.was_done_by(Via::Device);
+                shared.count(Via::Device, self.members[i].request.transfer());
                 self.ended(i, Ok(Outcome::Done));
             } else {
                 self.members[i].apart = true;

@@ -21,10 +21,12 @@ use crate::inflight::recover::Next;
 use crate::inflight::split_result::SplitResult;
 use crate::plan::request::Request;
 use crate::plan::split::{BULK, DEPTH, Remainder};
+use crate::stats::Work;
 use crate::wait::stall_timer::StallTimer;
 use crate::wait::time::Moment;
 use std::task::Poll;
 use telpher_abi::{CompletionRecord, Opcode, Status, StatusByte};
+use telpher_metrics::Position;
 
 /// The state of one request that devices execute in chunks. The caller keeps its memory alive: see [`Op::new`].
 #[derive(Debug)]
@@ -41,6 +43,10 @@ pub(super) struct Op {
     offers_ever: u32,
     /// How long the present descriptor has been in flight.
     stall_timer: StallTimer,
+    /// The bytes of the whole request.
+    bytes: u64,
+    /// When a queue first refused the present descriptor.
+    refused_since: Option<Moment>,
 }
 
 /// The stage of an op.
@@ -134,7 +140,8 @@ impl Op {
 
     #[inline(always)]
     fn at(request: Request, stage: Stage, queue: usize, queues_tried: usize) -> Self {
-        Op { request, stage, queue, queues_tried, offers: 0, offers_ever: 0, stall_timer: StallTimer::default() }
+        let (bytes, stall_timer) = (request.transfer(), StallTimer::default());
+        Op { request, stage, queue, queues_tried, offers: 0, offers_ever: 0, stall_timer, bytes, refused_since: None }
     }
 
     /// Sets whether a thread with nothing else to do waits for the op.
@@ -193,7 +200,11 @@ impl Op {
     #[inline]
     pub(super) fn step(&mut self, shared: &Shared) -> Poll<Result<Outcome, JobError>> {
         let needs_time = matches!(self.stage, Stage::Ready | Stage::Full(_) | Stage::Split(_));
-        self.step_at(shared, shared.now_if(needs_time))
+        let step = self.step_at(shared, shared.now_if(needs_time));
+        if let Poll::Ready(Ok(_)) = &step {
+            shared.count(self.via(), self.bytes);
+        }
+        step
     }
 
     fn step_at(&mut self, shared: &Shared, now: Moment) -> Poll<Result<Outcome, JobError>> {
@@ -262,11 +273,13 @@ impl Op {
                 // are valid and exclusive until the slot, kept in `self.stage`, completes or is parked with the memory.
                 if let Some(slot) = unsafe { shared.submit(queue, descriptor, now) } {
                     (self.queues_tried, self.offers) = (0, 0);
+                    self.count_waiting(shared, now);
                     self.stall_timer = StallTimer::default();
                     self.stage = Stage::InFlight(slot);
                     return Poll::Pending;
                 }
                 self.offers_ever = self.offers_ever.saturating_add(1);
+                self.refused_since.get_or_insert(now);
                 if self.offers < retry.attempts {
                     self.offers += 1;
                     self.stage = Stage::Full(now.after(retry.pause));
@@ -280,7 +293,20 @@ impl Op {
             self.queues_tried += 1;
             self.queue = queue + 1;
         }
-        Poll::Ready(self.finish_on_cpu(shared.policy.hint))
+        self.count_waiting(shared, now);
+        if queues.is_empty() || self.queues_tried == usize::MAX {
+            // No fallback: there is no device, or the creator chose the CPU.
+            return Poll::Ready(self.finish_on_cpu(shared.policy.hint));
+        }
+        let why = if self.offers_ever > 0 { Work::AT.queues_full } else { Work::AT.no_queue };
+        Poll::Ready(self.fall_back(shared, why))
+    }
+
+    /// Counts the time in which queues refused the present descriptor.
+    fn count_waiting(&mut self, shared: &Shared, now: Moment) {
+        if let Some(since) = self.refused_since.take() {
+            shared.counts.add(Work::AT.waiting, now.nanos.saturating_sub(since.nanos));
+        }
     }
 
     /// Handles a dead queue whose record never comes: what may be done again is done elsewhere.
@@ -307,6 +333,9 @@ impl Op {
     }
 
     fn arrived(&mut self, shared: &Shared, record: &CompletionRecord) -> Poll<Result<Outcome, JobError>> {
+        if record.status().is_page_fault() {
+            shared.counts.add(Work::AT.page_faults, 1);
+        }
         match self.request.arrived(record, shared.policy.on_fault) {
             Next::Finished(outcome) => Poll::Ready(Ok(outcome)),
             Next::More => Poll::Pending,
@@ -318,11 +347,21 @@ impl Op {
                     Poll::Pending
                 }
                 // Not our memory at all: the device is wrong, and our memory is valid.
-                None => Poll::Ready(self.finish_on_cpu(shared.policy.hint)),
+                None => Poll::Ready(self.fall_back(shared, Work::AT.page_fault)),
             },
-            Next::OnCpu(..) | Next::Refine(_) => Poll::Ready(self.finish_on_cpu(shared.policy.hint)),
+            Next::OnCpu(_, Some(_)) => Poll::Ready(self.fall_back(shared, Work::AT.page_fault)),
+            Next::OnCpu(_, None) => Poll::Ready(self.fall_back(shared, Work::AT.refused)),
+            // No fallback: the device finds no exact difference.
+            Next::Refine(_) => Poll::Ready(self.finish_on_cpu(shared.policy.hint)),
             Next::Failed(failure) => Poll::Ready(Err(failure.into())),
         }
+    }
+
+    /// Lets the CPU do what a device should have done.
+    fn fall_back(&mut self, shared: &Shared, why: Position<Work>) -> Result<Outcome, JobError> {
+        let outcome = self.finish_on_cpu(shared.policy.hint)?;
+        shared.counts.add(why, 1);
+        Ok(outcome)
     }
 
     fn finish_on_cpu(&mut self, hint: Hint) -> Result<Outcome, JobError> {

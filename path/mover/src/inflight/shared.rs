@@ -1,6 +1,7 @@
 //! The state that all handles of one mover share: submitting descriptors, completing them, and parking memory.
 
 use super::table::{Slot, Table};
+use crate::api::outcome::Via;
 use crate::api::policy::Policy;
 use crate::learn::costs::{Costs, Worker};
 use crate::learn::tuning::{Measured, Tuning};
@@ -8,6 +9,7 @@ use crate::learn::{self, Choice, DeviceChooser, Learning};
 use crate::plan::request::Request;
 use crate::plan::route::{PortalQueue, PortalQueues};
 use crate::plan::topology::Topology;
+use crate::stats::{Counts, Work};
 use crate::thread_stripe::STRIPES;
 use crate::wait::forecast::{self, Awaited, Slept, WakeUp};
 use crate::wait::stall_timer::StallTimer;
@@ -68,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) wake_up: WakeUp,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
+    /// What all movers of this process have done.
+    pub(crate) counts: Counts,
 }
 
 /// Returns the shortest of several distances between two consecutive clock reads.
@@ -89,7 +93,9 @@ impl Core {
         let learns = policy.learning == Learning::On && !queues.all().is_empty();
         let chooser = learns.then(|| Box::new(DeviceChooser::new(&policy.threshold)));
         let reading = if learns { reading(&*clock) } else { Duration::ZERO };
-        Core { queues, costs, chooser, reading, table: Table::new(capacity), wake_up: WakeUp::new(), policy, clock }
+        let counts = Counts::of_this_process();
+        let (table, wake_up) = (Table::new(capacity, counts), WakeUp::new());
+        Core { queues, costs, chooser, reading, table, wake_up, policy, clock, counts }
     }
 
     /// Chooses device or CPU for a single operation, and whether to time it. Called once for each operation.
@@ -128,6 +134,17 @@ impl Core {
         }
     }
 
+    /// Counts an operation that has ended.
+    pub(crate) fn count(&self, via: Via, bytes: u64) {
+        let (operations, of_bytes) = match via {
+            Via::Device => (Work::AT.by_device, Work::AT.device_bytes),
+            Via::Cpu => (Work::AT.by_cpu, Work::AT.cpu_bytes),
+            Via::Both => (Work::AT.by_both, Work::AT.both_bytes),
+        };
+        self.counts.add(operations, 1);
+        self.counts.add(of_bytes, bytes);
+    }
+
     /// Learns what a timed operation cost its caller.
     pub(crate) fn learn(&self, op: Opcode, bytes: u64, device: bool, took: Duration) {
         if let Some(chooser) = &self.chooser {
@@ -162,6 +179,7 @@ impl Core {
             }
             Offer::Retry => {
                 self.table.release(&self.queues, slot);
+                self.counts.add(Work::AT.retries, 1);
                 None
             }
         }

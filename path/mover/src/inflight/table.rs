@@ -3,6 +3,7 @@
 use crate::inflight::free_lists::FreeLists;
 use crate::inflight::slot::SlotState;
 use crate::plan::route::{Entry, PortalQueue, PortalQueues};
+use crate::stats::{Counts, Stats, Work};
 use crate::sync::{AtomicU32, Ordering};
 use crate::thread_stripe;
 use crate::wait::forecast::Awaited;
@@ -10,6 +11,7 @@ use crate::wait::stall_timer::StallAction;
 use crate::wait::time::Moment;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use telpher_metrics::Position;
 use telpher_portal::RecordCell;
 
 /// A completion record with a cache line of its own.
@@ -59,6 +61,11 @@ pub(super) struct Slot {
     pub(super) awaited: Option<Awaited>,
 }
 
+/// The gauge of parked jobs whose deadline passed, or that were dropped.
+fn kept(expired: bool) -> Position<Work> {
+    Work::AT.kept.field(if expired { Stats::AT.quarantined } else { Stats::AT.orphaned })
+}
+
 /// The in-flight table of one mover.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -71,6 +78,8 @@ pub(super) struct Table {
     dropped: AtomicU32,
     /// Parked because a deadline passed.
     expired: AtomicU32,
+    /// The same, of all movers of this process.
+    counts: Counts,
 }
 
 /// Number of slots that one sweep checks, so that a sweep is short however large the table is.
@@ -82,7 +91,7 @@ const SLOTS_PER_SWEEP: u32 = 16;
 const SWEEPS_PER_HEALTH_CHECK: u32 = 1024;
 
 impl Table {
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(super) fn new(capacity: u32, counts: Counts) -> Self {
         let slot = |_| SlotCell { state: SlotState::new(), queue: AtomicU32::new(0), parked: Mutex::new(None) };
         Table {
             records: (0..capacity).map(|_| PaddedRecord::default()).collect(),
@@ -91,6 +100,7 @@ impl Table {
             cursor: AtomicU32::new(0),
             dropped: AtomicU32::new(0),
             expired: AtomicU32::new(0),
+            counts,
         }
     }
 
@@ -130,6 +140,7 @@ impl Table {
         let cell = &self.slots[index as usize];
         // Relaxed: a count for users, and a hint for `sweep`.
         self.count(expired).fetch_add(1, Ordering::Relaxed);
+        self.counts.add(kept(expired), 1);
         // Relaxed: published by `park` below. The index fits: there are fewer queues than 2^32.
         cell.queue.store(u32::try_from(queue).unwrap_or(u32::MAX), Ordering::Relaxed);
         *cell.parked.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -207,6 +218,7 @@ impl Table {
         queues.all()[queue].leave(entry);
         // Relaxed: see `park`.
         self.count(expired).fetch_sub(1, Ordering::Relaxed);
+        self.counts.subtract(kept(expired), 1);
         // Last: a payload's own drop may do anything, and the slot is consistent by now.
         drop(payload);
     }

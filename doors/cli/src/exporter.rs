@@ -1,0 +1,179 @@
+//! `telpher exporter`: what devices do, for Prometheus.
+
+use crate::args::{Exporter, Printable};
+use crate::exit::Usage;
+use crate::{log, tier, top};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use telpher_os::chain;
+use telpher_report::deliver::{DeliverError, write_result};
+use telpher_telemetry::exporter::{ALERTS, DASHBOARD, Metrics, Server, TextFormat};
+use telpher_telemetry::published::ProcessMetrics;
+use telpher_telemetry::{exporter, published};
+use telpher_tier_wire::State;
+
+/// Why the exporter ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ExporterError {
+    /// The port cannot be opened.
+    #[error("cannot listen at {address}; name another address or port with --listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The server cannot wait for clients.
+    #[error("cannot wait for clients")]
+    Serve(#[source] io::Error),
+    /// node_exporter would ignore the file.
+    #[error("node_exporter reads only files whose name ends in .prom, and {} does not", .0.display())]
+    Name(PathBuf),
+    /// The file cannot be written.
+    #[error("cannot write {}; name another file with --textfile", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Standard output is closed.
+    #[error(transparent)]
+    Deliver(#[from] DeliverError),
+}
+
+impl Usage for ExporterError {
+    fn is_usage(&self) -> bool {
+        matches!(self, ExporterError::Name(_))
+    }
+}
+
+/// Serves the metrics, or writes them to a file, until the process is ended.
+///
+/// # Errors
+/// If the port cannot be opened, or the file cannot be written the first time.
+pub(crate) fn run(args: &Exporter) -> Result<(), ExporterError> {
+    if let Some(what) = args.print {
+        let text = match what {
+            Printable::Dashboard => DASHBOARD,
+            Printable::Alerts => ALERTS,
+        };
+        return Ok(write_result(None, text.to_owned())?);
+    }
+    let mut readings =
+        Readings { exporter: exporter::Exporter::new(args.per_process), times: args.times, renewed: None };
+    match &args.textfile {
+        Some(path) => write_files(path, args, &mut readings),
+        None => serve(args.listen, &mut readings),
+    }
+}
+
+fn serve(address: SocketAddr, readings: &mut Readings) -> Result<(), ExporterError> {
+    let failed = |source| ExporterError::Listen { address, source };
+    let server = Server::bind(address).map_err(failed)?;
+    let address = server.address().map_err(failed)?;
+    if !address.ip().is_loopback() {
+        eprintln!(
+            "telpher: every host that reaches {address} can read the metrics: nothing is encrypted, and no password is \
+             asked for"
+        );
+    }
+    write_result(None, format!("http://{address}/metrics\n"))?;
+    server.run(readings).map_err(ExporterError::Serve)
+}
+
+fn write_files(path: &Path, args: &Exporter, readings: &mut Readings) -> Result<(), ExporterError> {
+    if path.extension().is_none_or(|extension| extension != "prom") {
+        return Err(ExporterError::Name(path.into()));
+    }
+    let mut is_first = true;
+    loop {
+        let text = readings.text(TextFormat::Prometheus);
+        let written = telpher_os::write_file(path, text.as_bytes())
+            .map_err(|source| ExporterError::File { path: path.into(), source });
+        match written {
+            Err(error) if is_first => return Err(error),
+            // The disk may be full for a while. node_exporter reports how old a file is.
+            Err(error) => eprintln!("telpher: {}", chain(&error)),
+            Ok(()) => {}
+        }
+        if args.once {
+            return Ok(());
+        }
+        is_first = false;
+        let until = Instant::now() + Duration::from_secs_f64(args.every);
+        // Subscriptions are shorter than the interval may be.
+        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            std::thread::sleep(left.min(RENEWED_EVERY));
+            readings.tick();
+        }
+    }
+}
+
+/// How often subscriptions are renewed. Source: they last ten seconds.
+const RENEWED_EVERY: Duration = Duration::from_secs(4);
+
+/// In place of inodes: those of memory files are larger.
+const OF_OFFLOAD: u64 = 0;
+const OF_TIER: u64 = 1;
+
+/// Returns the counters of a process of `telpher offload`, which its run keeps in files.
+fn of_offload(process: &telpher_offload::Process) -> ProcessMetrics {
+    ProcessMetrics::of(process.pid, OF_OFFLOAD, &process.counters)
+}
+
+/// Returns what a managed process of `telpher tier run` reports.
+fn of_tier(state: &State) -> ProcessMetrics {
+    let counts = &state.counts;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a conversion saturates")]
+    let nanos = |seconds: f64| (seconds * 1e9) as u64;
+    let known = [
+        ("telpher_tier_moved_pages_total", counts.moved),
+        ("telpher_tier_moved_huge_parts_total", counts.huge),
+        ("telpher_tier_exchanges_total", counts.exchanges),
+        ("telpher_tier_dropped_pages_total", counts.dropped),
+        ("telpher_tier_forks_total", counts.forks),
+        ("telpher_tier_lost_pages_total", counts.lost),
+        ("telpher_tier_moving_seconds_total", nanos(counts.moving_seconds)),
+        ("telpher_tier_copying_seconds_total", nanos(counts.copying_seconds)),
+    ];
+    ProcessMetrics::part::<telpher_tier::Stats>(state.pid, OF_TIER, &known)
+}
+
+/// Reads the devices and the processes.
+struct Readings {
+    exporter: exporter::Exporter,
+    /// Whether times are recorded.
+    times: bool,
+    /// When subscriptions were renewed last.
+    renewed: Option<Instant>,
+}
+
+impl Metrics for Readings {
+    fn text(&mut self, format: TextFormat) -> String {
+        let begun = Instant::now();
+        let snapshot = top::read(self.times);
+        let (mut processes, unread) = published::read(Path::new("/proc"));
+        processes.extend(telpher_offload::running().into_iter().map(|(_, process)| of_offload(&process)));
+        processes.extend(tier::states(None).iter().map(of_tier));
+        for problem in &snapshot.problems {
+            log::info(|| problem.clone());
+        }
+        for problem in &unread {
+            log::info(|| format!("process {}: {}", problem.pid, problem.why));
+        }
+        let families = self.exporter.families(&snapshot, (&processes, &unread), begun.elapsed());
+        families.text(format)
+    }
+
+    fn tick(&mut self) {
+        if self.times && self.renewed.is_none_or(|renewed| renewed.elapsed() >= RENEWED_EVERY) {
+            // A reading subscribes.
+            let _ = top::read(true);
+            self.renewed = Some(Instant::now());
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Metrics for Prometheus.
+//!
+//! ```text
+//! Snapshot: devices of runs, hardware ──► devices ─┐
+//! published: what processes count     ──► systems ─┴─► family ──► text ──► server, or a file
+//!          owner: pod, container, VM of a process
+//!          ledger: sums by owner that do not shrink when a process ends
+//! ```
+//!
+//! A reading takes part in nothing: it reads shared memory and files of `/proc` and `/sys`. A value that is unknown has
+//! no sample; `telpher_unknown_info` says why.
+
+mod definitions;
+mod devices;
+mod family;
+mod ledger;
+mod owner;
+mod server;
+mod systems;
+
+pub use definitions::DEFINITIONS;
+pub use family::{Definition, Families, FamilyKind, Labels, Sample, TextFormat};
+pub use owner::Owner;
+pub use server::{Metrics, Server};
+
+use crate::published::{ProcessMetrics, Unread};
+use crate::snapshot::Snapshot;
+use devices::DeviceMemory;
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::time::Duration;
+use systems::SystemMemory;
+
+/// The dashboard for Grafana, in JSON.
+pub const DASHBOARD: &str = include_str!("../../grafana/dashboard.json");
+/// Prometheus' alert rules, in YAML.
+pub const ALERTS: &str = include_str!("../../grafana/alerts.yml");
+
+/// Turns readings into families. It remembers the totals of processes that have ended.
+#[derive(Debug)]
+pub struct Exporter {
+    /// Whether the totals of clients have labels of their process.
+    per_process: bool,
+    sys: PathBuf,
+    proc: PathBuf,
+    devices: DeviceMemory,
+    systems: SystemMemory,
+}
+
+impl Exporter {
+    /// Creates an exporter; with `per_process`, samples of clients have the labels `pid` and `command`.
+    #[must_use]
+    pub fn new(per_process: bool) -> Exporter {
+        Exporter::with_roots(per_process, "/sys".into(), "/proc".into())
+    }
+
+    /// Creates an exporter that reads other trees than `/sys` and `/proc`, for tests.
+    #[must_use]
+    pub fn with_roots(per_process: bool, sys: PathBuf, proc: PathBuf) -> Exporter {
+        let (devices, systems) = (DeviceMemory::default(), SystemMemory::default());
+        Exporter { per_process, sys, proc, devices, systems }
+    }
+
+    /// Returns the families of a reading, which took some time. Readings must be passed in their order.
+    pub fn families(
+        &mut self,
+        snapshot: &Snapshot,
+        (processes, unread): (&[ProcessMetrics], &[Unread]),
+        took: Duration,
+    ) -> Families {
+        let mut families = Families::default();
+        let version = (Cow::Borrowed("version"), env!("CARGO_PKG_VERSION").to_owned());
+        families.add(&definitions::EXPORTER, vec![version], Sample::Info);
+        families.add(&definitions::READING, Labels::new(), Sample::Real(took.as_secs_f64()));
+        self.devices.add(&mut families, snapshot, self.per_process, (&self.sys, &self.proc));
+        let refused = self.systems.add(&mut families, processes, self.per_process, &self.proc);
+        let problems = snapshot.problems.len() as u64 + unread.len() as u64 + refused;
+        families.add(&definitions::PROBLEMS, Labels::new(), Sample::Whole(problems));
+        families
+    }
+}

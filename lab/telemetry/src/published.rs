@@ -1,0 +1,163 @@
+//! Reads the statistics that processes publish of themselves: regions of metrics (`telpher_metrics::Region`) in unnamed
+//! memory files, which a process keeps open under a name that readers know (`telpher_os::PUBLISHED`).
+//!
+//! ```text
+//! /proc/PID/fd/N ──► memfd:telpher-metrics ──► copied while no set is claimed ──► RegionReader ──► values by metric
+//! ```
+//!
+//! Only processes of this user are looked at. A file may have any content: it is copied, at most some hundred KiB of
+//! it, and the copy is checked.
+
+use rustix::fs::OFlags;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use telpher_metrics::{Description, MetricSet, RegionReader};
+use telpher_os::{PUBLISHED, PUBLISHED_FROM};
+
+/// The most bytes of a region that are read. Source: chosen; a crate's region has some 20 KiB.
+const MOST_BYTES: u64 = 512 << 10;
+/// The most descriptors of a process that are looked at. Source: chosen; a process publishes one region for each set of
+/// metrics.
+const MOST_DESCRIPTORS: usize = 16;
+/// Readings of a region whose sets are being claimed, before it is left out.
+const READINGS: usize = 8;
+/// The word of a region that is odd while a set is claimed, see `telpher_metrics::Region`.
+const SEQUENCE: u64 = telpher_metrics::SEQUENCE_WORD as u64 * 8;
+
+/// What one process publishes in one region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProcessMetrics {
+    /// The process.
+    pub pid: u32,
+    /// The inode of the region: another one is another region.
+    pub inode: u64,
+    /// The descriptions of the values.
+    pub metrics: Vec<Description>,
+    /// The values, summed over the sets of the region.
+    pub values: Vec<u64>,
+}
+
+impl ProcessMetrics {
+    /// Describes what another reader has read of a process. The inode must be another one for each of its sets.
+    #[must_use]
+    pub fn of<S: MetricSet>(pid: u32, inode: u64, values: &S) -> ProcessMetrics {
+        let metrics = S::METRICS.iter().map(Description::from).collect();
+        ProcessMetrics { pid, inode, metrics, values: values.words() }
+    }
+
+    /// Describes those values of a set that another reader knows, by the names of their metrics.
+    #[must_use]
+    pub fn part<S: MetricSet>(pid: u32, inode: u64, known: &[(&str, u64)]) -> ProcessMetrics {
+        let described = known.iter().filter_map(|(name, value)| {
+            let metric = S::METRICS.iter().find(|metric| metric.name == *name)?;
+            Some((Description::from(metric), *value))
+        });
+        let (metrics, values) = described.unzip();
+        ProcessMetrics { pid, inode, metrics, values }
+    }
+}
+
+/// Why a region was left out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unread {
+    /// The process.
+    pub pid: u32,
+    /// What is wrong, for people.
+    pub why: String,
+}
+
+/// Reads what the processes of this user publish, below `proc`, which is `/proc` except in tests. A region that a
+/// process shares with its children is read once.
+#[must_use]
+pub fn read(proc: &Path) -> (Vec<ProcessMetrics>, Vec<Unread>) {
+    let user = rustix::process::geteuid().as_raw();
+    let mut pids: Vec<u32> = fs::read_dir(proc)
+        .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+        .unwrap_or_default();
+    pids.sort_unstable();
+    let mut found: BTreeMap<u64, ProcessMetrics> = BTreeMap::new();
+    let mut unread = Vec::new();
+    for pid in pids {
+        read_process(pid, &proc.join(pid.to_string()), user, &mut found, &mut unread);
+    }
+    (found.into_values().collect(), unread)
+}
+
+fn read_process(
+    pid: u32,
+    folder: &Path,
+    user: u32,
+    found: &mut BTreeMap<u64, ProcessMetrics>,
+    unread: &mut Vec<Unread>,
+) {
+    for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
+        let path = folder.join(format!("fd/{number}"));
+        // A process without this number publishes nothing more, has ended, or belongs to a user whose processes the
+        // kernel does not show.
+        let Ok(name) = fs::read_link(&path) else { return };
+        let is_published = name.to_str().and_then(|name| name.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
+        if is_published != Some(PUBLISHED) {
+            continue;
+        }
+        // Root is shown the processes of all users.
+        if !fs::metadata(folder).is_ok_and(|process| process.uid() == user) {
+            return;
+        }
+        let region = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
+            .open(&path)
+            .and_then(|file| Ok((file.metadata()?.ino(), file)));
+        match region {
+            Ok((inode, _)) if found.contains_key(&inode) => {}
+            Ok((inode, file)) => match read_region(&file) {
+                Ok((metrics, values)) => {
+                    found.insert(inode, ProcessMetrics { pid, inode, metrics, values });
+                }
+                Err(error) => unread.push(Unread { pid, why: error.to_string() }),
+            },
+            // The process has closed it, or has ended.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => unread.push(Unread { pid, why: error.to_string() }),
+        }
+    }
+}
+
+/// Reads the values of a region, summed over its sets.
+fn read_region(file: &File) -> io::Result<(Vec<Description>, Vec<u64>)> {
+    let words: Vec<AtomicU64> = settled(file)?.into_iter().map(AtomicU64::new).collect();
+    let reader = RegionReader::open(&words).map_err(io::Error::other)?;
+    let metrics = reader.metrics().to_vec();
+    let mut sums = vec![0_u64; metrics.len()];
+    for set in reader.snapshot().sets {
+        // Gauges of one set may be below zero: what one thread began, another one ended. Their sum is right.
+        sums.iter_mut().zip(set.values).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+    }
+    Ok((metrics, sums))
+}
+
+/// Copies a region of which no set is being claimed meanwhile.
+fn settled(file: &File) -> io::Result<Vec<u64>> {
+    let word = |at| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at).map(|()| u64::from_ne_bytes(bytes))
+    };
+    let metadata = file.metadata()?;
+    let len = metadata.len();
+    if !metadata.is_file() || len > MOST_BYTES {
+        return Err(io::Error::other(format!("its region of metrics has {len} bytes; at most {MOST_BYTES} are read")));
+    }
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+    for _ in 0..READINGS {
+        let before = word(SEQUENCE)?;
+        file.read_exact_at(&mut bytes, 0)?;
+        if before.is_multiple_of(2) && word(SEQUENCE)? == before {
+            return Ok(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect());
+        }
+    }
+    Err(io::Error::other("its region of metrics is being changed all the time"))
+}

@@ -1,0 +1,316 @@
+//! Families of runs whose index and words the tests write, also hostile ones, and of processes that publish.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use telpher_device::published::{
+    Departed, INDEX, INDEX_VERSION, PublishedDevice, PublishedEngine, PublishedFile, PublishedQueue, RunIndex,
+    SharedFile,
+};
+use telpher_metrics::{SEQUENCE_WORD, SharedCells, metrics};
+use telpher_model::DeviceCounts;
+use telpher_telemetry::exporter::{DEFINITIONS, Exporter, TextFormat};
+use telpher_telemetry::published::{self, ProcessMetrics};
+use telpher_telemetry::{Snapshot, run, sysfs};
+
+const QUEUES: u32 = 8;
+const PROCESSES: u32 = 100;
+/// The word of a queue's Retry answers, see `DeviceCounts`.
+const RETRIES: usize = 8;
+
+/// The directory of a run of this process, with eight queues and a hundred open files of processes that do not exist;
+/// removed on drop.
+struct Fixture {
+    path: PathBuf,
+    files: Vec<File>,
+    index: RunIndex,
+}
+
+impl Fixture {
+    fn new(test: &str) -> Fixture {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("exporter-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        let file = |name: &str, bytes: usize| {
+            let file = File::create_new(path.join(name)).unwrap();
+            file.set_len(bytes as u64).unwrap();
+            let shared = SharedFile { descriptor: file.as_raw_fd(), inode: file.metadata().unwrap().ino() };
+            (file, shared)
+        };
+        let (slots, of_slots) = file("slots", 4096);
+        let (mut files, mut open) = (vec![slots], Vec::new());
+        for number in 0..PROCESSES {
+            let (memory, of_memory) = file(&number.to_string(), DeviceCounts::WORDS * 8);
+            // Process N has got N Retry answers.
+            let wq = number % QUEUES;
+            memory.write_all_at(&u64::from(number).to_ne_bytes(), (RETRIES as u64 + u64::from(wq)) * 8).unwrap();
+            files.push(memory);
+            open.push(PublishedFile {
+                open: number.into(),
+                wq,
+                // Beyond the kernel's largest number.
+                process: 5_000_000 + number,
+                pasid: number,
+                memory: of_memory,
+                slots: of_slots,
+                slot: number,
+                ..PublishedFile::default()
+            });
+        }
+        let queue = |wq| PublishedQueue { wq, size: 16, threshold: 12, enabled: true, ..PublishedQueue::default() };
+        let device = PublishedDevice {
+            state: "enabled".into(),
+            queues: (0..QUEUES).map(queue).collect(),
+            engines: (0..4).map(|engine| PublishedEngine { engine, group: Some(0) }).collect(),
+            ..PublishedDevice::default()
+        };
+        let (version, host) = (INDEX_VERSION, std::process::id());
+        let index = RunIndex { version, host, devices: vec![device], files: open, ..RunIndex::default() };
+        let fixture = Fixture { path, files, index };
+        fixture.write();
+        fixture
+    }
+
+    fn write(&self) {
+        let part = self.path.join("part");
+        File::create(&part).unwrap().write_all(&serde_json::to_vec(&self.index).unwrap()).unwrap();
+        fs::rename(part, self.path.join(INDEX)).unwrap();
+    }
+
+    fn read(&self) -> Snapshot {
+        run::read(&self.path, "run-1").unwrap()
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn text(exporter: &mut Exporter, snapshot: &Snapshot, processes: &[ProcessMetrics]) -> String {
+    exporter.families(snapshot, (processes, &[]), Duration::from_millis(1)).text(TextFormat::Prometheus)
+}
+
+/// The samples of a family: series without the name, and value.
+fn samples(text: &str, name: &str) -> BTreeMap<String, f64> {
+    let of_family = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+    let of_family = of_family.filter(|(labels, _)| labels.is_empty() || labels.starts_with('{'));
+    of_family.map(|(labels, value)| (labels.to_owned(), value.parse().unwrap())).collect()
+}
+
+#[test]
+fn a_hundred_processes_are_summed_by_owner_and_told_apart_only_if_asked() {
+    let mut fixture = Fixture::new("hundred");
+    let total = f64::from((0..PROCESSES).sum::<u32>());
+    for per_process in [false, true] {
+        let text = text(&mut Exporter::new(per_process), &fixture.read(), &[]);
+        let [queues, clients] = ["dsa_wq_retries_total", "dsa_client_retries_total"].map(|name| samples(&text, name));
+        assert_eq!([queues.values().sum::<f64>(), clients.values().sum::<f64>()], [total; 2], "{text}");
+        // These processes have no container, so that all of a queue have one owner.
+        assert_eq!(clients.len(), if per_process { PROCESSES } else { QUEUES } as usize, "{clients:?}");
+        assert_eq!(samples(&text, "dsa_wq_clients").values().sum::<f64>(), f64::from(PROCESSES));
+    }
+    // A process closes its queue: its totals go to the closed files, and no sum shrinks.
+    let mut exporter = Exporter::new(false);
+    let before = text(&mut exporter, &fixture.read(), &[]);
+    let closed = fixture.index.files.remove(99);
+    fixture.index.departed =
+        vec![Departed { device: 0, wq: closed.wq, files: 1, words: vec![(RETRIES + closed.wq as usize, 99 + 5)] }];
+    fixture.index.generation += 1;
+    fixture.write();
+    let after = text(&mut exporter, &fixture.read(), &[]);
+    let [before, clients] = [&before, &after].map(|text| samples(text, "dsa_client_retries_total"));
+    let queues = samples(&after, "dsa_wq_retries_total");
+    assert!(before.iter().all(|(series, value)| clients[series] >= *value), "{before:?} {clients:?}");
+    assert_eq!([queues.values().sum::<f64>(), clients.values().sum::<f64>()], [total + 5.0; 2], "{clients:?}");
+}
+
+#[test]
+fn hostile_words_and_indexes_give_a_text_and_nothing_else() {
+    let mut fixture = Fixture::new("hostile");
+    for memory in &fixture.files[1..] {
+        memory.write_all_at(&vec![0xff; DeviceCounts::WORDS * 8], 0).unwrap();
+    }
+    let words = (0..DeviceCounts::WORDS).map(|at| (at, u64::MAX)).collect();
+    fixture.index.departed = vec![Departed { files: u64::MAX, words, ..Departed::default() }];
+    // Files of queues and devices that do not exist, and a descriptor that is none.
+    fixture.index.files[1].wq = u32::MAX;
+    fixture.index.files[2].device = u32::MAX;
+    fixture.index.files[3].slot = u32::MAX;
+    fixture.index.devices[0].state = "\"}\n# HELP x y\n\\".into();
+    fixture.write();
+    let mut exporter = Exporter::new(true);
+    for _ in 0..2 {
+        let text = text(&mut exporter, &fixture.read(), &[]);
+        assert!(samples(&text, "dsa_wq_retries_total").values().all(|value| *value <= u64::MAX as f64));
+        assert!(text.lines().all(|line| !line.starts_with("# HELP x")), "{text}");
+        let buckets = samples(&text, "dsa_execution_seconds_bucket");
+        assert!(buckets.values().all(|value| *value <= u64::MAX as f64));
+    }
+    fixture.index.files[5].memory.inode += 1;
+    fixture.index.generation += 1;
+    fixture.write();
+    let text = text(&mut exporter, &fixture.read(), &[]);
+    let wq = fixture.index.files[5].wq;
+    let is_of_queue = |series: &String| series.contains(&format!("wq=\"wq0.{wq}\""));
+    for name in ["dsa_wq_retries_total", "dsa_client_retries_total"] {
+        assert!(!samples(&text, name).keys().any(is_of_queue), "a sum without one of its files would be wrong");
+    }
+    let reason = "metric=\"dsa_wq_retries_total\",reason=\"the totals of a process cannot be read\"";
+    assert!(text.contains(reason) && samples(&text, "telpher_exporter_problems")[""] >= 1.0, "{text}");
+}
+
+#[test]
+fn hardware_has_what_linux_shows_and_a_reason_for_the_rest() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("exporter-sys-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&root);
+    for (path, text) in [
+        ("dsa0/state", "enabled\n"),
+        ("dsa0/clients", "2\n"),
+        ("dsa0/version", "0x100\n"),
+        ("dsa0/numa_node", "-1\n"),
+        ("wq0.0/state", "enabled\n"),
+        ("wq0.0/mode", "shared\n"),
+        ("wq0.0/type", "user\n"),
+        ("wq0.0/name", "app\"1\n"),
+        ("wq0.0/size", "16\n"),
+        ("wq0.0/group_id", "0\n"),
+        ("wq0.0/dsa!wq0.0/file0/pid", "4000000000\n"),
+        ("wq0.0/dsa!wq0.0/file0/cr_faults", "5\n"),
+        ("engine0.0/group_id", "0\n"),
+    ] {
+        let path = root.join("bus/dsa/devices").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let snapshot = sysfs::read(&root);
+    let text = text(&mut Exporter::with_roots(true, root.clone(), "/proc".into()), &snapshot, &[]);
+    fs::remove_dir_all(&root).unwrap();
+    for line in [
+        "dsa_device_info{source=\"hardware\",device=\"dsa0\",version=\"0x100\"} 1",
+        "dsa_device_enabled{source=\"hardware\",device=\"dsa0\"} 1",
+        "dsa_wq_info{source=\"hardware\",device=\"dsa0\",wq=\"wq0.0\",mode=\"shared\",group=\"0\",type=\"user\",\
+         name=\"app\\\"1\"} 1",
+        "dsa_wq_size{source=\"hardware\",device=\"dsa0\",wq=\"wq0.0\"} 16",
+        "dsa_client_record_faults_total{source=\"hardware\",device=\"dsa0\",wq=\"wq0.0\",pid=\"4000000000\",\
+         command=\"\"} 5",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    for name in ["dsa_wq_descriptors_total", "dsa_client_descriptors_total", "dsa_engine_busy_seconds_total"] {
+        assert!(samples(&text, name).is_empty());
+        assert!(text.contains(&format!("metric=\"{name}\",reason=\"the kernel s")), "{name}: {text}");
+    }
+}
+
+metrics! {
+    /// What a mill has done.
+    struct Mill {
+        /// Sacks that were ground.
+        sacks: u64 = counter "telpher_test_sacks_total",
+        /// Sacks that were sent back.
+        refused: [u64; 2] = counter "telpher_test_refused_sacks_total" by reason ["wet", "torn"],
+        /// Time that its stones turned.
+        turning: Duration = counter(Seconds) "telpher_test_turning_seconds_total",
+        /// Bytes in its barn.
+        stored: u64 = gauge(Bytes) "telpher_test_stored_bytes",
+    }
+}
+
+/// All regions that a process publishes are found, whatever their bytes are. One test, because the tests of a process
+/// would find each other's regions.
+#[test]
+fn what_processes_publish_is_read_and_damage_is_left_out() {
+    let words = || telpher_os::published_words(SharedCells::<Mill>::words(2)).unwrap();
+    let good = words();
+    let cells = SharedCells::<Mill>::create(good, 2, "").unwrap();
+    cells.add(0, Mill::AT.sacks, 3);
+    cells.add(1, Mill::AT.sacks, 4);
+    cells.add(1, Mill::AT.turning, 1_500_000_000);
+    cells.add(0, Mill::AT.stored, 10);
+    cells.subtract(1, Mill::AT.stored, 4);
+    // No region; one in which a process was killed while it claimed a set; one with another table.
+    let _zeros = words();
+    let busy = words();
+    SharedCells::<Mill>::create(busy, 2, "").unwrap();
+    busy[SEQUENCE_WORD].store(7, Ordering::Relaxed);
+    let odd = words();
+    SharedCells::<Mill>::create(odd, 2, "").unwrap();
+    let name = |words: &[AtomicU64], from: &[u8; 8], to: &[u8; 8]| {
+        let [from, to] = [from, to].map(|word| u64::from_ne_bytes(*word));
+        let found = words
+            .iter()
+            .filter(|word| word.load(Ordering::Relaxed) == from)
+            .map(|word| word.store(to, Ordering::Relaxed));
+        assert!(found.count() > 0);
+    };
+    // "counter\t" becomes "gauge\t…": the names then break a rule.
+    name(odd, b"counter\t", b"gauge\t\t\t");
+    let own = |pid: u32| pid == std::process::id();
+    let (found, unread) = published::read(Path::new("/proc"));
+    let found: Vec<_> = found.into_iter().filter(|process| own(process.pid)).collect();
+    let unread: Vec<_> = unread.into_iter().filter(|process| own(process.pid)).map(|process| process.why).collect();
+    let [process] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(process.values, [7, 0, 0, 1_500_000_000, 6]);
+    assert_eq!(unread.len(), 3, "{unread:?}");
+    assert!(unread.iter().any(|why| why.contains("is being changed all the time")), "{unread:?}");
+
+    let mut exporter = Exporter::new(true);
+    let pid = std::process::id();
+    let shown = text(&mut exporter, &Snapshot::default(), &found);
+    for line in [
+        format!("telpher_test_sacks_total{{pid=\"{pid}\"}} 7"),
+        format!("telpher_test_refused_sacks_total{{reason=\"torn\",pid=\"{pid}\"}} 0"),
+        format!("telpher_test_turning_seconds_total{{pid=\"{pid}\"}} 1.5"),
+        format!("telpher_test_stored_bytes{{pid=\"{pid}\"}} 6"),
+        "telpher_exporter_processes 1".into(),
+        "telpher_exporter_problems 0".into(),
+    ] {
+        assert!(shown.lines().any(|found| found == line), "{line}\n{shown}");
+    }
+    // Descriptions that contradict the first one, or break a rule, are left out and counted.
+    let with = |change: &dyn Fn(&mut ProcessMetrics)| {
+        let mut other = ProcessMetrics { inode: 1, ..found[0].clone() };
+        change(&mut other);
+        other
+    };
+    let others = [
+        with(&|other| other.metrics[0].help = "Other.".into()),
+        with(&|other| other.metrics[0].name = "up".into()),
+        with(&|other| other.metrics[1].label = Some(("le".into(), "1".into()))),
+        with(&|other| other.metrics[0].help = "A\n# TYPE up counter.".into()),
+    ];
+    for other in others {
+        let shown = text(&mut exporter, &Snapshot::default(), &[found[0].clone(), other]);
+        assert_eq!(samples(&shown, "telpher_exporter_problems")[""], 1.0, "{shown}");
+        assert_eq!(samples(&shown, "telpher_test_sacks_total").values().sum::<f64>(), 7.0, "{shown}");
+    }
+    // Another reader knows some values of a process, which stand beside those that the process publishes itself.
+    let part = ProcessMetrics::part::<Mill>(5_000_001, 0, &[("telpher_test_sacks_total", 2), ("no_such_metric", 1)]);
+    let shown = text(&mut Exporter::new(false), &Snapshot::default(), &[found[0].clone(), part]);
+    assert_eq!((samples(&shown, "telpher_test_sacks_total")[""], shown.contains("no_such")), (9.0, false), "{shown}");
+    // Without labels of processes, totals of one that has ended stay while another one of its owner lives.
+    let mut exporter = Exporter::new(false);
+    let second = with(&|other| (other.pid, other.values[0]) = (5_000_000, 100));
+    for (processes, sacks) in [(vec![found[0].clone(), second], 107.0), (found.clone(), 107.0)] {
+        let shown = text(&mut exporter, &Snapshot::default(), &processes);
+        assert_eq!(samples(&shown, "telpher_test_sacks_total")[""], sacks, "{shown}");
+    }
+}
+
+#[test]
+fn the_page_lists_every_family() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/telemetry.md")).unwrap();
+    let row = |definition: &telpher_telemetry::exporter::Definition| {
+        let unit = if definition.unit.word().is_empty() { "–" } else { definition.unit.word() };
+        format!("| `{}` | {} | {unit} | {} |", definition.name(), definition.kind.word(), definition.help)
+    };
+    let missing: Vec<String> = DEFINITIONS.iter().map(row).filter(|row| !page.contains(row)).collect();
+    assert!(missing.is_empty(), "docs/telemetry.md must have these rows:\n{}", missing.join("\n"));
+}
