@@ -4,6 +4,7 @@
 use crate::snapshot::Snapshot;
 use crate::view::{Reaction, View};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::time::{Duration, Instant};
 use telpher_os::Termination;
@@ -45,12 +46,15 @@ pub fn show(mut view: View, every: Duration, mut read: impl FnMut() -> Snapshot)
     let mut terminal = ratatui::try_init().map_err(LiveError::Terminal)?;
     let mut last = Instant::now();
     terminal.draw(|frame| view.draw(frame)).map_err(LiveError::Terminal)?;
+    let mut has_event = false;
     loop {
         let wait = every.saturating_sub(last.elapsed());
-        let has_event = event::poll(wait.min(NOTICE)).map_err(LiveError::Terminal)?;
-        if termination.wait(Duration::ZERO) {
+        let wait = if has_event { Duration::ZERO } else { wait.min(NOTICE) };
+        // crossterm reads the end of a terminal that is gone again and again, so it is asked only after this check.
+        if !has_terminal(wait) || termination.wait(Duration::ZERO) {
             return Ok(());
         }
+        has_event = event::poll(Duration::ZERO).map_err(LiveError::Terminal)?;
         let mut reaction = Reaction::Ignore;
         if has_event {
             reaction = match event::read().map_err(LiveError::Terminal)? {
@@ -75,4 +79,13 @@ pub fn show(mut view: View, every: Duration, mut read: impl FnMut() -> Snapshot)
             terminal.draw(|frame| view.draw(frame)).map_err(LiveError::Terminal)?;
         }
     }
+}
+
+/// Waits for a key, at most for this time. Returns false if the terminal is gone.
+fn has_terminal(wait: Duration) -> bool {
+    let stdin = io::stdin();
+    let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+    // A signal, such as that of a new size, ends the wait early.
+    let _ = poll(&mut input, Timespec::try_from(wait).ok().as_ref());
+    !input[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
