@@ -21,17 +21,17 @@ pub fn read(sys: &Path) -> Snapshot {
     names.sort_by_key(|name| (name.len(), name.clone()));
     let mut snapshot = Snapshot::default();
     for name in names {
-        let place = Place(folder.join(&name));
+        let attributes = Attributes(folder.join(&name));
         if is_numbered(&name, "dsa", 1) {
-            snapshot.devices.push(device(&place, name));
+            snapshot.devices.push(device(&attributes, name));
         } else if is_numbered(&name, "wq", 2) {
-            snapshot.processes.extend(processes(&place, &name));
-            snapshot.queues.push(queue(&place, name));
+            snapshot.processes.extend(processes(&attributes, &name));
+            snapshot.queues.push(queue(&attributes, name));
         } else if is_numbered(&name, "engine", 2) {
             snapshot.engines.push(EngineRow {
                 source: HARDWARE.into(),
                 engine: name,
-                group: place.number("group_id"),
+                group: attributes.number("group_id"),
                 work: Work::unknown(NO_WORK),
                 timed: Value::unknown(NO_WORK),
                 busy_ns: Value::unknown(NO_WORK),
@@ -52,9 +52,9 @@ fn is_numbered(name: &str, prefix: &str, numbers: usize) -> bool {
 }
 
 /// The folder of a device, queue or engine.
-struct Place(PathBuf);
+struct Attributes(PathBuf);
 
-impl Place {
+impl Attributes {
     fn text(&self, attribute: &str) -> io::Result<String> {
         Ok(fs::read_to_string(self.0.join(attribute))?.trim().to_owned())
     }
@@ -72,13 +72,13 @@ impl Place {
     }
 }
 
-fn device(place: &Place, device: String) -> DeviceRow {
+fn device(attributes: &Attributes, device: String) -> DeviceRow {
     let no = || Value::unknown(NO_WORK);
     DeviceRow {
         source: HARDWARE.into(),
         device,
-        state: place.word("state"),
-        clients: place.number("clients"),
+        state: attributes.word("state"),
+        clients: attributes.number("clients"),
         work: Work::unknown(NO_WORK),
         retries: no(),
         lost: no(),
@@ -90,18 +90,18 @@ fn device(place: &Place, device: String) -> DeviceRow {
     }
 }
 
-fn queue(place: &Place, queue: String) -> QueueRow {
+fn queue(attributes: &Attributes, queue: String) -> QueueRow {
     QueueRow {
         source: HARDWARE.into(),
         queue,
-        state: place.word("state"),
-        mode: place.word("mode"),
-        size: place.number("size"),
-        threshold: place.number("threshold"),
-        priority: place.number("priority"),
-        group: place.number("group_id"),
-        clients: place.number("clients"),
-        occupancy: place.number("occupancy"),
+        state: attributes.word("state"),
+        mode: attributes.word("mode"),
+        size: attributes.number("size"),
+        threshold: attributes.number("threshold"),
+        priority: attributes.number("priority"),
+        group: attributes.number("group_id"),
+        clients: attributes.number("clients"),
+        occupancy: attributes.number("occupancy"),
         work: Work::unknown(NO_WORK),
         retries: Value::unknown(NO_WORK),
         lost: Value::unknown(NO_WORK),
@@ -109,13 +109,13 @@ fn queue(place: &Place, queue: String) -> QueueRow {
 }
 
 /// The processes that have a queue open, which Linux shows from 6.4 on, below the queue's character device.
-fn processes(place: &Place, queue: &str) -> Vec<ProcessRow> {
-    let Ok(entries) = fs::read_dir(place.0.join(format!("dsa!{queue}"))) else { return Vec::new() };
+fn processes(attributes: &Attributes, queue: &str) -> Vec<ProcessRow> {
+    let Ok(entries) = fs::read_dir(attributes.0.join(format!("dsa!{queue}"))) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.file_name().is_some_and(|name| is_numbered(&name.to_string_lossy(), "file", 1)));
     files.sort();
     let row = |path: PathBuf| {
-        let file = Place(path);
+        let file = Attributes(path);
         let pid = file.number("pid");
         let process = pid.known().and_then(|pid| u32::try_from(pid).ok());
         ProcessRow {

@@ -122,7 +122,7 @@ impl DeviceCounts {
     }
 
     #[inline]
-    fn ended(&self, at: &Place, descriptor: &Descriptor, status: Status, moved: &Moved) {
+    fn ended(&self, at: &CountIndex, descriptor: &Descriptor, status: Status, moved: &Moved) {
         let engine = at.engine_block();
         self.add_alone(engine + usize::from(descriptor.opcode_code()) % OPERATIONS, 1);
         self.add_alone(engine + STATUS + usize::from(status.code()) % STATUSES, 1);
@@ -144,17 +144,17 @@ impl DeviceCounts {
 
 /// The place of a descriptor in the words.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CountIndex {
     engine: usize,
     lane: usize,
     wq: usize,
     is_member: bool,
 }
 
-impl Place {
+impl CountIndex {
     #[inline]
-    fn of(job: &Job<'_>) -> Place {
-        Place { engine: job.engine, lane: job.lane, wq: job.wq, is_member: job.member.is_some() }
+    fn of(job: &Job<'_>) -> CountIndex {
+        CountIndex { engine: job.engine, lane: job.lane, wq: job.wq, is_member: job.member.is_some() }
     }
 
     #[inline]
@@ -227,14 +227,14 @@ pub struct Counting<'a, O: ?Sized> {
 
 impl<O: Observer + ?Sized> Counting<'_, O> {
     #[cold]
-    fn begin(&self, place: &Place) {
+    fn begin(&self, place: &CountIndex) {
         let now = (self.clock)();
         let begun = if self.counts.subscription().is_on(now) { now } else { 0 };
         self.counts.0[place.begun()].set(begun);
     }
 
     #[cold]
-    fn end(&self, place: &Place) {
+    fn end(&self, place: &CountIndex) {
         let word = &self.counts.0[place.begun()];
         let begun = word.get();
         if begun == 0 {
@@ -261,7 +261,7 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
     fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
         let decision = self.observer.dispatched(job);
         if self.counts.subscription().is_set() && decision != DispatchDecision::Wait {
-            self.begin(&Place::of(job));
+            self.begin(&CountIndex::of(job));
         }
         decision
     }
@@ -270,7 +270,7 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
         let outcome = self.observer.execute(job, space, act);
         if outcome.pages_granted != 0 {
-            self.counts.add_alone(Place::of(job).queue_block() + PAGES, outcome.pages_granted.into());
+            self.counts.add_alone(CountIndex::of(job).queue_block() + PAGES, outcome.pages_granted.into());
         }
         outcome
     }
@@ -292,7 +292,7 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
 
     #[inline]
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
-        let place = Place::of(job);
+        let place = CountIndex::of(job);
         let is_abandoned = reported_to == ReportedTo::Abandoned;
         if self.counts.subscription().is_set() && !is_abandoned {
             self.end(&place);
@@ -312,7 +312,7 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
         if job.descriptor.opcode() != Opcode::CrcGeneration {
             moved.add(true, len);
         }
-        self.counts.ended(&Place::of(job), job.descriptor, Status::Success, &moved);
+        self.counts.ended(&CountIndex::of(job), job.descriptor, Status::Success, &moved);
         self.observer.ended_fast(job);
     }
 }
@@ -416,7 +416,7 @@ impl Totals {
     /// Returns the totals of a queue in one engine.
     #[must_use]
     pub fn queue_in_engine(&self, wq: usize, engine: usize) -> QueueTotals {
-        let at = Place { engine, lane: 0, wq, is_member: false }.queue_block();
+        let at = CountIndex { engine, lane: 0, wq, is_member: false }.queue_block();
         QueueTotals {
             descriptors: self.0[at + DESCRIPTORS],
             members: self.0[at + MEMBERS],

@@ -1,7 +1,7 @@
 //! What movers count is what a program did with them. In a program of its own: all movers of a process count together.
 #![cfg(not(loom))]
 
-#[allow(dead_code, unused_imports, reason = "other tests use the rest")]
+#[allow(unused_imports, reason = "other tests use the rest")]
 mod common;
 
 use common::device::TestDevice;

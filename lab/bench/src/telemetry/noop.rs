@@ -3,7 +3,7 @@
 use crate::BenchError;
 use crate::ffi;
 use crate::goal::{Goal, Row};
-use crate::interleaved::{Contestant, rates, ratio};
+use crate::interleaved::{InterleavedLoad, rates, ratio};
 use crate::measure::median;
 use crate::questions::Experiment;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let step = |counted: &mut Counted| counted.step();
     let mut contestants = Vec::new();
     for (counts, is_subscribed) in kinds {
-        contestants.push(Contestant { states: vec![Counted::start(counts, is_subscribed)?], step: &step });
+        contestants.push(InterleavedLoad { states: vec![Counted::start(counts, is_subscribed)?], step: &step });
     }
     let seen = rates(machine, time, &mut contestants)?;
     for contestant in &contestants {
