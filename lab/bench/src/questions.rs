@@ -186,7 +186,9 @@ pub(crate) mod tests {
             }
             let rows = (contest.measure)(&machine, Duration::from_millis(50)).unwrap();
             assert!(!rows.is_empty(), "{}", contest.name);
-            assert!(rows.iter().all(|row| row.measured.is_finite()), "{}: {rows:?}", contest.name);
+            // Few machines show the energy of their packages.
+            let mut measured = rows.iter().filter(|row| row.unit != "J/GB");
+            assert!(measured.all(|row| row.measured.is_finite()), "{}: {rows:?}", contest.name);
         }
     }
 }

@@ -351,7 +351,7 @@ mod tests {
     fn csv_lines_have_equal_fields() {
         let csv = csv(&sample());
         let counts: Vec<usize> = csv.lines().map(|l| l.split(',').count()).collect();
-        assert_eq!(counts, [21; 7], "{csv}");
+        assert_eq!(counts, [22; 7], "{csv}");
     }
 
     #[test]
