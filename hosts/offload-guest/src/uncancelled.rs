@@ -14,7 +14,7 @@ use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
-use telpher_interpose::signals::{Deferral, defer, end_deferrals};
+use telpher_interpose::signals::{Deferral, defer, end_deferrals, note_cancellations};
 
 unsafe extern "C-unwind" {
     /// Enables or disables cancellation of this thread. Disabled, it is not cancelled in functions that are
@@ -73,6 +73,10 @@ unsafe extern "C-unwind" fn guard(step: extern "C" fn(*mut c_void), argument: *m
         "mov edi, {disable}",
         "lea rsi, [rsp + 8]",
         "call qword ptr [rip + {set_state}@GOTPCREL]",
+        "cmp dword ptr [rsp], {asynchronous}",
+        "jne 3f",
+        "call {note}",
+        "3:",
         "mov rdi, r12",
         "call rbx",
         "mov edi, dword ptr [rsp + 8]",
@@ -100,6 +104,7 @@ unsafe extern "C-unwind" fn guard(step: extern "C" fn(*mut c_void), argument: *m
         personality = sym personality,
         begin = sym begin,
         end = sym end,
+        note = sym note,
         set_state = sym pthread_setcancelstate,
         set_type = sym pthread_setcanceltype,
         enable = const ENABLE,
@@ -112,6 +117,11 @@ unsafe extern "C-unwind" fn guard(step: extern "C" fn(*mut c_void), argument: *m
 /// Defers the handlers. Returns what `end` takes.
 extern "C-unwind" fn begin() -> c_int {
     defer().leave_open().into()
+}
+
+/// Lets a cancellation of an asynchronous thread be noted.
+extern "C" fn note() {
+    note_cancellations();
 }
 
 /// Ends the deferral: handlers run here, and may leave by `siglongjmp`.

@@ -45,8 +45,9 @@ pub fn show(mut view: View, every: Duration, mut read: impl FnMut() -> Snapshot)
     // Also has panics restore the terminal before their message.
     let mut terminal = ratatui::try_init().map_err(LiveError::Terminal)?;
     let mut last = Instant::now();
+    // crossterm notices a new size from its first poll on, so that comes before the first drawing.
+    let mut has_event = event::poll(Duration::ZERO).map_err(LiveError::Terminal)?;
     terminal.draw(|frame| view.draw(frame)).map_err(LiveError::Terminal)?;
-    let mut has_event = false;
     loop {
         let wait = every.saturating_sub(last.elapsed());
         let wait = if has_event { Duration::ZERO } else { wait.min(NOTICE) };

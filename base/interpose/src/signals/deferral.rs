@@ -2,7 +2,7 @@
 
 use crate::joined::is_joined;
 use crate::kernel::{self, ALL, Change};
-use crate::thread::Thread;
+use crate::thread::{MARK, Thread};
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Defers the program's signal handlers on this thread until it is dropped; nests. For code that the program's handlers
@@ -65,6 +65,17 @@ pub fn end_deferrals() {
     } else {
         thread.inside.store(0, Ordering::Relaxed);
         deliver_deferred(thread);
+    }
+}
+
+/// Lets the C library's signal of pthread_cancel arrive within a deferral that blocks signals. The thread has disabled
+/// cancellation, so the signal's handler only notes it. Without that note, functions that are cancellation points wait
+/// for it (glibc 2.36, `__pthread_disable_asynccancel`).
+pub fn note_cancellations() {
+    let before = Thread::current().mask.load(Ordering::Relaxed);
+    // The mark is the bit of this signal. Where it is set, the thread had the signal blocked before, too.
+    if is_joined() && before & MARK == 0 {
+        kernel::mask(Some((Change::Unblock, MARK)));
     }
 }
 

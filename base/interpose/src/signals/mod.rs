@@ -24,7 +24,7 @@ use table::{SIGNALS, TABLE};
 pub use crate::context::to_bits;
 pub use crate::kernel::Change;
 pub use action::Action;
-pub use deferral::{Deferral, defer, end_deferrals};
+pub use deferral::{Deferral, defer, end_deferrals, note_cancellations};
 pub use set::PROTECTED;
 pub(crate) use set::{PROTECTED_SIGNALS, bit};
 
