@@ -20,6 +20,8 @@ pub struct SwitchRun {
     endings: Termination,
     dma_queues: DmaQueues,
     switch: Switch,
+    /// What other processes can read; `None` if the system refuses shared memory.
+    published: Option<Published>,
 }
 
 impl SwitchRun {
@@ -32,8 +34,10 @@ impl SwitchRun {
         check(&options)?;
         let endings = Termination::listen().map_err(SwitchRunError::Start)?;
         let dma_queues = DmaQueues::open(&options, tell)?;
+        // Before the first guest can connect: the files that a switch has open then change only with its guests.
+        let published = Published::new();
         let switch = Switch::new(config(&options, &dma_queues))?;
-        Ok(SwitchRun { options, endings, dma_queues, switch })
+        Ok(SwitchRun { options, endings, dma_queues, switch, published })
     }
 
     /// Returns what the switch has chosen, as sentences.
@@ -81,7 +85,6 @@ impl SwitchRun {
     /// # Errors
     /// If the switch cannot be stopped in order, such as a capture that cannot be written.
     pub fn run(&mut self, mut each_second: impl FnMut(&Snapshot, &Snapshot)) -> Result<(), SwitchRunError> {
-        let published = Published::new();
         let mut last = self.switch.snapshot();
         let end = self.options.seconds.map(|seconds| last.at + Duration::from_secs_f64(seconds));
         loop {
@@ -94,9 +97,7 @@ impl SwitchRun {
             if Instant::now() >= next {
                 let now = self.switch.snapshot();
                 each_second(&last, &now);
-                if let Some(published) = &published {
-                    self.publish(published, &now);
-                }
+                self.publish(&now);
                 last = now;
             }
         }
@@ -104,7 +105,8 @@ impl SwitchRun {
     }
 
     /// Lets other processes read the sums.
-    fn publish(&self, published: &Published, now: &Snapshot) {
+    fn publish(&self, now: &Snapshot) {
+        let Some(published) = &self.published else { return };
         let ports = (0..self.switch.ports().len()).filter_map(|port| self.switch.stats(port)).sum();
         let rings = now.ports.iter().filter_map(|port| port.rings).sum();
         let dma_queues = self.dma_queues.all().iter().map(|dma_queue| dma_queue.stats()).sum();
