@@ -299,7 +299,7 @@ fn prometheus_takes_the_samples_the_rules_and_every_query_of_the_dashboard() {
         let groups = ask(address, "/api/v1/rules");
         let rules: Vec<&Value> =
             groups["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
-        assert!(rules.iter().all(|rule| rule["lastError"].as_str().unwrap_or("") == ""), "{rules:?}");
+        assert!(rules.iter().all(|rule| rule["lastError"].as_str().unwrap_or("").is_empty()), "{rules:?}");
         rules.len() >= 5 && rules.iter().all(|rule| rule["health"] == "ok")
     });
     let _ = std::fs::remove_file(&go_on);

@@ -44,7 +44,7 @@ in_both_views! {
         }
         // Each copy writes 32 units of 32 bytes.
         let bytes: f64 = count("engine_output").unwrap().parse().unwrap();
-        assert_eq!(bytes as u64, 5 * 1024, "{counts:?}");
+        assert!((bytes - 5.0 * 1024.0).abs() < 0.5, "{counts:?}");
     }
 
     fn perf_stat_takes_numbers_filters_and_groups(view: View) {

@@ -1,7 +1,7 @@
 //! A backend or a guest that is killed repeatedly: packets flow again, none of those in flight arrives twice or
 //! changed, and lost packets are counted.
 
-use crate::backend::{Backend, Side, until, with_each_of_ours};
+use crate::backend::{Backend, Endpoint, until, with_each_of_ours};
 use crate::pair::{ENOUGH, LENGTHS, Pair};
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::{LOOPING, Virtio, Work};

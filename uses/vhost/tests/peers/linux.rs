@@ -1,6 +1,6 @@
 //! Linux in QEMU at the other end: interrupts, memory hot-plug, and migration to another machine.
 
-use crate::backend::{Backend, Side, Socket, with_each_backend};
+use crate::backend::{Backend, Endpoint, Socket, with_each_backend};
 use crate::guest::Image;
 use crate::peer_slot::PeerSlot;
 use crate::qemu::{Machine, Qemu};
@@ -13,7 +13,7 @@ struct Guests {
     guest: Qemu,
     /// The second of two guests.
     other: Option<Qemu>,
-    backend: Box<dyn Side>,
+    backend: Box<dyn Endpoint>,
     image: &'static Image,
     who: Backend,
     sockets: Vec<Socket>,

@@ -1,6 +1,6 @@
 //! A backend or a guest that is killed and replaced: packets flow again.
 
-use crate::backend::{Backend, Side, until, with_each_backend};
+use crate::backend::{Backend, Endpoint, until, with_each_backend};
 use crate::pair::{ENOUGH, LENGTHS, Pair};
 use telpher_vhost::peers::{Virtio, Work};
 

@@ -4,7 +4,7 @@
 //! The process is another instance of this test program; environment variables describe the ports and make one test
 //! become the switch.
 
-use crate::backend::{Copies, Side, Socket};
+use crate::backend::{Copies, Endpoint, Socket};
 use crate::peer_slot::PeerSlot;
 use crate::switch::{PortAt, Switch};
 use std::io::{BufRead, Write};
@@ -54,7 +54,7 @@ impl Telpher {
     }
 }
 
-impl Side for Telpher {
+impl Endpoint for Telpher {
     fn work(&mut self, work: Work) {
         let answer = match work {
             Work::Source(len) => self.command(&format!("source {len}")),
