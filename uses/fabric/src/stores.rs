@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Two cores that share a cache hand lines over in it, so plain stores are faster between them. Between other cores,
-//! streaming stores are, by a factor of up to four. No place in a list of CPUs tells: virtual CPUs move, and cores of
-//! one processor differ. So the sender measures its own part of the copies, which shows the same difference.
+//! streaming stores are, by a factor of about five. The numbers of the CPUs do not show which of both holds: virtual
+//! CPUs move, and cores of one processor differ. So the sender measures its own part of the copies, which shows the
+//! same difference.
 
 use std::time::{Duration, Instant};
 use telpher_mem::WriteHint;

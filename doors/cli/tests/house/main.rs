@@ -3,6 +3,7 @@
 
 mod arrows;
 mod cycles;
+mod defects;
 mod dependencies;
 mod environment;
 mod language;

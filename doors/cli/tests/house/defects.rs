@@ -1,0 +1,77 @@
+//! The tables of defects of other software name tests that exist.
+
+use super::{files, root};
+
+/// A table with a test for each defect.
+struct Table {
+    file: &'static str,
+    /// What is before the number of a defect.
+    prefix: &'static str,
+    defects: u32,
+    /// Where the tests in Rust are.
+    folders: &'static [&'static str],
+    /// Where the cases in C are.
+    cases: Option<&'static str>,
+}
+
+const TABLES: [Table; 2] = [
+    Table {
+        file: "hosts/offload/tests/defects.md",
+        prefix: "B",
+        defects: 25,
+        folders: &["doors/cli/tests/programs", "hosts/offload-guest/src", "path/hw/src", "path/mover/tests/mover"],
+        cases: None,
+    },
+    Table {
+        file: "doors/ofi/tests/defects.md",
+        prefix: "",
+        defects: 19,
+        folders: &["doors/ofi/tests", "uses/fabric/tests", "uses/fabric/src", "path/device/src", "path/mover/tests"],
+        cases: Some("doors/ofi/tests"),
+    },
+];
+
+/// Returns the text of all files below these folders with this extension.
+fn texts(folders: &[&str], extension: &str) -> String {
+    let root = root();
+    let is_meant = |path: &std::path::Path| {
+        path.extension().is_some_and(|of| of == extension)
+            && folders.iter().any(|folder| path.starts_with(root.join(folder)))
+    };
+    files().iter().filter(|path| is_meant(path)).map(|path| std::fs::read_to_string(path).expect("text")).collect()
+}
+
+/// Whether a function with this name has the attribute of a test, and no reason to be left out of `./test`.
+fn is_test(name: &str, rust: &str) -> bool {
+    rust.split_once(&format!("fn {name}()")).is_some_and(|(before, _)| {
+        let attributes = before.lines().rev().skip_while(|line| line.trim().is_empty());
+        let attributes: Vec<&str> = attributes.map(str::trim).take_while(|line| line.starts_with("#[")).collect();
+        attributes.contains(&"#[test]") && !attributes.iter().any(|attribute| attribute.starts_with("#[ignore"))
+    })
+}
+
+#[test]
+fn each_known_defect_of_other_software_has_a_test() {
+    for Table { file, prefix, defects, folders, cases } in TABLES {
+        let rust = texts(folders, "rs");
+        let c = cases.map(|folder| texts(&[folder], "c")).unwrap_or_default();
+        let table = std::fs::read_to_string(root().join(file)).expect("text");
+        let rows = table.lines().filter_map(|line| {
+            let mut columns = line.strip_prefix("| ")?.strip_prefix(prefix)?.split(" | ");
+            let number: u32 = columns.next()?.parse().ok()?;
+            Some((number, columns.last()?))
+        });
+        let mut numbers = Vec::new();
+        for (number, tests) in rows {
+            numbers.push(number);
+            // Every second part is between quotes.
+            let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+            assert!(!names.is_empty(), "{file}: defect {prefix}{number} has no test");
+            for name in names {
+                let exists = is_test(name, &rust) || c.contains(&format!("CASE({name})"));
+                assert!(exists, "{file}: defect {prefix}{number}: there is no test {name}");
+            }
+        }
+        assert_eq!(numbers, (1..=defects).collect::<Vec<u32>>(), "{file}");
+    }
+}
