@@ -1,16 +1,16 @@
 //! Families of runs whose index and words the tests write, also hostile ones, and of processes that publish.
 
+mod common;
+
+use common::RunFolder;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telpher_device::published::{
-    Departed, INDEX, INDEX_VERSION, PublishedDevice, PublishedEngine, PublishedFile, PublishedQueue, RunIndex,
-    SharedFile,
+    Departed, INDEX_VERSION, PublishedDevice, PublishedEngine, PublishedFile, PublishedQueue, RunIndex,
 };
 use telpher_metrics::{SEQUENCE_WORD, SharedCells, metrics};
 use telpher_model::DeviceCounts;
@@ -26,26 +26,18 @@ const RETRIES: usize = 8;
 /// The directory of a run of this process, with eight queues and a hundred open files of processes that do not exist;
 /// removed on drop.
 struct Fixture {
-    path: PathBuf,
+    folder: RunFolder,
     files: Vec<File>,
     index: RunIndex,
 }
 
 impl Fixture {
     fn new(test: &str) -> Fixture {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("exporter-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        let file = |name: &str, bytes: usize| {
-            let file = File::create_new(path.join(name)).unwrap();
-            file.set_len(bytes as u64).unwrap();
-            let shared = SharedFile { descriptor: file.as_raw_fd(), inode: file.metadata().unwrap().ino() };
-            (file, shared)
-        };
-        let (slots, of_slots) = file("slots", 4096);
+        let folder = RunFolder::new(&format!("exporter-{test}"));
+        let (slots, of_slots) = folder.file("slots", 4096);
         let (mut files, mut open) = (vec![slots], Vec::new());
         for number in 0..PROCESSES {
-            let (memory, of_memory) = file(&number.to_string(), DeviceCounts::WORDS * 8);
+            let (memory, of_memory) = folder.file(&number.to_string(), DeviceCounts::WORDS * 8);
             // Process N has got N Retry answers.
             let wq = number % QUEUES;
             memory.write_all_at(&u64::from(number).to_ne_bytes(), (RETRIES as u64 + u64::from(wq)) * 8).unwrap();
@@ -71,25 +63,17 @@ impl Fixture {
         };
         let (version, host) = (INDEX_VERSION, std::process::id());
         let index = RunIndex { version, host, devices: vec![device], files: open, ..RunIndex::default() };
-        let fixture = Fixture { path, files, index };
+        let fixture = Fixture { folder, files, index };
         fixture.write();
         fixture
     }
 
     fn write(&self) {
-        let part = self.path.join("part");
-        File::create(&part).unwrap().write_all(&serde_json::to_vec(&self.index).unwrap()).unwrap();
-        fs::rename(part, self.path.join(INDEX)).unwrap();
+        self.folder.write(&self.index);
     }
 
     fn read(&self) -> Snapshot {
-        run::read(&self.path, "run-1").unwrap()
-    }
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        run::read(&self.folder.0, "run-1").unwrap()
     }
 }
 
