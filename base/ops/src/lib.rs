@@ -1,4 +1,4 @@
-//! The effect of each operation of the Data Streaming Accelerator 1.x on plain slices, as fast as this CPU allows.
+//! The effect of each operation of the Data Streaming Accelerator 1.x and 2.x on plain slices, as fast as this CPU allows.
 //!
 //! ```text
 //! copy  copy_within  dualcast        copies of bytes                   ┐
@@ -6,7 +6,8 @@
 //! compare  compare_pattern           the first byte that differs       ├─► Kernels ─► arch::{avx512, avx2, portable}
 //! delta::{create, apply, entries}    differences as 10-byte entries    │   (dispatch)
 //! crc::{crc32c, copy_crc32c, …}      CRC32C in its four flag modes     │
-//! dif::{check, insert, strip, update, guard}   T10 integrity tuples    │
+//! crc64::{crc64, copy_crc64}         CRC64 in the same modes           │
+//! dif::{check, insert, strip, update, generate, guard}   T10 tuples    │
 //! flush::{flush, write_back}         removal of lines from the cache   ┘
 //! ```
 //!
@@ -36,6 +37,7 @@ mod arch;
 pub mod compare;
 pub mod copy;
 pub mod crc;
+pub mod crc64;
 pub mod delta;
 pub mod dif;
 pub mod dispatch;

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod crc;
+mod crc64;
 mod delta;
 mod dif;
 mod oracle;
