@@ -87,6 +87,15 @@ Examples:
   telpher bench telemetry
   telpher bench telemetry --only noop --seconds 10 --no-html")]
     Telemetry(Contests),
+    /// Measure how fast the simulator is, and how much memory it needs.
+    ///
+    /// Experiments: descriptors that are simulated in a second of processor time, for one thread, for many, and for
+    /// threads at a full queue; the memory of a simulation of seven million descriptors. Scenarios take turns.
+    #[command(after_help = "\
+Examples:
+  telpher bench sim
+  telpher bench sim --only speed --seconds 30 --no-html")]
+    Sim(Contests),
 }
 
 #[derive(Clone, Debug, Args)]
