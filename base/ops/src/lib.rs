@@ -1,4 +1,5 @@
-//! The effect of each operation of the Data Streaming Accelerator 1.x and 2.x on plain slices, as fast as this CPU allows.
+//! The effect of each operation of the Data Streaming Accelerator 1.x and 2.x on plain slices, as fast as this CPU
+//! allows.
 //!
 //! ```text
 //! copy  copy_within  dualcast        copies of bytes                   ┐

@@ -317,13 +317,6 @@ pub struct Range {
     pub write: bool,
 }
 
-/// True if `[a, a + a_len)` and `[b, b + b_len)` share a byte.
-#[must_use]
-#[inline]
-pub fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
-    a_len != 0 && b_len != 0 && if a <= b { b - a < a_len } else { a - b < b_len }
-}
-
 impl Action {
     /// Decodes a descriptor that passed every check and is not a Batch. A descriptor that a device would refuse is
     /// decoded from its fields. A Batch or an unknown operation decodes to `Nop`.

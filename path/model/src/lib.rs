@@ -36,6 +36,7 @@ mod interrupt;
 mod legality;
 mod mutation;
 mod observe;
+mod overlap;
 mod perfmon;
 mod registers;
 mod run;
@@ -47,7 +48,7 @@ mod window_uses;
 mod windows;
 mod wq;
 
-pub use action::{Action, Dif, DifKind, Domain, Operand, Range, Seed, overlaps};
+pub use action::{Action, Dif, DifKind, Domain, Operand, Range, Seed};
 pub use capabilities::{
     Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WINDOWS, MAX_WQS, Preset, Tolerances,
 };
@@ -61,6 +62,7 @@ pub use legality::{Check, Refusal};
 #[cfg(feature = "mutation")]
 pub use mutation::{Mutant, all_mutants, with_mutant};
 pub use observe::{DispatchDecision, Job, Member, NoObserver, Observer, ReportedTo};
+pub use overlap::overlaps;
 pub use registers::layout;
 pub use run::{AddressSpaces, Progress, run};
 pub use submit::{Identity, Write};

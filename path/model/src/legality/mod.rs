@@ -2,9 +2,9 @@
 //! Tables 5-3 to 5-5.
 //!
 //! The architecture lets a device check in any order. This model promises the order of [`Device::check`], so that a
-//! descriptor with several errors has one answer. [`ROWS`] holds each operation's flags and reserved bits as a table; the
-//! rest are the numbered [`Check`]s. The last ones concern entries of the inter-domain permissions table, and are made by
-//! `domains`.
+//! descriptor with several errors has one answer. [`rows`] holds each operation's flags and reserved bits as a table;
+//! the rest are the numbered [`Check`]s. The last of them concern entries of the inter-domain permissions table, and
+//! are made where an entry is looked up.
 
 mod checks;
 mod rows;
@@ -14,9 +14,9 @@ pub use checks::Check;
 pub(crate) use rows::ROWS;
 pub(crate) use rows::row;
 
-use crate::action::overlaps;
 use crate::device::Device;
 use crate::mutation;
+use crate::overlap::overlaps;
 use crate::wq::Submitter;
 use rows::{A1, A2, A3, RESULT_MASK_RESERVED, Row};
 use telpher_abi::{
