@@ -6,7 +6,8 @@
 //! compare  compare_pattern           the first byte that differs       ├─► Kernels ─► arch::{avx512, avx2, portable}
 //! delta::{create, apply, entries}    differences as 10-byte entries    │   (dispatch)
 //! crc::{crc32c, copy_crc32c, …}      CRC32C in its four flag modes     │
-//! dif::{check, insert, strip, update, guard}   T10 integrity tuples    │
+//! crc64::{crc64, copy_crc64}         CRC64 in the same modes           │
+//! dif::{check, insert, strip, update, generate, guard}   T10 tuples    │
 //! convert  reduce  reduce::fold      arithmetic on arrays of numbers   │
 //! flush::{flush, write_back}         removal of lines from the cache   ┘
 //! sgl::{gather, scatter, scatter_fill}   buffers named by a list
@@ -39,6 +40,7 @@ pub mod compare;
 pub mod convert;
 pub mod copy;
 pub mod crc;
+pub mod crc64;
 pub mod delta;
 pub mod dif;
 pub mod dispatch;

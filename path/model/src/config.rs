@@ -20,6 +20,7 @@ impl Device {
         self.check_groups()?;
         self.check_read_buffers()?;
         self.check_event_log()?;
+        self.check_bitmap_identity()?;
 
         self.lay_out_rings();
         for engine in &self.engine_group {
@@ -123,6 +124,12 @@ impl Device {
             }
         }
         if wrong { Err(CommandError::ReadBuffers) } else { Ok(()) }
+    }
+
+    fn check_bitmap_identity(&self) -> Result<(), CommandError> {
+        let (identity, pci) = (self.idbr(), self.pci());
+        let wrong = (identity.pasid_enable() && !pci.pasid) || (identity.privileged() && !pci.privileged);
+        if wrong { Err(CommandError::ConfigPasid) } else { Ok(()) }
     }
 
     fn check_event_log(&self) -> Result<(), CommandError> {
@@ -245,6 +252,7 @@ impl Device {
         for wq in 0..MAX_WQS {
             self.reset_wq_cfg(wq, 0);
         }
+        self.reset_windows();
         for group in &self.groups {
             group.0.wqs.set(0);
         }

@@ -1,9 +1,9 @@
 //! The kernels, and the only module of this crate with unsafe code.
 //!
 //! ```text
-//! Kernels ──match level──► x86::avx512::{bytes, compute, crc32c, guard}
-//!                          x86::avx2::{bytes, compute, crc32c, guard}
-//!                          portable::{bytes, compute, crc32c, guard}       all with the same modules and signatures
+//! Kernels ──match level──► x86::avx512::{bytes, compute, crc32c, crc64, guard}
+//!                          x86::avx2::{bytes, compute, crc32c, crc64, guard}
+//!                          portable::{bytes, compute, crc32c, crc64, guard}       all with the same modules and signatures
 //! ```
 //!
 //! Every kernel is a safe `#[target_feature]` function over slices: its own body proves its loads and stores in bounds.
@@ -143,6 +143,12 @@ impl Kernels {
     pub(crate) fn crc32c_feed_copy<const REVERSE: bool>(self, state: u32, src: &[u8], dst: &mut [u8]) -> u32 {
         assert_eq!(src.len(), dst.len(), "source and destination have the same length");
         run!(self, crc32c::feed_copy::<REVERSE>(state, src, dst))
+    }
+
+    /// Adds `data` to a reflected CRC64 register; with `REVERSE` each byte's bits are reversed first.
+    #[inline]
+    pub(crate) fn crc64_feed<const REVERSE: bool>(self, state: u64, data: &[u8]) -> u64 {
+        run!(self, crc64::feed::<REVERSE>(state, data))
     }
 
     /// Computes the guards of the blocks at multiples of `stride` in `src`, one for each element of `guards`.

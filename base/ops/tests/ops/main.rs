@@ -4,6 +4,7 @@ mod arithmetic;
 mod bytes;
 mod compute;
 mod crc;
+mod crc64;
 mod delta;
 mod dif;
 mod exact;

@@ -50,7 +50,7 @@ fn rotate(pattern: [u64; 2], done: u64) -> [u64; 2] {
 }
 
 /// Ends a comparison: takes the offset of the first difference, if any, and the result to check against.
-fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
+pub(super) fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
     let result = u8::from(difference.is_some());
     End::checked(result, expected.is_none_or(|expected| expected == result))
         .with_bytes_completed(difference.unwrap_or(0))

@@ -3,6 +3,7 @@
 pub(in crate::arch) mod bytes;
 pub(in crate::arch) mod compute;
 pub(in crate::arch) mod crc32c;
+pub(in crate::arch) mod crc64;
 pub(in crate::arch) mod guard;
 
 /// Returns true if this CPU has every feature that the kernels of this level need.
