@@ -5,6 +5,7 @@ mod bounds;
 mod commands;
 mod delta;
 mod dif;
+mod domains;
 mod enable;
 mod events;
 mod faults;
@@ -113,6 +114,7 @@ pub(crate) fn all(subject: &dyn Subject, arena: &Arena) -> Vec<Case> {
     delta::add(&mut list);
     dif::add(&mut list);
     faults::add(&mut list);
+    domains::add(&mut list);
     resume::add(&mut list);
     batch::add(&mut list);
     queues::add(&mut list);

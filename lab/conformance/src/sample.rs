@@ -2,9 +2,9 @@
 
 use crate::arena::{Arena, place};
 use crate::oracle;
-use crate::subject::HANDLE;
+use crate::subject::{HANDLE, WINDOW};
 use crate::table::{OpRow, flag};
-use telpher_abi::{Descriptor, Opcode};
+use telpher_abi::{Descriptor, Opcode, WindowFlags};
 
 /// Bytes of the plain samples.
 pub(crate) const SIZE: u32 = 64;
@@ -77,7 +77,15 @@ pub(crate) fn of(row: &OpRow, arena: &Arena) -> Descriptor {
         0x13 => Descriptor::dif(Opcode::DifInsert, src, dst, 512),
         0x14 => Descriptor::dif(Opcode::DifStrip, at(DIF), dst, 520),
         0x15 => Descriptor::dif(Opcode::DifUpdate, at(DIF), dst, 520),
+        0x0a => Descriptor::translation_fetch(src, SIZE),
+        0x17 => Descriptor::dif(Opcode::DixGenerate, src, dst, 512),
         0x20 => Descriptor::cache_flush(dst, SIZE),
+        // The values that bring-up wrote.
+        0x21 => Descriptor::update_window(WINDOW, 0, 0, WindowFlags::READ | WindowFlags::WRITE),
+        0x23 => Descriptor::inter_domain_copy(src, None, dst, Some(WINDOW), SIZE),
+        0x24 => Descriptor::inter_domain_fill(0x0807_0605_0403_0201, dst, WINDOW, SIZE),
+        0x25 => Descriptor::inter_domain_compare(src, Some(WINDOW), at(COUNT2), None, SIZE),
+        0x26 => Descriptor::inter_domain_compare_pattern(at(SAME), WINDOW, 0xa5a5_a5a5_a5a5_a5a5, SIZE),
         other => unreachable!("no sample of opcode {other:#x}"),
     };
     d.with_record(at(RECORD))
@@ -93,6 +101,11 @@ pub(crate) fn with_flags(row: &OpRow, d: &Descriptor, flags: u32, arena: &Arena)
         0x02 => {
             let target = |bit| if flags & bit == 0 { 0 } else { arena.at(READBACK) };
             d.with_src(target(flag::OP0)).with_dst(target(flag::OP1))
+        }
+        0x0a => d.with_region_stride(if flags & flag::OP0 == 0 { 0 } else { 4096 }),
+        0x23..=0x26 => {
+            let handle = |bit| if flags & bit == 0 { 0 } else { WINDOW };
+            d.with_handle_1(handle(flag::OP0)).with_handle_2(handle(flag::OP1))
         }
         0x10 | 0x11 if flags & flag::OP0 != 0 => d.with_crc64_seed(0).with_crc_seed_address(arena.at(SEED)),
         _ => d,

@@ -7,7 +7,7 @@ use crate::expected::ExpectedRecord;
 use crate::fixture::Fixture;
 use crate::oracle::{self, Tags};
 use crate::sample;
-use crate::subject::{DeviceSpec, QueueSpec, Residency};
+use crate::subject::{DeviceSpec, QueueSpec, Residency, WINDOW};
 use std::rc::Rc;
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
 
@@ -169,12 +169,91 @@ pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
         prefix: exact,
         ..job("copy with crc", Descriptor::copy_crc(a, b, SIZE, 0x77))
     });
+    jobs.extend(domain_jobs([a, b], &data, &repeated, job));
+    if list.capabilities.gen_cap.crc64() {
+        let wide = data.clone();
+        let value = move |n: usize| oracle::crc64(0x77, false, false, &wide[..n]);
+        let last = ExpectedRecord::success().specific(value(size), 0);
+        let partial = Rc::new(move |_: Operand, k: u32| Partial {
+            completed: k,
+            result: 0,
+            specific: (k > 0).then(|| (value(k as usize), 0)),
+        });
+        jobs.push(Job {
+            operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, true, 3)],
+            inputs: Rc::new(vec![input(0, &data)]),
+            outputs: Rc::new(vec![input(1, &data)]),
+            last,
+            partial,
+            prefix: exact,
+            ..job("copy with crc of 64 bits", Descriptor::copy_crc64(a, b, SIZE, 0x77))
+        });
+    }
     if k.is_multiple_of(8) {
         jobs.extend(delta_jobs([a, b, c], &data, job));
     }
     jobs.extend(dif_jobs([a, b], job));
+    // The destination of DIX Generate has an alignment.
+    jobs.retain(|job| job.descriptor.opcode() != Opcode::DixGenerate || k.is_multiple_of(8));
     jobs.retain(|job| list.has(job.descriptor.opcode()));
     jobs
+}
+
+/// The inter-domain operations, through the window of the process's own memory.
+fn domain_jobs(
+    [a, b]: [u64; 2],
+    data: &[u8],
+    repeated: &[u8],
+    job: impl Fn(&'static str, Descriptor) -> Job,
+) -> Vec<Job> {
+    let operand = |area: usize, write, id| Operand { area: AREAS[area], bytes: SIZE, write, id };
+    let input = |area: usize, bytes: &[u8]| (AREAS[area], bytes.to_vec());
+    // The operand in the submitter's own space names no handle.
+    let partial = |with_handle: fn(&Operand) -> bool| {
+        Rc::new(move |operand: Operand, k: u32| Partial {
+            completed: k,
+            result: 0,
+            specific: Some((if with_handle(&operand) { WINDOW.into() } else { 0 }, 0)),
+        })
+    };
+    let exact: Option<Prefix> = Some((|n| n, true));
+    let copy = |name, src_handle, dst_handle, with_handle| Job {
+        operands: vec![operand(0, false, 1), operand(1, true, 3)],
+        inputs: Rc::new(vec![input(0, data)]),
+        outputs: Rc::new(vec![input(1, data)]),
+        partial: partial(with_handle),
+        prefix: exact,
+        ..job(name, Descriptor::inter_domain_copy(a, src_handle, b, dst_handle, SIZE))
+    };
+    let compare = |name, handle_1, handle_2, with_handle| Job {
+        operands: vec![operand(0, false, 1), operand(1, false, 2)],
+        inputs: Rc::new(vec![input(0, data), input(1, data)]),
+        last: ExpectedRecord::success().result(0),
+        partial: partial(with_handle),
+        ..job(name, Descriptor::inter_domain_compare(a, handle_1, b, handle_2, SIZE))
+    };
+    let pattern = 0x0807_0605_0403_0201u64;
+    vec![
+        copy("inter-domain copy to a window", None, Some(WINDOW), |o| o.write),
+        copy("inter-domain copy from a window", Some(WINDOW), None, |o| !o.write),
+        copy("inter-domain copy between windows", Some(WINDOW), Some(WINDOW), |_| true),
+        Job {
+            operands: vec![operand(1, true, 3)],
+            outputs: Rc::new(vec![input(1, repeated)]),
+            partial: partial(|_| true),
+            prefix: exact,
+            ..job("inter-domain fill", Descriptor::inter_domain_fill(pattern, b, WINDOW, SIZE))
+        },
+        compare("inter-domain compare with a window", None, Some(WINDOW), |o| o.id == 2),
+        compare("inter-domain compare of two windows", Some(WINDOW), Some(WINDOW), |_| true),
+        Job {
+            operands: vec![operand(0, false, 1)],
+            inputs: Rc::new(vec![input(0, repeated)]),
+            last: ExpectedRecord::success().result(0),
+            partial: partial(|_| true),
+            ..job("inter-domain compare pattern", Descriptor::inter_domain_compare_pattern(a, WINDOW, pattern, SIZE))
+        },
+    ]
 }
 
 /// Every third word differs.
@@ -224,6 +303,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
     let plain = oracle::noise(8, 512 * BLOCKS as usize);
     let long = oracle::protect(512, false, false, from, &plain);
     let other = oracle::protect(512, false, false, to, &plain);
+    let tuples: Vec<u8> = other.chunks(520).flat_map(|block| block[512..].to_vec()).collect();
     let word = |tags: Tags, blocks| {
         let (app, reference) = tags.raw(blocks);
         u64::from(reference) | u64::from(app) << 48
@@ -257,6 +337,15 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
             partial: partial(512, 520, false, true),
             prefix: Some((|n| n / 512 * 520, false)),
             ..job("dif insert", dest(d(Opcode::DifInsert, b, 512)))
+        },
+        Job {
+            operands: vec![operand(0, 512, false, 1), operand(1, 8, true, 3)],
+            inputs: Rc::new(vec![(AREAS[0], plain.clone())]),
+            outputs: Rc::new(vec![(AREAS[1], tuples)]),
+            last: ExpectedRecord::success().specific(0, word(to, BLOCKS)),
+            partial: partial(512, 8, false, true),
+            prefix: Some((|n| n / 512 * 8, false)),
+            ..job("dix generate", dest(d(Opcode::DixGenerate, b, 512)))
         },
         Job {
             operands: vec![operand(0, 520, false, 1), operand(1, 512, true, 3)],

@@ -34,7 +34,7 @@ pub(super) fn refused(flags: u32, expected_record: ExpectedRecord) -> Expect {
 
 /// The expected result of a sample with these flags on queue 0 of `spec`.
 fn verdict(list: &List, spec: &DeviceSpec, row: &OpRow, flags: u32, member: bool) -> Expect {
-    if member && matches!(row.code, 0x01 | 0x02) {
+    if member && matches!(row.code, 0x01 | 0x02 | 0x21) {
         return refused(flags, ExpectedRecord::status(0x10));
     }
     let capabilities = spec.capabilities.as_ref().unwrap_or(&list.capabilities);
@@ -114,7 +114,7 @@ fn opcodes(list: &mut List) {
             let name = format!("{} is refused where OPCFG leaves it out", row.name);
             list.one(section::OPCODES, name, &spec, d, false, ExpectedRecord::status(0x10));
             // A no-operation is also the other member of a surrounding batch here.
-            if !matches!(row.code, 0x00..=0x02) && list.has(Opcode::Batch) {
+            if !matches!(row.code, 0x00..=0x02 | 0x21) && list.has(Opcode::Batch) {
                 let name = format!("{} in a batch is refused where OPCFG leaves it out", row.name);
                 list.one(section::OPCODES, name, &spec, d, true, ExpectedRecord::status(0x10));
             }
@@ -150,7 +150,7 @@ fn reserved(list: &mut List, spec: &DeviceSpec) {
             for (byte, bit) in whole.chain(parts) {
                 let bad = sample::with_byte(&d, byte, d.to_bytes()[usize::from(byte)] | bit);
                 for member in [false, true] {
-                    if member && matches!(row.code, 0x01 | 0x02) {
+                    if member && matches!(row.code, 0x01 | 0x02 | 0x21) {
                         continue;
                     }
                     let place = place_name(member);
@@ -189,7 +189,7 @@ fn traffic_classes(list: &mut List) {
     for row in list.operations() {
         let base = sample::of(row, list.arena);
         for member in [false, true] {
-            if member && matches!(row.code, 0x01 | 0x02) {
+            if member && matches!(row.code, 0x01 | 0x02 | 0x21) {
                 continue;
             }
             let context = context(&spec, &list.capabilities, member);
@@ -221,10 +221,17 @@ pub(super) fn add(list: &mut List) {
     sweep(list, "dedicated queue", &dedicated, true);
     let shared = DeviceSpec::default().queue(QueueSpec::shared());
     sweep(list, "shared queue without block on fault and interrupts", &shared, false);
-    for bit in [2, 3, 8, 9, 10, 15] {
+    for bit in [2, 3, 7, 8, 9, 10, 11, 15] {
         let set = list.capabilities.gen_cap.0[0] >> bit & 1 == 0;
         let spec = list.with_capability(&dedicated, bit, set);
         sweep(list, &format!("GENCAP[{bit}] = {}", u8::from(set)), &spec, false);
+    }
+    if list.has(Opcode::UpdateWindow) {
+        let mut capabilities = list.capabilities;
+        let can = capabilities.id_cap.suppress_drain();
+        capabilities.id_cap = capabilities.id_cap.with_suppress_drain(!can);
+        let spec = DeviceSpec { capabilities: Some(capabilities), ..dedicated.clone() };
+        sweep(list, &format!("IDCAP[25] = {}", u8::from(!can)), &spec, false);
     }
     opcodes(list);
     reserved(list, &dedicated);

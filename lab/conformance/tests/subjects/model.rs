@@ -53,6 +53,7 @@ impl Subject for Model {
             grp_cap: c.grp_cap,
             eng_cap: c.eng_cap,
             op_cap: c.op_cap,
+            id_cap: c.id_cap,
         }
     }
 
@@ -70,6 +71,7 @@ impl Subject for Model {
                 grp_cap: c.grp_cap,
                 eng_cap: c.eng_cap,
                 op_cap: c.op_cap,
+                id_cap: c.id_cap,
                 ..options.capabilities
             };
         }
