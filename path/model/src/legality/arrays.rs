@@ -92,6 +92,8 @@ impl Device {
         }
         if has_list(opcode) {
             let entries = u64::from(d.sgl_size());
+            refuse(Check::ListEmpty, entries == 0, Status::DescriptorCountRange)?;
+            refuse(Check::ListLimit, entries > max_sgl, Status::DescriptorCountRange)?;
             if opcode == Opcode::GatherReduce {
                 let most = 1 << self.capabilities.dsa_cap_0.max_gather_block_shift();
                 let wrong = block > most || elements * output_size > most;
@@ -101,8 +103,6 @@ impl Device {
                 // Cannot overflow: 16, 32 and 3 bits.
                 refuse(Check::ListSize, entries * block != size, Status::TransferSizeRange)?;
             }
-            refuse(Check::ListEmpty, entries == 0, Status::DescriptorCountRange)?;
-            refuse(Check::ListLimit, entries > max_sgl, Status::DescriptorCountRange)?;
         }
         self.check_types(d, opcode, types)?;
         check_places(d, opcode, (input_size, output_size), elements)

@@ -99,16 +99,16 @@ checks! {
     DeltaSize;
     /// 0x13: DIF: transfer size a multiple of the block size, with the 8-byte tuple where the source has one.
     DifSize;
+    /// 0x14: scatter-gather list not empty.
+    ListEmpty;
+    /// 0x14: scatter-gather list within the queue's limit.
+    ListLimit;
     /// 0x13: Gather Reduce: a buffer, and the result, within the device's limit.
     GatherBlock;
     /// 0x13: Gather Reduce: all buffers within the queue's limit.
     GatherTotal;
     /// 0x13: gather and scatter: transfer size that of all buffers.
     ListSize;
-    /// 0x14: scatter-gather list not empty.
-    ListEmpty;
-    /// 0x14: scatter-gather list within the queue's limit.
-    ListLimit;
     /// 0x14: batch count at least 2, or 1 where allowed.
     CountLow;
     /// 0x14: batch count within the queue's limit.
