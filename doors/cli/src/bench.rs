@@ -104,6 +104,9 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
                 telpher_bench::telemetry::run(&args.options(), machine)
             })
         }
+        Some(BenchKind::Sim(args)) => answered(args, "telpher-bench-sim.html", telpher_bench::simulator::LEAD, || {
+            telpher_bench::simulator::run(&args.options(), machine)
+        }),
         Some(BenchKind::Fabric(fabric)) => match fabric.rank() {
             Some((socket, number, cpu)) => {
                 telpher_bench::fabric::library::obey(&socket, number, cpu).map_err(Error::Rank)

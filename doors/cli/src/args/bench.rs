@@ -87,6 +87,15 @@ Examples:
   telpher bench telemetry
   telpher bench telemetry --only noop --seconds 10 --no-html")]
     Telemetry(Contests),
+    /// Measure how fast the simulator is, and how much memory it needs.
+    ///
+    /// Experiments: descriptors that are simulated in a second of processor time, for one thread, for many, and for
+    /// threads at a full queue; the memory of a simulation of seven million descriptors. Scenarios take turns.
+    #[command(after_help = "\
+Examples:
+  telpher bench sim
+  telpher bench sim --only speed --seconds 30 --no-html")]
+    Sim(Contests),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -193,7 +202,7 @@ pub(crate) struct PollutionBench {
     /// Transfer size of the copies.
     #[arg(short, long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
     pub(crate) size: u64,
-    /// Device that copies: model:spr, model:spr-fw2, model:full, model:FILE or hw:wqM.N.
+    /// Device that copies: model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:FILE or hw:wqM.N.
     #[arg(short, long, value_name = "DEV", default_value = "model:spr", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     #[command(flatten)]
