@@ -8,11 +8,13 @@
 #include <dml/hl/status_code.hpp>
 
 #include <cstdint>
+#include <limits>
 
 namespace dml::detail {
 
 // Any NUMA node.
-inline constexpr std::uint32_t any_node = TELPHER_DML_ANY_NODE;
+inline constexpr std::uint32_t any_node = std::numeric_limits<std::uint32_t>::max();
+static_assert(any_node == TELPHER_DML_ANY_NODE);
 
 // The answer of telpher_dml_validate.
 [[nodiscard]] inline status_code validation_status_code(std::uint32_t status) noexcept {
