@@ -106,7 +106,8 @@ void telpher_dml_bind(telpher_dml_descriptor *descriptor, telpher_dml_record *re
 /*
  * Checks what can be checked without a device. Returns 0, or
  *   4 null address, 15 size, 21 size of a delta operation, 20 alignment of a delta operation, 17 size of a delta record,
- *   19 bits 11:0 of dualcast's destinations differ, 18 overlap, 29 fewer than 4 members of a batch, 13 unknown operation.
+ *   19 bits 11:0 of dualcast's destinations differ, 18 overlap, 32 DIF Strip: destination just below the source,
+ *   29 fewer than 4 members of a batch, 13 unknown operation.
  * options: TELPHER_DML_COPY_ONLY or 0. The members of a batch are not checked again.
  */
 uint32_t telpher_dml_validate(const telpher_dml_descriptor *descriptor, uint32_t options);
@@ -143,6 +144,15 @@ void telpher_dml_wait(telpher_dml_task *task, int umwait);
 /* Waits, and ends the task: afterwards no device accesses its memory or buffers. For destructors. Does nothing for a task that has
  * not been submitted or is already released. The record keeps its content. */
 void telpher_dml_release(telpher_dml_task *task);
+
+/*
+ * The same for a descriptor that bind() has given a record, without a task: for object files that were compiled against Intel's
+ * library, whose memory has no place for one. There is no release(): the record must be written before its memory is freed. A
+ * batch that no queue takes as a whole is refused.
+ */
+uint32_t telpher_dml_submit_bare(const telpher_dml_descriptor *descriptor, uint32_t path, uint32_t numa_id);
+int telpher_dml_finished_bare(const telpher_dml_descriptor *descriptor, uint32_t path);
+void telpher_dml_wait_bare(const telpher_dml_descriptor *descriptor, uint32_t path, int umwait);
 
 /* ---- Records ------------------------------------------------------------------------------------------------------------ */
 
