@@ -71,6 +71,8 @@ int main(int argc, char **argv) {
     for (size_t at = 0; at < sizeof(src); at++) {
         src[at] = (uint8_t)(at * 7 + at / PAGE);
     }
+    /* The first write to a page is a page fault. The CPU handles it at once; a device would end the copy. */
+    memset(dst, 0xEE, sizeof(dst));
     if (status == DML_STATUS_OK && (job = malloc(size)) != NULL) {
         status = dml_init_job(path, job);
         if (status == DML_STATUS_OK) {

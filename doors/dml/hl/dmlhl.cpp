@@ -97,7 +97,7 @@ template <typename flag_t> class options {
     std::underlying_type_t<flag_t> bits_;
 };
 
-// The declarations, so that each definition below is checked against one.
+// The declarations.
 execution_status get_status(completion_record &record) noexcept;
 std::uint8_t get_result(completion_record &record) noexcept;
 std::uint32_t get_bytes_completed(completion_record &record) noexcept;

@@ -59,7 +59,13 @@ template <typename allocator_t = std::allocator<byte_t>> class sequence {
 
     // Each function adds an operation, or returns why it does not: batch_overflow if the sequence is full, otherwise
     // what dml::execute would return for the same arguments.
-    status_code add(nop_operation operation) noexcept { return append(operation); }
+    status_code add(nop_operation operation) noexcept {
+        const status_code status = append(operation);
+        if (status == status_code::ok) {
+            telpher_dml_make_nop(descriptors() + length_ - 1, operation.get_flags().bits());
+        }
+        return status;
+    }
 
     status_code add(mem_move_operation operation, const_data_view src, data_view dst) noexcept {
         return append(operation, src, dst);

@@ -1,0 +1,118 @@
+//! Programs written for Intel's Data Mover Library on hardware queues: compiled against the files that
+//! `doors/dml/install.sh` installs, and run on the queues of a virtual device. They check every byte themselves.
+//! `doors/dml/tests` runs them on the CPU.
+
+use crate::harness::{Run, View, in_both_views, lacking, source, test_folder};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+fn dml() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dml")
+}
+
+/// The folder that `install.sh` fills.
+fn stage() -> &'static Path {
+    static STAGE: OnceLock<PathBuf> = OnceLock::new();
+    STAGE.get_or_init(|| {
+        let stage = test_folder("libdml");
+        succeed(
+            Command::new(dml().join("install.sh")).arg(&stage).args(["--profile", "dev"]).env("CARGO", env!("CARGO")),
+        );
+        stage
+    })
+}
+
+/// Compiles a program against the staged library; skips and returns `None` without a compiler.
+fn program(source: &str) -> Option<PathBuf> {
+    static COMPILING: Mutex<()> = Mutex::new(());
+    if lacking(source, &[("cc", "gcc"), ("c++", "g++"), ("ar", "binutils")]) {
+        return None;
+    }
+    let _one = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let stage = stage();
+    let built = stage.join(Path::new(source).file_name()?);
+    if !built.exists() {
+        let (compiler, standard) = if source.ends_with(".c") { ("cc", "-std=c11") } else { ("c++", "-std=c++17") };
+        let mut command = Command::new(compiler);
+        command.args([standard, "-O1", "-g", "-pthread"]).arg(dml().join(source)).arg("-I").arg(stage.join("include"));
+        command.arg("-L").arg(stage.join("lib")).args(["-ldmlhl", "-ldml"]);
+        command.arg(format!("-Wl,-rpath,{}", stage.join("lib").display())).arg("-o").arg(&built);
+        succeed(&mut command);
+    }
+    Some(built)
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs a program with this argument; its output is returned. Empty if it could not be compiled.
+fn passes(run: &Run, source: &str, path: &str) -> Option<String> {
+    let program = program(source)?;
+    Some(run.success(&[program.into_os_string(), path.into()]))
+}
+
+const OPERATIONS: &str = "tests/programs/operations.cpp";
+const HANDLERS: &str = "tests/programs/handlers.cpp";
+const RELINKED: &str = "tests/programs/relinked.cpp";
+const PAGES: &str = "examples/pages.c";
+const OVERLAP: &str = "examples/overlap.cpp";
+/// Kernels since INTEL-SA-01084 refuse the mapping, so the driver submits.
+const BY_WRITE: [&str; 3] = ["--abi", "6.12", "--no-rawio"];
+
+/// A run with options.
+fn on(view: View, hardware: impl AsRef<std::ffi::OsStr>, options: &[&str]) -> Run {
+    let run = Run::new(view).with("--hardware").with(hardware);
+    options.iter().fold(run, |run, option| run.with(option))
+}
+
+in_both_views! {
+    fn every_operation_of_dml_hpp_works_on_hardware(view: View) {
+        passes(&Run::on_two_queues(view), OPERATIONS, "hardware");
+        passes(&on(view, "spr-2", &BY_WRITE), OPERATIONS, "hardware");
+        passes(&Run::on_two_queues(view), OPERATIONS, "automatic");
+    }
+
+    fn page_faults_are_reported_on_hardware_and_repaired_on_automatic(view: View) {
+        let faults = ["--inject", "fault=30%,seed=7"];
+        let Some(said) = passes(&on(view, "full-1", &faults), OPERATIONS, "faults") else { return };
+        assert!(!said.contains(" 0 ended by a page fault"), "{said}");
+        passes(&on(view, "full-1", &faults), OPERATIONS, "automatic");
+    }
+
+    fn a_queue_without_block_on_fault_refuses_it(view: View) {
+        let config = std::fs::read_to_string(source("two-queues.json")).expect("the configuration");
+        let config = config.replace("\"block_on_fault\": 1", "\"block_on_fault\": 0");
+        let file = test_folder(&format!("libdml-no-block-{}", view.name())).join("queues.json");
+        std::fs::write(&file, config).expect("a configuration");
+        let Some(said) = passes(&on(view, file, &[]), OPERATIONS, "hardware") else { return };
+        assert!(said.contains(" 2 refused for Block On Fault"), "{said}");
+    }
+
+    fn handlers_of_dml_hpp_wait_for_hardware(view: View) {
+        passes(&Run::on_two_queues(view), HANDLERS, "hardware");
+        passes(&Run::on_two_queues(view).with("--runner").with("threaded"), HANDLERS, "hardware");
+        for injected in ["retry=30%/burst:5,seed=3", "delay=50us:20%,reorder=20%,seed=5"] {
+            passes(&Run::on_two_queues(view).with("--inject").with(injected), HANDLERS, "hardware");
+        }
+    }
+
+    fn old_cpp_objects_run_on_hardware(view: View) {
+        passes(&Run::on_two_queues(view), RELINKED, "hardware");
+        passes(&Run::on_two_queues(view).with("--runner").with("threaded"), RELINKED, "automatic");
+    }
+
+    fn examples_print_the_same_on_every_path(view: View) {
+        for (source, expected) in [
+            (PAGES, "16 pages, CRC-32C 1387d388, equal\n"),
+            (OVERLAP, "32 rows, sum 8590000128, equal\n"),
+        ] {
+            for path in ["software", "hardware", "automatic"] {
+                let Some(said) = passes(&on(view, "spr-1", &[]), source, path) else { return };
+                assert_eq!(said, expected, "{source} {path}");
+            }
+        }
+    }
+}
