@@ -1,6 +1,6 @@
 //! Programs written for Intel's Data Mover Library on hardware queues: compiled against the files that
 //! `doors/dml/install.sh` installs, and run on the queues of a virtual device. They check every byte themselves.
-//! `doors/dml/tests` runs them on the CPU.
+//! `doors/dml/tests/cpp.rs` runs them on the CPU and on the model.
 
 use crate::harness::{Run, View, in_both_views, lacking, source, test_folder};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn program(source: &str) -> Option<PathBuf> {
     if !built.exists() {
         let (compiler, standard) = if source.ends_with(".c") { ("cc", "-std=c11") } else { ("c++", "-std=c++17") };
         let mut command = Command::new(compiler);
-        command.args([standard, "-O1", "-g", "-pthread"]).arg(dml().join(source)).arg("-I").arg(stage.join("include"));
+        command.args([standard, "-g", "-pthread"]).arg(dml().join(source)).arg("-I").arg(stage.join("include"));
         command.arg("-L").arg(stage.join("lib")).args(["-ldmlhl", "-ldml"]);
         command.arg(format!("-Wl,-rpath,{}", stage.join("lib").display())).arg("-o").arg(&built);
         succeed(&mut command);
