@@ -43,6 +43,10 @@ fn workloads() -> Vec<Workload> {
         of("64 KiB, four devices", 4, 4, 4, copies(65536, 32, 1)),
         of("4 KiB, 64 threads, four devices", 4, 4, 64, copies(4096, 32, 1)),
         Workload { mode: WqMode::Shared, ..of("4 KiB, shared by 8 threads", 1, 4, 8, copies(4096, 8, 1)) },
+        Workload { mode: WqMode::Shared, ..of("4 KiB, shared by 64 threads", 1, 4, 64, copies(4096, 8, 1)) },
+        // The queue is full nearly always.
+        Workload { mode: WqMode::Shared, ..of("64 KiB, 32 threads retry", 1, 1, 32, copies(65536, 32, 1)) },
+        Workload { mode: WqMode::Shared, ..of("4 KiB, 1,000 threads retry", 1, 1, 1000, copies(4096, 8, 1)) },
     ]
 }
 

@@ -83,6 +83,8 @@ pub(super) struct Thread {
     stamps: Vec<Stamps>,
     free: Vec<u32>,
     left: u64,
+    /// Submissions whose results do not count.
+    warm_up: u64,
     pace: Pace,
     /// Each submission has a size of its own.
     mixed: bool,
@@ -139,6 +141,7 @@ impl Thread {
             free: Vec::new(),
             bytes: Vec::new(),
             left: 0,
+            warm_up: 0,
             pace,
             mixed: false,
             load,
@@ -220,6 +223,7 @@ impl World {
             free: (0..slots).rev().collect(),
             bytes,
             left: stream.submissions,
+            warm_up: stream.warm_up,
             mixed: stream.sizes != Sizes::NONE,
             fresh,
             ..Thread::idle(stream, pace, load)
@@ -548,7 +552,6 @@ impl World {
         let taken = taken.max(queued);
         let flowed = flowed.max(taken);
         let asked = self.machine.translation.miss.min(now.since(flowed));
-        self.latencies[thread.load].add(seen.since(begun));
         timeline.completed += 1;
         timeline.operations += u64::from(thread.stream.batch.max(1));
         timeline.bytes += thread.bytes[slot as usize];
@@ -559,6 +562,14 @@ impl World {
         timeline.complete += now.since(flowed).since(asked);
         timeline.notice += seen.since(now);
         timeline.until = timeline.until.max(seen);
+        if thread.warm_up > 0 {
+            thread.warm_up -= 1;
+            if thread.warm_up == 0 {
+                *timeline = TimeBreakdown { from: seen, until: seen, ..TimeBreakdown::default() };
+            }
+        } else {
+            self.latencies[thread.load].add(seen.since(begun));
+        }
         if let Some(queue) = thread.queue {
             self.waited_in(queue, taken.since(queued));
             self.leave(queue);
