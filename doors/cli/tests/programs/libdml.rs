@@ -2,7 +2,8 @@
 //! `doors/dml/install.sh` installs, and run on the queues of a virtual device. They check every byte themselves.
 //! `doors/dml/tests/cpp.rs` runs them on the CPU and on the model.
 
-use crate::harness::{Run, View, in_both_views, lacking, source, test_folder};
+use crate::harness::{Run, TELPHER, View, in_both_views, lacking, source, test_folder};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -115,4 +116,35 @@ in_both_views! {
             }
         }
     }
+}
+
+/// The commands of the project's README, with cargo's profile and the home folder of the test.
+#[test]
+fn the_commands_of_the_readme_relink_a_dml_program() {
+    let test = "the_commands_of_the_readme_relink_a_dml_program";
+    if lacking(test, &[("cc", "gcc"), ("c++", "g++"), ("pkg-config", "pkg-config")]) {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("README.md");
+    let (_, section) = readme.split_once("## Programs written for Intel's DML").expect("the section");
+    let commands = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("its commands");
+    let expected = commands.trim_end().rsplit("# ").next().expect("what the last command prints");
+
+    let home = test_folder("libdml-readme");
+    let cargo = home.join("cargo");
+    let script =
+        "#!/bin/sh\nset -- $(echo \"$@\" | sed 's/--profile release/--profile dev/')\nexec $REAL_CARGO \"$@\"\n";
+    std::fs::write(&cargo, script).expect("a script");
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).expect("the test's own file");
+    let folder_of_telpher = Path::new(TELPHER).parent().expect("a folder").display().to_string();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut shell = Command::new("sh");
+    shell.arg("-ec").arg(commands.replace("doors/dml", &format!("{}/doors/dml", root.display()))).current_dir(&home);
+    shell.env("HOME", &home).env("CARGO", cargo).env("REAL_CARGO", env!("CARGO"));
+    shell.env("PATH", format!("{folder_of_telpher}:{path}"));
+    let output = shell.output().expect("sh runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.lines().last(), Some(expected));
 }
