@@ -20,6 +20,7 @@ use crate::status::DmlStatus;
 use crate::strict::strict;
 use std::cell::Cell;
 use std::mem::{align_of, offset_of, size_of};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode, Status, StatusByte};
 use telpher_portal::{RecordCell, Watch};
@@ -33,7 +34,8 @@ const LOOKS: u32 = 64;
 const PAUSES: u32 = 256;
 /// How long a record may be missing before its queue is asked whether it works. Source: the mover's default.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Time after which a queue that does not answer is given up. Source: the mover's default.
+/// Time after which a queue that does not answer is given up, unless `TELPHER_DML_LIMIT` says another. Source: the
+/// mover's default.
 const LIMIT: Duration = Duration::from_secs(30);
 /// The longest light sleep. Source: chosen; short against `PATIENCE`.
 const NAP: Duration = Duration::from_micros(100);
@@ -264,7 +266,7 @@ impl Task {
             return false;
         }
         self.state.asked.set(now);
-        let give_up = u128::from(now - self.state.since.get()) >= LIMIT.as_millis();
+        let give_up = u128::from(now - self.state.since.get()) >= limit().as_millis();
         queues.has_stopped(self.placed(), give_up) && self.record.status().is_none() && self.abandon()
     }
 
@@ -409,8 +411,17 @@ pub(crate) fn finished_bare(d: &Descriptor, record: &RecordCell, path: Path) -> 
     true
 }
 
+/// Time after which a queue is given up. The variable is read once in a process.
+fn limit() -> Duration {
+    static READ: OnceLock<Duration> = OnceLock::new();
+    *READ.get_or_init(|| {
+        let millis = std::env::var("TELPHER_DML_LIMIT").ok().and_then(|value| value.parse().ok());
+        millis.map_or(LIMIT, Duration::from_millis)
+    })
+}
+
 /// Milliseconds since the process' first wait.
 fn millis() -> u64 {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    static START: OnceLock<Instant> = OnceLock::new();
     u64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
 }

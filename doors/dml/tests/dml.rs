@@ -1,5 +1,5 @@
 //! The library as programs get it: C programs, compiled against the headers and linked with the library, on the CPU, on
-//! modelled queues, and without a device. `doors/cli/tests/programs/dml.rs` runs them on hardware queues of a virtual
+//! modelled queues, and without a device. `doors/cli/tests/programs/libdml.rs` runs them on hardware queues of a virtual
 //! device.
 
 #[path = "../../../ci/skip.rs"]

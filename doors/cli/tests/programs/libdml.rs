@@ -1,6 +1,6 @@
 //! Programs written for Intel's Data Mover Library on hardware queues: compiled against the files that
 //! `doors/dml/install.sh` installs, and run on the queues of a virtual device. They check every byte themselves.
-//! `doors/dml/tests/cpp.rs` runs them on the CPU and on the model.
+//! `doors/dml/tests/dml.rs` and `tests/cpp.rs` run them on the CPU and on the model.
 
 use crate::harness::{Run, TELPHER, View, in_both_views, lacking, source, test_folder};
 use std::os::unix::fs::PermissionsExt;
@@ -58,10 +58,33 @@ fn passes(run: &Run, source: &str, path: &str) -> Option<String> {
 const OPERATIONS: &str = "tests/programs/operations.cpp";
 const HANDLERS: &str = "tests/programs/handlers.cpp";
 const RELINKED: &str = "tests/programs/relinked.cpp";
+/// Programs in C: every operation, batches, programs in the manner of known users, the interface below `dml.hpp`.
+const C_OPERATIONS: &str = "tests/programs/operations.c";
+const C_BATCHES: &str = "tests/programs/batches.c";
+const C_USERS: &str = "tests/programs/users.c";
+const C_TASKS: &str = "tests/programs/tasks.c";
+const C_LOST: &str = "tests/programs/lost.c";
 const PAGES: &str = "examples/pages.c";
 const OVERLAP: &str = "examples/overlap.cpp";
 /// Kernels since INTEL-SA-01084 refuse the mapping, so the driver submits.
 const BY_WRITE: [&str; 3] = ["--abi", "6.12", "--no-rawio"];
+
+/// Runs a program in C with these arguments.
+fn passes_in_c(run: &Run, source: &str, words: &[&str]) {
+    let Some(program) = program(source) else { return };
+    let mut command = vec![program.into_os_string()];
+    command.extend(words.iter().map(Into::into));
+    run.program(&command).expect_success();
+}
+
+/// The configuration of two queues, changed, as a file for this view.
+fn changed_queues(view: View, name: &str, changes: &[(&str, &str)]) -> PathBuf {
+    let config = std::fs::read_to_string(source("two-queues.json")).expect("the configuration");
+    let config = changes.iter().fold(config, |config, (from, to)| config.replace(from, to));
+    let file = test_folder(&format!("libdml-{name}-{}", view.name())).join("queues.json");
+    std::fs::write(&file, config).expect("a configuration");
+    file
+}
 
 /// A run with options.
 fn on(view: View, hardware: impl AsRef<std::ffi::OsStr>, options: &[&str]) -> Run {
@@ -84,10 +107,7 @@ in_both_views! {
     }
 
     fn a_queue_without_block_on_fault_refuses_it(view: View) {
-        let config = std::fs::read_to_string(source("two-queues.json")).expect("the configuration");
-        let config = config.replace("\"block_on_fault\": 1", "\"block_on_fault\": 0");
-        let file = test_folder(&format!("libdml-no-block-{}", view.name())).join("queues.json");
-        std::fs::write(&file, config).expect("a configuration");
+        let file = changed_queues(view, "no-block", &[("\"block_on_fault\": 1", "\"block_on_fault\": 0")]);
         let Some(said) = passes(&on(view, file, &[]), OPERATIONS, "hardware") else { return };
         assert!(said.contains(" 2 refused for Block On Fault"), "{said}");
     }
@@ -98,6 +118,40 @@ in_both_views! {
         for injected in ["retry=30%/burst:5,seed=3", "delay=50us:20%,reorder=20%,seed=5"] {
             passes(&Run::on_two_queues(view).with("--inject").with(injected), HANDLERS, "hardware");
         }
+    }
+
+    fn programs_in_c_work_on_a_shared_queue(view: View) {
+        for source in [C_OPERATIONS, C_BATCHES, C_USERS, C_TASKS] {
+            passes_in_c(&Run::on_two_queues(view), source, &["hw"]);
+        }
+        passes_in_c(&Run::on_two_queues(view), C_OPERATIONS, &["auto"]);
+    }
+
+    fn programs_in_c_work_where_the_driver_submits_and_takes_no_batches(view: View) {
+        passes_in_c(&on(view, "spr-1", &BY_WRITE), C_OPERATIONS, &["hw"]);
+        passes_in_c(&on(view, "spr-1", &BY_WRITE), C_BATCHES, &["hw"]);
+        passes_in_c(&on(view, "spr-1", &BY_WRITE), C_USERS, &["auto"]);
+    }
+
+    fn programs_in_c_work_on_dedicated_queues_where_none_is_shared(view: View) {
+        let changes = [("\"mode\": \"shared\"", "\"mode\": \"dedicated\""), (",\n            \"threshold\": 15", "")];
+        let file = changed_queues(view, "dedicated", &changes);
+        passes_in_c(&on(view, &file, &[]), C_OPERATIONS, &["hw"]);
+        passes_in_c(&on(view, &file, &[]), C_USERS, &["hw", "dedicated"]);
+        passes_in_c(&on(view, &file, &[]), C_BATCHES, &["auto"]);
+    }
+
+    fn the_automatic_path_hides_faults_and_full_queues_from_programs_in_c(view: View) {
+        for source in [C_OPERATIONS, C_BATCHES] {
+            passes_in_c(&on(view, "full-1", &["--inject", "fault=30%,seed=7"]), source, &["auto"]);
+        }
+        passes_in_c(&on(view, "spr-1", &["--inject", "retry=30%/burst:5"]), C_USERS, &["auto"]);
+        passes_in_c(&on(view, "spr-1", &["--inject", "delay=50us:20%,reorder=20%,seed=5"]), C_USERS, &["hw"]);
+    }
+
+    fn a_job_that_its_device_loses_ends(view: View) {
+        let run = on(view, "spr-1", &["--inject", "op=memory-move,lose=100%"]).variable("TELPHER_DML_LIMIT", "200");
+        passes_in_c(&run, C_LOST, &[]);
     }
 
     fn old_cpp_objects_run_on_hardware(view: View) {

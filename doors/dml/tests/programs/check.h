@@ -2,6 +2,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#define _DEFAULT_SOURCE
 #include <dml/detail/telpher.h>
 #include <dml/dml.h>
 #include <stdio.h>
