@@ -74,12 +74,14 @@ round_trip() {
     accel-config save-config -s /tmp/first.conf && disable && accel-config load-config -c /tmp/first.conf -e && is_enabled &&
         accel-config save-config -s /tmp/second.conf && cmp /tmp/first.conf /tmp/second.conf
 }
-# copies BYTES ITERATIONS: dmatest with buffers of that size, random places in them, and its own verification.
+# begin_copies BYTES ITERATIONS [THREADS [TIMEOUT]]: dmatest with buffers of that size and random places in them; it verifies
+# them itself. The channel comes last, because it takes the parameters before it.
 begin_copies() {
-    insmod /dmatest.ko channel=dma0chan0 max_channels=1 threads_per_chan=${3:-1} iterations=$2 test_buf_size=$1 \
-        timeout=60000 polled=0 run=1
+    insmod /dmatest.ko max_channels=1 threads_per_chan=${3:-1} iterations=$2 test_buf_size=$1 timeout=${4:-60000} polled=0 \
+        channel=dma0chan0 run=1
 }
 end_copies() { [ "$(cat /sys/module/dmatest/parameters/wait)" = Y ] && rmmod dmatest; }
+# copies BYTES ITERATIONS [THREADS]: all of them succeed.
 copies() {
     dmesg -c >>/tmp/before
     begin_copies "$@" && end_copies || return 1
@@ -98,11 +100,10 @@ function_reset() {
     done
     return 1
 }
-# Removes the driver while copies run. The channel is in use, so the module stays; the device's own unbinding ends it.
+# Takes the queue from its driver while copies run: they end, and the driver can be loaded again.
 unbind_under_load() {
-    begin_copies 4096 0 4 || return 1
+    begin_copies 4096 0 4 5000 || return 1
     sleep 2
-    ! rmmod idxd || return 1
     echo wq0.0 >$dsa/drivers/dmaengine/unbind
     rmmod dmatest
     accel-config disable-device dsa0
@@ -110,10 +111,9 @@ unbind_under_load() {
 }
 # Resets the function below the driver while copies run: they fail, and the driver can be loaded again.
 reset_under_load() {
-    begin_copies 4096 0 4 || return 1
+    begin_copies 4096 0 4 5000 || return 1
     sleep 2
     function_reset
-    sleep 2
     rmmod dmatest
     unload && function_reset && load
 }
