@@ -22,9 +22,10 @@ use telpher_model::{
 use telpher_os::monotonic_ns;
 use telpher_portal::Offer;
 
-/// The settings of a function after a reset: it has no PASIDs, and bus mastering is off.
+/// The settings of a function after a reset: it has no PASIDs, and bus mastering is off. Privileged mode is on, although
+/// only a PASID gives it a meaning: the driver of Linux 6.1 sets WQCFG.Priv of each kernel queue, also without PASIDs.
 const AFTER_RESET: PciControl =
-    PciControl { bus_master: false, pasid: false, ats: false, prs: false, page_requests: 0, privileged: false };
+    PciControl { bus_master: false, pasid: false, ats: false, prs: false, page_requests: 0, privileged: true };
 
 /// Work of a turn after which others may go first, in bytes. Source: chosen; about 100 µs of copying.
 const TURN_WORK: u64 = 1 << 20;

@@ -51,9 +51,11 @@ impl Driver {
 
     /// One dedicated queue and one engine in group 0.
     pub(crate) fn configure(&mut self, entries: u16) {
+        // Linux 6.1 sets Priv for kernel queues also without PASIDs.
         let wq = WqCfg::default()
             .with_size(entries)
             .with_dedicated(true)
+            .with_privileged(true)
             .with_priority(10)
             .with_max_transfer_shift(21)
             .with_max_batch_shift(5);

@@ -8,6 +8,7 @@ mod hostile;
 mod interrupts;
 mod machines;
 mod memory;
+mod peer;
 mod work;
 
 use std::path::PathBuf;
