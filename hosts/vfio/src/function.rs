@@ -179,9 +179,10 @@ impl Function {
     /// Switches bus mastering. Afterwards the function accesses memory, or does not.
     pub(crate) fn set_bus_master(&self, on: bool) {
         self.alone(|state| {
+            // Before the change, which may raise an interrupt that must wait.
+            self.vectors.set_bus_master(on);
             state.device.set_pci(PciControl { bus_master: on, ..AFTER_RESET });
             self.vectors.collect(&state.device);
-            self.vectors.set_bus_master(on);
         });
     }
 
