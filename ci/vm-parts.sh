@@ -53,7 +53,11 @@ get_qemu() {
     local root=$parts/qemu.part
     prepare_later_apt || return 1
     later_apt clean
-    later_apt install -y --download-only -t "${qemu_suites[-1]}" qemu-system-x86 || return 1
+    # If a package has gone from the server, the lists are too old: the next call fetches new ones.
+    if ! later_apt install -y --download-only -t "${qemu_suites[-1]}" qemu-system-x86; then
+        rm "$parts/apt/updated"
+        return 1
+    fi
     rm -rf "$root"
     mkdir -p "$root"/usr/{bin,lib,lib64,sbin}
     ln -s usr/bin usr/lib usr/lib64 usr/sbin "$root"
@@ -147,8 +151,8 @@ fi
 for kernel in "${@:-6.1}"; do
     [ ! -d "$parts/$kernel" ] || continue
     case "$kernel" in
-        6.1) image=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-6\.1\.[^ ]*\)$/\1/p') ;;
-        6.12) image=$(newest '^linux-image-6\.12\.[^ ]*-amd64$') ;;
+        6.1) image=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-6\.1\.[^ ]*\)$/\1/p') || image= ;;
+        6.12) image=$(newest '^linux-image-6\.12\.[^ ]*-amd64$') || image= ;;
         7) image=$(prepare_later_apt >&2 && later_cache search --names-only '^linux-image-7\.[^ ]*-amd64$' | sed 's/ .*//' |
             grep -v -e cloud -e rt- -e dbg -e unsigned | sort -V | tail -n 1) || image= ;;
         *) echo "unknown kernel $kernel; the kernels are 6.1, 6.12 and 7" >&2; exit 2 ;;

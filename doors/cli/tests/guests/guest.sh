@@ -93,7 +93,10 @@ copies() {
 # The device's own reset, without a driver.
 function_reset() {
     for function in /sys/bus/pci/devices/*; do
-        [ "$(cat $function/vendor) $(cat $function/device)" = "0x8086 0x0b25" ] || continue
+        case "$(cat $function/vendor) $(cat $function/device)" in
+            "0x8086 0x0b25" | "0x8086 0x11fb" | "0x8086 0x1212") ;;
+            *) continue ;;
+        esac
         cat $function/reset_method
         [ "$(cat $function/reset_method)" = flr ] && echo 1 >$function/reset
         return

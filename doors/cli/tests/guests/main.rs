@@ -161,6 +161,29 @@ fn a_linux_6_12_guest_uses_its_device_in_every_way() {
     long_form("a_linux_6_12_guest_uses_its_device_in_every_way", "6.12");
 }
 
+/// The event log, interrupt handles by commands, and performance counters.
+#[test]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
+fn a_linux_6_12_guest_uses_a_device_with_every_feature() {
+    let test = "a_linux_6_12_guest_uses_a_device_with_every_feature";
+    let script = format!(
+        "{PROBE}
+         check 'a queue' configure 16
+         check 'copies' copies 4096 50 2
+         check 'a round trip of the configuration' round_trip
+         check 'copies after that' copies 65536 10
+         check 'the driver leaves' unload
+         check 'function-level reset' function_reset
+         check 'the driver returns' load
+         check 'a queue again' configure 64
+         check 'copies at the end' copies 4096 50"
+    );
+    let options = &["--preset", "full"];
+    let guests = Guests { test, kernel: "6.12", options, at_once: &[script], afterwards: None };
+    let Some((_, counters)) = guests.run() else { return };
+    assert_eq!((counters[0].descriptors, counters[0].faults), (160, 0), "{counters:?}");
+}
+
 #[test]
 #[ignore = "minutes on emulated processors: `./soak` runs it"]
 fn four_guests_copy_at_once() {
