@@ -22,6 +22,9 @@ pub fn capabilities(registers: &dyn Registers) -> Capabilities {
         eng_cap: telpher_abi::registers::EngCap(read(offset::ENGCAP)),
         op_cap: OpCap([0, 1, 2, 3].map(|i| registers.read(offset::OPCAP + 8 * i, 8))),
         id_cap: telpher_abi::registers::IdCap(read(offset::IDCAP)),
+        dsa_cap_0: telpher_abi::registers::DsaCap0(read(offset::DSACAP0)),
+        dsa_cap_1: telpher_abi::registers::DsaCap1(read(offset::DSACAP1)),
+        dsa_cap_2: telpher_abi::registers::DsaCap2(read(offset::DSACAP2)),
     }
 }
 
@@ -101,8 +104,11 @@ pub fn configure(registers: &dyn Registers, spec: &DeviceSpec) {
         queue += queues;
         engine += u64::from(wanted.engines);
     }
+    // Zero before 3.0, where the field is reserved.
+    let longest = telpher_abi::registers::DsaCap0([registers.read(offset::DSACAP0, 8)]).max_sgl_shift();
     for (index, wanted) in (0u64..).zip(spec.all_queues()) {
-        write_wqcfg(registers, &map, index, &wqcfg(wanted));
+        let config = wqcfg(wanted).with_max_sgl_shift(wanted.max_sgl_shift.min(longest));
+        write_wqcfg(registers, &map, index, &config);
     }
     let pasid_enable = spec.all_queues().any(|q| q.pasid_enable);
     open_interrupt(registers, HANDLE, pasid_enable, HERE);

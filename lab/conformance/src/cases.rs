@@ -1,5 +1,6 @@
 //! The list of cases, one file per topic.
 
+mod arrays;
 mod batch;
 mod bounds;
 mod commands;
@@ -115,6 +116,7 @@ pub(crate) fn all(subject: &dyn Subject, arena: &Arena) -> Vec<Case> {
     dif::add(&mut list);
     faults::add(&mut list);
     domains::add(&mut list);
+    arrays::add(&mut list);
     resume::add(&mut list);
     batch::add(&mut list);
     queues::add(&mut list);

@@ -5,7 +5,7 @@
 //! [`bring_up`](crate::bring_up()) does it through the registers, like a driver.
 
 use std::sync::Arc;
-use telpher_abi::registers::{EngCap, GenCap, GrpCap, IdCap, OpCap, PortalKind, WqCap};
+use telpher_abi::registers::{DsaCap0, DsaCap1, DsaCap2, EngCap, GenCap, GrpCap, IdCap, OpCap, PortalKind, WqCap};
 use telpher_portal::{Portal, QueueMode};
 
 /// PASID of the address space of this process.
@@ -93,6 +93,12 @@ pub struct Capabilities {
     pub op_cap: OpCap,
     /// IDCAP; zero without inter-domain operations.
     pub id_cap: IdCap,
+    /// DSACAP0; zero before 3.0.
+    pub dsa_cap_0: DsaCap0,
+    /// DSACAP1; zero before 3.0.
+    pub dsa_cap_1: DsaCap1,
+    /// DSACAP2; zero before 3.0.
+    pub dsa_cap_2: DsaCap2,
 }
 
 /// Freedoms of the specification that a subject does not use. Hardware promises nothing; a model should promise all.
@@ -240,6 +246,8 @@ pub struct QueueSpec {
     pub max_transfer_shift: u8,
     /// Largest batch, 2^n descriptors.
     pub max_batch_shift: u8,
+    /// Longest scatter-gather list, 2^n entries; less where the device has less.
+    pub max_sgl_shift: u8,
     /// Operations allowed, if not all.
     pub operations: Option<OpCap>,
 }
@@ -258,6 +266,7 @@ impl Default for QueueSpec {
             prs_disable: false,
             max_transfer_shift: 20,
             max_batch_shift: 5,
+            max_sgl_shift: 15,
             operations: None,
         }
     }

@@ -1,7 +1,7 @@
-//! The legality matrix of DSA 1.x and 2.x, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3;
+//! The legality matrix of DSA 1.x to 3.0, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3;
 //! where the tables contradict the text (CRC seeds), the text (SPEC §8.3.12) and UAPI take precedence.
 
-use telpher_abi::registers::{GenCap, IdCap};
+use telpher_abi::registers::{DsaCap0, GenCap, IdCap};
 
 /// Flag bits under short names; numbers as in SPEC Table 8-3.
 pub(crate) mod flag {
@@ -10,6 +10,7 @@ pub(crate) mod flag {
     pub(crate) const CRAV: u32 = 1 << 2;
     pub(crate) const RCR: u32 = 1 << 3;
     pub(crate) const RCI: u32 = 1 << 4;
+    pub(crate) const CC3: u32 = 1 << 5;
     pub(crate) const CC1: u32 = 1 << 8;
     pub(crate) const TC1: u32 = 1 << 9;
     pub(crate) const TC2: u32 = 1 << 10;
@@ -54,11 +55,13 @@ pub enum Gate {
     Capability(u32),
     /// A bit of IDCAP.
     IdCapability(u32),
+    /// A bit of DSACAP0.
+    DsaCapability(u32),
     /// Another flag.
     Flag(u32),
 }
 
-use Gate::{Capability, Flag, IdCapability};
+use Gate::{Capability, DsaCapability, Flag, IdCapability};
 use flag::{CRAV, OP0, OP1, OP2, OP3, RCI, RCR, TC1, TC2, TC3};
 
 const PLAIN: OpRow = OpRow {
@@ -83,8 +86,13 @@ const CRC_GATES: &[(u32, Gate)] = &[(OP3, Capability(11)), (TC3, Flag(OP0))];
 const HANDLES_IF: &[(u32, bool, u8, u8)] = &[(OP0, false, 60, 61), (OP1, false, 62, 63)];
 const CRC_RESERVED_IF: &[(u32, bool, u8, u8)] = &[(OP0, true, 40, 47), (OP3, false, 44, 47), (OP0, false, 48, 55)];
 
-/// The operations of DSA 1.x and 2.x.
-pub const OPERATIONS: [OpRow; 24] = [
+/// Bits 3:0 of the format of a list (byte 59), and bits 7:4 of the types where there is one type (byte 56).
+const LIST_BITS: &[(u8, u8)] = &[(56, 0xf0), (59, 0x0f)];
+/// ID selector and both handles.
+const SELECTOR_IF: &[(u32, bool, u8, u8)] = &[(OP0, false, 59, 63)];
+
+/// The operations of DSA 1.x, 2.x and 3.0.
+pub const OPERATIONS: [OpRow; 31] = [
     OpRow { code: 0x00, name: "nop", mask: 0x00_101d, reserved: &[(16, 35), (38, 63)], ..PLAIN },
     OpRow {
         code: 0x01,
@@ -212,6 +220,72 @@ pub const OPERATIONS: [OpRow; 24] = [
     },
     OpRow { code: 0x20, name: "cache flush", mask: 0x00_741f, reserved: &[(16, 23), (38, 63)], ..PLAIN },
     OpRow {
+        code: 0x18,
+        name: "type conversion",
+        mask: 0x03_779f,
+        reserved: &[(38, 55), (59, 59)],
+        reserved_bits: &[(57, 0x0f)],
+        reserved_if: HANDLES_IF,
+        gates: &[(OP0, DsaCapability(8)), (OP1, DsaCapability(8))],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x19,
+        name: "reduce",
+        mask: 0x01_7f9f,
+        reserved: &[(38, 39), (48, 55)],
+        reserved_if: SELECTOR_IF,
+        gates: &[(OP0, DsaCapability(9))],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x1a,
+        name: "reduce with dualcast",
+        mask: 0x03_7f9f,
+        reserved: &[(38, 39)],
+        reserved_if: SELECTOR_IF,
+        gates: &[(OP0, DsaCapability(10))],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x1b,
+        name: "gather reduce",
+        mask: 0x00_7f9f,
+        reserved: &[(38, 43), (46, 47), (60, 63)],
+        reserved_bits: &[(59, 0x0f)],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x1c,
+        name: "gather copy",
+        mask: 0x03_7f1f,
+        reserved: &[(38, 39), (46, 47), (57, 58)],
+        reserved_bits: LIST_BITS,
+        reserved_if: HANDLES_IF,
+        gates: &[(OP0, DsaCapability(12)), (OP1, DsaCapability(12))],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x1d,
+        name: "scatter copy",
+        mask: 0x03_7f1f,
+        reserved: &[(38, 39), (46, 47), (57, 58)],
+        reserved_bits: LIST_BITS,
+        reserved_if: HANDLES_IF,
+        gates: &[(OP0, DsaCapability(13)), (OP1, DsaCapability(13))],
+        ..PLAIN
+    },
+    OpRow {
+        code: 0x1e,
+        name: "scatter fill",
+        mask: 0x02_7d1f,
+        reserved: &[(38, 39), (46, 47), (57, 58), (60, 61)],
+        reserved_bits: LIST_BITS,
+        reserved_if: &[(OP1, false, 62, 63)],
+        gates: &[(OP1, DsaCapability(14))],
+        ..PLAIN
+    },
+    OpRow {
         code: 0x21,
         name: "update window",
         mask: 0x01_101c,
@@ -262,9 +336,6 @@ pub const OPERATIONS: [OpRow; 24] = [
     },
 ];
 
-/// Opcodes that exist only from 3.0 on, and are not in [`OPERATIONS`].
-pub const LATER_OPERATIONS: [u8; 7] = [0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e];
-
 /// The conditions that determine which flags of a descriptor are legal.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
@@ -272,6 +343,10 @@ pub struct Context {
     pub gen_cap: GenCap,
     /// The device's inter-domain capabilities.
     pub id_cap: IdCap,
+    /// VERSION.
+    pub version: u32,
+    /// The device's capabilities of lists and of alternate address spaces of 3.0.
+    pub dsa_cap_0: DsaCap0,
     /// True in a batch.
     pub member: bool,
     /// True if the queue allows Block On Fault.
@@ -341,9 +416,16 @@ impl OpRow {
                 match gate {
                     Capability(cap) => has(*cap),
                     IdCapability(cap) => context.id_cap.0[0] >> cap & 1 == 1,
+                    DsaCapability(cap) => context.dsa_cap_0.0[0] >> cap & 1 == 1,
                     Flag(condition) => flags & condition != 0,
                 },
             );
+        }
+        // 3.0: Cache Control 3, wherever results can be placed. Of its combinations with 2 and 1, 100 needs GENCAP[5], and
+        // 101 and 111 do not exist.
+        let exists = flags & flag::CC1 == 0 && (flags & flag::READBACK != 0 || has(5));
+        if context.version >= 0x300 && self.mask & flag::CC1 != 0 && exists {
+            legal |= flag::CC3;
         }
         // 1.x: GENCAP[3] allows Cache Flush to write back without invalidating.
         if self.code == 0x20 && has(3) {
@@ -425,6 +507,8 @@ mod tests {
         let context = Context {
             gen_cap: GenCap([0x40_915f_0107]),
             id_cap: IdCap::default(),
+            version: 0x100,
+            dsa_cap_0: DsaCap0::default(),
             member: false,
             block_on_fault: true,
             interrupts: true,

@@ -94,3 +94,8 @@ fn the_inline_model_of_everything_of_2_x_conforms() {
 fn the_threaded_model_of_everything_of_2_x_conforms() {
     assert_green(&judge(Preset::V2Full, Runner::Threaded));
 }
+
+#[test]
+fn the_inline_model_of_everything_of_3_0_conforms() {
+    assert_green(&judge(Preset::V3Full, Runner::Inline));
+}

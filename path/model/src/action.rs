@@ -1,5 +1,6 @@
 //! The operation of a legal descriptor, typed: later code sees no flag bits. Source: SPEC §8.3.
 
+use crate::arrays::{self, Arrays, GatherReduce, ListTransfer, Transfer};
 use crate::windows::Window;
 use telpher_abi::{
     DIF_TUPLE_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, Flags, OpFlags, Opcode, OperandId, SourceDifFlags,
@@ -182,6 +183,12 @@ pub enum Action {
         /// The expected result, if it is checked.
         expected: Option<u8>,
     },
+    /// Convert or reduce arrays of numbers.
+    Arrays(Arrays),
+    /// Reduce the buffers of a scatter-gather list.
+    GatherReduce(GatherReduce),
+    /// Copy from or to the buffers of a scatter-gather list.
+    ListTransfer(ListTransfer),
     /// Wait for all earlier descriptors, then read back the given addresses.
     Drain {
         /// Readback addresses.
@@ -209,17 +216,28 @@ pub enum Domain {
     Handle2,
 }
 
+impl Domain {
+    /// Returns the window of the handle; `None` for the submitter's own memory.
+    pub(crate) fn window(self, windows: &[Option<Window>; 2]) -> Option<Window> {
+        match self {
+            Domain::Own => None,
+            Domain::Handle1 => windows[0],
+            Domain::Handle2 => windows[1],
+        }
+    }
+}
+
 impl Operand {
     /// An operand of the submitter, or of a handle if the flag is set.
     fn of(address: u64, d: &Descriptor, flag: Flags, domain: Domain) -> Self {
         Operand { address, domain: if d.flags().contains(flag) { domain } else { Domain::Own } }
     }
 
-    fn first(d: &Descriptor) -> Self {
+    pub(crate) fn first(d: &Descriptor) -> Self {
         Operand::of(d.src(), d, OpFlags::ALTERNATE_SOURCE, Domain::Handle1)
     }
 
-    fn second(d: &Descriptor) -> Self {
+    pub(crate) fn second(d: &Descriptor) -> Self {
         Operand::of(d.dst(), d, OpFlags::ALTERNATE_DESTINATION, Domain::Handle2)
     }
 }
@@ -231,8 +249,17 @@ pub(crate) fn handles(d: &Descriptor) -> [Option<u16>; 2] {
         Opcode::InterDomainCopy
         | Opcode::InterDomainFill
         | Opcode::InterDomainCompare
-        | Opcode::InterDomainComparePattern => {
+        | Opcode::InterDomainComparePattern
+        | Opcode::TypeConversion
+        | Opcode::GatherCopy
+        | Opcode::ScatterCopy
+        | Opcode::ScatterFill => {
             [flag(OpFlags::ALTERNATE_SOURCE, d.handle_1()), flag(OpFlags::ALTERNATE_DESTINATION, d.handle_2())]
+        }
+        Opcode::Reduce | Opcode::ReduceDualcast => {
+            let domains = arrays::selected_domains(d).unwrap_or([Domain::Own; 4]);
+            let named = |domain, handle| domains.contains(&domain).then_some(handle);
+            [named(Domain::Handle1, d.handle_1()), named(Domain::Handle2, d.handle_2())]
         }
         _ => [None; 2],
     }
@@ -390,6 +417,13 @@ impl Action {
             Opcode::InterDomainComparePattern => {
                 Action::InterDomainComparePattern { src: Operand::first(d), pattern: d.dst(), len, expected }
             }
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
+                arrays::arrays(d, hint).map_or(Action::Nop, Action::Arrays)
+            }
+            Opcode::GatherReduce => arrays::gather_reduce(d, hint).map_or(Action::Nop, Action::GatherReduce),
+            Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => {
+                arrays::list_transfer(d, hint).map_or(Action::Nop, Action::ListTransfer)
+            }
             Opcode::CacheFlush => Action::Flush { address: d.dst(), len },
             Opcode::Drain => Action::Drain {
                 readback: [
@@ -415,15 +449,12 @@ impl Action {
                 [Some((src1, *len, false)), Some((src2, *len, false))]
             }
             Action::InterDomainComparePattern { src, len, .. } => [Some((src, *len, false)), None],
+            Action::Arrays(arrays) => return arrays.locate(windows),
+            Action::ListTransfer(transfer) => return transfer.locate(windows),
             _ => [None, None],
         };
         for (operand, len, write) in operands.into_iter().flatten() {
-            let window = match operand.domain {
-                Domain::Own => None,
-                Domain::Handle1 => windows[0],
-                Domain::Handle2 => windows[1],
-            };
-            if let Some(window) = window {
+            if let Some(window) = operand.domain.window(windows) {
                 operand.address =
                     window.locate(operand.address, len, write).map_err(|status| (status, window.handle))?;
             }
@@ -487,6 +518,42 @@ impl Action {
             }
             Action::InterDomainComparePattern { src, len, .. } => {
                 [read(Op::Source1, src.address, len), None, None, None]
+            }
+            Action::Arrays(arrays) => {
+                let [src1, src2] = arrays.sources.map(|operand| operand.map(|operand| operand.address));
+                let [dst1, dst2] = arrays.destinations.map(|operand| operand.map(|operand| operand.address));
+                let (source, result) = (arrays.source_bytes(), arrays.result_bytes());
+                [
+                    src1.and_then(|address| read(Op::Source1, address, source)),
+                    src2.and_then(|address| read(Op::Source2, address, source)),
+                    dst1.and_then(|address| write(Op::Destination1, address, result)),
+                    dst2.and_then(|address| write(Op::Destination2, address, result)),
+                ]
+            }
+            // The buffers are not known before the list is read; they count as if they were one after the other.
+            Action::GatherReduce(gather) => {
+                let list = gather.list;
+                let result = gather.elements * u64::from(gather.arithmetic.output.bytes());
+                [
+                    read(Op::ScatterGatherList, list.address, list.bytes()),
+                    read(Op::Source1, list.base, list.entries * list.buffer_bytes),
+                    write(Op::Destination1, gather.dst, result),
+                    None,
+                ]
+            }
+            Action::ListTransfer(transfer) => {
+                let (list, len) = (transfer.list, transfer.bytes());
+                let (from, to) = match transfer.transfer {
+                    Transfer::Gather(dst) => (Some(list.base), dst.address),
+                    Transfer::Scatter(src) => (Some(src.address), list.base),
+                    Transfer::Fill(_) => (None, list.base),
+                };
+                [
+                    read(Op::ScatterGatherList, list.address, list.bytes()),
+                    from.and_then(|address| read(Op::Source1, address, len)),
+                    write(Op::Destination1, to, len),
+                    None,
+                ]
             }
             Action::Drain { readback } => [
                 readback[0].and_then(|address| read(Op::Source1, address, 0)),

@@ -3,7 +3,7 @@
 
 use telpher_abi::Opcode;
 use telpher_abi::registers::{
-    DsaCap0, DsaCap1, DsaCap2, EngCap, GenCap, GrpCap, IdCap, OpCap, VERSION_1, VERSION_2, WqCap,
+    DsaCap0, DsaCap1, DsaCap2, EngCap, GenCap, GrpCap, IdCap, OpCap, VERSION_1, VERSION_2, VERSION_3, WqCap,
 };
 
 /// Most queues a modelled device may have. Source: assumed; silicon has 8.
@@ -90,11 +90,14 @@ pub enum Preset {
     Srf,
     /// All features of a 2.x device. Synthetic.
     V2Full,
+    /// All features of a 3.0 device. Synthetic apart from DSACAP0 to DSACAP2.
+    V3Full,
 }
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 5] = [Preset::Spr, Preset::SprFw2, Preset::Full, Preset::Srf, Preset::V2Full];
+    pub const ALL: [Preset; 6] =
+        [Preset::Spr, Preset::SprFw2, Preset::Full, Preset::Srf, Preset::V2Full, Preset::V3Full];
 
     /// Returns the name that users type.
     #[must_use]
@@ -105,6 +108,7 @@ impl Preset {
             Preset::Full => "full",
             Preset::Srf => "srf",
             Preset::V2Full => "v2-full",
+            Preset::V3Full => "v3-full",
         }
     }
 
@@ -122,6 +126,9 @@ impl Preset {
     ///
     /// `srf`, `v2-full`: synthetic. Of 2.x silicon only the OPCAP of Sierra Forest is published (accel-config's tests:
     /// `0000007b,00bf067f`), and `srf` has it; the other registers of both are chosen.
+    ///
+    /// `v3-full`: synthetic. DSACAP0 to DSACAP2 have the values in the documentation of Linux's attribute `dsacaps`;
+    /// the other registers are chosen.
     #[must_use]
     pub fn capabilities(self) -> Capabilities {
         let spr = Capabilities {
@@ -205,6 +212,16 @@ impl Preset {
             },
             Preset::Full => full,
             Preset::V2Full => v2,
+            Preset::V3Full => Capabilities {
+                version: VERSION_3,
+                gen_cap: v2.gen_cap.with_batch_1(true).with_durable_write(true),
+                grp_cap: v2.grp_cap.with_bandwidth_limits(true),
+                op_cap: OpCap([0x7b_7fbf_07ff, 0, 0, 0]),
+                dsa_cap_0: DsaCap0([0x0014_000e_0000_07aa]),
+                dsa_cap_1: DsaCap1([0x00fa_01ff_01ff_03ff]),
+                dsa_cap_2: DsaCap2([0xf18d]),
+                ..v2
+            },
             Preset::Srf => Capabilities {
                 gen_cap: v2.gen_cap.with_translation_fetch_stride(false),
                 op_cap: OpCap([0x7b_00bf_067f, 0, 0, 0]),
@@ -232,7 +249,7 @@ pub enum CapabilityError {
         max: usize,
     },
     /// The model does not support this version.
-    #[error("version {version:#x} is not modelled; 0x100 (DSA 1.x) and 0x200 (2.x) are")]
+    #[error("version {version:#x} is not modelled; 0x100 (DSA 1.x), 0x200 (2.x) and 0x300 (3.0) are")]
     Version {
         /// The requested version.
         version: u32,
@@ -251,6 +268,12 @@ pub enum CapabilityError {
     InterDomain {
         /// IDCAP.
         id_cap: u64,
+    },
+    /// Gather Reduce has blocks that the model has no room for.
+    #[error("Gather Reduce of blocks of 2^{shift} bytes is not modelled; up to 2^{MAX_GATHER_BLOCK_SHIFT} bytes are")]
+    GatherBlock {
+        /// `DSACAP0[7:4]`.
+        shift: u8,
     },
     /// The WQCFG entry size is not modelled; 32 bytes, and 64 bytes with OPCFG in the second half, are.
     #[error(
@@ -277,7 +300,7 @@ impl Capabilities {
         let count = |what, value: usize, max| {
             if (1..=max).contains(&value) { Ok(()) } else { Err(CapabilityError::Count { what, value, max }) }
         };
-        if ![VERSION_1, VERSION_2].contains(&self.version) {
+        if ![VERSION_1, VERSION_2, VERSION_3].contains(&self.version) {
             return Err(CapabilityError::Version { version: self.version });
         }
         if !self.gen_cap.configurable() {
@@ -290,6 +313,10 @@ impl Capabilities {
             }
         } else if self.id_cap != IdCap::default() {
             return Err(CapabilityError::InterDomain { id_cap: self.id_cap.0[0] });
+        }
+        let block_shift = self.dsa_cap_0.max_gather_block_shift();
+        if block_shift > MAX_GATHER_BLOCK_SHIFT {
+            return Err(CapabilityError::GatherBlock { shift: block_shift });
         }
         let stride_shift = self.wq_cap.wqcfg_size_shift();
         if stride_shift > 1 || (self.wq_cap.op_config() && stride_shift == 0) {
@@ -339,6 +366,8 @@ impl Capabilities {
     }
 }
 
+/// The largest block of Gather Reduce is 2 to this many bytes: half of the buffers that a runner lends.
+const MAX_GATHER_BLOCK_SHIFT: u8 = 13;
 /// The model's limit of MSI-X entries.
 pub(crate) const MAX_MSIX: usize = 64;
 /// The model's limit of interrupt message storage entries. Source: published GENCAP of Sapphire Rapids.

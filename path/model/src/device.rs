@@ -142,6 +142,8 @@ pub(crate) struct Rules {
     pub(crate) max_transfer: Word,
     /// Largest batch in descriptors.
     pub(crate) max_batch: Word,
+    /// Longest scatter-gather list in entries.
+    pub(crate) max_sgl: Word,
     /// PASID, privilege and PASID enable of a dedicated queue, as bits 19:0, 32, 33.
     pub(crate) identity: Word,
     /// Bit 0: traffic class A is usable; bit 1: B is.

@@ -21,6 +21,7 @@
 
 mod action;
 mod activity;
+mod arrays;
 mod capabilities;
 mod command;
 mod config;
@@ -49,6 +50,7 @@ mod windows;
 mod wq;
 
 pub use action::{Action, Dif, DifKind, Domain, Operand, Range, Seed};
+pub use arrays::{Arrays, BufferList, GatherReduce, ListTransfer, Transfer};
 pub use capabilities::{
     Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WINDOWS, MAX_WQS, Preset, Tolerances,
 };

@@ -1,6 +1,8 @@
 //! Kernels in safe Rust for any target.
 #![forbid(unsafe_code)]
 
+pub(super) mod compute;
+
 /// Move, fill and compare.
 pub(super) mod bytes {
     pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {

@@ -60,6 +60,26 @@ fn continuation(d: &Descriptor, record: &CompletionRecord) -> Descriptor {
         Opcode::DixGenerate => rest(dest_tags(d.with_src(src), record).with_dst(d.dst() + n / 512 * 8)),
         Opcode::DifUpdate => rest(dest_tags(source_tags(d.with_src(src).with_dst(dst), record), record)),
         Opcode::CacheFlush => rest(d.with_dst(dst)),
+        // The elements here keep their size of four bytes.
+        Opcode::TypeConversion => d.with_src(src).with_dst(dst).with_size(d.size() - done / 4),
+        Opcode::Reduce | Opcode::ReduceDualcast => d
+            .with_src(src)
+            .with_dst(dst)
+            .with_reduce_dst(d.reduce_dst() + n)
+            .with_reduce_dst2(if d.reduce_dst2() == 0 { 0 } else { d.reduce_dst2() + n })
+            .with_size(d.size() - done / 4),
+        Opcode::GatherReduce => *d,
+        Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => {
+            let entries = record.sgl_entries_done();
+            // Buffers of 400 bytes, entries of eight.
+            let (moved, list) = (400 * u32::from(entries), 8 * u64::from(entries));
+            let d = d.with_sgl_size(d.sgl_size() - entries).with_size(d.size() - moved);
+            match d.opcode() {
+                Opcode::GatherCopy => d.with_src(d.src() + list).with_dst(d.dst() + u64::from(moved)),
+                Opcode::ScatterCopy => d.with_src(d.src() + u64::from(moved)).with_dst(d.dst() + list),
+                _ => d.with_dst(d.dst() + list),
+            }
+        }
         other => unreachable!("no continuation of {other}"),
     }
 }
@@ -97,7 +117,10 @@ fn resume(fixture: &Fixture, d: &Descriptor, mend: impl Fn(u64)) -> Result<Resum
         if !matches!(record.status_code() & 0x3f, 0x03 | 0x04) {
             return Ok(Resumed { last: record, deltas, faults });
         }
-        if u64::from(record.bytes_completed()) >= u64::from(u32::MAX).min(d.size().max(d.delta_record_size()).into()) {
+        // Elements have four bytes here.
+        let arrays = [Opcode::TypeConversion, Opcode::Reduce, Opcode::ReduceDualcast].contains(&d.opcode());
+        let bytes = d.size() * if arrays { 4 } else { 1 };
+        if record.bytes_completed() >= bytes.max(d.delta_record_size()) {
             return fail("fewer bytes completed than asked for", line(&record));
         }
         compared += u64::from(record.bytes_completed());

@@ -5,11 +5,13 @@
 //! slice ever points at memory that others write. Source: SPEC §8.3; bytes completed and partial results: SPEC §8.3 as
 //! tabulated with each operation.
 
+mod arrays;
 mod copy;
 mod crc;
 mod delta;
 mod dif;
 mod domains;
+mod lists;
 
 use crate::action::{Action, Domain};
 use crate::engine::Outcome;
@@ -135,6 +137,9 @@ pub fn execute(
             pages = spaces.pages(src.domain, block_on_fault);
             copy::compare_pattern(&mut pages, src.address, *pattern, *len, *expected)
         }
+        Action::Arrays(action) => return arrays::arrays(spaces, block_on_fault, scratch, action).into(),
+        Action::GatherReduce(action) => return lists::gather_reduce(spaces, block_on_fault, scratch, action).into(),
+        Action::ListTransfer(action) => return lists::transfer(spaces, block_on_fault, scratch, action).into(),
         Action::Drain { readback } => {
             pages.block = page_requests;
             drain(&mut pages, *readback)
@@ -189,6 +194,30 @@ struct End {
 }
 
 type Ended = Result<End, End>;
+
+/// The end of an operation with several operands, and the page requests for all of them.
+struct Counted {
+    end: End,
+    granted: u32,
+    refused: u32,
+}
+
+impl Counted {
+    fn of(end: Ended, pages: &[Pages<'_>]) -> Counted {
+        let count = |of: fn(&Pages<'_>) -> u32| pages.iter().map(of).sum();
+        Counted {
+            end: end.unwrap_or_else(|end| end),
+            granted: count(|pages| pages.granted),
+            refused: count(|pages| pages.refused),
+        }
+    }
+}
+
+impl From<Counted> for Outcome {
+    fn from(Counted { end: End { record, operand }, granted, refused }: Counted) -> Outcome {
+        Outcome { record, operand, pages_granted: granted, pages_refused: refused }
+    }
+}
 
 impl End {
     #[inline]

@@ -59,6 +59,10 @@ checks! {
     SuppressDrain;
     /// 0x11: inter-domain copy and compare: at least one alternate address space.
     NoAlternate;
+    /// 0x11: Cache Control 3 only in the combinations that exist and the device has.
+    CacheControl3;
+    /// 0x11: arrays and lists: alternate address spaces only where the device has them.
+    DomainFlags;
     /// 0x12: completion address zero if not valid.
     UnusedRecordAddress;
     /// 0x12: interrupt handle zero if no interrupt is requested.
@@ -81,6 +85,8 @@ checks! {
     UnusedHandle1;
     /// 0x12: inter-domain operations: handle 2 zero if not used.
     UnusedHandle2;
+    /// 0x12: Reduce: ID selector zero if not used.
+    UnusedSelector;
     /// 0x19: the interrupt handle may be used.
     InterruptHandle;
     /// 0x1e: the addresses' traffic classes usable.
@@ -93,6 +99,16 @@ checks! {
     DeltaSize;
     /// 0x13: DIF: transfer size a multiple of the block size, with the 8-byte tuple where the source has one.
     DifSize;
+    /// 0x14: scatter-gather list not empty.
+    ListEmpty;
+    /// 0x14: scatter-gather list within the queue's limit.
+    ListLimit;
+    /// 0x13: Gather Reduce: a buffer, and the result, within the device's limit.
+    GatherBlock;
+    /// 0x13: Gather Reduce: all buffers within the queue's limit.
+    GatherTotal;
+    /// 0x13: gather and scatter: transfer size that of all buffers.
+    ListSize;
     /// 0x14: batch count at least 2, or 1 where allowed.
     CountLow;
     /// 0x14: batch count within the queue's limit.
@@ -105,6 +121,54 @@ checks! {
     DeltaRecordLow;
     /// 0x15: Apply Delta: record within the queue's limit.
     DeltaRecordLimit;
+    /// 0x15: arrays and lists: the device has the input type.
+    InputType;
+    /// 0x15: lists: the device has the format.
+    ListFormat;
+    /// 0x15: arrays: the device has the output type.
+    OutputType;
+    /// 0x15: arrays: both types are integers, or both floating-point.
+    TypeClass;
+    /// 0x15: arrays: the device has the conversion.
+    TypePair;
+    /// 0x15: Reduce: the device has the computation.
+    ComputeCode;
+    /// 0x15: Reduce: logical computations only of integers.
+    ComputeClass;
+    /// 0x15: arrays: negation only where the device has it.
+    NegateCapability;
+    /// 0x15: arrays: negation of source 2 only with two sources.
+    NegateSource2;
+    /// 0x15: arrays: flush to zero only of floating-point results.
+    FlushClass;
+    /// 0x15: arrays: flush to zero only where the device has it.
+    FlushCapability;
+    /// 0x15: arrays: denormals as zero only of floating-point operands.
+    DenormalClass;
+    /// 0x15: arrays: denormals as zero only where the device has it.
+    DenormalCapability;
+    /// 0x15: arrays: rounding only of floating-point results.
+    RoundingClass;
+    /// 0x15: arrays: rounding 0 to 3.
+    RoundingRange;
+    /// 0x15: arrays: the device has the rounding.
+    RoundingCapability;
+    /// 0x15: arrays: signed only integers.
+    SignedClass;
+    /// 0x15: arrays: signed integers only where the device has them.
+    SignedCapability;
+    /// 0x15: arrays: saturation only of integer results.
+    SaturateClass;
+    /// 0x15: arrays: saturation only where the device has it.
+    SaturateCapability;
+    /// 0x15: arrays: no other compute flags.
+    ComputeFlagsReserved;
+    /// 0x15: Reduce: a used ID selector names a handle.
+    SelectorEmpty;
+    /// 0x15: Reduce: no reserved value in the ID selector.
+    SelectorReserved;
+    /// 0x15: Reduce: the ID selector names no second destination.
+    SelectorDestination2;
     /// 0x1c: delta operations: source 1, or destination, 8-byte aligned.
     DeltaAddressAlignment;
     /// 0x1c: Create Delta: source 2 8-byte aligned.
@@ -121,6 +185,14 @@ checks! {
     FetchStridePower;
     /// 0x1c: DIX Generate: destination 8-byte aligned.
     DixAlignment;
+    /// 0x1c: arrays: source, or source 1, aligned to its elements.
+    SourceAlignment;
+    /// 0x1c: Reduce: source 2 aligned to its elements.
+    Source2Alignment;
+    /// 0x1c: arrays: destination, or destination 1, aligned to its elements.
+    ResultAlignment;
+    /// 0x1c: Reduce with Dualcast: destination 2 aligned to its elements.
+    Result2Alignment;
     /// 0x17: dualcast destinations equal in bits 11:0.
     DualcastAlignment;
     /// 0x18: descriptor list 64-byte aligned.
@@ -143,6 +215,16 @@ checks! {
     CopyCrcOverlap;
     /// 0x16: DIF: source does not overlap the computed destination.
     DifOverlap;
+    /// 0x16: arrays: source, or source 1, and destination 1 apart, or the same array of one type.
+    ResultOverlap;
+    /// 0x16: Reduce: source 2 and destination 1 apart, or the same array of one type.
+    Source2Overlap;
+    /// 0x16: Reduce with Dualcast: source 1 and destination 2 apart, or the same array of one type.
+    Result2Overlap;
+    /// 0x16: Reduce with Dualcast: source 2 and destination 2 apart, or the same array of one type.
+    Source2Result2Overlap;
+    /// 0x16: Gather Reduce and Gather Copy: the list does not overlap the destination.
+    ListOverlap;
     /// 0x28: inter-domain operations: the queue has PASIDs.
     DomainPasid;
     /// 0x29: the handle names an entry, and was issued where handles are.

@@ -6,6 +6,7 @@
 //! the rest are the numbered [`Check`]s. The last of them concern entries of the inter-domain permissions table, and
 //! are made where an entry is looked up.
 
+mod arrays;
 mod checks;
 mod rows;
 
@@ -136,9 +137,15 @@ impl Device {
             let unusable = [Flags::ADDRESS_1_TC, Flags::ADDRESS_2_TC, Flags::ADDRESS_3_TC]
                 .into_iter()
                 .any(|selector| selectors & selector.bits() != 0 && !usable(flags.contains(selector)));
+            // Its own flag selects the class of destination 2.
+            let second = opcode == Opcode::ReduceDualcast && !usable(flags.contains(OpFlags::DESTINATION_2_TC));
+            let unusable = unusable || second;
             if fails(Check::AddressClass, unusable) {
                 return Err(Status::TrafficClass.into());
             }
+        }
+        if arrays::is_here(opcode) {
+            return self.check_arrays(d, opcode, rules.max_transfer.get(), rules.max_sgl.get());
         }
         self.check_fields(d, opcode, rules.max_transfer.get(), rules.max_batch.get())
     }
@@ -180,6 +187,13 @@ impl Device {
             let denied =
                 !self.gen_cfg().user_interrupts() && !origin.submitter.privileged && origin.submitter.pasid.is_some();
             forbid(Check::UserInterrupt, denied, Flags::REQUEST_COMPLETION_INTERRUPT);
+        }
+        // Bits 5, 14 and 8: 100 needs GENCAP[5], 110 GENCAP[8] as bit 14 alone, and 1x1 does not exist. Source: SPEC
+        // Table 8-4.
+        let durable = flags.contains(Flags::DESTINATION_READBACK) || self.capabilities.gen_cap.durable_write();
+        forbid(Check::CacheControl3, flags.contains(Flags::CACHE_CONTROL_1) || !durable, Flags::CACHE_CONTROL_3);
+        if let Some((alternate, has)) = arrays::domain_flags(row.opcode, self.capabilities.dsa_cap_0) {
+            forbid(Check::DomainFlags, !has, alternate);
         }
         for (flag, capability) in row.gates {
             forbid(Check::GatedFlags, self.capabilities.gen_cap.0[0] >> capability & 1 == 0, *flag);
@@ -252,6 +266,9 @@ impl Device {
                 wrong |= fails(Check::UnusedStride, !flags.contains(OpFlags::FETCH_STRIDE) && d.region_stride() != 0);
             }
             _ => {}
+        }
+        if matches!(row.opcode, Opcode::Reduce | Opcode::ReduceDualcast) {
+            wrong |= arrays::unused_selector_is_set(d);
         }
         if uses_handles(row.opcode) {
             let [first, second] = [OpFlags::ALTERNATE_SOURCE, OpFlags::ALTERNATE_DESTINATION];
@@ -384,7 +401,17 @@ const PAGE: u32 = 4096;
 /// True for the operations whose flags 16 and 17 say which of the two handles of bytes 60 to 63 are used.
 fn uses_handles(opcode: Opcode) -> bool {
     use Opcode as O;
-    matches!(opcode, O::InterDomainCopy | O::InterDomainFill | O::InterDomainCompare | O::InterDomainComparePattern)
+    matches!(
+        opcode,
+        O::InterDomainCopy
+            | O::InterDomainFill
+            | O::InterDomainCompare
+            | O::InterDomainComparePattern
+            | O::TypeConversion
+            | O::GatherCopy
+            | O::ScatterCopy
+            | O::ScatterFill
+    )
 }
 
 #[inline]

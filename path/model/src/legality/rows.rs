@@ -46,13 +46,19 @@ const fn and_bits(mut words: [u64; 8], byte: usize, bits: u8) -> [u64; 8] {
     words
 }
 
+/// Adds Cache Control 3 of 3.0 to the flags of an operation with cache control. Devices before refuse it for every
+/// operation ([`Check::QueueFlags`](super::Check::QueueFlags)).
+const fn with_cache_control_3(flags: u32) -> u32 {
+    if flags & Flags::CACHE_CONTROL_1.bits() != 0 { flags | Flags::CACHE_CONTROL_3.bits() } else { flags }
+}
+
 macro_rules! rows {
     ($($op:ident flags $flags:literal required $required:expr, gates $gates:expr, selectors $selectors:expr, reserved $reserved:expr;)*) => {
         /// All operations that the model has. Flags and required flags: SPEC Table 5-5; reserved bytes: Tables 5-3,
         /// 5-4 and, for the CRC operations, §8.3.12, which the tables contradict; reserved bits inside bytes: §8.3.6,
         /// §8.3.8, §8.3.17, §8.3.27.
         pub(crate) const ROWS: &[Row] = &[$(Row {
-            opcode: Opcode::$op, flags: $flags, required: $required, gates: $gates, selectors: $selectors,
+            opcode: Opcode::$op, flags: with_cache_control_3($flags), required: $required, gates: $gates, selectors: $selectors,
             reserved: $reserved,
         }),*];
     };
@@ -98,6 +104,18 @@ rows! {
         reserved and_bits(and_bits(bytes(&[(38, 40), (43, 55)]), 42, 0xf0), 41, 0x07);
     UpdateWindow flags 0x01101c required 0, gates &[], selectors 0,
         reserved and_bits(bytes(&[(32, 35), (38, 60)]), 61, 0xf0);
+    TypeConversion flags 0x03779f required 0, gates &[], selectors A1 | A2,
+        reserved and_bits(bytes(&[(38, 55), (59, 59)]), 57, 0x0f);
+    Reduce flags 0x017f9f required 0, gates &[], selectors A1 | A2 | A3, reserved bytes(&[(38, 39), (48, 55)]);
+    ReduceDualcast flags 0x037f9f required 0, gates &[], selectors A1 | A2 | A3, reserved bytes(&[(38, 39)]);
+    GatherReduce flags 0x007f9f required 0, gates &[], selectors A1 | A2 | A3,
+        reserved and_bits(bytes(&[(38, 43), (46, 47), (60, 63)]), 59, 0x0f);
+    GatherCopy flags 0x037f1f required 0, gates &[], selectors A1 | A2 | A3,
+        reserved and_bits(and_bits(bytes(&[(38, 39), (46, 47), (57, 58)]), 56, 0xf0), 59, 0x0f);
+    ScatterCopy flags 0x037f1f required 0, gates &[], selectors A1 | A2 | A3,
+        reserved and_bits(and_bits(bytes(&[(38, 39), (46, 47), (57, 58)]), 56, 0xf0), 59, 0x0f);
+    ScatterFill flags 0x027d1f required 0, gates &[], selectors A2 | A3,
+        reserved and_bits(and_bits(bytes(&[(38, 39), (46, 47), (57, 58), (60, 61)]), 56, 0xf0), 59, 0x0f);
     InterDomainCopy flags 0x03771f required 0, gates &[], selectors A1 | A2, reserved bytes(&[(38, 59)]);
     InterDomainFill flags 0x06751f required SECOND, gates &[(OpFlags::FILL_16, 10)], selectors A2,
         reserved bytes(&[(38, 39), (48, 61)]);

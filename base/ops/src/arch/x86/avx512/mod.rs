@@ -1,6 +1,7 @@
 //! Kernels with 64-byte vectors.
 
 pub(in crate::arch) mod bytes;
+pub(in crate::arch) mod compute;
 pub(in crate::arch) mod crc32c;
 pub(in crate::arch) mod crc64;
 pub(in crate::arch) mod guard;
