@@ -2,9 +2,8 @@
 //!
 //! A file is an array of devices. Its keys are applied in file order through the driver's attributes. Then every device
 //! and every queue in a group is enabled, as `accel-config load-config -e` does. accel-config ignores two additional
-//! keys: `"capabilities"` (`"spr"`, the default, `"spr-fw2"`, `"full"`, `"srf"`, `"v2-full"` or
-//! `"v3-full"`) selects what a device
-//! can do, `"about"` is for readers. Other devices than DSA (`iaxN`) are skipped.
+//! keys: `"capabilities"` (`"spr"`, the default, `"spr-fw2"`, `"full"`, `"srf"`, `"v2-full"` or `"v3-full"`) selects
+//! what a device can do, `"about"` is for readers. Other devices than DSA (`iaxN`) are skipped.
 
 pub(crate) mod json;
 
