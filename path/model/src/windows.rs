@@ -127,8 +127,7 @@ impl BitmapByte {
     }
 
     fn slot(self) -> usize {
-        // Cannot lose bits: below CACHED_BYTES.
-        ((self.offset ^ u64::from(self.handle) << 3) % CACHED_BYTES as u64) as usize
+        usize::try_from((self.offset ^ u64::from(self.handle) << 3) % CACHED_BYTES as u64).expect("below CACHED_BYTES")
     }
 
     /// The cached word without its value.
