@@ -47,6 +47,7 @@ pub mod questions;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod simulated;
 pub mod simulator;
 mod submitter;
 pub mod sweep;

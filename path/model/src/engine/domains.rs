@@ -5,7 +5,7 @@ use super::{Engine, Phase, Step};
 use crate::device::Device;
 use crate::legality::Refusal;
 use crate::windows::{BitmapByte, Lookup, PendingBit};
-use telpher_abi::OpFlags;
+use telpher_abi::{OpFlags, Status};
 use telpher_mem::Fault;
 
 impl Engine {
