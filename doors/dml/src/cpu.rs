@@ -10,7 +10,7 @@ use telpher_abi::{
     COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, Status, StatusByte,
 };
 use telpher_mem::Space;
-use telpher_model::{Action, Scratch, execute};
+use telpher_model::{Action, OperandSpaces, Scratch, execute};
 
 thread_local! {
     /// The buffers of this thread's operations; made when the first one needs them.
@@ -34,7 +34,7 @@ fn run_on_memory(d: &Descriptor) -> CompletionRecord {
         d = d.with_flags(d.flags() - OpFlags::READ_SEED);
     }
     let action = Action::of(&d);
-    let run = |scratch: &mut Scratch| execute(&action, own_memory(), false, false, scratch).record;
+    let run = |scratch: &mut Scratch| execute(&action, &OperandSpaces::own(own_memory()), false, false, scratch).record;
     let shared = SCRATCH.try_with(|scratch| {
         // Borrowed already: a signal handler has interrupted an operation of this thread.
         let mut scratch = scratch.try_borrow_mut().ok()?;
