@@ -1,5 +1,5 @@
-//! The legality matrix of DSA 1.x to 3.0, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3; where
-//! the tables contradict the text (CRC seeds), the text (SPEC §8.3.12) and UAPI take precedence.
+//! The legality matrix of DSA 1.x to 3.0, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3;
+//! where the tables contradict the text (CRC seeds), the text (SPEC §8.3.12) and UAPI take precedence.
 
 use telpher_abi::registers::{DsaCap0, GenCap, IdCap};
 

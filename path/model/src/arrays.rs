@@ -1,7 +1,7 @@
 //! The operations of 3.0, typed: arrays of numbers, and buffers that a scatter-gather list names. Source: SPEC §8.1.9 to
 //! §8.1.14, §8.3.19 to §8.3.25.
 
-use crate::action::{Domain, Operand};
+use crate::operand::{Domain, Operand};
 use crate::windows::Window;
 use telpher_abi::{
     ComputeFlags, ComputeType, DataType, Descriptor, Flags, OpFlags, Opcode, Rounding, SglFormat, Status,

@@ -207,7 +207,8 @@ pub(crate) struct PollutionBench {
     /// Transfer size of the copies.
     #[arg(short, long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
     pub(crate) size: u64,
-    /// Device that copies: model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:FILE or hw:wqM.N.
+    /// Device that copies: model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:v3-full, model:FILE or
+    /// hw:wqM.N.
     #[arg(short, long, value_name = "DEV", default_value = "model:spr", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     #[command(flatten)]
