@@ -116,6 +116,7 @@ const XEON_MAX: &str = include_str!("../presets/xeon-max.json");
 const FULL: &str = include_str!("../presets/full.json");
 const SRF: &str = include_str!("../presets/srf.json");
 const V2_FULL: &str = include_str!("../presets/v2-full.json");
+const V3_FULL: &str = include_str!("../presets/v3-full.json");
 
 static PRESETS: &[Preset] = &[
     Preset { name: "spr-1", devices: 1, text: SPR },
@@ -126,6 +127,7 @@ static PRESETS: &[Preset] = &[
     Preset { name: "full-1", devices: 1, text: FULL },
     Preset { name: "srf-1", devices: 1, text: SRF },
     Preset { name: "v2-full-1", devices: 1, text: V2_FULL },
+    Preset { name: "v3-full-1", devices: 1, text: V3_FULL },
 ];
 
 /// PCI buses of the devices of a two-socket Sapphire Rapids machine. Source: published lspci listings.

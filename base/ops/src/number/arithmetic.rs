@@ -1,10 +1,10 @@
 //! Types and options of a computation, and its operands.
 #![forbid(unsafe_code)]
 
-use telpher_abi::{ComputeResult, ComputeType, DataType, Rounding};
+use telpher_abi::{ComputeResult, DataType, Rounding};
 
-/// What a number too large for E4M3 becomes, where another format has infinity. The specification's footnote on it is not
-/// readable in the public text.
+/// What a number too large for E4M3 becomes, where another format has infinity. The specification's footnote on it is
+/// not readable in the public text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum E4m3Overflow {
     /// NaN, by the convention of the Open Compute Project's 8-bit formats.

@@ -58,8 +58,8 @@ macro_rules! rows {
         /// 5-4 and, for the CRC operations, §8.3.12, which the tables contradict; reserved bits inside bytes: §8.3.6,
         /// §8.3.8, §8.3.17, §8.3.27.
         pub(crate) const ROWS: &[Row] = &[$(Row {
-            opcode: Opcode::$op, flags: with_cache_control_3($flags), required: $required, gates: $gates, selectors: $selectors,
-            reserved: $reserved,
+            opcode: Opcode::$op, flags: with_cache_control_3($flags), required: $required, gates: $gates,
+            selectors: $selectors, reserved: $reserved,
         }),*];
     };
 }

@@ -20,6 +20,7 @@ fn every_preset_loads_on_every_kernel_version() {
         ("full-1", 1),
         ("srf-1", 1),
         ("v2-full-1", 1),
+        ("v3-full-1", 1),
     ];
     assert_eq!(Hardware::presets(), counts.map(|(name, _)| name));
     for (name, devices) in counts {
