@@ -80,6 +80,8 @@ const CRATES: &[Rule] = &[
     rule("hosts", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-wire", &["device", "model", "portal", "mem", "abi"], &[]),
     rule("hosts", "switch-run", &["switch", "vhost", "device", "metrics", "mem", "os"], &[]),
+    // Guests' memory is mapped as a vhost-user frontend's is.
+    rule("hosts", "vfio", &["vhost", "model", "portal", "mem", "os", "abi"], &[]),
     rule("hosts", "nvmf-run", &["launch", "nvmf", "mover", "device", "portal", "mem", "metrics", "os"], &[]),
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),
@@ -112,6 +114,7 @@ const BELOW_DOORS: &[&str] = &[
     "launch",
     "vdev",
     "switch-run",
+    "vfio",
     "nvmf-run",
     "tier-run",
     "tier-wire",
