@@ -137,7 +137,7 @@ in_both_views! {
         let changes = [("\"mode\": \"shared\"", "\"mode\": \"dedicated\""), (",\n            \"threshold\": 15", "")];
         let file = changed_queues(view, "dedicated", &changes);
         passes_in_c(&on(view, &file, &[]), C_OPERATIONS, &["hw"]);
-        passes_in_c(&on(view, &file, &[]), C_USERS, &["hw", "dedicated"]);
+        passes_in_c(&on(view, &file, &[]), C_USERS, &["hw"]);
         passes_in_c(&on(view, &file, &[]), C_BATCHES, &["auto"]);
     }
 

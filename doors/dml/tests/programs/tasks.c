@@ -15,6 +15,9 @@ int main(int argc, char **argv) {
     telpher_dml_wait(task, 0);
     telpher_dml_release(task);
     scatter(a, sizeof(a), 1);
+    /* A device reports pages that are missing. */
+    memset(b, 1, sizeof(b));
+    memset(c, 1, sizeof(c));
 #define RUN(expected)                                                              \
     IS(telpher_dml_validate(d, 0), DML_STATUS_OK);                                 \
     IS(telpher_dml_submit(task, path, TELPHER_DML_ANY_NODE), DML_STATUS_OK);       \
