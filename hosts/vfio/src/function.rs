@@ -22,8 +22,9 @@ use telpher_model::{
 use telpher_os::monotonic_ns;
 use telpher_portal::Offer;
 
-/// The settings of a function after a reset: it has no PASIDs, and bus mastering is off. Privileged mode is on, although
-/// only a PASID gives it a meaning: the driver of Linux 6.1 sets WQCFG.Priv of each kernel queue, also without PASIDs.
+/// The settings of a function after a reset: it has no PASIDs, and bus mastering is off. Privileged mode is on,
+/// although only a PASID gives it a meaning: the driver of Linux 6.1 sets WQCFG.Priv of each kernel queue, also without
+/// PASIDs.
 const AFTER_RESET: PciControl =
     PciControl { bus_master: false, pasid: false, ats: false, prs: false, page_requests: 0, privileged: true };
 
@@ -91,7 +92,7 @@ impl Function {
             kernels: Kernels::new(),
             state: RwLock::new(state),
             vectors: Vectors::new(capabilities.msix_entries),
-            bell: Bell::default(),
+            bell: Bell::new(),
             counts: Box::default(),
             lost: AtomicU64::new(0),
         })

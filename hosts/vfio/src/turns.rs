@@ -5,7 +5,8 @@
 //! furthest behind. A function that was idle joins at the time of the function that was served last, so that it does
 //! not catch up on work that it did not have. Algorithm: start-time fair queueing (Goyal, Vin, Cheng, 1996).
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::PoisonError;
 
 /// The largest weight of a function.
 pub(crate) const MOST_WEIGHT: u32 = 1000;
@@ -142,7 +143,7 @@ impl EnginePool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
