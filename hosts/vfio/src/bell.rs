@@ -64,6 +64,11 @@ impl Bell {
         if state.ended { Woken::End } else { Woken::Work }
     }
 
+    /// True if the listener has not seen a ring yet.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.lock().rung
+    }
+
     /// True if the listener shall end.
     pub(crate) fn has_ended(&self) -> bool {
         self.lock().ended

@@ -116,6 +116,16 @@ impl EnginePool {
         self.until_granted(schedule, member);
     }
 
+    /// Takes a place if one is free and no function waits for it.
+    pub(crate) fn try_take(&self, member: usize) -> bool {
+        let mut schedule = self.lock();
+        if schedule.free == 0 || schedule.shares.iter().any(|share| share.phase == Phase::Waits) {
+            return false;
+        }
+        schedule.wait(member);
+        schedule.grant() == Some(member)
+    }
+
     fn until_granted(&self, mut schedule: MutexGuard<'_, Schedule>, member: usize) {
         while schedule.shares[member].phase == Phase::Waits {
             schedule = self.granted[member].wait(schedule).unwrap_or_else(PoisonError::into_inner);
@@ -212,6 +222,9 @@ mod tests {
                             pool.next_turn(member, 1000);
                         }
                         pool.leave(member, 1);
+                        if pool.try_take(member) {
+                            pool.leave(member, 1);
+                        }
                     }
                 });
             }
