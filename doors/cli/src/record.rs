@@ -1,7 +1,7 @@
 //! `telpher record`: records what unmodified programs copy, shows it, and predicts what devices would gain.
 
 use crate::args::program::{WriteError, check_writable, write};
-use crate::args::{Hint, Record, RecordMerge, RecordPredict, RecordShow};
+use crate::args::{Format, Hint, Record, RecordMerge, RecordPredict, RecordShow, StatsArg};
 use crate::sim::{SimError, machine};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,6 +29,9 @@ pub(crate) enum ReadingError {
     /// The page cannot be written.
     #[error(transparent)]
     Page(#[from] WriteError),
+    /// The table of DTO in a format of other tables.
+    #[error("--stats dto is a table of its own; leave out --format")]
+    DtoFormat,
     /// Nothing can be predicted.
     #[error(transparent)]
     Simulate(#[from] SimError),
@@ -84,13 +87,17 @@ fn summary(folder: &Path) -> String {
 /// If they cannot be read, or the result cannot be written.
 pub(crate) fn show(args: &RecordShow) -> Result<(), ReadingError> {
     args.printed.check()?;
+    if args.stats == StatsArg::Dto && args.printed.format != Format::Table {
+        return Err(ReadingError::DtoFormat);
+    }
     args.html.as_deref().map_or(Ok(()), check_writable)?;
     let recording = telpher_record::read(&args.paths)?;
     let profile = CopyProfile::new(&recording, telpher_record::site_names(&recording));
     if let Some(path) = &args.html {
         write(path, &report::html(&profile))?;
     }
-    Ok(args.printed.deliver(&profile, || report::text(&profile), || report::csv(&profile))?)
+    let text = || if args.stats == StatsArg::Dto { report::dto(&profile) } else { report::text(&profile) };
+    Ok(args.printed.deliver(&profile, text, || report::csv(&profile))?)
 }
 
 /// Predicts what devices would gain.

@@ -3,19 +3,23 @@
 use crate::chart::{self, Bar};
 use crate::csv;
 use crate::html::{Figure, Page};
+use crate::offload::{DtoRow, DtoStatistics, dto_text};
 use crate::table::{Align, Table, printable, wrapped};
 use crate::units;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 use telpher_recording::{
     Alignments, Calibration, Gap, Machine, NotRecorded, Operation, OperationShare, Overlaps, Process, Recording, Site,
-    Summary, Timed,
+    SizeRow, Summary, Timed,
 };
 
 /// A recording without its trace, with names for its sites.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyProfile {
+    /// The version of the recording's format.
+    pub format: u32,
     /// The machine.
     pub machine: Machine,
     /// What calls cost on it.
@@ -24,6 +28,10 @@ pub struct CopyProfile {
     pub processes: Vec<ProfiledProcess>,
     /// The number of threads that made calls.
     pub threads: usize,
+    /// These threads, by bytes.
+    pub calls_by_thread: Vec<ProfiledThread>,
+    /// Calls of all threads by function and size, in four classes for each power of two.
+    pub calls_by_size: Vec<SizeRow>,
     /// What follows from the tables.
     pub summary: Summary,
     /// The time in calls as a share of the processor time; `None` if the processor time is unknown.
@@ -198,6 +206,41 @@ pub struct ProfiledProcess {
     pub bytes: u64,
 }
 
+/// A thread's calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct ProfiledThread {
+    /// The number of its process.
+    pub pid: u32,
+    /// The kernel's number; `None` for the table that several threads shared.
+    pub id: Option<u64>,
+    /// Its calls.
+    pub calls: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Its calls of 16 KiB and more.
+    pub long_calls: u64,
+    /// The most long calls in flight in the process when one of this thread began.
+    pub most_in_flight: u64,
+}
+
+impl ProfiledThread {
+    fn of(recording: &Recording) -> Vec<ProfiledThread> {
+        let with_calls = recording.threads.iter().filter(|thread| thread.calls > 0);
+        let mut threads: Vec<ProfiledThread> = with_calls
+            .map(|thread| ProfiledThread {
+                pid: recording.processes.get(thread.process).map_or(0, |process| process.pid),
+                id: thread.id,
+                calls: thread.calls,
+                bytes: thread.bytes,
+                long_calls: thread.long_calls,
+                most_in_flight: thread.most_in_flight,
+            })
+            .collect();
+        threads.sort_by_key(|thread| std::cmp::Reverse(thread.bytes));
+        threads
+    }
+}
+
 /// A call site with its name.
 #[derive(Clone, Debug, Serialize)]
 pub struct NamedSite {
@@ -244,11 +287,15 @@ impl CopyProfile {
         let cpu_ns: Option<u64> = recording.processes.iter().map(Process::cpu_time_ns).sum();
         let share = |ns: u64| cpu_ns.filter(|cpu_ns| *cpu_ns > 0).map(|cpu_ns| ns as f64 / cpu_ns as f64);
         let recording_ns = recording_ns(recording, summary.calls);
+        let calls_by_thread = ProfiledThread::of(recording);
         CopyProfile {
+            format: telpher_recording::VERSION,
             machine: recording.machine.clone(),
             calibration: recording.calibration.clone(),
             processes,
-            threads: recording.threads.iter().filter(|thread| thread.calls > 0).count(),
+            threads: calls_by_thread.len(),
+            calls_by_thread,
+            calls_by_size: recording.sizes.iter().filter(|row| row.calls > 0).copied().collect(),
             share_of_cpu_time: share(summary.time.ns),
             recording_ns,
             recording_share: share(recording_ns),
@@ -286,6 +333,10 @@ impl CopyProfile {
         let mut remarks = Vec::new();
         let time = units::time(summary.time.ns as f64);
         remarks.push(match self.share_of_cpu_time {
+            // Calls are timed by the clock, which goes on while a thread waits for a processor.
+            Some(share) if share > 1.0 => {
+                format!("Time in these calls: {time}, more than the processor time: threads waited for a processor.")
+            }
             Some(share) => format!("Time in these calls: {time}, {} of the processor time.", percent(share)),
             None => format!("Time in these calls: {time}."),
         });
@@ -398,6 +449,41 @@ pub fn text(profile: &CopyProfile) -> String {
         out.extend(wrapped(&remark, 79).iter().map(|line| format!("{line}\n")));
     }
     out
+}
+
+/// Returns the calls in the tables of Intel's DTO, which count calls that a device could execute. Each row is a class of
+/// the recording, four for each power of two; DTO's own rows are 4 KiB wide. Mean times are those of the timed calls.
+#[must_use]
+pub fn dto(profile: &CopyProfile) -> String {
+    let mut rows: BTreeMap<u64, DtoRow> = BTreeMap::new();
+    let mut timed: BTreeMap<u64, [Timed; 4]> = BTreeMap::new();
+    for class in &profile.calls_by_size {
+        let column = match class.operation {
+            Operation::Memset => 0,
+            Operation::Memcpy | Operation::Mempcpy => 1,
+            Operation::Memmove => 2,
+            Operation::Memcmp => 3,
+            // DTO does not see them.
+            Operation::StringCopy => continue,
+        };
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let row = rows.entry(class.from).or_insert_with(|| DtoRow {
+            first: size(class.from),
+            last: Some(size(class.to)),
+            calls: [[0; 4]; 3],
+            mean_us: [[0.0; 4]; 3],
+            bytes: [0; 3],
+            failures: [0; 3],
+        });
+        row.calls[0][column] = row.calls[0][column].saturating_add(class.calls);
+        row.bytes[0] = row.bytes[0].saturating_add(class.bytes);
+        let sum = &mut timed.entry(class.from).or_default()[column];
+        sum.calls = sum.calls.saturating_add(class.timed_calls);
+        sum.ns = sum.ns.saturating_add(class.timed_ns);
+        row.mean_us[0][column] = sum.ns as f64 / sum.calls.max(1) as f64 / 1e3;
+    }
+    let run_ns = profile.processes.iter().map(|process| process.process.noted_ns).max().unwrap_or(0);
+    dto_text(&DtoStatistics { run_time: Duration::from_nanos(run_ns), rows: rows.into_values().collect() })
 }
 
 /// Names the cells of [`operation_cells`].
@@ -645,6 +731,38 @@ mod tests {
         assert_eq!(gaps.sum::<u64>(), 2);
         assert_eq!(json["processes"][0]["cpu_ns"], 500_000_000);
         assert!(json["share_of_cpu_time"].as_f64().unwrap() > 0.0);
+        assert_eq!(json["format"], telpher_recording::VERSION);
+        let thread = &json["calls_by_thread"][0];
+        assert_eq!((&thread["pid"], &thread["id"], &thread["long_calls"]), (&4711.into(), &1.into(), &3.into()));
+        let classes = json["calls_by_size"].as_array().unwrap();
+        let moved = classes.iter().find(|class| class["operation"] == "memmove" && class["from"] == 20_480);
+        assert!(moved.is_none(), "20,000 bytes are in the class before");
+        let moved = classes.iter().find(|class| class["operation"] == "memmove" && class["from"] == 1 << 20).unwrap();
+        assert_eq!((&moved["calls"], &moved["to"]), (&1.into(), &((5 << 18) - 1).into()));
+    }
+
+    #[test]
+    fn the_tables_of_dto_have_a_row_for_each_size_class() {
+        let text = dto(&profile(3));
+        let row = |first: &str| text.lines().find(|line| line.trim_start().starts_with(first)).unwrap();
+        let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(text.lines().next(), Some("DTO Run Time: 1000 ms"));
+        assert_eq!(cells(row("1048576-"))[2..7], ["0", "0", "1", "0", "1048576"]);
+        assert_eq!(cells(row("16384-"))[2..7], ["0", "0", "2", "0", "40000"]);
+        // A mebibyte at 200 ps a byte, 20,000 bytes likewise.
+        let times = text.split("Latency (us)").nth(1).unwrap();
+        let mean = |first: &str| times.lines().find(|line| line.trim_start().starts_with(first)).unwrap();
+        assert_eq!(cells(mean("1048576-"))[4], "209.72");
+        assert_eq!(cells(mean("16384-"))[4], "4.00");
+        assert!(!text.contains(" 5000 "), "DTO sees no copies of strings");
+    }
+
+    #[test]
+    fn time_beyond_the_processor_time_is_explained() {
+        let mut profile = profile(3);
+        profile.share_of_cpu_time = Some(7.07);
+        assert!(text(&profile).contains("threads waited"), "{}", text(&profile));
+        assert!(!text(&profile).contains("707"), "{}", text(&profile));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Options of `telpher record`.
 
 use super::bench::Hint;
+use super::offload::StatsArg;
 use super::output::Printed;
 use super::values::parse_grace;
 use clap::{Args, Subcommand};
@@ -68,6 +69,7 @@ Examples:
   telpher record show telpher-recording
   telpher record show telpher-recording/4711.recording
   telpher record show -f csv telpher-recording        a line for each site
+  telpher record show --stats dto telpher-recording   the tables of Intel's DTO
   telpher record show -f json -o copies.json --html copies.html redis.recording")]
 pub(crate) struct RecordShow {
     /// Recordings, or folders of recordings.
@@ -75,6 +77,9 @@ pub(crate) struct RecordShow {
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) printed: Printed,
+    /// Text of the result: a summary, or calls by size as in the tables of Intel's DTO.
+    #[arg(long, help_heading = "Output", value_enum, default_value_t = StatsArg::Summary)]
+    pub(crate) stats: StatsArg,
     /// Write a page with charts to this file.
     #[arg(long, help_heading = "Output", value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,

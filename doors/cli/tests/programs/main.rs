@@ -28,6 +28,7 @@ mod harness;
 mod hostile;
 mod hygiene;
 mod inject;
+mod libdml;
 mod libtelpher;
 mod mounted;
 mod offload;

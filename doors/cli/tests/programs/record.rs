@@ -328,4 +328,9 @@ fn what_cannot_be_recorded_or_read_is_said() {
     assert!(text.stdout.contains("memcpy"), "{text}");
     assert!(text.stdout.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(std::fs::read_to_string(page).unwrap().contains("telpher record"));
+    let dto = ask(&["show", "--stats", "dto", word(&recordings)]);
+    dto.expect_success();
+    assert!(dto.stdout.contains("Number of Memory Operations"), "{dto}");
+    let mixed = code(&["show", "--stats", "dto", "--format", "json", word(&recordings)]);
+    assert_eq!((mixed.0, mixed.1.contains("leave out --format")), (1, true), "{}", mixed.1);
 }
