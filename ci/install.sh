@@ -18,6 +18,7 @@ packages=(
     python3-venv        # an environment for the Python package's tests
     g++                 # the C++ examples and tests of libtelpher
     pkg-config          # finds the staged libtelpher, as its users do
+    cmake               # builds a project that finds the staged libdml
     valgrind            # watches the C and C++ examples
     util-linux          # unshare, which shows whether this machine has mount namespaces; taskset and setpriv for programs in tests
     dpdk                # dpdk-testpmd, the guest's driver and the competitor of `telpher vhost` in its tests
@@ -27,6 +28,7 @@ packages=(
     nvme-cli            # discovers NVMe/TCP targets
     fio                 # writes and verifies
     xz-utils            # unpacks modules of the guests' kernels
+    make                # builds dmatest for such a kernel
     redis-server        # runs under `telpher tier run` in a test
     memcached           # runs under `telpher offload` in a test, as do the next four
     sqlite3             # checks its own database
@@ -91,6 +93,8 @@ download() {
 }
 download "$guest" "$present"
 download "$guest/newest" "$newest"
+# Those of `telpher vfio` have another QEMU, and a kernel with the driver.
+ci/vm-parts.sh
 
 for component in rustfmt clippy; do
     if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 && command -v rustup >/dev/null; then

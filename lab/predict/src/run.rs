@@ -11,7 +11,7 @@ use telpher_mover::Policy;
 use telpher_report::simulation::{App, CPU, DEVICE, Point, Refused, RunResult};
 use telpher_sim::{
     Arrivals, BufferPlacement, ExecutedBy, Layout, LineLocation, Machine, MoverSettings, NamedValue, Outcome, QueueId,
-    RefusedOperation, Scenario, ScenarioError, Stream, Workload, WorkloadHeader, queue_ids,
+    RefusedOperation, Scenario, ScenarioError, Stream, Wait, Workload, WorkloadHeader, queue_ids,
 };
 
 /// Depth and batch of each default mode. The same as in `telpher bench`.
@@ -61,7 +61,9 @@ pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, Predic
             )));
         }
     }
+    no_batches(machine, args)?;
     let mut result = result_of(machine);
+    result.remarks.extend(sleeps_in_vain(machine, args));
     for op in &args.ops {
         for size in &args.sizes {
             // Cannot lose bits: the largest size is 2 GiB.
@@ -69,7 +71,7 @@ pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, Predic
             if cpu {
                 result.points.push(by_cpu(machine, args, stream)?);
             }
-            for (depth, batch) in modes(args) {
+            for (depth, batch) in modes(machine, args) {
                 let Some(devices) = &devices else { continue };
                 let stream = Stream { depth, batch, ..stream };
                 match by_device(machine, args, devices, stream) {
@@ -226,11 +228,34 @@ fn from_options(args: &SweepOptions, preset: Preset) -> Result<Devices, PredictE
     })
 }
 
+/// Refuses batches for engines that take none.
+fn no_batches(machine: &Machine, args: &SweepOptions) -> Result<(), PredictError> {
+    let batch = args.batches.iter().flatten().find(|batch| **batch > 1);
+    match batch {
+        Some(batch) if !machine.device.batches => Err(PredictError::Not(format!(
+            "--batch is {batch}, and the engines of {} take no batches; leave --batch out, or raise --in-flight",
+            machine.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A remark if threads are to sleep until records that come sooner than a sleep ends.
+fn sleeps_in_vain(machine: &Machine, args: &SweepOptions) -> Option<String> {
+    let depth = modes(machine, args).into_iter().map(|(depth, _)| depth).max().filter(|depth| *depth > 1)?;
+    (args.wait == Wait::Sleep).then(|| {
+        format!(
+            "--wait sleep with {depth} in flight: while a thread sleeps until one record, others are written and \
+             nothing is submitted in their place; --in-flight 1 shows what a sleep costs one operation."
+        )
+    })
+}
+
 /// Returns depth and batch of every mode.
-fn modes(args: &SweepOptions) -> Vec<(u32, u32)> {
+fn modes(machine: &Machine, args: &SweepOptions) -> Vec<(u32, u32)> {
     let one = || vec![1];
     match (&args.depths, &args.batches) {
-        (None, None) if args.policy.is_empty() => MODES.to_vec(),
+        (None, None) if args.policy.is_empty() && machine.device.batches => MODES.to_vec(),
         // A mover submits every operation separately, so there is no batch mode.
         (None, None) => vec![(1, 1), (32, 1)],
         (depth, batch) => {

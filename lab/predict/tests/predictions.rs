@@ -129,3 +129,18 @@ fn advice_is_the_same_as_text_csv_and_a_page() {
         assert!(result.choices.iter().all(|choice| shown.contains(&choice.what)), "{shown}");
     }
 }
+
+#[test]
+fn options_that_make_no_sense_for_a_machine_get_a_sentence() {
+    let old = machine("ice-lake-cbdma", &[]).unwrap();
+    let batches = SweepOptions { batches: Some(vec![1, 32]), ..options("all") };
+    let said = sweep(&old, &batches).unwrap_err().to_string();
+    assert!(said.contains("--batch is 32") && said.contains("ice-lake-cbdma take no batches"), "{said}");
+    // The modes that are not named leave batches out.
+    let modes = sweep(&old, &SweepOptions { depths: None, ..options("all") }).unwrap();
+    assert!(modes.points.iter().all(|point| point.batch <= 1), "{modes:?}");
+    let asleep = |depth| SweepOptions { wait: Wait::Sleep, depths: Some(vec![depth]), ..options("all") };
+    let remarks = sweep_on(&asleep(32)).unwrap().remarks;
+    assert!(remarks.len() == 1 && remarks[0].starts_with("--wait sleep with 32 in flight"), "{remarks:?}");
+    assert!(sweep_on(&asleep(1)).unwrap().remarks.is_empty());
+}

@@ -133,6 +133,8 @@ pub struct DeviceCosts {
     pub list_fetch: Picos,
     /// Descriptors that an engine keeps ready behind the one whose bytes flow.
     pub ready: usize,
+    /// Its engines take batches.
+    pub batches: bool,
     /// Bytes in flight to a device at once (its read buffers).
     pub in_flight: u64,
     /// Time for which one partially written line blocks the device.

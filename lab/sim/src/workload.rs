@@ -258,6 +258,8 @@ pub struct Stream {
     pub cold_descriptors: bool,
     /// How the thread waits.
     pub wait: Wait,
+    /// Submissions of each thread that are done before its results count: the start does not last.
+    pub warm_up: u64,
     /// The library that the thread uses.
     pub library: Library,
 }
@@ -286,6 +288,7 @@ impl Stream {
             block_on_fault: false,
             cold_descriptors: false,
             wait: Wait::Poll,
+            warm_up: 0,
             library: Library::Raw,
         }
     }

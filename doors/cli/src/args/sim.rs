@@ -4,7 +4,7 @@ use super::bench::Hint;
 use super::device::{DeviceArg, QueueArgs, WqMode};
 use super::operation::Ops;
 use super::output::{Output, Printed};
-use super::values::{Choice, Counts, Placement, Sizes, parse_many, parse_seconds, parse_size};
+use super::values::{Choice, Counts, Placement, Sizes, parse_footprint, parse_many, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use telpher_sim::{AccessPattern, Library, SubmitBy, Wait};
@@ -145,7 +145,7 @@ pub(crate) struct SimRun {
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Memory", default_value_t = Hint::Memory)]
     pub(crate) source_in: Hint,
     /// Bytes of source and destination that a thread goes through repeatedly.
-    #[arg(long, value_name = "SIZE", help_heading = "Memory", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", help_heading = "Memory", value_parser = parse_footprint)]
     pub(crate) footprint: Option<u64>,
     /// Addresses of a core's own operations: alone, random or sequential.
     #[arg(long, value_name = "WALK", help_heading = "Memory", default_value = "alone")]

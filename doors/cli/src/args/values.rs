@@ -26,6 +26,14 @@ pub(crate) fn parse_device(text: &str) -> Result<String, telpher_device::NameErr
     text.parse::<telpher_device::DeviceName>().map(|_| text.to_owned())
 }
 
+/// Maximum bytes that a simulated thread goes through. Source: that of a workload file.
+const MAX_FOOTPRINT: u64 = 1 << 50;
+
+/// Parses bytes that a simulated thread goes through, as a workload file does.
+pub(crate) fn parse_footprint(text: &str) -> Result<u64, ValueError> {
+    parse_up_to(text, MAX_FOOTPRINT, "1048576g")
+}
+
 /// Maximum bytes of a query's columns. Source: chosen; eight times the largest documented example.
 const MAX_DATA: u64 = 64 << 30;
 

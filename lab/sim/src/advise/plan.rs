@@ -51,15 +51,18 @@ pub struct Plan {
     pub ways: Vec<WorkPlan>,
 }
 
-/// Bytes of a simulated piece of work, and fewest and most operations of a thread. Source: chosen; a third of a
-/// millisecond at a device's rate, and enough for a 99th percentile.
+/// Bytes of a simulated piece of work, and fewest and most operations of a thread that count. Source: chosen; a third
+/// of a millisecond at a device's rate, and enough for a 99th percentile in steady state.
 const BYTES: u64 = 10_000_000;
-const FEWEST: u64 = 256;
+const FEWEST: u64 = 1000;
 const MOST: u64 = 2048;
 
-/// Operations of all threads together, if each still gets all that it has at once. Source: chosen, so that thousands of
-/// threads do not take minutes.
-const TOGETHER: u64 = 16384;
+/// Fewest submissions of all threads together: with fewer batches there would be no 99th percentile. Source: chosen.
+const SUBMISSIONS: u64 = 128;
+
+/// Rounds of the operations in flight before results count. Source: chosen; after the first, the thread submits when
+/// records are written.
+const WARM_UP: u64 = 2;
 
 /// Bytes of a long operation or batch. Source: chosen; a device needs 2 us for it, ten times the time of a retry.
 const LONG: u64 = 65536;
@@ -258,18 +261,17 @@ impl Plan {
 fn load(demand: &WorkRequest, way: WorkPlan, queues: Vec<QueueId>) -> Load {
     let by = queues.first().map_or(ExecutedBy::Cpu, |queue| ExecutedBy::Device(*queue));
     let threads = u64::from(demand.threads.max(1));
-    // All threads together run enough operations for a percentile, and each thread several times the number that it has
-    // at once.
-    let at_hand = u64::from(demand.in_flight);
-    let fewest = (FEWEST / threads).max((4 * at_hand).min(at_hand.max(TOGETHER / threads))).min(FEWEST);
-    let operations = (BYTES / u64::from(demand.size.max(1)) / threads).clamp(fewest, MOST);
+    let (depth, batch) = if way.device { (way.depth, way.batch) } else { (1, 1) };
+    let operations = (BYTES / u64::from(demand.size.max(1)) / threads).clamp(FEWEST, MOST);
+    let counted = operations.div_ceil(u64::from(batch)).max(SUBMISSIONS.div_ceil(threads));
+    // Cores begin as they go on.
+    let warm_up = if way.device { WARM_UP * u64::from(depth) } else { 0 };
     let stream = Stream {
-        depth: if way.device { way.depth } else { 1 },
-        batch: if way.device { way.batch } else { 1 },
-        submissions: operations.div_ceil(u64::from(if way.device { way.batch } else { 1 })),
-        arrivals: demand.rate.map_or(Arrivals::Closed, |rate| {
-            Arrivals::Poisson((rate / u64::from(if way.device { way.batch } else { 1 })).max(1))
-        }),
+        depth,
+        batch,
+        submissions: warm_up + counted,
+        warm_up,
+        arrivals: demand.rate.map_or(Arrivals::Closed, |rate| Arrivals::Poisson((rate / u64::from(batch)).max(1))),
         by,
         // A core begins the next operation early if it need not wait for the last.
         walk: if demand.in_flight > 1 { AccessPattern::Random } else { AccessPattern::Alone },

@@ -70,3 +70,45 @@ fn no_random_plan_is_better() {
         }
     }
 }
+
+/// Twenty pieces of work, the fastest to sweep first.
+fn swept() -> Vec<WorkRequest> {
+    let of = |op, size, threads, in_flight| WorkRequest { threads, in_flight, ..WorkRequest::of(op, size) };
+    let ops = [Opcode::MemoryMove, Opcode::Fill, Opcode::Compare, Opcode::CrcGeneration];
+    let sizes = [256, 1024, 4096, 16384, 65536];
+    let shapes = [(1, 1), (1, 4), (2, 8), (1, 16), (4, 4)];
+    let all = ops.into_iter().enumerate().flat_map(|(first, op)| {
+        (0..sizes.len()).map(move |number| {
+            let (threads, in_flight) = shapes[(first + number) % shapes.len()];
+            of(op, sizes[number], threads, in_flight)
+        })
+    });
+    let mut all: Vec<WorkRequest> = all.collect();
+    all.sort_by_key(|demand| demand.in_flight * demand.threads);
+    all
+}
+
+/// Every plan of every setting is simulated. `./test` sweeps the fastest, `./soak` all twenty.
+#[test]
+fn no_plan_of_an_exhaustive_sweep_is_better_by_more_than_two_per_cent() {
+    let (machine, capabilities) = (Machine::built_in("spr-asplos").unwrap(), Preset::Spr.capabilities());
+    let seconds = std::env::var("TELPHER_SOAK_SECONDS").ok().and_then(|text| text.parse::<u64>().ok());
+    let count = if seconds.is_some_and(|seconds| seconds > 1) { usize::MAX } else { 1 };
+    assert_eq!(swept().len(), 20);
+    for demand in swept().into_iter().take(count) {
+        let demands = std::slice::from_ref(&demand);
+        let objective = if demand.in_flight > 1 { Objective::Throughput } else { Objective::Latency };
+        let mut search =
+            Search { machine: &machine, capabilities, demands, objective, tried: Vec::new(), simulated: 0 };
+        let (plan, best) = search.best();
+        let mut plans = vec![Plan::simplest(&machine, demands)];
+        for turn in search.turns() {
+            plans = plans.iter().flat_map(|plan| search.candidates(plan, turn)).collect();
+        }
+        for other in plans {
+            let score = search.scenario(&other).and_then(|scenario| scenario.simulate().ok());
+            let score = score.map_or(0.0, |outcome| search.score(&other, &outcome));
+            assert!(score <= best * 1.0201, "{demand:?}, {objective:?}: {other:?} gives {score}, {plan:?} {best}");
+        }
+    }
+}

@@ -208,6 +208,7 @@ fn device(section: &Section<'_>, ops: Section<'_>) -> Result<DeviceCosts, Profil
         list_fetch: section.nanos("list_fetch_ns")?,
         // Cannot fail: below 64.
         ready: usize::try_from(section.count("ready", 1..=64, "descriptors")?).unwrap_or(1),
+        batches: section.flag_if_there("batches")?.unwrap_or(true),
         in_flight: section.count("in_flight_bytes", 64..=1 << 24, "bytes")?,
         partial_line: section.nanos("partial_line_ns")?,
         half_line: section.nanos("half_line_ns")?,

@@ -213,7 +213,7 @@ impl LoadOutcome {
         self.bytes = self.timeline.bytes;
         self.cycles = self.timeline.cycles;
         if self.timeline.until > Picos::ZERO {
-            self.elapsed = self.timeline.until;
+            self.elapsed = self.timeline.until.since(self.timeline.from);
         }
     }
 }

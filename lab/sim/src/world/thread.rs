@@ -83,6 +83,8 @@ pub(super) struct Thread {
     stamps: Vec<Stamps>,
     free: Vec<u32>,
     left: u64,
+    /// Submissions whose results do not count.
+    warm_up: u64,
     pace: Pace,
     /// Each submission has a size of its own.
     mixed: bool,
@@ -139,6 +141,7 @@ impl Thread {
             free: Vec::new(),
             bytes: Vec::new(),
             left: 0,
+            warm_up: 0,
             pace,
             mixed: false,
             load,
@@ -220,6 +223,7 @@ impl World {
             free: (0..slots).rev().collect(),
             bytes,
             left: stream.submissions,
+            warm_up: stream.warm_up,
             mixed: stream.sizes != Sizes::NONE,
             fresh,
             ..Thread::idle(stream, pace, load)
@@ -548,10 +552,19 @@ impl World {
         let taken = taken.max(queued);
         let flowed = flowed.max(taken);
         let asked = self.machine.translation.miss.min(now.since(flowed));
-        self.latencies[thread.load].add(seen.since(begun));
         timeline.completed += 1;
-        timeline.operations += u64::from(thread.stream.batch.max(1));
-        timeline.bytes += thread.bytes[slot as usize];
+        // What flowed during the warm-up does not count, or a rate could exceed that of the device.
+        let (flow, before) = (flowed.since(taken), timeline.from.since(taken));
+        let counted = |all: u64| match before {
+            Picos::ZERO => all,
+            before if before >= flow => 0,
+            // Cannot fail: at most `all`.
+            before => {
+                u64::try_from(u128::from(all) * u128::from(flow.since(before).0) / u128::from(flow.0)).unwrap_or(all)
+            }
+        };
+        timeline.operations += counted(u64::from(thread.stream.batch.max(1)));
+        timeline.bytes += counted(thread.bytes[slot as usize]);
         timeline.submit += queued.since(sent).since(resubmitted);
         timeline.queue += taken.since(queued);
         timeline.translate += resubmitted + paged + asked;
@@ -559,6 +572,14 @@ impl World {
         timeline.complete += now.since(flowed).since(asked);
         timeline.notice += seen.since(now);
         timeline.until = timeline.until.max(seen);
+        if thread.warm_up > 0 {
+            thread.warm_up -= 1;
+            if thread.warm_up == 0 {
+                *timeline = TimeBreakdown { from: seen, until: seen, ..TimeBreakdown::default() };
+            }
+        } else {
+            self.latencies[thread.load].add(seen.since(begun));
+        }
         if let Some(queue) = thread.queue {
             self.waited_in(queue, taken.since(queued));
             self.leave(queue);

@@ -35,6 +35,8 @@ pub struct TimeBreakdown {
     pub submitting: Picos,
     /// Time in which the thread only waited.
     pub waiting: Picos,
+    /// When the thread's results began to count: at the start, or after its warm-up.
+    pub from: Picos,
     /// When the thread saw the last record.
     pub until: Picos,
     /// The core's time by kind.
@@ -57,6 +59,8 @@ impl TimeBreakdown {
 
     /// Adds another thread's times.
     pub fn add(&mut self, other: &TimeBreakdown) {
+        // The earliest, so that a rate is never too high; a breakdown without submissions has none.
+        self.from = if self.completed == 0 { other.from } else { self.from.min(other.from) };
         self.completed += other.completed;
         self.operations += other.operations;
         self.bytes += other.bytes;

@@ -1,0 +1,204 @@
+//! Programs written for Intel's Data Mover Library on hardware queues: compiled against the files that
+//! `doors/dml/install.sh` installs, and run on the queues of a virtual device. They check every byte themselves.
+//! `doors/dml/tests/dml.rs` and `tests/cpp.rs` run them on the CPU and on the model.
+
+use crate::harness::{Run, TELPHER, View, in_both_views, lacking, source, test_folder};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+fn dml() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dml")
+}
+
+/// The folder that `install.sh` fills.
+fn stage() -> &'static Path {
+    static STAGE: OnceLock<PathBuf> = OnceLock::new();
+    STAGE.get_or_init(|| {
+        let stage = test_folder("libdml");
+        succeed(
+            Command::new(dml().join("install.sh")).arg(&stage).args(["--profile", "dev"]).env("CARGO", env!("CARGO")),
+        );
+        stage
+    })
+}
+
+/// Compiles a program against the staged library; skips and returns `None` without a compiler.
+fn program(source: &str) -> Option<PathBuf> {
+    static COMPILING: Mutex<()> = Mutex::new(());
+    if lacking(source, &[("cc", "gcc"), ("c++", "g++"), ("ar", "binutils")]) {
+        return None;
+    }
+    let _one = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let stage = stage();
+    let built = stage.join(Path::new(source).file_name()?);
+    if !built.exists() {
+        let (compiler, standard) = if source.ends_with(".c") { ("cc", "-std=c11") } else { ("c++", "-std=c++17") };
+        let mut command = Command::new(compiler);
+        command.args([standard, "-g", "-pthread"]).arg(dml().join(source)).arg("-I").arg(stage.join("include"));
+        command.arg("-L").arg(stage.join("lib")).args(["-ldmlhl", "-ldml"]);
+        command.arg(format!("-Wl,-rpath,{}", stage.join("lib").display())).arg("-o").arg(&built);
+        succeed(&mut command);
+    }
+    Some(built)
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs a program with this argument; its output is returned. Empty if it could not be compiled.
+fn passes(run: &Run, source: &str, path: &str) -> Option<String> {
+    let program = program(source)?;
+    Some(run.success(&[program.into_os_string(), path.into()]))
+}
+
+const OPERATIONS: &str = "tests/programs/operations.cpp";
+const HANDLERS: &str = "tests/programs/handlers.cpp";
+const RELINKED: &str = "tests/programs/relinked.cpp";
+/// Programs in C: every operation, batches, programs in the manner of known users, the interface below `dml.hpp`.
+const C_OPERATIONS: &str = "tests/programs/operations.c";
+const C_BATCHES: &str = "tests/programs/batches.c";
+const C_USERS: &str = "tests/programs/users.c";
+const C_TASKS: &str = "tests/programs/tasks.c";
+const C_LOST: &str = "tests/programs/lost.c";
+const PAGES: &str = "examples/pages.c";
+const OVERLAP: &str = "examples/overlap.cpp";
+/// Kernels since INTEL-SA-01084 refuse the mapping, so the driver submits.
+const BY_WRITE: [&str; 3] = ["--abi", "6.12", "--no-rawio"];
+
+/// Runs a program in C with these arguments.
+fn passes_in_c(run: &Run, source: &str, words: &[&str]) {
+    let Some(program) = program(source) else { return };
+    let mut command = vec![program.into_os_string()];
+    command.extend(words.iter().map(Into::into));
+    run.program(&command).expect_success();
+}
+
+/// The configuration of two queues, changed, as a file for this view.
+fn changed_queues(view: View, name: &str, changes: &[(&str, &str)]) -> PathBuf {
+    let config = std::fs::read_to_string(source("two-queues.json")).expect("the configuration");
+    let config = changes.iter().fold(config, |config, (from, to)| config.replace(from, to));
+    let file = test_folder(&format!("libdml-{name}-{}", view.name())).join("queues.json");
+    std::fs::write(&file, config).expect("a configuration");
+    file
+}
+
+/// A run with options.
+fn on(view: View, hardware: impl AsRef<std::ffi::OsStr>, options: &[&str]) -> Run {
+    let run = Run::new(view).with("--hardware").with(hardware);
+    options.iter().fold(run, |run, option| run.with(option))
+}
+
+in_both_views! {
+    fn every_operation_of_dml_hpp_works_on_hardware(view: View) {
+        passes(&Run::on_two_queues(view), OPERATIONS, "hardware");
+        passes(&on(view, "spr-2", &BY_WRITE), OPERATIONS, "hardware");
+        passes(&Run::on_two_queues(view), OPERATIONS, "automatic");
+    }
+
+    fn page_faults_are_reported_on_hardware_and_repaired_on_automatic(view: View) {
+        let faults = ["--inject", "fault=30%,seed=7"];
+        let Some(said) = passes(&on(view, "full-1", &faults), OPERATIONS, "faults") else { return };
+        assert!(!said.contains(" 0 ended by a page fault"), "{said}");
+        passes(&on(view, "full-1", &faults), OPERATIONS, "automatic");
+    }
+
+    fn a_queue_without_block_on_fault_refuses_it(view: View) {
+        let file = changed_queues(view, "no-block", &[("\"block_on_fault\": 1", "\"block_on_fault\": 0")]);
+        let Some(said) = passes(&on(view, file, &[]), OPERATIONS, "hardware") else { return };
+        assert!(said.contains(" 2 refused for Block On Fault"), "{said}");
+    }
+
+    fn handlers_of_dml_hpp_wait_for_hardware(view: View) {
+        passes(&Run::on_two_queues(view), HANDLERS, "hardware");
+        passes(&Run::on_two_queues(view).with("--runner").with("threaded"), HANDLERS, "hardware");
+        for injected in ["retry=30%/burst:5,seed=3", "delay=50us:20%,reorder=20%,seed=5"] {
+            passes(&Run::on_two_queues(view).with("--inject").with(injected), HANDLERS, "hardware");
+        }
+    }
+
+    fn programs_in_c_work_on_a_shared_queue(view: View) {
+        for source in [C_OPERATIONS, C_BATCHES, C_USERS, C_TASKS] {
+            passes_in_c(&Run::on_two_queues(view), source, &["hw"]);
+        }
+        passes_in_c(&Run::on_two_queues(view), C_OPERATIONS, &["auto"]);
+    }
+
+    fn programs_in_c_work_where_the_driver_submits_and_takes_no_batches(view: View) {
+        passes_in_c(&on(view, "spr-1", &BY_WRITE), C_OPERATIONS, &["hw"]);
+        passes_in_c(&on(view, "spr-1", &BY_WRITE), C_BATCHES, &["hw"]);
+        passes_in_c(&on(view, "spr-1", &BY_WRITE), C_USERS, &["auto"]);
+    }
+
+    fn programs_in_c_work_on_dedicated_queues_where_none_is_shared(view: View) {
+        let changes = [("\"mode\": \"shared\"", "\"mode\": \"dedicated\""), (",\n            \"threshold\": 15", "")];
+        let file = changed_queues(view, "dedicated", &changes);
+        passes_in_c(&on(view, &file, &[]), C_OPERATIONS, &["hw"]);
+        passes_in_c(&on(view, &file, &[]), C_USERS, &["hw", "dedicated"]);
+        passes_in_c(&on(view, &file, &[]), C_BATCHES, &["auto"]);
+    }
+
+    fn the_automatic_path_hides_faults_and_full_queues_from_programs_in_c(view: View) {
+        for source in [C_OPERATIONS, C_BATCHES] {
+            passes_in_c(&on(view, "full-1", &["--inject", "fault=30%,seed=7"]), source, &["auto"]);
+        }
+        passes_in_c(&on(view, "spr-1", &["--inject", "retry=30%/burst:5"]), C_USERS, &["auto"]);
+        passes_in_c(&on(view, "spr-1", &["--inject", "delay=50us:20%,reorder=20%,seed=5"]), C_USERS, &["hw"]);
+    }
+
+    fn a_job_that_its_device_loses_ends(view: View) {
+        let run = on(view, "spr-1", &["--inject", "op=memory-move,lose=100%"]).variable("TELPHER_DML_LIMIT", "200");
+        passes_in_c(&run, C_LOST, &[]);
+    }
+
+    fn old_cpp_objects_run_on_hardware(view: View) {
+        passes(&Run::on_two_queues(view), RELINKED, "hardware");
+        passes(&Run::on_two_queues(view).with("--runner").with("threaded"), RELINKED, "automatic");
+    }
+
+    fn examples_print_the_same_on_every_path(view: View) {
+        for (source, expected) in [
+            (PAGES, "16 pages, CRC-32C 1387d388, equal\n"),
+            (OVERLAP, "32 rows, sum 8590000128, equal\n"),
+        ] {
+            for path in ["software", "hardware", "automatic"] {
+                let Some(said) = passes(&on(view, "spr-1", &[]), source, path) else { return };
+                assert_eq!(said, expected, "{source} {path}");
+            }
+        }
+    }
+}
+
+/// The commands of the project's README, with cargo's profile and the home folder of the test.
+#[test]
+fn the_commands_of_the_readme_relink_a_dml_program() {
+    let test = "the_commands_of_the_readme_relink_a_dml_program";
+    if lacking(test, &[("cc", "gcc"), ("c++", "g++"), ("pkg-config", "pkg-config")]) {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("README.md");
+    let (_, section) = readme.split_once("## Programs written for Intel's DML").expect("the section");
+    let commands = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("its commands");
+    let expected = commands.trim_end().rsplit("# ").next().expect("what the last command prints");
+
+    let home = test_folder("libdml-readme");
+    let cargo = home.join("cargo");
+    let script =
+        "#!/bin/sh\nset -- $(echo \"$@\" | sed 's/--profile release/--profile dev/')\nexec $REAL_CARGO \"$@\"\n";
+    std::fs::write(&cargo, script).expect("a script");
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).expect("the test's own file");
+    let folder_of_telpher = Path::new(TELPHER).parent().expect("a folder").display().to_string();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut shell = Command::new("sh");
+    shell.arg("-ec").arg(commands.replace("doors/dml", &format!("{}/doors/dml", root.display()))).current_dir(&home);
+    shell.env("HOME", &home).env("CARGO", cargo).env("REAL_CARGO", env!("CARGO"));
+    shell.env("PATH", format!("{folder_of_telpher}:{path}"));
+    let output = shell.output().expect("sh runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.lines().last(), Some(expected));
+}

@@ -1,0 +1,114 @@
+//! Executes a descriptor on the CPU, as the modelled device does on the memory of this process.
+//!
+//! Flags of the device (traffic classes, Block On Fault, fences outside batches) have no meaning here and are ignored,
+//! as the original's software path ignores them.
+
+use crate::memory::own_memory;
+use crate::strict::strict;
+use std::cell::RefCell;
+use telpher_abi::{
+    COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, Status, StatusByte,
+};
+use telpher_mem::Space;
+use telpher_model::{Action, Scratch, execute};
+
+thread_local! {
+    /// The buffers of this thread's operations; made when the first one needs them.
+    static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
+}
+
+/// Executes a descriptor that passed [`validate`](crate::validate::validate), and returns its record.
+#[inline]
+pub(crate) fn run(d: &Descriptor) -> CompletionRecord {
+    match d.opcode() {
+        Opcode::Nop => CompletionRecord::new(StatusByte::new(Status::Success)),
+        Opcode::Batch => run_batch(d),
+        _ => run_on_memory(d),
+    }
+}
+
+fn run_on_memory(d: &Descriptor) -> CompletionRecord {
+    let mut d = *d;
+    // The interface puts the seed into the descriptor; only `TELPHER_DML_STRICT` lets this flag pass.
+    if matches!(d.opcode(), Opcode::CrcGeneration | Opcode::CopyCrc) {
+        d = d.with_flags(d.flags() - OpFlags::READ_SEED);
+    }
+    let action = Action::of(&d);
+    let run = |scratch: &mut Scratch| execute(&action, own_memory(), false, false, scratch).record;
+    let shared = SCRATCH.try_with(|scratch| {
+        // Borrowed already: a signal handler has interrupted an operation of this thread.
+        let mut scratch = scratch.try_borrow_mut().ok()?;
+        Some(run(scratch.get_or_insert_default()))
+    });
+    // An exiting thread has no buffers any more.
+    shared.ok().flatten().unwrap_or_else(|| run(&mut Scratch::default()))
+}
+
+/// Executes the members of a batch in their order, and writes their records. As on a device, a failed member ends the
+/// batch only in front of a member with a fence.
+fn run_batch(d: &Descriptor) -> CompletionRecord {
+    let mut failed = false;
+    let mut done = 0;
+    for at in 0..d.size() {
+        let member = match read_member(d, at) {
+            Ok(member) => member,
+            Err(record) => return record.with_bytes_completed(done),
+        };
+        if failed && (member.flags().contains(Flags::FENCE) || strict()) {
+            break;
+        }
+        let record = run_member(&member);
+        failed |= record.status() != Status::Success;
+        done += 1;
+    }
+    end_of_batch(failed, done)
+}
+
+/// Returns the record of a batch.
+pub(crate) fn end_of_batch(failed: bool, done: u32) -> CompletionRecord {
+    let status = if failed { Status::BatchFail } else { Status::Success };
+    CompletionRecord::new(StatusByte::new(status)).with_bytes_completed(done)
+}
+
+/// Reads a member of a batch.
+///
+/// # Errors
+/// The record of the batch, if the list is not mapped.
+pub(crate) fn read_member(batch: &Descriptor, at: u32) -> Result<Descriptor, CompletionRecord> {
+    let mut bytes = [0; 64];
+    let address = batch.src().wrapping_add(u64::from(at) * DESCRIPTOR_BYTES);
+    own_memory().read(address, &mut bytes).map_err(|fault| {
+        CompletionRecord::new(StatusByte::fault(Status::BatchPageFault, fault.write)).with_fault_address(fault.address)
+    })?;
+    Ok(Descriptor::from_bytes(&bytes))
+}
+
+/// Executes a member of a batch and writes its record.
+pub(crate) fn run_member(member: &Descriptor) -> CompletionRecord {
+    let refused = matches!(member.opcode(), Opcode::Batch | Opcode::Drain | Opcode::Unknown(_));
+    let record = if refused { CompletionRecord::new(StatusByte::new(Status::BadOpcode)) } else { run(member) };
+    write_record(member, &record);
+    record
+}
+
+/// Returns a member's record; `None` if it is not written, or there is none.
+pub(crate) fn record_of(member: &Descriptor) -> Option<CompletionRecord> {
+    let mut bytes = [0; 32];
+    own_memory().read(record_address(member)?, &mut bytes).ok()?;
+    let record = CompletionRecord::from_bytes(&bytes);
+    record.status_byte().is_complete().then_some(record)
+}
+
+/// Writes a member's record, if it has a place for it.
+pub(crate) fn write_record(member: &Descriptor, record: &CompletionRecord) {
+    if let Some(address) = record_address(member) {
+        // A place that is not mapped has no reader.
+        let _ = own_memory().write_record(address, &record.0);
+    }
+}
+
+fn record_address(member: &Descriptor) -> Option<u64> {
+    let valid = member.flags().contains(Flags::COMPLETION_RECORD_ADDRESS_VALID);
+    let address = member.completion_address();
+    (valid && address.is_multiple_of(COMPLETION_RECORD_BYTES)).then_some(address)
+}

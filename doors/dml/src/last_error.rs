@@ -1,0 +1,21 @@
+//! The reason of a thread's last failed submission.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+
+thread_local! {
+    static REASON: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// Stores a reason.
+#[cold]
+pub(crate) fn set(reason: String) {
+    // A thread that is exiting has no storage for it.
+    let _ = REASON.try_with(|stored| *stored.borrow_mut() = CString::new(reason).ok());
+}
+
+/// Returns the reason as a text of C, which lives until this thread's next failed submission.
+pub(crate) fn get() -> *const c_char {
+    let stored = REASON.try_with(|stored| stored.borrow().as_ref().map(|reason| reason.as_ptr()));
+    stored.ok().flatten().unwrap_or(c"".as_ptr())
+}

@@ -1,0 +1,286 @@
+//! What a C++ user of DML gets: `install.sh` into an empty folder, and programs compiled against the installed files,
+//! which run on the CPU and on the model.
+//!
+//! `install.sh` gets the archive that cargo has built already, from a script in cargo's place; everything else is as
+//! installed. `doors/cli/tests/programs/libdml.rs` runs the same programs on the queues of a virtual device.
+
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Makes the compiler check addresses and undefined behaviour in the program and in the headers.
+const SANITIZED: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The standard output of a successful program.
+fn ok(what: &str, output: Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what}: {}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+/// The folder that `install.sh` filled, or what this machine lacks for it.
+fn stage() -> Result<&'static Path, &'static str> {
+    static STAGE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let stage = STAGE.get_or_init(|| {
+        for tool in ["cc", "c++", "ar", "pkg-config", "nm"] {
+            if Command::new(tool).arg("--version").output().is_err() {
+                return Err(format!("no {tool}"));
+            }
+        }
+        let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dml-stage");
+        // Files of an earlier run must not help this one.
+        let _ = std::fs::remove_dir_all(&stage);
+        ok("install.sh", install(&stage.join("cargo")).arg(&stage).output().expect("install.sh runs"));
+        Ok(stage)
+    });
+    stage.as_deref().map_err(String::as_str)
+}
+
+/// The static library that cargo built for the whole workspace. The whole workspace is selected so that the features
+/// are those of `cargo test --workspace`: with others, everything would be compiled once more.
+fn archive() -> &'static Path {
+    static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
+    ARCHIVE.get_or_init(|| {
+        let mut command = Command::new(env!("CARGO"));
+        command.current_dir(here()).args(["build", "--workspace", "--test", "cpp"]);
+        let messages = command.args(["--message-format", "json-render-diagnostics"]).output().expect("cargo runs");
+        let messages = ok("cargo build", messages);
+        let mut files = messages.split('"').filter(|text| text.contains("/libtelpher_dml") && text.ends_with(".a"));
+        PathBuf::from(files.next_back().expect("cargo names the archive"))
+    })
+}
+
+/// The command `install.sh` with a script in cargo's place, which checks its arguments and answers with the archive.
+/// Both are put into a new folder.
+fn install(folder: &Path) -> Command {
+    std::fs::create_dir_all(folder).expect("a folder");
+    let (cargo, named) = (folder.join("cargo"), folder.join("libtelpher_dml.a"));
+    // Without the hash that cargo adds to the names of libraries that a test uses.
+    std::os::unix::fs::symlink(archive(), &named).expect("a new name");
+    let expected = "build --locked --manifest-path */Cargo.toml --profile dev --lib --message-format *";
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in ({}) echo '{{\"filenames\":[\"{}\"]}}' ;; (*) exit 1 ;; esac\n",
+        expected.replace(' ', "\\ "),
+        named.display()
+    );
+    std::fs::write(&cargo, script).expect("a script");
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).expect("the test's own file");
+    let mut install = Command::new(here().join("install.sh"));
+    install.args(["--profile", "dev"]).env("CARGO", cargo);
+    install
+}
+
+fn pkg_config(stage: &Path, words: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.env("PKG_CONFIG_PATH", stage.join("lib/pkgconfig")).args(words).arg("dml");
+    ok("pkg-config", command.output().expect("pkg-config runs")).split_whitespace().map(str::to_owned).collect()
+}
+
+/// Compiles a source of this crate against the staged headers, and links it with `libraries`.
+fn compile(stage: &Path, source: &str, name: &str, options: &[&str], libraries: &[String]) -> PathBuf {
+    let program = stage.join(name);
+    let mut command = Command::new(if source.ends_with(".c") { "cc" } else { "c++" });
+    command.args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-g"]).args(options);
+    command.arg(here().join(source)).args(pkg_config(stage, &["--cflags"])).arg("-o").arg(&program).args(libraries);
+    ok(source, command.output().expect("the compiler runs"));
+    program
+}
+
+/// Runs a program with the staged library, for two minutes at most; it must succeed. A device of this machine is not
+/// used: the hardware and automatic paths have the model's queues, the word `absent` none.
+fn run(stage: &Path, program: &Path, word: &str) -> String {
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(program).arg(word).env("LD_LIBRARY_PATH", stage.join("lib"));
+    command.env("TELPHER_DML_DEVICE", if word == "absent" { "cpu" } else { "model:spr" });
+    ok(&format!("{} {word}", program.display()), command.output().expect("timeout runs"))
+}
+
+/// The paths of programs that know them all.
+const PATHS: [&str; 3] = ["software", "hardware", "automatic"];
+
+/// Compiles a program for C++17, with and without the sanitizers, and runs both with these arguments. For C++20 it is
+/// only compiled: the code would be the same.
+fn passes(name: &str, source: &str, paths: &[&str]) {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip(name, why),
+    };
+    let libraries = pkg_config(stage, &["--libs"]);
+    compile(stage, source, &format!("{name}_20"), &["-std=c++20", "-fsyntax-only"], &[]);
+    let sanitized = [&["-std=c++17"], &SANITIZED[..]].concat();
+    for (kind, options) in [("17", &["-std=c++17"][..]), ("sanitized", &sanitized)] {
+        let program = compile(stage, source, &format!("{name}_{kind}"), options, &libraries);
+        for path in paths {
+            run(stage, &program, path);
+        }
+    }
+}
+
+#[test]
+fn names_numbers_and_sizes_are_those_of_dml() {
+    passes("surface", "tests/programs/surface.cpp", &["software"]);
+}
+
+#[test]
+fn every_cpp_operation_matches_a_naive_loop() {
+    passes("operations", "tests/programs/operations.cpp", &[&PATHS[..], &["absent"]].concat());
+}
+
+#[test]
+fn handlers_wait_move_and_use_their_allocator() {
+    passes("handlers", "tests/programs/handlers.cpp", &PATHS);
+}
+
+/// Object files that were compiled against the original's headers find all they call in libdmlhl.a and libdml.a.
+#[test]
+fn old_cpp_objects_relink() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip("old_cpp_objects_relink", why),
+    };
+    let libraries = ["-L".to_owned() + &stage.join("lib").display().to_string()];
+    let libraries = [&libraries[..], &["-ldmlhl", "-ldml", "-ldl", "-lpthread"].map(str::to_owned)].concat();
+    let program = compile(stage, "tests/programs/relinked.cpp", "relinked", &["-std=c++17"], &libraries);
+    for path in PATHS {
+        run(stage, &program, path);
+    }
+}
+
+/// Sources: `nm` of the original's libdmlhl.a lists 35 functions that its headers call.
+#[test]
+fn libdmlhl_defines_the_35_functions_of_the_original() {
+    const MAKE: [&str; 17] = [
+        "nop",
+        "batch",
+        "drain",
+        "mem_move",
+        "fill",
+        "compare",
+        "compare_pattern",
+        "create_delta",
+        "apply_delta",
+        "dualcast",
+        "crc",
+        "copy_crc",
+        "dif_check",
+        "dif_insert",
+        "dif_strip",
+        "dif_update",
+        "cache_flush",
+    ];
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip("libdmlhl_defines_the_35_functions_of_the_original", why),
+    };
+    let nm = Command::new("nm").args(["-C", "--defined-only"]).arg(stage.join("lib/libdmlhl.a")).output();
+    let listed = ok("nm", nm.expect("nm runs"));
+    // "0000000000000000 T dml::detail::ml::get_result(dml::detail::completion_record&)"
+    let functions = listed.lines().filter_map(|line| line.split_once(" T ")?.1.split('(').next());
+    let mut functions: Vec<String> = functions.map(str::to_owned).collect();
+    functions.sort_unstable();
+    let mut expected: Vec<String> =
+        MAKE.iter().map(|operation| format!("dml::detail::ml::impl::make_{operation}_descriptor")).collect();
+    for path in ["software", "hardware", "automatic"] {
+        for function in ["validate", "submit", "wait", "finished"] {
+            expected.push(format!("dml::detail::ml::impl::{path}::{function}"));
+        }
+    }
+    for getter in ["status", "result", "bytes_completed", "crc_value", "delta_record_size"] {
+        expected.push(format!("dml::detail::ml::get_{getter}"));
+    }
+    expected.push("dml::detail::ml::impl::rebind".to_owned());
+    expected.sort_unstable();
+    assert_eq!(functions, expected);
+    assert_eq!(functions.len(), 35);
+}
+
+#[test]
+fn examples_print_the_same_on_every_path() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => {
+            return skip::skip("examples_print_the_same_on_every_path", why);
+        }
+    };
+    let shared = pkg_config(stage, &["--libs"]);
+    let archive = [stage.join("lib/libdml.a").display().to_string()];
+    let archive = [&archive[..], &["-lpthread", "-ldl", "-lm"].map(str::to_owned)].concat();
+    for (source, standard, expected) in [
+        ("examples/pages.c", "-std=c11", "16 pages, CRC-32C 1387d388, equal\n"),
+        ("examples/overlap.cpp", "-std=c++17", "32 rows, sum 8590000128, equal\n"),
+    ] {
+        for (kind, libraries) in [("shared", &shared), ("static", &archive)] {
+            let program = compile(stage, source, &format!("example_{kind}"), &[standard], libraries);
+            for path in PATHS {
+                assert_eq!(run(stage, &program, path), expected, "{source} {kind} {path}");
+            }
+        }
+    }
+}
+
+/// A project of a user: `find_package(DML)`, all four targets, static and shared, from a prefix that has been moved.
+#[test]
+fn cmake_projects_find_the_package() {
+    let stage = match stage() {
+        Ok(_) if Command::new("cmake").arg("--version").output().is_err() => {
+            return skip::skip("cmake_projects_find_the_package", "no cmake (Debian package cmake)");
+        }
+        Ok(stage) => stage,
+        Err(why) => return skip::skip("cmake_projects_find_the_package", why),
+    };
+    let moved = stage.with_file_name("dml-moved");
+    let _ = std::fs::remove_dir_all(&moved);
+    std::fs::create_dir_all(&moved).expect("a folder");
+    for folder in ["lib", "include"] {
+        let copied = Command::new("cp").arg("-a").arg(stage.join(folder)).arg(&moved).output();
+        ok("cp", copied.expect("cp runs"));
+    }
+    for shared in ["OFF", "ON"] {
+        let build = stage.join(format!("build-{shared}"));
+        let mut configure = Command::new("cmake");
+        configure.arg("-S").arg(here().join("tests/consumer")).arg("-B").arg(&build);
+        configure.arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display())).arg(format!("-DDML_SHARED={shared}"));
+        ok("cmake", configure.output().expect("cmake runs"));
+        ok("cmake --build", Command::new("cmake").arg("--build").arg(&build).output().expect("cmake runs"));
+        for program in ["in_c", "in_cpp", "in_cpp_lower", "in_cpp_alone"] {
+            let program = build.join(program);
+            let ran = Command::new("timeout").arg("60").arg(&program).output();
+            ok(&program.display().to_string(), ran.expect("timeout runs"));
+            let needed = ok("ldd", Command::new("ldd").arg(&program).output().expect("ldd runs"));
+            assert_eq!(needed.contains("libdml.so.1"), shared == "ON", "{needed}");
+        }
+    }
+}
+
+#[test]
+fn install_supports_a_staging_root() {
+    let Ok(stage) = stage() else { return skip::skip("install_supports_a_staging_root", "no tools") };
+    let root = stage.join("root");
+    let mut install = install(&stage.join("cargo-of-root"));
+    install.args(["--prefix=/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root);
+    ok("install.sh", install.output().expect("install.sh runs"));
+    let config = std::fs::read_to_string(root.join("usr/lib64/pkgconfig/dml.pc")).expect("a pkg-config file");
+    assert!(config.contains("prefix=/usr\nlibdir=${prefix}/lib64\nincludedir=${prefix}/include\n"), "{config}");
+    assert!(!config.contains(root.to_str().expect("a path in UTF-8")), "{config}");
+    for file in ["lib64/libdml.so.1", "lib64/libdml.a", "lib64/libdmlhl.a", "include/dml/dml.h", "include/dml/dml.hpp"]
+    {
+        assert!(root.join("usr").join(file).exists(), "{file}");
+    }
+    let package = std::fs::read_to_string(root.join("usr/lib64/cmake/DML/DMLConfig.cmake")).expect("a package");
+    assert!(package.contains("${CMAKE_CURRENT_LIST_DIR}/../../../include"), "{package}");
+    ok("install.sh", install.arg("--uninstall").output().expect("install.sh runs"));
+    let left = Command::new("find").arg(&root).args(["-not", "-type", "d"]).output().expect("find runs");
+    assert_eq!(ok("find", left), "");
+    for wrong in [&["--colour"][..], &["stage"], &["--libdir"], &["/one", "/two"]] {
+        let refused = Command::new(here().join("install.sh")).args(wrong).output().expect("install.sh runs");
+        assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
+    }
+}

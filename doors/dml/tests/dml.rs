@@ -1,0 +1,241 @@
+//! The library as programs get it: C programs, compiled against the headers and linked with the library, on the CPU, on
+//! modelled queues, and without a device. `doors/cli/tests/programs/libdml.rs` runs them on hardware queues of a virtual
+//! device.
+
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Queues for the hardware and the automatic path: with and without the delta operations, and a small dedicated queue
+/// alone.
+const MODELS: [&str; 2] = ["model:spr", "model:full"];
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(file: &str) -> String {
+    std::fs::read_to_string(here().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The standard output of a successful program.
+fn ok(what: &str, output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what}: {}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+/// The folder with the libraries, or what this machine lacks for them.
+fn stage() -> Result<&'static Path, &'static str> {
+    static STAGE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let stage = STAGE.get_or_init(|| {
+        for tool in ["cc", "nm"] {
+            if Command::new(tool).arg("--version").output().is_err() {
+                return Err(format!("no {tool}"));
+            }
+        }
+        let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dml");
+        // Files of an earlier run must not help this one.
+        let _ = std::fs::remove_dir_all(&stage);
+        std::fs::create_dir_all(&stage).expect("a folder");
+        std::os::unix::fs::symlink(archive(), stage.join("libdml.a")).expect("a new name");
+        let mut link = Command::new("cc");
+        link.args(["-shared", "-Wl,-soname,libdml.so.1", "-o"]).arg(stage.join("libdml.so.1"));
+        link.arg(format!("-Wl,--version-script={}", here().join("dml.map").display()));
+        link.arg("-Wl,--whole-archive").arg(stage.join("libdml.a")).arg("-Wl,--no-whole-archive");
+        link.args(["-Wl,--gc-sections,-z,defs,-z,nodelete", "-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"]);
+        ok("linking libdml.so.1", &link.output().expect("the compiler runs"));
+        std::os::unix::fs::symlink("libdml.so.1", stage.join("libdml.so")).expect("a new name");
+        Ok(stage)
+    });
+    stage.as_deref().map_err(String::as_str)
+}
+
+/// The static library that cargo has built for this test. The whole workspace is selected so that the features are those
+/// of `cargo test --workspace`: with others, everything would be compiled once more.
+fn archive() -> PathBuf {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(here()).args(["build", "--workspace", "--test", "dml"]);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    let messages = ok("cargo build", &command.output().expect("cargo runs"));
+    let mut files = messages.split('"').filter(|text| text.contains("/libtelpher_dml") && text.ends_with(".a"));
+    PathBuf::from(files.next_back().unwrap_or_else(|| panic!("cargo names no libtelpher_dml.a")))
+}
+
+/// A program, linked with the shared library, or with the static one.
+fn program(stage: &Path, name: &str, is_static: bool) -> PathBuf {
+    static COMPILING: Mutex<()> = Mutex::new(());
+    let _one = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = stage.join(if is_static { format!("{name}-static") } else { name.into() });
+    if program.exists() {
+        return program;
+    }
+    let mut command = Command::new("cc");
+    command.args([
+        "-std=c11",
+        "-D_DEFAULT_SOURCE",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        "-O1",
+        "-g",
+        "-pthread",
+    ]);
+    command.arg(here().join(format!("tests/programs/{name}.c"))).arg("-I").arg(here().join("include"));
+    if is_static {
+        // As programs link the original: its C++ library is not needed, and does no harm.
+        command.arg(stage.join("libdml.a")).args(["-ldl", "-lpthread", "-lm", "-lgcc_s"]);
+    } else {
+        command.arg("-L").arg(stage).arg("-ldml").arg(format!("-Wl,-rpath,{}", stage.display()));
+    }
+    ok(name, &command.arg("-o").arg(&program).output().expect("the compiler runs"));
+    program
+}
+
+/// Runs a program for a minute at most; it must succeed. `device` is the device of the hardware path.
+fn passes(name: &str, words: &[&str], device: &str) {
+    passes_with(name, words, device, &[]);
+}
+
+fn passes_with(name: &str, words: &[&str], device: &str, environment: &[(&str, &str)]) {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip(name, why),
+    };
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program(stage, name, false)).args(words).env("TELPHER_DML_DEVICE", device);
+    command.env_remove("TELPHER_DML_STRICT").envs(environment.iter().copied());
+    ok(&format!("{name} {words:?} on {device}"), &command.output().expect("timeout runs"));
+}
+
+/// A modelled device with one dedicated queue of four entries.
+fn dedicated() -> String {
+    static FILE: OnceLock<String> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dml-dedicated.json");
+        let file = r#"[{ "dev": "dsa0", "groups": [{ "dev": "group0.0",
+            "grouped_workqueues": [{ "dev": "wq0.1", "mode": "dedicated", "size": 4, "block_on_fault": 0 }],
+            "grouped_engines": [{ "dev": "engine0.0" }] }] }]"#;
+        std::fs::write(&path, file).expect("a file");
+        format!("model:{}", path.display())
+    })
+    .clone()
+}
+
+/// Runs a program on every path and kind of queue.
+fn passes_on_every_path(name: &str) {
+    passes(name, &["sw"], "cpu");
+    passes(name, &["auto", "nodevice"], "cpu");
+    for model in MODELS {
+        passes(name, &["hw"], model);
+        passes(name, &["auto"], model);
+    }
+    passes(name, &["hw"], &dedicated());
+    passes(name, &["auto"], &dedicated());
+}
+
+#[test]
+fn layouts_and_numbers_are_those_of_the_original() {
+    passes("layout", &[], "cpu");
+}
+
+#[test]
+fn a_program_links_the_static_library() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip("a_program_links_the_static_library", why),
+    };
+    for name in ["layout", "tasks"] {
+        let output = Command::new(program(stage, name, true)).arg("sw").output();
+        ok(name, &output.expect("the program runs"));
+    }
+}
+
+#[test]
+fn every_operation_computes_what_naive_loops_compute_on_every_path() {
+    passes_on_every_path("operations");
+}
+
+#[test]
+fn batches_have_the_same_results_on_every_path() {
+    passes_on_every_path("batches");
+}
+
+#[test]
+fn programs_in_the_manner_of_known_users_work_on_every_path() {
+    passes_on_every_path("users");
+}
+
+#[test]
+fn the_interface_below_the_cpp_headers_works_on_every_path() {
+    passes_on_every_path("tasks");
+}
+
+#[test]
+fn without_a_queue_the_hardware_path_says_why_and_the_automatic_one_uses_the_cpu() {
+    passes("none", &[], "cpu");
+}
+
+#[test]
+fn strict_mode_reproduces_the_answers_of_the_original() {
+    passes_with("strict", &[], MODELS[0], &[("TELPHER_DML_STRICT", "1")]);
+}
+
+/// The names in front of a parenthesis at the beginning of declarations.
+fn declared(header: &str) -> BTreeSet<String> {
+    let text = text(header);
+    let lines = text.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()));
+    let names = lines.filter(|line| !line.starts_with("typedef")).filter_map(|line| {
+        let (before, _) = line.split_once('(')?;
+        before.rsplit([' ', '*']).next().map(str::to_owned)
+    });
+    names.collect()
+}
+
+/// The names in the export map.
+fn mapped() -> BTreeSet<String> {
+    let map = text("dml.map");
+    let names = map.lines().filter_map(|line| line.trim().strip_suffix(';'));
+    names.filter(|name| !name.starts_with(['l', '}'])).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_export_map_has_exactly_the_functions_of_the_headers() {
+    let (users, ours) = (declared("include/dml/dml.h"), declared("include/dml/detail/telpher.h"));
+    assert_eq!(users.len(), 27, "26 functions of 1.1.1 and one of 1.2.0: {users:?}");
+    assert_eq!(&users | &ours, mapped());
+    assert!(ours.iter().all(|name| name.starts_with("telpher_dml_")));
+}
+
+#[test]
+fn the_shared_library_exports_exactly_the_map_and_has_its_soname() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip("the_shared_library_exports_exactly_the_map_and_has_its_soname", why),
+    };
+    let nm =
+        Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(stage.join("libdml.so.1")).output();
+    let names = ok("nm", &nm.expect("nm runs"));
+    let exported = names.lines().filter_map(|line| line.split([' ', '@']).next()).filter(|name| *name != "LIBDML_1.0");
+    assert_eq!(exported.map(str::to_owned).collect::<BTreeSet<_>>(), mapped());
+}
+
+#[test]
+fn every_function_has_a_test_and_the_readme_names_it() {
+    let readme = text("README.md");
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let mut listed = BTreeSet::new();
+    for (function, programs) in rows.filter(|(function, _)| function.contains("dml_")) {
+        listed.insert(function.to_owned());
+        for program in programs.trim_end_matches(" |").split(", ") {
+            let source = text(&format!("tests/programs/{}", program.trim_matches('`')));
+            assert!(source.contains(&format!("{function}(")), "{program} does not call {function}");
+        }
+    }
+    assert_eq!(listed, mapped());
+}

@@ -1,0 +1,43 @@
+/* TELPHER_DML_STRICT=1: the answers of Intel's library 1.1.1 where this one differs. */
+#include "check.h"
+
+static _Alignas(64) uint8_t bytes[8192];
+
+int main(void) {
+    dml_job_t *job = new_job(DML_PATH_SW);
+    uint32_t size = 0, out = 0, seed = 5;
+    IS(dml_get_batch_size(job, 4, &size), DML_STATUS_OK);
+    job->operation = DML_OP_BATCH;
+    job->destination_first_ptr = malloc(size);
+    job->destination_length = size;
+    scatter(bytes, 1000, 1);
+    IS(dml_batch_set_crc_by_index(job, 0, bytes, 100, &seed, DML_FLAG_CRC_READ_SEED), DML_STATUS_OK);
+    IS(dml_batch_set_compare_by_index(job, 1, bytes, bytes + 100, 100, 0, DML_FLAG_CHECK_RESULT), DML_STATUS_OK);
+    IS(dml_batch_set_nop_by_index(job, 2, 0), DML_STATUS_OK);
+    IS(dml_batch_set_nop_by_index(job, 3, 0), DML_STATUS_OK);
+    /* The batch ends at the first member that does not succeed, and the result of a member is its status. */
+    IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_BATCH_ERROR);
+    uint32_t expected[] = {0, 1, 3, 3};
+    for (uint32_t i = 0; i < 4; i++) {
+        IS(dml_batch_get_result(job, i, &out), DML_STATUS_OK);
+        CHECK(out == expected[i]);
+    }
+    /* COPY_ONLY looks at one side, and clears flags of the program. */
+    job = new_job(DML_PATH_SW);
+    job->operation = DML_OP_MEM_MOVE;
+    job->source_first_ptr = bytes + 100;
+    job->destination_first_ptr = bytes;
+    job->source_length = 200;
+    job->flags = 0x10000 | DML_FLAG_COPY_ONLY;
+    IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OK);
+    CHECK(job->flags == 0);
+    job->source_first_ptr = bytes;
+    job->destination_first_ptr = bytes + 100;
+    job->flags = DML_FLAG_COPY_ONLY;
+    IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OVERLAPPING_BUFFER_ERROR);
+    /* A node without a queue is reported as a full queue. */
+    job = new_job(DML_PATH_HW);
+    job->operation = DML_OP_NOP;
+    IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OK);
+    return summary();
+}
