@@ -35,7 +35,7 @@ fn run_on_memory(d: &Descriptor) -> CompletionRecord {
     }
     let action = Action::of(&d);
     let run = |scratch: &mut Scratch| match action {
-        Action::Crc { dst: Some(dst), bypass_data_reflect: false, .. } => copy_crc(&action, dst, scratch),
+        Action::Crc { dst: Some(dst), wide: false, bypass_data_reflect: false, .. } => copy_crc(&action, dst, scratch),
         _ => execute(&action, &OperandSpaces::own(own_memory()), false, false, scratch).record,
     };
     let shared = SCRATCH.try_with(|scratch| {
@@ -66,18 +66,26 @@ fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecor
         if copied.status() != Status::Success {
             return behind(copied, done);
         }
-        let bypass_data_reflect = false;
-        let sum =
-            Action::Crc { src: from, dst: None, len: part, seed, bypass_invert_reflect, bypass_data_reflect, hint };
+        let sum = Action::Crc {
+            src: from,
+            dst: None,
+            len: part,
+            seed,
+            wide: false,
+            bypass_invert_reflect,
+            bypass_data_reflect: false,
+            hint,
+        };
         let summed = execute(&sum, &OperandSpaces::own(own_memory()), false, false, scratch).record;
         if summed.status() != Status::Success {
             return behind(summed, done);
         }
-        seed = Seed::Value(summed.crc());
+        seed = Seed::Value(summed.crc().into());
         done += part;
     }
     let Seed::Value(value) = seed else { return CompletionRecord::default() };
-    CompletionRecord::new(StatusByte::new(Status::Success)).with_crc(value)
+    // Cannot fail: the upper half of a CRC of 32 bits is zero.
+    CompletionRecord::new(StatusByte::new(Status::Success)).with_crc(u32::try_from(value).unwrap_or_default())
 }
 
 /// Adds the bytes of earlier pieces to the record of one that stopped.
