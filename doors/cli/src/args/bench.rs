@@ -98,6 +98,16 @@ Examples:
   telpher bench sim
   telpher bench sim --only speed --seconds 30 --no-html")]
     Sim(Contests),
+    /// Measure what a device in a virtual machine costs its client, and how machines share engines.
+    ///
+    /// Experiments: a descriptor from its store to its record, beside a message and its reply over a socket; the shares
+    /// of two machines that always have work; a machine with its own engine beside a busy neighbour. The machines are
+    /// clients of this program, connected to a `telpher vfio` of its own.
+    #[command(after_help = "\
+Examples:
+  telpher bench vfio
+  telpher bench vfio --only shares --seconds 10 --no-html")]
+    Vfio(Contests),
 }
 
 #[derive(Clone, Debug, Args)]
