@@ -30,6 +30,16 @@ fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
+/// The size of a guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) processors: u8,
+    pub(crate) mib: u32,
+}
+
+/// Enough for the tests of one device.
+pub(crate) const SMALL: Size = Size { processors: 1, mib: 512 };
+
 /// A folder that is removed at the end, and the right to use the machine's cores. Its path is short enough for sockets.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -149,6 +159,7 @@ impl Machine {
     pub(crate) fn start(
         folder: &Folder,
         parts: &Parts,
+        size: Size,
         number: usize,
         socket: &Path,
         script: &str,
@@ -162,9 +173,12 @@ impl Machine {
         std::fs::write(&image, &parts.kernel.image).expect("the test can write a file");
         std::fs::write(&initrd, files.end()).expect("the test can write a file");
         let mut command = parts.qemu();
-        command.args(["-accel", "tcg", "-cpu", "max", "-M", "q35", "-m", "512", "-nodefaults", "-no-reboot"]);
+        let Size { processors, mib } = size;
+        command.args(["-accel", "tcg", "-cpu", "max", "-M", "q35", "-nodefaults", "-no-reboot"]);
+        command.args(["-smp", &processors.to_string(), "-m", &mib.to_string()]);
         // The server reaches the guest's memory.
-        command.args(["-object", "memory-backend-memfd,id=m,size=512M,share=on", "-machine", "memory-backend=m"]);
+        command.args(["-object", &format!("memory-backend-memfd,id=m,size={mib}M,share=on")]);
+        command.args(["-machine", "memory-backend=m"]);
         command.args(["-serial", "stdio", "-display", "none", "-monitor", "none"]);
         command.arg("-kernel").arg(image).arg("-initrd").arg(initrd);
         let mut words = "console=ttyS0 loglevel=1 panic=-1 mitigations=off no_timer_check".to_owned();

@@ -12,7 +12,7 @@ mod server;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
 
-use machine::{Folder, Machine, Parts, Results};
+use machine::{Folder, Machine, Parts, Results, SMALL, Size};
 use server::{Counters, Server};
 use std::io::Write;
 
@@ -35,6 +35,7 @@ struct Guests<'a> {
     test: &'a str,
     /// The folder of the kernel, see `ci/vm-parts.sh`.
     kernel: &'a str,
+    size: Size,
     /// The server's options.
     options: &'a [&'a str],
     /// The script of each guest that boots at the start.
@@ -61,7 +62,7 @@ impl Guests<'_> {
         };
         let server = Server::start(&folder, self.at_once.len(), self.options);
         let start = |number: usize, script: &str| {
-            Machine::start(&folder, &parts, number, &server.sockets[number], script)
+            Machine::start(&folder, &parts, self.size, number, &server.sockets[number], script)
                 .unwrap_or_else(|why| panic!("guest {number}: {why}"))
         };
         let machines: Vec<Machine> =
@@ -109,6 +110,7 @@ fn two_linux_6_1_guests_copy_with_their_own_devices() {
     let guests = Guests {
         test: "two_linux_6_1_guests_copy_with_their_own_devices",
         kernel: "6.1",
+        size: SMALL,
         options: &[],
         at_once: &[first, second],
         afterwards: None,
@@ -148,7 +150,7 @@ fn long_form(test: &str, kernel: &str, options: &[&str]) {
     let neighbour = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies beside it' copies 4096 3000");
     let again = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies' copies 4096 50");
     let at_once = [first, neighbour];
-    Guests { test, kernel, options, at_once: &at_once, afterwards: Some(&again) }.run();
+    Guests { test, kernel, size: SMALL, options, at_once: &at_once, afterwards: Some(&again) }.run();
 }
 
 #[test]
@@ -171,11 +173,30 @@ fn four_guests_copy_at_once() {
     let test = "four_guests_copy_at_once";
     let script = format!("{PROBE}\ncheck 'a queue' configure 64\ncheck 'copies' copies 65536 50 2");
     let at_once = [(); 4].map(|()| script.clone());
-    let guests = Guests { test, kernel: "6.12", options: &[], at_once: &at_once, afterwards: None };
+    let guests = Guests { test, kernel: "6.12", size: SMALL, options: &[], at_once: &at_once, afterwards: None };
     let Some((_, counters)) = guests.run() else { return };
     for counters in counters {
         assert_eq!((counters.descriptors, counters.faults, counters.lost), (100, 0, 0), "{counters:?}");
     }
+}
+
+/// Two processors submit at once, each in eight stores, and the memory is two pieces: below and above the hole for
+/// devices.
+#[test]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
+fn a_guest_with_two_processors_and_memory_above_4_gib_copies() {
+    let test = "a_guest_with_two_processors_and_memory_above_4_gib_copies";
+    let script = format!(
+        "{PROBE}
+         check 'memory above 4 GiB' grep -q '^1[0-9a-f]\\{{8\\}}-.*System RAM' /proc/iomem
+         check 'a queue' configure 128
+         check 'copies' copies 4096 500 8
+         check 'large copies' copies 1048576 4 2"
+    );
+    let size = Size { processors: 2, mib: 5120 };
+    let guests = Guests { test, kernel: "6.1", size, options: &[], at_once: &[script], afterwards: None };
+    let Some((_, counters)) = guests.run() else { return };
+    assert_eq!((counters[0].descriptors, counters[0].faults, counters[0].lost), (4008, 0, 0), "{counters:?}");
 }
 
 #[test]
@@ -190,5 +211,5 @@ fn a_linux_7_guest_probes_and_is_configured() {
          check 'function-level reset' function_reset
          check 'the driver returns' load"
     );
-    Guests { test, kernel: "7", options: &[], at_once: &[script], afterwards: None }.run();
+    Guests { test, kernel: "7", size: SMALL, options: &[], at_once: &[script], afterwards: None }.run();
 }
