@@ -384,43 +384,6 @@ impl Refused {
     }
 }
 
-/// Submits a descriptor that has a record but no task, of an object file that was compiled for the original.
-pub(crate) fn submit_bare(d: &Descriptor, record: &RecordCell, path: Path, node: u32) -> Result<(), DmlStatus> {
-    record.complete(&CompletionRecord::default());
-    if path == Path::Software {
-        record.complete(&run(d));
-        return Ok(());
-    }
-    let queues = Process::current().queues();
-    match queues.offer(d, node) {
-        // Without a task no call returns a credit: the Drain of a dedicated queue finds out.
-        Ok(_) => Ok(()),
-        Err(_) if path == Path::Auto => {
-            record.complete(&run(d));
-            Ok(())
-        }
-        Err(refused) => {
-            last_error::set(queues.why(refused, d, node));
-            Err(refused.status())
-        }
-    }
-}
-
-/// As [`Task::finished`], for a descriptor without a task.
-pub(crate) fn finished_bare(d: &Descriptor, record: &RecordCell, path: Path) -> bool {
-    let Some(written) = record.read() else {
-        Process::current().queues().drive();
-        return false;
-    };
-    if path == Path::Auto {
-        let ended = finish(d, written);
-        if ended != written {
-            record.complete(&ended);
-        }
-    }
-    true
-}
-
 /// Time after which a queue is given up. The variable is read once in a process.
 fn limit() -> Duration {
     static READ: OnceLock<Duration> = OnceLock::new();
