@@ -2,7 +2,9 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
+#endif
 #include <dml/detail/telpher.h>
 #include <dml/dml.h>
 #include <stdio.h>
