@@ -1,7 +1,8 @@
-//! The kernel and the initial file system of a QEMU guest: a Debian kernel, downloaded by `ci/install.sh`. Included as
-//! `ci/skip.rs` is.
+//! The kernel and the initial file system of a QEMU guest: a Debian kernel, downloaded by `ci/install.sh` or
+//! `ci/vm-parts.sh`. Included as `ci/skip.rs` is.
 #![allow(dead_code, reason = "each test takes its part")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -50,6 +51,22 @@ impl Kernel {
         Ok(Kernel { version, image, modules: modules.iter().map(module).collect::<Result<_, String>>()? })
     }
 
+    /// Reads a kernel that `ci/vm-parts.sh` has unpacked into a folder.
+    ///
+    /// # Errors
+    /// The missing file.
+    pub(crate) fn unpacked(folder: &Path, modules: &[&str]) -> Result<Kernel, String> {
+        let read = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read(&path)
+                .map_err(|error| format!("no {}: {error} (ci/vm-parts.sh downloads it)", path.display()))
+        };
+        let version = String::from_utf8_lossy(&read("version")?).trim().to_owned();
+        let module = |name: &&str| Ok((format!("{name}.ko"), read(&format!("{name}.ko"))?));
+        let modules = modules.iter().map(module).collect::<Result<_, String>>()?;
+        Ok(Kernel { version, image: read("vmlinuz")?, modules })
+    }
+
     /// Returns true if this kernel has the `wanted` version (major, minor) or a later one.
     pub(crate) fn is_at_least(&self, wanted: (u32, u32)) -> bool {
         let mut numbers =
@@ -70,6 +87,8 @@ fn below(folder: &Path) -> Vec<PathBuf> {
 pub(crate) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
+    /// Libraries of programs and the folders above them.
+    below: BTreeSet<String>,
 }
 
 impl Archive {
@@ -95,6 +114,32 @@ impl Archive {
         }
         files.add("init", 0o100_755, init.as_bytes());
         Ok(files)
+    }
+
+    /// Adds a program of this system, and the libraries that it loads.
+    ///
+    /// # Errors
+    /// The unreadable file.
+    pub(crate) fn add_program(&mut self, name: &str, program: &Path) -> Result<(), String> {
+        let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        let said = Command::new("ldd").arg(program).output().map_err(|error| format!("no ldd: {error}"))?.stdout;
+        let said = String::from_utf8_lossy(&said);
+        for library in said.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/'))) {
+            let at = library.trim_start_matches('/');
+            let mut above: Vec<_> = Path::new(at).ancestors().skip(1).filter(|path| path.as_os_str() != "").collect();
+            above.reverse();
+            for folder in above {
+                let folder = folder.to_str().ok_or("a library's path is not UTF-8")?.to_owned();
+                if self.below.insert(folder.clone()) {
+                    self.add(&folder, 0o040_755, &[]);
+                }
+            }
+            if self.below.insert(at.to_owned()) {
+                self.add(at, 0o100_755, &read(Path::new(library))?);
+            }
+        }
+        self.add(name, 0o100_755, &read(program)?);
+        Ok(())
     }
 
     /// Adds a file, a folder or a link, as its mode says.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Linux guests in QEMU, with two kernels: the tier's tests on three NUMA nodes, and peers of the NVMe/TCP target
+# Linux guests in QEMU, with two kernels: the tier's tests on three NUMA nodes, peers of the NVMe/TCP target, users of vfio-user devices
 #   ci/guests.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
 lint_while_building

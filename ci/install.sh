@@ -28,6 +28,7 @@ packages=(
     nvme-cli            # discovers NVMe/TCP targets
     fio                 # writes and verifies
     xz-utils            # unpacks modules of the guests' kernels
+    make                # builds dmatest for such a kernel
     redis-server        # runs under `telpher tier run` in a test
     memcached           # runs under `telpher offload` in a test, as do the next four
     sqlite3             # checks its own database
@@ -92,6 +93,8 @@ download() {
 }
 download "$guest" "$present"
 download "$guest/newest" "$newest"
+# Those of `telpher vfio` have another QEMU, and a kernel with the driver.
+ci/vm-parts.sh
 
 for component in rustfmt clippy; do
     if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 && command -v rustup >/dev/null; then

@@ -1,7 +1,7 @@
 //! The 64-byte work descriptor. Source: SPEC §8.1 and §8.3; field offsets are checked against UAPI
 //! `struct dsa_hw_desc`.
 
-use crate::{Flags, OpFlags, Opcode};
+use crate::{Flags, OpFlags, Opcode, WindowFlags};
 
 /// The 64 bytes of a request to a device, as written to a portal or stored in a batch list.
 ///
@@ -107,7 +107,7 @@ bit_fields!(Descriptor {
     src / with_src: u64 [128..191];
     /// Destination, source 2, compare pattern or second readback address (byte 24).
     dst / with_dst: u64 [192..255];
-    /// Transfer size in bytes, or descriptor count (byte 32).
+    /// Transfer or region size in bytes, descriptor count, or element count (byte 32).
     size / with_size: u32 [256..287];
     /// Completion interrupt handle (byte 36).
     interrupt_handle / with_interrupt_handle: u16 [288..303];
@@ -149,6 +149,38 @@ bit_fields!(Descriptor {
     dest_app_tag_mask / with_dest_app_tag_mask: u16 [480..495];
     /// DIF Insert, Update: destination application tag seed (byte 62).
     dest_app_tag / with_dest_app_tag: u16 [496..511];
+    /// Translation Fetch: distance of two requests in bytes (byte 48; needs `GENCAP[7]`).
+    region_stride / with_region_stride: u32 [384..415];
+    /// Update Window: permissions, enable and mode, a [`WindowFlags`](crate::WindowFlags) (byte 61).
+    window_flags / with_window_flags: u8 [488..495];
+    /// Operations with alternate address spaces: the IDPT handle of source or source 1, or handle 1 of an ID selector
+    /// (byte 60).
+    handle_1 / with_handle_1: u16 [480..495];
+    /// The IDPT handle of destination or source 2, of the window to update, or handle 2 of an ID selector (byte 62).
+    handle_2 / with_handle_2: u16 [496..511];
+    /// Reduce, Reduce with Dualcast: destination 1 (byte 40).
+    reduce_dst / with_reduce_dst: u64 [320..383];
+    /// Reduce with Dualcast: destination 2 (byte 48).
+    reduce_dst2 / with_reduce_dst2: u64 [384..447];
+    /// Gather and scatter: elements in each buffer of the list (byte 40).
+    element_count / with_element_count: u32 [320..351];
+    /// Gather and scatter: entries of the scatter-gather list (byte 44).
+    sgl_size / with_sgl_size: u16 [352..367];
+    /// Gather and scatter: base address of the list's offsets or indexes (byte 48).
+    sgl_base / with_sgl_base: u64 [384..447];
+    /// Input type, a [`DataType`](crate::DataType) code (byte 56, bits 3:0).
+    input_type_code / with_input_type_code: u8 [448..451];
+    /// Output type, a [`DataType`](crate::DataType) code (byte 56, bits 7:4).
+    output_type_code / with_output_type_code: u8 [452..455];
+    /// Compute type, a [`ComputeType`](crate::ComputeType) code (byte 57, bits 3:0).
+    compute_type_code / with_compute_type_code: u8 [456..459];
+    /// [`ComputeFlags`](crate::ComputeFlags), 12 bits (byte 57, bits 7:4, and byte 58; the place is inferred).
+    compute_flags / with_compute_flags: u16 [460..471];
+    /// Reduce operations: the handle of each operand, two bits each: source 1, source 2, destination 1, destination 2;
+    /// 0 none, 1 handle 1, 2 handle 2 (byte 59).
+    id_selector / with_id_selector: u8 [472..479];
+    /// Gather and scatter: format of the list, an [`SglFormat`](crate::SglFormat) code (byte 59, bits 7:4).
+    sgl_format_code / with_sgl_format_code: u8 [476..479];
 });
 
 /// One constructor per operation; the `with_` and `and_` functions add completion record, cache hint and further flags.
@@ -255,6 +287,87 @@ impl Descriptor {
         let mut d = Self::three(Opcode::CopyCrc, src, dst, size);
         d.0[5] = seed as u64;
         d
+    }
+
+    /// Requests the translations of `size` bytes at `address`; moves no data.
+    #[must_use]
+    pub const fn translation_fetch(address: u64, size: u32) -> Self {
+        Self::three(Opcode::TranslationFetch, address, 0, size)
+    }
+
+    /// CRC64 of `size` bytes, continued from `seed` (0 to start).
+    #[must_use]
+    pub const fn crc64_generation(src: u64, size: u32, seed: u64) -> Self {
+        let mut d = Self::three(Opcode::CrcGeneration, src, 0, size).and_flags(OpFlags::CRC64);
+        d.0[5] = seed;
+        d
+    }
+
+    /// Copies and computes the CRC64 in one pass.
+    #[must_use]
+    pub const fn copy_crc64(src: u64, dst: u64, size: u32, seed: u64) -> Self {
+        let mut d = Self::three(Opcode::CopyCrc, src, dst, size).and_flags(OpFlags::CRC64);
+        d.0[5] = seed;
+        d
+    }
+
+    /// Replaces base, size, permissions, enable and mode of the window of the IDPT entry `handle`.
+    #[must_use]
+    pub const fn update_window(handle: u16, base: u64, size: u64, flags: WindowFlags) -> Self {
+        let mut d = Self::three(Opcode::UpdateWindow, base, size, 0);
+        d.0[7] = (flags.bits() as u64) << 40 | (handle as u64) << 48;
+        d
+    }
+
+    /// Copies `size` bytes between address spaces. An operand with a handle is accessed by that IDPT entry, an operand
+    /// without one in the submitter's own space.
+    #[must_use]
+    pub const fn inter_domain_copy(
+        src: u64,
+        src_handle: Option<u16>,
+        dst: u64,
+        dst_handle: Option<u16>,
+        size: u32,
+    ) -> Self {
+        Self::three(Opcode::InterDomainCopy, src, dst, size).alternate(src_handle, dst_handle)
+    }
+
+    /// Repeats the 8 bytes of `pattern` over `size` bytes at `dst` in the address space of an IDPT entry.
+    #[must_use]
+    pub const fn inter_domain_fill(pattern: u64, dst: u64, dst_handle: u16, size: u32) -> Self {
+        Self::three(Opcode::InterDomainFill, pattern, dst, size).alternate(None, Some(dst_handle))
+    }
+
+    /// Compares `size` bytes of two address spaces.
+    #[must_use]
+    pub const fn inter_domain_compare(
+        src1: u64,
+        handle_1: Option<u16>,
+        src2: u64,
+        handle_2: Option<u16>,
+        size: u32,
+    ) -> Self {
+        Self::three(Opcode::InterDomainCompare, src1, src2, size).alternate(handle_1, handle_2)
+    }
+
+    /// Compares `size` bytes in the address space of an IDPT entry with a repeated 8-byte pattern.
+    #[must_use]
+    pub const fn inter_domain_compare_pattern(src: u64, handle: u16, pattern: u64, size: u32) -> Self {
+        Self::three(Opcode::InterDomainComparePattern, src, pattern, size).alternate(Some(handle), None)
+    }
+
+    /// Names the IDPT entries of source (or source 1) and destination (or source 2), and sets their flags.
+    #[must_use]
+    pub const fn alternate(mut self, first: Option<u16>, second: Option<u16>) -> Self {
+        if let Some(handle) = first {
+            self.0[7] |= (handle as u64) << 32;
+            self = self.and_flags(OpFlags::ALTERNATE_SOURCE);
+        }
+        if let Some(handle) = second {
+            self.0[7] |= (handle as u64) << 48;
+            self = self.and_flags(OpFlags::ALTERNATE_DESTINATION);
+        }
+        self
     }
 
     /// Flushes every cache line that `size` bytes at `address` touch.

@@ -34,6 +34,8 @@ register! {
         batch_index / with_batch_index: u16 [64..79];
         /// Depends on the code: the flag mask (0x11), the handle (0x19), the operand in bits 31:29 (faults).
         error_information / with_error_information: u32 [96..127];
+        /// IDPT handle of a refused operand (0x29 to 0x2c) or of a fault in another address space (0x03, 0x04).
+        idpt_handle / with_idpt_handle: u16 [96..111];
         /// Faulting address.
         address / with_address: u64 [128..191];
     }
@@ -70,6 +72,8 @@ register! {
         error_information / with_error_information: u32 [96..127];
         /// Interrupt handle (codes 0x19, 0x1a, 0x26, 0x27).
         interrupt_handle / with_interrupt_handle: u16 [96..111];
+        /// IDPT handle of a refused operand (0x29 to 0x2c) or of a fault in another address space (0x03, 0x04).
+        idpt_handle / with_idpt_handle: u16 [96..111];
         /// A completion interrupt must be delivered.
         interrupt_required / with_interrupt_required: bool [112..112];
         /// The portal was an IMS portal.

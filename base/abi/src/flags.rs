@@ -73,4 +73,33 @@ impl OpFlags {
     pub const BYPASS_DATA_REFLECT: Flags = Flags::from_bits_retain(1 << 18);
     /// CRC: 64-bit CRC (2.x, needs `GENCAP[11]`).
     pub const CRC64: Flags = Flags::from_bits_retain(1 << 19);
+    /// Translation Fetch: the descriptor has a stride (2.x, needs `GENCAP[7]`).
+    pub const FETCH_STRIDE: Flags = Flags::from_bits_retain(1 << 16);
+    /// Update Window: complete without waiting for descriptors that use the old values (2.x, needs `IDCAP[25]`).
+    pub const SUPPRESS_WINDOW_DRAIN: Flags = Flags::from_bits_retain(1 << 16);
+    /// The source, or source 1, is in the address space of the handle at byte 60.
+    pub const ALTERNATE_SOURCE: Flags = Flags::from_bits_retain(1 << 16);
+    /// The destination, or source 2, is in the address space of the handle at byte 62.
+    pub const ALTERNATE_DESTINATION: Flags = Flags::from_bits_retain(1 << 17);
+    /// Reduce, Reduce with Dualcast: the ID selector chooses the operands' address spaces (3.0).
+    pub const USE_ID_SELECTOR: Flags = Flags::from_bits_retain(1 << 16);
+    /// Reduce with Dualcast: destination 2 uses traffic class B (3.0).
+    pub const DESTINATION_2_TC: Flags = Flags::from_bits_retain(1 << 17);
+}
+
+bitflags::bitflags! {
+    /// Permissions and mode of a memory window: byte 61 of Update Window, and bits of an IDPT entry. Source: SPEC
+    /// §8.3.27.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+    pub struct WindowFlags: u8 {
+        /// Submitters may read.
+        const READ = 1 << 0;
+        /// Submitters may write.
+        const WRITE = 1 << 1;
+        /// Base and size limit the accesses; otherwise the entry gives its whole address space.
+        const ENABLE = 1 << 2;
+        /// Operands are offsets into the window instead of addresses.
+        const OFFSET_MODE = 1 << 3;
+        const _ = 0xff;
+    }
 }

@@ -1,4 +1,4 @@
-//! The data layouts of the Data Streaming Accelerator (DSA), version 1.x: 64-byte descriptors, 32-byte completion
+//! The data layouts of the Data Streaming Accelerator (DSA), versions 1.x to 3.0: 64-byte descriptors, 32-byte completion
 //! records, opcodes, flags, status codes, capability and configuration registers, commands and their errors.
 //!
 //! ```text
@@ -24,6 +24,7 @@ mod descriptor;
 mod dif;
 mod event_log;
 mod flags;
+mod numeric;
 mod opcode;
 pub mod perfmon;
 mod queue_answer;
@@ -34,7 +35,8 @@ mod status;
 pub use descriptor::Descriptor;
 pub use dif::{DIF_TUPLE_BYTES, DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
 pub use event_log::{EventLogEntry, SwError};
-pub use flags::{Flags, OpFlags};
+pub use flags::{Flags, OpFlags, WindowFlags};
+pub use numeric::{ComputeFlags, ComputeResult, ComputeType, DataType, Rounding, SglFormat};
 pub use opcode::Opcode;
 pub use queue_answer::Offer;
 pub use record::{CompletionRecord, DifStatus, OperandId};

@@ -71,6 +71,10 @@ bit_fields!(CompletionRecord {
     invalid_flags / with_invalid_flags: u32 [128..151];
     /// Create Delta: bytes written to the delta record (byte 16).
     delta_record_size / with_delta_record_size: u32 [128..159];
+    /// Operations with alternate address spaces: the IDPT handle of a fault or of a refused operand (byte 16).
+    fault_handle / with_fault_handle: u16 [128..143];
+    /// Gather and scatter: entries of the list that are done; Gather Reduce: processed (byte 20).
+    sgl_entries_done / with_sgl_entries_done: u16 [160..175];
     /// CRC32 value (byte 16).
     crc / with_crc: u32 [128..159];
     /// CRC64 value (byte 16).

@@ -3,7 +3,7 @@
 //!
 //! Offsets are bytes from BAR0. 32-bit registers are kept in the low half of one 64-bit word.
 
-use crate::Opcode;
+use crate::{Opcode, WindowFlags};
 
 /// Byte offsets of the fixed registers. Source: SPEC Figure 9-1.
 pub mod offset {
@@ -45,8 +45,12 @@ pub mod offset {
     pub const IDCAP: u64 = 0x100;
     /// IDBR, 4 bytes.
     pub const IDBR: u64 = 0x108;
-    /// DSACAP0, DSACAP1, DSACAP2, 8 bytes each (3.0).
+    /// DSACAP0, 8 bytes (3.0).
     pub const DSACAP0: u64 = 0x180;
+    /// DSACAP1, 8 bytes (3.0).
+    pub const DSACAP1: u64 = 0x188;
+    /// DSACAP2, 8 bytes (3.0).
+    pub const DSACAP2: u64 = 0x190;
     /// CMDPARAM, 8 bytes.
     pub const CMDPARAM: u64 = 0xe000;
     /// The dummy portal page, 4 KiB.
@@ -57,6 +61,8 @@ pub mod offset {
 pub const VERSION_1: u32 = 0x100;
 /// VERSION of a 2.x device.
 pub const VERSION_2: u32 = 0x200;
+/// VERSION of a 3.0 device.
+pub const VERSION_3: u32 = 0x300;
 
 register! {
     /// General capabilities (GENCAP, 0x10). Source: SPEC §9.2.2.
@@ -631,6 +637,180 @@ register! {
         pasid_enable / with_pasid_enable: bool [99..99];
         /// PASID whose interrupts are allowed.
         pasid / with_pasid: u32 [108..127];
+    }
+}
+
+register! {
+    /// Inter-domain capabilities (IDCAP, 0x100); zero without `GENCAP[6]`. Source: SPEC §9.2.18.
+    IdCap [1] {
+        /// Entries for a single submitter.
+        single_submitter / with_single_submitter: bool [0..0];
+        /// Entries for the submitters of a bitmap.
+        submitter_bitmap / with_submitter_bitmap: bool [1..1];
+        /// Entries of the inter-domain permissions table.
+        entries / with_entries: u16 [8..23];
+        /// Windows can be addressed by offset.
+        offset_mode / with_offset_mode: bool [24..24];
+        /// Update Window can complete without a drain.
+        suppress_drain / with_suppress_drain: bool [25..25];
+        /// An entry has 2 to this plus 5 bytes; the first 32 are defined.
+        entry_size_shift / with_entry_size_shift: u8 [26..27];
+    }
+}
+
+register! {
+    /// Identity of the device's reads of submitter bitmaps (IDBR, 0x108); writable while the device is disabled.
+    IdBr [1] {
+        /// The bitmaps are addressed with a PASID.
+        pasid_enable / with_pasid_enable: bool [0..0];
+        /// The bitmaps are read with supervisor privilege.
+        privileged / with_privileged: bool [1..1];
+        /// Traffic class of the reads.
+        traffic_class / with_traffic_class: u8 [2..4];
+        /// PASID of the bitmaps.
+        pasid / with_pasid: u32 [8..27];
+    }
+}
+
+register! {
+    /// One entry of the inter-domain permissions table (IDPT). Source: SPEC §9.2.29.
+    IdptEntry [4] {
+        /// The entry can be used.
+        usable / with_usable: bool [0..0];
+        /// Update Window may change the window.
+        allow_update / with_allow_update: bool [1..1];
+        /// An [`IdptType`] code.
+        type_code / with_type_code: u8 [2..3];
+        /// The PASID that may use an entry for a single submitter.
+        submitter_pasid / with_submitter_pasid: u32 [12..31];
+        /// Submitters may read.
+        read / with_read: bool [32..32];
+        /// Submitters may write.
+        write / with_write: bool [33..33];
+        /// Accesses have the descriptor's privilege; 0 forces user privilege.
+        access_privilege / with_access_privilege: bool [34..34];
+        /// Base and size limit the accesses.
+        window_enable / with_window_enable: bool [35..35];
+        /// Operands are offsets into the window.
+        offset_mode / with_offset_mode: bool [36..36];
+        /// The PASID whose memory the entry gives access to.
+        access_pasid / with_access_pasid: u32 [44..63];
+        /// First byte of the window (byte 8).
+        window_base / with_window_base: u64 [64..127];
+        /// Bytes of the window (byte 16).
+        window_size / with_window_size: u64 [128..191];
+        /// Address bits 63:12 of the submitter bitmap (byte 24).
+        bitmap_page / with_bitmap_page: u64 [204..255];
+    }
+}
+
+impl IdptEntry {
+    /// Returns permissions, enable and mode as Update Window writes them.
+    #[must_use]
+    pub fn window_flags(&self) -> WindowFlags {
+        let flags = [
+            (WindowFlags::READ, self.read()),
+            (WindowFlags::WRITE, self.write()),
+            (WindowFlags::ENABLE, self.window_enable()),
+            (WindowFlags::OFFSET_MODE, self.offset_mode()),
+        ];
+        flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag).collect()
+    }
+
+    /// Replaces permissions, enable and mode.
+    #[must_use]
+    pub fn with_window_flags(self, flags: WindowFlags) -> Self {
+        self.with_read(flags.contains(WindowFlags::READ))
+            .with_write(flags.contains(WindowFlags::WRITE))
+            .with_window_enable(flags.contains(WindowFlags::ENABLE))
+            .with_offset_mode(flags.contains(WindowFlags::OFFSET_MODE))
+    }
+}
+
+/// The submitters that may use an IDPT entry (byte 0, bits 3:2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum IdptType {
+    /// One submitter: the entry names its PASID (SASS).
+    SingleSubmitter = 0,
+    /// The submitters of a bitmap in memory (SAMS).
+    SubmitterBitmap = 1,
+    /// Reserved; kept as read.
+    Reserved2 = 2,
+    /// Reserved; kept as read.
+    Reserved3 = 3,
+}
+
+impl IdptType {
+    /// Decodes two bits; higher bits are ignored.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Self {
+        match code & 3 {
+            0 => IdptType::SingleSubmitter,
+            1 => IdptType::SubmitterBitmap,
+            2 => IdptType::Reserved2,
+            _ => IdptType::Reserved3,
+        }
+    }
+}
+
+/// Bytes of a submitter bitmap: one bit for each of 2^20 PASIDs. Source: SPEC §9.2.29.
+pub const SUBMITTER_BITMAP_BYTES: u64 = 1 << 17;
+
+register! {
+    /// Scatter-gather capabilities of 3.0 (DSACAP0, 0x180). Source: SPEC §9.2.30.
+    DsaCap0 [1] {
+        /// Largest scatter-gather list is 2 to this many entries.
+        max_sgl_shift / with_max_sgl_shift: u8 [0..3];
+        /// Largest block of Gather Reduce is 2 to this many bytes.
+        max_gather_block_shift / with_max_gather_block_shift: u8 [4..7];
+        /// Type Conversion can use other address spaces.
+        id_type_conversion / with_id_type_conversion: bool [8..8];
+        /// Reduce can use other address spaces.
+        id_reduce / with_id_reduce: bool [9..9];
+        /// Reduce with Dualcast can use other address spaces.
+        id_reduce_dualcast / with_id_reduce_dualcast: bool [10..10];
+        /// Gather Copy can use other address spaces.
+        id_gather_copy / with_id_gather_copy: bool [12..12];
+        /// Scatter Copy can use other address spaces.
+        id_scatter_copy / with_id_scatter_copy: bool [13..13];
+        /// Scatter Fill can use other address spaces.
+        id_scatter_fill / with_id_scatter_fill: bool [14..14];
+        /// Bit N: list format N is supported.
+        sgl_formats / with_sgl_formats: u16 [32..47];
+        /// Scatter-gather descriptors in progress per engine.
+        sgl_descriptors / with_sgl_descriptors: u8 [48..55];
+    }
+}
+
+register! {
+    /// Types and operations of 3.0 (DSACAP1, 0x188). Source: SPEC §9.2.31.
+    DsaCap1 [1] {
+        /// Bit N: data type N is supported.
+        data_types / with_data_types: u16 [0..15];
+        /// Floating-point conversions to a wider type, one bit for each pair.
+        up_conversions / with_up_conversions: u16 [16..31];
+        /// Floating-point conversions to a narrower type, one bit for each pair.
+        down_conversions / with_down_conversions: u16 [32..47];
+        /// Bit N: compute type N is supported.
+        compute_types / with_compute_types: u16 [48..63];
+    }
+}
+
+register! {
+    /// Compute flags of 3.0 (DSACAP2, 0x190). Source: SPEC §9.2.32.
+    DsaCap2 [1] {
+        /// Operands can be negated.
+        negate / with_negate: bool [0..0];
+        /// Results below the normal range can become zero.
+        flush_to_zero / with_flush_to_zero: bool [2..2];
+        /// Operands below the normal range can count as zero.
+        denormals_are_zero / with_denormals_are_zero: bool [3..3];
+        /// Integers can be signed.
+        signed / with_signed: bool [7..7];
+        /// Integer results can saturate.
+        saturate / with_saturate: bool [8..8];
+        /// Bit N: rounding mode N is supported: to nearest even, down, up, toward zero.
+        roundings / with_roundings: u8 [12..15];
     }
 }
 

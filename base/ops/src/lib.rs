@@ -1,4 +1,4 @@
-//! The effect of each operation of the Data Streaming Accelerator 1.x on plain slices, as fast as this CPU allows.
+//! The effect of each operation of the Data Streaming Accelerator on plain slices, as fast as this CPU allows.
 //!
 //! ```text
 //! copy  copy_within  dualcast        copies of bytes                   ┐
@@ -6,8 +6,11 @@
 //! compare  compare_pattern           the first byte that differs       ├─► Kernels ─► arch::{avx512, avx2, portable}
 //! delta::{create, apply, entries}    differences as 10-byte entries    │   (dispatch)
 //! crc::{crc32c, copy_crc32c, …}      CRC32C in its four flag modes     │
-//! dif::{check, insert, strip, update, guard}   T10 integrity tuples    │
+//! crc64::{crc64, copy_crc64}         CRC64 in the same modes           │
+//! dif::{check, insert, strip, update, generate, guard}   T10 tuples    │
+//! convert  reduce  reduce::fold      arithmetic on arrays of numbers   │
 //! flush::{flush, write_back}         removal of lines from the cache   ┘
+//! sgl::{gather, scatter, scatter_fill}   buffers named by a list
 //! ```
 //!
 //! Every function is safe, keeps nothing, allocates nothing and starts no thread. The free functions run the fastest
@@ -34,8 +37,10 @@
 
 mod arch;
 pub mod compare;
+pub mod convert;
 pub mod copy;
 pub mod crc;
+pub mod crc64;
 pub mod delta;
 pub mod dif;
 pub mod dispatch;
@@ -43,14 +48,20 @@ pub mod dualcast;
 pub mod fill;
 pub mod flush;
 mod hint;
+pub mod number;
 mod polynomial;
+pub mod reduce;
+pub mod sgl;
 
 pub use compare::{compare, compare_pattern};
+pub use convert::convert;
 pub use copy::{copy, copy_within};
 pub use dispatch::{Kernels, Level};
 pub use dualcast::dualcast;
 pub use fill::{fill, fill16};
 pub use hint::{Hint, STREAM_BYTES};
+pub use number::{Arithmetic, E4m3Overflow};
+pub use reduce::{fold, reduce};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! Powers of x modulo the two CRC generators, at compile time: the source of all folding constants.
+//! Powers of x modulo the CRC generators, at compile time: the source of all folding constants.
 //!
 //! A CRC is a remainder. Moving a part of the message forward by `n` bits multiplies it by xⁿ. Only the remainder
 //! counts, so it may be multiplied by xⁿ mod P instead, which is short. The carry-less folding kernels are based on
@@ -12,6 +12,9 @@ pub(crate) const CRC32C: u32 = 0x1EDC_6F41;
 /// The smallest power of x, above 0, whose remainder is 1.
 #[cfg_attr(not(test), allow(dead_code, reason = "only kernels with carry-less multiplies use it"))]
 pub(crate) const CRC32C_ORDER: u64 = (1 << 31) - 1;
+/// The NVMe (Rocksoft) generator without its x⁶⁴ term, highest power in the top bit. Source: SPEC App. A
+/// (0x1AD93D23594C93659).
+pub(crate) const CRC64: u64 = 0xAD93_D235_94C9_3659;
 /// The T10-DIF generator without its x¹⁶ term, highest power in the top bit. Source: SPEC App. B (0x18BB7).
 pub(crate) const T10_DIF: u16 = 0x8BB7;
 
@@ -60,6 +63,40 @@ pub(crate) const fn crc32c_forward(bytes: u64) -> [u64; 2] {
     [(crc32c_power(8 * bytes + 63) as u64) << 32, (crc32c_power(8 * bytes - 1) as u64) << 32]
 }
 
+/// Returns xⁿ mod P for CRC64, bit-reflected: bit 0 is x⁶³.
+pub(crate) const fn crc64_power(n: u64) -> u64 {
+    let (mut result, mut bit) = (1, u64::BITS - n.leading_zeros());
+    while bit > 0 {
+        bit -= 1;
+        result = multiply_crc64(result, result);
+        if n >> bit & 1 == 1 {
+            result = times_x_crc64(result);
+        }
+    }
+    result.reverse_bits()
+}
+
+const fn times_x_crc64(value: u64) -> u64 {
+    if value >> 63 == 1 { value << 1 ^ CRC64 } else { value << 1 }
+}
+
+const fn multiply_crc64(a: u64, b: u64) -> u64 {
+    let (mut result, mut bit) = (0, u64::BITS);
+    while bit > 0 {
+        bit -= 1;
+        result = times_x_crc64(result);
+        if b >> bit & 1 == 1 {
+            result ^= a;
+        }
+    }
+    result
+}
+
+/// The multipliers that move a 128-bit lane forward by `bytes`, as [`crc32c_forward`] does.
+pub(crate) const fn crc64_forward(bytes: u64) -> [u64; 2] {
+    [crc64_power(8 * bytes + 63), crc64_power(8 * bytes - 1)]
+}
+
 /// Returns xⁿ mod P for T10-DIF, not reflected: bit 15 is x¹⁵.
 #[allow(clippy::cast_possible_truncation, reason = "the remainder has 16 bits")]
 pub(crate) const fn t10_power(n: u64) -> u16 {
@@ -97,6 +134,15 @@ mod tests {
         for n in (0..200).chain([511, 4096, 33_000]) {
             assert_eq!(u64::from(crc32c_power(n).reverse_bits()), naive(n, 0x1_1EDC_6F41, 32), "x^{n} mod CRC32C");
             assert_eq!(u64::from(t10_power(n)), naive(n, 0x1_8BB7, 16), "x^{n} mod T10-DIF");
+        }
+    }
+
+    #[test]
+    fn powers_of_the_wide_generator_equal_shifting_one_bit_at_a_time() {
+        let mut value = 1_u64;
+        for n in 0..4000 {
+            assert_eq!(crc64_power(n).reverse_bits(), value, "x^{n} mod CRC64");
+            value = if value >> 63 == 1 { value << 1 ^ 0xAD93_D235_94C9_3659 } else { value << 1 };
         }
     }
 

@@ -626,10 +626,10 @@ TELPHER_API const char *telpher_options_help(void);
 
 /* ------------------------------------------------------------------------------------------------ devices */
 
-/* Opens a device by name: "model:spr", "model:spr-fw2", "model:full", "model:FILE" (a software model, configured by a
- * file in accel-config's JSON), "hw:wq0.1" (one queue of a real device), "all" (every queue of real devices that this
- * process may use), "cpu" (no queue). options may be NULL, or key=value words separated by spaces, see
- * telpher_options_help.
+/* Opens a device by name: "model:spr", "model:spr-fw2", "model:full", "model:srf", "model:v2-full", "model:FILE" (a
+ * software model, configured by a file in accel-config's JSON), "hw:wq0.1" (one queue of a real device), "all" (every
+ * queue of real devices that this process may use), "cpu" (no queue). options may be NULL, or key=value words separated
+ * by spaces, see telpher_options_help.
  * Out: a handle, to be freed with telpher_device_close.
  * -EINVAL: the name, an option or a configuration is wrong. -ENODEV: the device or queue does not exist or is not in a
  * usable state. Other errors come from the system, for example -EACCES or -EBUSY for a node or -ENOENT for a file. */

@@ -33,6 +33,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
     let machine = Machine::read();
     log::info(|| format!("processor {}, CPUs {:?}, NUMA nodes {:?}", machine.cpu, machine.cores, machine.nodes));
     log::info(|| format!("kernels: {}", version::kernels()));
+    let sweep_text = if args.sweep.full { report::sweep::text } else { report::summary::text };
     match &args.kind {
         None => measured(
             &args.sweep.output,
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
                 log::info(|| format!("--device {}: measured {}", args.sweep.device.name, routes()));
                 Ok(result)
             },
-            [report::sweep::text, report::sweep::csv, report::sweep::html],
+            [sweep_text, report::sweep::csv, report::sweep::html],
         ),
         Some(BenchKind::Ops(ops)) => measured(
             &ops.output,
@@ -104,6 +105,9 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
                 telpher_bench::telemetry::run(&args.options(), machine)
             })
         }
+        Some(BenchKind::Sim(args)) => answered(args, "telpher-bench-sim.html", telpher_bench::simulator::LEAD, || {
+            telpher_bench::simulator::run(&args.options(), machine)
+        }),
         Some(BenchKind::Fabric(fabric)) => match fabric.rank() {
             Some((socket, number, cpu)) => {
                 telpher_bench::fabric::library::obey(&socket, number, cpu).map_err(Error::Rank)

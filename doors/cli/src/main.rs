@@ -12,6 +12,7 @@
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► top, exporter ──► telpher-telemetry
 //!      ──► vhost ──► telpher-switch
+//!      ──► vfio ──► telpher-vfio
 //!      ──► nvmf ──► telpher-nvmf-run, or telpher-bench's load generator
 //!      ──► tier ──► telpher-tier-run
 //!      ──► offload ──► telpher-offload        record ──► telpher-record
@@ -43,6 +44,7 @@ mod top;
 mod trace;
 mod tune;
 mod version;
+mod vfio;
 mod vhost;
 
 use std::io::Write;
@@ -108,6 +110,7 @@ fn main() -> ExitCode {
         },
         args::Command::Top(args) => ended(top::run(&args), codes),
         args::Command::Tune(args) => ended(tune::run(&args), codes),
+        args::Command::Vfio(args) => ended(vfio::run(&args), codes),
         args::Command::Vhost(args) => ended(vhost::run(&args), codes),
         args::Command::Trace(args) => ended(trace::run(&args), codes),
         args::Command::Run(args) => run::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &chain(&error))),

@@ -153,7 +153,7 @@ fn csv_is_a_rectangle() {
 fn the_table_and_the_report_are_readable() {
     let html = test_folder().join("report.html");
     let path = html.to_str().expect("a path in UTF-8");
-    let text = success(&["bench", "--seconds", "0.2", "--size", "64,4k", "--op", "move", "--html", path]);
+    let text = success(&["bench", "--full", "--seconds", "0.2", "--size", "64,4k", "--op", "move", "--html", path]);
     for words in ["throughput, GB/s", "p50 / p99 / p99.9", "4 KiB", "Crossover", "not the speed of DSA hardware"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
@@ -162,8 +162,18 @@ fn the_table_and_the_report_are_readable() {
     {
         assert!(page.contains(words), "{words} is missing in the report");
     }
+    assert!(page.contains("DSA (spr-asplos), simulated"), "the simulated line is missing in the report");
     for word in ["<script", "src=", "href="] {
         assert!(!page.contains(word), "the report is not self-contained: {word}");
+    }
+}
+
+#[test]
+fn the_summary_has_a_screen_and_a_simulated_device() {
+    let text = success(&["bench", "--seconds", "0.2", "--no-html"]);
+    assert!(text.lines().count() <= 25 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for words in ["simulated DSA", "1 MiB", "copy-crc", "Latency of move", "telpher bench --full"] {
+        assert!(text.contains(words), "{words} is missing in\n{text}");
     }
 }
 

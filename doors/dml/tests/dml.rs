@@ -1,6 +1,6 @@
 //! The library as programs get it: C programs, compiled against the headers and linked with the library, on the CPU, on
-//! modelled queues, and without a device. `doors/cli/tests/programs/libdml.rs` runs them on queues of a virtual
-//! device.
+//! modelled queues, and without a device. `doors/cli/tests/programs/libdml.rs` runs them on hardware queues of a
+//! virtual device.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;

@@ -2,7 +2,7 @@
 //! Host and guest use the same.
 
 use crate::message::{DEDICATED, EQUAL_DELTA_OFFSETS, Opened, RESULT_MASK_BITS, Report, ReportKind};
-use telpher_abi::registers::{EngCap, GenCap, GrpCap, GrpCfg, OpCap, WqCap, WqCfg};
+use telpher_abi::registers::{DsaCap0, DsaCap1, DsaCap2, EngCap, GenCap, GrpCap, GrpCfg, IdCap, OpCap, WqCap, WqCfg};
 use telpher_abi::{EventLogEntry, SwError};
 use telpher_device::{Capabilities, QueueImage, ReplicaReport, Tolerances};
 
@@ -12,12 +12,17 @@ impl Opened {
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             version: self.version,
-            gen_cap: GenCap([self.gen_cap]),
+            // The process reaches no other address space, so its copy of the device has no table of windows.
+            gen_cap: GenCap([self.gen_cap]).with_inter_domain(false),
             wq_cap: WqCap([self.wq_cap]),
             grp_cap: GrpCap([self.grp_cap]),
             eng_cap: EngCap([self.eng_cap]),
             op_cap: OpCap(self.op_cap),
             cmd_cap: self.cmd_cap,
+            id_cap: IdCap::default(),
+            dsa_cap_0: DsaCap0::default(),
+            dsa_cap_1: DsaCap1::default(),
+            dsa_cap_2: DsaCap2::default(),
             page_request_capacity: self.page_request_capacity,
             // Narrower in the device than in the message; a number that does not fit becomes the maximum, which the
             // model refuses.

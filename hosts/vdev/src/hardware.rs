@@ -2,8 +2,8 @@
 //!
 //! A file is an array of devices. Its keys are applied in file order through the driver's attributes. Then every device
 //! and every queue in a group is enabled, as `accel-config load-config -e` does. accel-config ignores two additional
-//! keys: `"capabilities"` (`"spr"`, the default, `"spr-fw2"` or `"full"`) selects what a device can do, `"about"` is
-//! for readers. Other devices than DSA (`iaxN`) are skipped.
+//! keys: `"capabilities"` (`"spr"`, the default, `"spr-fw2"`, `"full"`, `"srf"` or `"v2-full"`) selects what a device can
+//! do, `"about"` is for readers. Other devices than DSA (`iaxN`) are skipped.
 
 pub(crate) mod json;
 
@@ -194,8 +194,9 @@ impl Hardware {
             }
             let capabilities = match object.get("capabilities") {
                 None => telpher_model::Preset::Spr,
-                Some(Json::Text(name)) => telpher_model::Preset::from_name(name)
-                    .ok_or_else(|| shape(&format!("unknown capabilities \"{name}\"; use spr, spr-fw2 or full")))?,
+                Some(Json::Text(name)) => telpher_model::Preset::from_name(name).ok_or_else(|| {
+                    shape(&format!("unknown capabilities \"{name}\"; use spr, spr-fw2, full, srf or v2-full"))
+                })?,
                 Some(_) => return Err(shape("\"capabilities\" is not a text")),
             };
             devices.push(HardwareDevice {

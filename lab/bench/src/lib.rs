@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | offload | query | vhost | nvmf
-//!         │        │   | telemetry
+//!         │        │   | telemetry | sim
 //!         │        └──► results ──► report
 //!         ├─► fabric: programs in C, compiled here ──► report::fabric
 //!         ├─► tune: a sweep, for a tuning file
@@ -47,6 +47,8 @@ pub mod questions;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod simulated;
+pub mod simulator;
 mod submitter;
 pub mod sweep;
 pub mod telemetry;

@@ -2,6 +2,7 @@
 
 use super::crossover::{Crossover, crossover};
 use super::distance::RoundTrip;
+use super::simulated::Simulated;
 use serde::Serialize;
 use telpher_report::machine::Machine;
 
@@ -143,12 +144,15 @@ pub struct SweepResult {
     pub points: Vec<Point>,
     /// The crossovers, derived from the points.
     pub crossovers: Vec<CrossoverRow>,
+    /// What a real device would give, in simulated time.
+    pub simulated: Option<Simulated>,
 }
 
 impl SweepResult {
     /// Creates a result and derives the crossovers.
     pub fn new(machine: Machine, remarks: Vec<String>, points: Vec<Point>) -> Self {
-        let mut result = SweepResult { kind: "sweep", machine, remarks, points, crossovers: Vec::new() };
+        let mut result =
+            SweepResult { kind: "sweep", machine, remarks, points, crossovers: Vec::new(), simulated: None };
         for op in result.ops() {
             for route in result.routes().into_iter().filter(|r| !r.is_cpu()) {
                 let against = |cost: fn(&Point) -> f64| {
@@ -242,7 +246,17 @@ pub(crate) fn sample() -> SweepResult {
             });
         }
     }
-    SweepResult::new(Machine::read(), vec![MODEL_REMARK.into()], points)
+    let simulated = |size| crate::simulated::SimulatedPoint {
+        op: "move",
+        size,
+        bytes_per_s: 30e9,
+        depth: 32,
+        batch: 1,
+        latency_ns: 1000.0,
+    };
+    let simulated = Simulated { profile: "spr-asplos", points: [64, 4096, 65536].map(simulated).into() };
+    let result = SweepResult::new(Machine::read(), vec![MODEL_REMARK.into()], points);
+    SweepResult { simulated: Some(simulated), ..result }
 }
 
 #[cfg(test)]

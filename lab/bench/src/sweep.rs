@@ -8,6 +8,7 @@ use super::energy::{EnergyMeter, EnergyPerByte};
 use super::measure::{Clock, Window, median, plausible};
 use super::progress::{Budget, weight};
 use super::results::{Point, Route, Runner, SweepResult};
+use super::simulated::Simulated;
 use super::submitter::{BufferMemory, OperationSlots, refuses};
 use crate::ffi;
 use crate::options::Placement;
@@ -38,13 +39,20 @@ const MOST_IN_FLIGHT: usize = 16 << 20;
 /// Minimum number of buffer slots, so that consecutive transfers do not touch the same bytes.
 const FEWEST_PLACES: usize = 4;
 
+/// Warns of other load. Source: proc(5), `/proc/loadavg`.
+fn busy(machine: &Machine) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let (load, cores) = (text.split(' ').next()?.parse::<f64>().ok()?, machine.cores.len());
+    (load > cores as f64).then(|| format!("The load is {load} on {cores} cores: the numbers will be too low."))
+}
+
 /// Runs the sweep.
 pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchError> {
     if let Some(placement) = args.placement {
         nodes_exist(placement, &machine.nodes)?;
     }
     let clock = Clock::calibrate();
-    let mut remarks = Vec::new();
+    let mut remarks: Vec<String> = busy(&machine).into_iter().collect();
     let mut contestants = contestants(args, &machine, &mut remarks)?;
     if machine.cores.len() <= args.threads as usize {
         remarks.push(format!(
@@ -93,7 +101,8 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
         points.extend(at_size(op, size, &mut able, &mut works, time, &machine, &clock, &mut energy)?);
     }
     budget.finish();
-    Ok(SweepResult::new(machine, remarks, points))
+    let simulated = Simulated::of(&args.ops, &args.sizes);
+    Ok(SweepResult { simulated, ..SweepResult::new(machine, remarks, points) })
 }
 
 /// Refuses nodes that do not exist.

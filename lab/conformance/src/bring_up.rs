@@ -1,8 +1,9 @@
 //! Bring-up from reset to enabled queues, through the registers, like a driver.
 
-use crate::subject::{Capabilities, DeviceSpec, HANDLE, HERE, QueueSpec, Registers};
+use crate::subject::{Capabilities, DeviceSpec, HANDLE, HERE, QueueSpec, Registers, WINDOW};
 use telpher_abi::registers::{
-    CmdStatus, Command, CommandCode, EvlCfg, GenCap, GenCfg, GrpCfg, ImsEntry, MsixPerm, Offsets, OpCap, WqCfg, offset,
+    CmdStatus, Command, CommandCode, EvlCfg, GenCap, GenCfg, GrpCfg, IdBr, IdptEntry, ImsEntry, MsixPerm, Offsets,
+    OpCap, WqCfg, offset,
 };
 use telpher_portal::QueueMode;
 
@@ -20,6 +21,10 @@ pub fn capabilities(registers: &dyn Registers) -> Capabilities {
         grp_cap: telpher_abi::registers::GrpCap(read(offset::GRPCAP)),
         eng_cap: telpher_abi::registers::EngCap(read(offset::ENGCAP)),
         op_cap: OpCap([0, 1, 2, 3].map(|i| registers.read(offset::OPCAP + 8 * i, 8))),
+        id_cap: telpher_abi::registers::IdCap(read(offset::IDCAP)),
+        dsa_cap_0: telpher_abi::registers::DsaCap0(read(offset::DSACAP0)),
+        dsa_cap_1: telpher_abi::registers::DsaCap1(read(offset::DSACAP1)),
+        dsa_cap_2: telpher_abi::registers::DsaCap2(read(offset::DSACAP2)),
     }
 }
 
@@ -35,6 +40,7 @@ pub fn bring_up(registers: &dyn Registers, spec: &DeviceSpec) -> Result<(), Stri
     configure(registers, spec);
     command(registers, CommandCode::EnableDevice, 0)?;
     request_handles(registers)?;
+    request_window(registers, WINDOW)?;
     for (index, _) in (0u32..).zip(spec.all_queues()) {
         command(registers, CommandCode::EnableWq, index)?;
     }
@@ -55,6 +61,20 @@ fn request_handles(registers: &dyn Registers) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Requests the handle of an entry of the inter-domain permissions table, if handles must be requested (CMDCAP bit 15).
+pub(crate) fn request_window(registers: &dyn Registers, index: u16) -> Result<(), String> {
+    let gen_cap = GenCap([registers.read(offset::GENCAP, 8)]);
+    let issues = gen_cap.command_capability() && registers.read(offset::CMDCAP, 8) >> 15 & 1 == 1;
+    if !gen_cap.inter_domain() || !issues {
+        return Ok(());
+    }
+    let status = command(registers, CommandCode::RequestIdptHandle, index.into())?;
+    if status.result() == index {
+        return Ok(());
+    }
+    Err(format!("the cases need handle {index} for entry {index}, not {}", status.result()))
 }
 
 /// Configures a device for a spec, and enables nothing.
@@ -84,11 +104,36 @@ pub fn configure(registers: &dyn Registers, spec: &DeviceSpec) {
         queue += queues;
         engine += u64::from(wanted.engines);
     }
+    // Zero before 3.0, where the field is reserved.
+    let longest = telpher_abi::registers::DsaCap0([registers.read(offset::DSACAP0, 8)]).max_sgl_shift();
     for (index, wanted) in (0u64..).zip(spec.all_queues()) {
-        write_wqcfg(registers, &map, index, &wqcfg(wanted));
+        let config = wqcfg(wanted).with_max_sgl_shift(wanted.max_sgl_shift.min(longest));
+        write_wqcfg(registers, &map, index, &config);
     }
     let pasid_enable = spec.all_queues().any(|q| q.pasid_enable);
     open_interrupt(registers, HANDLE, pasid_enable, HERE);
+    if GenCap([registers.read(offset::GENCAP, 8)]).inter_domain() {
+        if spec.submitter_bitmaps {
+            registers.write(offset::IDBR, 4, IdBr::default().with_pasid_enable(true).with_pasid(HERE).0[0]);
+        }
+        let entry = IdptEntry::default()
+            .with_usable(true)
+            .with_allow_update(true)
+            .with_submitter_pasid(HERE)
+            .with_access_pasid(HERE)
+            .with_read(true)
+            .with_write(true);
+        write_window(registers, &map, WINDOW, &entry);
+    }
+}
+
+/// Writes an entry of the inter-domain permissions table, its last word first, because the first one locks the others.
+pub(crate) fn write_window(registers: &dyn Registers, map: &Map, index: u16, entry: &IdptEntry) {
+    let at = map.window(index);
+    registers.write(at, 8, 0);
+    for word in (0..4_u8).rev() {
+        registers.write(at + 8 * u64::from(word), 8, entry.0[usize::from(word)]);
+    }
 }
 
 /// The register image of a queue.
@@ -149,6 +194,8 @@ pub(crate) struct Map {
     pub(crate) msix_perm: u64,
     pub(crate) ims: u64,
     pub(crate) perfmon: u64,
+    idpt: u64,
+    idpt_stride: u64,
 }
 
 impl Map {
@@ -162,11 +209,17 @@ impl Map {
             msix_perm: u64::from(offsets.msix_perm()) * 0x100,
             ims: u64::from(offsets.ims()) * 0x100,
             perfmon: u64::from(offsets.perfmon()) * 0x100,
+            idpt: u64::from(offsets.idpt()) * 0x100,
+            idpt_stride: 32 << telpher_abi::registers::IdCap([registers.read(offset::IDCAP, 8)]).entry_size_shift(),
         }
     }
 
     pub(crate) fn wqcfg(&self, index: u64) -> u64 {
         self.wqcfg + index * self.wqcfg_stride
+    }
+
+    pub(crate) fn window(&self, index: u16) -> u64 {
+        self.idpt + u64::from(index) * self.idpt_stride
     }
 
     pub(crate) fn read_wqcfg(&self, registers: &dyn Registers, index: u64) -> WqCfg {

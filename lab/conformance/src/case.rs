@@ -27,6 +27,9 @@ pub(crate) mod section {
     pub(crate) const DUALCAST: Section = Section("SPEC §8.3.10 dualcast");
     pub(crate) const CRC: Section = Section("SPEC §8.3.12, App. A CRC");
     pub(crate) const DIF: Section = Section("SPEC §8.3.17, App. B DIF");
+    pub(crate) const FETCH: Section = Section("SPEC §8.3.11 translation fetch");
+    pub(crate) const DOMAINS: Section = Section("SPEC §3.14, §8.3.27-31 inter-domain operations");
+    pub(crate) const ARRAYS: Section = Section("SPEC §8.3.19-25 arrays and lists");
     pub(crate) const FLUSH: Section = Section("SPEC §8.3.13 cache flush");
     pub(crate) const FAULTS: Section = Section("SPEC §3.13 page faults");
     pub(crate) const RESUME: Section = Section("SPEC §8.3 resuming after a page fault");

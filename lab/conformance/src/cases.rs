@@ -1,10 +1,12 @@
 //! The list of cases, one file per topic.
 
+mod arrays;
 mod batch;
 mod bounds;
 mod commands;
 mod delta;
 mod dif;
+mod domains;
 mod enable;
 mod events;
 mod faults;
@@ -113,6 +115,8 @@ pub(crate) fn all(subject: &dyn Subject, arena: &Arena) -> Vec<Case> {
     delta::add(&mut list);
     dif::add(&mut list);
     faults::add(&mut list);
+    domains::add(&mut list);
+    arrays::add(&mut list);
     resume::add(&mut list);
     batch::add(&mut list);
     queues::add(&mut list);

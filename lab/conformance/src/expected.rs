@@ -89,6 +89,13 @@ impl ExpectedRecord {
         }
     }
 
+    /// The same fault, with its address hidden; `operand` as in [`operand`](Self::operand).
+    pub(crate) fn masked(mut self, operand: Option<u8>) -> Self {
+        self.record = self.record.with_fault_address(0).with_fault_address_masked(operand.is_some());
+        (self.care[1], self.open[1]) = (u64::MAX, 0);
+        self
+    }
+
     /// Accepts any fault information.
     pub(crate) fn open_info(mut self) -> Self {
         self.care[0] &= !0xff_0000;

@@ -238,6 +238,9 @@ pub(crate) fn context(spec: &DeviceSpec, capabilities: &Capabilities, member: bo
     let queue = spec.all_queues().next().expect("a spec with a queue");
     Context {
         gen_cap: capabilities.gen_cap,
+        version: capabilities.version,
+        id_cap: capabilities.id_cap,
+        dsa_cap_0: capabilities.dsa_cap_0,
         member,
         block_on_fault: queue.block_on_fault,
         interrupts: spec.user_interrupts || queue.privileged || !queue.pasid_enable,

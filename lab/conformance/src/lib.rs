@@ -37,7 +37,7 @@ pub use report::{Failure, Report, Tally};
 pub use runner::{Filter, Suite, run};
 pub use subject::{
     Capabilities, Device, DeviceSpec, GroupSpec, Guarantees, HANDLE, HERE, Instruction, Interrupt, Pci, PortalSpec,
-    QueueSpec, Refusal, Registers, Residency, STRANGER, Subject,
+    QueueSpec, Refusal, Registers, Residency, STRANGER, Subject, WINDOW,
 };
 
 /// The README's example, compiled and run.

@@ -2,9 +2,9 @@
 
 use crate::arena::{Arena, place};
 use crate::oracle;
-use crate::subject::HANDLE;
+use crate::subject::{HANDLE, WINDOW};
 use crate::table::{OpRow, flag};
-use telpher_abi::{Descriptor, Opcode};
+use telpher_abi::{Descriptor, Opcode, WindowFlags};
 
 /// Bytes of the plain samples.
 pub(crate) const SIZE: u32 = 64;
@@ -26,6 +26,10 @@ pub(crate) const NOISE: u64 = place::INPUT + 0x10_0000;
 pub(crate) const DELTA: u64 = place::AUX;
 /// A seed of zero.
 pub(crate) const SEED: u64 = place::AUX + 0x1000;
+/// A scatter-gather list of the 32-bit indexes 1 and 0.
+pub(crate) const LIST: u64 = place::AUX + 0x2_0000;
+/// A scatter-gather list of 31 offsets, 400 bytes apart.
+pub(crate) const OFFSETS: u64 = place::AUX + 0x2_0100;
 /// The readback target.
 pub(crate) const READBACK: u64 = place::AUX + 0x2000;
 /// The output of Create Delta.
@@ -52,6 +56,10 @@ pub(crate) fn lay_out(arena: &Arena) {
     arena.write(arena.at(NOISE), &oracle::noise(0x5eed, 0x10_0000));
     arena.write(arena.at(DELTA), &[0, 0, 0x77, 0x77, 0x77, 0x77, 0x77, 0x77, 0x77, 0x77]);
     arena.write(arena.at(SEED), &[0; 8]);
+    arena.write(arena.at(LIST), &[1, 0, 0, 0, 0, 0, 0, 0]);
+    for entry in 0..31 {
+        arena.write(arena.at(OFFSETS) + 8 * entry, &(400 * entry).to_le_bytes());
+    }
     arena.write_list(arena.at(NOPS), &[Descriptor::nop(); 2]);
 }
 
@@ -77,7 +85,28 @@ pub(crate) fn of(row: &OpRow, arena: &Arena) -> Descriptor {
         0x13 => Descriptor::dif(Opcode::DifInsert, src, dst, 512),
         0x14 => Descriptor::dif(Opcode::DifStrip, at(DIF), dst, 520),
         0x15 => Descriptor::dif(Opcode::DifUpdate, at(DIF), dst, 520),
+        0x0a => Descriptor::translation_fetch(src, SIZE),
+        0x17 => Descriptor::dif(Opcode::DixGenerate, src, dst, 512),
+        0x18 => types(Descriptor::new(Opcode::TypeConversion), 1, 2).with_src(src).with_dst(dst).with_size(SIZE / 2),
+        0x19 | 0x1a => {
+            let d = types(Descriptor::new(Opcode::from_code(row.code)), 2, 2).with_compute_type_code(5);
+            let d = d.with_src(src).with_dst(at(COUNT2)).with_size(SIZE / 4).with_reduce_dst(dst);
+            if row.code == 0x1a { d.with_reduce_dst2(at(place::OUT2)) } else { d }
+        }
+        0x1b => {
+            let d = types(Descriptor::new(Opcode::GatherReduce), 2, 2).with_compute_type_code(4).with_src(at(LIST));
+            list(d.with_dst(dst).with_size(SIZE / 4), src)
+        }
+        0x1c => list(transfer(0x1c), src).with_src(at(LIST)).with_dst(dst),
+        0x1d => list(transfer(0x1d), dst).with_src(src).with_dst(at(LIST)),
+        0x1e => list(transfer(0x1e), dst).with_src(0x0807_0605_0403_0201).with_dst(at(LIST)),
         0x20 => Descriptor::cache_flush(dst, SIZE),
+        // The values that bring-up wrote.
+        0x21 => Descriptor::update_window(WINDOW, 0, 0, WindowFlags::READ | WindowFlags::WRITE),
+        0x23 => Descriptor::inter_domain_copy(src, None, dst, Some(WINDOW), SIZE),
+        0x24 => Descriptor::inter_domain_fill(0x0807_0605_0403_0201, dst, WINDOW, SIZE),
+        0x25 => Descriptor::inter_domain_compare(src, Some(WINDOW), at(COUNT2), None, SIZE),
+        0x26 => Descriptor::inter_domain_compare_pattern(at(SAME), WINDOW, 0xa5a5_a5a5_a5a5_a5a5, SIZE),
         other => unreachable!("no sample of opcode {other:#x}"),
     };
     d.with_record(at(RECORD))
@@ -94,9 +123,33 @@ pub(crate) fn with_flags(row: &OpRow, d: &Descriptor, flags: u32, arena: &Arena)
             let target = |bit| if flags & bit == 0 { 0 } else { arena.at(READBACK) };
             d.with_src(target(flag::OP0)).with_dst(target(flag::OP1))
         }
+        0x0a => d.with_region_stride(if flags & flag::OP0 == 0 { 0 } else { 4096 }),
+        0x19 | 0x1a => {
+            let (selector, handle) = if flags & flag::OP0 == 0 { (0, 0) } else { (1, WINDOW) };
+            d.with_id_selector(selector).with_handle_1(handle)
+        }
+        0x18 | 0x1c..=0x1e | 0x23..=0x26 => {
+            let handle = |bit| if flags & bit == 0 { 0 } else { WINDOW };
+            d.with_handle_1(handle(flag::OP0)).with_handle_2(handle(flag::OP1))
+        }
         0x10 | 0x11 if flags & flag::OP0 != 0 => d.with_crc64_seed(0).with_crc_seed_address(arena.at(SEED)),
         _ => d,
     }
+}
+
+/// Adds data types.
+fn types(d: Descriptor, input: u8, output: u8) -> Descriptor {
+    d.with_input_type_code(input).with_output_type_code(output)
+}
+
+/// Adds the list of two entries at [`LIST`]: 32-bit indexes 1 and 0.
+fn list(d: Descriptor, base: u64) -> Descriptor {
+    d.with_sgl_size(2).with_sgl_format_code(2).with_sgl_base(base)
+}
+
+/// A gather or scatter of two buffers of 32-bit integers.
+fn transfer(code: u8) -> Descriptor {
+    types(Descriptor::new(Opcode::from_code(code)), 2, 0).with_size(SIZE).with_element_count(SIZE / 8)
 }
 
 /// Replaces bytes of a descriptor.

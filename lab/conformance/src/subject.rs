@@ -5,7 +5,7 @@
 //! [`bring_up`](crate::bring_up()) does it through the registers, like a driver.
 
 use std::sync::Arc;
-use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, PortalKind, WqCap};
+use telpher_abi::registers::{DsaCap0, DsaCap1, DsaCap2, EngCap, GenCap, GrpCap, IdCap, OpCap, PortalKind, WqCap};
 use telpher_portal::{Portal, QueueMode};
 
 /// PASID of the address space of this process.
@@ -14,6 +14,8 @@ pub const HERE: u32 = 0x1_2345;
 pub const STRANGER: u32 = 0x5_4321;
 /// The interrupt table entry that bring-up opens for [`HERE`] in both tables.
 pub const HANDLE: u16 = 1;
+/// The entry of the inter-domain permissions table that bring-up gives to [`HERE`]: its own memory as a whole.
+pub const WINDOW: u16 = 3;
 
 /// A kind of device under test.
 pub trait Subject {
@@ -89,6 +91,14 @@ pub struct Capabilities {
     pub eng_cap: EngCap,
     /// OPCAP.
     pub op_cap: OpCap,
+    /// IDCAP; zero without inter-domain operations.
+    pub id_cap: IdCap,
+    /// DSACAP0; zero before 3.0.
+    pub dsa_cap_0: DsaCap0,
+    /// DSACAP1; zero before 3.0.
+    pub dsa_cap_1: DsaCap1,
+    /// DSACAP2; zero before 3.0.
+    pub dsa_cap_2: DsaCap2,
 }
 
 /// Freedoms of the specification that a subject does not use. Hardware promises nothing; a model should promise all.
@@ -153,6 +163,8 @@ pub struct DeviceSpec {
     pub user_interrupts: bool,
     /// Address and number of entries of the event log.
     pub event_log: Option<(u64, u16)>,
+    /// Submitter bitmaps are in the memory of [`HERE`].
+    pub submitter_bitmaps: bool,
     /// Groups, from group 0; engines and queues are numbered across groups.
     pub groups: Vec<GroupSpec>,
 }
@@ -167,6 +179,7 @@ impl Default for DeviceSpec {
             bare: false,
             user_interrupts: false,
             event_log: None,
+            submitter_bitmaps: false,
             groups: vec![GroupSpec::default()],
         }
     }
@@ -233,6 +246,8 @@ pub struct QueueSpec {
     pub max_transfer_shift: u8,
     /// Largest batch, 2^n descriptors.
     pub max_batch_shift: u8,
+    /// Longest scatter-gather list, 2^n entries; less where the device has less.
+    pub max_sgl_shift: u8,
     /// Operations allowed, if not all.
     pub operations: Option<OpCap>,
 }
@@ -251,6 +266,7 @@ impl Default for QueueSpec {
             prs_disable: false,
             max_transfer_shift: 20,
             max_batch_shift: 5,
+            max_sgl_shift: 15,
             operations: None,
         }
     }

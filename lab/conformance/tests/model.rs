@@ -79,3 +79,23 @@ fn without_promises_only_fixed_rules_are_tested() {
     assert!(report.is_green(), "{report}");
     assert!(report.reasons().contains_key("reserved fields are not all checked"));
 }
+
+#[test]
+fn the_inline_model_of_a_sierra_forest_conforms() {
+    assert_green(&judge(Preset::Srf, Runner::Inline));
+}
+
+#[test]
+fn the_inline_model_of_everything_of_2_x_conforms() {
+    assert_green(&judge(Preset::V2Full, Runner::Inline));
+}
+
+#[test]
+fn the_threaded_model_of_everything_of_2_x_conforms() {
+    assert_green(&judge(Preset::V2Full, Runner::Threaded));
+}
+
+#[test]
+fn the_inline_model_of_everything_of_3_0_conforms() {
+    assert_green(&judge(Preset::V3Full, Runner::Inline));
+}

@@ -46,7 +46,8 @@ fn every_missing_legality_check_is_detected() {
 /// The mutants that no case detects.
 fn undetected(mutants: Vec<Mutant>) -> Vec<Mutant> {
     // One preset may lack a feature that another has: each mutant must be detected with one of them.
-    let subjects = [Preset::Full, Preset::Spr].map(|preset| Model::new(preset, Runner::Inline));
+    let subjects = [Preset::Full, Preset::Spr, Preset::V2Full, Preset::Srf, Preset::V3Full]
+        .map(|preset| Model::new(preset, Runner::Inline));
     let suites = subjects.each_ref().map(|subject| Suite::of(subject));
     // Cases that always fail detect nothing.
     let plain: Vec<Filter> = suites

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "the wrong device writes completion records where the judge asks for them")]
 
 use std::sync::Arc;
-use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, PortalKind, WqCap};
+use telpher_abi::registers::{DsaCap0, DsaCap1, DsaCap2, EngCap, GenCap, GrpCap, IdCap, OpCap, PortalKind, WqCap};
 use telpher_abi::{Flags, StatusByte};
 use telpher_conformance::{
     Capabilities, Device, DeviceSpec, Filter, Instruction, PortalSpec, Refusal, Subject, Suite, run,
@@ -26,6 +26,10 @@ impl Subject for Constant {
             grp_cap: GrpCap::default().with_groups(4),
             eng_cap: EngCap::default().with_engines(4),
             op_cap: OpCap([0x1_003f_03ff, 0, 0, 0]),
+            id_cap: IdCap::default(),
+            dsa_cap_0: DsaCap0::default(),
+            dsa_cap_1: DsaCap1::default(),
+            dsa_cap_2: DsaCap2::default(),
         }
     }
 

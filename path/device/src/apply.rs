@@ -190,5 +190,7 @@ fn wq_cfg(wq: &WqConfig, capabilities: &Capabilities) -> Result<WqCfg, ApplyErro
         .with_pasid_enable(true)
         .with_max_batch_shift(shift(max_batch))
         .with_max_transfer_shift(shift(max_transfer))
+        // As Linux does: no attribute sets it. Zero before 3.0.
+        .with_max_sgl_shift(capabilities.dsa_cap_0.max_sgl_shift())
         .with_op_config(if capabilities.wq_cap.op_config() { capabilities.op_cap } else { OpCap::default() }))
 }

@@ -41,8 +41,8 @@ pub struct WqName {
 pub enum NameError {
     /// Not a device name.
     #[error(
-        "unknown device '{0}'; accepted: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), \
-         hw:wqM.N, all"
+        "unknown device '{0}'; accepted: cpu, model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, \
+         model:FILE (accel-config JSON), hw:wqM.N, all"
     )]
     Device(String),
     /// Not a queue name.
@@ -111,7 +111,17 @@ mod tests {
 
     #[test]
     fn every_printed_name_parses_back() {
-        for text in ["cpu", "all", "model:spr", "model:spr-fw2", "model:full", "model:./my.json", "hw:wq0.1"] {
+        for text in [
+            "cpu",
+            "all",
+            "model:spr",
+            "model:spr-fw2",
+            "model:full",
+            "model:srf",
+            "model:v2-full",
+            "model:./my.json",
+            "hw:wq0.1",
+        ] {
             assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
         }
     }

@@ -1,9 +1,12 @@
 //! The operation of a legal descriptor, typed: later code sees no flag bits. Source: SPEC §8.3.
 
+use crate::arrays::{self, Arrays, GatherReduce, ListTransfer, Transfer};
+use crate::windows::Window;
 use telpher_abi::{
     DIF_TUPLE_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, Flags, OpFlags, Opcode, OperandId, SourceDifFlags,
+    Status,
 };
-use telpher_mem::WriteHint;
+use telpher_mem::{PAGE_BYTES, WriteHint};
 use telpher_ops::delta::OffsetOrder;
 use telpher_ops::dif::{DifConfig, Tags};
 
@@ -99,7 +102,7 @@ pub enum Action {
         /// Where results are stored.
         hint: WriteHint,
     },
-    /// CRC32C; also copies if there is a destination.
+    /// CRC32C or CRC64; also copies if there is a destination.
     Crc {
         /// Source.
         src: u64,
@@ -109,6 +112,8 @@ pub enum Action {
         len: u64,
         /// Seed.
         seed: Seed,
+        /// A CRC of 64 bits instead of 32.
+        wide: bool,
         /// Neither invert nor reflect seed and result.
         bypass_invert_reflect: bool,
         /// Do not reflect data bytes.
@@ -125,6 +130,65 @@ pub enum Action {
         /// Bytes.
         len: u64,
     },
+    /// Ask for translations.
+    TranslationFetch {
+        /// First address.
+        address: u64,
+        /// Bytes of the region.
+        len: u64,
+        /// Distance of two requests in bytes.
+        stride: u64,
+    },
+    /// Copy between address spaces.
+    InterDomainCopy {
+        /// Source.
+        src: Operand,
+        /// Destination.
+        dst: Operand,
+        /// Bytes.
+        len: u64,
+        /// Where results are stored.
+        hint: WriteHint,
+    },
+    /// Fill a range of another address space with 16 repeated bytes.
+    InterDomainFill {
+        /// Destination.
+        dst: Operand,
+        /// Pattern; an 8-byte pattern twice.
+        pattern: [u64; 2],
+        /// Bytes.
+        len: u64,
+        /// Where results are stored.
+        hint: WriteHint,
+    },
+    /// Compare ranges of two address spaces.
+    InterDomainCompare {
+        /// First range.
+        src1: Operand,
+        /// Second range.
+        src2: Operand,
+        /// Bytes.
+        len: u64,
+        /// The expected result, if it is checked.
+        expected: Option<u8>,
+    },
+    /// Compare a range of another address space with a repeated pattern.
+    InterDomainComparePattern {
+        /// Range.
+        src: Operand,
+        /// Pattern.
+        pattern: u64,
+        /// Bytes.
+        len: u64,
+        /// The expected result, if it is checked.
+        expected: Option<u8>,
+    },
+    /// Convert or reduce arrays of numbers.
+    Arrays(Arrays),
+    /// Reduce the buffers of a scatter-gather list.
+    GatherReduce(GatherReduce),
+    /// Copy from or to the buffers of a scatter-gather list.
+    ListTransfer(ListTransfer),
     /// Wait for all earlier descriptors, then read back the given addresses.
     Drain {
         /// Readback addresses.
@@ -132,12 +196,81 @@ pub enum Action {
     },
 }
 
+/// An address in one of the address spaces of a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operand {
+    /// First byte: as in the descriptor until it is [located](Action::locate), then in its address space.
+    pub address: u64,
+    /// The address space.
+    pub domain: Domain,
+}
+
+/// The address space of an operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Domain {
+    /// The submitter's.
+    Own,
+    /// That of the handle at byte 60.
+    Handle1,
+    /// That of the handle at byte 62.
+    Handle2,
+}
+
+impl Domain {
+    /// Returns the window of the handle; `None` for the submitter's own memory.
+    pub(crate) fn window(self, windows: &[Option<Window>; 2]) -> Option<Window> {
+        match self {
+            Domain::Own => None,
+            Domain::Handle1 => windows[0],
+            Domain::Handle2 => windows[1],
+        }
+    }
+}
+
+impl Operand {
+    /// An operand of the submitter, or of a handle if the flag is set.
+    fn of(address: u64, d: &Descriptor, flag: Flags, domain: Domain) -> Self {
+        Operand { address, domain: if d.flags().contains(flag) { domain } else { Domain::Own } }
+    }
+
+    pub(crate) fn first(d: &Descriptor) -> Self {
+        Operand::of(d.src(), d, OpFlags::ALTERNATE_SOURCE, Domain::Handle1)
+    }
+
+    pub(crate) fn second(d: &Descriptor) -> Self {
+        Operand::of(d.dst(), d, OpFlags::ALTERNATE_DESTINATION, Domain::Handle2)
+    }
+}
+
+/// Returns the handles of the inter-domain permissions table that a descriptor uses: those of bytes 60 and 62.
+pub(crate) fn handles(d: &Descriptor) -> [Option<u16>; 2] {
+    let flag = |flag: Flags, handle: u16| d.flags().contains(flag).then_some(handle);
+    match d.opcode() {
+        Opcode::InterDomainCopy
+        | Opcode::InterDomainFill
+        | Opcode::InterDomainCompare
+        | Opcode::InterDomainComparePattern
+        | Opcode::TypeConversion
+        | Opcode::GatherCopy
+        | Opcode::ScatterCopy
+        | Opcode::ScatterFill => {
+            [flag(OpFlags::ALTERNATE_SOURCE, d.handle_1()), flag(OpFlags::ALTERNATE_DESTINATION, d.handle_2())]
+        }
+        Opcode::Reduce | Opcode::ReduceDualcast => {
+            let domains = arrays::selected_domains(d).unwrap_or([Domain::Own; 4]);
+            let named = |domain, handle| domains.contains(&domain).then_some(handle);
+            [named(Domain::Handle1, d.handle_1()), named(Domain::Handle2, d.handle_2())]
+        }
+        _ => [None; 2],
+    }
+}
+
 /// The start value of a CRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seed {
-    /// This value.
-    Value(u32),
-    /// The four bytes at this address.
+    /// This value; the upper half of a 32-bit seed is zero.
+    Value(u64),
+    /// The four or eight bytes at this address.
     At(u64),
 }
 
@@ -148,6 +281,8 @@ pub enum DifKind {
     Check,
     /// Copy and insert.
     Insert,
+    /// Write the fields to a buffer of their own (DIX).
+    Generate,
     /// Check, copy and remove.
     Strip,
     /// Check, copy and replace.
@@ -179,7 +314,8 @@ impl Dif {
     /// Returns the bytes of a block in the source.
     #[must_use]
     pub fn source_block(&self) -> u64 {
-        let tuple = if self.kind == DifKind::Insert { 0 } else { DIF_TUPLE_BYTES };
+        let plain = matches!(self.kind, DifKind::Insert | DifKind::Generate);
+        let tuple = if plain { 0 } else { DIF_TUPLE_BYTES };
         u64::from(self.config.block.bytes() + tuple)
     }
 
@@ -189,6 +325,7 @@ impl Dif {
         match self.kind {
             DifKind::Check => 0,
             DifKind::Strip => self.config.block.bytes().into(),
+            DifKind::Generate => DIF_TUPLE_BYTES.into(),
             DifKind::Insert | DifKind::Update => u64::from(self.config.block.bytes() + DIF_TUPLE_BYTES),
         }
     }
@@ -258,8 +395,9 @@ impl Action {
                 seed: if flags.contains(OpFlags::READ_SEED) {
                     Seed::At(d.crc_seed_address())
                 } else {
-                    Seed::Value(d.crc_seed())
+                    Seed::Value(d.crc64_seed())
                 },
+                wide: flags.contains(OpFlags::CRC64),
                 bypass_invert_reflect: flags.contains(OpFlags::BYPASS_INVERT_REFLECT),
                 bypass_data_reflect: flags.contains(OpFlags::BYPASS_DATA_REFLECT),
                 hint,
@@ -268,6 +406,31 @@ impl Action {
             Opcode::DifInsert => Action::Dif(dif(DifKind::Insert, d, hint)),
             Opcode::DifStrip => Action::Dif(dif(DifKind::Strip, d, hint)),
             Opcode::DifUpdate => Action::Dif(dif(DifKind::Update, d, hint)),
+            Opcode::DixGenerate => Action::Dif(dif(DifKind::Generate, d, hint)),
+            Opcode::TranslationFetch => {
+                let stride = if flags.contains(OpFlags::FETCH_STRIDE) { d.region_stride().into() } else { PAGE_BYTES };
+                Action::TranslationFetch { address: d.src(), len, stride }
+            }
+            Opcode::InterDomainCopy => {
+                Action::InterDomainCopy { src: Operand::first(d), dst: Operand::second(d), len, hint }
+            }
+            Opcode::InterDomainFill => {
+                let upper = if flags.contains(OpFlags::FILL_16) { d.pattern_upper() } else { d.src() };
+                Action::InterDomainFill { dst: Operand::second(d), pattern: [d.src(), upper], len, hint }
+            }
+            Opcode::InterDomainCompare => {
+                Action::InterDomainCompare { src1: Operand::first(d), src2: Operand::second(d), len, expected }
+            }
+            Opcode::InterDomainComparePattern => {
+                Action::InterDomainComparePattern { src: Operand::first(d), pattern: d.dst(), len, expected }
+            }
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
+                arrays::arrays(d, hint).map_or(Action::Nop, Action::Arrays)
+            }
+            Opcode::GatherReduce => arrays::gather_reduce(d, hint).map_or(Action::Nop, Action::GatherReduce),
+            Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => {
+                arrays::list_transfer(d, hint).map_or(Action::Nop, Action::ListTransfer)
+            }
             Opcode::CacheFlush => Action::Flush { address: d.dst(), len },
             Opcode::Drain => Action::Drain {
                 readback: [
@@ -278,6 +441,32 @@ impl Action {
             // The legality check has refused every other operation.
             _ => Action::Nop,
         }
+    }
+
+    /// Replaces the addresses of operands in other address spaces by those in the memory of their windows.
+    ///
+    /// # Errors
+    /// The first operand that its window does not allow: status and handle. Operands that a scatter-gather list names
+    /// are located when the list is read.
+    pub fn locate(&mut self, windows: &[Option<Window>; 2]) -> Result<(), (Status, u16)> {
+        let operands = match self {
+            Action::InterDomainCopy { src, dst, len, .. } => [Some((src, *len, false)), Some((dst, *len, true))],
+            Action::InterDomainFill { dst, len, .. } => [Some((dst, *len, true)), None],
+            Action::InterDomainCompare { src1, src2, len, .. } => {
+                [Some((src1, *len, false)), Some((src2, *len, false))]
+            }
+            Action::InterDomainComparePattern { src, len, .. } => [Some((src, *len, false)), None],
+            Action::Arrays(arrays) => return arrays.locate(windows),
+            Action::ListTransfer(transfer) => return transfer.locate(windows),
+            _ => [None, None],
+        };
+        for (operand, len, write) in operands.into_iter().flatten() {
+            if let Some(window) = operand.domain.window(windows) {
+                operand.address =
+                    window.locate(operand.address, len, write).map_err(|status| (status, window.handle))?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the memory ranges that it accesses, at most four.
@@ -310,11 +499,11 @@ impl Action {
                 write(Op::Destination2, dst2, len),
                 None,
             ],
-            Action::Crc { src, dst, len, seed, .. } => [
+            Action::Crc { src, dst, len, seed, wide, .. } => [
                 read(Op::Source1, src, len),
                 dst.and_then(|dst| write(Op::Destination1, dst, len)),
                 match seed {
-                    Seed::At(address) => read(Op::Source2, address, 4),
+                    Seed::At(address) => read(Op::Source2, address, if wide { 8 } else { 4 }),
                     Seed::Value(_) => None,
                 },
                 None,
@@ -325,6 +514,54 @@ impl Action {
                 [read(Op::Source1, dif.src, dif.len), destination, None, None]
             }
             Action::Flush { address, len } => [read(Op::Destination1, address, len), None, None, None],
+            // Requests translations, and reads nothing.
+            Action::TranslationFetch { .. } => [None; 4],
+            Action::InterDomainCopy { src, dst, len, .. } => {
+                [read(Op::Source1, src.address, len), write(Op::Destination1, dst.address, len), None, None]
+            }
+            Action::InterDomainFill { dst, len, .. } => [write(Op::Destination1, dst.address, len), None, None, None],
+            Action::InterDomainCompare { src1, src2, len, .. } => {
+                [read(Op::Source1, src1.address, len), read(Op::Source2, src2.address, len), None, None]
+            }
+            Action::InterDomainComparePattern { src, len, .. } => {
+                [read(Op::Source1, src.address, len), None, None, None]
+            }
+            Action::Arrays(arrays) => {
+                let [src1, src2] = arrays.sources.map(|operand| operand.map(|operand| operand.address));
+                let [dst1, dst2] = arrays.destinations.map(|operand| operand.map(|operand| operand.address));
+                let (source, result) = (arrays.source_bytes(), arrays.result_bytes());
+                [
+                    src1.and_then(|address| read(Op::Source1, address, source)),
+                    src2.and_then(|address| read(Op::Source2, address, source)),
+                    dst1.and_then(|address| write(Op::Destination1, address, result)),
+                    dst2.and_then(|address| write(Op::Destination2, address, result)),
+                ]
+            }
+            // The buffers are not known before the list is read; they count as if they were one after the other.
+            Action::GatherReduce(gather) => {
+                let list = gather.list;
+                let result = gather.elements * u64::from(gather.arithmetic.output.bytes());
+                [
+                    read(Op::ScatterGatherList, list.address, list.bytes()),
+                    read(Op::Source1, list.base, list.entries * list.buffer_bytes),
+                    write(Op::Destination1, gather.dst, result),
+                    None,
+                ]
+            }
+            Action::ListTransfer(transfer) => {
+                let (list, len) = (transfer.list, transfer.bytes());
+                let (from, to) = match transfer.transfer {
+                    Transfer::Gather(dst) => (Some(list.base), dst.address),
+                    Transfer::Scatter(src) => (Some(src.address), list.base),
+                    Transfer::Fill(_) => (None, list.base),
+                };
+                [
+                    read(Op::ScatterGatherList, list.address, list.bytes()),
+                    from.and_then(|address| read(Op::Source1, address, len)),
+                    write(Op::Destination1, to, len),
+                    None,
+                ]
+            }
             Action::Drain { readback } => [
                 readback[0].and_then(|address| read(Op::Source1, address, 0)),
                 readback[1].and_then(|address| read(Op::Source2, address, 0)),

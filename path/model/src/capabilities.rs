@@ -2,7 +2,9 @@
 //! legality.
 
 use telpher_abi::Opcode;
-use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, VERSION_1, WqCap};
+use telpher_abi::registers::{
+    DsaCap0, DsaCap1, DsaCap2, EngCap, GenCap, GrpCap, IdCap, OpCap, VERSION_1, VERSION_2, VERSION_3, WqCap,
+};
 
 /// Most queues a modelled device may have. Source: assumed; silicon has 8.
 pub const MAX_WQS: usize = 16;
@@ -13,10 +15,14 @@ pub const MAX_ENGINES: usize = 16;
 /// Most queue entries a modelled device may have. Source: assumed; silicon has 128.
 pub const MAX_ENTRIES: usize = 256;
 
+/// Most entries of the inter-domain permissions table that a modelled device may have. Source: chosen; Intel's
+/// dsa-perf-micros creates 256 windows in one of its cases.
+pub const MAX_WINDOWS: usize = 256;
+
 /// All capabilities that a device announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
-    /// VERSION: 0x100 for 1.x.
+    /// VERSION: 0x100 for 1.x, 0x200 for 2.x.
     pub version: u32,
     /// GENCAP.
     pub gen_cap: GenCap,
@@ -30,6 +36,14 @@ pub struct Capabilities {
     pub op_cap: OpCap,
     /// CMDCAP, used if GENCAP announces it: bit N is command N.
     pub cmd_cap: u64,
+    /// IDCAP; zero without `GENCAP[6]`.
+    pub id_cap: IdCap,
+    /// DSACAP0; zero before 3.0.
+    pub dsa_cap_0: DsaCap0,
+    /// DSACAP1; zero before 3.0.
+    pub dsa_cap_1: DsaCap1,
+    /// DSACAP2; zero before 3.0.
+    pub dsa_cap_2: DsaCap2,
     /// Page requests that the function can have in flight (PRSREQCAP); 0 without a page request service.
     pub page_request_capacity: u32,
     /// Entries of the MSI-X table; entry 0 belongs to the device itself.
@@ -72,11 +86,18 @@ pub enum Preset {
     SprFw2,
     /// All features of a 1.x device, including the event log.
     Full,
+    /// A 2.x device with the operations that Sierra Forest announces. Synthetic apart from OPCAP.
+    Srf,
+    /// All features of a 2.x device. Synthetic.
+    V2Full,
+    /// All features of a 3.0 device. Synthetic apart from DSACAP0 to DSACAP2.
+    V3Full,
 }
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 3] = [Preset::Spr, Preset::SprFw2, Preset::Full];
+    pub const ALL: [Preset; 6] =
+        [Preset::Spr, Preset::SprFw2, Preset::Full, Preset::Srf, Preset::V2Full, Preset::V3Full];
 
     /// Returns the name that users type.
     #[must_use]
@@ -85,6 +106,9 @@ impl Preset {
             Preset::Spr => "spr",
             Preset::SprFw2 => "spr-fw2",
             Preset::Full => "full",
+            Preset::Srf => "srf",
+            Preset::V2Full => "v2-full",
+            Preset::V3Full => "v3-full",
         }
     }
 
@@ -99,6 +123,12 @@ impl Preset {
     /// `spr` and `spr-fw2`: GENCAP, OPCAP and the counts of groups, queues, engines, entries and read buffers come from
     /// published accel-config listings of Sapphire Rapids parts. In-progress limits, WQCFG size and the number of
     /// performance counters are not published: *assumed*.
+    ///
+    /// `srf`, `v2-full`: synthetic. Of 2.x silicon only the OPCAP of Sierra Forest is published (accel-config's tests:
+    /// `0000007b,00bf067f`), and `srf` has it; the other registers of both are chosen.
+    ///
+    /// `v3-full`: synthetic. DSACAP0 to DSACAP2 have the values in the documentation of Linux's attribute `dsacaps`;
+    /// the other registers are chosen.
     #[must_use]
     pub fn capabilities(self) -> Capabilities {
         let spr = Capabilities {
@@ -121,6 +151,10 @@ impl Preset {
             eng_cap: EngCap::default().with_engines(4).with_work_descriptors(64).with_batch_descriptors(16),
             op_cap: OpCap([0x1_003f_03ff, 0, 0, 0]),
             cmd_cap: 0,
+            id_cap: IdCap::default(),
+            dsa_cap_0: DsaCap0::default(),
+            dsa_cap_1: DsaCap1::default(),
+            dsa_cap_2: DsaCap2::default(),
             // Source: SPEC App. C, PRSREQCAP.
             page_request_capacity: 0x200,
             // Source: SPEC App. C, MSI-X control 0x0008: nine entries.
@@ -129,6 +163,46 @@ impl Preset {
             traffic_classes: 0b11,
             tolerances: Tolerances::SAPPHIRE_RAPIDS,
         };
+        let full = Capabilities {
+            gen_cap: spr
+                .gen_cap
+                .with_command_capability(true)
+                .with_drain_readback(true)
+                .with_fill_16(true)
+                .with_fault_info(true)
+                .with_event_log_size_code(1)
+                .with_batch_continuation(true)
+                .with_batch_1(true)
+                .with_event_log_overflow(true),
+            wq_cap: spr.wq_cap.with_op_config(true).with_prs_disable(true).with_wqcfg_size_shift(1),
+            grp_cap: spr.grp_cap.with_progress_limits(true).with_bandwidth_limits(true),
+            // Commands 1 to 14: all except the inter-domain ones, interrupt handles included.
+            cmd_cap: 0x7ffe,
+            tolerances: Tolerances::NONE,
+            ..spr
+        };
+        let v2 = Capabilities {
+            version: VERSION_2,
+            gen_cap: full
+                .gen_cap
+                // From 2.0 on this bit is unused; batches of one belong to 3.0.
+                .with_cache_control_flush(false)
+                .with_batch_1(false)
+                .with_inter_domain(true)
+                .with_translation_fetch_stride(true)
+                .with_crc64(true),
+            grp_cap: full.grp_cap.with_bandwidth_limits(false),
+            op_cap: OpCap([0x7b_00bf_07ff, 0, 0, 0]),
+            // All commands.
+            cmd_cap: 0x3_fffe,
+            id_cap: IdCap::default()
+                .with_single_submitter(true)
+                .with_submitter_bitmap(true)
+                .with_entries(256)
+                .with_offset_mode(true)
+                .with_suppress_drain(true),
+            ..full
+        };
         match self {
             Preset::Spr => spr,
             Preset::SprFw2 => Capabilities {
@@ -136,23 +210,25 @@ impl Preset {
                 op_cap: spr.op_cap.with(Opcode::CreateDelta, false).with(Opcode::ApplyDelta, false),
                 ..spr
             },
-            Preset::Full => Capabilities {
-                gen_cap: spr
-                    .gen_cap
-                    .with_command_capability(true)
-                    .with_drain_readback(true)
-                    .with_fill_16(true)
-                    .with_fault_info(true)
-                    .with_event_log_size_code(1)
-                    .with_batch_continuation(true)
-                    .with_batch_1(true)
-                    .with_event_log_overflow(true),
-                wq_cap: spr.wq_cap.with_op_config(true).with_prs_disable(true).with_wqcfg_size_shift(1),
-                grp_cap: spr.grp_cap.with_progress_limits(true).with_bandwidth_limits(true),
-                // Commands 1 to 14: all except the inter-domain ones, interrupt handles included.
+            Preset::Full => full,
+            Preset::V2Full => v2,
+            Preset::V3Full => Capabilities {
+                version: VERSION_3,
+                gen_cap: v2.gen_cap.with_batch_1(true).with_durable_write(true),
+                grp_cap: v2.grp_cap.with_bandwidth_limits(true),
+                op_cap: OpCap([0x7b_7fbf_07ff, 0, 0, 0]),
+                dsa_cap_0: DsaCap0([0x0014_000e_0000_07aa]),
+                dsa_cap_1: DsaCap1([0x00fa_01ff_01ff_03ff]),
+                dsa_cap_2: DsaCap2([0xf18d]),
+                ..v2
+            },
+            Preset::Srf => Capabilities {
+                gen_cap: v2.gen_cap.with_translation_fetch_stride(false),
+                op_cap: OpCap([0x7b_00bf_067f, 0, 0, 0]),
+                // No handles of windows are issued, and bitmaps are not cached.
                 cmd_cap: 0x7ffe,
-                tolerances: Tolerances::NONE,
-                ..spr
+                id_cap: IdCap::default().with_single_submitter(true).with_entries(256),
+                ..v2
             },
         }
     }
@@ -173,7 +249,7 @@ pub enum CapabilityError {
         max: usize,
     },
     /// The model does not support this version.
-    #[error("version {version:#x} is not modelled; 0x100 (DSA 1.x) is")]
+    #[error("version {version:#x} is not modelled; 0x100 (DSA 1.x), 0x200 (2.x) and 0x300 (3.0) are")]
     Version {
         /// The requested version.
         version: u32,
@@ -181,9 +257,24 @@ pub enum CapabilityError {
     /// `GENCAP[31]` is 0: the tables would be fixed, and no source gives their values.
     #[error("a device whose configuration is fixed (GENCAP bit 31 clear) is not modelled")]
     FixedConfiguration,
-    /// 64-bit CRCs belong to 2.x.
-    #[error("64-bit CRCs (GENCAP bit 11) are not modelled")]
-    Crc64,
+    /// The inter-domain permissions table is not modelled so; entries of 32 bytes are.
+    #[error("IDPT entry size code {shift} is not modelled; 0 (32 bytes) is")]
+    WindowSize {
+        /// `IDCAP[27:26]`.
+        shift: u8,
+    },
+    /// IDCAP says something, but the device has no inter-domain operations, which `GENCAP[6]` announces.
+    #[error("IDCAP is {id_cap:#x}, but GENCAP bit 6 announces no inter-domain operations")]
+    InterDomain {
+        /// IDCAP.
+        id_cap: u64,
+    },
+    /// Gather Reduce has blocks that the model has no room for.
+    #[error("Gather Reduce of blocks of 2^{shift} bytes is not modelled; up to 2^{MAX_GATHER_BLOCK_SHIFT} bytes are")]
+    GatherBlock {
+        /// `DSACAP0[7:4]`.
+        shift: u8,
+    },
     /// The WQCFG entry size is not modelled; 32 bytes, and 64 bytes with OPCFG in the second half, are.
     #[error(
         "WQCFG size code {shift} is not modelled: 0 (32 bytes) or 1 (64 bytes, needed for per-queue operations) is"
@@ -209,14 +300,23 @@ impl Capabilities {
         let count = |what, value: usize, max| {
             if (1..=max).contains(&value) { Ok(()) } else { Err(CapabilityError::Count { what, value, max }) }
         };
-        if self.version != VERSION_1 {
+        if ![VERSION_1, VERSION_2, VERSION_3].contains(&self.version) {
             return Err(CapabilityError::Version { version: self.version });
         }
         if !self.gen_cap.configurable() {
             return Err(CapabilityError::FixedConfiguration);
         }
-        if self.gen_cap.crc64() {
-            return Err(CapabilityError::Crc64);
+        if self.gen_cap.inter_domain() {
+            count("IDPT entries", self.id_cap.entries().into(), MAX_WINDOWS)?;
+            if self.id_cap.entry_size_shift() != 0 {
+                return Err(CapabilityError::WindowSize { shift: self.id_cap.entry_size_shift() });
+            }
+        } else if self.id_cap != IdCap::default() {
+            return Err(CapabilityError::InterDomain { id_cap: self.id_cap.0[0] });
+        }
+        let block_shift = self.dsa_cap_0.max_gather_block_shift();
+        if block_shift > MAX_GATHER_BLOCK_SHIFT {
+            return Err(CapabilityError::GatherBlock { shift: block_shift });
         }
         let stride_shift = self.wq_cap.wqcfg_size_shift();
         if stride_shift > 1 || (self.wq_cap.op_config() && stride_shift == 0) {
@@ -266,6 +366,8 @@ impl Capabilities {
     }
 }
 
+/// The largest block of Gather Reduce is 2 to this many bytes: half of the buffers that a runner lends.
+const MAX_GATHER_BLOCK_SHIFT: u8 = 13;
 /// The model's limit of MSI-X entries.
 pub(crate) const MAX_MSIX: usize = 64;
 /// The model's limit of interrupt message storage entries. Source: published GENCAP of Sapphire Rapids.

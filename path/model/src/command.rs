@@ -23,6 +23,8 @@ pub(crate) struct CommandState {
     status: Word,
     /// The affected queues, one bit each.
     queues: Word,
+    /// Descriptors that began before it may use entries of the inter-domain permissions table.
+    window_ticket: Word,
     /// By queue: the position before which descriptors are affected.
     ends: [Word; MAX_WQS],
 }
@@ -35,6 +37,7 @@ impl Default for CommandState {
             command: Word::default(),
             status: Word::default(),
             queues: Word::default(),
+            window_ticket: Word::default(),
             ends: std::array::from_fn(|_| Word::default()),
         }
     }
@@ -152,6 +155,12 @@ impl Device {
             CommandCode::RequestInterruptHandle | CommandCode::ReleaseInterruptHandle => {
                 self.handle_command(command, code == CommandCode::RequestInterruptHandle).map(Some)
             }
+            CommandCode::RequestIdptHandle | CommandCode::ReleaseIdptHandle => {
+                self.idpt_handle_command(command.operand(), code == CommandCode::RequestIdptHandle).map(Some)
+            }
+            CommandCode::InvalidateBitmapCache => {
+                self.invalidate_bitmaps(command.operand(), self.general.cmdparam.get()).map(Some)
+            }
             _ => Err(CommandError::UnknownCommand),
         }
     }
@@ -190,6 +199,7 @@ impl Device {
             self.commands.ends[wq].set(ring.tail_position());
         }
         self.commands.queues.set(queues);
+        self.commands.window_ticket.set(self.window_ticket());
     }
 
     fn handle_command(&self, command: Command, request: bool) -> Result<u16, CommandError> {
@@ -207,7 +217,13 @@ impl Device {
     }
 
     /// True if none of the affected descriptors waits or is in progress any more.
+    ///
+    /// A descriptor of another PASID may access the memory of the one that is drained, by an entry of the inter-domain
+    /// permissions table. It may have been changed since, so that all descriptors that use any entry count.
     fn is_scope_done(&self, wait: &CommandScope) -> bool {
+        if wait.pasid.is_some() && self.windows_in_use(self.commands.window_ticket.get(), None) {
+            return false;
+        }
         bits(self.commands.queues.get()).all(|wq| {
             let queue = &self.wqs[wq];
             let (slots, end) = (self.slots_of(queue), self.commands.ends[wq].get());

@@ -5,7 +5,7 @@ use crate::capabilities::{MAX_ENGINES, MAX_GROUPS, MAX_WQS};
 use crate::device::Device;
 use crate::group::bits;
 use telpher_abi::Flags;
-use telpher_abi::registers::{CommandError, DeviceState, GrpCfg, OpCap, WqCfg, WqState};
+use telpher_abi::registers::{CommandError, DeviceState, GrpCfg, OpCap, VERSION_3, WqCfg, WqState};
 
 /// Smallest event log. Source: SPEC §9.2.15.
 const MIN_LOG_ENTRIES: u16 = 64;
@@ -20,6 +20,7 @@ impl Device {
         self.check_groups()?;
         self.check_read_buffers()?;
         self.check_event_log()?;
+        self.check_bitmap_identity()?;
 
         self.lay_out_rings();
         for engine in &self.engine_group {
@@ -125,6 +126,12 @@ impl Device {
         if wrong { Err(CommandError::ReadBuffers) } else { Ok(()) }
     }
 
+    fn check_bitmap_identity(&self) -> Result<(), CommandError> {
+        let (identity, pci) = (self.idbr(), self.pci());
+        let wrong = (identity.pasid_enable() && !pci.pasid) || (identity.privileged() && !pci.privileged);
+        if wrong { Err(CommandError::ConfigPasid) } else { Ok(()) }
+    }
+
     fn check_event_log(&self) -> Result<(), CommandError> {
         if !self.event_log_enabled() {
             return Ok(());
@@ -185,6 +192,11 @@ impl Device {
             ),
             (pasid_wrong, CommandError::WqPasid),
             ((batch == 0 && !gen_cap.batch_1()) || batch > gen_cap.max_batch_shift(), CommandError::WqMaxBatch),
+            // Before 3.0 the field is reserved, and was not checked.
+            (
+                caps.version >= VERSION_3 && config.max_sgl_shift() > caps.dsa_cap_0.max_sgl_shift(),
+                CommandError::WqMaxBatch,
+            ),
             (config.max_transfer_shift() > gen_cap.max_transfer_shift(), CommandError::WqMaxTransfer),
             (config.dedicated() && config.privileged() && !pci.privileged, CommandError::WqPrivilege),
             (occupancy_wrong, CommandError::WqOccupancyInterrupt),
@@ -206,6 +218,8 @@ impl Device {
         rules.dedicated.set(config.dedicated().into());
         rules.max_transfer.set(1 << config.max_transfer_shift().min(gen_cap.max_transfer_shift()));
         rules.max_batch.set(1 << config.max_batch_shift().min(gen_cap.max_batch_shift()));
+        let sgl_shift = config.max_sgl_shift().min(self.capabilities.dsa_cap_0.max_sgl_shift());
+        rules.max_sgl.set(1 << sgl_shift);
         rules.identity.set(
             u64::from(config.pasid()) | u64::from(config.privileged()) << 32 | u64::from(config.pasid_enable()) << 33,
         );
@@ -214,6 +228,7 @@ impl Device {
         flags.set(Flags::BLOCK_ON_FAULT, config.block_on_fault());
         flags.set(Flags::CACHE_CONTROL_1, gen_cap.cache_control());
         flags.set(Flags::DESTINATION_READBACK, gen_cap.destination_readback());
+        flags.set(Flags::CACHE_CONTROL_3, self.capabilities.version >= VERSION_3);
         flags.set(Flags::STRICT_ORDERING, !gen_cap.no_strict_memory());
         rules.flags.set(flags.bits().into());
         let group = usize::try_from(rules.group.get()).unwrap_or(0);
@@ -245,6 +260,7 @@ impl Device {
         for wq in 0..MAX_WQS {
             self.reset_wq_cfg(wq, 0);
         }
+        self.reset_windows();
         for group in &self.groups {
             group.0.wqs.set(0);
         }

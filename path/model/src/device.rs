@@ -13,6 +13,7 @@ use crate::interrupt::InterruptCounts;
 use crate::perfmon::Perfmon;
 use crate::state::State;
 use crate::sync::{CacheLine, Word, load};
+use crate::windows::Windows;
 use crate::wq::{Ring, Slot};
 use telpher_abi::registers::{DeviceState, GenCfg, GrpCfg, WqCfg, WqState};
 
@@ -47,6 +48,7 @@ pub struct Device {
     pub(crate) groups: [CacheLine<Group>; MAX_GROUPS],
     /// By engine: its group plus one; 0 without a group. Set by Enable Device.
     pub(crate) engine_group: [Word; MAX_ENGINES],
+    pub(crate) windows: Windows,
     pub(crate) lanes: [[CacheLine<EngineLane>; MAX_LANES]; MAX_ENGINES],
     slots: [Slot; MAX_SLOTS],
 }
@@ -140,6 +142,8 @@ pub(crate) struct Rules {
     pub(crate) max_transfer: Word,
     /// Largest batch in descriptors.
     pub(crate) max_batch: Word,
+    /// Longest scatter-gather list in entries.
+    pub(crate) max_sgl: Word,
     /// PASID, privilege and PASID enable of a dedicated queue, as bits 19:0, 32, 33.
     pub(crate) identity: Word,
     /// Bit 0: traffic class A is usable; bit 1: B is.
@@ -170,6 +174,7 @@ impl Device {
             wqs: std::array::from_fn(|_| Wq::default()),
             groups: std::array::from_fn(|_| CacheLine(Group::default())),
             engine_group: std::array::from_fn(|_| Word::default()),
+            windows: Windows::default(),
             lanes: std::array::from_fn(|_| std::array::from_fn(|_| CacheLine(EngineLane::default()))),
             slots: std::array::from_fn(|_| Slot::default()),
         });

@@ -1,8 +1,8 @@
-//! The modelled Data Streaming Accelerator: a complete DSA 1.x as plain state and decisions.
+//! The modelled Data Streaming Accelerator: a complete DSA 1.x and the operations of 2.x as plain state and decisions.
 //!
 //! ```text
 //!  submit()                  pick()               step()                    runner
-//! portal ──► wq (ring) ──► group arbiter ──► engine: check, decide ──► Execute  ──► execute() on a Space
+//! portal ──► wq (ring) ──► group arbiter ──► engine: check, decide ──► Execute  ──► execute() on Spaces
 //!                                                  ◄── Outcome ────────────┘
 //!                                                  ──► Record, Log, Interrupt ──► memory, events
 //! registers ◄──► config, command, errors, interrupt, perfmon
@@ -21,6 +21,7 @@
 
 mod action;
 mod activity;
+mod arrays;
 mod capabilities;
 mod command;
 mod config;
@@ -43,17 +44,20 @@ mod state;
 mod submit;
 mod subscription;
 mod sync;
+mod window_uses;
+mod windows;
 mod wq;
 
-pub use action::{Action, Dif, DifKind, Range, Seed, overlaps};
+pub use action::{Action, Dif, DifKind, Domain, Operand, Range, Seed, overlaps};
+pub use arrays::{Arrays, BufferList, GatherReduce, ListTransfer, Transfer};
 pub use capabilities::{
-    Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WQS, Preset, Tolerances,
+    Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WINDOWS, MAX_WQS, Preset, Tolerances,
 };
 pub use counted_events::{QueueCounts, events_of, is_counted};
 pub use counts::{Counting, DeviceCounts, ExecutionTimes, OPERATIONS, QueueTotals, STATUSES, TIME_BUCKETS, Totals};
 pub use device::{Device, MAX_LANES, PciControl};
 pub use engine::{Engine, Outcome, Step};
-pub use execute::{Scratch, execute};
+pub use execute::{Alternate, OperandSpaces, Scratch, execute};
 pub use interrupt::Interrupt;
 pub use legality::{Check, Refusal};
 #[cfg(feature = "mutation")]
@@ -63,6 +67,7 @@ pub use registers::layout;
 pub use run::{AddressSpaces, Progress, run};
 pub use submit::{Identity, Write};
 pub use subscription::{LONGEST_NS, Subscription};
+pub use windows::Window;
 pub use wq::Submitter;
 
 /// The README's examples, compiled and run.

@@ -23,6 +23,8 @@ pub mod layout {
     pub const MSIX_TABLE: u64 = 0x2000;
     /// MSI-X pending bits.
     pub const MSIX_PBA: u64 = 0x3000;
+    /// Inter-domain permissions table.
+    pub const IDPT: u64 = 0x8000;
     /// Interrupt message storage.
     pub const IMS: u64 = 0x1_0000;
     /// The size of BAR0 in bytes.
@@ -39,6 +41,7 @@ enum RegisterLocation {
     Msix(usize, usize),
     Pending,
     Ims(usize, usize),
+    Idpt(usize, usize),
     Dummy,
     Nothing,
 }
@@ -92,6 +95,14 @@ impl Device {
                 if index < MAX_MSIX { RegisterLocation::Msix(index, half) } else { RegisterLocation::Nothing }
             }
             layout::MSIX_PBA => RegisterLocation::Pending,
+            layout::IDPT..offset::CMDPARAM => {
+                let (index, word) = entry(layout::IDPT, 32);
+                if index < self.idpt_entries() {
+                    RegisterLocation::Idpt(index, word)
+                } else {
+                    RegisterLocation::Nothing
+                }
+            }
             offset::CMDPARAM => RegisterLocation::Fixed(at),
             offset::DUMMY_PORTAL..layout::IMS => RegisterLocation::Dummy,
             layout::IMS..layout::BAR0_BYTES => {
@@ -122,6 +133,7 @@ impl Device {
             RegisterLocation::Msix(index, half) => self.msix_table[index][half].get(),
             RegisterLocation::Pending => self.msix_pending.get(),
             RegisterLocation::Ims(index, half) => self.ims[index][half].get(),
+            RegisterLocation::Idpt(index, word) => self.read_idpt(index, word),
             RegisterLocation::Dummy | RegisterLocation::Nothing => 0,
         }
     }
@@ -146,7 +158,8 @@ impl Device {
                     .with_wqcfg(unit(layout::WQCFG))
                     .with_msix_perm(unit(layout::MSIX_PERM))
                     .with_ims(if caps.ims_entries() > 0 { unit(layout::IMS) } else { 0 })
-                    .with_perfmon(unit(layout::PERFMON));
+                    .with_perfmon(unit(layout::PERFMON))
+                    .with_idpt(if self.idpt_entries() > 0 { unit(layout::IDPT) } else { 0 });
                 offsets.0[usize::from(at != offset::OFFSETS)]
             }
             offset::GENCFG => self.general.gencfg.get(),
@@ -163,6 +176,11 @@ impl Device {
             offset::EVLCFG => self.general.evlcfg[0].get(),
             0xe8 => self.general.evlcfg[1].get(),
             offset::EVLSTATUS => self.evl_status().0[0],
+            offset::IDCAP => caps.id_cap.0[0],
+            offset::IDBR if caps.gen_cap.inter_domain() => self.idbr().0[0],
+            offset::DSACAP0 => caps.dsa_cap_0.0[0],
+            offset::DSACAP1 => caps.dsa_cap_1.0[0],
+            offset::DSACAP2 => caps.dsa_cap_2.0[0],
             offset::CMDPARAM => self.general.cmdparam.get(),
             _ => 0,
         }
@@ -197,6 +215,7 @@ impl Device {
                 self.write_msix_entry(index, half, merge(self.msix_table[index][half].get()));
             }
             RegisterLocation::Ims(index, half) => self.write_ims_entry(index, half, merge(self.ims[index][half].get())),
+            RegisterLocation::Idpt(index, word) => self.write_idpt(index, word, value, mask),
             RegisterLocation::Pending | RegisterLocation::Dummy | RegisterLocation::Nothing => {}
         }
     }
@@ -227,6 +246,9 @@ impl Device {
                     // SeqCst: orders the clearing before software's next read of the tail; pairs with `finish_append`.
                     fence(Ordering::SeqCst);
                 }
+            }
+            offset::IDBR if device_disabled && self.capabilities.gen_cap.inter_domain() => {
+                self.set_idbr(merge(self.idbr().0[0]));
             }
             offset::CMDPARAM => general.cmdparam.set(merge(general.cmdparam.get())),
             _ => {}

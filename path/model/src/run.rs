@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::engine::{Engine, Step};
-use crate::execute::{Scratch, execute};
+use crate::execute::{Alternate, OperandSpaces, Scratch, execute};
 use crate::interrupt::Interrupt;
 use crate::observe::Observer;
 use telpher_abi::Descriptor;
@@ -53,8 +53,12 @@ pub fn run<O: Observer + ?Sized>(
                 return Progress::Worked;
             }
             let (blocks, requests) = (engine.blocks_on_fault(), engine.has_page_requests(device));
-            let outcome = observer
-                .execute(&engine.job(), space, &mut |space| execute(engine.action(), space, blocks, requests, scratch));
+            let alternates = engine
+                .windows()
+                .map(|window| window.map(|window| Alternate { space: spaces.space(Some(window.pasid)), window }));
+            let outcome = observer.execute(&engine.job(), space, &mut |own| {
+                execute(engine.action(), &OperandSpaces { own, alternates }, blocks, requests, scratch)
+            });
             engine.executed(device, outcome);
         }
         Step::Record { address } => {
@@ -75,6 +79,11 @@ pub fn run<O: Observer + ?Sized>(
                 Err(fault) => reread_member(engine, device, space, address, fault),
             };
             engine.fetched(device, member);
+        }
+        Step::ReadBitmap { pasid, address } => {
+            let mut byte = [0];
+            let read = spaces.space(pasid).read(address, &mut byte);
+            engine.bitmap_read(device, read.map(|()| byte[0]));
         }
         Step::Log { pasid, address, bytes } => {
             let mut image = [0; 256];

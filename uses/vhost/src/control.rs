@@ -5,17 +5,17 @@
 //! is revoked from the device before the frontend gets an answer.
 
 use crate::error::{RequestError, SessionError};
+use crate::eventfd::{own_eventfd, signal_eventfd};
 use crate::inflight_fd::{Record, RingRecord};
 use crate::layout::Features;
 use crate::log::{DirtyLog, LogError, RingLog};
 use crate::message::{Header, Reply, parse};
-use crate::port::{Port, signal_eventfd};
+use crate::port::Port;
 use crate::ring::{Base, Ring, RingError, RingSetup};
 use crate::session::{Change, Outcome, Session};
 use crate::virtqueue::Virtqueue;
 use crate::{GuestMemory, RegionError};
-use rustix::fs::OFlags;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -317,13 +317,5 @@ fn open_ring(memory: &Arc<GuestMemory>, setup: RingSetup) -> Result<Ring, RingEr
 
 /// Checks that the file is an eventfd and makes writes to it non-blocking.
 fn checked_eventfd(file: Option<OwnedFd>) -> Result<Option<OwnedFd>, RequestError> {
-    let Some(file) = file else { return Ok(None) };
-    // Any other file could block the writer or raise a signal. Source: proc(5), /proc/pid/fd.
-    let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
-    if !name.is_ok_and(|name| name.as_bytes() == b"anon_inode:[eventfd]") {
-        return Err(RequestError::Event);
-    }
-    let flags = rustix::fs::fcntl_getfl(&file).unwrap_or(OFlags::RDWR);
-    rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(|_| RequestError::Event)?;
-    Ok(Some(file))
+    file.map(|file| own_eventfd(file).ok_or(RequestError::Event)).transpose()
 }

@@ -8,6 +8,7 @@
 //! data path does nothing on that ring. The control plane waits for a burst to end, and for copies in flight to
 //! complete, up to its deadline. A switch that polls a port without a frontend moves nothing.
 
+use crate::eventfd::signal_eventfd;
 use crate::log::RingLog;
 use crate::ring::{Base, Broken, Direction, RingSetup};
 use crate::stats::{DropReason, Stats};
@@ -413,11 +414,6 @@ impl Slot {
             }
         }
     }
-}
-
-/// Increments an eventfd. If its counter is full, the reader has been notified already.
-pub(crate) fn signal_eventfd(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 #[cfg(all(test, not(loom)))]

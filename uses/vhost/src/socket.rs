@@ -8,15 +8,14 @@
 use crate::control::Control;
 use crate::error::SessionError;
 use crate::layout::Features;
+use crate::listener::{SocketListener, address_of, stream};
 use crate::message::{HEADER_BYTES, Header, MOST_FILES, ProtocolFeatures, Reply};
 use crate::port::Port;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{FileType, lstat};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg,
-    socket_with,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    SocketAddrUnix, SocketFlags, accept_with, connect, recvmsg, sendmsg,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -41,9 +40,6 @@ pub enum Role {
 const RETRY: Duration = Duration::from_millis(100);
 /// Files kept per message: one more than any request takes, so that surplus files are noticed. The rest is closed.
 const SEEN_FILES: usize = MOST_FILES + 1;
-/// Frontends that may wait while one is served. Source: assumed: one that restarts before its end was noticed, and some
-/// that connect by mistake.
-const BACKLOG: i32 = 8;
 
 /// The state of a socket.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -67,8 +63,6 @@ pub struct SocketState {
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
-    /// The file at the path, if this side created it.
-    file: Option<FileId>,
     stop: Arc<OwnedFd>,
     state: Arc<Mutex<SocketState>>,
     thread: Option<JoinHandle<()>>,
@@ -83,9 +77,9 @@ impl Socket {
     /// Otherwise the system's error: the path is too long, or not writable.
     pub fn serve(port: &Arc<Port>, path: impl Into<PathBuf>, role: Role) -> io::Result<Socket> {
         let path = path.into();
-        let (listener, file) = match role {
-            Role::Server => listen_at(&path).map(|(listener, file)| (Some(listener), Some(file)))?,
-            Role::Client => (None, None),
+        let listener = match role {
+            Role::Server => Some(SocketListener::bind(&path)?),
+            Role::Client => None,
         };
         let address = address_of(&path)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -95,7 +89,7 @@ impl Socket {
             Some(listener) => server.listen(&listener),
             None => server.connect(&address),
         })?;
-        Ok(Socket { path, file, stop, state, thread: Some(thread) })
+        Ok(Socket { path, stop, state, thread: Some(thread) })
     }
 
     /// The socket's path.
@@ -112,14 +106,11 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// Ends the session, if there is one, and the thread. Removes the socket's file unless it was replaced by another.
+    /// Ends the session, if there is one, and the thread, which removes the socket's file.
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-        if self.file.is_some_and(|file| FileId::of(&self.path) == Ok(file)) {
-            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
@@ -132,7 +123,7 @@ struct Server {
 }
 
 impl Server {
-    fn listen(&self, listener: &OwnedFd) {
+    fn listen(&self, listener: &SocketListener) {
         while self.wait(listener, PollFlags::IN, None) {
             match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(stream) => self.session(&stream),
@@ -279,69 +270,6 @@ fn send(stream: &OwnedFd, reply: Reply, to: &Header) -> Result<(), SessionError>
         Ok(_) => Err(SessionError::Socket(io::ErrorKind::WriteZero.into())),
         Err(error) => Err(SessionError::Socket(error.into())),
     }
-}
-
-/// Listens at `path`, also if a stale socket is there. Returns the listener and the identity of its file.
-fn listen_at(path: &Path) -> io::Result<(OwnedFd, FileId)> {
-    let address = address_of(path)?;
-    let listener = stream()?;
-    let refused = |error| at(path, "listen on", error);
-    match bind(&listener, &address) {
-        Err(Errno::ADDRINUSE) => {
-            remove_stale_socket(path, &address).map_err(refused)?;
-            bind(&listener, &address)
-        }
-        bound => bound,
-    }
-    .map_err(|error| refused(error.into()))?;
-    listen(&listener, BACKLOG)?;
-    let id = FileId::of(path).map_err(|error| refused(error.into()))?;
-    Ok((listener, id))
-}
-
-/// Removes the socket at `path` if no process listens on it. Leaves anything else alone.
-fn remove_stale_socket(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
-    let there = lstat(path)?;
-    if FileType::from_raw_mode(there.st_mode) != FileType::Socket {
-        // Connecting to such a file is refused as well (unix(7)), so its type has to be checked.
-        let why = "there is a file that is not a socket; remove it, or give another path";
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
-    }
-    match connect(stream()?, address) {
-        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        // A process listens there, even if its backlog is full.
-        Ok(()) | Err(Errno::AGAIN) => {
-            let why = "another process listens there; stop it, or give another path";
-            Err(io::Error::new(io::ErrorKind::AddrInUse, why))
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Identifies the file at a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    fn of(path: &Path) -> rustix::io::Result<FileId> {
-        lstat(path).map(|stat| FileId { device: stat.st_dev, inode: stat.st_ino })
-    }
-}
-
-fn stream() -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
-fn address_of(path: &Path) -> io::Result<SocketAddrUnix> {
-    SocketAddrUnix::new(path).map_err(|error| at(path, "name", error.into()))
-}
-
-fn at(path: &Path, attempt: &str, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot {attempt} a socket at {}: {error}", path.display()))
 }
 
 const _: () = assert!(HEADER_BYTES == 12);

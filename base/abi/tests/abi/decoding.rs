@@ -6,8 +6,9 @@ use std::fmt::Debug;
 use telpher_abi::perfmon::Event;
 use telpher_abi::registers::*;
 use telpher_abi::{
-    CompletionRecord, Descriptor, DestDifFlags, DeviceError, DifBlock, DifFlags, DifStatus, EventLogEntry, Flags,
-    OpFlags, Opcode, OperandId, SourceDifFlags, Status, StatusByte, SwError,
+    CompletionRecord, ComputeFlags, ComputeType, DataType, Descriptor, DestDifFlags, DeviceError, DifBlock, DifFlags,
+    DifStatus, EventLogEntry, Flags, OpFlags, Opcode, OperandId, Rounding, SglFormat, SourceDifFlags, Status,
+    StatusByte, SwError, WindowFlags,
 };
 
 /// Checks names and codes of one kind: every byte round-trips, exactly the named codes have names, and all names
@@ -339,6 +340,50 @@ fn an_operation_set_is_256_independent_bits() {
     }
 }
 
+/// SPEC §8.1.9 to §8.1.14: codes and sizes of types, operations and list formats.
+#[test]
+fn numeric_codes_are_those_of_the_tables() {
+    let types: Vec<_> = DataType::ALL.iter().map(|t| (t.code(), t.bytes(), t.is_float())).collect();
+    let expected = [
+        (0, 1, false),
+        (1, 2, false),
+        (2, 4, false),
+        (3, 8, false),
+        (4, 1, true),
+        (5, 1, true),
+        (6, 2, true),
+        (7, 2, true),
+        (8, 4, true),
+        (9, 8, true),
+    ];
+    assert_eq!(types, expected);
+    for code in 0..=u8::MAX {
+        assert_eq!(DataType::from_code(code).map(DataType::code), (code < 10).then_some(code));
+        assert_eq!(ComputeType::from_code(code).is_some(), matches!(code, 1 | 3..=7));
+        assert_eq!(
+            SglFormat::from_code(code).map(SglFormat::entry_bytes),
+            [None, Some(8), Some(4), Some(8)].get(usize::from(code)).copied().flatten()
+        );
+        assert_eq!(Rounding::from_code(code).map(Rounding::code), (code < 4).then_some(code));
+    }
+    let arithmetic = ComputeType::ALL.iter().filter(|t| t.is_arithmetic()).map(|t| t.name());
+    assert_eq!(arithmetic.collect::<Vec<_>>(), ["add", "min", "max"]);
+    let flags = (ComputeFlags::SIGNED | ComputeFlags::ROUNDING).with_rounding(Rounding::Up);
+    assert_eq!((flags.bits(), flags.rounding_code()), (1 << 7 | 2 << 4, 2));
+}
+
+#[test]
+fn window_flags_are_the_bits_of_an_entry() {
+    for bits in 0..16 {
+        let flags = WindowFlags::from_bits_retain(bits);
+        let entry = IdptEntry([u64::MAX; 4]).with_window_flags(flags);
+        assert_eq!(entry.window_flags(), flags);
+        // Bit 34 is the access privilege and stays.
+        assert_eq!(entry.0[0] >> 32 & 0x1f, u64::from(bits & 3 | (bits & 12) << 1 | 4));
+    }
+    assert_eq!([0, 1, 2, 3].map(|code| IdptType::from_code(code) as u8), [0, 1, 2, 3]);
+}
+
 /// Checks every constructor against the bytes of the specification's layouts: (descriptor, opcode, flags, bytes 16–63
 /// as words).
 #[test]
@@ -359,6 +404,15 @@ fn constructors_fill_the_fields_of_their_operation() {
         (Descriptor::copy_crc(1, 2, 3, 5), 0x11, 0, [1, 2, 3, 5, 0, 0]),
         (Descriptor::dif(Opcode::DifStrip, 1, 2, 3), 0x14, 0, [1, 2, 3, 0, 0, 0]),
         (Descriptor::cache_flush(2, 3), 0x20, 0, [0, 2, 3, 0, 0, 0]),
+        (Descriptor::translation_fetch(1, 3), 0x0a, 0, [1, 0, 3, 0, 0, 0]),
+        (Descriptor::crc64_generation(1, 3, 5), 0x10, 1 << 19, [1, 0, 3, 5, 0, 0]),
+        (Descriptor::copy_crc64(1, 2, 3, 5), 0x11, 1 << 19, [1, 2, 3, 5, 0, 0]),
+        (Descriptor::update_window(5, 1, 2, WindowFlags::all()), 0x21, 0, [1, 2, 0, 0, 0, 0x0005_ff00_0000_0000]),
+        (Descriptor::inter_domain_copy(1, None, 2, Some(5), 3), 0x23, 2 << 16, [1, 2, 3, 0, 0, 5 << 48]),
+        (Descriptor::inter_domain_copy(1, Some(6), 2, Some(5), 3), 0x23, 3 << 16, [1, 2, 3, 0, 0, 5 << 48 | 6 << 32]),
+        (Descriptor::inter_domain_fill(1, 2, 5, 3), 0x24, 2 << 16, [1, 2, 3, 0, 0, 5 << 48]),
+        (Descriptor::inter_domain_compare(1, Some(6), 2, None, 3), 0x25, 1 << 16, [1, 2, 3, 0, 0, 6 << 32]),
+        (Descriptor::inter_domain_compare_pattern(1, 6, 2, 3), 0x26, 1 << 16, [1, 2, 3, 0, 0, 6 << 32]),
     ];
     for (descriptor, opcode, flags, rest) in cases {
         assert_eq!(descriptor.0[0], opcode << 56 | flags << 32, "{descriptor:?}");

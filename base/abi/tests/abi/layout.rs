@@ -78,6 +78,21 @@ const TABLE: &[Row] = table! {
         dest_ref_tag / with_dest_ref_tag at 56 [31:0];
         dest_app_tag_mask / with_dest_app_tag_mask at 60 [15:0];
         dest_app_tag / with_dest_app_tag at 62 [15:0];
+        region_stride / with_region_stride at 48 [31:0];
+        window_flags / with_window_flags at 61 [7:0];
+        handle_1 / with_handle_1 at 60 [15:0];
+        handle_2 / with_handle_2 at 62 [15:0];
+        reduce_dst / with_reduce_dst at 40 [63:0];
+        reduce_dst2 / with_reduce_dst2 at 48 [63:0];
+        element_count / with_element_count at 40 [31:0];
+        sgl_size / with_sgl_size at 44 [15:0];
+        sgl_base / with_sgl_base at 48 [63:0];
+        input_type_code / with_input_type_code at 56 [3:0];
+        output_type_code / with_output_type_code at 56 [7:4];
+        compute_type_code / with_compute_type_code at 57 [3:0];
+        compute_flags / with_compute_flags at 57 [15:4];
+        id_selector / with_id_selector at 59 [7:0];
+        sgl_format_code / with_sgl_format_code at 59 [7:4];
     }
     // SPEC §8.2.
     CompletionRecord [4] {
@@ -89,6 +104,8 @@ const TABLE: &[Row] = table! {
         fault_address / with_fault_address at 8 [63:0];
         invalid_flags / with_invalid_flags at 16 [23:0];
         delta_record_size / with_delta_record_size at 16 [31:0];
+        fault_handle / with_fault_handle at 16 [15:0];
+        sgl_entries_done / with_sgl_entries_done at 20 [15:0];
         crc / with_crc at 16 [31:0];
         crc64 / with_crc64 at 16 [63:0];
         source_ref_tag / with_source_ref_tag at 16 [31:0];
@@ -201,6 +218,7 @@ const TABLE: &[Row] = table! {
         pasid / with_pasid at 0 [59:40];
         batch_index / with_batch_index at 8 [15:0];
         error_information / with_error_information at 8 [63:32];
+        idpt_handle / with_idpt_handle at 8 [47:32];
         address / with_address at 16 [63:0];
     }
     // SPEC §9.2.15, §9.2.16 and §5.9.
@@ -231,6 +249,7 @@ const TABLE: &[Row] = table! {
         batch_index / with_batch_index at 8 [15:0];
         error_information / with_error_information at 12 [31:0];
         interrupt_handle / with_interrupt_handle at 12 [15:0];
+        idpt_handle / with_idpt_handle at 12 [15:0];
         interrupt_required / with_interrupt_required at 12 [16:16];
         ims_portal / with_ims_portal at 12 [17:17];
         record_required / with_record_required at 12 [18:18];
@@ -288,6 +307,62 @@ const TABLE: &[Row] = table! {
         occupancy_interrupt_done / with_occupancy_interrupt_done at 24 [16:16];
         mode_support / with_mode_support at 24 [29:29];
         state_code / with_state_code at 24 [31:30];
+    }
+    // SPEC §9.2.18, §9.2.19, §9.2.29 to §9.2.32.
+    IdCap [1] {
+        single_submitter / with_single_submitter at 0 [0:0];
+        submitter_bitmap / with_submitter_bitmap at 0 [1:1];
+        entries / with_entries at 0 [23:8];
+        offset_mode / with_offset_mode at 0 [24:24];
+        suppress_drain / with_suppress_drain at 0 [25:25];
+        entry_size_shift / with_entry_size_shift at 0 [27:26];
+    }
+    IdBr [1] {
+        pasid_enable / with_pasid_enable at 0 [0:0];
+        privileged / with_privileged at 0 [1:1];
+        traffic_class / with_traffic_class at 0 [4:2];
+        pasid / with_pasid at 0 [27:8];
+    }
+    IdptEntry [4] {
+        usable / with_usable at 0 [0:0];
+        allow_update / with_allow_update at 0 [1:1];
+        type_code / with_type_code at 0 [3:2];
+        submitter_pasid / with_submitter_pasid at 0 [31:12];
+        read / with_read at 4 [0:0];
+        write / with_write at 4 [1:1];
+        access_privilege / with_access_privilege at 4 [2:2];
+        window_enable / with_window_enable at 4 [3:3];
+        offset_mode / with_offset_mode at 4 [4:4];
+        access_pasid / with_access_pasid at 4 [31:12];
+        window_base / with_window_base at 8 [63:0];
+        window_size / with_window_size at 16 [63:0];
+        bitmap_page / with_bitmap_page at 24 [63:12];
+    }
+    DsaCap0 [1] {
+        max_sgl_shift / with_max_sgl_shift at 0 [3:0];
+        max_gather_block_shift / with_max_gather_block_shift at 0 [7:4];
+        id_type_conversion / with_id_type_conversion at 0 [8:8];
+        id_reduce / with_id_reduce at 0 [9:9];
+        id_reduce_dualcast / with_id_reduce_dualcast at 0 [10:10];
+        id_gather_copy / with_id_gather_copy at 0 [12:12];
+        id_scatter_copy / with_id_scatter_copy at 0 [13:13];
+        id_scatter_fill / with_id_scatter_fill at 0 [14:14];
+        sgl_formats / with_sgl_formats at 0 [47:32];
+        sgl_descriptors / with_sgl_descriptors at 0 [55:48];
+    }
+    DsaCap1 [1] {
+        data_types / with_data_types at 0 [15:0];
+        up_conversions / with_up_conversions at 0 [31:16];
+        down_conversions / with_down_conversions at 0 [47:32];
+        compute_types / with_compute_types at 0 [63:48];
+    }
+    DsaCap2 [1] {
+        negate / with_negate at 0 [0:0];
+        flush_to_zero / with_flush_to_zero at 0 [2:2];
+        denormals_are_zero / with_denormals_are_zero at 0 [3:3];
+        signed / with_signed at 0 [7:7];
+        saturate / with_saturate at 0 [8:8];
+        roundings / with_roundings at 0 [15:12];
     }
     // SPEC §9.2.25.
     PerfCap [1] {
@@ -407,6 +482,8 @@ fn registers_are_at_the_offsets_of_the_map() {
         (offset::IDCAP, 0x100),
         (offset::IDBR, 0x108),
         (offset::DSACAP0, 0x180),
+        (offset::DSACAP1, 0x188),
+        (offset::DSACAP2, 0x190),
         (offset::CMDPARAM, 0xe000),
         (offset::DUMMY_PORTAL, 0xf000),
     ];
@@ -414,7 +491,7 @@ fn registers_are_at_the_offsets_of_the_map() {
         assert_eq!(ours, theirs);
     }
     assert_eq!((PORTAL_STRIDE, PORTAL_PAGE), (0x4000, 0x1000));
-    assert_eq!((VERSION_1, VERSION_2), (0x100, 0x200));
+    assert_eq!((VERSION_1, VERSION_2, VERSION_3), (0x100, 0x200, 0x300));
 }
 
 #[test]
@@ -426,6 +503,13 @@ fn published_values_of_a_real_device_decode_as_listed() {
     assert_eq!((cap.max_transfer_shift(), cap.max_batch_shift()), (31, 10));
     assert_eq!(u32::from(cap.ims_size()) * 256, 2048);
     assert!(cap.configurable());
+    // The DSACAP values in the kernel's ABI text of `dsacaps`.
+    let (cap0, cap1, cap2) = (DsaCap0([0x0014_000e_0000_07aa]), DsaCap1([0x00fa_01ff_01ff_03ff]), DsaCap2([0xf18d]));
+    assert_eq!((cap0.max_sgl_shift(), cap0.max_gather_block_shift(), cap0.sgl_formats()), (10, 10, 0b1110));
+    assert!(cap0.id_type_conversion() && cap0.id_reduce() && cap0.id_reduce_dualcast() && !cap0.id_gather_copy());
+    assert_eq!(cap0.sgl_descriptors(), 20);
+    assert_eq!((cap1.data_types(), cap1.compute_types()), (0x3ff, 0xfa));
+    assert_eq!((cap1.up_conversions(), cap1.down_conversions(), cap2.roundings()), (0x1ff, 0x1ff, 0b1111));
     // The specification's operand examples for Drain WQ: queues 1, 4, 7, and queues 21, 22.
     assert_eq!(Command::new(CommandCode::DrainWq, 0x00092).0[0], 0x0080_0092);
     assert_eq!(Command::new(CommandCode::DrainWq, 0x1_0060).operand(), 0x1_0060);

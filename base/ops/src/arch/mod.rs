@@ -1,9 +1,9 @@
 //! The kernels, and the only module of this crate with unsafe code.
 //!
 //! ```text
-//! Kernels ──match level──► x86::avx512::{bytes, crc32c, guard}
-//!                          x86::avx2::{bytes, crc32c, guard}
-//!                          portable::{bytes, crc32c, guard}       all with the same modules and signatures
+//! Kernels ──match level──► x86::avx512::{bytes, compute, crc32c, crc64, guard}
+//!                          x86::avx2::{bytes, compute, crc32c, crc64, guard}
+//!                          portable::{bytes, compute, crc32c, crc64, guard}       all with the same modules and signatures
 //! ```
 //!
 //! Every kernel is a safe `#[target_feature]` function over slices: its own body proves its loads and stores in bounds.
@@ -16,7 +16,9 @@ mod portable;
 mod x86;
 
 use crate::dispatch::Level;
-use telpher_abi::DifBlock;
+use crate::number::Arithmetic;
+pub(crate) use portable::compute::Step;
+use telpher_abi::{ComputeResult, DifBlock};
 
 /// The right to run the kernels of one level: a copyable token with the level's operations as methods.
 ///
@@ -143,6 +145,12 @@ impl Kernels {
         run!(self, crc32c::feed_copy::<REVERSE>(state, src, dst))
     }
 
+    /// Adds `data` to a reflected CRC64 register; with `REVERSE` each byte's bits are reversed first.
+    #[inline]
+    pub(crate) fn crc64_feed<const REVERSE: bool>(self, state: u64, data: &[u8]) -> u64 {
+        run!(self, crc64::feed::<REVERSE>(state, data))
+    }
+
     /// Computes the guards of the blocks at multiples of `stride` in `src`, one for each element of `guards`.
     ///
     /// # Panics
@@ -169,6 +177,21 @@ impl Kernels {
         debug_assert!(blocks_fit(block, guards.len(), stride, src.len()), "every block lies in the source");
         debug_assert!(blocks_fit(block, guards.len(), dst_stride, dst.len()), "every block lies in the destination");
         run!(self, guard::guards_copy(block, seed, (src, stride), (dst, dst_stride), guards));
+    }
+
+    /// Converts whole elements, as many as both slices have.
+    ///
+    /// # Panics
+    /// If integers are copied and the lengths differ.
+    #[inline]
+    pub(crate) fn convert_elements(self, arithmetic: &Arithmetic, src: &[u8], dst: &mut [u8]) -> ComputeResult {
+        run!(self, compute::convert(arithmetic, src, dst))
+    }
+
+    /// Computes whole elements, as many as all slices have.
+    #[inline]
+    pub(crate) fn combine_elements(self, step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
+        run!(self, compute::combine(step, left, right, dst))
     }
 
     /// Writes back and drops every cache line that `buf` touches, and waits for completion.

@@ -1,6 +1,8 @@
 //! Kernels in safe Rust for any target.
 #![forbid(unsafe_code)]
 
+pub(super) mod compute;
+
 /// Move, fill and compare.
 pub(super) mod bytes {
     pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
@@ -98,6 +100,48 @@ pub(super) mod crc32c {
         for (src, dst) in src.chunks(8 << 10).zip(dst.chunks_mut(8 << 10)) {
             dst.copy_from_slice(src);
             state = feed::<REVERSE>(state, src);
+        }
+        state
+    }
+}
+
+/// CRC64 by eight tables (slicing-by-8, as above).
+pub(super) mod crc64 {
+    use super::crc32c::reversed;
+    use crate::polynomial::CRC64;
+
+    /// `TABLES[k][b]`: the register after byte `b` followed by `k` zero bytes, from an empty register.
+    #[allow(clippy::cast_possible_truncation, reason = "the index is below 256")]
+    static TABLES: [[u64; 256]; 8] = {
+        let mut tables = [[0; 256]; 8];
+        let mut byte = 0;
+        while byte < 256 {
+            let (mut value, mut bit) = (byte as u64, 0);
+            while bit < 8 {
+                value = if value & 1 == 1 { value >> 1 ^ CRC64.reverse_bits() } else { value >> 1 };
+                bit += 1;
+            }
+            tables[0][byte] = value;
+            byte += 1;
+        }
+        let mut index = 256;
+        while index < 8 * 256 {
+            let before = tables[index / 256 - 1][index % 256];
+            tables[index / 256][index % 256] = before >> 8 ^ tables[0][(before & 0xff) as usize];
+            index += 1;
+        }
+        tables
+    };
+
+    pub(in crate::arch) fn feed<const REVERSE: bool>(mut state: u64, data: &[u8]) -> u64 {
+        let (words, rest) = data.as_chunks();
+        for word in words {
+            let bytes = (reversed::<REVERSE>(u64::from_le_bytes(*word)) ^ state).to_le_bytes();
+            state = (0..8).fold(0, |sum, at| sum ^ TABLES[7 - at][usize::from(bytes[at])]);
+        }
+        for byte in rest {
+            let byte = if REVERSE { byte.reverse_bits() } else { *byte };
+            state = state >> 8 ^ TABLES[0][usize::from(state.to_le_bytes()[0] ^ byte)];
         }
         state
     }

@@ -91,6 +91,18 @@ pub fn insert(config: &DifConfig, src: &[u8], dst: &mut [u8], tags: &mut Tags) -
     Kernels::best().dif_insert(config, src, dst, tags)
 }
 
+/// Writes the tuples of the blocks of `src` to `dst`, one after the other (DIX Generate of 2.x). Returns the number of
+/// blocks.
+///
+/// `tags` are the tags of the first block; afterwards those of the block after the last.
+///
+/// # Panics
+/// If `src` is not a whole number of blocks, or `dst` has not room for a tuple for each of them.
+#[inline]
+pub fn generate(config: &DifConfig, src: &[u8], dst: &mut [u8], tags: &mut Tags) -> usize {
+    Kernels::best().dix_generate(config, src, dst, tags)
+}
+
 /// Checks the tuples of `src` as [`check`] does and copies the good blocks to `dst` without them.
 ///
 /// # Panics
@@ -161,6 +173,27 @@ impl Kernels {
             self.guards_copy(config.block, config.guard_seed(), (src, data), (dst, protected), guards);
             for (block, remainder) in dst.chunks_exact_mut(protected).zip(guards) {
                 Tuple::new(config.guard(*remainder), tags).write(block, data);
+                tags.step_dest(config.dest);
+            }
+        }
+        blocks
+    }
+
+    /// [`dif::generate`](generate) with these kernels.
+    ///
+    /// # Panics
+    /// As for [`generate`].
+    pub fn dix_generate(self, config: &DifConfig, src: &[u8], dst: &mut [u8], tags: &mut Tags) -> usize {
+        let data = config.data();
+        let blocks = whole_blocks(src, data);
+        assert_eq!(dst.len(), blocks * TUPLE, "the destination has room for exactly the tuples");
+        let mut guards = [0; GROUP];
+        let group = config.group();
+        for (src, dst) in src.chunks(group * data).zip(dst.chunks_mut(group * TUPLE)) {
+            let guards = &mut guards[..src.len() / data];
+            self.guards(config.block, config.guard_seed(), src, data, guards);
+            for (tuple, remainder) in dst.chunks_exact_mut(TUPLE).zip(guards) {
+                Tuple::new(config.guard(*remainder), tags).write(tuple, 0);
                 tags.step_dest(config.dest);
             }
         }

@@ -1,4 +1,4 @@
-//! Tests of DIF Check, Insert, Strip and Update, at every level this CPU has.
+//! Tests of DIF Check, Insert, Strip, Update and DIX Generate, at every level this CPU has.
 #![forbid(unsafe_code)]
 
 use crate::oracle;
@@ -119,6 +119,11 @@ fn all_destination_flags_make_the_specified_tuples() {
             let (mut dst, mut tags) = (vec![0; 5 * 528], seeds);
             assert_eq!(kernels.dif_insert(&config, &plain, &mut dst, &mut tags), 5);
             assert!(dst == oracle::dif_insert(&config, &plain, seeds), "insert {kernels:?} {config:?}");
+            assert_eq!(tags, after);
+            let (mut tuples, mut tags) = (vec![0; 5 * 8], seeds);
+            assert_eq!(kernels.dix_generate(&config, &plain, &mut tuples, &mut tags), 5);
+            let expected: Vec<u8> = dst.chunks(528).flat_map(|block| block[520..].to_vec()).collect();
+            assert!(tuples == expected, "generate {kernels:?} {config:?}");
             assert_eq!(tags, after);
             let (mut old, mut new) = (source, seeds);
             let checked = kernels.dif_update(&config, &src, &mut dst, &mut old, &mut new);

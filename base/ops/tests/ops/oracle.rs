@@ -32,6 +32,19 @@ pub fn crc32c(seed: u32, data: &[u8], bypass_invert: bool, bypass_data: bool) ->
     if bypass_invert { r } else { !r.reverse_bits() }
 }
 
+/// The same for 64 bits.
+pub fn crc64(seed: u64, data: &[u8], bypass_invert: bool, bypass_data: bool) -> u64 {
+    let mut r = if bypass_invert { seed } else { (!seed).reverse_bits() };
+    for &byte in data {
+        let byte = if bypass_data { byte } else { byte.reverse_bits() };
+        r ^= u64::from(byte) << 56;
+        for _ in 0..8 {
+            r = if r >> 63 == 1 { r << 1 ^ 0xAD93_D235_94C9_3659 } else { r << 1 };
+        }
+    }
+    if bypass_invert { r } else { !r.reverse_bits() }
+}
+
 /// CRC-16/T10-DIF one bit at a time.
 pub fn guard(data: &[u8], flags: DifFlags) -> u16 {
     let mut r = if flags.contains(DifFlags::INVERT_CRC_SEED) { 0xffff } else { 0 };

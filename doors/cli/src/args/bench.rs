@@ -13,9 +13,10 @@ use telpher_bench::options;
 ///
 /// Sweeps operation x transfer size x mode (one at a time, several in flight, batches) on the CPU path, on the
 /// modelled device (executed inline by the submitting thread, and by a separate engine thread), and on hardware if
-/// there is any; --device selects devices, and the CPU is always measured. Prints throughput, latency percentiles, the
-/// submitting thread's CPU time, where latency is spent, and the size from which a device wins; writes one HTML file
-/// with charts. All result bytes are checked.
+/// there is any; --device selects devices, and the CPU is always measured. Prints a summary: the CPU, the fastest way over
+/// a device, and what a real DSA would give in simulated time. --full prints throughput, latency percentiles, the
+/// submitting thread's CPU time, where latency is spent, and the size from which a device wins. One HTML file has the
+/// charts. All result bytes are checked.
 ///
 /// The modelled device is software: its numbers are the speed of the model on this CPU, not of DSA hardware.
 #[derive(Debug, Args)]
@@ -26,7 +27,8 @@ Sizes are bytes, or k, m, g for KiB, MiB, GiB. --size, --in-flight and --batch \
 take lists and ranges: 64..64m multiplies by 4, and 1k..8k*2 by 2.
 
 Examples:
-  telpher bench                                   everything, in 25 seconds
+  telpher bench                                   a summary, in 25 seconds
+  telpher bench --full                            every table
   telpher bench --op move,crc --size 4k..1m*2     two operations, finer sizes
   telpher bench --in-flight 1..64 --batch 1,32    more in flight, and batches
   telpher bench --wq-mode shared --threads 2      two threads, one shared queue
@@ -87,6 +89,15 @@ Examples:
   telpher bench telemetry
   telpher bench telemetry --only noop --seconds 10 --no-html")]
     Telemetry(Contests),
+    /// Measure how fast the simulator is, and how much memory it needs.
+    ///
+    /// Experiments: descriptors that are simulated in a second of processor time, for one thread, for many, and for
+    /// threads at a full queue; the memory of a simulation of seven million descriptors. Scenarios take turns.
+    #[command(after_help = "\
+Examples:
+  telpher bench sim
+  telpher bench sim --only speed --seconds 30 --no-html")]
+    Sim(Contests),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -126,6 +137,9 @@ pub(crate) struct Sweep {
     /// Where the device writes results (DSA's cache-control flag).
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Device", default_value_t = Hint::Cache)]
     pub(crate) hint: Hint,
+    /// Print every table: throughput, latency and CPU time of all sizes and modes.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) full: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -193,7 +207,7 @@ pub(crate) struct PollutionBench {
     /// Transfer size of the copies.
     #[arg(short, long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
     pub(crate) size: u64,
-    /// Device that copies: model:spr, model:spr-fw2, model:full, model:FILE or hw:wqM.N.
+    /// Device that copies: model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:FILE or hw:wqM.N.
     #[arg(short, long, value_name = "DEV", default_value = "model:spr", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     #[command(flatten)]

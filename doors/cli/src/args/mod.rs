@@ -24,6 +24,7 @@ mod top;
 mod trace;
 mod tune;
 pub(crate) mod values;
+mod vfio;
 mod vhost;
 #[cfg(test)]
 mod vocabulary;
@@ -45,6 +46,7 @@ pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop}
 pub(crate) use top::Top;
 pub(crate) use trace::Trace;
 pub(crate) use tune::Tune;
+pub(crate) use vfio::Vfio;
 pub(crate) use vhost::Vhost;
 
 use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -70,6 +72,7 @@ Examples:
   telpher doctor                           why a device does not come up
   telpher sim run --size 64..1m            what DSA hardware would give
   telpher vhost --socket /tmp/vm.sock      a switch for virtual machines
+  telpher vfio --socket /tmp/vm.sock       a device in virtual machines
   telpher nvmf --memory 1g                 a disk over NVMe/TCP
   telpher qdp                              a query with prefetched columns
   telpher tier run -- PROGRAM              hot pages in fast memory
@@ -146,6 +149,7 @@ pub(crate) enum Command {
     Top(Top),
     Trace(Box<Trace>),
     Tune(Box<Tune>),
+    Vfio(Vfio),
     Vhost(Box<Vhost>),
 }
 

@@ -38,8 +38,8 @@ A guest to try it with, once huge pages are reserved (echo 256 > /proc/sys/vm/nr
     --vdev net_virtio_user0,path=/tmp/vm.sock,mrg_rxbuf=1 -- -i
 QEMU's options, and what the numbers mean: docs/vhost.md")]
 pub(crate) struct Vhost {
-    /// A vhost-user port at this path, with N queue pairs; may be repeated.
-    #[arg(long, help_heading = "Ports", value_name = "PATH[,server|client][,queues=N]")]
+    /// A vhost-user port at this path, with server, client or queues=N behind it; may be repeated.
+    #[arg(long, help_heading = "Ports", value_name = "PATH[,OPTIONS]")]
     pub(crate) socket: Vec<SocketPort>,
     /// A port that is a TAP interface of this system (needs root); may be repeated.
     #[arg(long, help_heading = "Ports", value_name = "NAME")]

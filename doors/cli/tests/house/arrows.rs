@@ -80,6 +80,8 @@ const CRATES: &[Rule] = &[
     rule("hosts", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-wire", &["device", "model", "portal", "mem", "abi"], &[]),
     rule("hosts", "switch-run", &["switch", "vhost", "device", "metrics", "mem", "os"], &[]),
+    // Guests' memory is mapped as a vhost-user frontend's is.
+    rule("hosts", "vfio", &["vhost", "model", "portal", "mem", "os", "abi"], &[]),
     rule("hosts", "nvmf-run", &["launch", "nvmf", "mover", "device", "portal", "mem", "metrics", "os"], &[]),
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),
@@ -97,7 +99,7 @@ const CRATES: &[Rule] = &[
     rule("doors", "cli", BELOW_DOORS, &[]),
     rule("doors", "capi", LIBRARIES, &[]),
     // A job of DML is a descriptor already, so it goes to the CPU or a queue without a mover.
-    rule("doors", "dml", &["device", "hw", "model", "portal", "mem", "os", "abi"], &[]),
+    rule("doors", "dml", &["device", "hw", "model", "portal", "mem", "os", "abi"], &["mover", "ops"]),
     rule("doors", "mpi", LIBRARIES, &[]),
     rule("doors", "ofi", LIBRARIES, &[]),
     rule("doors", "python", LIBRARIES, &[]),
@@ -112,6 +114,7 @@ const BELOW_DOORS: &[&str] = &[
     "launch",
     "vdev",
     "switch-run",
+    "vfio",
     "nvmf-run",
     "tier-run",
     "tier-wire",

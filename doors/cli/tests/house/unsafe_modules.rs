@@ -131,6 +131,7 @@ const FILES: &[&str] = &[
     "hosts/vdev/src/host/share.rs",
     "hosts/vdev/src/view/namespace/child.rs",
     "hosts/vdev/src/view/namespace/entry.rs",
+    "hosts/vfio/src/guest_memory.rs",
     "lab/bench/src/fabric/library.rs",
     "lab/bench/src/ffi.rs",
     "lab/conformance/src/arena.rs",

@@ -12,6 +12,7 @@ mod bench;
 mod cachelike;
 mod check;
 mod clients;
+mod containers;
 mod devices;
 mod disturbed;
 mod doctor;

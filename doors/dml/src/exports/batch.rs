@@ -58,7 +58,7 @@ pub(super) unsafe fn clear_records(job: &DmlJob) {
     }
 }
 
-/// Makes a member, checks it, and stores it. `pointers` are those that must not be NULL, and are checked in front of
+/// Makes a member, checks it, and stores it. `pointers` are those that must not be NULL; they are checked in front of
 /// the index.
 ///
 /// # Safety

@@ -336,7 +336,9 @@ impl Dsa {
             .with_ats_disable(caps.wq_cap.ats_disable() && settings.ats_disable)
             .with_prs_disable(caps.wq_cap.prs_disable() && settings.prs_disable)
             .with_max_transfer_shift(shift(settings.max_transfer))
-            .with_max_batch_shift(shift(settings.max_batch));
+            .with_max_batch_shift(shift(settings.max_batch))
+            // No attribute sets it; zero before 3.0.
+            .with_max_sgl_shift(caps.dsa_cap_0.max_sgl_shift());
         if caps.wq_cap.op_config() { config.with_op_config(settings.op_config) } else { config }
     }
 }

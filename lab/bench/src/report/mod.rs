@@ -9,6 +9,7 @@ pub mod query;
 pub mod questions;
 mod rows;
 pub mod run;
+pub mod summary;
 pub mod sweep;
 pub mod tune;
 pub mod vhost;

@@ -197,9 +197,16 @@ pub fn html(result: &SweepResult) -> String {
          does; hardware is a real device. Plain is one at a time, ×32 keeps 32 descriptors in flight, 2×b32 two \
          batches of 32.",
     );
-    page.legend(legend(|_| true));
+    let simulated = result.simulated.as_ref();
+    let name = simulated.map(|simulated| format!("DSA ({}), simulated", simulated.profile));
+    page.legend(legend(|_| true).into_iter().chain(name.as_deref().map(|name| (routes.len(), name))));
     page.charts(each(&|op| {
-        let series = lines(op, |_| true, |p| Some(p.bytes_per_s / 1e9), None);
+        let mut series = lines(op, |_| true, |p| Some(p.bytes_per_s / 1e9), None);
+        series.extend(simulated.map(|simulated| {
+            let of_op = simulated.points.iter().filter(|point| point.op == op);
+            let points = of_op.map(|point| (point.size, point.bytes_per_s / 1e9)).collect();
+            Series { style: routes.len(), dashed: true, points }
+        }));
         chart::lines(&series, "throughput, GB/s", TRANSFER, Scale::Log, units::trimmed)
     }));
 

@@ -41,7 +41,7 @@ impl Bounds<'_, '_> {
 
 fn sizes(b: &mut Bounds) {
     // Operation, and unit of its size.
-    let units: [(u8, u32); 14] = [
+    let units: [(u8, u32); 19] = [
         (0x03, 1),
         (0x04, 1),
         (0x05, 1),
@@ -55,7 +55,12 @@ fn sizes(b: &mut Bounds) {
         (0x13, 512),
         (0x14, 520),
         (0x15, 520),
+        (0x17, 512),
         (0x20, 1),
+        (0x23, 1),
+        (0x24, 1),
+        (0x25, 1),
+        (0x26, 1),
     ];
     for (code, unit) in units {
         let name = row(code).name;
@@ -87,7 +92,9 @@ fn sizes(b: &mut Bounds) {
         }
         b.put(section::SIZES, format!("{name} of {unit} bytes is taken"), base.with_size(unit), 0x01);
     }
-    for (code, size) in [(0x12, 519), (0x12, 521), (0x13, 511), (0x13, 513), (0x14, 1039), (0x15, 1)] {
+    for (code, size) in
+        [(0x12, 519), (0x12, 521), (0x13, 511), (0x13, 513), (0x14, 1039), (0x15, 1), (0x17, 511), (0x17, 513)]
+    {
         let d = b.sample(code).with_size(size);
         if !b.list.has(d.opcode()) {
             continue;
@@ -128,6 +135,29 @@ fn delta_sizes(b: &mut Bounds) {
         b.put(section::SIZES, format!("apply delta of {size:#x} bytes gives {code:#04x}"), apply.with_size(size), code);
     }
     b.spec = narrow;
+}
+
+/// Regions and strides of Translation Fetch. The queue's largest transfer is no limit.
+fn fetches(b: &mut Bounds) {
+    let fetch = b.sample(0x0a);
+    let put = |b: &mut Bounds, what: &str, d: Descriptor, code: u8| {
+        b.put(section::SIZES, format!("translation fetch {what} gives {code:#04x}"), d, code);
+    };
+    put(b, "of 0 bytes", fetch.with_size(0), 0x13);
+    put(b, "of more than the queue's largest transfer", fetch.with_size(4 * MAX), 0x01);
+    put(
+        b,
+        "of the last page of the address space, and a byte more",
+        fetch.with_src(u64::MAX - 4095).with_size(4097),
+        0x15,
+    );
+    if b.list.capabilities.gen_cap.translation_fetch_stride() {
+        let strides = [(0, 0x1c), (1, 0x1c), (2048, 0x1c), (4095, 0x1c), (4096, 0x01), (4097, 0x1c), (12_288, 0x1c)];
+        for (stride, code) in strides.into_iter().chain([(8192, 0x01), (1 << 31, 0x01), (u32::MAX, 0x1c)]) {
+            let d = fetch.and_flags(telpher_abi::OpFlags::FETCH_STRIDE).with_region_stride(stride);
+            put(b, &format!("with stride {stride}"), d, code);
+        }
+    }
 }
 
 fn counts(list: &mut List) {
@@ -214,11 +244,17 @@ fn alignment(b: &mut Bounds) {
         let d = Descriptor::nop().with_record(b.at(sample::RECORD) + off);
         b.put(section::ALIGNMENT, format!("a record address at {off} is taken"), d, 0x01);
     }
+    for off in 0..16u64 {
+        let status = if off % 8 == 0 { 0x01 } else { 0x1c };
+        let dix = b.sample(0x17);
+        let name = format!("dix generate to a destination {off} bytes off gives {status:#04x}");
+        b.put(section::ALIGNMENT, name, dix.with_dst(dix.dst() + off).with_src(dix.src() + off), status);
+    }
     // No other operation has an alignment rule: odd addresses everywhere.
-    for code in [0x03, 0x04, 0x05, 0x06, 0x10, 0x11, 0x13, 0x20] {
+    for code in [0x03, 0x04, 0x05, 0x06, 0x0a, 0x10, 0x11, 0x13, 0x20, 0x23, 0x24, 0x25, 0x26] {
         let base = b.sample(code);
-        let src = if matches!(code, 0x04 | 0x20) { base.src() } else { base.src() + 3 };
-        let dst = if matches!(code, 0x06 | 0x10) { base.dst() } else { base.dst() + 3 };
+        let src = if matches!(code, 0x04 | 0x20 | 0x24) { base.src() } else { base.src() + 3 };
+        let dst = if matches!(code, 0x06 | 0x0a | 0x10 | 0x26) { base.dst() } else { base.dst() + 3 };
         let name = format!("{} takes odd addresses", row(code).name);
         b.put(section::ALIGNMENT, name, base.with_src(src).with_dst(dst), 0x01);
     }
@@ -229,11 +265,12 @@ fn overlap(b: &mut Bounds) {
     let record = b.at(sample::RECORD);
     // Source bytes, destination bytes, size field: adjacent buffers are legal, an overlap of one byte is not, from both
     // sides.
-    for (code, size) in [(0x11, 100), (0x13, 1024), (0x14, 1040), (0x15, 1040)] {
+    for (code, size) in [(0x11, 100), (0x13, 1024), (0x14, 1040), (0x15, 1040), (0x17, 1024)] {
         let (src_bytes, dst_bytes) = match code {
             0x13 => (1024u64, 1040u64),
             0x14 => (1040, 1024),
             0x15 => (1040, 1040),
+            0x17 => (1024, 16),
             _ => (100, 100),
         };
         let base = Descriptor::dif(Opcode::from_code(code), out, 0, size).with_record(record);
@@ -243,11 +280,13 @@ fn overlap(b: &mut Bounds) {
         } else {
             base
         };
+        // DIX Generate has aligned destinations only.
+        let step = if code == 0x17 { 8 } else { 1 };
         let places = [
             ("behind, touching", out + src_bytes, 0x01),
-            ("behind, one byte in", out + src_bytes - 1, 0x16),
+            ("behind, as little in as possible", out + src_bytes - step, 0x16),
             ("before, touching", out - dst_bytes, 0x01),
-            ("before, one byte in", out - dst_bytes + 1, 0x16),
+            ("before, as little in as possible", out - dst_bytes + step, 0x16),
             ("at the same place", out, 0x16),
         ];
         for (where_to, dst, status) in places {
@@ -320,5 +359,6 @@ pub(super) fn add(list: &mut List) {
     delta_sizes(&mut b);
     alignment(&mut b);
     overlap(&mut b);
+    fetches(&mut b);
     counts(list);
 }

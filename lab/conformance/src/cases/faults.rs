@@ -7,7 +7,7 @@ use crate::expected::ExpectedRecord;
 use crate::fixture::Fixture;
 use crate::oracle::{self, Tags};
 use crate::sample;
-use crate::subject::{DeviceSpec, QueueSpec, Residency};
+use crate::subject::{DeviceSpec, QueueSpec, Residency, WINDOW};
 use std::rc::Rc;
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
 
@@ -169,12 +169,205 @@ pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
         prefix: exact,
         ..job("copy with crc", Descriptor::copy_crc(a, b, SIZE, 0x77))
     });
+    jobs.extend(domain_jobs([a, b], &data, &repeated, job));
+    if list.capabilities.gen_cap.crc64() {
+        let wide = data.clone();
+        let value = move |n: usize| oracle::crc64(0x77, false, false, &wide[..n]);
+        let last = ExpectedRecord::success().specific(value(size), 0);
+        let partial = Rc::new(move |_: Operand, k: u32| Partial {
+            completed: k,
+            result: 0,
+            specific: (k > 0).then(|| (value(k as usize), 0)),
+        });
+        jobs.push(Job {
+            operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, true, 3)],
+            inputs: Rc::new(vec![input(0, &data)]),
+            outputs: Rc::new(vec![input(1, &data)]),
+            last,
+            partial,
+            prefix: exact,
+            ..job("copy with crc of 64 bits", Descriptor::copy_crc64(a, b, SIZE, 0x77))
+        });
+    }
     if k.is_multiple_of(8) {
         jobs.extend(delta_jobs([a, b, c], &data, job));
     }
     jobs.extend(dif_jobs([a, b], job));
+    if list.has(Opcode::GatherCopy) {
+        jobs.extend(list_jobs(list.arena.at(sample::OFFSETS), [a, b], &data, &repeated, job));
+    }
+    if k.is_multiple_of(4) {
+        jobs.extend(array_jobs([a, b, c], &data, job));
+    }
+    // The destination of DIX Generate has an alignment.
+    jobs.retain(|job| job.descriptor.opcode() != Opcode::DixGenerate || k.is_multiple_of(8));
     jobs.retain(|job| list.has(job.descriptor.opcode()));
     jobs
+}
+
+/// The inter-domain operations, through the window of the process's own memory.
+fn domain_jobs(
+    [a, b]: [u64; 2],
+    data: &[u8],
+    repeated: &[u8],
+    job: impl Fn(&'static str, Descriptor) -> Job,
+) -> Vec<Job> {
+    let operand = |area: usize, write, id| Operand { area: AREAS[area], bytes: SIZE, write, id };
+    let input = |area: usize, bytes: &[u8]| (AREAS[area], bytes.to_vec());
+    // The operand in the submitter's own space names no handle.
+    let partial = |with_handle: fn(&Operand) -> bool| {
+        Rc::new(move |operand: Operand, k: u32| Partial {
+            completed: k,
+            result: 0,
+            specific: Some((if with_handle(&operand) { WINDOW.into() } else { 0 }, 0)),
+        })
+    };
+    let exact: Option<Prefix> = Some((|n| n, true));
+    let copy = |name, src_handle, dst_handle, with_handle| Job {
+        operands: vec![operand(0, false, 1), operand(1, true, 3)],
+        inputs: Rc::new(vec![input(0, data)]),
+        outputs: Rc::new(vec![input(1, data)]),
+        partial: partial(with_handle),
+        prefix: exact,
+        ..job(name, Descriptor::inter_domain_copy(a, src_handle, b, dst_handle, SIZE))
+    };
+    let compare = |name, handle_1, handle_2, with_handle| Job {
+        operands: vec![operand(0, false, 1), operand(1, false, 2)],
+        inputs: Rc::new(vec![input(0, data), input(1, data)]),
+        last: ExpectedRecord::success().result(0),
+        partial: partial(with_handle),
+        ..job(name, Descriptor::inter_domain_compare(a, handle_1, b, handle_2, SIZE))
+    };
+    let pattern = 0x0807_0605_0403_0201u64;
+    vec![
+        copy("inter-domain copy to a window", None, Some(WINDOW), |o| o.write),
+        copy("inter-domain copy from a window", Some(WINDOW), None, |o| !o.write),
+        copy("inter-domain copy between windows", Some(WINDOW), Some(WINDOW), |_| true),
+        Job {
+            operands: vec![operand(1, true, 3)],
+            outputs: Rc::new(vec![input(1, repeated)]),
+            partial: partial(|_| true),
+            prefix: exact,
+            ..job("inter-domain fill", Descriptor::inter_domain_fill(pattern, b, WINDOW, SIZE))
+        },
+        compare("inter-domain compare with a window", None, Some(WINDOW), |o| o.id == 2),
+        compare("inter-domain compare of two windows", Some(WINDOW), Some(WINDOW), |_| true),
+        Job {
+            operands: vec![operand(0, false, 1)],
+            inputs: Rc::new(vec![input(0, repeated)]),
+            last: ExpectedRecord::success().result(0),
+            partial: partial(|_| true),
+            ..job("inter-domain compare pattern", Descriptor::inter_domain_compare_pattern(a, WINDOW, pattern, SIZE))
+        },
+    ]
+}
+
+/// Conversions and reductions of 32-bit integers.
+fn array_jobs([a, b, c]: [u64; 3], data: &[u8], job: impl Fn(&'static str, Descriptor) -> Job) -> Vec<Job> {
+    let negated: Vec<u8> =
+        data.chunks_exact(4).flat_map(|word| (!u32_of(word)).wrapping_add(1).to_le_bytes()).collect();
+    let other = oracle::noise(43, data.len());
+    let least: Vec<u8> = data
+        .chunks_exact(4)
+        .zip(other.chunks_exact(4))
+        .flat_map(|(a, b)| if u32_of(a) < u32_of(b) { a.to_vec() } else { b.to_vec() })
+        .collect();
+    let operand = |area: usize, write, id| Operand { area: AREAS[area], bytes: SIZE, write, id };
+    let input = |area: usize, bytes: &[u8]| (AREAS[area], bytes.to_vec());
+    let exact: Option<Prefix> = Some((|n| n, true));
+    let typed = |opcode| Descriptor::new(opcode).with_input_type_code(2).with_output_type_code(2).with_size(SIZE / 4);
+    // Negation of an unsigned number other than zero leaves its range.
+    let overflow =
+        |_: Operand, k: u32| Partial { completed: k, result: if k > 0 { 4 } else { 0 }, specific: Some((0, 0)) };
+    vec![
+        Job {
+            operands: vec![operand(0, false, 1), operand(1, true, 3)],
+            inputs: Rc::new(vec![input(0, data)]),
+            outputs: Rc::new(vec![input(1, &negated)]),
+            last: ExpectedRecord::success().result(4),
+            partial: Rc::new(overflow),
+            prefix: exact,
+            ..job("type conversion", typed(Opcode::TypeConversion).with_compute_flags(1).with_src(a).with_dst(b))
+        },
+        Job {
+            operands: vec![operand(0, false, 1), operand(1, false, 2), operand(2, true, 3)],
+            inputs: Rc::new(vec![input(0, data), input(1, &other)]),
+            outputs: Rc::new(vec![input(2, &least)]),
+            prefix: exact,
+            ..job("reduce", typed(Opcode::Reduce).with_compute_type_code(6).with_src(a).with_dst(b).with_reduce_dst(c))
+        },
+        Job {
+            operands: vec![operand(0, false, 1), operand(1, true, 3), operand(2, true, 4)],
+            inputs: Rc::new(vec![input(0, data)]),
+            outputs: Rc::new(vec![input(1, data), input(2, data)]),
+            prefix: exact,
+            ..job(
+                "reduce with dualcast",
+                typed(Opcode::ReduceDualcast)
+                    .with_compute_type_code(3)
+                    .with_src(a)
+                    .with_dst(a)
+                    .with_reduce_dst(b)
+                    .with_reduce_dst2(c),
+            )
+        },
+    ]
+}
+
+fn u32_of(word: &[u8]) -> u32 {
+    u32::from_le_bytes(word.try_into().expect("four bytes"))
+}
+
+/// Gather and scatter by the list of 31 offsets; the buffers are one after the other.
+fn list_jobs(
+    offsets: u64,
+    [a, b]: [u64; 2],
+    data: &[u8],
+    repeated: &[u8],
+    job: impl Fn(&'static str, Descriptor) -> Job,
+) -> Vec<Job> {
+    let operand = |area: usize, write, id| Operand { area: AREAS[area], bytes: SIZE, write, id };
+    let input = |area: usize, bytes: &[u8]| (AREAS[area], bytes.to_vec());
+    let exact: Option<Prefix> = Some((|n| n, true));
+    let partial = Rc::new(|_: Operand, k: u32| Partial {
+        completed: k,
+        result: 0,
+        specific: Some((u64::from(k / 400) << 32, 0)),
+    });
+    let listed = |opcode, base| {
+        Descriptor::new(opcode)
+            .with_input_type_code(2)
+            .with_size(SIZE)
+            .with_element_count(100)
+            .with_sgl_size(31)
+            .with_sgl_format_code(1)
+            .with_sgl_base(base)
+    };
+    vec![
+        Job {
+            operands: vec![operand(0, false, 1), operand(1, true, 3)],
+            inputs: Rc::new(vec![input(0, data)]),
+            outputs: Rc::new(vec![input(1, data)]),
+            partial: partial.clone(),
+            prefix: exact,
+            ..job("gather copy", listed(Opcode::GatherCopy, a).with_src(offsets).with_dst(b))
+        },
+        Job {
+            operands: vec![operand(0, false, 1), operand(1, true, 3)],
+            inputs: Rc::new(vec![input(0, data)]),
+            outputs: Rc::new(vec![input(1, data)]),
+            partial: partial.clone(),
+            prefix: exact,
+            ..job("scatter copy", listed(Opcode::ScatterCopy, b).with_src(a).with_dst(offsets))
+        },
+        Job {
+            operands: vec![operand(1, true, 3)],
+            outputs: Rc::new(vec![input(1, repeated)]),
+            partial,
+            prefix: exact,
+            ..job("scatter fill", listed(Opcode::ScatterFill, b).with_src(0x0807_0605_0403_0201).with_dst(offsets))
+        },
+    ]
 }
 
 /// Every third word differs.
@@ -224,6 +417,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
     let plain = oracle::noise(8, 512 * BLOCKS as usize);
     let long = oracle::protect(512, false, false, from, &plain);
     let other = oracle::protect(512, false, false, to, &plain);
+    let tuples: Vec<u8> = other.chunks(520).flat_map(|block| block[512..].to_vec()).collect();
     let word = |tags: Tags, blocks| {
         let (app, reference) = tags.raw(blocks);
         u64::from(reference) | u64::from(app) << 48
@@ -257,6 +451,15 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
             partial: partial(512, 520, false, true),
             prefix: Some((|n| n / 512 * 520, false)),
             ..job("dif insert", dest(d(Opcode::DifInsert, b, 512)))
+        },
+        Job {
+            operands: vec![operand(0, 512, false, 1), operand(1, 8, true, 3)],
+            inputs: Rc::new(vec![(AREAS[0], plain.clone())]),
+            outputs: Rc::new(vec![(AREAS[1], tuples)]),
+            last: ExpectedRecord::success().specific(0, word(to, BLOCKS)),
+            partial: partial(512, 8, false, true),
+            prefix: Some((|n| n / 512 * 8, false)),
+            ..job("dix generate", dest(d(Opcode::DixGenerate, b, 512)))
         },
         Job {
             operands: vec![operand(0, 520, false, 1), operand(1, 512, true, 3)],

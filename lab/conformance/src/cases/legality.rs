@@ -6,7 +6,7 @@ use crate::expected::{Expect, ExpectedRecord, Information};
 use crate::fixture::context;
 use crate::sample;
 use crate::subject::{DeviceSpec, QueueSpec};
-use crate::table::{LATER_OPERATIONS, OPERATIONS, OpRow, flag};
+use crate::table::{OPERATIONS, OpRow, flag};
 use std::collections::BTreeSet;
 use telpher_abi::registers::OpCap;
 use telpher_abi::{Descriptor, Flags, Opcode};
@@ -34,7 +34,7 @@ pub(super) fn refused(flags: u32, expected_record: ExpectedRecord) -> Expect {
 
 /// The expected result of a sample with these flags on queue 0 of `spec`.
 fn verdict(list: &List, spec: &DeviceSpec, row: &OpRow, flags: u32, member: bool) -> Expect {
-    if member && matches!(row.code, 0x01 | 0x02) {
+    if member && matches!(row.code, 0x01 | 0x02 | 0x21) {
         return refused(flags, ExpectedRecord::status(0x10));
     }
     let capabilities = spec.capabilities.as_ref().unwrap_or(&list.capabilities);
@@ -79,8 +79,7 @@ fn opcodes(list: &mut List) {
     for code in 0..=255u8 {
         let opcode = Opcode::from_code(code);
         let known = OPERATIONS.iter().any(|row| row.code == code);
-        // A device with a later operation needs another edition of this list.
-        if list.has(opcode) && (known || LATER_OPERATIONS.contains(&code)) {
+        if list.has(opcode) && known {
             continue;
         }
         for member in [false, true] {
@@ -114,7 +113,7 @@ fn opcodes(list: &mut List) {
             let name = format!("{} is refused where OPCFG leaves it out", row.name);
             list.one(section::OPCODES, name, &spec, d, false, ExpectedRecord::status(0x10));
             // A no-operation is also the other member of a surrounding batch here.
-            if !matches!(row.code, 0x00..=0x02) && list.has(Opcode::Batch) {
+            if !matches!(row.code, 0x00..=0x02 | 0x21) && list.has(Opcode::Batch) {
                 let name = format!("{} in a batch is refused where OPCFG leaves it out", row.name);
                 list.one(section::OPCODES, name, &spec, d, true, ExpectedRecord::status(0x10));
             }
@@ -150,7 +149,7 @@ fn reserved(list: &mut List, spec: &DeviceSpec) {
             for (byte, bit) in whole.chain(parts) {
                 let bad = sample::with_byte(&d, byte, d.to_bytes()[usize::from(byte)] | bit);
                 for member in [false, true] {
-                    if member && matches!(row.code, 0x01 | 0x02) {
+                    if member && matches!(row.code, 0x01 | 0x02 | 0x21) {
                         continue;
                     }
                     let place = place_name(member);
@@ -189,7 +188,7 @@ fn traffic_classes(list: &mut List) {
     for row in list.operations() {
         let base = sample::of(row, list.arena);
         for member in [false, true] {
-            if member && matches!(row.code, 0x01 | 0x02) {
+            if member && matches!(row.code, 0x01 | 0x02 | 0x21) {
                 continue;
             }
             let context = context(&spec, &list.capabilities, member);
@@ -210,6 +209,11 @@ fn traffic_classes(list: &mut List) {
                     list.one(section::TRAFFIC, name, &spec, d, member, expect);
                 }
             }
+            if row.code == 0x1a {
+                let d = base.and_flags(telpher_abi::OpFlags::DESTINATION_2_TC);
+                let name = format!("{} with destination 2 on a dead traffic class{}", row.name, place_name(member));
+                list.one(section::TRAFFIC, name, &spec, d, member, ExpectedRecord::status(0x1e));
+            }
             let name = format!("{} without selectors beside a dead traffic class{}", row.name, place_name(member));
             list.one(section::TRAFFIC, name, &spec, base, member, success(row, base.flags().bits()));
         }
@@ -221,10 +225,27 @@ pub(super) fn add(list: &mut List) {
     sweep(list, "dedicated queue", &dedicated, true);
     let shared = DeviceSpec::default().queue(QueueSpec::shared());
     sweep(list, "shared queue without block on fault and interrupts", &shared, false);
-    for bit in [2, 3, 8, 9, 10, 15] {
+    for bit in [2, 3, 5, 7, 8, 9, 10, 11, 15] {
         let set = list.capabilities.gen_cap.0[0] >> bit & 1 == 0;
         let spec = list.with_capability(&dedicated, bit, set);
         sweep(list, &format!("GENCAP[{bit}] = {}", u8::from(set)), &spec, false);
+    }
+    if list.has(Opcode::UpdateWindow) {
+        let mut capabilities = list.capabilities;
+        let can = capabilities.id_cap.suppress_drain();
+        capabilities.id_cap = capabilities.id_cap.with_suppress_drain(!can);
+        let spec = DeviceSpec { capabilities: Some(capabilities), ..dedicated.clone() };
+        sweep(list, &format!("IDCAP[25] = {}", u8::from(!can)), &spec, false);
+    }
+    for bit in
+        list.capabilities.op_cap.contains(Opcode::GatherCopy).then_some([8, 9, 10, 12, 13, 14]).into_iter().flatten()
+    {
+        let mut capabilities = list.capabilities;
+        let cap = &mut capabilities.dsa_cap_0.0[0];
+        *cap ^= 1 << bit;
+        let set = *cap >> bit & 1;
+        let spec = DeviceSpec { capabilities: Some(capabilities), ..dedicated.clone() };
+        sweep(list, &format!("DSACAP0[{bit}] = {set}"), &spec, false);
     }
     opcodes(list);
     reserved(list, &dedicated);

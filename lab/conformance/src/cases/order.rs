@@ -59,10 +59,43 @@ const OVERLAP: Violation = Violation { rank: 11, status: 0x16, name: "overlap", 
 const DELTA_OVERLAP: Violation =
     Violation { rank: 11, status: 0x16, name: "overlap", edit: |d, _| d.with_delta_address(d.src()) };
 
+const EMPTY_WINDOW: Violation =
+    Violation { rank: 9, status: 0x2d, name: "an empty window", edit: |d, _| d.with_window_flags(0b111) };
+const NO_ENTRY: Violation =
+    Violation { rank: 12, status: 0x2c, name: "no entry", edit: |d, _| d.with_handle_2(u16::MAX) };
+const NO_HANDLE_1: Violation =
+    Violation { rank: 12, status: 0x29, name: "no such handle", edit: |d, _| d.with_handle_1(u16::MAX) };
+const NO_HANDLE_2: Violation =
+    Violation { rank: 12, status: 0x29, name: "no such handle", edit: |d, _| d.with_handle_2(u16::MAX) };
+
+const TYPE: Violation = Violation {
+    rank: 9,
+    status: 0x15,
+    name: "no such type",
+    edit: |d, _| d.with_input_type_code(15).with_output_type_code(15),
+};
+const LIST_FORMAT: Violation =
+    Violation { rank: 9, status: 0x15, name: "no such format", edit: |d, _| d.with_sgl_format_code(0) };
+const LIST_EMPTY: Violation =
+    Violation { rank: 8, status: 0x14, name: "an empty list", edit: |d, _| d.with_sgl_size(0) };
+const ODD: Violation =
+    Violation { rank: 10, status: 0x1c, name: "misaligned source", edit: |d, _| d.with_src(d.src() + 1) };
+const ODD_RESULT: Violation =
+    Violation { rank: 10, status: 0x1c, name: "misaligned destination", edit: |d, _| d.with_dst(d.dst() + 1) };
+
 fn violations(row: &OpRow) -> Vec<&'static Violation> {
     let mut all: Vec<&Violation> = vec![&MISALIGNED_RECORD, &FLAG_6, &BYTE_38, &HANDLE];
     all.extend::<&[&Violation]>(match row.code {
         0x00 | 0x02 => &[],
+        0x17 => &[&SIZE, &ALIGNMENT, &OVERLAP],
+        0x18 => &[&SIZE, &TYPE, &ODD, &OVERLAP],
+        0x19 | 0x1a => &[&SIZE, &TYPE, &ODD],
+        0x1b => &[&SIZE, &LIST_FORMAT, &ODD_RESULT, &OVERLAP],
+        0x1c => &[&LIST_EMPTY, &LIST_FORMAT, &OVERLAP],
+        0x1d | 0x1e => &[&LIST_EMPTY, &LIST_FORMAT],
+        0x21 => &[&EMPTY_WINDOW, &NO_ENTRY],
+        0x23 | 0x24 => &[&SIZE, &NO_HANDLE_2],
+        0x25 | 0x26 => &[&SIZE, &NO_HANDLE_1],
         0x01 => &[&COUNT, &LIST],
         0x07 => &[&SIZE, &MAX_DELTA, &ALIGNMENT, &DELTA_OVERLAP],
         0x08 => &[&SIZE, &DELTA_SIZE, &ALIGNMENT, &OVERLAP],
@@ -81,6 +114,8 @@ fn expect(first: &Violation, other: Option<&Violation>) -> Expect {
         0x1b => Expect::Logged(0x1b, None),
         0x11 => Expect::Record(ExpectedRecord::invalid_flags(1 << 6, 0), others),
         0x19 => Expect::RecordAndLog(ExpectedRecord::status(0x19)),
+        // These name the handle.
+        status @ (0x29 | 0x2c) => Expect::Record(ExpectedRecord::status(status).any_specific(), others),
         status => Expect::Record(ExpectedRecord::status(status), others),
     }
 }

@@ -22,8 +22,10 @@ fn continuation(d: &Descriptor, record: &CompletionRecord) -> Descriptor {
     let rest = |d: Descriptor| d.with_size(d.size() - done);
     match d.opcode() {
         Opcode::MemoryMove if record.result() == 1 => rest(*d),
-        Opcode::MemoryMove | Opcode::Compare => rest(d.with_src(src).with_dst(dst)),
-        Opcode::Fill => {
+        Opcode::MemoryMove | Opcode::Compare | Opcode::InterDomainCopy | Opcode::InterDomainCompare => {
+            rest(d.with_src(src).with_dst(dst))
+        }
+        Opcode::Fill | Opcode::InterDomainFill => {
             let d = d.with_dst(dst);
             rest(if d.flags().contains(OpFlags::FILL_16) {
                 let pattern = u128::from(d.src()) | u128::from(d.pattern_upper()) << 64;
@@ -34,7 +36,9 @@ fn continuation(d: &Descriptor, record: &CompletionRecord) -> Descriptor {
                 d.with_src(d.src().rotate_right(8 * (done % 8)))
             })
         }
-        Opcode::ComparePattern => rest(d.with_src(src).with_dst(d.dst().rotate_right(8 * (done % 8)))),
+        Opcode::ComparePattern | Opcode::InterDomainComparePattern => {
+            rest(d.with_src(src).with_dst(d.dst().rotate_right(8 * (done % 8))))
+        }
         Opcode::CreateDelta => {
             let written = record.delta_record_size();
             rest(d.with_src(src).with_dst(dst))
@@ -46,13 +50,36 @@ fn continuation(d: &Descriptor, record: &CompletionRecord) -> Descriptor {
         Opcode::CrcGeneration | Opcode::CopyCrc => {
             let d = if d.opcode() == Opcode::CopyCrc { d.with_dst(dst) } else { *d };
             // Nothing done: the value is undefined, the seed stays.
-            rest(if done == 0 { d } else { d.with_src(src).with_crc_seed(record.crc()) })
+            let wide = d.flags().contains(OpFlags::CRC64);
+            let seeded = if wide { d.with_crc64_seed(record.crc64()) } else { d.with_crc_seed(record.crc()) };
+            rest(if done == 0 { d } else { seeded.with_src(src) })
         }
         Opcode::DifCheck => rest(source_tags(d.with_src(src), record)),
         Opcode::DifStrip => rest(source_tags(d.with_src(src), record).with_dst(d.dst() + n / 520 * 512)),
         Opcode::DifInsert => rest(dest_tags(d.with_src(src), record).with_dst(d.dst() + n / 512 * 520)),
+        Opcode::DixGenerate => rest(dest_tags(d.with_src(src), record).with_dst(d.dst() + n / 512 * 8)),
         Opcode::DifUpdate => rest(dest_tags(source_tags(d.with_src(src).with_dst(dst), record), record)),
         Opcode::CacheFlush => rest(d.with_dst(dst)),
+        // The elements here keep their size of four bytes.
+        Opcode::TypeConversion => d.with_src(src).with_dst(dst).with_size(d.size() - done / 4),
+        Opcode::Reduce | Opcode::ReduceDualcast => d
+            .with_src(src)
+            .with_dst(dst)
+            .with_reduce_dst(d.reduce_dst() + n)
+            .with_reduce_dst2(if d.reduce_dst2() == 0 { 0 } else { d.reduce_dst2() + n })
+            .with_size(d.size() - done / 4),
+        Opcode::GatherReduce => *d,
+        Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => {
+            let entries = record.sgl_entries_done();
+            // Buffers of 400 bytes, entries of eight.
+            let (moved, list) = (400 * u32::from(entries), 8 * u64::from(entries));
+            let d = d.with_sgl_size(d.sgl_size() - entries).with_size(d.size() - moved);
+            match d.opcode() {
+                Opcode::GatherCopy => d.with_src(d.src() + list).with_dst(d.dst() + u64::from(moved)),
+                Opcode::ScatterCopy => d.with_src(d.src() + u64::from(moved)).with_dst(d.dst() + list),
+                _ => d.with_dst(d.dst() + list),
+            }
+        }
         other => unreachable!("no continuation of {other}"),
     }
 }
@@ -90,7 +117,10 @@ fn resume(fixture: &Fixture, d: &Descriptor, mend: impl Fn(u64)) -> Result<Resum
         if !matches!(record.status_code() & 0x3f, 0x03 | 0x04) {
             return Ok(Resumed { last: record, deltas, faults });
         }
-        if u64::from(record.bytes_completed()) >= u64::from(u32::MAX).min(d.size().max(d.delta_record_size()).into()) {
+        // Elements have four bytes here.
+        let arrays = [Opcode::TypeConversion, Opcode::Reduce, Opcode::ReduceDualcast].contains(&d.opcode());
+        let bytes = d.size() * if arrays { 4 } else { 1 };
+        if record.bytes_completed() >= bytes.max(d.delta_record_size()) {
             return fail("fewer bytes completed than asked for", line(&record));
         }
         compared += u64::from(record.bytes_completed());
@@ -150,6 +180,10 @@ pub(super) fn add(list: &mut List) {
                     Some(operand) => vec![*operand],
                     None => job.operands.clone(),
                 };
+                // The tuples of DIX Generate are few; they end before the boundary.
+                if operands.iter().any(|operand| operand.bytes <= k) {
+                    continue;
+                }
                 let which = if operands.len() == 1 { format!("operand {chosen}") } else { "every operand".into() };
                 let name = format!("{} resumed page by page of {which}, {k} bytes before the first", job.name);
                 list.script(section::RESUME, name, &spec, move |fixture| {

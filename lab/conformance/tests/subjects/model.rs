@@ -53,6 +53,10 @@ impl Subject for Model {
             grp_cap: c.grp_cap,
             eng_cap: c.eng_cap,
             op_cap: c.op_cap,
+            id_cap: c.id_cap,
+            dsa_cap_0: c.dsa_cap_0,
+            dsa_cap_1: c.dsa_cap_1,
+            dsa_cap_2: c.dsa_cap_2,
         }
     }
 
@@ -70,6 +74,10 @@ impl Subject for Model {
                 grp_cap: c.grp_cap,
                 eng_cap: c.eng_cap,
                 op_cap: c.op_cap,
+                id_cap: c.id_cap,
+                dsa_cap_0: c.dsa_cap_0,
+                dsa_cap_1: c.dsa_cap_1,
+                dsa_cap_2: c.dsa_cap_2,
                 ..options.capabilities
             };
         }

@@ -116,7 +116,7 @@ pub struct RefusedOperation {
 impl RefusedOperation {
     /// The refusal of a stream's operation by the model's own checks.
     fn of(stream: &Stream, refused: RefusedWork) -> Self {
-        let RefusedWork { size, refusal: Refusal { status, flags, check } } = refused;
+        let RefusedWork { size, refusal: Refusal { status, flags, check, .. } } = refused;
         let operation = format!("{} of {size} bytes", stream.op.short_name());
         let why = match check {
             Some(check) => format!("{operation} breaks the rule \"{}\"", check.rule()),

@@ -236,6 +236,11 @@ impl World {
                 Step::Idle | Step::Again => self.release_lane(at, turn.lane),
                 Step::Ended | Step::Log { .. } | Step::Interrupt(_) => ControlFlow::Continue(()),
                 Step::Fetch { address } => self.fetch_member(at, &mut turn, address),
+                Step::ReadBitmap { .. } => {
+                    // No simulated memory holds a bitmap of submitters, so no bit is set.
+                    lane.bitmap_read(&dsa.model, Ok(0));
+                    ControlFlow::Continue(())
+                }
                 Step::Execute => self.execute(at, &mut turn),
                 Step::Record { address } => self.record_step(at, turn, address),
             };

@@ -553,8 +553,18 @@ impl World {
         let flowed = flowed.max(taken);
         let asked = self.machine.translation.miss.min(now.since(flowed));
         timeline.completed += 1;
-        timeline.operations += u64::from(thread.stream.batch.max(1));
-        timeline.bytes += thread.bytes[slot as usize];
+        // What flowed during the warm-up does not count, or a rate could exceed that of the device.
+        let (flow, before) = (flowed.since(taken), timeline.from.since(taken));
+        let counted = |all: u64| match before {
+            Picos::ZERO => all,
+            before if before >= flow => 0,
+            // Cannot fail: at most `all`.
+            before => {
+                u64::try_from(u128::from(all) * u128::from(flow.since(before).0) / u128::from(flow.0)).unwrap_or(all)
+            }
+        };
+        timeline.operations += counted(u64::from(thread.stream.batch.max(1)));
+        timeline.bytes += counted(thread.bytes[slot as usize]);
         timeline.submit += queued.since(sent).since(resubmitted);
         timeline.queue += taken.since(queued);
         timeline.translate += resubmitted + paged + asked;

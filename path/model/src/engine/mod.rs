@@ -3,6 +3,7 @@
 //! ```text
 //! step() ─► Idle | Again | Wait | Ended
 //!        ─► Fetch    a batch member          ─► fetched()
+//!        ─► ReadBitmap a submitter's bit     ─► bitmap_read()
 //!        ─► Execute  action()                ─► executed()
 //!        ─► Record   record()                ─► recorded()
 //!        ─► Log      log_entry()             ─► logged()
@@ -15,10 +16,11 @@
 
 mod batch;
 mod count;
+mod domains;
 mod fast_path;
 mod report;
 
-use crate::action::Action;
+use crate::action::{Action, handles};
 use crate::capabilities::MAX_ENGINES;
 use crate::device::{Device, MAX_LANES};
 use crate::errors::Append;
@@ -26,8 +28,10 @@ use crate::group::Pick;
 use crate::interrupt::Interrupt;
 use crate::legality::{Origin, Refusal};
 use crate::observe::{DispatchDecision, Job, Member, Observer, ReportedTo};
+use crate::windows::Window;
 use crate::wq::{Entry, Submitter};
 use batch::Batch;
+use domains::PendingBit;
 use telpher_abi::perfmon::Event;
 use telpher_abi::registers::WqState;
 use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, Flags, OpFlags, Opcode, OperandId, Status, StatusByte};
@@ -51,7 +55,15 @@ pub enum Step {
         /// The address of the member.
         address: u64,
     },
-    /// Execute [`Engine::action`]; answer with [`Engine::executed`].
+    /// Read a byte of a submitter bitmap; answer with [`Engine::bitmap_read`].
+    ReadBitmap {
+        /// The address space of the bitmap; `None` for the device's own.
+        pasid: Option<u32>,
+        /// The address of the byte.
+        address: u64,
+    },
+    /// Execute [`Engine::action`] on the submitter's memory, and that of [`Engine::windows`]; answer with
+    /// [`Engine::executed`].
     Execute,
     /// Write [`Engine::record`]; answer with [`Engine::recorded`].
     Record {
@@ -138,6 +150,14 @@ enum Phase {
     Deciding,
     /// The current descriptor is a Drain that waits for earlier descriptors.
     Draining,
+    /// The handles of the current descriptor are looked up.
+    Resolving,
+    /// Waits for the runner's answer to `ReadBitmap`.
+    ReadingBitmap(PendingBit),
+    /// The current descriptor, an Update Window, writes its entry.
+    Updating,
+    /// It waits for the descriptors that began before this ticket and use the entry.
+    WindowDraining(u64),
     /// Waits for the runner's answer to `Execute`.
     Executing,
     /// The outcome is known; its record is to be written.
@@ -172,6 +192,10 @@ pub struct Engine {
     /// Where the outcome was reported, at `Ending`.
     reported_to: ReportedTo,
     batch: Option<Batch>,
+    /// The windows of the current descriptor's handles, once they are looked up.
+    windows: [Option<Window>; 2],
+    /// True while the lane is marked as a user of windows.
+    uses_windows: bool,
 }
 
 impl Engine {
@@ -196,6 +220,8 @@ impl Engine {
             pending_entry: None,
             reported_to: ReportedTo::NotRequested,
             batch: None,
+            windows: [None; 2],
+            uses_windows: false,
         }
     }
 
@@ -215,6 +241,13 @@ impl Engine {
     #[must_use]
     pub fn action(&self) -> &Action {
         &self.action
+    }
+
+    /// Returns the windows of the operands in other address spaces, by handle, after [`Step::Execute`].
+    #[must_use]
+    #[inline]
+    pub fn windows(&self) -> [Option<Window>; 2] {
+        self.windows
     }
 
     /// Returns the completion record to write, after [`Step::Record`].
@@ -340,8 +373,26 @@ impl Engine {
                         return Step::Ended;
                     }
                 }
+                Phase::Resolving => {
+                    if let Some(step) = self.resolve(device) {
+                        return step;
+                    }
+                }
+                Phase::Updating => {
+                    if !self.update_window(device) {
+                        return Step::Wait;
+                    }
+                }
+                Phase::WindowDraining(ticket) => {
+                    if device.windows_in_use(ticket, Some(self.work.descriptor.handle_2())) {
+                        return Step::Wait;
+                    }
+                    self.end_with(Outcome::of(Status::Success));
+                }
                 // The runner has not answered the last request yet.
-                Phase::Fetching | Phase::Executing | Phase::Recorded | Phase::Logged => return Step::Wait,
+                Phase::ReadingBitmap(_) | Phase::Fetching | Phase::Executing | Phase::Recorded | Phase::Logged => {
+                    return Step::Wait;
+                }
             }
         }
     }
@@ -413,8 +464,17 @@ impl Engine {
                 self.phase = Phase::Draining;
                 None
             }
+            Opcode::UpdateWindow => {
+                self.phase = Phase::Updating;
+                None
+            }
             _ => {
                 self.action = Action::of(descriptor);
+                let handles = handles(descriptor);
+                if handles != [None; 2] {
+                    self.begin_resolving(device, handles);
+                    return None;
+                }
                 if let Action::ApplyDelta { order, .. } = &mut self.action
                     && device.capabilities.tolerances.equal_delta_offsets
                 {
@@ -437,6 +497,7 @@ impl Engine {
         }
         if !device.capabilities.gen_cap.fault_info() {
             outcome.operand = OperandId::Unknown;
+            outcome.record = outcome.record.with_fault_address_masked(false);
         }
         self.end_with(outcome);
     }
@@ -493,7 +554,14 @@ impl Engine {
         } else {
             let information = match status {
                 Status::InvalidFlags => Some(outcome.record.invalid_flags()),
+                status if self.uses_windows && status.is_page_fault() => {
+                    Some((outcome.operand as u32) << 29 | u32::from(outcome.record.fault_handle()))
+                }
                 status if status.has_direction() => Some((outcome.operand as u32) << 29),
+                Status::InterDomainHandle
+                | Status::InterDomainPermission
+                | Status::InterDomainWindow
+                | Status::UpdateWindowEntry => Some(outcome.record.fault_handle().into()),
                 _ => None,
             };
             self.report(device, &outcome, information);
@@ -554,6 +622,11 @@ impl Engine {
     #[inline]
     fn end(&mut self, device: &Device) {
         self.phase = Phase::Ready;
+        if self.uses_windows {
+            self.uses_windows = false;
+            self.windows = [None; 2];
+            device.end_window_use(self.lane_index());
+        }
         if self.batch.is_none() {
             device.lanes[self.index][self.lane].0.release();
         }

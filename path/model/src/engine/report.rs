@@ -14,7 +14,10 @@ impl Engine {
     #[cold]
     pub(super) fn refuse(&mut self, device: &Device, refusal: Refusal) {
         let mut outcome = Outcome::of(refusal.status);
-        outcome.record = outcome.record.with_invalid_flags(refusal.flags);
+        outcome.record = match refusal.handle {
+            Some(handle) => outcome.record.with_fault_handle(handle),
+            None => outcome.record.with_invalid_flags(refusal.flags),
+        };
         let record_unusable = refusal.status == Status::TrafficClass && self.record_class_unusable(device);
         match refusal.status {
             Status::CompletionRecordAlignment | Status::PrivilegeBad => {

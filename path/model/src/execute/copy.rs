@@ -32,10 +32,19 @@ pub(super) fn memory_move(
 }
 
 pub(super) fn fill(pages: &mut Pages<'_>, dst: u64, pattern: [u64; 2], len: u64, hint: WriteHint) -> Ended {
-    pages
-        .retry(|space, done| space.fill(dst.wrapping_add(done), rotate(pattern, done), len - done, hint))
-        .map_err(|(done, stop)| stop.after(done, OperandId::Destination1))?;
+    fill_part(pages, dst, pattern, len, hint).map_err(|(done, stop)| stop.after(done, OperandId::Destination1))?;
     Ok(End::success())
+}
+
+/// Fills one of several ranges; an error includes the bytes filled.
+pub(super) fn fill_part(
+    pages: &mut Pages<'_>,
+    dst: u64,
+    pattern: [u64; 2],
+    len: u64,
+    hint: WriteHint,
+) -> Result<(), (u64, Stop)> {
+    pages.retry(|space, done| space.fill(dst.wrapping_add(done), rotate(pattern, done), len - done, hint))
 }
 
 /// Rotates the pattern to continue after `done` bytes.
@@ -50,7 +59,7 @@ fn rotate(pattern: [u64; 2], done: u64) -> [u64; 2] {
 }
 
 /// Ends a comparison: takes the offset of the first difference, if any, and the result to check against.
-fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
+pub(super) fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
     let result = u8::from(difference.is_some());
     End::checked(result, expected.is_none_or(|expected| expected == result))
         .with_bytes_completed(difference.unwrap_or(0))
@@ -122,7 +131,7 @@ pub(super) fn dualcast(
 
 /// Waits until a byte of a destination can be written. Writing back the byte just read is harmless: until the
 /// descriptor completes, no other code may access its destinations.
-fn probe_write(pages: &mut Pages<'_>, address: u64) -> Result<(), Stop> {
+pub(super) fn probe_write(pages: &mut Pages<'_>, address: u64) -> Result<(), Stop> {
     pages
         .retry(|space, _| {
             let mut byte = [0];

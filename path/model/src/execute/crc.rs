@@ -2,9 +2,10 @@
 
 use super::{End, Ended, Pages, Scratch};
 use crate::action::{Action, Seed};
-use telpher_abi::OperandId;
+use telpher_abi::{CompletionRecord, OperandId};
 use telpher_mem::{FOLDED_BYTES, Space, WriteHint};
 use telpher_ops::crc::{CrcMode, Folding, crc32c};
+use telpher_ops::crc64::crc64;
 
 const _: () = assert!(FOLDED_BYTES == Folding::BYTES);
 
@@ -40,24 +41,65 @@ pub(super) struct Copy {
 }
 
 pub(super) fn crc(pages: &mut Pages<'_>, scratch: &mut Scratch, action: &Action) -> Ended {
-    let Action::Crc { src, dst, len, seed, bypass_invert_reflect, bypass_data_reflect, hint } = *action else {
+    let Action::Crc { src, dst, len, seed, wide, bypass_invert_reflect, bypass_data_reflect, hint } = *action else {
         return Ok(End::success());
     };
     let mode = CrcMode { bypass_invert_reflect, bypass_data_reflect };
     let seed = match seed {
         Seed::Value(seed) => seed,
         Seed::At(address) => {
-            let mut bytes = [0; 4];
-            pages.read(address, &mut bytes).map_err(|(_, stop)| stop.after(0, OperandId::Source2))?;
-            u32::from_le_bytes(bytes)
+            let mut bytes = [0; 8];
+            let read = if wide { &mut bytes[..] } else { &mut bytes[..4] };
+            pages.read(address, read).map_err(|(_, stop)| stop.after(0, OperandId::Source2))?;
+            u64::from_le_bytes(bytes)
         }
     };
-    let in_one_pass = if dst.is_none() { of_range(pages.space, src, len, seed, mode) } else { None };
+    let seed = Value::of(seed, wide);
+    let in_one_pass = match seed {
+        Value::Crc32(seed) if dst.is_none() => of_range(pages.space, src, len, seed, mode).map(Value::Crc32),
+        _ => None,
+    };
     let value = match in_one_pass {
         Some(value) => value,
         None => in_pieces(pages, scratch, Copy { src, dst, len, hint }, seed, mode)?,
     };
-    Ok(End::success().map_record(|record| record.with_crc(value)))
+    Ok(End::success().map_record(|record| value.put(record)))
+}
+
+/// A CRC of either width, also the seed of the rest.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value {
+    Crc32(u32),
+    Crc64(u64),
+}
+
+impl Value {
+    fn of(seed: u64, wide: bool) -> Self {
+        // Cannot lose bits: the upper half of a narrow seed is zero.
+        if wide { Value::Crc64(seed) } else { Value::Crc32((seed & 0xffff_ffff) as u32) }
+    }
+
+    /// Returns a 32-bit CRC, or the lower half of a wide one.
+    pub(super) fn low(self) -> u32 {
+        match self {
+            Value::Crc32(value) => value,
+            Value::Crc64(value) => (value & 0xffff_ffff) as u32,
+        }
+    }
+
+    fn continued(self, data: &[u8], mode: CrcMode) -> Self {
+        match self {
+            Value::Crc32(seed) => Value::Crc32(crc32c(seed, data, mode)),
+            Value::Crc64(seed) => Value::Crc64(crc64(seed, data, mode)),
+        }
+    }
+
+    fn put(self, record: CompletionRecord) -> CompletionRecord {
+        match self {
+            Value::Crc32(value) => record.with_crc(value),
+            Value::Crc64(value) => record.with_crc64(value),
+        }
+    }
 }
 
 /// Reads a range into the buffer piece by piece, and computes the CRC of each; returns the CRC of all of them.
@@ -65,9 +107,9 @@ pub(super) fn in_pieces(
     pages: &mut Pages<'_>,
     scratch: &mut Scratch,
     Copy { src, dst, len, hint }: Copy,
-    seed: u32,
+    seed: Value,
     mode: CrcMode,
-) -> Result<u32, End> {
+) -> Result<Value, End> {
     let (mut value, mut done) = (seed, 0);
     while done < len {
         let piece = (len - done).min(scratch.a.len() as u64);
@@ -84,10 +126,10 @@ pub(super) fn in_pieces(
             stopped = Some((stop, OperandId::Destination1));
         }
         // The value so far is the seed of the rest, in every mode; at a stop it is reported for the continuation.
-        value = crc32c(value, moved, mode);
+        value = value.continued(moved, mode);
         done += moved.len() as u64;
         if let Some((stop, operand)) = stopped {
-            return Err(stop.after(done, operand).map_record(|record| record.with_crc(value)));
+            return Err(stop.after(done, operand).map_record(|record| value.put(record)));
         }
     }
     Ok(value)

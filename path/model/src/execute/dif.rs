@@ -1,9 +1,9 @@
-//! DIF Check, Insert, Strip, Update. Source: SPEC §8.3.17, Appendix B.
+//! DIF Check, Insert, Strip, Update, DIX Generate. Source: SPEC §8.3.17, Appendix B.
 
 use super::{End, Ended, Pages, Scratch, Stop, index};
 use crate::action::{Dif, DifKind};
 use telpher_abi::{CompletionRecord, DifStatus, OperandId, Status};
-use telpher_ops::dif::{Checked, Tags, check, insert, strip, update};
+use telpher_ops::dif::{Checked, Tags, check, generate, insert, strip, update};
 
 /// The tags of source and destination after the blocks done so far.
 #[derive(Clone, Copy)]
@@ -17,6 +17,7 @@ fn blocks(dif: &Dif, tags: &mut BlockTags, from: &[u8], to: &mut [u8]) -> Checke
     match dif.kind {
         DifKind::Check => check(&dif.config, from, &mut tags.source),
         DifKind::Insert => Checked { blocks: insert(&dif.config, from, to, &mut tags.dest), error: None },
+        DifKind::Generate => Checked { blocks: generate(&dif.config, from, to, &mut tags.dest), error: None },
         DifKind::Strip => strip(&dif.config, from, to, &mut tags.source),
         DifKind::Update => update(&dif.config, from, to, &mut tags.source, &mut tags.dest),
     }
@@ -73,13 +74,13 @@ fn partial(dif: &Dif, stop: Stop, operand: OperandId, bytes: usize, tags: &Block
 
 /// Adds the tags of the next block to the record, as seeds of a continuation. Source: SPEC §8.2, DIF layouts.
 fn with_tags(dif: &Dif, mut record: CompletionRecord, tags: &BlockTags) -> CompletionRecord {
-    if dif.kind != DifKind::Insert {
+    if !matches!(dif.kind, DifKind::Insert | DifKind::Generate) {
         record = record
             .with_source_ref_tag(tags.source.ref_tag)
             .with_source_app_tag_mask(tags.source.app_mask)
             .with_source_app_tag(tags.source.app_tag);
     }
-    if matches!(dif.kind, DifKind::Insert | DifKind::Update) {
+    if matches!(dif.kind, DifKind::Insert | DifKind::Generate | DifKind::Update) {
         record = record
             .with_dest_ref_tag(tags.dest.ref_tag)
             .with_dest_app_tag_mask(tags.dest.app_mask)

@@ -5,13 +5,17 @@
 //! slice ever points at memory that others write. Source: SPEC §8.3; bytes completed and partial results: SPEC §8.3 as
 //! tabulated with each operation.
 
+mod arrays;
 mod copy;
 mod crc;
 mod delta;
 mod dif;
+mod domains;
+mod lists;
 
-use crate::action::Action;
+use crate::action::{Action, Domain};
 use crate::engine::Outcome;
+use crate::windows::Window;
 use telpher_abi::{CompletionRecord, OperandId, Status, StatusByte};
 use telpher_mem::{Fault, Space, WriteHint};
 use telpher_ops::crc::CrcMode;
@@ -38,18 +42,58 @@ impl Default for Scratch {
     }
 }
 
-/// Executes an action in an address space.
+/// The address spaces that a descriptor's operands are in.
+#[derive(Clone, Copy, Debug)]
+pub struct OperandSpaces<'a> {
+    /// The submitter's own.
+    pub own: &'a dyn Space,
+    /// Those of the two handles.
+    pub alternates: [Option<Alternate<'a>>; 2],
+}
+
+/// The address space of a handle.
+#[derive(Clone, Copy, Debug)]
+pub struct Alternate<'a> {
+    /// The memory of the entry's PASID.
+    pub space: &'a dyn Space,
+    /// What of it the descriptor may access.
+    pub window: Window,
+}
+
+impl<'a> OperandSpaces<'a> {
+    /// All operands are the submitter's own.
+    #[must_use]
+    #[inline]
+    pub fn own(space: &'a dyn Space) -> Self {
+        OperandSpaces { own: space, alternates: [None; 2] }
+    }
+
+    /// Returns access to an operand's memory.
+    fn pages(&self, domain: Domain, block: bool) -> Pages<'a> {
+        let alternate = match domain {
+            Domain::Own => None,
+            Domain::Handle1 => self.alternates[0],
+            Domain::Handle2 => self.alternates[1],
+        };
+        let (space, window) = alternate.map_or((self.own, None), |found| (found.space, Some(found.window)));
+        Pages { space, window, block, granted: 0, refused: 0 }
+    }
+}
+
+/// Executes an action in the address spaces of its operands. The ranges of operands in other address spaces have been
+/// [located](Action::locate) in their windows.
 ///
 /// With `block_on_fault` it waits for pages of its buffers, with `page_requests` for those of a drain's readbacks.
 #[inline]
 pub fn execute(
     action: &Action,
-    space: &dyn Space,
+    spaces: &OperandSpaces<'_>,
     block_on_fault: bool,
     page_requests: bool,
     scratch: &mut Scratch,
 ) -> Outcome {
-    let mut pages = Pages { space, block: block_on_fault, granted: 0, refused: 0 };
+    let mut pages = spaces.pages(Domain::Own, block_on_fault);
+    let mut second = spaces.pages(Domain::Own, block_on_fault);
     let end = match action {
         Action::Nop => Ok(End::success()),
         Action::Move { src, dst, len, backward, hint } => {
@@ -72,6 +116,30 @@ pub fn execute(
         Action::Crc { .. } => crc::crc(&mut pages, scratch, action),
         Action::Dif(dif) => dif::dif(&mut pages, scratch, dif),
         Action::Flush { address, len } => copy::flush(&mut pages, *address, *len),
+        Action::TranslationFetch { address, len, stride } => {
+            domains::fetch_translations(&mut pages, *address, *len, *stride)
+        }
+        Action::InterDomainCopy { src, dst, len, hint } => {
+            pages = spaces.pages(src.domain, block_on_fault);
+            second = spaces.pages(dst.domain, block_on_fault);
+            domains::copy(&mut pages, &mut second, scratch, [src.address, dst.address], *len, *hint)
+        }
+        Action::InterDomainFill { dst, pattern, len, hint } => {
+            pages = spaces.pages(dst.domain, block_on_fault);
+            copy::fill(&mut pages, dst.address, *pattern, *len, *hint)
+        }
+        Action::InterDomainCompare { src1, src2, len, expected } => {
+            pages = spaces.pages(src1.domain, block_on_fault);
+            second = spaces.pages(src2.domain, block_on_fault);
+            domains::compare(&mut pages, &mut second, scratch, [src1.address, src2.address], *len, *expected)
+        }
+        Action::InterDomainComparePattern { src, pattern, len, expected } => {
+            pages = spaces.pages(src.domain, block_on_fault);
+            copy::compare_pattern(&mut pages, src.address, *pattern, *len, *expected)
+        }
+        Action::Arrays(action) => return arrays::arrays(spaces, block_on_fault, scratch, action).into(),
+        Action::GatherReduce(action) => return lists::gather_reduce(spaces, block_on_fault, scratch, action).into(),
+        Action::ListTransfer(action) => return lists::transfer(spaces, block_on_fault, scratch, action).into(),
         Action::Drain { readback } => {
             pages.block = page_requests;
             drain(&mut pages, *readback)
@@ -79,13 +147,18 @@ pub fn execute(
     };
     // Both variants are an end; the error only shortens the return of a fault.
     let End { record, operand } = end.unwrap_or_else(|end| end);
-    Outcome { record, operand, pages_granted: pages.granted, pages_refused: pages.refused }
+    Outcome {
+        record,
+        operand,
+        pages_granted: pages.granted + second.granted,
+        pages_refused: pages.refused + second.refused,
+    }
 }
 
 /// Moves forward without waiting for pages; on a failure returns the outcome.
 #[inline]
 pub(crate) fn move_forward(space: &dyn Space, src: u64, dst: u64, len: u64, hint: WriteHint) -> Result<(), Outcome> {
-    let mut pages = Pages { space, block: false, granted: 0, refused: 0 };
+    let mut pages = OperandSpaces::own(space).pages(Domain::Own, false);
     match copy::memory_move(&mut pages, src, dst, len, false, hint) {
         Ok(_) => Ok(()),
         Err(End { record, operand }) => {
@@ -106,14 +179,11 @@ pub(crate) fn crc_forward(
     if let Some(value) = crc::of_range(space, src, len, seed, CrcMode::default()) {
         return Ok(value);
     }
-    let mut pages = Pages { space, block: false, granted: 0, refused: 0 };
+    let mut pages = OperandSpaces::own(space).pages(Domain::Own, false);
     let copy = crc::Copy { src, dst: None, len, hint: WriteHint::Cache };
-    crc::in_pieces(&mut pages, scratch, copy, seed, CrcMode::default()).map_err(|End { record, operand }| Outcome {
-        record,
-        operand,
-        pages_granted: 0,
-        pages_refused: pages.refused,
-    })
+    crc::in_pieces(&mut pages, scratch, copy, crc::Value::Crc32(seed), CrcMode::default())
+        .map(|value| value.low())
+        .map_err(|End { record, operand }| Outcome { record, operand, pages_granted: 0, pages_refused: pages.refused })
 }
 
 /// The end of an execution; as an error it is a page fault's.
@@ -124,6 +194,30 @@ struct End {
 }
 
 type Ended = Result<End, End>;
+
+/// The end of an operation with several operands, and the page requests for all of them.
+struct Counted {
+    end: End,
+    granted: u32,
+    refused: u32,
+}
+
+impl Counted {
+    fn of(end: Ended, pages: &[Pages<'_>]) -> Counted {
+        let count = |of: fn(&Pages<'_>) -> u32| pages.iter().map(of).sum();
+        Counted {
+            end: end.unwrap_or_else(|end| end),
+            granted: count(|pages| pages.granted),
+            refused: count(|pages| pages.refused),
+        }
+    }
+}
+
+impl From<Counted> for Outcome {
+    fn from(Counted { end: End { record, operand }, granted, refused }: Counted) -> Outcome {
+        Outcome { record, operand, pages_granted: granted, pages_refused: refused }
+    }
+}
 
 impl End {
     #[inline]
@@ -163,14 +257,22 @@ fn count(bytes: u64) -> u32 {
 struct Stop {
     status: Status,
     fault: Fault,
+    /// The window of the operand, if it is in another address space.
+    window: Option<Window>,
 }
 
 impl Stop {
-    /// Builds the partial completion after `bytes`.
+    /// Builds the partial completion after `bytes`. In offset mode the submitter learns no address of the owner.
     fn after(self, bytes: u64, operand: OperandId) -> End {
-        let record = CompletionRecord::new(StatusByte::fault(self.status, self.fault.write))
-            .with_bytes_completed(count(bytes))
-            .with_fault_address(self.fault.address);
+        let record =
+            CompletionRecord::new(StatusByte::fault(self.status, self.fault.write)).with_bytes_completed(count(bytes));
+        let record = match self.window {
+            None => record.with_fault_address(self.fault.address),
+            Some(window) if window.hides_addresses() => {
+                record.with_fault_address_masked(true).with_fault_handle(window.handle)
+            }
+            Some(window) => record.with_fault_address(self.fault.address).with_fault_handle(window.handle),
+        };
         End { record, operand }
     }
 }
@@ -178,6 +280,8 @@ impl Stop {
 /// Memory access with the descriptor's fault policy.
 struct Pages<'a> {
     space: &'a dyn Space,
+    /// The window of the operand, if it is in another address space.
+    window: Option<Window>,
     /// Wait for pages instead of stopping.
     block: bool,
     granted: u32,
@@ -189,14 +293,14 @@ impl Pages<'_> {
     #[cold]
     fn fault(&mut self, fault: Fault, tries: u32) -> Result<(), Stop> {
         if !self.block {
-            return Err(Stop { status: Status::PageFault, fault });
+            return Err(Stop { status: Status::PageFault, fault, window: self.window });
         }
         if tries <= TRIES && self.space.page_request(fault.address, fault.write) {
             self.granted += 1;
             return Ok(());
         }
         self.refused += 1;
-        Err(Stop { status: Status::PageFaultRefused, fault })
+        Err(Stop { status: Status::PageFaultRefused, fault, window: self.window })
     }
 
     /// Repeats `access(done)` until it has done everything or a fault stops it; an error includes the bytes done.

@@ -136,7 +136,7 @@ impl Guest {
         let init = INIT.replace("$ENVIRONMENT", &environment).replace("$ARGUMENTS", &words.join(" "));
         let init = init.replace("$MODULES", &MODULES.join(" "));
         let mut files = Archive::with_shell(&COMMANDS, &self.kernel, &init).expect("a shell");
-        add_program(&mut files, program);
+        files.add_program("tests", program).expect("a program of cargo's");
         for (name, bytes) in [("vmlinuz", &self.kernel.image), ("initrd", &files.end())] {
             std::fs::write(self.room.file(name), bytes).expect("the test can write a file");
         }
@@ -148,28 +148,6 @@ impl Guest {
         outcome
             .map_or_else(|why| panic!("Linux {}: {why}", self.kernel.version), |outcome| Outcome { seconds, ..outcome })
     }
-}
-
-/// Adds the program and the libraries that it loads.
-fn add_program(files: &mut Archive, program: &Path) {
-    let said = Command::new("ldd").arg(program).output().expect("ldd").stdout;
-    let said = String::from_utf8_lossy(&said);
-    let libraries = said.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    let mut folders = Vec::new();
-    for library in libraries {
-        let at = library.trim_start_matches('/');
-        let mut above: Vec<_> = Path::new(at).ancestors().skip(1).filter(|folder| folder.as_os_str() != "").collect();
-        above.reverse();
-        for folder in above {
-            let name = folder.to_str().expect("a name of ASCII").to_owned();
-            if !folders.contains(&name) {
-                files.add(&name, 0o040_755, &[]);
-                folders.push(name);
-            }
-        }
-        files.add(at, 0o100_755, &std::fs::read(library).expect("a library"));
-    }
-    files.add("tests", 0o100_755, &std::fs::read(program).expect("a program of cargo's"));
 }
 
 /// The QEMU process.

@@ -4,6 +4,7 @@ pub(super) mod avx2;
 pub(super) mod avx512;
 mod cpuid;
 mod crc;
+mod crc64;
 pub(super) mod flush;
 
 /// Orders earlier stores, including streaming stores, before all later accesses.

@@ -183,6 +183,7 @@ fn replica(opened: &Opened) -> Box<telpher_model::Device> {
         counters: opened.counters.try_into().unwrap(),
         traffic_classes: opened.traffic_classes.try_into().unwrap(),
         tolerances: telpher_model::Tolerances::NONE,
+        ..telpher_model::Preset::Spr.capabilities()
     };
     let pci = telpher_model::PciControl::SHARED_VIRTUAL_MEMORY;
     let device = telpher_model::Device::new(capabilities, pci).unwrap();

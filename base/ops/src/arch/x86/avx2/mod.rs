@@ -1,7 +1,9 @@
 //! Kernels with 32-byte vectors, the `crc32` instruction and 128-bit carry-less multiplies.
 
 pub(in crate::arch) mod bytes;
+pub(in crate::arch) mod compute;
 pub(in crate::arch) mod crc32c;
+pub(in crate::arch) mod crc64;
 pub(in crate::arch) mod guard;
 
 /// Returns true if this CPU has every feature that the kernels of this level need.

@@ -1,7 +1,9 @@
 //! Kernels with 64-byte vectors.
 
 pub(in crate::arch) mod bytes;
+pub(in crate::arch) mod compute;
 pub(in crate::arch) mod crc32c;
+pub(in crate::arch) mod crc64;
 pub(in crate::arch) mod guard;
 
 use core::arch::x86_64::{__m512i, _mm512_clmulepi64_epi128, _mm512_ternarylogic_epi64};

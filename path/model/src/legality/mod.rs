@@ -2,265 +2,32 @@
 //! Tables 5-3 to 5-5.
 //!
 //! The architecture lets a device check in any order. This model promises the order of [`Device::check`], so that a
-//! descriptor with several errors has one answer. [`ROWS`] holds each operation's flags and reserved bits as a table;
-//! the rest are the numbered [`Check`]s.
+//! descriptor with several errors has one answer. [`ROWS`] holds each operation's flags and reserved bits as a table; the
+//! rest are the numbered [`Check`]s. The last ones concern entries of the inter-domain permissions table, and are made by
+//! `domains`.
+
+mod arrays;
+mod checks;
+mod rows;
+
+pub use checks::Check;
+#[cfg(feature = "mutation")]
+pub(crate) use rows::ROWS;
+pub(crate) use rows::row;
 
 use crate::action::overlaps;
 use crate::device::Device;
 use crate::mutation;
 use crate::wq::Submitter;
+use rows::{A1, A2, A3, RESULT_MASK_RESERVED, Row};
 use telpher_abi::{
     DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, Descriptor, DifBlock, Flags, MAX_DELTA_TRANSFER, MIN_MAX_DELTA_RECORD, OpFlags,
-    Opcode, Status,
+    Opcode, Status, WindowFlags,
 };
-
-/// One operation's row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
-    pub(crate) opcode: Opcode,
-    /// Every flag bit that may be set.
-    flags: u32,
-    /// Flag bits that must be set.
-    required: u32,
-    /// Flag bits that need a capability: (flag, GENCAP bit).
-    gates: &'static [(Flags, u32)],
-    /// Bits that must be zero in every descriptor of the operation.
-    reserved: [u64; 8],
-    /// Traffic class selectors 1, 2, 3 that are in use in every descriptor of the operation.
-    selectors: u32,
-}
-
-const RECORD: u32 = Flags::RECORD.bits();
-const A1: u32 = Flags::ADDRESS_1_TC.bits();
-const A2: u32 = Flags::ADDRESS_2_TC.bits();
-const A3: u32 = Flags::ADDRESS_3_TC.bits();
-
-/// Builds a mask of the bytes `first..=last` of each range, for reserved bits.
-const fn bytes(ranges: &[(usize, usize)]) -> [u64; 8] {
-    let mut words = [0; 8];
-    let mut i = 0;
-    while i < ranges.len() {
-        let mut byte = ranges[i].0;
-        while byte <= ranges[i].1 {
-            words[byte / 8] |= 0xff << (8 * (byte % 8));
-            byte += 1;
-        }
-        i += 1;
-    }
-    words
-}
-
-/// Adds single bits of one byte to a mask.
-const fn and_bits(mut words: [u64; 8], byte: usize, bits: u8) -> [u64; 8] {
-    words[byte / 8] |= (bits as u64) << (8 * (byte % 8));
-    words
-}
-
-macro_rules! rows {
-    ($($op:ident flags $flags:literal required $required:expr, gates $gates:expr, selectors $selectors:expr, reserved $reserved:expr;)*) => {
-        /// Operations of 1.x. Flags and required flags: SPEC Table 5-5; reserved bytes: Tables 5-3, 5-4 and, for the
-        /// CRC operations, §8.3.12, which the tables contradict; reserved bits inside bytes: §8.3.6, §8.3.8, §8.3.17.
-        pub(crate) const ROWS: &[Row] = &[$(Row {
-            opcode: Opcode::$op, flags: $flags, required: $required, gates: $gates, selectors: $selectors,
-            reserved: $reserved,
-        }),*];
-    };
-}
-
-/// Reserved bits of Create Delta's expected-result mask, byte 56. Source: SPEC §8.3.8.
-const RESULT_MASK_RESERVED: u8 = 0xf8;
-const DRAIN_GATES: &[(Flags, u32)] = &[(OpFlags::READBACK_1, 9), (OpFlags::READBACK_2, 9)];
-const CRC_GATES: &[(Flags, u32)] = &[(OpFlags::CRC64, 11)];
-
-rows! {
-    Nop flags 0x00101d required 0, gates &[], selectors 0, reserved bytes(&[(16, 35), (38, 63)]);
-    Batch flags 0x01121c required 0, gates &[(OpFlags::BATCH_ERROR, 15)], selectors A1,
-        reserved bytes(&[(24, 31), (38, 63)]);
-    Drain flags 0x0f161c required 0, gates DRAIN_GATES, selectors 0, reserved bytes(&[(32, 35), (38, 63)]);
-    MemoryMove flags 0x00771f required 0, gates &[], selectors A1 | A2, reserved bytes(&[(38, 63)]);
-    Fill flags 0x04751f required 0, gates &[(OpFlags::FILL_16, 10)], selectors A2,
-        reserved bytes(&[(38, 39), (48, 63)]);
-    Compare flags 0x00169f required RECORD, gates &[], selectors A1 | A2,
-        reserved and_bits(bytes(&[(38, 39), (41, 63)]), 40, 0xfe);
-    ComparePattern flags 0x00129f required RECORD, gates &[], selectors A1,
-        reserved and_bits(bytes(&[(38, 39), (41, 63)]), 40, 0xfe);
-    CreateDelta flags 0x007f9f required RECORD, gates &[], selectors A1 | A2 | A3,
-        reserved and_bits(bytes(&[(38, 39), (52, 55), (57, 63)]), 56, RESULT_MASK_RESERVED);
-    ApplyDelta flags 0x00771f required 0, gates &[], selectors A1 | A2, reserved bytes(&[(38, 39), (44, 63)]);
-    Dualcast flags 0x007f1f required 0, gates &[], selectors A1 | A2 | A3, reserved bytes(&[(38, 39), (48, 63)]);
-    CrcGeneration flags 0x0f1a1f required RECORD, gates CRC_GATES, selectors A1,
-        reserved bytes(&[(24, 31), (38, 39), (44, 47), (56, 63)]);
-    CopyCrc flags 0x0f7f1f required RECORD, gates CRC_GATES, selectors A1 | A2,
-        reserved bytes(&[(38, 39), (44, 47), (56, 63)]);
-    DifCheck flags 0x00121f required RECORD, gates &[], selectors A1,
-        reserved and_bits(bytes(&[(24, 31), (38, 39), (41, 41), (43, 47), (56, 63)]), 42, 0xf0);
-    DifInsert flags 0x00771f required 0, gates &[], selectors A1 | A2,
-        reserved and_bits(and_bits(bytes(&[(38, 40), (43, 55)]), 42, 0xf0), 41, 0x07);
-    DifStrip flags 0x00771f required 0, gates &[], selectors A1 | A2,
-        reserved and_bits(bytes(&[(38, 39), (41, 41), (43, 47), (56, 63)]), 42, 0xf0);
-    DifUpdate flags 0x00771f required 0, gates &[], selectors A1 | A2,
-        reserved and_bits(and_bits(bytes(&[(38, 39), (43, 47)]), 42, 0xf0), 41, 0x07);
-    CacheFlush flags 0x00741f required 0, gates &[], selectors A2, reserved bytes(&[(16, 23), (38, 63)]);
-}
-
-#[cfg(feature = "mutation")]
-impl Row {
-    pub(crate) fn flag_mask(&self) -> u32 {
-        self.flags
-    }
-
-    pub(crate) fn required_mask(&self) -> u32 {
-        self.required
-    }
-
-    pub(crate) fn reserved_mask(&self) -> &[u64; 8] {
-        &self.reserved
-    }
-}
-
-/// Index of each opcode's row plus one; 0 for none.
-#[allow(clippy::cast_possible_truncation, reason = "there are fewer than 256 rows")]
-const INDEX: [u8; 256] = {
-    let mut index = [0; 256];
-    let mut i = 0;
-    while i < ROWS.len() {
-        index[ROWS[i].opcode.code() as usize] = i as u8 + 1;
-        i += 1;
-    }
-    index
-};
-
-/// Returns the row of an operation; `None` if the model does not have it.
-#[inline]
-pub(crate) fn row(opcode: Opcode) -> Option<&'static Row> {
-    let index = INDEX[usize::from(opcode.code())];
-    ROWS.get(usize::from(index).wrapping_sub(1))
-}
-
-macro_rules! checks {
-    ($(#[doc = $doc:literal] $name:ident;)*) => {
-        /// Checks outside the table, in their order.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-        pub enum Check {
-            $(#[doc = $doc] $name,)*
-        }
-
-        impl Check {
-            /// Every check.
-            pub const ALL: &'static [Check] = &[$(Check::$name),*];
-
-            /// Returns the rule that it checks, as a short text: `transfer size not zero`.
-            #[must_use]
-            pub fn rule(self) -> &'static str {
-                let doc = match self {
-                    $(Check::$name => $doc,)*
-                };
-                doc.split_once(": ").map_or(doc, |(_, rule)| rule).trim_end_matches('.')
-            }
-        }
-    };
-}
-
-checks! {
-    /// 0x1b: completion record address 32-byte aligned.
-    RecordAlignment;
-    /// 0x1e: the completion record's traffic class usable.
-    RecordClass;
-    /// 0x1d: privilege from a shared queue only in privileged mode.
-    Privilege;
-    /// 0x10: OPCAP or OPCFG lists the operation.
-    Operation;
-    /// 0x10: no Batch or Drain inside a batch.
-    InsideBatch;
-    /// 0x11: Fence only inside a batch.
-    FenceOutside;
-    /// 0x11: completion record request and class need a completion record address.
-    RecordFlags;
-    /// 0x11: user-mode interrupts allowed.
-    UserInterrupt;
-    /// 0x11: Block On Fault and cache control as queue and device allow.
-    QueueFlags;
-    /// 0x11: flags that need a capability.
-    GatedFlags;
-    /// 0x11: CRC: address 3's class only with Read Seed.
-    SeedClass;
-    /// 0x11: Drain: readback classes only with readback addresses.
-    ReadbackClass;
-    /// 0x11: Drain: a record or an interrupt must be requested.
-    DrainNotification;
-    /// 0x12: completion address zero if not valid.
-    UnusedRecordAddress;
-    /// 0x12: interrupt handle zero if no interrupt is requested.
-    UnusedHandle;
-    /// 0x12: Fill: upper pattern zero with an 8-byte pattern.
-    UnusedPattern;
-    /// 0x12: CRC: seed zero if it is read from memory.
-    UnusedSeed;
-    /// 0x12: CRC: seed address zero if it is not read.
-    UnusedSeedAddress;
-    /// 0x12: Drain: readback address 1 zero if not valid.
-    UnusedReadback1;
-    /// 0x12: Drain: readback address 2 zero if not valid.
-    UnusedReadback2;
-    /// 0x19: the interrupt handle may be used.
-    InterruptHandle;
-    /// 0x1e: the addresses' traffic classes usable.
-    AddressClass;
-    /// 0x13: transfer size not zero.
-    SizeZero;
-    /// 0x13: transfer size within the queue's limit.
-    SizeLimit;
-    /// 0x13: delta operations: transfer size within 512 KiB.
-    DeltaSize;
-    /// 0x13: DIF: transfer size a multiple of the block size, with the 8-byte tuple where the source has one.
-    DifSize;
-    /// 0x14: batch count at least 2, or 1 where allowed.
-    CountLow;
-    /// 0x14: batch count within the queue's limit.
-    CountLimit;
-    /// 0x15: Create Delta: record room at least 80 bytes.
-    DeltaRoomLow;
-    /// 0x15: Create Delta: record room within the queue's limit.
-    DeltaRoomLimit;
-    /// 0x15: Apply Delta: record at least one entry.
-    DeltaRecordLow;
-    /// 0x15: Apply Delta: record within the queue's limit.
-    DeltaRecordLimit;
-    /// 0x1c: delta operations: source 1, or destination, 8-byte aligned.
-    DeltaAddressAlignment;
-    /// 0x1c: Create Delta: source 2 8-byte aligned.
-    DeltaSource2Alignment;
-    /// 0x1c: delta operations: size a multiple of 8.
-    DeltaSizeAlignment;
-    /// 0x1c: CRC seed address 4-byte aligned.
-    SeedAlignment;
-    /// 0x17: dualcast destinations equal in bits 11:0.
-    DualcastAlignment;
-    /// 0x18: descriptor list 64-byte aligned.
-    ListAlignment;
-    /// 0x16: Memory Move without overlap where the device cannot.
-    MoveOverlap;
-    /// 0x16: Create Delta: record does not overlap source 1.
-    DeltaOverlap1;
-    /// 0x16: Create Delta: record does not overlap source 2.
-    DeltaOverlap2;
-    /// 0x16: Apply Delta: record does not overlap the destination.
-    ApplyOverlap;
-    /// 0x16: Dualcast: source does not overlap destination 1.
-    DualcastOverlap1;
-    /// 0x16: Dualcast: source does not overlap destination 2.
-    DualcastOverlap2;
-    /// 0x16: Dualcast: destinations do not overlap.
-    DualcastOverlap12;
-    /// 0x16: Copy with CRC: source does not overlap the destination.
-    CopyCrcOverlap;
-    /// 0x16: DIF: source does not overlap the computed destination.
-    DifOverlap;
-}
 
 /// Returns `wrong`, unless a mutation run has switched this check off.
 #[inline]
-fn fails(check: Check, wrong: bool) -> bool {
+pub(crate) fn fails(check: Check, wrong: bool) -> bool {
     wrong && !mutation::is_off(check)
 }
 
@@ -271,13 +38,15 @@ pub struct Refusal {
     pub status: Status,
     /// With 0x11: the offending bits.
     pub flags: u32,
+    /// With 0x29 to 0x2c: the handle of the inter-domain permissions table.
+    pub handle: Option<u16>,
     /// The rule that the descriptor breaks, where the status alone does not say it.
     pub check: Option<Check>,
 }
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
-        Refusal { status, flags: 0, check: None }
+        Refusal { status, flags: 0, handle: None, check: None }
     }
 }
 
@@ -336,9 +105,23 @@ impl Device {
         let row = row(opcode).ok_or(Status::BadOpcode)?;
         let in_batch = origin.batch_index.is_some();
         if fails(Check::Operation, !self.accepts_operation(origin.wq, opcode))
-            || fails(Check::InsideBatch, in_batch && matches!(opcode, Opcode::Batch | Opcode::Drain))
+            || fails(
+                Check::InsideBatch,
+                in_batch && matches!(opcode, Opcode::Batch | Opcode::Drain | Opcode::UpdateWindow),
+            )
         {
             return Err(Status::BadOpcode.into());
+        }
+        match opcode {
+            Opcode::TranslationFetch => {
+                let translated = self.pci().ats && !self.wq_cfg(origin.wq).ats_disable();
+                refuse(Check::FetchTranslation, !translated, Status::BadOpcode)?;
+            }
+            Opcode::UpdateWindow => {
+                let without = origin.submitter.pasid.is_none();
+                refuse(Check::UpdatePasid, without, Status::InterDomainNoPasid)?;
+            }
+            _ => {}
         }
         self.check_flags(d, row, origin)?;
         self.check_reserved(d, row)?;
@@ -354,9 +137,15 @@ impl Device {
             let unusable = [Flags::ADDRESS_1_TC, Flags::ADDRESS_2_TC, Flags::ADDRESS_3_TC]
                 .into_iter()
                 .any(|selector| selectors & selector.bits() != 0 && !usable(flags.contains(selector)));
+            // Its own flag selects the class of destination 2.
+            let second = opcode == Opcode::ReduceDualcast && !usable(flags.contains(OpFlags::DESTINATION_2_TC));
+            let unusable = unusable || second;
             if fails(Check::AddressClass, unusable) {
                 return Err(Status::TrafficClass.into());
             }
+        }
+        if arrays::is_here(opcode) {
+            return self.check_arrays(d, opcode, rules.max_transfer.get(), rules.max_sgl.get());
         }
         self.check_fields(d, opcode, rules.max_transfer.get(), rules.max_batch.get())
     }
@@ -399,6 +188,13 @@ impl Device {
                 !self.gen_cfg().user_interrupts() && !origin.submitter.privileged && origin.submitter.pasid.is_some();
             forbid(Check::UserInterrupt, denied, Flags::REQUEST_COMPLETION_INTERRUPT);
         }
+        // Bits 5, 14 and 8: 100 needs GENCAP[5], 110 GENCAP[8] as bit 14 alone, and 1x1 does not exist. Source: SPEC
+        // Table 8-4.
+        let durable = flags.contains(Flags::DESTINATION_READBACK) || self.capabilities.gen_cap.durable_write();
+        forbid(Check::CacheControl3, flags.contains(Flags::CACHE_CONTROL_1) || !durable, Flags::CACHE_CONTROL_3);
+        if let Some((alternate, has)) = arrays::domain_flags(row.opcode, self.capabilities.dsa_cap_0) {
+            forbid(Check::DomainFlags, !has, alternate);
+        }
         for (flag, capability) in row.gates {
             forbid(Check::GatedFlags, self.capabilities.gen_cap.0[0] >> capability & 1 == 0, *flag);
         }
@@ -412,6 +208,16 @@ impl Device {
                 let notify = Flags::REQUEST_COMPLETION_RECORD.union(Flags::REQUEST_COMPLETION_INTERRUPT);
                 if fails(Check::DrainNotification, !flags.intersects(notify)) {
                     bad |= notify.bits();
+                }
+            }
+            Opcode::UpdateWindow => {
+                let can = self.capabilities.id_cap.suppress_drain();
+                forbid(Check::SuppressDrain, !can, OpFlags::SUPPRESS_WINDOW_DRAIN);
+            }
+            Opcode::InterDomainCopy | Opcode::InterDomainCompare => {
+                let alternate = OpFlags::ALTERNATE_SOURCE.union(OpFlags::ALTERNATE_DESTINATION);
+                if fails(Check::NoAlternate, !flags.intersects(alternate)) {
+                    bad |= alternate.bits();
                 }
             }
             // Early 1.x firmware lets a Cache Flush keep the lines (GENCAP[3]).
@@ -440,20 +246,34 @@ impl Device {
             !flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT) && d.interrupt_handle() != 0,
         );
         match row.opcode {
-            Opcode::Fill => {
+            Opcode::Fill | Opcode::InterDomainFill => {
                 let short = !flags.contains(OpFlags::FILL_16);
                 wrong |= fails(Check::UnusedPattern, short && d.pattern_upper() != 0);
             }
             Opcode::CrcGeneration | Opcode::CopyCrc => {
                 let read = flags.contains(OpFlags::READ_SEED);
-                wrong |= fails(Check::UnusedSeed, read && d.crc_seed() != 0);
+                let wide = flags.contains(OpFlags::CRC64);
+                let seed = if wide { d.crc64_seed() } else { d.crc_seed().into() };
+                wrong |= fails(Check::UnusedSeedHalf, !wide && d.crc64_seed() >> 32 != 0);
+                wrong |= fails(Check::UnusedSeed, read && seed != 0);
                 wrong |= fails(Check::UnusedSeedAddress, !read && d.crc_seed_address() != 0);
             }
             Opcode::Drain => {
                 wrong |= fails(Check::UnusedReadback1, !flags.contains(OpFlags::READBACK_1) && d.src() != 0);
                 wrong |= fails(Check::UnusedReadback2, !flags.contains(OpFlags::READBACK_2) && d.dst() != 0);
             }
+            Opcode::TranslationFetch => {
+                wrong |= fails(Check::UnusedStride, !flags.contains(OpFlags::FETCH_STRIDE) && d.region_stride() != 0);
+            }
             _ => {}
+        }
+        if matches!(row.opcode, Opcode::Reduce | Opcode::ReduceDualcast) {
+            wrong |= arrays::unused_selector_is_set(d);
+        }
+        if uses_handles(row.opcode) {
+            let [first, second] = [OpFlags::ALTERNATE_SOURCE, OpFlags::ALTERNATE_DESTINATION];
+            wrong |= fails(Check::UnusedHandle1, !flags.contains(first) && d.handle_1() != 0);
+            wrong |= fails(Check::UnusedHandle2, !flags.contains(second) && d.handle_2() != 0);
         }
         if wrong { Err(Status::NonZeroReserved.into()) } else { Ok(()) }
     }
@@ -464,6 +284,8 @@ impl Device {
         let size = u64::from(d.size());
         match opcode {
             Opcode::Nop | Opcode::Drain => return Ok(()),
+            Opcode::TranslationFetch => return check_fetch(d),
+            Opcode::UpdateWindow => return self.check_window(d),
             Opcode::Batch => {
                 let least = if self.capabilities.gen_cap.batch_1() { 1 } else { 2 };
                 if fails(Check::CountLow, size < least) || fails(Check::CountLimit, size > max_batch) {
@@ -514,19 +336,24 @@ impl Device {
             }
             Opcode::CrcGeneration | Opcode::CopyCrc => {
                 let read = d.flags().contains(OpFlags::READ_SEED);
-                let aligned = d.crc_seed_address().is_multiple_of(4);
+                let bytes = if d.flags().contains(OpFlags::CRC64) { 8 } else { 4 };
+                let aligned = d.crc_seed_address().is_multiple_of(bytes);
                 refuse(Check::SeedAlignment, read && !aligned, Status::AddressAlignment)?;
                 let apart = opcode == Opcode::CrcGeneration || !overlaps(d.src(), size, d.dst(), size);
                 refuse(Check::CopyCrcOverlap, !apart, Status::Overlap)
             }
-            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
+            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate | Opcode::DixGenerate => {
                 let block = u64::from(DifBlock::from_code(d.dif_flags()).bytes());
                 let tuple = u64::from(DIF_TUPLE_BYTES);
-                let source = if opcode == Opcode::DifInsert { block } else { block + tuple };
+                let plain = matches!(opcode, Opcode::DifInsert | Opcode::DixGenerate);
+                let source = if plain { block } else { block + tuple };
                 refuse(Check::DifSize, !size.is_multiple_of(source), Status::TransferSizeRange)?;
+                let aligned = opcode != Opcode::DixGenerate || d.dst().is_multiple_of(tuple);
+                refuse(Check::DixAlignment, !aligned, Status::AddressAlignment)?;
                 let destination = match opcode {
                     Opcode::DifCheck => 0,
                     Opcode::DifStrip => block,
+                    Opcode::DixGenerate => tuple,
                     _ => block + tuple,
                 };
                 let written = size / source * destination;
@@ -537,8 +364,58 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Checks the fields of Update Window that need no entry of the table. Source: SPEC Table 5-6, code 0x2d.
+    fn check_window(&self, d: &Descriptor) -> Result<(), Refusal> {
+        let (base, size) = (d.src(), d.dst());
+        let flags = WindowFlags::from_bits_retain(d.window_flags());
+        let enabled = flags.contains(WindowFlags::ENABLE);
+        let offset = flags.contains(WindowFlags::OFFSET_MODE);
+        let wraps = base.checked_add(size.saturating_sub(1)).is_none();
+        let can = self.capabilities.id_cap.offset_mode();
+        refuse(Check::UpdateEmpty, enabled && size == 0, Status::UpdateWindowFields)?;
+        refuse(Check::UpdateWrap, enabled && wraps, Status::UpdateWindowFields)?;
+        refuse(Check::UpdateModeUnused, offset && !enabled, Status::UpdateWindowFields)?;
+        refuse(Check::UpdateMode, offset && !can, Status::UpdateWindowFields)?;
+        refuse(Check::UpdateUnused, !enabled && (base | size) != 0, Status::NonZeroReserved)
+    }
+}
+
+/// Checks the fields of Translation Fetch. The queue's limit of a transfer does not apply. Source: SPEC §8.3.11; the
+/// codes for an empty and a wrapping region are not named there.
+fn check_fetch(d: &Descriptor) -> Result<(), Refusal> {
+    let size = u64::from(d.size());
+    refuse(Check::SizeZero, size == 0, Status::TransferSizeRange)?;
+    refuse(Check::FetchWrap, d.src().checked_add(size.saturating_sub(1)).is_none(), Status::FieldRange)?;
+    if d.flags().contains(OpFlags::FETCH_STRIDE) {
+        let stride = d.region_stride();
+        refuse(Check::FetchStrideLow, stride < PAGE, Status::AddressAlignment)?;
+        refuse(Check::FetchStridePower, !stride.is_power_of_two(), Status::AddressAlignment)?;
+    }
+    Ok(())
+}
+
+/// The smallest stride of Translation Fetch, in bytes. Source: SPEC §8.3.11.
+const PAGE: u32 = 4096;
+
+/// True for the operations whose flags 16 and 17 say which of the two handles of bytes 60 to 63 are used.
+fn uses_handles(opcode: Opcode) -> bool {
+    use Opcode as O;
+    matches!(
+        opcode,
+        O::InterDomainCopy
+            | O::InterDomainFill
+            | O::InterDomainCompare
+            | O::InterDomainComparePattern
+            | O::TypeConversion
+            | O::GatherCopy
+            | O::ScatterCopy
+            | O::ScatterFill
+    )
+}
+
 #[inline]
-fn refuse(check: Check, wrong: bool, status: Status) -> Result<(), Refusal> {
+pub(crate) fn refuse(check: Check, wrong: bool, status: Status) -> Result<(), Refusal> {
     if fails(check, wrong) { Err(Refusal { check: Some(check), ..Refusal::from(status) }) } else { Ok(()) }
 }
 

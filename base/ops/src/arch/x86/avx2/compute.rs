@@ -1,0 +1,15 @@
+//! Conversions and reductions with 32-byte vectors: the portable loops, compiled with these instructions.
+
+use crate::arch::portable::compute::{self as portable, Step};
+use crate::number::Arithmetic;
+use telpher_abi::ComputeResult;
+
+#[target_feature(enable = "avx2")]
+pub(in crate::arch) fn convert(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u8]) -> ComputeResult {
+    portable::convert(arithmetic, src, dst)
+}
+
+#[target_feature(enable = "avx2")]
+pub(in crate::arch) fn combine(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
+    portable::combine(step, left, right, dst)
+}

@@ -1,0 +1,213 @@
+//! Unmodified Linux guests in an unmodified QEMU use devices of `telpher vfio`: the idxd driver probes, accel-config
+//! configures, and dmatest copies and verifies.
+//!
+//! QEMU and the kernels come from `ci/vm-parts.sh`. The emulated processor gets MOVDIR64B from a plugin, see
+//! `movdir64b.c`. `ci/guests.sh` runs the short form, `./soak` all of it. If the machine lacks something, a test skips
+//! visibly, see `ci/skip.rs`.
+
+#[path = "../../../../ci/guest.rs"]
+mod debian;
+mod machine;
+mod server;
+#[path = "../../../../ci/skip.rs"]
+mod skip;
+
+use machine::{Folder, Machine, Parts, Results};
+use server::{Counters, Server};
+use std::io::Write;
+
+/// The modules of the guests, in load order. The script loads them.
+const MODULES: [&str; 3] = ["idxd_bus", "idxd", "dmatest"];
+
+/// What a guest does first.
+const PROBE: &str = "check 'the driver probes' load";
+/// The same, and before it a check of the test's own instrument.
+const PROBE_WITH_INSTRUCTION: &str = "check 'MOVDIR64B with every operand' instruction\ncheck 'the driver probes' load";
+
+/// Prints what a guest measured, past libtest's capture.
+fn report(line: &str) {
+    // If standard error is closed, the line is lost.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// The guests of one test.
+struct Guests<'a> {
+    test: &'a str,
+    /// The folder of the kernel, see `ci/vm-parts.sh`.
+    kernel: &'a str,
+    /// The server's options.
+    options: &'a [&'a str],
+    /// The script of each guest that boots at the start.
+    at_once: &'a [String],
+    /// The script of a guest that boots when these have powered off, on the first socket.
+    afterwards: Option<&'a str>,
+}
+
+impl Guests<'_> {
+    /// Boots them on one server, and expects all their checks to succeed. Returns what they reported, and the server's
+    /// counters for each socket; none if the machine lacks something.
+    fn run(&self) -> Option<(Vec<Results>, Vec<Counters>)> {
+        let folder = Folder::new(self.test);
+        // dmatest and the plugin are not needed to probe and configure.
+        let is_told_by_command_line = self.kernel == "7";
+        let modules = if is_told_by_command_line { &MODULES[..2] } else { &MODULES };
+        let parts = match Parts::find(&folder, self.kernel, modules) {
+            Ok(parts) if is_told_by_command_line => parts.without_the_instruction(),
+            Ok(parts) => parts,
+            Err(why) => {
+                skip::skip(self.test, &why);
+                return None;
+            }
+        };
+        let server = Server::start(&folder, self.at_once.len(), self.options);
+        let start = |number: usize, script: &str| {
+            Machine::start(&folder, &parts, number, &server.sockets[number], script)
+                .unwrap_or_else(|why| panic!("guest {number}: {why}"))
+        };
+        let machines: Vec<Machine> =
+            self.at_once.iter().enumerate().map(|(number, script)| start(number, script)).collect();
+        let mut results: Vec<Results> = machines.into_iter().map(Machine::results).collect();
+        if let Some(script) = self.afterwards {
+            // The socket of a guest that has powered off serves the next one.
+            results.push(start(0, script).results());
+        }
+        for (number, results) in results.iter().enumerate() {
+            results.expect_success(&number.to_string(), &server.remarks());
+        }
+        let (counters, said) = server.end();
+        report(&format!("{} and Linux {}", parts.qemu_version(), parts.kernel.version));
+        for (number, results) in results.iter().enumerate() {
+            report(&format!("guest {number}: {} checks in {:.0} s", results.ok.len(), results.seconds));
+            results.log.iter().for_each(|line| report(&format!("    {line}")));
+        }
+        report(said.trim_end());
+        Some((results, counters))
+    }
+}
+
+#[test]
+fn two_linux_6_1_guests_copy_with_their_own_devices() {
+    let first = format!(
+        "{PROBE_WITH_INSTRUCTION}
+         check 'accel-config loads a configuration' configure 16
+         check 'copies of one byte' copies 1 20
+         check 'copies of 4 KiB' copies 4096 100
+         check 'copies of 256 KiB' copies 262144 4
+         check 'the driver leaves' unload
+         check 'function-level reset' function_reset
+         check 'the driver returns' load
+         check 'the largest queue' configure 128
+         check 'copies of 64 KiB' copies 65536 8"
+    );
+    let second = format!(
+        "{PROBE}
+         check 'accel-config loads a configuration' configure 1
+         check 'copies of 4 KiB' copies 4096 100"
+    );
+    let guests = Guests {
+        test: "two_linux_6_1_guests_copy_with_their_own_devices",
+        kernel: "6.1",
+        options: &[],
+        at_once: &[first, second],
+        afterwards: None,
+    };
+    let Some((results, counters)) = guests.run() else { return };
+    assert!(results[0].dmesg.iter().any(|line| line.contains("Intel(R) Accelerator Device (v100)")), "{results:?}");
+    // Each device counts its own guest's copies, each with one interrupt, and those of commands.
+    for (counters, copies) in counters.iter().zip([132, 100]) {
+        assert_eq!((counters.descriptors, counters.faults, counters.lost), (copies, 0, 0), "{counters:?}");
+        assert!(counters.interrupts > copies && counters.read >= copies, "{counters:?}");
+    }
+}
+
+/// Everything that one guest does with its device, one after the other.
+const LONG: &str = "
+    for size in 1 2 3 16 64 127 128; do
+        check \"a queue of $size entries\" configure $size
+        check 'a round trip of the configuration' round_trip
+        check 'copies by four threads' copies 16384 25 4
+        check 'disabled' disable
+    done
+    check 'a queue again' configure 128
+    check 'copies of 2 MiB' copies 2097152 2
+    check 'unbound under load' unbind_under_load
+    check 'a queue after that' configure 16
+    check 'copies after that' copies 4096 50
+    check 'reset under load' reset_under_load
+    check 'a queue after the reset' configure 16
+    check 'copies after the reset' copies 4096 50
+    check 'the driver leaves' unload
+    check 'the driver returns' load
+    check 'a queue at the end' configure 16
+    check 'copies at the end' copies 4096 50";
+
+fn long_form(test: &str, kernel: &str) {
+    let first = format!("{PROBE_WITH_INSTRUCTION}{LONG}");
+    let neighbour = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies beside it' copies 4096 3000");
+    let again = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies' copies 4096 50");
+    let at_once = [first, neighbour];
+    Guests { test, kernel, options: &[], at_once: &at_once, afterwards: Some(&again) }.run();
+}
+
+#[test]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
+fn a_linux_6_1_guest_uses_its_device_in_every_way() {
+    long_form("a_linux_6_1_guest_uses_its_device_in_every_way", "6.1");
+}
+
+#[test]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
+fn a_linux_6_12_guest_uses_its_device_in_every_way() {
+    long_form("a_linux_6_12_guest_uses_its_device_in_every_way", "6.12");
+}
+
+/// The event log, interrupt handles by commands, and performance counters.
+#[test]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
+fn a_linux_6_12_guest_uses_a_device_with_every_feature() {
+    let test = "a_linux_6_12_guest_uses_a_device_with_every_feature";
+    let script = format!(
+        "{PROBE}
+         check 'a queue' configure 16
+         check 'copies' copies 4096 50 2
+         check 'a round trip of the configuration' round_trip
+         check 'copies after that' copies 65536 10
+         check 'the driver leaves' unload
+         check 'function-level reset' function_reset
+         check 'the driver returns' load
+         check 'a queue again' configure 64
+         check 'copies at the end' copies 4096 50"
+    );
+    let options = &["--preset", "full"];
+    let guests = Guests { test, kernel: "6.12", options, at_once: &[script], afterwards: None };
+    let Some((_, counters)) = guests.run() else { return };
+    assert_eq!((counters[0].descriptors, counters[0].faults), (160, 0), "{counters:?}");
+}
+
+#[test]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
+fn four_guests_copy_at_once() {
+    let test = "four_guests_copy_at_once";
+    let script = format!("{PROBE}\ncheck 'a queue' configure 64\ncheck 'copies' copies 65536 50 2");
+    let at_once = [(); 4].map(|()| script.clone());
+    let guests = Guests { test, kernel: "6.12", options: &[], at_once: &at_once, afterwards: None };
+    let Some((_, counters)) = guests.run() else { return };
+    for counters in counters {
+        assert_eq!((counters.descriptors, counters.faults, counters.lost), (100, 0, 0), "{counters:?}");
+    }
+}
+
+#[test]
+#[ignore = "minutes on emulated processors: `./soak` runs it"]
+fn a_linux_7_guest_probes_and_is_configured() {
+    let test = "a_linux_7_guest_probes_and_is_configured";
+    let script = format!(
+        "{PROBE}
+         check 'a queue' configure 128
+         check 'a round trip of the configuration' round_trip
+         check 'the driver leaves' unload
+         check 'function-level reset' function_reset
+         check 'the driver returns' load"
+    );
+    Guests { test, kernel: "7", options: &[], at_once: &[script], afterwards: None }.run();
+}
