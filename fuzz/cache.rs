@@ -370,7 +370,7 @@ impl Fixture {
             let lent: usize = self.pools.iter().map(Pool::lent).sum();
             assert_eq!(stats.bytes, lent as u64);
             assert!(
-                stats.in_flight + stats.waiting + stats.copies + stats.fallbacks <= stats.misses + stats.prefetches
+                stats.in_flight + stats.waiting + stats.copies + stats.fallbacks() <= stats.misses + stats.prefetches
             );
         }
     }

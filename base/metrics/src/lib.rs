@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod cells;
+mod counters;
 mod metric;
+mod object_cells;
 mod published;
 mod region;
 mod seqlock;
@@ -11,7 +13,9 @@ mod shared_cells;
 mod sync;
 
 pub use cells::Cells;
+pub use counters::Counters;
 pub use metric::{Kind, Metric, Unit};
+pub use object_cells::{CellsOfObject, ObjectCells};
 pub use published::{Published, Publisher};
 pub use region::{Description, Region, RegionError, RegionReader, RegionSet, RegionSnapshot, SEQUENCE_WORD, Values};
 pub use set::{MetricSet, Position, Record};

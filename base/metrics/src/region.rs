@@ -238,18 +238,33 @@ impl<'a, S: MetricSet> Region<'a, S> {
     /// # Errors
     /// If the labels are too long or all sets are in use. [`RegionError::Busy`] if a process was killed during a claim.
     pub fn claim(&self, labels: &str) -> Result<RegionSet<'a, S>, RegionError> {
+        let mut sets = self.claim_many(labels, 1)?;
+        sets.pop().ok_or(RegionError::Full(self.layout.sets))
+    }
+
+    /// Claims several free sets with the same labels, or none.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub(crate) fn claim_many(&self, labels: &str, count: usize) -> Result<Vec<RegionSet<'a, S>>, RegionError> {
         if labels.len() > LABELS {
             return Err(RegionError::Labels(labels.len()));
         }
         let Region { words, layout, .. } = *self;
         let claimed = seqlock::write_among_others(&words[SEQUENCE_WORD], || {
-            let (head, values) =
-                (0..layout.sets).map(|index| layout.set(words, index)).find(|(head, _)| is_free(head))?;
-            // Relaxed: ordered by the sequence lock.
-            values.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-            put_bytes(&head[1..], labels.as_bytes());
-            head[0].store(1 + labels.len() as u64, Ordering::Relaxed);
-            Some(RegionSet { words, head, values, set: PhantomData })
+            let all = (0..layout.sets).map(|index| layout.set(words, index));
+            let free: Vec<_> = all.filter(|(head, _)| is_free(head)).take(count).collect();
+            if free.len() < count {
+                return None;
+            }
+            let claim = |(head, values): (&'a [AtomicU64], &'a [AtomicU64])| {
+                // Relaxed: ordered by the sequence lock.
+                values.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                put_bytes(&head[1..], labels.as_bytes());
+                head[0].store(1 + labels.len() as u64, Ordering::Relaxed);
+                RegionSet { words, head, values, set: PhantomData }
+            };
+            Some(free.into_iter().map(claim).collect())
         });
         claimed.ok_or(RegionError::Busy)?.ok_or(RegionError::Full(layout.sets))
     }

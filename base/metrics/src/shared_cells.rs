@@ -32,6 +32,21 @@ impl<S: MetricSet> SharedCells<S> {
         Ok(SharedCells { sets: sets?, mask: writers - 1 })
     }
 
+    /// Claims sets of a region for this many writers.
+    pub(crate) fn of_region(region: &Region<'static, S>, writers: usize) -> Result<Self, RegionError> {
+        let writers = writers.max(1).next_power_of_two();
+        let sets = region.claim_many("", writers)?;
+        Ok(SharedCells { sets: sets.into(), mask: writers - 1 })
+    }
+
+    /// Adds all values to a set of the same region, and frees the sets. Those that cannot be freed keep their values.
+    pub(crate) fn merge_into(self, other: &RegionSet<'static, S>) {
+        for set in self.sets {
+            // An error: a forked child was killed while it claimed a set.
+            let _ = set.merge_into(other);
+        }
+    }
+
     /// Adds to a value. Writers with larger numbers than [`create`](Self::create) was told share the cells of others.
     #[inline]
     pub fn add(&self, writer: usize, position: Position<S>, more: u64) {

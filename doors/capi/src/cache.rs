@@ -75,7 +75,7 @@ impl Cache {
             cancelled: stats.cancelled,
             copies: stats.copies,
             bytes_copied: stats.bytes_copied,
-            fallbacks: stats.fallbacks,
+            fallbacks: stats.fallbacks(),
             evictions: stats.evictions,
             invalidations: stats.invalidations,
             entries: stats.entries,

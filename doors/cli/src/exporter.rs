@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use telpher_os::chain;
 use telpher_report::deliver::{DeliverError, write_result};
 use telpher_telemetry::exporter::{ALERTS, DASHBOARD, Metrics, Server, TextFormat};
-use telpher_telemetry::published::ProcessMetrics;
+use telpher_telemetry::pmu::{Pmus, SystemCounters};
+use telpher_telemetry::published::{ProcessMetrics, Unread};
 use telpher_telemetry::{exporter, published};
 use telpher_tier_wire::State;
 
@@ -63,8 +64,10 @@ pub(crate) fn run(args: &Exporter) -> Result<(), ExporterError> {
         };
         return Ok(write_result(None, text.to_owned())?);
     }
-    let mut readings =
-        Readings { exporter: exporter::Exporter::new(args.per_process), times: args.times, renewed: None };
+    // Counters of hardware count while they are open, so a single reading has none.
+    let pmus = (!args.once).then(|| Pmus::new(Path::new("/sys"), Box::new(SystemCounters), false));
+    let exporter = exporter::Exporter::new(args.per_process);
+    let mut readings = Readings { exporter, times: args.times, renewed: None, pmus };
     match &args.textfile {
         Some(path) => write_files(path, args, &mut readings),
         None => serve(args.listen, &mut readings),
@@ -143,6 +146,14 @@ fn of_tier(state: &State) -> ProcessMetrics {
     ProcessMetrics::part::<telpher_tier::Stats>(state.pid, OF_TIER, &known)
 }
 
+/// Reads what the processes of this user count themselves.
+pub(crate) fn own_metrics() -> (Vec<ProcessMetrics>, Vec<Unread>) {
+    let (mut processes, unread) = published::read(Path::new("/proc"));
+    processes.extend(telpher_offload::running().into_iter().map(|(_, process)| of_offload(&process)));
+    processes.extend(tier::states(None).iter().map(of_tier));
+    (processes, unread)
+}
+
 /// Reads the devices and the processes.
 struct Readings {
     exporter: exporter::Exporter,
@@ -150,15 +161,18 @@ struct Readings {
     times: bool,
     /// When subscriptions were renewed last.
     renewed: Option<Instant>,
+    /// The counters of hardware.
+    pmus: Option<Pmus>,
 }
 
 impl Metrics for Readings {
     fn text(&mut self, format: TextFormat) -> String {
         let begun = Instant::now();
-        let snapshot = top::read(self.times);
-        let (mut processes, unread) = published::read(Path::new("/proc"));
-        processes.extend(telpher_offload::running().into_iter().map(|(_, process)| of_offload(&process)));
-        processes.extend(tier::states(None).iter().map(of_tier));
+        let mut snapshot = top::read(self.times);
+        if let Some(pmus) = &mut self.pmus {
+            pmus.fill(&mut snapshot);
+        }
+        let (processes, unread) = own_metrics();
         for problem in &snapshot.problems {
             log::info(|| problem.clone());
         }

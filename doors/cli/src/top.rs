@@ -1,6 +1,7 @@
 //! `telpher top`: what devices do, of runs and of hardware.
 
 use crate::args::{Format, Top, Updates};
+use crate::exporter::own_metrics;
 use crate::live;
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -13,16 +14,16 @@ use telpher_report::table::WIDTH;
 use telpher_telemetry::live::{LiveError, show};
 use telpher_telemetry::pmu::{Pmus, SystemCounters};
 use telpher_telemetry::view::View;
-use telpher_telemetry::{Snapshot, Value, run, subscribe, sysfs, tables};
+use telpher_telemetry::{Snapshot, Value, programs, run, subscribe, sysfs, tables};
 
 /// Why nothing can be shown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DevicesError {
-    /// There is no device.
+    /// There is no device, and no program publishes anything.
     #[error(
-        "no DSA device is in use: this user has no `telpher run`, and Linux shows no hardware; start a program with \
-         `telpher run`, or see `telpher doctor`"
+        "no DSA device is in use: this user has no `telpher run`, no program that counts, and Linux shows no hardware; \
+         start a program with `telpher run`, or see `telpher doctor`"
     )]
     None,
     /// Standard output is closed.
@@ -33,7 +34,7 @@ pub(crate) enum DevicesError {
     Live(#[from] LiveError),
 }
 
-/// Shows the devices until none is left.
+/// Shows the devices until none is left, and what programs publish.
 ///
 /// # Errors
 /// If there is nothing to show at the beginning, or standard output is closed.
@@ -44,16 +45,19 @@ pub(crate) fn run(args: &Top) -> Result<(), DevicesError> {
     let mut reader = Reader::new(args);
     if is_live(args) {
         let first = reader.read();
-        if first.devices.is_empty() {
+        if first.is_empty() {
             return Err(DevicesError::None);
         }
         let has_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let view = View::new(first, args.sort.clone(), has_color);
         return Ok(show(view, Duration::from_secs_f64(args.updates.every), || reader.read())?);
     }
+    let mut had_devices = false;
     let read = || {
         let snapshot = reader.read();
-        if snapshot.devices.is_empty() { Vec::new() } else { vec![snapshot] }
+        let is_over = snapshot.is_empty() || (had_devices && snapshot.devices.is_empty());
+        had_devices |= !snapshot.devices.is_empty();
+        if is_over { Vec::new() } else { vec![snapshot] }
     };
     let width = width();
     let text = |snapshots: &[Snapshot]| {
@@ -126,6 +130,9 @@ impl Reader {
 
     fn read(&mut self) -> Snapshot {
         let mut snapshot = read(self.times);
+        let (processes, unread) = own_metrics();
+        snapshot.programs = programs::rows(&processes);
+        snapshot.problems.extend(unread.iter().map(|problem| format!("process {}: {}", problem.pid, problem.why)));
         if let Some(pmus) = &mut self.pmus {
             pmus.fill(&mut snapshot);
         }

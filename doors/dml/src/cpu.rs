@@ -10,7 +10,7 @@ use telpher_abi::{
     COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, Status, StatusByte,
 };
 use telpher_mem::Space;
-use telpher_model::{Action, Scratch, Seed, execute};
+use telpher_model::{Action, OperandSpaces, Scratch, Seed, execute};
 
 thread_local! {
     /// The buffers of this thread's operations; made when the first one needs them.
@@ -36,7 +36,7 @@ fn run_on_memory(d: &Descriptor) -> CompletionRecord {
     let action = Action::of(&d);
     let run = |scratch: &mut Scratch| match action {
         Action::Crc { dst: Some(dst), bypass_data_reflect: false, .. } => copy_crc(&action, dst, scratch),
-        _ => execute(&action, own_memory(), false, false, scratch).record,
+        _ => execute(&action, &OperandSpaces::own(own_memory()), false, false, scratch).record,
     };
     let shared = SCRATCH.try_with(|scratch| {
         // Borrowed already: a signal handler has interrupted an operation of this thread.
@@ -62,14 +62,14 @@ fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecor
         let part = PIECE.min(len - done);
         let (from, to) = (src.wrapping_add(done), dst.wrapping_add(done));
         let copy = Action::Move { src: from, dst: to, len: part, backward: false, hint };
-        let copied = execute(&copy, own_memory(), false, false, scratch).record;
+        let copied = execute(&copy, &OperandSpaces::own(own_memory()), false, false, scratch).record;
         if copied.status() != Status::Success {
             return behind(copied, done);
         }
         let bypass_data_reflect = false;
         let sum =
             Action::Crc { src: from, dst: None, len: part, seed, bypass_invert_reflect, bypass_data_reflect, hint };
-        let summed = execute(&sum, own_memory(), false, false, scratch).record;
+        let summed = execute(&sum, &OperandSpaces::own(own_memory()), false, false, scratch).record;
         if summed.status() != Status::Success {
             return behind(summed, done);
         }

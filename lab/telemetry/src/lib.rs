@@ -6,13 +6,14 @@
 //! RUN/devices.json, /proc/HOST/fd/N ──► run    ─┐
 //! /sys/bus/dsa/devices ─► sysfs ──────► pmu    ─┴─► snapshot: devices, queues, engines, processes ──► tables
 //!                                                             └─────► exporter ──► text for Prometheus
-//! /proc/PID/fd/N, of any process ─────► published: what processes count ──┘
+//! /proc/PID/fd/N, of any process ─────► published: what processes count ──┘─► programs: rows of the snapshot
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod exporter;
 pub mod live;
 pub mod pmu;
+pub mod programs;
 pub mod published;
 pub mod run;
 pub mod sections;
@@ -22,4 +23,4 @@ pub mod tables;
 pub mod view;
 
 pub use run::{ReadError, subscribe};
-pub use snapshot::{DeviceRow, EngineRow, ProcessRow, QueueRow, Snapshot, Value};
+pub use snapshot::{DeviceRow, EngineRow, ProcessRow, ProgramRow, QueueRow, Snapshot, Value};

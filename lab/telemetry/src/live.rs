@@ -34,7 +34,7 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the view until a key or a signal ends it, or `read` returns a snapshot without a device.
+/// Shows the view until a key or a signal ends it, or no device is left, or no program if there was no device.
 ///
 /// # Errors
 /// If the terminal fails.
@@ -44,6 +44,7 @@ pub fn show(mut view: View, every: Duration, mut read: impl FnMut() -> Snapshot)
     let _screen = Screen;
     // Also has panics restore the terminal before their message.
     let mut terminal = ratatui::try_init().map_err(LiveError::Terminal)?;
+    let begins_with_devices = view.has_devices();
     let mut last = Instant::now();
     // crossterm notices a new size from its first poll on, so that comes before the first drawing.
     let mut has_event = event::poll(Duration::ZERO).map_err(LiveError::Terminal)?;
@@ -69,7 +70,7 @@ pub fn show(mut view: View, every: Duration, mut read: impl FnMut() -> Snapshot)
         }
         if last.elapsed() >= every {
             let snapshot = read();
-            if snapshot.devices.is_empty() {
+            if snapshot.is_empty() || (begins_with_devices && snapshot.devices.is_empty()) {
                 return Ok(());
             }
             view.update(snapshot, last.elapsed().as_secs_f64());

@@ -101,13 +101,15 @@ pub struct Pmus {
     counters: Box<dyn Counters>,
     is_pcm: bool,
     open: BTreeMap<String, Vec<Opened>>,
+    /// The largest numbers so far: an estimate may become smaller, and a total may not.
+    most: BTreeMap<(String, usize), u64>,
 }
 
 impl Pmus {
     /// Counters of the devices below `sys`, which is `/sys` except in tests. `is_pcm`: only what pcm-accel shows.
     #[must_use]
     pub fn new(sys: &Path, counters: Box<dyn Counters>, is_pcm: bool) -> Pmus {
-        Pmus { sys: sys.into(), counters, is_pcm, open: BTreeMap::new() }
+        Pmus { sys: sys.into(), counters, is_pcm, open: BTreeMap::new(), most: BTreeMap::new() }
     }
 
     fn wanted(&self) -> &'static [Wanted] {
@@ -121,8 +123,14 @@ impl Pmus {
             if !self.open.contains_key(&row.device) {
                 self.open.insert(row.device.clone(), self.open_device(&row.device));
             }
-            for (wanted, counter) in wanted.iter().zip(&self.open[&row.device]) {
-                (wanted.put)(row, value(wanted, counter));
+            for (at, (wanted, counter)) in wanted.iter().zip(&self.open[&row.device]).enumerate() {
+                let mut value = value(wanted, counter);
+                if let Value::Known(number) = &mut value {
+                    let most = self.most.entry((row.device.clone(), at)).or_default();
+                    *most = (*most).max(*number);
+                    *number = *most;
+                }
+                (wanted.put)(row, value);
             }
         }
         for row in snapshot.queues.iter_mut().filter(|row| row.source == HARDWARE) {

@@ -1,4 +1,4 @@
-//! A snapshot as sections of rows: devices, queues, engines, processes. The cells are totals, or what happened per
+//! A snapshot as sections of rows: devices, queues, engines, processes, programs. The cells are totals, or what happened per
 //! second between two snapshots.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! earlier snapshot ──────────────┴─ difference, seconds ► rates  ┴─► Cell: text and sort key ──► sort ──► fit
 //! ```
 
-use crate::snapshot::{DeviceRow, EngineRow, ProcessRow, QueueRow, Snapshot, Value, Work};
+use crate::snapshot::{DeviceRow, EngineRow, ProcessRow, ProgramRow, QueueRow, Snapshot, Value, Work};
 use std::cmp::Ordering;
 pub use telpher_report::table::Align;
 use telpher_report::table::Align::{Left, Right};
@@ -100,8 +100,20 @@ const PROCESSES: &[Column] = &[
     count("lost", 8),
 ];
 
+const PROGRAMS: &[Column] = &[
+    gauge("pid", 0),
+    word("program", 0),
+    word("system", 0),
+    count("operations", 1),
+    count("bytes", 2),
+    gauge("cpu", 3),
+    count("fallbacks", 4),
+    gauge("waited", 6),
+    word("reason", 5),
+];
+
 /// The names of all columns, for sorting.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 28] = [
     "device",
     "queue",
     "engine",
@@ -123,6 +135,13 @@ pub const NAMES: [&str; 21] = [
     "errors",
     "time",
     "busy",
+    "system",
+    "operations",
+    "bytes",
+    "cpu",
+    "fallbacks",
+    "waited",
+    "reason",
 ];
 
 impl Column {
@@ -130,8 +149,9 @@ impl Column {
     #[must_use]
     pub fn heading(&self, is_rate: bool) -> String {
         match self.name {
-            // The longest name would take the space of another column.
+            // The longest names would take the space of another column.
             "descriptors" if is_rate => "descr/s".into(),
+            "operations" if is_rate => "ops/s".into(),
             name if is_rate && self.per_second => format!("{name}/s"),
             name => name.into(),
         }
@@ -150,6 +170,10 @@ enum Datum {
     Mean(Value, Value),
     /// The sum of the times in nanoseconds.
     Busy(Value),
+    /// A part of a whole.
+    Share(Value, Value),
+    /// Numbers by reason, of which the most frequent one is shown.
+    Reasons(Vec<(String, u64)>),
 }
 
 /// The value by which a row is sorted.
@@ -252,6 +276,7 @@ pub fn sections(now: &Snapshot, since: Option<Since<'_>>) -> Vec<Section> {
         section(QUEUES, &now.queues, before.map(|before| &before.queues[..]), since, &queue, &known_source),
         section(ENGINES, &now.engines, before.map(|before| &before.engines[..]), since, &engine, &known_source),
         section(PROCESSES, &processes(now), before.map(processes).as_deref(), since, &process, &known_source),
+        section(PROGRAMS, &now.programs, before.map(|before| &before.programs[..]), since, &program, &known_programs),
     ];
     all.into_iter().filter(|section| !section.rows.is_empty()).collect()
 }
@@ -259,6 +284,11 @@ pub fn sections(now: &Snapshot, since: Option<Since<'_>>) -> Vec<Section> {
 /// True if an earlier snapshot has the source: what is new in it began with nothing.
 fn known_source(before: &Snapshot, source: &str) -> bool {
     before.devices.iter().any(|row| row.source == source)
+}
+
+/// True if an earlier snapshot has programs or devices: a new program began with nothing.
+fn known_programs(before: &Snapshot, _: &str) -> bool {
+    !before.is_empty()
 }
 
 /// A row: its identity, and what it has in each column.
@@ -347,6 +377,22 @@ fn process(row: &ProcessRow) -> Described {
     described(&row.source, &[&row.queue, &pid], before, &row.work, after.into())
 }
 
+fn program(row: &ProgramRow) -> Described {
+    let pid = row.pid.to_string();
+    let data = vec![
+        Datum::Gauge(u64::from(row.pid).into()),
+        text(&row.command),
+        text(&row.system),
+        Datum::Count(row.operations.clone()),
+        Datum::Bytes(row.bytes.clone()),
+        Datum::Share(row.cpu_part.clone(), row.cpu_whole.clone()),
+        Datum::Count(row.fallbacks.clone()),
+        Datum::Busy(row.waited_ns.clone()),
+        Datum::Reasons(row.reasons.clone()),
+    ];
+    Described { identity: format!("{pid} {}", row.system), source: String::new(), data }
+}
+
 /// The cell of a datum that is no rate.
 fn total(datum: &Datum) -> Cell {
     match datum {
@@ -358,7 +404,20 @@ fn total(datum: &Datum) -> Cell {
         }
         Datum::Mean(sum, number) => Cell::number(mean(sum.known(), number.known()), duration),
         Datum::Busy(value) => Cell::of_value(value, |ns| duration(ns as f64)),
+        Datum::Share(part, whole) => Cell::number(mean(part.known(), whole.known()), percent),
+        Datum::Reasons(reasons) => most_frequent(reasons.iter().map(|(reason, number)| (reason, *number))),
     }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+/// The cell of the reason with the largest number. Without one there is no text.
+fn most_frequent<'a>(reasons: impl Iterator<Item = (&'a String, u64)>) -> Cell {
+    let most = reasons.filter(|(_, number)| *number > 0).max_by_key(|(_, number)| *number);
+    let text = most.map(|(reason, _)| reason.clone()).unwrap_or_default();
+    Cell { key: Key::Text(text.clone()), text }
 }
 
 /// The cell of a datum per second. `is_known`: without an earlier datum, it began with zero.
@@ -388,6 +447,13 @@ fn rate(now: &Datum, before: Option<&Datum>, is_known: bool, seconds: f64) -> Ce
             Cell::number(per_second(grown(now, Some(old))), |rate| format!("{:.2}", rate / 1e9))
         }
         (Datum::Busy(_), _) => Cell::unknown(),
+        (Datum::Share(part, whole), Some(Datum::Share(old_part, old_whole))) => {
+            Cell::number(mean(grown(part, Some(old_part)), grown(whole, Some(old_whole))), percent)
+        }
+        (Datum::Reasons(reasons), Some(Datum::Reasons(old))) => {
+            let before = |reason| old.iter().find(|(other, _)| other == reason).map_or(0, |(_, number)| *number);
+            most_frequent(reasons.iter().map(|(reason, number)| (reason, number.saturating_sub(before(reason)))))
+        }
         (other, _) => total(other),
     }
 }

@@ -47,6 +47,17 @@ impl Value {
     }
 }
 
+impl Value {
+    /// Returns the value in another unit, of which one of this has so many.
+    #[must_use]
+    pub(crate) fn times(self, unit: u64) -> Value {
+        match self {
+            Value::Known(value) => Value::Known(value.saturating_mul(unit)),
+            unknown @ Value::Unknown { .. } => unknown,
+        }
+    }
+}
+
 impl From<u64> for Value {
     fn from(value: u64) -> Value {
         Value::Known(value)
@@ -205,6 +216,31 @@ pub struct ProcessRow {
     pub record_faults: Value,
 }
 
+/// What a process publishes of one part of this project that it uses.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProgramRow {
+    /// The process.
+    pub pid: u32,
+    /// The name of its program.
+    pub command: String,
+    /// mover, cache, fabric, nvmf, vhost, offload or tier.
+    pub system: String,
+    /// What it has done: operations, accesses, messages, commands, packets, calls or exchanges.
+    pub operations: Value,
+    /// Bytes that it has moved.
+    pub bytes: Value,
+    /// What the CPU did of `cpu_whole`.
+    pub cpu_part: Value,
+    /// Work that the CPU or a device did: bytes, pieces of messages, or digests.
+    pub cpu_whole: Value,
+    /// How often the CPU did work that was meant for a device.
+    pub fallbacks: Value,
+    /// Fallbacks by reason, without reasons that have not occurred.
+    pub reasons: Vec<(String, u64)>,
+    /// Nanoseconds in which operations waited for room in a queue.
+    pub waited_ns: Value,
+}
+
 /// What devices have done.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Snapshot {
@@ -216,6 +252,8 @@ pub struct Snapshot {
     pub engines: Vec<EngineRow>,
     /// The processes by queue.
     pub processes: Vec<ProcessRow>,
+    /// What programs publish of themselves, on any device.
+    pub programs: Vec<ProgramRow>,
     /// Microjoules that the processor packages have used since the first reading.
     pub package_energy_uj: Value,
     /// What could not be read, and why.
@@ -229,6 +267,7 @@ impl Snapshot {
         self.queues.extend(other.queues);
         self.engines.extend(other.engines);
         self.processes.extend(other.processes);
+        self.programs.extend(other.programs);
         self.problems.extend(other.problems);
     }
 
@@ -236,6 +275,18 @@ impl Snapshot {
     #[must_use]
     pub fn sources(&self) -> BTreeSet<&str> {
         self.devices.iter().map(|row| row.source.as_str()).collect()
+    }
+
+    /// True if there is neither a device nor a program.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty() && self.programs.is_empty()
+    }
+
+    /// The rows of programs, which have no source.
+    #[must_use]
+    pub fn of_programs(&self) -> Snapshot {
+        Snapshot { programs: self.programs.clone(), ..Snapshot::default() }
     }
 
     /// The rows of one source.

@@ -1,7 +1,7 @@
 //! Snapshots as tables and CSV.
 
 use crate::sections::sections;
-use crate::snapshot::{DeviceRow, Snapshot, Value, Work};
+use crate::snapshot::{DeviceRow, ProgramRow, Snapshot, Value, Work};
 use telpher_report::table::{Table, wrapped};
 
 /// Spaces before each column.
@@ -9,19 +9,22 @@ const GAP: usize = 2;
 
 /// The columns of the CSV.
 const CSV: &str = "kind,source,name,pid,command,state,mode,group,clients,occupancy,size,threshold,descriptors,members,\
-                   read_bytes,written_bytes,faults,retries,lost,errors,timed,busy_ns,record_faults\n";
+                   read_bytes,written_bytes,faults,retries,lost,errors,timed,busy_ns,record_faults,system,operations,\
+                   bytes,cpu_part,cpu_whole,fallbacks,waited_ns\n";
 
 /// The header of the columns of Intel's pcm-accel. Source: pcm, `pcm-accel.cpp` and `opCode-6-143-accel.txt`.
 const PCM: &str = "Accelerator,Socket,Inbound_BW(Bps),Outbound_BW(Bps),ShareWQ_ReqNb,DedicateWQ_ReqNb\n";
 
-/// Returns the snapshot as text: for each source, tables of devices, queues, engines and processes. A value that cannot
-/// be known is a dash. Columns that do not fit into `width` characters are left out, which a line below the table says.
+/// Returns the snapshot as text: for each source, tables of devices, queues, engines and processes, then the table of
+/// programs. A value that cannot be known is a dash. Columns that do not fit into `width` characters are left out, which a line below the table says.
 #[must_use]
 pub fn text(snapshot: &Snapshot, width: usize, sort: Option<&str>) -> String {
     let mut text = String::new();
-    for source in snapshot.sources() {
-        text.push_str(&format!("{source}\n"));
-        for mut section in sections(&snapshot.of_source(source), None) {
+    let sources = snapshot.sources().into_iter().map(|source| (source, snapshot.of_source(source)));
+    let programs = (!snapshot.programs.is_empty()).then(|| ("programs", snapshot.of_programs()));
+    for (heading, part) in sources.chain(programs) {
+        text.push_str(&format!("{heading}\n"));
+        for mut section in sections(&part, None) {
             section.remove("source");
             if let Some(sort) = sort {
                 section.sort(sort, false);
@@ -58,12 +61,14 @@ fn value(value: &Value) -> String {
     value.known().map_or_else(|| "unknown".into(), |value| value.to_string())
 }
 
-/// Returns the snapshot as CSV: a line for each device, queue, engine and process. A value that cannot be known is
+/// Returns the snapshot as CSV: a line for each device, queue, engine, process and program. A value that cannot be known is
 /// `unknown`; a column that an object does not have is empty.
 #[must_use]
 pub fn csv(snapshot: &Snapshot) -> String {
     let mut text = CSV.to_owned();
-    let mut line = |fields: Vec<String>| {
+    let columns = CSV.split(',').count();
+    let mut line = |mut fields: Vec<String>| {
+        fields.resize(columns, String::new());
         let fields: Vec<String> = fields.iter().map(|text| field(text)).collect();
         text.push_str(&(fields.join(",") + "\n"));
     };
@@ -101,6 +106,16 @@ pub fn csv(snapshot: &Snapshot) -> String {
         fields.extend([row.command.clone(), none(), none(), none(), none(), none(), none(), none()]);
         fields.extend(work(&row.work));
         fields.extend([value(&row.retries), value(&row.lost), none(), none(), none(), value(&row.record_faults)]);
+        line(fields);
+    }
+    // Programs have the last columns.
+    let of_programs = columns - 7;
+    for row in &snapshot.programs {
+        let mut fields = vec!["program".into(), none(), none(), row.pid.to_string(), row.command.clone()];
+        fields.resize(of_programs, none());
+        fields.push(row.system.clone());
+        let ProgramRow { operations, bytes, cpu_part, cpu_whole, fallbacks, waited_ns, .. } = row;
+        fields.extend([operations, bytes, cpu_part, cpu_whole, fallbacks, waited_ns].map(value));
         line(fields);
     }
     text

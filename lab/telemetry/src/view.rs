@@ -79,6 +79,11 @@ impl View {
         self.seconds = seconds;
     }
 
+    /// True if the present snapshot has a device.
+    pub(crate) fn has_devices(&self) -> bool {
+        !self.now.devices.is_empty()
+    }
+
     /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Reaction {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -219,6 +224,7 @@ impl View {
         let sources = self.now.sources();
         let name = match sources.iter().next() {
             Some(source) if sources.len() == 1 => (*source).to_owned(),
+            None => "programs".to_owned(),
             _ => format!("{} sources", sources.len()),
         };
         let shown = match (&self.before, self.is_total) {

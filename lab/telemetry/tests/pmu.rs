@@ -6,7 +6,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 use telpher_os::{CounterEvent, CounterReading};
+use telpher_telemetry::exporter::{Exporter, TextFormat};
 use telpher_telemetry::pmu::{Counter, Counters, Pmus};
 use telpher_telemetry::{Snapshot, Value, sysfs, tables};
 
@@ -170,4 +172,36 @@ fn the_columns_of_pcm_need_four_counters() {
     fake.set(0, 0x10, 8, 1, 1);
     let after = machine.read(&mut pmus);
     assert_eq!(tables::pcm(&before, &after, 2.0).lines().nth(1), Some("DSA#0,unknown,1600,800,10,4"));
+}
+
+#[test]
+fn the_exporter_has_what_the_counters_of_a_device_say_and_no_total_shrinks() {
+    let machine = Machine::new("exporter", true);
+    let fake = Fake::default();
+    let mut pmus = Pmus::new(&machine.0, Box::new(fake.clone()), false);
+    let mut exporter = Exporter::with_roots(false, machine.0.clone(), "/proc".into());
+    let mut text = |pmus: &mut Pmus| {
+        let families = exporter.families(&machine.read(pmus), (&[], &[]), Duration::ZERO);
+        families.text(TextFormat::Prometheus)
+    };
+    text(&mut pmus);
+    fake.set(1, 0x20, 100, 1000, 250);
+    fake.set(1, 0x2, 4, 100, 100);
+    fake.set(4, 0x8, 6, 100, 100);
+    let sample = |name: &str, value: u64| format!("{name}{{source=\"hardware\",device=\"dsa0\"}} {value}\n");
+    for _ in 0..2 {
+        let text = text(&mut pmus);
+        for (name, value) in [
+            ("dsa_device_descriptors_total", 400),
+            ("dsa_device_written_bytes_total", 128),
+            ("dsa_device_errors_total", 6),
+            ("dsa_device_retries_total", 0),
+        ] {
+            assert!(text.contains(&sample(name, value)), "{name} {value}\n{text}");
+        }
+        let unknown = "metric=\"dsa_wq_descriptors_total\",reason=\"a device has too few perf counters";
+        assert!(text.contains(unknown) && text.contains("metric=\"dsa_operations_total\""), "{text}");
+        // The next estimate is smaller. A total that shrinks would be a restart for Prometheus.
+        fake.set(1, 0x20, 110, 2000, 1000);
+    }
 }

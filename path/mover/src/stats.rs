@@ -94,11 +94,10 @@ impl Counts {
     }
 }
 
-/// Returns words that other processes find; where the system refuses them, words of this process alone.
+/// Returns words that other processes find.
 #[cfg(not(loom))]
 fn words(words: usize) -> Option<&'static [AtomicU64]> {
-    let own = || Box::leak((0..words).map(|_| AtomicU64::new(0)).collect());
-    Some(telpher_os::published_words(words).unwrap_or_else(|_| own()))
+    Some(telpher_os::published_words_or_own(words))
 }
 
 #[cfg(loom)]

@@ -12,6 +12,7 @@ use crate::tier::Tier;
 use std::sync::Arc;
 use std::task::Poll;
 use telpher_mem::{PoolBuffer, Slice, Tagged};
+use telpher_metrics::Position;
 use telpher_mover::{Job, Outcome};
 
 /// The outcome of the copy.
@@ -181,7 +182,7 @@ impl<S: Source> Entry<S> {
                 let len = usize::try_from(self.span.len).unwrap_or(usize::MAX);
                 match self.tier.room(len) {
                     Some(piece) => self.submit(state, piece),
-                    None => self.stay_in_source(),
+                    None => self.stay_in_source(Stats::AT.no_memory),
                 }
             }
             CopyState::InFlight(_) | CopyState::Failed => self.poll_copy(state),
@@ -237,7 +238,7 @@ impl<S: Source> Entry<S> {
     /// Ends it for lack of memory, if it has not begun.
     pub(crate) fn give_up(&self) {
         self.turn_with(|state| match state {
-            CopyState::Wanted => self.stay_in_source(),
+            CopyState::Wanted => self.stay_in_source(Stats::AT.no_memory),
             CopyState::InFlight(_) | CopyState::Failed => Poll::Pending,
         });
     }
@@ -275,7 +276,7 @@ impl<S: Source> Entry<S> {
         let whole = self.source.clone();
         let start = usize::try_from(self.span.start - whole.address()).unwrap_or(usize::MAX);
         let Ok(source) = Slice::new(whole, start..start.saturating_add(piece.len())) else {
-            return self.stay_in_source();
+            return self.stay_in_source(Stats::AT.failed_copies);
         };
         let shared = self.tier.shared();
         let source = Tagged::new(source, shared.reads.begin(self.span));
@@ -295,7 +296,7 @@ impl<S: Source> Entry<S> {
         }
         match std::mem::replace(state, CopyState::Failed) {
             CopyState::InFlight(job) => self.complete(*job),
-            CopyState::Wanted | CopyState::Failed => self.stay_in_source(),
+            CopyState::Wanted | CopyState::Failed => self.stay_in_source(Stats::AT.failed_copies),
         }
     }
 
@@ -303,13 +304,13 @@ impl<S: Source> Entry<S> {
     fn complete(&self, job: Job<(Reading<S>, PoolBuffer)>) -> Poll<Copied> {
         match job.wait().into_parts() {
             (Ok(Outcome::Done), _, piece) => Poll::Ready(Copied::Fast(piece)),
-            _ => self.stay_in_source(),
+            _ => self.stay_in_source(Stats::AT.failed_copies),
         }
     }
 
-    /// For lack of memory, or after a failure.
-    fn stay_in_source(&self) -> Poll<Copied> {
-        self.tier.shared().counters.one(Stats::AT.fallbacks);
+    /// For lack of memory, or after a failure, which `reason` counts.
+    fn stay_in_source(&self, reason: Position<Stats>) -> Poll<Copied> {
+        self.tier.shared().counters.one(reason);
         self.end_without_copy()
     }
 

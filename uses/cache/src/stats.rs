@@ -1,7 +1,11 @@
-//! Counters that threads update without contention.
+//! Counters that threads update without contention, in memory that other processes can read.
 
 use crate::sync::thread_number;
-use telpher_metrics::{Cells, Position, metrics};
+use telpher_metrics::{CellsOfObject, ObjectCells, Position, metrics};
+use telpher_os::Lineage;
+
+/// The help of blocks that stayed in their source.
+const FALLBACKS: &str = "Blocks that stayed in their source, by reason.";
 
 metrics! {
     /// What a cache has done and contains. It has no times: callers measure those.
@@ -23,8 +27,10 @@ metrics! {
         pub copies: u64 = counter "telpher_cache_copies_total",
         /// Bytes of copies that succeeded.
         pub bytes_copied: u64 = counter(Bytes) "telpher_cache_copied_bytes_total",
-        /// Blocks that stayed in their source, because no memory was free or the copy failed.
-        pub fallbacks: u64 = counter "telpher_cache_fallbacks_total",
+        /// Blocks that stayed in their source because no memory was free.
+        pub no_memory: u64 = counter "telpher_cache_fallbacks_total" by reason ["no memory"] => FALLBACKS,
+        /// Blocks that stayed in their source because the copy failed.
+        pub failed_copies: u64 = counter "telpher_cache_fallbacks_total" by reason ["copy failed"] => FALLBACKS,
         /// Entries that were evicted because memory was needed.
         pub evictions: u64 = counter "telpher_cache_evictions_total",
         /// Entries that were removed because their source was changed.
@@ -41,6 +47,12 @@ metrics! {
 }
 
 impl Stats {
+    /// Returns the number of blocks that stayed in their source, for any reason.
+    #[must_use]
+    pub fn fallbacks(&self) -> u64 {
+        self.no_memory.saturating_add(self.failed_copies)
+    }
+
     /// Returns the fraction of accesses that found an entry; none if there were no accesses.
     #[must_use]
     pub fn hit_rate(&self) -> Option<f64> {
@@ -54,18 +66,40 @@ impl Stats {
 /// node.
 const STRIPES: usize = 32;
 
-/// The counters of a cache.
+/// The counters of all caches of this process. The present amounts are not among them: a cache computes them when it is
+/// asked.
+static PUBLISHED: ObjectCells<telpher_metrics::Counters<Stats>> = ObjectCells::new(words);
+
+/// Returns words that other processes find.
+#[cfg(not(loom))]
+fn words(words: usize) -> &'static [telpher_metrics::AtomicU64] {
+    telpher_os::published_words_or_own(words)
+}
+
+/// The models of loom publish nothing.
+#[cfg(loom)]
+fn words(words: usize) -> &'static [telpher_metrics::AtomicU64] {
+    Box::leak((0..words).map(|_| telpher_metrics::AtomicU64::new(0)).collect())
+}
+
+/// The counters of a cache. A forked child counts in its parent's.
 #[derive(Debug)]
-pub(crate) struct Counters(Cells<Stats>);
+pub(crate) struct Counters {
+    /// Always some until the drop.
+    cells: Option<CellsOfObject<telpher_metrics::Counters<Stats>>>,
+    created_in: Lineage,
+}
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        Counters(Cells::new(STRIPES))
+        Counters { cells: Some(PUBLISHED.claim(STRIPES)), created_in: Lineage::current() }
     }
 
     #[inline]
     pub(crate) fn add(&self, what: Position<Stats>, more: u64) {
-        self.0.add(thread_number(), what, more);
+        if let Some(cells) = &self.cells {
+            cells.add(thread_number(), what.of_counter(), more);
+        }
     }
 
     #[inline]
@@ -75,6 +109,16 @@ impl Counters {
 
     /// Returns the sums; present amounts, which are not counted here, are zero.
     pub(crate) fn read(&self) -> Stats {
-        self.0.snapshot()
+        self.cells.as_ref().map(|cells| cells.snapshot().0).unwrap_or_default()
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        if let Some(cells) = self.cells.take()
+            && self.created_in.is_current()
+        {
+            cells.end();
+        }
     }
 }

@@ -358,6 +358,7 @@ impl Accesses {
         let fill = output.stores.fill(len);
         if let Started::Ended(result) = copier.start_in(to, from, offset, len, fill.hint, purpose) {
             output.stores.filled(fill, len);
+            reports.filled(fill.hint);
             self.slot_copied(slot, state, result, output, reports)?;
         }
         Ok(true)

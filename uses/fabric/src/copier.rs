@@ -34,8 +34,37 @@ pub struct Copier {
 pub(crate) struct Counts {
     pub(crate) by_cpu: u64,
     pub(crate) by_device: u64,
-    pub(crate) by_fallback: u64,
+    /// By the reasons of [`FallbackReason`].
+    pub(crate) by_fallback: [u64; FallbackReason::NAMES.len()],
 }
+
+/// Why the CPU copied a piece that was meant for a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FallbackReason {
+    PageFault,
+    Queue,
+    Device,
+    Deadline,
+}
+
+impl FallbackReason {
+    /// In the order of the variants.
+    pub(crate) const NAMES: [&'static str; 4] = ["page fault", "queue full or stopped", "error of device", "deadline"];
+
+    fn of(error: &JobError) -> FallbackReason {
+        match error {
+            JobError::Fault { .. } => FallbackReason::PageFault,
+            JobError::QueueFull { .. } | JobError::Stopped { .. } | JobError::Unsupported { .. } => {
+                FallbackReason::Queue
+            }
+            JobError::Deadline { .. } => FallbackReason::Deadline,
+            _ => FallbackReason::Device,
+        }
+    }
+}
+
+/// The reasons of fallbacks, as values of a label.
+pub(crate) const FALLBACK_REASONS: [&str; 4] = FallbackReason::NAMES;
 
 /// One copy. The ranges are disjoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -266,8 +295,8 @@ impl Copier {
                 // The device may still write the destination.
                 Err(JobError::Deadline { .. }) => device.late.push((copy, purpose)),
                 // The device has left the copy alone: its record says so, or its queue has stopped for good.
-                Err(_) => {
-                    self.counts.by_fallback += 1;
+                Err(error) => {
+                    self.counts.by_fallback[FallbackReason::of(&error) as usize] += 1;
                     into.push((purpose, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
                 }
             }
@@ -275,7 +304,7 @@ impl Copier {
         device.finished = finished;
         if !device.late.is_empty() && device.channel.quarantined() == 0 {
             for (copy, purpose) in device.late.drain(..) {
-                self.counts.by_fallback += 1;
+                self.counts.by_fallback[FallbackReason::Deadline as usize] += 1;
                 into.push((purpose, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
             }
         }

@@ -325,6 +325,7 @@ impl Endpoint {
         if state.copier.is_busy() {
             std::mem::forget((std::mem::take(&mut state.senders), std::mem::take(&mut state.receivers)));
         }
+        state.end_publication();
         state.copier = Copier::cpu();
         (state.senders, state.receivers) = (Vec::new(), Vec::new());
         drop(state);

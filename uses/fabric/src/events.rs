@@ -4,7 +4,9 @@ use crate::address::Address;
 use crate::error::FabricError;
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
-use telpher_metrics::metrics;
+use crate::stats::published_words;
+use telpher_metrics::{CellsOfObject, ObjectCells, metrics};
+use telpher_os::Lineage;
 
 /// Numbers a connection of a [`Connector`](crate::Connector); numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -79,3 +81,45 @@ metrics! {
 
 /// The help of refused connections.
 const REFUSED: &str = "Connections from peers that were refused, by reason.";
+
+/// What all connectors of this process have counted.
+static PUBLISHED: ObjectCells<ConnectorStats> = ObjectCells::new(published_words);
+
+/// The counters of a connector, which other processes can read.
+#[derive(Debug)]
+pub(crate) struct ConnectorCounters {
+    stats: ConnectorStats,
+    /// Some until the drop.
+    cells: Option<CellsOfObject<ConnectorStats>>,
+    created_in: Lineage,
+}
+
+impl Default for ConnectorCounters {
+    fn default() -> Self {
+        let (stats, cells) = (ConnectorStats::default(), Some(PUBLISHED.claim(1)));
+        ConnectorCounters { stats, cells, created_in: Lineage::current() }
+    }
+}
+
+impl ConnectorCounters {
+    pub(crate) fn stats(&self) -> ConnectorStats {
+        self.stats
+    }
+
+    pub(crate) fn count(&mut self, count: impl FnOnce(&mut ConnectorStats)) {
+        count(&mut self.stats);
+        if let Some(cells) = &self.cells {
+            cells.store(0, &self.stats);
+        }
+    }
+}
+
+impl Drop for ConnectorCounters {
+    fn drop(&mut self) {
+        if let Some(cells) = self.cells.take()
+            && self.created_in.is_current()
+        {
+            cells.end();
+        }
+    }
+}

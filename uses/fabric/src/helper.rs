@@ -3,7 +3,7 @@
 use crate::address::Address;
 use crate::config::Config;
 use crate::error::FabricError;
-use crate::events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
+use crate::events::{ConnectionId, ConnectorCounters, ConnectorEvent, ConnectorStats, Progress};
 use crate::handshake::{Hello, Packet, Verdict};
 use crate::incoming::{Inbound, Incoming};
 use crate::layout::Sizes;
@@ -78,7 +78,7 @@ struct Table {
     /// Bytes of the connections that this process opened or opens.
     reserved: u64,
     progress: Option<Weak<dyn Progress>>,
-    stats: ConnectorStats,
+    counters: ConnectorCounters,
 }
 
 impl std::fmt::Debug for Shared {
@@ -125,11 +125,11 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> ConnectorStats {
-        self.table().stats
+        self.table().counters.stats()
     }
 
     fn count(&self, count: impl FnOnce(&mut ConnectorStats)) {
-        count(&mut self.table().stats);
+        self.table().counters.count(count);
     }
 
     pub(crate) fn wake_helper(&self) {
@@ -463,7 +463,7 @@ impl Helper {
                 connection.inbound = Some(inbound);
                 let mut table = self.shared.table();
                 table.sockets.insert(id, Arc::clone(&connection.socket));
-                table.stats.accepted += 1;
+                table.counters.count(|stats| stats.accepted += 1);
                 drop(table);
                 self.report(ConnectorEvent::Accepted { id, from, incoming });
             }
@@ -484,7 +484,7 @@ impl Helper {
                 connection.state = State::Open;
                 let mut table = self.shared.table();
                 table.sockets.insert(id, Arc::clone(&connection.socket));
-                table.stats.connected += 1;
+                table.counters.count(|stats| stats.connected += 1);
                 drop(table);
                 self.report(ConnectorEvent::Connected { id, outgoing: Outgoing::new(memory) });
             }

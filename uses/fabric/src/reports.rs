@@ -5,6 +5,7 @@ use crate::completion::{Completion, Failure, Operation};
 use crate::entry::Envelope;
 use crate::request::{Completes, SendEnd, SendRequest};
 use std::collections::VecDeque;
+use telpher_mem::WriteHint;
 
 /// A send of a caller.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct Reports {
     pub(crate) pulls: u64,
     pub(crate) pulls_refused: u64,
     pub(crate) pulls_slow: u64,
+    pub(crate) slots_plain: u64,
+    pub(crate) slots_streaming: u64,
 }
 
 impl Reports {
@@ -78,6 +81,15 @@ impl Reports {
             releases_buffer: false,
             result,
         });
+    }
+
+    /// The CPU has filled a slot.
+    #[inline]
+    pub(crate) fn filled(&mut self, hint: WriteHint) {
+        match hint {
+            WriteHint::Stream | WriteHint::Memory => self.slots_streaming += 1,
+            WriteHint::Cache => self.slots_plain += 1,
+        }
     }
 
     /// Ends an access.

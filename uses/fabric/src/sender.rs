@@ -483,6 +483,7 @@ impl Sender {
             let started = copier.start_in(to, &open.send.segments, offset, len, fill.hint, purpose);
             if let Started::Ended(result) = started {
                 self.output.stores.filled(fill, len);
+                reports.filled(fill.hint);
                 self.slot_filled(slot, result, reports)?;
             }
             moved = true;

@@ -28,7 +28,7 @@ use crate::request::{
     AccessKind, AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch,
 };
 use crate::sender::Sender;
-use crate::stats::Stats;
+use crate::stats::{Publication, Stats};
 use crate::ways::Ways;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -72,6 +72,8 @@ pub(crate) struct State {
     wakes: u64,
     died: u64,
     broken: u64,
+    /// None once the endpoint is closed.
+    publication: Option<Publication>,
     /// True if the helper thread was asked to make progress and has not done so yet.
     pub(crate) is_helper_asked: bool,
     /// True once the endpoint is closed: no thread may touch the callers' buffers any more.
@@ -103,6 +105,7 @@ impl State {
             wakes: 0,
             died: 0,
             broken: 0,
+            publication: Some(Publication::new()),
             is_helper_asked: false,
             is_closed: false,
         }
@@ -454,7 +457,27 @@ impl State {
             self.copier.submit();
             moved |= self.collect(connector);
         }
+        let sends = self.receives.reports.eager_sent + self.receives.reports.long_sent;
+        if self.publication.as_mut().is_some_and(|publication| publication.is_due(moved, sends)) {
+            self.publish();
+        }
         moved
+    }
+
+    /// Shows other processes the counters. Kept out of the code of a pass.
+    #[cold]
+    #[inline(never)]
+    fn publish(&self) {
+        if let Some(publication) = &self.publication {
+            publication.publish(&self.statistics());
+        }
+    }
+
+    /// Publishes the last counters of an endpoint that is closed.
+    pub(crate) fn end_publication(&mut self) {
+        if let Some(publication) = self.publication.take() {
+            publication.end(self.statistics());
+        }
     }
 
     #[inline]
@@ -776,7 +799,9 @@ impl State {
             sends_that_waited: self.sends_that_waited,
             pieces_by_cpu: copies.by_cpu,
             pieces_by_device: copies.by_device,
-            pieces_by_fallback: copies.by_fallback,
+            fallbacks: copies.by_fallback,
+            slots_by_plain_stores: reports.slots_plain,
+            slots_by_streaming: reports.slots_streaming,
             pulls: reports.pulls,
             pulls_refused: reports.pulls_refused,
             pulls_slow: reports.pulls_slow,

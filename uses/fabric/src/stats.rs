@@ -1,6 +1,7 @@
-//! Counters of an endpoint.
+//! Counters of an endpoint, and what other processes can read of all endpoints of this one.
 
-use telpher_metrics::metrics;
+use crate::copier::FALLBACK_REASONS;
+use telpher_metrics::{AtomicU64, CellsOfObject, ObjectCells, metrics};
 
 metrics! {
     /// Counters of an endpoint since it was opened.
@@ -25,8 +26,13 @@ metrics! {
         pub pieces_by_cpu: u64 = counter "telpher_fabric_pieces_by_cpu_total",
         /// Pieces of longer messages that a device copied.
         pub pieces_by_device: u64 = counter "telpher_fabric_pieces_by_device_total",
-        /// Pieces that the CPU copied because the device refused or failed.
-        pub pieces_by_fallback: u64 = counter "telpher_fabric_pieces_by_fallback_total",
+        /// Pieces that the CPU copied because the device refused or failed, by reason.
+        pub fallbacks: [u64; FALLBACK_REASONS.len()] =
+            counter "telpher_fabric_pieces_by_fallback_total" by reason FALLBACK_REASONS,
+        /// Slots that the CPU filled with plain stores, which leave the bytes in its caches.
+        pub slots_by_plain_stores: u64 = counter "telpher_fabric_filled_slots_total" by stores ["plain"] => SLOTS,
+        /// Slots that the CPU filled with non-temporal stores, which go to memory.
+        pub slots_by_streaming: u64 = counter "telpher_fabric_filled_slots_total" by stores ["streaming"] => SLOTS,
         /// Messages that were read from the memory of their senders.
         pub pulls: u64 = counter "telpher_fabric_pulls_total" by result ["done"] => PULLS,
         /// Messages that could not be read so, and came in pieces.
@@ -54,8 +60,75 @@ metrics! {
     }
 }
 
+/// The help of slots.
+const SLOTS: &str = "Slots of connections that the CPU filled, by the kind of stores.";
+
 /// The help of pulls.
 const PULLS: &str = "Messages that this process read from the memory of their senders, or tried to, by result.";
 
 /// The help of accesses by peers.
 const SERVED: &str = "Accesses of peers to the memory of this process, by result; each piece of a long one counts.";
+
+impl Stats {
+    /// Returns the pieces that the CPU copied because the device refused or failed, for any reason.
+    #[must_use]
+    pub fn pieces_by_fallback(&self) -> u64 {
+        self.fallbacks.iter().sum()
+    }
+}
+
+/// Returns words that other processes find.
+#[cfg(not(loom))]
+pub(crate) fn published_words(words: usize) -> &'static [AtomicU64] {
+    telpher_os::published_words_or_own(words)
+}
+
+/// The models of loom publish nothing.
+#[cfg(loom)]
+pub(crate) fn published_words(words: usize) -> &'static [AtomicU64] {
+    Box::leak((0..words).map(|_| AtomicU64::new(0)).collect())
+}
+
+/// What all endpoints of this process have counted.
+static PUBLISHED: ObjectCells<Stats> = ObjectCells::new(published_words);
+/// Passes that move something until the counters are published anyway. Source: chosen; a pass takes longer than a
+/// sixteenth of a publication.
+const MOST_PASSES: u32 = 64;
+
+/// When the counters of an endpoint are published: after the first pass that moves nothing, because the endpoint then
+/// waits, and now and then while every pass moves something. So they cost messages no time.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    cells: CellsOfObject<Stats>,
+    /// Passes that have moved something since the last publication.
+    passes: u32,
+    /// Sends at the last publication: they move without a pass.
+    sends: u64,
+}
+
+impl Publication {
+    pub(crate) fn new() -> Publication {
+        Publication { cells: PUBLISHED.claim(1), passes: 0, sends: 0 }
+    }
+
+    /// Notes a pass; true if the counters are to be published now.
+    #[inline]
+    pub(crate) fn is_due(&mut self, moved: bool, sends: u64) -> bool {
+        self.passes += u32::from(moved);
+        let is_due = if moved { self.passes >= MOST_PASSES } else { self.passes > 0 || self.sends != sends };
+        if is_due {
+            (self.passes, self.sends) = (0, sends);
+        }
+        is_due
+    }
+
+    pub(crate) fn publish(&self, stats: &Stats) {
+        self.cells.store(0, stats);
+    }
+
+    /// Publishes the last counters, and that nothing is present any more.
+    pub(crate) fn end(self, stats: Stats) {
+        self.publish(&Stats { unexpected_bytes: 0, ..stats });
+        self.cells.end();
+    }
+}

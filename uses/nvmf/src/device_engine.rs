@@ -10,7 +10,9 @@
 //! blocks, the job ends as a digest of its source, and the backend copies the data when it executes the write.
 
 use crate::digest::join;
-use crate::engine::{DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work};
+use crate::engine::{
+    DigestEngine, DoneBy, FallbackReason, FinishedJob, Job, JobId, Segment, Shared, Submissions, Work,
+};
 use crate::protection::{Operation, ProtectionWork};
 use std::ops::Range;
 use telpher_mem::{BlockRun, OwnedBytes};
@@ -201,11 +203,10 @@ impl Jobs {
 
     /// Takes the result of a list.
     #[inline]
-    fn list_done(&mut self, id: JobId, segments: Vec<Segment>, digest: Option<u32>, via: Via) {
+    fn list_done(&mut self, id: JobId, segments: Vec<Segment>, digest: Option<u32>, by: DoneBy) {
         self.lists -= 1;
         let mut work = Work::Digest(segments);
         let digest = digest.unwrap_or_else(|| work.run());
-        let by = if via == Via::Device { DoneBy::Device } else { DoneBy::Fallback };
         self.done.push(FinishedJob { id, work, digest, by });
     }
 
@@ -230,13 +231,13 @@ impl Jobs {
         };
         match taken {
             Ok(ticket) => self.operations.insert(ticket, Purpose::Part(number, part)),
-            Err(Rejected { buffers, .. }) => self.redo(number, part, buffers.dst),
+            Err(Rejected { buffers, .. }) => self.redo(number, part, buffers.dst, FallbackReason::NoRoom),
         }
     }
 
     /// Does one part on this thread. `destination` is the part's destination, if the channel has given it back.
     #[cold]
-    fn redo(&mut self, number: usize, part: usize, destination: Option<OwnedBytes>) {
+    fn redo(&mut self, number: usize, part: usize, destination: Option<OwnedBytes>, reason: FallbackReason) {
         let Some(running) = self.running.get_mut(number) else { return };
         let segment = running.segment(part);
         let bytes = segment.as_slice();
@@ -254,7 +255,7 @@ impl Jobs {
             // The device may still write the run if the channel has not given it back.
             (_, _) => crc32c(0, bytes, CrcMode::default()),
         };
-        running.by = DoneBy::Fallback;
+        running.by = DoneBy::Fallback(reason);
         self.part_done(number, part, digest);
     }
 
@@ -264,14 +265,16 @@ impl Jobs {
         let (number, part) = match self.operations.remove(finished.ticket) {
             Purpose::Part(number, part) => (number, part),
             Purpose::Whole(id) => {
-                let (digest, via) = match finished.result {
-                    Ok(Outcome::Crc(digest)) => (Some(digest), finished.via),
-                    _ => (None, Via::Cpu),
+                let (digest, by) = match finished.result {
+                    Ok(Outcome::Crc(digest)) if finished.via == Via::Device => (Some(digest), DoneBy::Device),
+                    Ok(Outcome::Crc(digest)) => (Some(digest), DoneBy::Fallback(FallbackReason::of(&finished))),
+                    _ => (None, DoneBy::Fallback(FallbackReason::of(&finished))),
                 };
-                return self.list_done(id, finished.sources, digest, via);
+                return self.list_done(id, finished.sources, digest, by);
             }
             Purpose::None => return,
         };
+        let mut reason = FallbackReason::of(&finished);
         let destination = finished.buffers.and_then(|buffers| buffers.dst);
         let Some(running) = self.running.get_mut(number) else { return };
         let mut is_by_device = finished.via == Via::Device;
@@ -290,16 +293,18 @@ impl Jobs {
                 match outcome {
                     Outcome::Dif { .. } => {}
                     Outcome::DifMismatch { at, .. } => {
-                        is_by_device &= work.mismatch_at(usize::try_from(at).unwrap_or(usize::MAX));
+                        if !work.mismatch_at(usize::try_from(at).unwrap_or(usize::MAX)) && is_by_device {
+                            (is_by_device, reason) = (false, FallbackReason::Unwritten);
+                        }
                     }
-                    _ => return self.redo(number, part, None),
+                    _ => return self.redo(number, part, None, reason),
                 }
                 0
             }
-            (_, _, destination) => return self.redo(number, part, destination),
+            (_, _, destination) => return self.redo(number, part, destination, reason),
         };
         if !is_by_device {
-            running.by = DoneBy::Fallback;
+            running.by = DoneBy::Fallback(reason);
         }
         self.part_done(number, part, digest);
     }

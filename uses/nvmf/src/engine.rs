@@ -13,6 +13,7 @@ use crate::protection::ProtectionWork;
 use std::collections::VecDeque;
 use std::fmt;
 use telpher_mem::BlockRun;
+use telpher_mover::{Finished, JobError};
 use telpher_ops::Hint;
 use telpher_ops::crc::{CrcMode, copy_crc32c};
 
@@ -98,7 +99,43 @@ pub enum DoneBy {
     /// A device.
     Device,
     /// The CPU, because a device refused or failed, or because blocks that were never written need the CPU.
-    Fallback,
+    Fallback(FallbackReason),
+}
+
+/// Why the CPU did all or a part of a job that was meant for a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum FallbackReason {
+    /// The channel to the device had no room, or does not do the operation.
+    NoRoom,
+    /// The device's queues were full, or have stopped.
+    Queue,
+    /// A page was not present.
+    PageFault,
+    /// The device ended the operation with an error.
+    Device,
+    /// The device did not answer in time.
+    Deadline,
+    /// Blocks that were never written need the CPU.
+    Unwritten,
+}
+
+impl FallbackReason {
+    /// The reasons as values of a label, in their order.
+    pub const NAMES: [&'static str; 6] =
+        ["channel full", "queue full or stopped", "page fault", "error of device", "deadline", "blocks never written"];
+
+    /// The reason of an operation that the device did not do alone.
+    pub(crate) fn of<S, D>(finished: &Finished<S, D>) -> FallbackReason {
+        match (&finished.result, &finished.record) {
+            (Err(JobError::Deadline { .. }), _) => FallbackReason::Deadline,
+            (Err(JobError::Fault { .. }), _) => FallbackReason::PageFault,
+            (Err(JobError::QueueFull { .. } | JobError::Stopped { .. } | JobError::Unsupported { .. }), _)
+            | (Ok(_), None) => FallbackReason::Queue,
+            (_, Some(record)) if record.status().is_page_fault() => FallbackReason::PageFault,
+            _ => FallbackReason::Device,
+        }
+    }
 }
 
 /// A job for an engine.

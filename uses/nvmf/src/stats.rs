@@ -1,7 +1,7 @@
 //! Counters of connections and of the loops that serve them.
 
 use crate::command::io;
-use crate::engine::DoneBy;
+use crate::engine::{DoneBy, FallbackReason};
 use crate::pdu::FatalError;
 use telpher_metrics::metrics;
 
@@ -89,6 +89,9 @@ metrics! {
         /// because blocks were never written.
         pub protections_by_fallback: u64 =
             counter "telpher_nvmf_protections_total" by executor ["fallback"] => PROTECTIONS,
+        /// Digests, insertions and checks that the CPU did, all or a part of each, in place of a device, by reason.
+        pub fallbacks: [u64; FallbackReason::NAMES.len()] =
+            counter "telpher_nvmf_fallbacks_total" by reason FallbackReason::NAMES,
         /// Mismatches of a device that the CPU did not find.
         pub wrong_device_checks: u64 = counter "telpher_nvmf_wrong_device_checks_total",
         /// Commands that ended because protection information did not match.
@@ -163,7 +166,10 @@ impl Stats {
         match by {
             DoneBy::Cpu => self.digests_by_cpu += 1,
             DoneBy::Device => self.digests_by_device += 1,
-            DoneBy::Fallback => self.digests_by_fallback += 1,
+            DoneBy::Fallback(reason) => {
+                self.digests_by_fallback += 1;
+                self.fallbacks[reason as usize] += 1;
+            }
         }
     }
 
@@ -172,7 +178,10 @@ impl Stats {
         match by {
             DoneBy::Cpu => self.protections_by_cpu += 1,
             DoneBy::Device => self.protections_by_device += 1,
-            DoneBy::Fallback => self.protections_by_fallback += 1,
+            DoneBy::Fallback(reason) => {
+                self.protections_by_fallback += 1;
+                self.fallbacks[reason as usize] += 1;
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::layout::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
 use crate::packets::{OwnedBuffer, Packets, PoolMemory};
 use crate::reorder_array::{MOST_COPIES, ReorderArray};
 use crate::ring::{Burst, Chain};
-use crate::stats::CopyTiming;
+use crate::stats::{CopyTiming, Fallbacks};
 use crate::{GuestMemory, Piece};
 use std::arch::asm;
 use std::cell::Cell;
@@ -65,6 +65,7 @@ pub(crate) struct InFlight<T> {
     waiting: Vec<Copy>,
     local: Local,
     clock: CopyClock,
+    fallbacks: Fallbacks,
 }
 
 /// The polling thread's time spent on copies, measured with the time stamp counter.
@@ -132,6 +133,7 @@ impl<T> InFlight<T> {
             waiting,
             local,
             clock: CopyClock::default(),
+            fallbacks: Fallbacks::default(),
         }
     }
 
@@ -253,6 +255,7 @@ impl<T> InFlight<T> {
             if copies > MOST_COPIES {
                 // More pieces than the word can count: only a hostile guest sends such a packet.
                 self.order.open(packet, 0);
+                self.fallbacks.many_pieces += copies as u64;
                 for copy in waiting.split_off(before) {
                     // SAFETY: as in `copy`.
                     unsafe { copy_now(&self.local, copy) };
@@ -347,6 +350,7 @@ impl<T> InFlight<T> {
                 break;
             }
         }
+        self.fallbacks.no_room += (self.waiting.len() - sent) as u64;
         for copy in self.waiting.drain(..).skip(sent) {
             // SAFETY: as in `begin`; the tenancy keeps the memory.
             unsafe { copy_now(&self.local, copy) };
@@ -357,6 +361,10 @@ impl<T> InFlight<T> {
 
     /// Where the polling thread's time went.
     #[inline]
+    pub(crate) fn fallbacks(&self) -> Fallbacks {
+        self.fallbacks
+    }
+
     pub(crate) fn clocked(&self) -> CopyTiming {
         self.clock.clocked.get()
     }

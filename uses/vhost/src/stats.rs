@@ -88,8 +88,23 @@ metrics! {
         pub calls: u64 = counter "telpher_vhost_calls_total",
         /// The time that copies cost the polling thread.
         pub clocked: CopyTiming = set,
+        /// Copies that were meant for a DMA queue, and that the CPU made before one had them.
+        pub fallbacks: Fallbacks = set,
         /// Packets, or chains, that were dropped, by reason.
         drops: [u64; DropReason::ALL.len()] = counter "telpher_vhost_dropped_packets_total" by reason REASONS,
+    }
+}
+
+/// The help of copies that were meant for a DMA queue.
+const FALLBACKS: &str = "Copies that were meant for a DMA queue and that the CPU made at once, by reason.";
+
+metrics! {
+    /// Copies that were meant for a DMA queue, and that the CPU made before one had them.
+    pub struct Fallbacks {
+        /// Every DMA queue was full, was held by another thread, or gets no more copies because it is silent.
+        pub no_room: u64 = counter "telpher_vhost_fallbacks_total" by reason ["queues full"] => FALLBACKS,
+        /// The packet had more pieces than a guest's packets have.
+        pub many_pieces: u64 = counter "telpher_vhost_fallbacks_total" by reason ["many pieces"] => FALLBACKS,
     }
 }
 

@@ -248,6 +248,7 @@ impl Virtqueue {
     #[inline]
     pub(crate) fn publish_used(&mut self) {
         self.stats.clocked = self.in_flight.clocked();
+        self.stats.fallbacks = self.in_flight.fallbacks();
         if self.in_flight.len() == 0 {
             // No packet is in flight that the dropped chains would have to wait for.
             self.dropped_chains = 0;

@@ -65,6 +65,25 @@ fn the_sets_are_all_that_the_project_declares() {
     none("names that are only in the sources or only in the tables of this test", &missing);
 }
 
+/// A renamed metric would leave a column of `telpher top` empty.
+#[test]
+fn the_table_of_programs_needs_metrics_that_exist() {
+    let labels = |name: &str| -> Vec<&str> {
+        metrics()
+            .filter(|metric| metric.name == name)
+            .map(|metric| metric.label.map_or("", |(_, value)| value))
+            .collect()
+    };
+    let mut findings = Vec::new();
+    for (name, wanted) in telpher_telemetry::programs::needed() {
+        let known = labels(name);
+        if known.is_empty() || wanted.iter().any(|label| !known.contains(label)) {
+            findings.push(format!("{name} with the labels {wanted:?}; known are {known:?}"));
+        }
+    }
+    none("metrics that `telpher top` shows and nothing counts", &findings);
+}
+
 /// Returns the rows of the page for a set: one for each name.
 fn rows(metrics: &[Metric]) -> String {
     let mut rows = String::from("| name | kind | unit | what it counts |\n|---|---|---|---|\n");

@@ -259,7 +259,7 @@ impl Trial {
             absent: sum(|blocks| blocks.absent),
             copies: stats.copies,
             bytes_copied: stats.bytes_copied,
-            fallbacks: stats.fallbacks,
+            fallbacks: stats.fallbacks(),
             evictions: stats.evictions,
         };
         let looked = blocks.hits + blocks.late + blocks.absent;

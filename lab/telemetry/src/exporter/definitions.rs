@@ -21,6 +21,20 @@ families! {
     DEVICE_ENABLED = "dsa_device_enabled" Gauge Count "1 if the device is enabled, 0 if it is disabled or halted.";
     DEVICE_CLIENTS = "dsa_device_clients" Gauge Count "Open files of the device's queues.";
     DEVICE_ERRORS = "dsa_device_errors" Counter Count "Descriptors and members of batches that ended with an error.";
+    DEVICE_DESCRIPTORS = "dsa_device_descriptors" Counter Count
+        "Descriptors of the device that ended, without members of batches.";
+    DEVICE_MEMBERS = "dsa_device_batch_members" Counter Count
+        "Members of batches of the device that ended.";
+    DEVICE_READ = "dsa_device_read" Counter Bytes
+        "Bytes that operations of the device read.";
+    DEVICE_WRITTEN = "dsa_device_written" Counter Bytes
+        "Bytes that operations of the device wrote.";
+    DEVICE_FAULTS = "dsa_device_page_faults" Counter Count
+        "Descriptors and members that ended with a page fault.";
+    DEVICE_RETRIES = "dsa_device_retries" Counter Count
+        "Deferrable submissions that were answered with Retry.";
+    DEVICE_DROPPED = "dsa_device_dropped" Counter Count
+        "Posted submissions that queues of the device dropped.";
     OPERATIONS = "dsa_operations" Counter Count "Descriptors and members of batches that ended, by operation.";
     COMPLETIONS = "dsa_completions" Counter Count "Descriptors and members of batches that ended, by status.";
     WQ = "dsa_wq" Info Count "A work queue, with its mode and group, on hardware also type and name.";

@@ -231,12 +231,20 @@ fn add_device(to: &mut Collected<'_>, row: &DeviceRow, sys: &Path) {
     add_state(to, &of::DEVICE_ENABLED, &labels, &row.state);
     to.value(&of::DEVICE_CLIENTS, &labels, &row.clients);
     to.value(&of::DEVICE_ERRORS, &labels, &row.errors);
+    to.value(&of::DEVICE_RETRIES, &labels, &row.retries);
+    to.value(&of::DEVICE_DROPPED, &labels, &row.lost);
+    let work =
+        [&of::DEVICE_DESCRIPTORS, &of::DEVICE_MEMBERS, &of::DEVICE_READ, &of::DEVICE_WRITTEN, &of::DEVICE_FAULTS];
+    to.work(work, &labels, &row.work);
     for (definition, key, counts) in
         [(&of::OPERATIONS, "opcode", &row.operations), (&of::COMPLETIONS, "status", &row.statuses)]
     {
         if let Value::Unknown { unknown } = &row.work.descriptors {
             to.unknown(definition, unknown);
             continue;
+        }
+        if row.source == crate::sysfs::HARDWARE {
+            to.unknown(definition, "a device has too few perf counters for each operation and status");
         }
         for (name, count) in counts {
             to.whole(definition, &[labels.clone(), vec![label(key, name)]].concat(), *count);

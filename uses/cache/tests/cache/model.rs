@@ -234,7 +234,7 @@ impl Naive {
             State::Wanted if self.room(n, true) => self.begin(n),
             State::Wanted => {
                 self.stays(n);
-                self.stats.fallbacks += 1;
+                self.stats.no_memory += 1;
             }
             State::InFlight(true) => {
                 self.entries[n].state = State::Fast;
@@ -301,7 +301,7 @@ impl Naive {
             } else if self.entries[n].range.len() > POOL {
                 self.flying.push(n);
                 self.stays(n);
-                self.stats.fallbacks += 1;
+                self.stats.no_memory += 1;
             } else {
                 self.waiting.push(next);
                 return;

@@ -46,7 +46,7 @@ fn by_device(node: &Node) -> u64 {
 }
 
 fn by_fallback(node: &Node) -> u64 {
-    node.endpoint.statistics().pieces_by_fallback
+    node.endpoint.statistics().pieces_by_fallback()
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_device_copies_the_pieces_on_both_sides() {
             let stats = node.endpoint.statistics();
             assert_eq!(stats.pieces_by_device + stats.pieces_by_cpu, 3 * 2 * pieces as u64);
             assert!(stats.pieces_by_device > 0, "{stats:?}");
-            assert_eq!(stats.pieces_by_fallback, 0);
+            assert_eq!(stats.pieces_by_fallback(), 0);
         }
     }
 }

@@ -10,7 +10,9 @@ use telpher_mover::{Channel, ChannelPolicy, ManualClock};
 use telpher_nvmf::command::io;
 use telpher_nvmf::device_engine::{DeviceEngine, DigestChannel};
 use telpher_nvmf::digest::{Digests, digest};
-use telpher_nvmf::engine::{CpuEngine, DigestEngine, DoneBy, FinishedJob, Job, JobId, Segment, Shared, Work};
+use telpher_nvmf::engine::{
+    CpuEngine, DigestEngine, DoneBy, FallbackReason, FinishedJob, Job, JobId, Segment, Shared, Work,
+};
 use telpher_nvmf::initiator::requests;
 use telpher_nvmf::initiator::{HostEvent, HostOptions, Transfer};
 use telpher_nvmf::limits::Limits;
@@ -90,7 +92,8 @@ fn a_device_that_never_answers_keeps_its_blocks_and_delays_no_job() {
     assert_eq!((done.len(), engine.pending()), (2, 0));
     done.sort_by_key(|job| job.id.slot);
     for (job, range) in done.iter().zip([0..8192, 100..5000]) {
-        assert_eq!((job.digest, job.by), (digest(&data[range.clone()]), DoneBy::Fallback));
+        let by = DoneBy::Fallback(FallbackReason::Deadline);
+        assert_eq!((job.digest, job.by), (digest(&data[range.clone()]), by));
         let Work::Digest(segments) = &job.work else { panic!("the device has the blocks: {job:?}") };
         assert_eq!(segments[0].as_slice(), &data[range]);
     }

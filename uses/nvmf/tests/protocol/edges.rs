@@ -254,6 +254,7 @@ fn digests_survive_a_device_that_stops() {
     assert_eq!(read(&mut io, 0, 64), vec![2; 64 * BLOCK]);
     let stats = io.connection.stats();
     assert_eq!((stats.digests_by_device, stats.digests_by_fallback), (2, 3));
+    assert_eq!(stats.fallbacks.iter().sum::<u64>(), 3, "each fallback has a reason: {stats:?}");
     // The device goes on, and writes the memory of jobs that have ended: no block is changed.
     model.hold(false);
     assert_eq!(read(&mut io, 0, 64), vec![2; 64 * BLOCK]);

@@ -8,7 +8,7 @@ use telpher_mover::{Channel, ChannelPolicy};
 use telpher_nvmf::command::{Submission, admin, io};
 use telpher_nvmf::device_engine::{DeviceEngine, DigestChannel};
 use telpher_nvmf::digest::Digests;
-use telpher_nvmf::engine::{CpuEngine, DigestEngine, FinishedJob, Job, JobId, Segment, Work};
+use telpher_nvmf::engine::{CpuEngine, DigestEngine, FallbackReason, FinishedJob, Job, JobId, Segment, Work};
 use telpher_nvmf::initiator::{HostOptions, Transfer, requests};
 use telpher_nvmf::limits::Limits;
 use telpher_nvmf::memory::MemoryStorage;
@@ -382,6 +382,8 @@ fn the_cpu_does_what_a_device_does_not_finish_in_time() {
     write_read_and_damage(&mut protected);
     let stats = *protected.io.connection.stats();
     assert_eq!((stats.protections_by_fallback, stats.protections_by_device), (10, 0));
+    let all = stats.digests_by_fallback + stats.protections_by_fallback;
+    assert_eq!(stats.fallbacks[FallbackReason::Deadline as usize], all, "each fallback has its reason: {stats:?}");
     // The device writes the memory that it still has, which is not that of any block.
     model.hold(false);
     assert_eq!(protected.read(0, 32), (Status::REFERENCE_TAG_CHECK, Vec::new()));

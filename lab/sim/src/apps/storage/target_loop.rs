@@ -221,7 +221,7 @@ impl TargetLoop {
         match job.by {
             DoneBy::Device => return self.tally(|tally| tally.by_device += 1),
             DoneBy::Cpu => self.tally(|tally| tally.by_core += 1),
-            DoneBy::Fallback => self.tally(|tally| tally.fallbacks += 1),
+            DoneBy::Fallback(_) => self.tally(|tally| tally.fallbacks += 1),
         }
         let begun = core.now();
         // Disks write so much that the data is evicted before its turn comes.
