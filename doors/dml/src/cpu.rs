@@ -4,7 +4,9 @@
 //! as the original's software path ignores them.
 
 use crate::memory::own_memory;
+use crate::status::DmlStatus;
 use crate::strict::strict;
+use crate::validate::validate;
 use std::cell::RefCell;
 use telpher_abi::{
     COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, Status, StatusByte,
@@ -29,9 +31,10 @@ pub(crate) fn run(d: &Descriptor) -> CompletionRecord {
 
 fn run_on_memory(d: &Descriptor) -> CompletionRecord {
     let mut d = *d;
-    // The interface puts the seed into the descriptor; only `TELPHER_DML_STRICT` lets this flag pass.
+    // The interface has 32-bit CRCs, and puts the seed into the descriptor; only `TELPHER_DML_STRICT` lets that flag
+    // pass.
     if matches!(d.opcode(), Opcode::CrcGeneration | Opcode::CopyCrc) {
-        d = d.with_flags(d.flags() - OpFlags::READ_SEED);
+        d = d.with_flags(d.flags() - OpFlags::READ_SEED - OpFlags::CRC64);
     }
     let action = Action::of(&d);
     let run = |scratch: &mut Scratch| match action {
@@ -57,7 +60,7 @@ fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecor
     let Action::Crc { src, len, mut seed, bypass_invert_reflect, hint, .. } = *action else {
         return CompletionRecord::default();
     };
-    let mut done = 0;
+    let (mut done, mut value) = (0, 0);
     while done < len {
         let part = PIECE.min(len - done);
         let (from, to) = (src.wrapping_add(done), dst.wrapping_add(done));
@@ -66,17 +69,24 @@ fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecor
         if copied.status() != Status::Success {
             return behind(copied, done);
         }
-        let bypass_data_reflect = false;
-        let sum =
-            Action::Crc { src: from, dst: None, len: part, seed, bypass_invert_reflect, bypass_data_reflect, hint };
+        let sum = Action::Crc {
+            src: from,
+            dst: None,
+            len: part,
+            seed,
+            wide: false,
+            bypass_invert_reflect,
+            bypass_data_reflect: false,
+            hint,
+        };
         let summed = execute(&sum, &OperandSpaces::own(own_memory()), false, false, scratch).record;
         if summed.status() != Status::Success {
             return behind(summed, done);
         }
-        seed = Seed::Value(summed.crc());
+        value = summed.crc();
+        seed = Seed::Value(value.into());
         done += part;
     }
-    let Seed::Value(value) = seed else { return CompletionRecord::default() };
     CompletionRecord::new(StatusByte::new(Status::Success)).with_crc(value)
 }
 
@@ -127,7 +137,8 @@ pub(crate) fn read_member(batch: &Descriptor, at: u32) -> Result<Descriptor, Com
 
 /// Executes a member of a batch and writes its record.
 pub(crate) fn run_member(member: &Descriptor) -> CompletionRecord {
-    let refused = matches!(member.opcode(), Opcode::Batch | Opcode::Drain | Opcode::Unknown(_));
+    let is_offered = validate(member) != Err(DmlStatus::JOB_OPERATION_ERROR);
+    let refused = !is_offered || matches!(member.opcode(), Opcode::Batch | Opcode::Drain);
     let record = if refused { CompletionRecord::new(StatusByte::new(Status::BadOpcode)) } else { run(member) };
     write_record(member, &record);
     record
