@@ -4,9 +4,7 @@
 //! as the original's software path ignores them.
 
 use crate::memory::own_memory;
-use crate::status::DmlStatus;
 use crate::strict::strict;
-use crate::validate::validate;
 use std::cell::RefCell;
 use telpher_abi::{
     COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, Status, StatusByte,
@@ -31,14 +29,13 @@ pub(crate) fn run(d: &Descriptor) -> CompletionRecord {
 
 fn run_on_memory(d: &Descriptor) -> CompletionRecord {
     let mut d = *d;
-    // The interface has 32-bit CRCs, and puts the seed into the descriptor; only `TELPHER_DML_STRICT` lets that flag
-    // pass.
+    // The interface puts the seed into the descriptor; only `TELPHER_DML_STRICT` lets this flag pass.
     if matches!(d.opcode(), Opcode::CrcGeneration | Opcode::CopyCrc) {
-        d = d.with_flags(d.flags() - OpFlags::READ_SEED - OpFlags::CRC64);
+        d = d.with_flags(d.flags() - OpFlags::READ_SEED);
     }
     let action = Action::of(&d);
     let run = |scratch: &mut Scratch| match action {
-        Action::Crc { dst: Some(dst), bypass_data_reflect: false, .. } => copy_crc(&action, dst, scratch),
+        Action::Crc { dst: Some(dst), wide: false, bypass_data_reflect: false, .. } => copy_crc(&action, dst, scratch),
         _ => execute(&action, &OperandSpaces::own(own_memory()), false, false, scratch).record,
     };
     let shared = SCRATCH.try_with(|scratch| {
@@ -60,7 +57,7 @@ fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecor
     let Action::Crc { src, len, mut seed, bypass_invert_reflect, hint, .. } = *action else {
         return CompletionRecord::default();
     };
-    let (mut done, mut value) = (0, 0);
+    let mut done = 0;
     while done < len {
         let part = PIECE.min(len - done);
         let (from, to) = (src.wrapping_add(done), dst.wrapping_add(done));
@@ -83,11 +80,12 @@ fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecor
         if summed.status() != Status::Success {
             return behind(summed, done);
         }
-        value = summed.crc();
-        seed = Seed::Value(value.into());
+        seed = Seed::Value(summed.crc().into());
         done += part;
     }
-    CompletionRecord::new(StatusByte::new(Status::Success)).with_crc(value)
+    let Seed::Value(value) = seed else { return CompletionRecord::default() };
+    // Cannot fail: the upper half of a CRC of 32 bits is zero.
+    CompletionRecord::new(StatusByte::new(Status::Success)).with_crc(u32::try_from(value).unwrap_or_default())
 }
 
 /// Adds the bytes of earlier pieces to the record of one that stopped.
@@ -137,8 +135,7 @@ pub(crate) fn read_member(batch: &Descriptor, at: u32) -> Result<Descriptor, Com
 
 /// Executes a member of a batch and writes its record.
 pub(crate) fn run_member(member: &Descriptor) -> CompletionRecord {
-    let is_offered = validate(member) != Err(DmlStatus::JOB_OPERATION_ERROR);
-    let refused = !is_offered || matches!(member.opcode(), Opcode::Batch | Opcode::Drain);
+    let refused = matches!(member.opcode(), Opcode::Batch | Opcode::Drain | Opcode::Unknown(_));
     let record = if refused { CompletionRecord::new(StatusByte::new(Status::BadOpcode)) } else { run(member) };
     write_record(member, &record);
     record
