@@ -316,7 +316,7 @@ impl World {
     /// The neighbour copies a block into its window; each has its own place there.
     fn good_descriptor(&mut self) -> Descriptor {
         let at = 64 * u64::from(self.good_sent % 256);
-        let copy = if self.good_sent % 3 == 0 {
+        let copy = if self.good_sent.is_multiple_of(3) {
             Descriptor::inter_domain_copy(MEMORY + at, Some(SECRET_BITMAP), OWN + 0x6000, None, 64)
         } else {
             Descriptor::inter_domain_copy(OWN + at, None, GOOD_BASE + at, Some(GOOD_WINDOW), 64)
