@@ -25,7 +25,8 @@ fn a_crc_of_64_bits_is_the_same_from_the_device_and_from_the_cpu() {
     for (preset, via) in [(Preset::V2Full, Via::Device), (Preset::Srf, Via::Device), (Preset::Spr, Via::Cpu)] {
         let device = ModelDevice::start(ModelOptions::of(preset)).unwrap();
         let portals = device.enabled_queues().into_iter().map(|n| device.portal(&format!("wq0.{n}")).unwrap());
-        let mover = Mover::new(portals.collect(), Policy { threshold: Threshold::DEVICE, ..Policy::default() });
+        let portals: Vec<Arc<dyn Portal>> = portals.collect();
+        let mover = Mover::new(portals, Policy { threshold: Threshold::DEVICE, ..Policy::default() });
         let digits = mover.crc64(b"123456789".to_vec(), 0, CrcMode::default()).wait();
         assert_eq!((digits.result, digits.via), (Ok(Outcome::Crc64(0xae8b_1486_0a79_9888)), via), "{preset:?}");
         for mode in CrcMode::ALL {
