@@ -218,7 +218,6 @@ pub const OPERATIONS: [OpRow; 31] = [
         reserved_bits: DIF_DEST_BITS,
         ..PLAIN
     },
-    OpRow { code: 0x20, name: "cache flush", mask: 0x00_741f, reserved: &[(16, 23), (38, 63)], ..PLAIN },
     OpRow {
         code: 0x18,
         name: "type conversion",
@@ -285,6 +284,7 @@ pub const OPERATIONS: [OpRow; 31] = [
         gates: &[(OP1, DsaCapability(14))],
         ..PLAIN
     },
+    OpRow { code: 0x20, name: "cache flush", mask: 0x00_741f, reserved: &[(16, 23), (38, 63)], ..PLAIN },
     OpRow {
         code: 0x21,
         name: "update window",

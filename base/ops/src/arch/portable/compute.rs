@@ -1,8 +1,8 @@
 //! Conversions and reductions in loops without branches, which the compiler makes vectors of at each level.
 //!
 //! A loop handles blocks of [`BLOCK`] elements. It computes each result as for an ordinary number, and notes whether
-//! any element of the block is not ordinary: NaN, infinite, denormal, too large or too small for the result. A block with
-//! such an element is computed once more, element by element, by [`number`]. Integers have no such elements.
+//! any element of the block is not ordinary: NaN, infinite, denormal, too large or too small for the result. A block
+//! with such an element is computed once more, element by element, by [`number`]. Integers have no such elements.
 //!
 //! An ordinary number is rounded by adding to its bits. Sums use the processor's addition, rounded to nearest, of
 //! operands in a range in which it can neither overflow nor lose bits to a flush to zero: [`ORDINARY`]. A sum of
