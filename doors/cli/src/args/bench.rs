@@ -80,7 +80,7 @@ Examples:
         after_help = "Examples:\n  telpher bench nvmf\n  telpher bench nvmf --only reads,digests --seconds 30 --no-html"
     )]
     Nvmf(Contests),
-    /// Measure what it costs to count what a device does, and how long readers of the counts take.
+    /// Measure what it costs to count what a device does, and to read the counts.
     ///
     /// Experiments: a No-op through the inline model without counts, with totals, and with recorded times; a scrape of
     /// `telpher exporter`, and `telpher top --once`, with eight queues and a hundred processes.
@@ -98,7 +98,7 @@ Examples:
   telpher bench sim
   telpher bench sim --only speed --seconds 30 --no-html")]
     Sim(Contests),
-    /// Measure what a device in a virtual machine costs its client, and how machines share engines.
+    /// Measure what a device in a virtual machine costs, and how machines share engines.
     ///
     /// Experiments: a descriptor from its store to its record, beside a message and its reply over a socket; the shares
     /// of two machines that always have work; a machine with its own engine beside a busy neighbour. The machines are
