@@ -237,7 +237,7 @@ impl Fabric {
                 shared.wrong += wrong;
                 shared.by_device += process.copies.by_device;
                 let counted = process.endpoint.statistics();
-                shared.pieces += counted.pieces_by_cpu + counted.pieces_by_device + counted.pieces_by_fallback;
+                shared.pieces += counted.pieces_by_cpu + counted.pieces_by_device + counted.pieces_by_fallback();
                 shared.ended.push(process);
             });
         }
