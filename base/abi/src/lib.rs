@@ -1,5 +1,5 @@
-//! The data layouts of the Data Streaming Accelerator (DSA), versions 1.x to 3.0: 64-byte descriptors, 32-byte completion
-//! records, opcodes, flags, status codes, capability and configuration registers, commands and their errors.
+//! The data layouts of the Data Streaming Accelerator (DSA), versions 1.x to 3.0: 64-byte descriptors, 32-byte
+//! completion records, opcodes, flags, status codes, capability and configuration registers, commands and their errors.
 //!
 //! ```text
 //! Descriptor ──opcode()──► Opcode          CompletionRecord ──status()──► Status

@@ -108,6 +108,9 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
         Some(BenchKind::Sim(args)) => answered(args, "telpher-bench-sim.html", telpher_bench::simulator::LEAD, || {
             telpher_bench::simulator::run(&args.options(), machine)
         }),
+        Some(BenchKind::Vfio(args)) => answered(args, "telpher-bench-vfio.html", telpher_bench::vfio::LEAD, || {
+            telpher_bench::vfio::run(&args.options(), machine)
+        }),
         Some(BenchKind::Fabric(fabric)) => match fabric.rank() {
             Some((socket, number, cpu)) => {
                 telpher_bench::fabric::library::obey(&socket, number, cpu).map_err(Error::Rank)

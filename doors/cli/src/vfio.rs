@@ -59,8 +59,8 @@ fn summary(machines: &[MachineTotals]) -> String {
     let line = |(number, totals): (usize, &MachineTotals)| {
         let MachineTotals { path, descriptors, read, written, faults, lost, interrupts } = totals;
         format!(
-            "machine {number} at {}: {descriptors} descriptors, {read} bytes read, {written} bytes written, {faults} page \
-             faults, {lost} submissions not taken, {interrupts} interrupts\n",
+            "machine {number} at {}: {descriptors} descriptors, {read} bytes read, {written} bytes written, \
+             {faults} page faults, {lost} submissions not taken, {interrupts} interrupts\n",
             path.display()
         )
     };

@@ -10,7 +10,7 @@ use telpher_abi::{
     COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, Status, StatusByte,
 };
 use telpher_mem::Space;
-use telpher_model::{Action, Scratch, execute};
+use telpher_model::{Action, OperandSpaces, Scratch, Seed, execute};
 
 thread_local! {
     /// The buffers of this thread's operations; made when the first one needs them.
@@ -34,7 +34,10 @@ fn run_on_memory(d: &Descriptor) -> CompletionRecord {
         d = d.with_flags(d.flags() - OpFlags::READ_SEED);
     }
     let action = Action::of(&d);
-    let run = |scratch: &mut Scratch| execute(&action, own_memory(), false, false, scratch).record;
+    let run = |scratch: &mut Scratch| match action {
+        Action::Crc { dst: Some(dst), wide: false, bypass_data_reflect: false, .. } => copy_crc(&action, dst, scratch),
+        _ => execute(&action, &OperandSpaces::own(own_memory()), false, false, scratch).record,
+    };
     let shared = SCRATCH.try_with(|scratch| {
         // Borrowed already: a signal handler has interrupted an operation of this thread.
         let mut scratch = scratch.try_borrow_mut().ok()?;
@@ -42,6 +45,53 @@ fn run_on_memory(d: &Descriptor) -> CompletionRecord {
     });
     // An exiting thread has no buffers any more.
     shared.ok().flatten().unwrap_or_else(|| run(&mut Scratch::default()))
+}
+
+/// Bytes that are copied before their CRC is computed. Source: chosen; source and destination fit a first-level cache
+/// of 48 KiB.
+const PIECE: u64 = 16 << 10;
+
+/// Copies piece by piece and computes the CRC of each while it is in the cache. Both kernels work on whole ranges,
+/// which is several times faster than the model's way through a buffer.
+fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecord {
+    let Action::Crc { src, len, mut seed, bypass_invert_reflect, hint, .. } = *action else {
+        return CompletionRecord::default();
+    };
+    let mut done = 0;
+    while done < len {
+        let part = PIECE.min(len - done);
+        let (from, to) = (src.wrapping_add(done), dst.wrapping_add(done));
+        let copy = Action::Move { src: from, dst: to, len: part, backward: false, hint };
+        let copied = execute(&copy, &OperandSpaces::own(own_memory()), false, false, scratch).record;
+        if copied.status() != Status::Success {
+            return behind(copied, done);
+        }
+        let sum = Action::Crc {
+            src: from,
+            dst: None,
+            len: part,
+            seed,
+            wide: false,
+            bypass_invert_reflect,
+            bypass_data_reflect: false,
+            hint,
+        };
+        let summed = execute(&sum, &OperandSpaces::own(own_memory()), false, false, scratch).record;
+        if summed.status() != Status::Success {
+            return behind(summed, done);
+        }
+        seed = Seed::Value(summed.crc().into());
+        done += part;
+    }
+    let Seed::Value(value) = seed else { return CompletionRecord::default() };
+    // Cannot fail: the upper half of a CRC of 32 bits is zero.
+    CompletionRecord::new(StatusByte::new(Status::Success)).with_crc(u32::try_from(value).unwrap_or_default())
+}
+
+/// Adds the bytes of earlier pieces to the record of one that stopped.
+fn behind(record: CompletionRecord, done: u64) -> CompletionRecord {
+    // Cannot lose bits: a descriptor has fewer than 2^32 bytes.
+    record.with_bytes_completed(u32::try_from(done).unwrap_or(u32::MAX).saturating_add(record.bytes_completed()))
 }
 
 /// Executes the members of a batch in their order, and writes their records. As on a device, a failed member ends the

@@ -9,8 +9,8 @@
 //!                            └─ resume   the CPU finishes it after a fault  (automatic)
 //! ```
 //!
-//! The contract is in `include/dml/dml.h`, for C programmers. A job's state is a task: 192 bytes behind the job, without
-//! a pointer to anything of the library, so that programs may free a job whenever no device works on it.
+//! The contract is in `include/dml/dml.h`, for C programmers. A job's state is a task: 192 bytes behind the job,
+//! without a pointer to anything of the library, so that programs may free a job whenever no device works on it.
 #![deny(unsafe_code)]
 
 mod cpu;

@@ -18,7 +18,7 @@ pub(crate) fn own_memory() -> &'static Local {
 /// Vouches for a descriptor of the C interface.
 #[inline]
 pub(crate) fn lent(descriptor: Descriptor) -> Submission {
-    // SAFETY: the submitter lends every range of the descriptor and of its batch members, and the memory of its records,
-    // until the records are written (dml.h, "What must stay alive").
+    // SAFETY: the submitter lends every range of the descriptor and of its batch members, and the memory of its
+    // records, until the records are written (dml.h, "What must stay alive").
     unsafe { Submission::vouch(descriptor) }
 }

@@ -228,11 +228,6 @@ impl Queues {
         }
     }
 
-    /// Lets queues work that have no thread of their own.
-    pub(crate) fn drive(&self) {
-        self.queues.iter().for_each(|queue| queue.portal.drive());
-    }
-
     /// Returns the portal that took a descriptor.
     pub(crate) fn portal(&self, placed: Placed) -> Option<&dyn Portal> {
         self.at(placed).map(|queue| &*queue.portal)
@@ -252,7 +247,7 @@ impl Queues {
 
     /// Returns why a descriptor was refused, as a sentence.
     pub(crate) fn why(&self, refused: Refused, d: &Descriptor, node: u32) -> String {
-        let (op, size) = (d.opcode(), d.size());
+        let (op, size) = (d.opcode(), longest(d));
         match refused {
             Refused::NoQueue if !self.queues.is_empty() => "every queue has stopped working".into(),
             Refused::NoQueue if self.reasons.is_empty() => {
@@ -354,9 +349,19 @@ impl Queue {
     }
 }
 
+/// Returns the largest size of a descriptor: a delta record is a transfer, too. Source: SPEC §8.3.8, §8.3.9.
+fn longest(d: &Descriptor) -> u32 {
+    let record = match d.opcode() {
+        Opcode::CreateDelta => d.max_delta_size(),
+        Opcode::ApplyDelta => d.delta_record_size(),
+        _ => 0,
+    };
+    d.size().max(record)
+}
+
 /// Checks a descriptor against a queue's limits.
 fn accepts(info: &QueueInfo, d: &Descriptor) -> Result<(), Refused> {
-    let size = u64::from(d.size());
+    let size = u64::from(longest(d));
     match d.opcode() {
         Opcode::Batch => {
             let takes = info.operations.contains(Opcode::Batch) && info.max_batch > 1;

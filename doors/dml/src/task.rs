@@ -182,10 +182,15 @@ impl Task {
                 self.state.next.set(0);
                 self.state.members.set(0);
                 self.set_phase(Phase::OneByOne);
-                self.next_member(queues).inspect_err(|_| self.set_phase(Phase::None)).map_err(|refused| {
-                    last_error::set(queues.why(refused, d, node));
-                    refused.status()
-                })
+                match self.next_member(queues) {
+                    Err(refused @ (Refused::Busy | Refused::NoQueue | Refused::OtherNode)) => {
+                        self.set_phase(Phase::None);
+                        last_error::set(queues.why(refused, d, node));
+                        Err(refused.status())
+                    }
+                    // `step` refuses a first member that no queue takes.
+                    _ => Ok(()),
+                }
             }
             Err(_) if path == Path::Auto => {
                 self.finish_as(&run(d));
@@ -313,6 +318,11 @@ impl Task {
     /// Submits the next member of a batch by itself.
     fn next_member(&self, queues: &Queues) -> Result<(), Refused> {
         let batch = self.descriptor.get();
+        // As a device answers.
+        if batch.flags().contains(Flags::BLOCK_ON_FAULT) {
+            self.finish_as(&CompletionRecord::new(StatusByte::new(Status::InvalidFlags)));
+            return Ok(());
+        }
         let at = self.state.next.get();
         let Ok(member) = read_member(&batch, at) else {
             self.finish_as(&CompletionRecord::new(StatusByte::fault(Status::BatchPageFault, false)));
@@ -372,43 +382,6 @@ impl Refused {
             Refused::NoQueue | Refused::OtherNode | Refused::Busy => Status::HardwareWriteError,
         }))
     }
-}
-
-/// Submits a descriptor that has a record but no task, of an object file that was compiled for the original.
-pub(crate) fn submit_bare(d: &Descriptor, record: &RecordCell, path: Path, node: u32) -> Result<(), DmlStatus> {
-    record.complete(&CompletionRecord::default());
-    if path == Path::Software {
-        record.complete(&run(d));
-        return Ok(());
-    }
-    let queues = Process::current().queues();
-    match queues.offer(d, node) {
-        // Without a task no call returns a credit: the Drain of a dedicated queue finds out.
-        Ok(_) => Ok(()),
-        Err(_) if path == Path::Auto => {
-            record.complete(&run(d));
-            Ok(())
-        }
-        Err(refused) => {
-            last_error::set(queues.why(refused, d, node));
-            Err(refused.status())
-        }
-    }
-}
-
-/// As [`Task::finished`], for a descriptor without a task.
-pub(crate) fn finished_bare(d: &Descriptor, record: &RecordCell, path: Path) -> bool {
-    let Some(written) = record.read() else {
-        Process::current().queues().drive();
-        return false;
-    };
-    if path == Path::Auto {
-        let ended = finish(d, written);
-        if ended != written {
-            record.complete(&ended);
-        }
-    }
-    true
 }
 
 /// Time after which a queue is given up. The variable is read once in a process.

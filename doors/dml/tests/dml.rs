@@ -1,6 +1,6 @@
 //! The library as programs get it: C programs, compiled against the headers and linked with the library, on the CPU, on
-//! modelled queues, and without a device. `doors/cli/tests/programs/libdml.rs` runs them on hardware queues of a virtual
-//! device.
+//! modelled queues, and without a device. `doors/cli/tests/programs/libdml.rs` runs them on hardware queues of a
+//! virtual device.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;
@@ -55,8 +55,8 @@ fn stage() -> Result<&'static Path, &'static str> {
     stage.as_deref().map_err(String::as_str)
 }
 
-/// The static library that cargo has built for this test. The whole workspace is selected so that the features are those
-/// of `cargo test --workspace`: with others, everything would be compiled once more.
+/// The static library that cargo has built for this test. The whole workspace is selected so that the features are
+/// those of `cargo test --workspace`: with others, everything would be compiled once more.
 fn archive() -> PathBuf {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(here()).args(["build", "--workspace", "--test", "dml"]);

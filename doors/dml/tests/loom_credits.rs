@@ -2,8 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-dml --test loom_credits`.
 //!
-//! **Seen to fail**: `begin` without its test of `posting` (the Drain overtakes a descriptor whose credit it forgets, so
-//! that three descriptors are in a queue of two).
+//! **Seen to fail**: `begin` without its test of `posting` (the Drain overtakes a descriptor whose credit it forgets,
+//! so that the queue gets more entries than it has).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]

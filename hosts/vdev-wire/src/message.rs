@@ -178,6 +178,8 @@ pub struct Opened {
     pub cmd_cap: u64,
     /// OPCAP.
     pub op_cap: [u64; 4],
+    /// DSACAP0 to DSACAP2; zero before 3.0.
+    pub dsa_cap: [u64; 3],
     /// GENCFG as the driver has set it.
     pub gen_cfg: u64,
     /// GRPCFG of the group.

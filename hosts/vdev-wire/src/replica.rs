@@ -20,9 +20,9 @@ impl Opened {
             op_cap: OpCap(self.op_cap),
             cmd_cap: self.cmd_cap,
             id_cap: IdCap::default(),
-            dsa_cap_0: DsaCap0::default(),
-            dsa_cap_1: DsaCap1::default(),
-            dsa_cap_2: DsaCap2::default(),
+            dsa_cap_0: DsaCap0([self.dsa_cap[0]]),
+            dsa_cap_1: DsaCap1([self.dsa_cap[1]]),
+            dsa_cap_2: DsaCap2([self.dsa_cap[2]]),
             page_request_capacity: self.page_request_capacity,
             // Narrower in the device than in the message; a number that does not fit becomes the maximum, which the
             // model refuses.

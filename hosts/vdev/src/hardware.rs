@@ -2,8 +2,8 @@
 //!
 //! A file is an array of devices. Its keys are applied in file order through the driver's attributes. Then every device
 //! and every queue in a group is enabled, as `accel-config load-config -e` does. accel-config ignores two additional
-//! keys: `"capabilities"` (`"spr"`, the default, `"spr-fw2"`, `"full"`, `"srf"` or `"v2-full"`) selects what a device can
-//! do, `"about"` is for readers. Other devices than DSA (`iaxN`) are skipped.
+//! keys: `"capabilities"` (`"spr"`, the default, `"spr-fw2"`, `"full"`, `"srf"`, `"v2-full"` or `"v3-full"`) selects
+//! what a device can do, `"about"` is for readers. Other devices than DSA (`iaxN`) are skipped.
 
 pub(crate) mod json;
 
@@ -114,6 +114,9 @@ struct Preset {
 const SPR: &str = include_str!("../presets/spr.json");
 const XEON_MAX: &str = include_str!("../presets/xeon-max.json");
 const FULL: &str = include_str!("../presets/full.json");
+const SRF: &str = include_str!("../presets/srf.json");
+const V2_FULL: &str = include_str!("../presets/v2-full.json");
+const V3_FULL: &str = include_str!("../presets/v3-full.json");
 
 static PRESETS: &[Preset] = &[
     Preset { name: "spr-1", devices: 1, text: SPR },
@@ -122,6 +125,9 @@ static PRESETS: &[Preset] = &[
     Preset { name: "spr-8", devices: 8, text: SPR },
     Preset { name: "xeon-max-8", devices: 8, text: XEON_MAX },
     Preset { name: "full-1", devices: 1, text: FULL },
+    Preset { name: "srf-1", devices: 1, text: SRF },
+    Preset { name: "v2-full-1", devices: 1, text: V2_FULL },
+    Preset { name: "v3-full-1", devices: 1, text: V3_FULL },
 ];
 
 /// PCI buses of the devices of a two-socket Sapphire Rapids machine. Source: published lspci listings.
@@ -195,7 +201,7 @@ impl Hardware {
             let capabilities = match object.get("capabilities") {
                 None => telpher_model::Preset::Spr,
                 Some(Json::Text(name)) => telpher_model::Preset::from_name(name).ok_or_else(|| {
-                    shape(&format!("unknown capabilities \"{name}\"; use spr, spr-fw2, full, srf or v2-full"))
+                    shape(&format!("unknown capabilities \"{name}\"; use spr, spr-fw2, full, srf, v2-full or v3-full"))
                 })?,
                 Some(_) => return Err(shape("\"capabilities\" is not a text")),
             };

@@ -1,6 +1,7 @@
 //! Wakes a function's engine thread. A ring between two waits is not lost.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 #[derive(Debug, Default)]
@@ -20,13 +21,17 @@ pub(crate) enum Woken {
 }
 
 /// A bell with one listener.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bell {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Bell {
+    pub(crate) fn new() -> Bell {
+        Bell { state: Mutex::new(State::default()), changed: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,19 +52,21 @@ impl Bell {
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Woken {
         let mut state = self.lock();
         while !state.rung && !state.ended {
-            state = match limit {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(limit) => {
-                    let (state, _) = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner);
-                    let ended = state.ended;
-                    let mut state = state;
-                    state.rung = false;
-                    return if ended { Woken::End } else { Woken::Work };
-                }
+            let Some(limit) = limit else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
             };
+            state = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
+            // Also if nothing rang, or a wait ended early: the listener looks for work then.
+            break;
         }
         state.rung = false;
         if state.ended { Woken::End } else { Woken::Work }
+    }
+
+    /// True if the listener has not seen a ring yet.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.lock().rung
     }
 
     /// True if the listener shall end.
@@ -68,13 +75,13 @@ impl Bell {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_ring_before_the_wait_is_not_lost() {
-        let bell = Bell::default();
+        let bell = Bell::new();
         bell.ring();
         bell.ring();
         assert_eq!(bell.wait(None), Woken::Work);

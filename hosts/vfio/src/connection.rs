@@ -41,7 +41,8 @@ impl Connection {
         Connection { stream, sending: Mutex::new(()) }
     }
 
-    /// Receives a message, its body into `body`; `None` when the client has gone, or after [`close`](Connection::close).
+    /// Receives a message, its body into `body`; `None` when the client has gone, or after
+    /// [`close`](Connection::close).
     pub(crate) fn receive(&self, body: &mut Vec<u8>) -> Result<Option<(Header, Vec<OwnedFd>)>, ConnectionError> {
         let mut files = Vec::new();
         let mut header = [0; HEADER_BYTES];

@@ -1,7 +1,8 @@
 //! One function: the modelled device, the memory it may access, and its interrupts.
 //!
-//! Two threads use it. The session's thread reads and writes registers and submits; the engine thread executes. What
-//! changes the memory or replaces the device needs the state alone: it waits until the engine thread has ended its
+//! Two threads use it. The session's thread reads and writes registers and submits; the engine thread executes. After
+//! the reply to a short descriptor, the session's thread executes it itself, which is quicker than to wake the other
+//! one. What changes the memory or replaces the device needs the state alone: it waits until the engine thread has ended its
 //! current step. When it has returned, nothing accesses the memory that was taken away.
 
 use crate::bell::Bell;
@@ -12,8 +13,8 @@ use crate::messages::{MessageAccess, MessageDma};
 use crate::portals::Store;
 use crate::turns::EnginePool;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use telpher_abi::Descriptor;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use telpher_abi::{Descriptor, Opcode};
 use telpher_mem::Space;
 use telpher_model::{
     Capabilities, CapabilityError, Counting, Device, DeviceCounts, Engine, Job, Observer, Outcome, PciControl,
@@ -22,8 +23,9 @@ use telpher_model::{
 use telpher_os::monotonic_ns;
 use telpher_portal::Offer;
 
-/// The settings of a function after a reset: it has no PASIDs, and bus mastering is off. Privileged mode is on, although
-/// only a PASID gives it a meaning: the driver of Linux 6.1 sets WQCFG.Priv of each kernel queue, also without PASIDs.
+/// The settings of a function after a reset: it has no PASIDs, and bus mastering is off. Privileged mode is on,
+/// although only a PASID gives it a meaning: the driver of Linux 6.1 sets WQCFG.Priv of each kernel queue, also without
+/// PASIDs.
 const AFTER_RESET: PciControl =
     PciControl { bus_master: false, pasid: false, ats: false, prs: false, page_requests: 0, privileged: true };
 
@@ -33,6 +35,9 @@ const TURN_WORK: u64 = 1 << 20;
 const DESCRIPTOR_WORK: u64 = 512;
 /// Steps of a turn, so that steps without work end it, too.
 const TURN_STEPS: u32 = 4096;
+/// The most work that the session's thread executes instead of waking the engine thread. Source: chosen; a copy of this
+/// length takes about as long as the message that submitted it.
+const SHORT_WORK: u64 = 64 << 10;
 /// Bytes of an MSI-X table entry.
 const MSIX_ENTRY_BYTES: u64 = 16;
 
@@ -55,6 +60,8 @@ pub(crate) struct Function {
     state: RwLock<State>,
     pub(crate) vectors: Vectors,
     pub(crate) bell: Bell,
+    /// Locked by the thread that executes; the function's place at the pool belongs to the same thread.
+    engines: Mutex<Engines>,
     counts: Box<DeviceCounts>,
     lost: AtomicU64,
 }
@@ -91,7 +98,8 @@ impl Function {
             kernels: Kernels::new(),
             state: RwLock::new(state),
             vectors: Vectors::new(capabilities.msix_entries),
-            bell: Bell::default(),
+            bell: Bell::new(),
+            engines: Mutex::default(),
             counts: Box::default(),
             lost: AtomicU64::new(0),
         })
@@ -157,7 +165,7 @@ impl Function {
         self.bell.ring();
     }
 
-    /// Submits a descriptor; returns false if the device did not take it.
+    /// Submits a descriptor; returns false if the device did not take it. Call [`start`](Function::start) afterwards.
     pub(crate) fn submit(&self, store: &Store) -> bool {
         let state = self.read();
         let submission = vouch(Descriptor::from_bytes(&store.bytes));
@@ -169,11 +177,31 @@ impl Function {
             // A full queue raises an error interrupt.
             self.vectors.collect(&state.device);
         }
-        drop(state);
-        if taken {
+        taken
+    }
+
+    /// Executes what was submitted, or has the engine thread do it. `work` is that of the descriptors.
+    pub(crate) fn start(&self, work: u64, pool: &EnginePool, member: usize) {
+        if work > SHORT_WORK || self.bell.is_rung() || !self.execute_here(pool, member) {
             self.bell.ring();
         }
-        taken
+    }
+
+    /// Executes everything in the calling thread, the session's; false if something is left.
+    fn execute_here(&self, pool: &EnginePool, member: usize) -> bool {
+        let Ok(mut engines) = self.engines.try_lock() else { return false };
+        // Answers of the client come to this thread, so it must not wait for one.
+        if self.read().messages.is_some() || !pool.try_take(member) {
+            return false;
+        }
+        let (end, work) = self.execute(&mut engines, pool, member);
+        pool.leave(member, work);
+        end == TurnEnd::Idle
+    }
+
+    /// The engines, for the thread that executes.
+    pub(crate) fn engines(&self) -> MutexGuard<'_, Engines> {
+        self.engines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Switches bus mastering. Afterwards the function accesses memory, or does not.
@@ -300,15 +328,25 @@ fn accesses(offset: u64, len: usize) -> impl Iterator<Item = (u64, u8, std::ops:
     })
 }
 
+/// The work of a descriptor; of a batch, that of reading its list.
+fn work_of(descriptor: &Descriptor) -> u64 {
+    DESCRIPTOR_WORK + u64::from(descriptor.size())
+}
+
+/// The work that a store asks for. A batch counts as long: its members are not known yet.
+pub(crate) fn work_of_store(store: &Store) -> u64 {
+    let descriptor = Descriptor::from_bytes(&store.bytes);
+    if descriptor.opcode() == Opcode::Batch { u64::MAX } else { work_of(&descriptor) }
+}
+
 /// Adds up the work of executed descriptors. One thread uses it.
 #[derive(Debug, Default)]
 struct Work(AtomicU64);
 
 impl Work {
     fn add(&self, descriptor: &Descriptor) {
-        let work = DESCRIPTOR_WORK + u64::from(descriptor.size());
         // Relaxed: only the thread of the engines uses it.
-        self.0.store(self.done() + work, Ordering::Relaxed);
+        self.0.store(self.done() + work_of(descriptor), Ordering::Relaxed);
     }
 
     fn done(&self) -> u64 {

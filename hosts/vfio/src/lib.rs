@@ -26,6 +26,7 @@ mod portals;
 mod run;
 mod server;
 mod session;
+mod sync;
 mod turns;
 mod wire;
 

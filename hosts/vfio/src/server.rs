@@ -1,7 +1,7 @@
 //! One virtual machine's server: its socket, its function, and their two threads.
 
 use crate::connection::Connection;
-use crate::function::{Engines, Function, TurnEnd};
+use crate::function::{Function, TurnEnd};
 use crate::session::{Session, Tell};
 use crate::turns::EnginePool;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -101,7 +101,8 @@ impl Shared {
         // A stop before the line above has not closed this connection.
         if self.wait(&self.stop, PollFlags::empty(), Some(&Timespec::default())) {
             (options.tell)("a client has connected");
-            let session = Session::new(function, connection, options.uses_messages, Arc::clone(&options.tell));
+            let (turns, tell) = ((&*options.pool, options.member), Arc::clone(&options.tell));
+            let session = Session::new(function, connection, turns, options.uses_messages, tell);
             match session.serve() {
                 Ok(()) => (options.tell)("the client has gone; the device was reset"),
                 Err(error) => (options.tell)(&telpher_os::chain(&error)),
@@ -121,9 +122,9 @@ impl Shared {
 
 /// Executes a function's descriptors until its bell ends.
 fn execute(function: &Function, pool: &EnginePool, member: usize) {
-    let mut engines = Engines::default();
     let mut limit = None;
     while function.bell.wait(limit) == crate::bell::Woken::Work {
+        let mut engines = function.engines();
         pool.take(member);
         let mut work = 0;
         limit = loop {

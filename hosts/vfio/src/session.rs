@@ -4,10 +4,11 @@
 
 use crate::config_space::{self, ConfigSpace, Effect};
 use crate::connection::{Connection, ConnectionError};
-use crate::function::Function;
+use crate::function::{Function, work_of_store};
 use crate::messages::MessageDma;
 use crate::negotiation;
 use crate::portals::{Portals, Store};
+use crate::turns::EnginePool;
 use crate::wire::{DmaRegion, Errno, Header, MOST_FILES, Request, SetIrqs, dma_flags, irq_flags, within};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -48,12 +49,22 @@ pub(crate) struct Session<'a> {
     /// The server's own commands, once versions are negotiated.
     messages: Option<Arc<MessageDma>>,
     uses_messages: bool,
+    /// Where the function has its turns, and its number there.
+    turns: (&'a EnginePool, usize),
+    /// Work that was submitted by the current message.
+    submitted: Option<u64>,
     tell: Tell,
     remarks: u32,
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(function: &'a Function, connection: Arc<Connection>, uses_messages: bool, tell: Tell) -> Self {
+    pub(crate) fn new(
+        function: &'a Function,
+        connection: Arc<Connection>,
+        turns: (&'a EnginePool, usize),
+        uses_messages: bool,
+        tell: Tell,
+    ) -> Self {
         Session {
             config: ConfigSpace::new(function.capabilities()),
             portals: Portals::new(function.capabilities().wq_cap.queues().into()),
@@ -61,6 +72,8 @@ impl<'a> Session<'a> {
             connection,
             messages: None,
             uses_messages,
+            turns,
+            submitted: None,
             tell,
             remarks: 0,
         }
@@ -98,6 +111,9 @@ impl<'a> Session<'a> {
                     Ok(body) => connection.send(header.reply(body.len()), &[&body])?,
                     Err(errno) => connection.send(header.refusal(errno), &[])?,
                 }
+            }
+            if let Some(work) = self.submitted.take() {
+                self.function.start(work, self.turns.0, self.turns.1);
             }
         }
         Ok(())
@@ -236,12 +252,15 @@ impl<'a> Session<'a> {
 
     fn store(&mut self, offset: u64, data: &[u8]) {
         let (function, torn) = (self.function, self.portals.torn());
-        let mut refused = None;
+        let (mut refused, mut submitted) = (None, None);
         self.portals.write(offset, data, |store: Store| {
-            if !function.submit(&store) {
+            if function.submit(&store) {
+                submitted = Some(work_of_store(&store).saturating_add(submitted.unwrap_or(0)));
+            } else {
                 refused = Some(store.wq);
             }
         });
+        self.submitted = submitted;
         if self.portals.torn() > torn {
             self.remark(&format!(
                 "an incomplete store to portal {offset:#x} was dropped: its pieces came out of order"

@@ -5,7 +5,8 @@
 //! furthest behind. A function that was idle joins at the time of the function that was served last, so that it does
 //! not catch up on work that it did not have. Algorithm: start-time fair queueing (Goyal, Vin, Cheng, 1996).
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::PoisonError;
 
 /// The largest weight of a function.
 pub(crate) const MOST_WEIGHT: u32 = 1000;
@@ -115,6 +116,16 @@ impl EnginePool {
         self.until_granted(schedule, member);
     }
 
+    /// Takes a place if one is free and no function waits for it.
+    pub(crate) fn try_take(&self, member: usize) -> bool {
+        let mut schedule = self.lock();
+        if schedule.free == 0 || schedule.shares.iter().any(|share| share.phase == Phase::Waits) {
+            return false;
+        }
+        schedule.wait(member);
+        schedule.grant() == Some(member)
+    }
+
     fn until_granted(&self, mut schedule: MutexGuard<'_, Schedule>, member: usize) {
         while schedule.shares[member].phase == Phase::Waits {
             schedule = self.granted[member].wait(schedule).unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +153,7 @@ impl EnginePool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -211,6 +222,9 @@ mod tests {
                             pool.next_turn(member, 1000);
                         }
                         pool.leave(member, 1);
+                        if pool.try_take(member) {
+                            pool.leave(member, 1);
+                        }
                     }
                 });
             }

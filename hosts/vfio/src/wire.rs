@@ -1,5 +1,5 @@
-//! Messages of vfio-user: headers, requests and what their fields mean. A message is checked completely before any of it
-//! takes effect.
+//! Messages of vfio-user: headers, requests and what their fields mean. A message is checked completely before any
+//! part of it takes effect.
 //!
 //! Source: libvfio-user, `include/vfio-user.h`; QEMU, docs/interop/vfio-user. All fields are little-endian.
 

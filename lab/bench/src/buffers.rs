@@ -111,6 +111,12 @@ impl Arena {
         (&self.src[from..][..places.src_len], &self.dst[from..][..places.dst_len])
     }
 
+    /// Replaces the source at every position.
+    pub fn write_source(&mut self, places: &Places, write: impl FnOnce(&mut [u8])) {
+        let len = (places.count * places.stride).min(self.src.len());
+        write(&mut self.src[..len]);
+    }
+
     /// Makes both sides equal at every position, for operations that compare.
     pub fn equalise(&mut self, places: &Places) {
         let len = (places.count * places.stride).min(self.src.len());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | offload | query | vhost | nvmf
-//!         │        │   | telemetry | sim
+//!         │        │   | telemetry | sim | vfio
 //!         │        └──► results ──► report
 //!         ├─► fabric: programs in C, compiled here ──► report::fabric
 //!         ├─► tune: a sweep, for a tuning file
@@ -54,6 +54,7 @@ pub mod sweep;
 pub mod telemetry;
 pub mod tier;
 pub mod tune;
+pub mod vfio;
 pub mod vhost;
 
 use measure::Implausible;

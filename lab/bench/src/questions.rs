@@ -69,7 +69,7 @@ pub struct Answer {
 /// The results of such a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
-    /// The benchmark: `mover`, `cache`, `tier`, `offload`, `nvmf`, `telemetry`, `sim`.
+    /// The benchmark: `mover`, `cache`, `tier`, `offload`, `nvmf`, `telemetry`, `sim`, `vfio`.
     pub kind: &'static str,
     /// The machine.
     pub machine: Machine,

@@ -1,5 +1,5 @@
-//! The legality matrix of DSA 1.x to 3.0, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3; where
-//! the tables contradict the text (CRC seeds), the text (SPEC §8.3.12) and UAPI take precedence.
+//! The legality matrix of DSA 1.x to 3.0, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3;
+//! where the tables contradict the text (CRC seeds), the text (SPEC §8.3.12) and UAPI take precedence.
 
 use telpher_abi::registers::{DsaCap0, GenCap, IdCap};
 
@@ -421,8 +421,8 @@ impl OpRow {
                 },
             );
         }
-        // 3.0: Cache Control 3, wherever results can be placed. Of its combinations with 2 and 1, 100 needs GENCAP[5], and
-        // 101 and 111 do not exist.
+        // 3.0: Cache Control 3, wherever results can be placed. Of its combinations with 2 and 1, 100 needs GENCAP[5],
+        // and 101 and 111 do not exist.
         let exists = flags & flag::CC1 == 0 && (flags & flag::READBACK != 0 || has(5));
         if context.version >= 0x300 && self.mask & flag::CC1 != 0 && exists {
             legal |= flag::CC3;

@@ -42,7 +42,7 @@ pub enum NameError {
     /// Not a device name.
     #[error(
         "unknown device '{0}'; accepted: cpu, model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, \
-         model:FILE (accel-config JSON), hw:wqM.N, all"
+         model:v3-full, model:FILE (accel-config JSON), hw:wqM.N, all"
     )]
     Device(String),
     /// Not a queue name.
@@ -119,6 +119,7 @@ mod tests {
             "model:full",
             "model:srf",
             "model:v2-full",
+            "model:v3-full",
             "model:./my.json",
             "hw:wq0.1",
         ] {

@@ -1,6 +1,7 @@
 //! The operation of a legal descriptor, typed: later code sees no flag bits. Source: SPEC §8.3.
 
 use crate::arrays::{self, Arrays, GatherReduce, ListTransfer, Transfer};
+use crate::operand::{Domain, Operand};
 use crate::windows::Window;
 use telpher_abi::{
     DIF_TUPLE_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, Flags, OpFlags, Opcode, OperandId, SourceDifFlags,
@@ -196,52 +197,6 @@ pub enum Action {
     },
 }
 
-/// An address in one of the address spaces of a descriptor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Operand {
-    /// First byte: as in the descriptor until it is [located](Action::locate), then in its address space.
-    pub address: u64,
-    /// The address space.
-    pub domain: Domain,
-}
-
-/// The address space of an operand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Domain {
-    /// The submitter's.
-    Own,
-    /// That of the handle at byte 60.
-    Handle1,
-    /// That of the handle at byte 62.
-    Handle2,
-}
-
-impl Domain {
-    /// Returns the window of the handle; `None` for the submitter's own memory.
-    pub(crate) fn window(self, windows: &[Option<Window>; 2]) -> Option<Window> {
-        match self {
-            Domain::Own => None,
-            Domain::Handle1 => windows[0],
-            Domain::Handle2 => windows[1],
-        }
-    }
-}
-
-impl Operand {
-    /// An operand of the submitter, or of a handle if the flag is set.
-    fn of(address: u64, d: &Descriptor, flag: Flags, domain: Domain) -> Self {
-        Operand { address, domain: if d.flags().contains(flag) { domain } else { Domain::Own } }
-    }
-
-    pub(crate) fn first(d: &Descriptor) -> Self {
-        Operand::of(d.src(), d, OpFlags::ALTERNATE_SOURCE, Domain::Handle1)
-    }
-
-    pub(crate) fn second(d: &Descriptor) -> Self {
-        Operand::of(d.dst(), d, OpFlags::ALTERNATE_DESTINATION, Domain::Handle2)
-    }
-}
-
 /// Returns the handles of the inter-domain permissions table that a descriptor uses: those of bytes 60 and 62.
 pub(crate) fn handles(d: &Descriptor) -> [Option<u16>; 2] {
     let flag = |flag: Flags, handle: u16| d.flags().contains(flag).then_some(handle);
@@ -342,13 +297,6 @@ pub struct Range {
     pub len: u64,
     /// True if written, false if read.
     pub write: bool,
-}
-
-/// True if `[a, a + a_len)` and `[b, b + b_len)` share a byte.
-#[must_use]
-#[inline]
-pub fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
-    a_len != 0 && b_len != 0 && if a <= b { b - a < a_len } else { a - b < b_len }
 }
 
 impl Action {

@@ -1,7 +1,7 @@
-//! The operations of 3.0, typed: arrays of numbers, and buffers that a scatter-gather list names. Source: SPEC §8.1.9 to
-//! §8.1.14, §8.3.19 to §8.3.25.
+//! The operations of 3.0, typed: arrays of numbers, and buffers that a scatter-gather list names. Source: SPEC §8.1.9
+//! to §8.1.14, §8.3.19 to §8.3.25.
 
-use crate::action::{Domain, Operand};
+use crate::operand::{Domain, Operand};
 use crate::windows::Window;
 use telpher_abi::{
     ComputeFlags, ComputeType, DataType, Descriptor, Flags, OpFlags, Opcode, Rounding, SglFormat, Status,
@@ -196,8 +196,8 @@ pub(crate) fn compute_of(d: &Descriptor, arithmetic: &Arithmetic) -> Option<Comp
 /// The operands of Reduce and Reduce with Dualcast in the order of the ID selector, two bits each.
 const SELECTED: usize = 4;
 
-/// Returns the address spaces of source 1, source 2, destination 1 and destination 2 of a Reduce; `None` if the selector
-/// has a reserved value.
+/// Returns the address spaces of source 1, source 2, destination 1 and destination 2 of a Reduce; `None` if the
+/// selector has a reserved value.
 pub(crate) fn selected_domains(d: &Descriptor) -> Option<[Domain; SELECTED]> {
     let mut domains = [Domain::Own; SELECTED];
     if d.flags().contains(OpFlags::USE_ID_SELECTOR) {

@@ -37,6 +37,8 @@ mod interrupt;
 mod legality;
 mod mutation;
 mod observe;
+mod operand;
+mod overlap;
 mod perfmon;
 mod registers;
 mod run;
@@ -48,7 +50,7 @@ mod window_uses;
 mod windows;
 mod wq;
 
-pub use action::{Action, Dif, DifKind, Domain, Operand, Range, Seed, overlaps};
+pub use action::{Action, Dif, DifKind, Range, Seed};
 pub use arrays::{Arrays, BufferList, GatherReduce, ListTransfer, Transfer};
 pub use capabilities::{
     Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WINDOWS, MAX_WQS, Preset, Tolerances,
@@ -63,6 +65,8 @@ pub use legality::{Check, Refusal};
 #[cfg(feature = "mutation")]
 pub use mutation::{Mutant, all_mutants, with_mutant};
 pub use observe::{DispatchDecision, Job, Member, NoObserver, Observer, ReportedTo};
+pub use operand::{Domain, Operand};
+pub use overlap::overlaps;
 pub use registers::layout;
 pub use run::{AddressSpaces, Progress, run};
 pub use submit::{Identity, Write};

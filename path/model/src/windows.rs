@@ -127,13 +127,32 @@ impl BitmapByte {
     }
 
     fn slot(self) -> usize {
-        // Cannot lose bits: below CACHED_BYTES.
-        ((self.offset ^ u64::from(self.handle) << 3) % CACHED_BYTES as u64) as usize
+        usize::try_from((self.offset ^ u64::from(self.handle) << 3) % CACHED_BYTES as u64).expect("below CACHED_BYTES")
     }
 
     /// The cached word without its value.
     fn tag(self) -> u64 {
         1 << 63 | u64::from(self.handle) << 25 | self.offset << 8
+    }
+}
+
+/// A handle whose submitter bitmap is being read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PendingBit {
+    pub(crate) window: Window,
+    /// Which of the two handles.
+    pub(crate) index: usize,
+    pub(crate) byte: BitmapByte,
+    pub(crate) bit: u8,
+    /// Invalidations of the cache before the byte was read.
+    pub(crate) invalidations: u64,
+}
+
+impl PendingBit {
+    /// Refuses a submitter whose bit in the byte is not set.
+    pub(crate) fn check(&self, value: u8) -> Result<(), Refusal> {
+        let refusal = refuse(Check::BitmapSubmitter, value >> self.bit & 1 == 0, Status::InterDomainHandle);
+        refusal.map_err(|refusal| Refusal { handle: Some(self.window.handle), ..refusal })
     }
 }
 
@@ -257,8 +276,8 @@ impl Device {
         Ok(if request { u16::try_from(index).unwrap_or_default() } else { 0 })
     }
 
-    /// Drops cached bytes of the submitter bitmaps between two addresses (command 17). A size of 0 means a whole bitmap,
-    /// whose size does not fit the operand.
+    /// Drops cached bytes of the submitter bitmaps between two addresses (command 17). A size of 0 means a whole
+    /// bitmap, whose size does not fit the operand.
     pub(crate) fn invalidate_bitmaps(&self, operand: u32, address: u64) -> Result<u16, CommandError> {
         if operand >> 17 != 0 {
             return Err(CommandError::NonZeroReserved);

@@ -1,9 +1,9 @@
 //! Update Window ends only after every descriptor that used the old values of its entry: then nothing accesses the
 //! memory that it took away.
 //!
-//! Seen to fail, with an access to memory that its owner has taken back: without the fence in `begin`, without the fence
-//! in `after_write`, and if a user reads the entry before it marks its lane. With the Release of `end` weakened to
-//! `Relaxed`, loom finds the user's access and the owner's concurrent.
+//! Seen to fail, with an access to memory that its owner has taken back: without the fence in `begin`, without the
+//! fence in `after_write`, and if a user reads the entry before it marks its lane. With the Release of `end` weakened
+//! to `Relaxed`, loom finds the user's access and the owner's concurrent.
 #![cfg(loom)]
 #![allow(
     dead_code,

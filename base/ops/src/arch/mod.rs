@@ -3,7 +3,7 @@
 //! ```text
 //! Kernels ──match level──► x86::avx512::{bytes, compute, crc32c, crc64, guard}
 //!                          x86::avx2::{bytes, compute, crc32c, crc64, guard}
-//!                          portable::{bytes, compute, crc32c, crc64, guard}       all with the same modules and signatures
+//!                          portable::{bytes, compute, crc32c, crc64, guard}       with the same modules and signatures
 //! ```
 //!
 //! Every kernel is a safe `#[target_feature]` function over slices: its own body proves its loads and stores in bounds.

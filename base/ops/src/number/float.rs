@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "bits of the formats are split and moved; each width is stated")]
 
-use super::{Arithmetic, E4m3Overflow, Operand, when};
+use super::arithmetic::{Arithmetic, E4m3Overflow, Operand, when};
 use std::cmp::Ordering;
 use telpher_abi::{ComputeResult, ComputeType, DataType, Rounding};
 

@@ -1,7 +1,7 @@
 //! Integers: the true value in 128 bits, then one range check.
 #![forbid(unsafe_code)]
 
-use super::{Arithmetic, Operand, size, when};
+use super::arithmetic::{Arithmetic, Operand, size, when};
 use telpher_abi::{ComputeResult, ComputeType, DataType};
 
 /// Bits of a type.

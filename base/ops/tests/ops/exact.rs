@@ -1,5 +1,5 @@
-//! The oracle of the compute operations: exact integers of hundreds of bits, and a search for the neighbours of a number
-//! among all numbers of the format. Nothing of it is shared with the code under test, and no floating-point
+//! The oracle of the compute operations: exact integers of hundreds of bits, and a search for the neighbours of a
+//! number among all numbers of the format. Nothing of it is shared with the code under test, and no floating-point
 //! instruction is used.
 #![allow(unreachable_pub, reason = "a module of each test file")]
 #![allow(dead_code, reason = "each test file uses its own part")]

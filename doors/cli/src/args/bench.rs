@@ -98,6 +98,16 @@ Examples:
   telpher bench sim
   telpher bench sim --only speed --seconds 30 --no-html")]
     Sim(Contests),
+    /// Measure what a device in a virtual machine costs its client, and how machines share engines.
+    ///
+    /// Experiments: a descriptor from its store to its record, beside a message and its reply over a socket; the shares
+    /// of two machines that always have work; a machine with its own engine beside a busy neighbour. The machines are
+    /// clients of this program, connected to a `telpher vfio` of its own.
+    #[command(after_help = "\
+Examples:
+  telpher bench vfio
+  telpher bench vfio --only shares --seconds 10 --no-html")]
+    Vfio(Contests),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -207,7 +217,8 @@ pub(crate) struct PollutionBench {
     /// Transfer size of the copies.
     #[arg(short, long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
     pub(crate) size: u64,
-    /// Device that copies: model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:FILE or hw:wqM.N.
+    /// Device that copies: model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:v3-full, model:FILE or
+    /// hw:wqM.N.
     #[arg(short, long, value_name = "DEV", default_value = "model:spr", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     #[command(flatten)]

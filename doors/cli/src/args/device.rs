@@ -5,8 +5,8 @@ use clap::{Args, ValueEnum};
 /// The device of a command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArg {
-    /// Device: cpu, model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:FILE, hw:wqM.N (not in
-    /// simulations), or all.
+    /// Device: cpu, model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:v3-full, model:FILE, hw:wqM.N
+    /// (not in simulations), or all.
     #[arg(
         id = "device",
         short = 'd',

@@ -20,11 +20,11 @@ engine that no other machine uses.
 
 Examples:
   telpher vfio --socket /tmp/vm.sock
-  telpher vfio --socket /tmp/vm.sock --vm 4              /tmp/vm.sock.0 to .3
+  telpher vfio --socket a.sock --vm 4            a.sock.0 to a.sock.3
   telpher vfio --socket a.sock,weight=3 --socket b.sock
   telpher vfio --socket a.sock,own-engines --socket b.sock --preset full
-  telpher vfio --socket /tmp/vm.sock --print-qemu        the command line of QEMU
-  telpher vfio --socket /tmp/vm.sock --print-libvirt     the XML of libvirt
+  telpher vfio --socket a.sock --print-qemu      the command line of QEMU
+  telpher vfio --socket a.sock --print-libvirt   the XML of libvirt
 
 What works in a guest, and what does not: docs/vms.md")]
 pub(crate) struct Vfio {

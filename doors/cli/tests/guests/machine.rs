@@ -261,6 +261,6 @@ impl Results {
     /// Fails unless all checks succeeded and the guest powered off.
     pub(crate) fn expect_success(&self, name: &str, server: &str) {
         let is_good = self.failed.is_empty() && self.has_ended && !self.ok.is_empty();
-        assert!(is_good, "guest {name}: {:?} failed:\n{}\nthe server:\n{server}", self.failed, self.said.join("\n"));
+        assert!(is_good, "{name}: {:?} failed:\n{}\nthe server:\n{server}", self.failed, self.said.join("\n"));
     }
 }

@@ -67,12 +67,14 @@ impl Guests<'_> {
         let machines: Vec<Machine> =
             self.at_once.iter().enumerate().map(|(number, script)| start(number, script)).collect();
         let mut results: Vec<Results> = machines.into_iter().map(Machine::results).collect();
+        for (number, results) in results.iter().enumerate() {
+            results.expect_success(&format!("guest {number}"), &server.remarks());
+        }
         if let Some(script) = self.afterwards {
             // The socket of a guest that has powered off serves the next one.
-            results.push(start(0, script).results());
-        }
-        for (number, results) in results.iter().enumerate() {
-            results.expect_success(&number.to_string(), &server.remarks());
+            let next = start(0, script).results();
+            next.expect_success("the next guest", &server.remarks());
+            results.push(next);
         }
         let (counters, said) = server.end();
         report(&format!("{} and Linux {}", parts.qemu_version(), parts.kernel.version));
@@ -141,47 +143,26 @@ const LONG: &str = "
     check 'a queue at the end' configure 16
     check 'copies at the end' copies 4096 50";
 
-fn long_form(test: &str, kernel: &str) {
+fn long_form(test: &str, kernel: &str, options: &[&str]) {
     let first = format!("{PROBE_WITH_INSTRUCTION}{LONG}");
     let neighbour = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies beside it' copies 4096 3000");
     let again = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies' copies 4096 50");
     let at_once = [first, neighbour];
-    Guests { test, kernel, options: &[], at_once: &at_once, afterwards: Some(&again) }.run();
+    Guests { test, kernel, options, at_once: &at_once, afterwards: Some(&again) }.run();
 }
 
 #[test]
 #[ignore = "minutes on emulated processors: `./soak` runs it"]
 fn a_linux_6_1_guest_uses_its_device_in_every_way() {
-    long_form("a_linux_6_1_guest_uses_its_device_in_every_way", "6.1");
+    long_form("a_linux_6_1_guest_uses_its_device_in_every_way", "6.1", &[]);
 }
 
 #[test]
 #[ignore = "minutes on emulated processors: `./soak` runs it"]
 fn a_linux_6_12_guest_uses_its_device_in_every_way() {
-    long_form("a_linux_6_12_guest_uses_its_device_in_every_way", "6.12");
-}
-
-/// The event log, interrupt handles by commands, and performance counters.
-#[test]
-#[ignore = "minutes on emulated processors: `./soak` runs it"]
-fn a_linux_6_12_guest_uses_a_device_with_every_feature() {
-    let test = "a_linux_6_12_guest_uses_a_device_with_every_feature";
-    let script = format!(
-        "{PROBE}
-         check 'a queue' configure 16
-         check 'copies' copies 4096 50 2
-         check 'a round trip of the configuration' round_trip
-         check 'copies after that' copies 65536 10
-         check 'the driver leaves' unload
-         check 'function-level reset' function_reset
-         check 'the driver returns' load
-         check 'a queue again' configure 64
-         check 'copies at the end' copies 4096 50"
-    );
-    let options = &["--preset", "full"];
-    let guests = Guests { test, kernel: "6.12", options, at_once: &[script], afterwards: None };
-    let Some((_, counters)) = guests.run() else { return };
-    assert_eq!((counters[0].descriptors, counters[0].faults), (160, 0), "{counters:?}");
+    // A device with an event log, because 6.12.117 cannot unbind one without: `idxd_device_evl_free` locks a mutex
+    // through a null pointer. The model has no part in that.
+    long_form("a_linux_6_12_guest_uses_its_device_in_every_way", "6.12", &["--preset", "full"]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ const LONG: &[(&str, usize)] = &[
     ("lab/report/src/html.rs", 8),
     ("lab/sim/tests/sim/calibration.rs", 1),
     ("path/hw/src/submit.rs", 1),
-    ("path/model/src/legality.rs", 1),
+    ("path/model/src/legality/rows.rs", 1),
     ("path/mover/tests/mover/properties.rs", 1),
     ("uses/cache/src/index.rs", 2),
     ("uses/query/src/files/messages.rs", 2),

@@ -94,7 +94,7 @@ fn children_open_queues_of_the_virtual_device() {
     assert_eq!((done.code(), done.stdout.lines().last()), (0, Some("ok")), "{done}");
     let with_device = processes.iter().filter(|process| process["device_calls"].as_u64() >= Some(10)).count();
     // The parent and sixteen children.
-    assert_eq!(with_device, 17, "{processes:?}");
+    assert_eq!(with_device, 17, "{done}\n{processes:?}");
 }
 
 /// The device of `telpher offload` is then a model in the program, beside the device of the run.

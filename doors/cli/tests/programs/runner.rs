@@ -94,6 +94,27 @@ in_both_views! {
         }
     }
 
+    fn dsa_test_passes_translation_fetch_and_dix_generate(view: View) {
+        if !ready("dsa_test_passes_translation_fetch_and_dix_generate") {
+            return;
+        }
+        // Of Translation Fetch the program sees only that it ends: it does not read the status.
+        for hardware in ["srf-1", "v2-full-1"] {
+            let mut script = format!("accel-config load-config -c {FOLDER}/configs/2g2q_user_1.conf -e\n");
+            let mut runs = 0;
+            for (opcode, mode) in [("0xa", "0"), ("0xa", "1"), ("0x17", "0"), ("0x17", "1")] {
+                for size in ["512", "4096", "65536"] {
+                    script += &format!("{DSA_TEST} -w {mode} -l {size} -o {opcode} -f 0x1 -t 5000\n");
+                    runs += 1;
+                }
+            }
+            script += &format!("echo {runs} runs\n");
+            let run = Run::new(view).with("--hardware").with(hardware);
+            let said = run.within(120).shell(&script);
+            assert!(said.ends_with("12 runs\n"), "{said}");
+        }
+    }
+
     fn dsa_test_passes_with_rewriting_off_and_with_an_engine_thread(view: View) {
         if !ready("dsa_test_passes_with_rewriting_off_and_with_an_engine_thread") {
             return;

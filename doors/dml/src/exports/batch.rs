@@ -58,8 +58,8 @@ pub(super) unsafe fn clear_records(job: &DmlJob) {
     }
 }
 
-/// Makes a member, checks it, and stores it. `pointers` are those that must not be NULL, and are checked in front of the
-/// index.
+/// Makes a member, checks it, and stores it. `pointers` are those that must not be NULL; they are checked in front of
+/// the index.
 ///
 /// # Safety
 /// A pointer to a job with a batch buffer that is valid for its size.
@@ -321,7 +321,8 @@ macro_rules! dif_setters {
             flags: u64,
         ) -> DmlStatus {
             // SAFETY: not NULL when it is called, and the caller's configuration.
-            let make = || Ok(describe::dif(Opcode::$opcode, number(src), number(dst), src_len, unsafe { &*config }, flags));
+            let config_of = || unsafe { &*config };
+            let make = || Ok(describe::dif(Opcode::$opcode, number(src), number(dst), src_len, config_of(), flags));
             // SAFETY: a pointer to a job with a batch buffer.
             unsafe { set(job, index, flags, &[config.cast()], make) }
         }

@@ -50,8 +50,8 @@ unsafe fn state<'a>(job: &DmlJob) -> Result<(&'a Task, Path), DmlStatus> {
     if address == 0 || !address.is_multiple_of(ALIGNMENT) {
         return Err(DmlStatus::JOB_CORRUPTED);
     }
-    // SAFETY: the address that `dml_init_job` stored in the job: aligned, and valid for a task. A task is made of cells,
-    // so that a device may write its record meanwhile, and every byte pattern is one.
+    // SAFETY: the address that `dml_init_job` stored in the job: aligned, and valid for a task. A task is made of
+    // cells, so that a device may write its record meanwhile, and every byte pattern is one.
     let task = unsafe { &*std::ptr::with_exposed_provenance::<Task>(address_of(address)) };
     let path = task.path().ok_or(DmlStatus::JOB_CORRUPTED)?;
     Ok((task, path))

@@ -1,9 +1,8 @@
 //! The functions of `dml/detail/telpher.h`, on which `dml.hpp` is built.
 
-use super::address_of;
 use crate::job::Path;
 use crate::status::DmlStatus;
-use crate::task::{Task, finished_bare, submit_bare};
+use crate::task::Task;
 use crate::validate::validate;
 use crate::{describe, last_error};
 use std::ffi::{c_char, c_int, c_void};
@@ -124,44 +123,6 @@ pub unsafe extern "C" fn telpher_dml_wait(task: *const Task, umwait: c_int) {
 pub unsafe extern "C" fn telpher_dml_release(task: *const Task) {
     // SAFETY: a pointer to a task.
     unsafe { &*task }.release();
-}
-
-/// Finds the record of a descriptor without a task.
-///
-/// # Safety
-/// A pointer to a descriptor whose record is valid.
-unsafe fn bare<'a>(descriptor: *const Descriptor) -> (Descriptor, &'a RecordCell) {
-    // SAFETY: guaranteed by our caller.
-    let d = unsafe { descriptor.read() };
-    let address = address_of(d.completion_address());
-    // SAFETY: guaranteed by our caller.
-    (d, unsafe { &*std::ptr::with_exposed_provenance::<RecordCell>(address) })
-}
-
-/// Submits a descriptor that has been bound to a record, without a task.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn telpher_dml_submit_bare(descriptor: *const Descriptor, path: u32, numa_id: u32) -> DmlStatus {
-    let Some(path) = Path::from_number(path) else { return DmlStatus::PATH_ERROR };
-    // SAFETY: a pointer to a descriptor that has been bound.
-    let (d, record) = unsafe { bare(descriptor) };
-    super::answer(submit_bare(&d, record, path, numa_id))
-}
-
-/// Returns 1 if the record of a descriptor without a task is written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn telpher_dml_finished_bare(descriptor: *const Descriptor, path: u32) -> c_int {
-    // SAFETY: a pointer to a descriptor that has been bound.
-    let (d, record) = unsafe { bare(descriptor) };
-    finished_bare(&d, record, Path::from_number(path).unwrap_or(Path::Hardware)).into()
-}
-
-/// Waits for the record of a descriptor without a task.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn telpher_dml_wait_bare(descriptor: *const Descriptor, path: u32, _umwait: c_int) {
-    // SAFETY: as for `telpher_dml_finished_bare`.
-    while unsafe { telpher_dml_finished_bare(descriptor, path) } == 0 {
-        std::thread::yield_now();
-    }
 }
 
 /// Reads a record; zeros while it is not written.

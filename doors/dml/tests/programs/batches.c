@@ -208,6 +208,9 @@ static void refused(void) {
 int main(int argc, char **argv) {
     path = path_of(argv[1]);
     has_device = path != DML_PATH_SW && argc < 3;
+    /* A device reports pages that are missing. */
+    memset(to, 1, sizeof(to));
+    memset(delta, 1, sizeof(delta));
     every_operation();
     failures_and_fences();
     refused();

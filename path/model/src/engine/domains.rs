@@ -3,22 +3,10 @@
 
 use super::{Engine, Phase, Step};
 use crate::device::Device;
-use crate::legality::{Check, Refusal, refuse};
-use crate::windows::{BitmapByte, Lookup, Window};
+use crate::legality::Refusal;
+use crate::windows::{BitmapByte, Lookup, PendingBit};
 use telpher_abi::{OpFlags, Status};
 use telpher_mem::Fault;
-
-/// A handle whose submitter bitmap is being read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PendingBit {
-    window: Window,
-    /// Which of the two handles.
-    index: usize,
-    byte: BitmapByte,
-    bit: u8,
-    /// Invalidations of the cache before the byte was read.
-    invalidations: u64,
-}
 
 impl Engine {
     /// Marks the handles of the current descriptor as used.
@@ -93,12 +81,5 @@ impl Engine {
             Some(Ok(())) => self.phase = Phase::WindowDraining(device.window_ticket()),
         }
         true
-    }
-}
-
-impl PendingBit {
-    fn check(&self, value: u8) -> Result<(), Refusal> {
-        let refusal = refuse(Check::BitmapSubmitter, value >> self.bit & 1 == 0, Status::InterDomainHandle);
-        refusal.map_err(|refusal| Refusal { handle: Some(self.window.handle), ..refusal })
     }
 }

@@ -1,8 +1,8 @@
 //! Type Conversion, Reduce and Reduce with Dualcast. Source: SPEC §8.3.19 to §8.3.21.
 
 use super::{Counted, End, Ended, OperandSpaces, Pages, Scratch, copy, index};
-use crate::action::Domain;
 use crate::arrays::Arrays;
+use crate::operand::{Domain, Operand};
 use telpher_abi::{ComputeResult, OperandId};
 use telpher_mem::PAGE_BYTES;
 
@@ -12,7 +12,7 @@ pub(super) fn finished(seen: ComputeResult, check_result: bool) -> End {
 }
 
 pub(super) fn arrays(spaces: &OperandSpaces<'_>, block: bool, scratch: &mut Scratch, arrays: &Arrays) -> Counted {
-    let domain = |operand: Option<crate::action::Operand>| operand.map_or(Domain::Own, |operand| operand.domain);
+    let domain = |operand: Option<Operand>| operand.map_or(Domain::Own, |operand| operand.domain);
     let [src1, src2] = arrays.sources.map(|operand| spaces.pages(domain(operand), block));
     let [dst1, dst2] = arrays.destinations.map(|operand| spaces.pages(domain(operand), block));
     let mut pages = [src1, src2, dst1, dst2];

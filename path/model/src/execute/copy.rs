@@ -1,7 +1,7 @@
 //! Move, fill, compare, dualcast, flush. Source: SPEC §8.3.4 to §8.3.7, §8.3.10, §8.3.16.
 
 use super::{End, Ended, Pages, Scratch, Stop, index};
-use crate::action::overlaps;
+use crate::overlap::overlaps;
 use telpher_abi::OperandId;
 use telpher_mem::{PAGE_BYTES, WriteHint};
 

@@ -1,8 +1,8 @@
 //! Gather Reduce, Gather Copy, Scatter Copy and Scatter Fill. Source: SPEC §8.3.22 to §8.3.25.
 
 use super::{Counted, End, Ended, OperandSpaces, Pages, Scratch, Stop, arrays, copy, index};
-use crate::action::Domain;
 use crate::arrays::{BufferList, GatherReduce, ListTransfer, Transfer};
+use crate::operand::Domain;
 use telpher_abi::{ComputeResult, OperandId, Status};
 use telpher_mem::WriteHint;
 

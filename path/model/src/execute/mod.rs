@@ -13,8 +13,9 @@ mod dif;
 mod domains;
 mod lists;
 
-use crate::action::{Action, Domain};
+use crate::action::Action;
 use crate::engine::Outcome;
+use crate::operand::Domain;
 use crate::windows::Window;
 use telpher_abi::{CompletionRecord, OperandId, Status, StatusByte};
 use telpher_mem::{Fault, Space, WriteHint};

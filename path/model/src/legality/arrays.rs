@@ -1,10 +1,12 @@
 //! The fields of the operations on arrays and scatter-gather lists. Source: SPEC §5.4, §8.3.19 to §8.3.25, §9.2.30 to
 //! §9.2.32.
 
-use super::{Check, Refusal, fails, refuse};
-use crate::action::{Domain, overlaps};
+use super::checks::Check;
+use super::refusal::{Refusal, fails, refuse};
 use crate::arrays::selected_domains;
-use crate::device::Device;
+use crate::capabilities::Capabilities;
+use crate::operand::Domain;
+use crate::overlap::overlaps;
 use telpher_abi::registers::DsaCap0;
 use telpher_abi::{ComputeFlags, ComputeType, DataType, Descriptor, Flags, OpFlags, Opcode, SglFormat, Status};
 
@@ -66,113 +68,110 @@ pub(super) fn unused_selector_is_set(d: &Descriptor) -> bool {
     wrong | fails(Check::UnusedHandle2, !domains.contains(&Domain::Handle2) && d.handle_2() != 0)
 }
 
-impl Device {
-    /// Checks sizes, values, alignments and overlaps, in this order. The caller has checked neither.
-    pub(super) fn check_arrays(
-        &self,
-        d: &Descriptor,
-        opcode: Opcode,
-        max_transfer: u64,
-        max_sgl: u64,
-    ) -> Result<(), Refusal> {
-        let typed = is_typed(opcode);
-        let types = (DataType::from_code(d.input_type_code()), DataType::from_code(d.output_type_code()));
-        // A type that does not exist is refused after the sizes, which then count its elements as bytes.
-        let bytes = |data_type: Option<DataType>| data_type.map_or(1, |data_type| u64::from(data_type.bytes()));
-        let (input_size, output_size) = (bytes(types.0), if typed { bytes(types.1) } else { 1 });
-        let size = u64::from(d.size());
-        let elements = if typed { size } else { d.element_count().into() };
-        let block = elements * input_size;
-        refuse(Check::SizeZero, size == 0, Status::TransferSizeRange)?;
-        if typed {
-            let wrong = block > max_transfer || elements * output_size > max_transfer;
-            refuse(Check::SizeLimit, wrong, Status::TransferSizeRange)?;
-        } else {
-            refuse(Check::SizeLimit, size > max_transfer, Status::TransferSizeRange)?;
-        }
-        if has_list(opcode) {
-            let entries = u64::from(d.sgl_size());
-            refuse(Check::ListEmpty, entries == 0, Status::DescriptorCountRange)?;
-            refuse(Check::ListLimit, entries > max_sgl, Status::DescriptorCountRange)?;
-            if opcode == Opcode::GatherReduce {
-                let most = 1 << self.capabilities.dsa_cap_0.max_gather_block_shift();
-                let wrong = block > most || elements * output_size > most;
-                refuse(Check::GatherBlock, wrong, Status::TransferSizeRange)?;
-                refuse(Check::GatherTotal, entries * block > max_transfer, Status::TransferSizeRange)?;
-            } else if types.0.is_some() {
-                // Cannot overflow: 16, 32 and 3 bits.
-                refuse(Check::ListSize, entries * block != size, Status::TransferSizeRange)?;
-            }
-        }
-        self.check_types(d, opcode, types)?;
-        check_places(d, opcode, (input_size, output_size), elements)
+/// Checks sizes, values, alignments and overlaps, in this order. The caller has checked neither.
+pub(super) fn check_arrays(
+    caps: &Capabilities,
+    d: &Descriptor,
+    opcode: Opcode,
+    max_transfer: u64,
+    max_sgl: u64,
+) -> Result<(), Refusal> {
+    let typed = is_typed(opcode);
+    let types = (DataType::from_code(d.input_type_code()), DataType::from_code(d.output_type_code()));
+    // A type that does not exist is refused after the sizes, which then count its elements as bytes.
+    let bytes = |data_type: Option<DataType>| data_type.map_or(1, |data_type| u64::from(data_type.bytes()));
+    let (input_size, output_size) = (bytes(types.0), if typed { bytes(types.1) } else { 1 });
+    let size = u64::from(d.size());
+    let elements = if typed { size } else { d.element_count().into() };
+    let block = elements * input_size;
+    refuse(Check::SizeZero, size == 0, Status::TransferSizeRange)?;
+    if typed {
+        let wrong = block > max_transfer || elements * output_size > max_transfer;
+        refuse(Check::SizeLimit, wrong, Status::TransferSizeRange)?;
+    } else {
+        refuse(Check::SizeLimit, size > max_transfer, Status::TransferSizeRange)?;
     }
+    if has_list(opcode) {
+        let entries = u64::from(d.sgl_size());
+        refuse(Check::ListEmpty, entries == 0, Status::DescriptorCountRange)?;
+        refuse(Check::ListLimit, entries > max_sgl, Status::DescriptorCountRange)?;
+        if opcode == Opcode::GatherReduce {
+            let most = 1 << caps.dsa_cap_0.max_gather_block_shift();
+            let wrong = block > most || elements * output_size > most;
+            refuse(Check::GatherBlock, wrong, Status::TransferSizeRange)?;
+            refuse(Check::GatherTotal, entries * block > max_transfer, Status::TransferSizeRange)?;
+        } else if types.0.is_some() {
+            // Cannot overflow: 16, 32 and 3 bits.
+            refuse(Check::ListSize, entries * block != size, Status::TransferSizeRange)?;
+        }
+    }
+    check_types(caps, d, opcode, types)?;
+    check_places(d, opcode, (input_size, output_size), elements)
+}
 
-    /// Checks types, computation, options, list format and ID selector.
-    fn check_types(
-        &self,
-        d: &Descriptor,
-        opcode: Opcode,
-        types: (Option<DataType>, Option<DataType>),
-    ) -> Result<(), Refusal> {
-        let caps = &self.capabilities;
-        let (cap1, cap2) = (caps.dsa_cap_1, caps.dsa_cap_2);
-        let supported =
-            |data_type: Option<DataType>| data_type.filter(|data_type| cap1.data_types() >> data_type.code() & 1 == 1);
-        let value = |check, wrong| refuse(check, wrong, Status::FieldRange);
-        value(Check::InputType, supported(types.0).is_none())?;
-        if has_list(opcode) {
-            let format = SglFormat::from_code(d.sgl_format_code());
-            let has = format.is_some_and(|format| caps.dsa_cap_0.sgl_formats() >> format.code() & 1 == 1);
-            value(Check::ListFormat, !has)?;
-        }
-        if !is_typed(opcode) {
-            return Ok(());
-        }
-        value(Check::OutputType, supported(types.1).is_none())?;
-        if let (Some(input), Some(output)) = types {
-            value(Check::TypeClass, input.is_float() != output.is_float())?;
-            let convertible = input == output
-                || !input.is_float()
-                || has_conversion(cap1.up_conversions(), cap1.down_conversions(), input, output);
-            value(Check::TypePair, input.is_float() == output.is_float() && !convertible)?;
-            if opcode != Opcode::TypeConversion {
-                let compute = ComputeType::from_code(d.compute_type_code());
-                let has = compute.filter(|compute| cap1.compute_types() >> compute.code() & 1 == 1);
-                value(Check::ComputeCode, has.is_none())?;
-                let logical = compute.is_some_and(|compute| !compute.is_arithmetic());
-                value(Check::ComputeClass, logical && input.is_float())?;
-            }
-            let flags = ComputeFlags::from_bits_retain(d.compute_flags());
-            let has = |flag| flags.contains(flag);
-            let float = input.is_float();
-            let one_source = matches!(opcode, Opcode::TypeConversion | Opcode::GatherReduce);
-            let negates = ComputeFlags::NEGATE_1.union(ComputeFlags::NEGATE_2);
-            value(Check::NegateCapability, flags.intersects(negates) && !cap2.negate())?;
-            value(Check::NegateSource2, has(ComputeFlags::NEGATE_2) && one_source)?;
-            value(Check::FlushClass, has(ComputeFlags::FLUSH_TO_ZERO) && !float)?;
-            value(Check::FlushCapability, has(ComputeFlags::FLUSH_TO_ZERO) && !cap2.flush_to_zero())?;
-            value(Check::DenormalClass, has(ComputeFlags::DENORMALS_ARE_ZERO) && !float)?;
-            let capable = cap2.denormals_are_zero();
-            value(Check::DenormalCapability, has(ComputeFlags::DENORMALS_ARE_ZERO) && !capable)?;
-            let rounding = flags.rounding_code();
-            value(Check::RoundingClass, rounding != 0 && !float)?;
-            value(Check::RoundingRange, rounding > 3)?;
-            value(Check::RoundingCapability, float && rounding <= 3 && cap2.roundings() >> rounding & 1 == 0)?;
-            value(Check::SignedClass, has(ComputeFlags::SIGNED) && float)?;
-            value(Check::SignedCapability, has(ComputeFlags::SIGNED) && !cap2.signed())?;
-            value(Check::SaturateClass, has(ComputeFlags::SATURATE) && float)?;
-            value(Check::SaturateCapability, has(ComputeFlags::SATURATE) && !cap2.saturate())?;
-            value(Check::ComputeFlagsReserved, flags.bits() & !KNOWN != 0)?;
-        }
-        if matches!(opcode, Opcode::Reduce | Opcode::ReduceDualcast) && d.flags().contains(OpFlags::USE_ID_SELECTOR) {
-            let selector = d.id_selector();
-            value(Check::SelectorEmpty, selector == 0)?;
-            value(Check::SelectorReserved, selected_domains(d).is_none())?;
-            value(Check::SelectorDestination2, opcode == Opcode::Reduce && selector >> 6 != 0)?;
-        }
-        Ok(())
+/// Checks types, computation, options, list format and ID selector.
+fn check_types(
+    caps: &Capabilities,
+    d: &Descriptor,
+    opcode: Opcode,
+    types: (Option<DataType>, Option<DataType>),
+) -> Result<(), Refusal> {
+    let (cap1, cap2) = (caps.dsa_cap_1, caps.dsa_cap_2);
+    let supported =
+        |data_type: Option<DataType>| data_type.filter(|data_type| cap1.data_types() >> data_type.code() & 1 == 1);
+    let value = |check, wrong| refuse(check, wrong, Status::FieldRange);
+    value(Check::InputType, supported(types.0).is_none())?;
+    if has_list(opcode) {
+        let format = SglFormat::from_code(d.sgl_format_code());
+        let has = format.is_some_and(|format| caps.dsa_cap_0.sgl_formats() >> format.code() & 1 == 1);
+        value(Check::ListFormat, !has)?;
     }
+    if !is_typed(opcode) {
+        return Ok(());
+    }
+    value(Check::OutputType, supported(types.1).is_none())?;
+    if let (Some(input), Some(output)) = types {
+        value(Check::TypeClass, input.is_float() != output.is_float())?;
+        let convertible = input == output
+            || !input.is_float()
+            || has_conversion(cap1.up_conversions(), cap1.down_conversions(), input, output);
+        value(Check::TypePair, input.is_float() == output.is_float() && !convertible)?;
+        if opcode != Opcode::TypeConversion {
+            let compute = ComputeType::from_code(d.compute_type_code());
+            let has = compute.filter(|compute| cap1.compute_types() >> compute.code() & 1 == 1);
+            value(Check::ComputeCode, has.is_none())?;
+            let logical = compute.is_some_and(|compute| !compute.is_arithmetic());
+            value(Check::ComputeClass, logical && input.is_float())?;
+        }
+        let flags = ComputeFlags::from_bits_retain(d.compute_flags());
+        let has = |flag| flags.contains(flag);
+        let float = input.is_float();
+        let one_source = matches!(opcode, Opcode::TypeConversion | Opcode::GatherReduce);
+        let negates = ComputeFlags::NEGATE_1.union(ComputeFlags::NEGATE_2);
+        value(Check::NegateCapability, flags.intersects(negates) && !cap2.negate())?;
+        value(Check::NegateSource2, has(ComputeFlags::NEGATE_2) && one_source)?;
+        value(Check::FlushClass, has(ComputeFlags::FLUSH_TO_ZERO) && !float)?;
+        value(Check::FlushCapability, has(ComputeFlags::FLUSH_TO_ZERO) && !cap2.flush_to_zero())?;
+        value(Check::DenormalClass, has(ComputeFlags::DENORMALS_ARE_ZERO) && !float)?;
+        let capable = cap2.denormals_are_zero();
+        value(Check::DenormalCapability, has(ComputeFlags::DENORMALS_ARE_ZERO) && !capable)?;
+        let rounding = flags.rounding_code();
+        value(Check::RoundingClass, rounding != 0 && !float)?;
+        value(Check::RoundingRange, rounding > 3)?;
+        value(Check::RoundingCapability, float && rounding <= 3 && cap2.roundings() >> rounding & 1 == 0)?;
+        value(Check::SignedClass, has(ComputeFlags::SIGNED) && float)?;
+        value(Check::SignedCapability, has(ComputeFlags::SIGNED) && !cap2.signed())?;
+        value(Check::SaturateClass, has(ComputeFlags::SATURATE) && float)?;
+        value(Check::SaturateCapability, has(ComputeFlags::SATURATE) && !cap2.saturate())?;
+        value(Check::ComputeFlagsReserved, flags.bits() & !KNOWN != 0)?;
+    }
+    if matches!(opcode, Opcode::Reduce | Opcode::ReduceDualcast) && d.flags().contains(OpFlags::USE_ID_SELECTOR) {
+        let selector = d.id_selector();
+        value(Check::SelectorEmpty, selector == 0)?;
+        value(Check::SelectorReserved, selected_domains(d).is_none())?;
+        value(Check::SelectorDestination2, opcode == Opcode::Reduce && selector >> 6 != 0)?;
+    }
+    Ok(())
 }
 
 /// All compute flags that have a meaning.

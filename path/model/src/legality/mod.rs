@@ -2,53 +2,31 @@
 //! Tables 5-3 to 5-5.
 //!
 //! The architecture lets a device check in any order. This model promises the order of [`Device::check`], so that a
-//! descriptor with several errors has one answer. [`ROWS`] holds each operation's flags and reserved bits as a table; the
-//! rest are the numbered [`Check`]s. The last ones concern entries of the inter-domain permissions table, and are made by
-//! `domains`.
+//! descriptor with several errors has one answer. [`rows`] holds each operation's flags and reserved bits as a table;
+//! the rest are the numbered [`Check`]s. The last of them concern entries of the inter-domain permissions table, and
+//! are made where an entry is looked up.
 
 mod arrays;
 mod checks;
+mod refusal;
 mod rows;
 
 pub use checks::Check;
+pub use refusal::Refusal;
+pub(crate) use refusal::{fails, refuse};
 #[cfg(feature = "mutation")]
 pub(crate) use rows::ROWS;
 pub(crate) use rows::row;
 
-use crate::action::overlaps;
 use crate::device::Device;
 use crate::mutation;
+use crate::overlap::overlaps;
 use crate::wq::Submitter;
 use rows::{A1, A2, A3, RESULT_MASK_RESERVED, Row};
 use telpher_abi::{
     DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, Descriptor, DifBlock, Flags, MAX_DELTA_TRANSFER, MIN_MAX_DELTA_RECORD, OpFlags,
     Opcode, Status, WindowFlags,
 };
-
-/// Returns `wrong`, unless a mutation run has switched this check off.
-#[inline]
-pub(crate) fn fails(check: Check, wrong: bool) -> bool {
-    wrong && !mutation::is_off(check)
-}
-
-/// The reason why a descriptor is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// The status in the completion record.
-    pub status: Status,
-    /// With 0x11: the offending bits.
-    pub flags: u32,
-    /// With 0x29 to 0x2c: the handle of the inter-domain permissions table.
-    pub handle: Option<u16>,
-    /// The rule that the descriptor breaks, where the status alone does not say it.
-    pub check: Option<Check>,
-}
-
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Self {
-        Refusal { status, flags: 0, handle: None, check: None }
-    }
-}
 
 /// The origin of a descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +123,7 @@ impl Device {
             }
         }
         if arrays::is_here(opcode) {
-            return self.check_arrays(d, opcode, rules.max_transfer.get(), rules.max_sgl.get());
+            return arrays::check_arrays(&self.capabilities, d, opcode, rules.max_transfer.get(), rules.max_sgl.get());
         }
         self.check_fields(d, opcode, rules.max_transfer.get(), rules.max_batch.get())
     }
@@ -412,11 +390,6 @@ fn uses_handles(opcode: Opcode) -> bool {
             | O::ScatterCopy
             | O::ScatterFill
     )
-}
-
-#[inline]
-pub(crate) fn refuse(check: Check, wrong: bool, status: Status) -> Result<(), Refusal> {
-    if fails(check, wrong) { Err(Refusal { check: Some(check), ..Refusal::from(status) }) } else { Ok(()) }
 }
 
 /// Returns the traffic class selectors that are in use only in some descriptors of the operation.

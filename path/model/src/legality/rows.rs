@@ -54,11 +54,12 @@ const fn with_cache_control_3(flags: u32) -> u32 {
 
 macro_rules! rows {
     ($($op:ident flags $flags:literal required $required:expr, gates $gates:expr, selectors $selectors:expr, reserved $reserved:expr;)*) => {
-        /// All operations that the model has. Flags and required flags: SPEC Table 5-5; reserved bytes: Tables 5-3, 5-4 and, for the
-        /// CRC operations, §8.3.12, which the tables contradict; reserved bits inside bytes: §8.3.6, §8.3.8, §8.3.17.
+        /// All operations that the model has. Flags and required flags: SPEC Table 5-5; reserved bytes: Tables 5-3,
+        /// 5-4 and, for the CRC operations, §8.3.12, which the tables contradict; reserved bits inside bytes: §8.3.6,
+        /// §8.3.8, §8.3.17, §8.3.27.
         pub(crate) const ROWS: &[Row] = &[$(Row {
-            opcode: Opcode::$op, flags: with_cache_control_3($flags), required: $required, gates: $gates, selectors: $selectors,
-            reserved: $reserved,
+            opcode: Opcode::$op, flags: with_cache_control_3($flags), required: $required, gates: $gates,
+            selectors: $selectors, reserved: $reserved,
         }),*];
     };
 }

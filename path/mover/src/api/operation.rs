@@ -45,6 +45,12 @@ macro_rules! operations {
             /// Copies `src` to `dst` and computes the CRC32C in the same pass. The outcome is a
             /// [`Crc`](crate::Outcome::Crc).
             copy_crc(src: R [StableBuf], dst: W [StableBufMut])(seed: u32, mode: crate::CrcMode);
+            /// Computes the CRC of 64 bits that NVMe uses of `src`, continued from `seed`, 0 for a new one. Devices
+            /// have it from 2.x on; the CPU does it for others. The outcome is a [`Crc64`](crate::Outcome::Crc64).
+            crc64(src: R [StableBuf])(seed: u64, mode: crate::CrcMode);
+            /// Copies `src` to `dst` and computes that CRC in the same pass. The outcome is a
+            /// [`Crc64`](crate::Outcome::Crc64).
+            copy_crc64(src: R [StableBuf], dst: W [StableBufMut])(seed: u64, mode: crate::CrcMode);
             /// Checks blocks, each followed by its integrity tuple. The outcome is [`Dif`](crate::Outcome::Dif) or
             /// [`DifMismatch`](crate::Outcome::DifMismatch).
             dif_check(src: R [StableBuf])(config: crate::DifConfig, tags: crate::Tags);
@@ -182,6 +188,21 @@ pub(crate) fn copy_crc(
 ) -> RequestResult {
     let n = common(len(src), &[len(dst)])?;
     let d = Descriptor::copy_crc(src.address(), dst.address_mut(), 0, seed).and_flags(crc_flags(mode));
+    Ok(Request::new(d, n))
+}
+
+pub(crate) fn crc64(src: &mut impl StableBuf, seed: u64, mode: CrcMode) -> RequestResult {
+    Ok(Request::new(Descriptor::crc64_generation(src.address(), 0, seed).and_flags(crc_flags(mode)), len(src)))
+}
+
+pub(crate) fn copy_crc64(
+    src: &mut impl StableBuf,
+    dst: &mut impl StableBufMut,
+    seed: u64,
+    mode: CrcMode,
+) -> RequestResult {
+    let n = common(len(src), &[len(dst)])?;
+    let d = Descriptor::copy_crc64(src.address(), dst.address_mut(), 0, seed).and_flags(crc_flags(mode));
     Ok(Request::new(d, n))
 }
 

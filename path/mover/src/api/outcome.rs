@@ -19,6 +19,8 @@ pub enum Outcome {
     },
     /// CRC, copy with CRC.
     Crc(u32),
+    /// CRC of 64 bits, copy with such a CRC.
+    Crc64(u64),
     /// Create delta.
     Delta(Delta),
     /// DIF check, insert, strip, update: every block was processed.
@@ -63,6 +65,15 @@ impl Outcome {
     pub fn crc(&self) -> Option<u32> {
         match self {
             Outcome::Crc(crc) => Some(*crc),
+            _ => None,
+        }
+    }
+
+    /// Returns the checksum of 64 bits, if the operation computes one.
+    #[must_use]
+    pub fn crc64(&self) -> Option<u64> {
+        match self {
+            Outcome::Crc64(crc) => Some(*crc),
             _ => None,
         }
     }

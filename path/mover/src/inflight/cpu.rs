@@ -6,6 +6,7 @@ use crate::api::policy::Hint;
 use crate::inflight::recover::{dest_tags, source_tags};
 use telpher_abi::{DELTA_ENTRY_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, OpFlags, SourceDifFlags, Status};
 use telpher_ops::crc::{self, CrcMode};
+use telpher_ops::crc64;
 use telpher_ops::delta::{self, ApplyErrorKind};
 use telpher_ops::dif::{self, Checked, DifConfig};
 
@@ -30,10 +31,16 @@ fn crc_mode(d: &Descriptor) -> CrcMode {
 }
 
 pub(crate) fn crc(d: &Descriptor, src: &[u8]) -> Outcome {
+    if d.flags().contains(OpFlags::CRC64) {
+        return Outcome::Crc64(crc64::crc64(d.crc64_seed(), src, crc_mode(d)));
+    }
     Outcome::Crc(crc::crc32c(d.crc_seed(), src, crc_mode(d)))
 }
 
 pub(crate) fn copy_crc(d: &Descriptor, src: &[u8], dst: &mut [u8], hint: Hint) -> Outcome {
+    if d.flags().contains(OpFlags::CRC64) {
+        return Outcome::Crc64(crc64::copy_crc64(src, dst, d.crc64_seed(), crc_mode(d), hint));
+    }
     Outcome::Crc(crc::copy_crc32c(src, dst, d.crc_seed(), crc_mode(d), hint))
 }
 

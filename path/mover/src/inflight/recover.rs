@@ -291,6 +291,9 @@ impl Request {
         let d = self.template();
         match self.opcode() {
             Opcode::Compare | Opcode::ComparePattern => Outcome::Equal,
+            Opcode::CrcGeneration | Opcode::CopyCrc if d.flags().contains(OpFlags::CRC64) => {
+                Outcome::Crc64(d.crc64_seed())
+            }
             Opcode::CrcGeneration | Opcode::CopyCrc => Outcome::Crc(d.crc_seed()),
             Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
                 Outcome::Dif { source: source_tags(&d), dest: dest_tags(&d) }

@@ -273,6 +273,7 @@ impl Request {
         match op {
             Opcode::MemoryMove => limits.gen_cap.overlapping_copy() || !self.overlaps(),
             Opcode::Fill => limits.gen_cap.fill_16() || !d.flags().contains(OpFlags::FILL_16),
+            Opcode::CrcGeneration | Opcode::CopyCrc => limits.gen_cap.crc64() || !d.flags().contains(OpFlags::CRC64),
             Opcode::Dualcast => (d.dst() ^ d.dst2()) & 0xfff == 0,
             Opcode::CreateDelta => {
                 delta_transfer(self.len)

@@ -16,6 +16,19 @@ pub(crate) fn crc32c(seed: u32, data: &[u8], mode: CrcMode) -> u32 {
     if mode.bypass_invert_reflect { r } else { !r.reverse_bits() }
 }
 
+pub(crate) fn crc64(seed: u64, data: &[u8], mode: CrcMode) -> u64 {
+    let turn = |r: u64| if mode.bypass_invert_reflect { r } else { (!r).reverse_bits() };
+    let mut r = turn(seed);
+    for &byte in data {
+        let byte = if mode.bypass_data_reflect { byte } else { byte.reverse_bits() };
+        r ^= u64::from(byte) << 56;
+        for _ in 0..8 {
+            r = if r >> 63 == 1 { r << 1 ^ 0xad93_d235_94c9_3659 } else { r << 1 };
+        }
+    }
+    if mode.bypass_invert_reflect { r } else { !r.reverse_bits() }
+}
+
 pub(crate) fn pattern(pattern: &[u8], n: usize) -> Vec<u8> {
     pattern.iter().copied().cycle().take(n).collect()
 }

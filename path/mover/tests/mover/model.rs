@@ -18,6 +18,27 @@ fn devices(mut test: impl FnMut(&ModelDevice, Vec<Arc<dyn Portal>>)) {
     }
 }
 
+/// Devices of 2.x compute it, in parts no longer than their queue allows; for others the CPU does.
+#[test]
+fn a_crc_of_64_bits_is_the_same_from_the_device_and_from_the_cpu() {
+    let source = Chance::new(12).bytes(100_000);
+    for (preset, via) in [(Preset::V2Full, Via::Device), (Preset::Srf, Via::Device), (Preset::Spr, Via::Cpu)] {
+        let device = ModelDevice::start(ModelOptions::of(preset)).unwrap();
+        let portals = device.enabled_queues().into_iter().map(|n| device.portal(&format!("wq0.{n}")).unwrap());
+        let portals: Vec<Arc<dyn Portal>> = portals.collect();
+        let mover = Mover::new(portals, Policy { threshold: Threshold::DEVICE, ..Policy::default() });
+        let digits = mover.crc64(b"123456789".to_vec(), 0, CrcMode::default()).wait();
+        assert_eq!((digits.result, digits.via), (Ok(Outcome::Crc64(0xae8b_1486_0a79_9888)), via), "{preset:?}");
+        for mode in CrcMode::ALL {
+            let expected = Ok(Outcome::Crc64(naive::crc64(7, &source, mode)));
+            assert_eq!(mover.crc64(source.clone(), 7, mode).wait().result, expected, "{preset:?} {mode:?}");
+            let copied = mover.copy_crc64(source.clone(), vec![0; source.len()], 7, mode).wait();
+            assert_eq!((copied.result, copied.via), (expected, via), "{preset:?} {mode:?}");
+            assert!(copied.buffers.1 == source);
+        }
+    }
+}
+
 #[test]
 fn jobs_batches_and_scopes_give_the_naive_bytes_on_the_model() {
     devices(|_, portals| {

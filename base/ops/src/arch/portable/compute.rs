@@ -1,7 +1,7 @@
 //! Conversions and reductions in loops without branches, which the compiler makes vectors of at each level.
 //!
-//! A loop handles blocks of [`BLOCK`] elements. It computes each result as for an ordinary number, and notes whether any
-//! element of the block is not ordinary: NaN, infinite, denormal, too large or too small for the result. A block with
+//! A loop handles blocks of [`BLOCK`] elements. It computes each result as for an ordinary number, and notes whether
+//! any element of the block is not ordinary: NaN, infinite, denormal, too large or too small for the result. A block with
 //! such an element is computed once more, element by element, by [`number`]. Integers have no such elements.
 //!
 //! An ordinary number is rounded by adding to its bits. Sums use the processor's addition, rounded to nearest, of
@@ -404,7 +404,10 @@ macro_rules! convert_integers {
 
 /// Selects the loop of two integer types.
 macro_rules! integer_pairs {
-    ($arithmetic:ident, $src:ident, $dst:ident, $unsigned:tt $signed:tt: $($from:pat, $to:pat => $u:ty, $s:ty => $v:ty, $t:ty;)*) => {
+    (
+        $arithmetic:ident, $src:ident, $dst:ident:
+        $($from:pat, $to:pat => $u:ty, $s:ty => $v:ty, $t:ty;)*
+    ) => {
         match ($arithmetic.input, $arithmetic.output) {
             $(($from, $to) => match ($arithmetic.signed, $arithmetic.saturate) {
                 (false, false) => convert_integers!($src, $dst, false, $u => $v),
@@ -431,7 +434,7 @@ pub(in crate::arch) fn convert(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u
         return convert_slowly(arithmetic, src, dst);
     }
     integer_pairs! {
-        arithmetic, src, dst, u i:
+        arithmetic, src, dst:
         Int8, Int16 => u8, i8 => u16, i16;
         Int8, Int32 => u8, i8 => u32, i32;
         Int8, Int64 => u8, i8 => u64, i64;

@@ -145,15 +145,6 @@ void telpher_dml_wait(telpher_dml_task *task, int umwait);
  * not been submitted or is already released. The record keeps its content. */
 void telpher_dml_release(telpher_dml_task *task);
 
-/*
- * The same for a descriptor that bind() has given a record, without a task: for object files that were compiled against Intel's
- * library, whose memory has no place for one. There is no release(): the record must be written before its memory is freed. A
- * batch that no queue takes as a whole is refused.
- */
-uint32_t telpher_dml_submit_bare(const telpher_dml_descriptor *descriptor, uint32_t path, uint32_t numa_id);
-int telpher_dml_finished_bare(const telpher_dml_descriptor *descriptor, uint32_t path);
-void telpher_dml_wait_bare(const telpher_dml_descriptor *descriptor, uint32_t path, int umwait);
-
 /* ---- Records ------------------------------------------------------------------------------------------------------------ */
 
 /* 0 while the record is not written. */

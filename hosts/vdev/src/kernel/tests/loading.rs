@@ -11,7 +11,17 @@ fn load(text: &str, abi: Abi) -> Result<Kernel, HardwareError> {
 
 #[test]
 fn every_preset_loads_on_every_kernel_version() {
-    let counts = [("spr-1", 1), ("spr-2", 2), ("spr-4", 4), ("spr-8", 8), ("xeon-max-8", 8), ("full-1", 1)];
+    let counts = [
+        ("spr-1", 1),
+        ("spr-2", 2),
+        ("spr-4", 4),
+        ("spr-8", 8),
+        ("xeon-max-8", 8),
+        ("full-1", 1),
+        ("srf-1", 1),
+        ("v2-full-1", 1),
+        ("v3-full-1", 1),
+    ];
     assert_eq!(Hardware::presets(), counts.map(|(name, _)| name));
     for (name, devices) in counts {
         for abi in Abi::ALL {
