@@ -10,6 +10,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod event_log;
 pub mod exporter;
 pub mod live;
 pub mod pmu;

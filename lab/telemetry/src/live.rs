@@ -38,7 +38,15 @@ impl Drop for Screen {
 ///
 /// # Errors
 /// If the terminal fails.
-pub fn show(mut view: View, every: Duration, mut read: impl FnMut() -> Snapshot) -> Result<(), LiveError> {
+pub fn show(view: View, every: Duration, read: impl FnMut() -> Snapshot) -> Result<(), LiveError> {
+    match show_until_end(view, every, read) {
+        // The terminal has gone in the middle of a drawing: that ends the view as it does between two of them.
+        Err(LiveError::Terminal(_)) if !has_terminal(Duration::ZERO) => Ok(()),
+        end => end,
+    }
+}
+
+fn show_until_end(mut view: View, every: Duration, mut read: impl FnMut() -> Snapshot) -> Result<(), LiveError> {
     // Before the screen: a signal must not end the process while the terminal has another mode.
     let termination = Termination::listen_with_terminal().map_err(LiveError::Signals)?;
     let _screen = Screen;

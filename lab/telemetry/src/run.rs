@@ -300,6 +300,8 @@ fn add_device(
         dedicated_requests: known(is_whole, dedicated),
         operations: named(OPERATIONS, &|code| Opcode::from_code(code).name().to_owned(), &|code| sum.operation(code)),
         statuses: named(STATUSES, &|code| format!("{:?}", Status::from_code(code)), &|code| sum.status(code)),
+        logged: Value::unknown("a run shows the log inside, in debugfs"),
+        logged_codes: Vec::new(),
     });
 }
 

@@ -58,6 +58,7 @@ const DEVICES: &[Column] = &[
     count("retries", 3),
     count("lost", 8),
     count("errors", 5),
+    gauge("logged", 8),
 ];
 const QUEUES: &[Column] = &[
     word("queue", 0),
@@ -113,7 +114,7 @@ const PROGRAMS: &[Column] = &[
 ];
 
 /// The names of all columns, for sorting.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 29] = [
     "device",
     "queue",
     "engine",
@@ -142,6 +143,7 @@ pub const NAMES: [&str; 28] = [
     "fallbacks",
     "waited",
     "reason",
+    "logged",
 ];
 
 impl Column {
@@ -347,8 +349,9 @@ fn text(text: &str) -> Datum {
 
 fn device(row: &DeviceRow) -> Described {
     let before = vec![text(&row.device), text(&row.source), text(&row.state), Datum::Gauge(row.clients.clone())];
-    let after = [&row.retries, &row.lost, &row.errors].map(|value| Datum::Count(value.clone()));
-    described(&row.source, &[&row.device], before, &row.work, after.into())
+    let counts = [&row.retries, &row.lost, &row.errors].map(|value| Datum::Count(value.clone()));
+    let after = counts.into_iter().chain([Datum::Gauge(row.logged.clone())]).collect();
+    described(&row.source, &[&row.device], before, &row.work, after)
 }
 
 fn queue(row: &QueueRow) -> Described {

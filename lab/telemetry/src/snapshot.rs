@@ -138,6 +138,10 @@ pub struct DeviceRow {
     pub operations: Vec<(String, u64)>,
     /// Descriptors and members by status.
     pub statuses: Vec<(String, u64)>,
+    /// Entries of the event log now: errors that no completion record could report.
+    pub logged: Value,
+    /// The same by error code: code, meaning, and number.
+    pub logged_codes: Vec<(String, u64)>,
 }
 
 /// A queue.

@@ -1,6 +1,7 @@
 //! Reads what Linux shows of hardware: states, clients, occupancy, and the processes that have a queue open. Source:
 //! Linux 6.12, `drivers/dma/idxd/sysfs.c` and `cdev.c`.
 
+use crate::event_log;
 use crate::run::command;
 use crate::snapshot::{DeviceRow, EngineRow, ProcessRow, QueueRow, Snapshot, Value, Work};
 use std::fs;
@@ -23,7 +24,7 @@ pub fn read(sys: &Path) -> Snapshot {
     for name in names {
         let attributes = Attributes(folder.join(&name));
         if is_numbered(&name, "dsa", 1) {
-            snapshot.devices.push(device(&attributes, name));
+            snapshot.devices.push(device(&attributes, name, sys));
         } else if is_numbered(&name, "wq", 2) {
             snapshot.processes.extend(processes(&attributes, &name));
             snapshot.queues.push(queue(&attributes, name));
@@ -72,8 +73,9 @@ impl Attributes {
     }
 }
 
-fn device(attributes: &Attributes, device: String) -> DeviceRow {
+fn device(attributes: &Attributes, device: String, sys: &Path) -> DeviceRow {
     let no = || Value::unknown(NO_WORK);
+    let (logged, logged_codes) = event_log::read(sys, &device);
     DeviceRow {
         source: HARDWARE.into(),
         device,
@@ -87,6 +89,8 @@ fn device(attributes: &Attributes, device: String) -> DeviceRow {
         dedicated_requests: no(),
         operations: Vec::new(),
         statuses: Vec::new(),
+        logged,
+        logged_codes,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use telpher_telemetry::exporter::{Exporter, TextFormat};
 use telpher_telemetry::{Snapshot, Value, sysfs, tables};
 
 /// A tree in a folder of its own, removed on drop.
@@ -50,6 +52,22 @@ const TREE: &[(&str, &str)] = &[
     ("iax1/state", "enabled\n"),
     ("wqx/state", "enabled\n"),
 ];
+
+#[test]
+fn the_event_log_is_counted_by_code_where_it_can_be_read() {
+    let log = "Event Log head 2 tail 2 interrupt pending 0\n\nEvent Log entry 0 (real index 1) processed: 1\n\
+               desc valid 1 wq idx valid 1\nbatch 0 fault rw 1 priv 0 error 0x1a\n";
+    let with = [TREE, &[("../../../kernel/debug/idxd/dsa0/event_log", log)]].concat();
+    let snapshot = Tree::new("log", &with).read();
+    let device = &snapshot.devices[0];
+    assert_eq!((device.logged.known(), device.logged_codes[0].1), (Some(1), 1), "{device:?}");
+    assert!(device.logged_codes[0].0.starts_with("0x1a "), "{device:?}");
+    let mut exporter = Exporter::new(false);
+    let text = exporter.families(&snapshot, (&[], &[]), Duration::ZERO).text(TextFormat::Prometheus);
+    assert!(text.contains("dsa_device_event_log_entries{source=\"hardware\",device=\"dsa0\",code=\"0x1a "), "{text}");
+    let without = Tree::new("no-log", TREE).read();
+    assert!(without.devices[0].logged.known().is_none() && without.devices[0].logged_codes.is_empty());
+}
 
 #[test]
 fn what_linux_shows_is_known_and_the_rest_has_a_reason() {

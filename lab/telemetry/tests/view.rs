@@ -64,6 +64,8 @@ fn snapshot(source: &str, done: u64) -> Snapshot {
             dedicated_requests: (5 * done).into(),
             operations: Vec::new(),
             statuses: Vec::new(),
+            logged: 0.into(),
+            logged_codes: Vec::new(),
         }],
         queues: vec![queue(source, 0, done), queue(source, 2, 2 * done), queue(source, 10, 3 * done)],
         engines: vec![EngineRow {

@@ -68,7 +68,7 @@ fn the_sets_are_all_that_the_project_declares() {
 /// A renamed metric would leave a column of `telpher top` empty.
 #[test]
 fn the_table_of_programs_needs_metrics_that_exist() {
-    let labels = |name: &str| -> Vec<&str> {
+    let labels = |name: &str| -> Vec<&'static str> {
         metrics()
             .filter(|metric| metric.name == name)
             .map(|metric| metric.label.map_or("", |(_, value)| value))

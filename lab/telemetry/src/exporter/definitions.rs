@@ -35,6 +35,7 @@ families! {
         "Deferrable submissions that were answered with Retry.";
     DEVICE_DROPPED = "dsa_device_dropped" Counter Count
         "Posted submissions that queues of the device dropped.";
+    DEVICE_LOGGED = "dsa_device_event_log_entries" Gauge Count "Entries of the device's event log, by error code.";
     OPERATIONS = "dsa_operations" Counter Count "Descriptors and members of batches that ended, by operation.";
     COMPLETIONS = "dsa_completions" Counter Count "Descriptors and members of batches that ended, by status.";
     WQ = "dsa_wq" Info Count "A work queue, with its mode and group, on hardware also type and name.";

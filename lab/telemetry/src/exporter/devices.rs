@@ -236,6 +236,14 @@ fn add_device(to: &mut Collected<'_>, row: &DeviceRow, sys: &Path) {
     let work =
         [&of::DEVICE_DESCRIPTORS, &of::DEVICE_MEMBERS, &of::DEVICE_READ, &of::DEVICE_WRITTEN, &of::DEVICE_FAULTS];
     to.work(work, &labels, &row.work);
+    match &row.logged {
+        Value::Unknown { unknown } => to.unknown(&of::DEVICE_LOGGED, unknown),
+        Value::Known(_) => {
+            for (code, number) in &row.logged_codes {
+                to.whole(&of::DEVICE_LOGGED, &[labels.clone(), vec![label("code", &cut(code))]].concat(), *number);
+            }
+        }
+    }
     for (definition, key, counts) in
         [(&of::OPERATIONS, "opcode", &row.operations), (&of::COMPLETIONS, "status", &row.statuses)]
     {
