@@ -1,6 +1,6 @@
 //! `telpher vfio` as a program: sockets for several machines, what it prints, and its end while clients are connected.
 
-#[allow(dead_code, reason = "the test uses a part of it")]
+#[allow(dead_code, clippy::cast_possible_truncation, reason = "the test uses a part of it, and its numbers are small")]
 #[path = "../../../hosts/vfio/tests/server/client.rs"]
 mod client;
 
