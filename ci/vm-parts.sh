@@ -19,7 +19,7 @@ unpack() {
     shift
     for package in "$@"; do
         # The links of a merged /usr, if a package still has files in /lib.
-        dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$folder"
+        dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$folder" || return 1
     done
 }
 
@@ -61,7 +61,7 @@ get_qemu() {
     rm -rf "$root"
     mkdir -p "$root"/usr/{bin,lib,lib64,sbin}
     ln -s usr/bin usr/lib usr/lib64 usr/sbin "$root"
-    unpack "$root" "$parts"/apt/cache/archives/*.deb
+    unpack "$root" "$parts"/apt/cache/archives/*.deb || return 1
     later_apt clean
     # Documentation is not needed, and neither are other firmwares.
     rm -rf "$root"/usr/share/{doc,man,locale,OVMF,ovmf,AAVMF,icons}
@@ -106,7 +106,7 @@ build_dmatest() {
     local work=$1 version=$2 headers=$3 source=$4 needed root=$1/root
     mapfile -t needed < <(apt-cache depends "$headers" | sed -n 's/.*Depends: \(linux-\(headers-.*-common\|kbuild-.*\)\)$/\1/p')
     (cd "$work/debs" && apt-get -q download "$headers" "${needed[@]}" "$source") || return 1
-    unpack "$root" "$work"/debs/linux-headers-*.deb "$work"/debs/linux-kbuild-*.deb
+    unpack "$root" "$work"/debs/linux-headers-*.deb "$work"/debs/linux-kbuild-*.deb || return 1
     mkdir "$work/dmatest"
     dpkg-deb --fsys-tarfile "$work"/debs/linux-source-*.deb | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' |
         xz -dc | tar -x -C "$work/dmatest" --strip-components=3 --occurrence=1 --wildcards '*/drivers/dma/dmatest.c' || true

@@ -29,8 +29,8 @@ struct Shared<S: 'static> {
     ended: RegionSet<'static, S>,
 }
 
-/// The cells of one object, to be ended with [`end`](CellsOfObject::end). Dropping them leaves the counts in the region,
-/// where they cannot be used again: a forked child must not end the cells of its parent.
+/// The cells of one object, to be ended with [`end`](CellsOfObject::end). Dropping them leaves the counts in the
+/// region, where they cannot be used again: a forked child must not end the cells of its parent.
 #[derive(Debug)]
 pub struct CellsOfObject<S: 'static> {
     cells: SharedCells<S>,

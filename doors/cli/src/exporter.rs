@@ -2,18 +2,16 @@
 
 use crate::args::{Exporter, Printable};
 use crate::exit::Usage;
-use crate::{log, tier, top};
+use crate::{log, published, top};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use telpher_os::chain;
 use telpher_report::deliver::{DeliverError, write_result};
+use telpher_telemetry::exporter;
 use telpher_telemetry::exporter::{ALERTS, DASHBOARD, Metrics, Server, TextFormat};
 use telpher_telemetry::pmu::{Pmus, SystemCounters};
-use telpher_telemetry::published::{ProcessMetrics, Unread};
-use telpher_telemetry::{exporter, published};
-use telpher_tier_wire::State;
 
 /// Why the exporter ended.
 #[derive(Debug, thiserror::Error)]
@@ -119,41 +117,6 @@ fn write_files(path: &Path, args: &Exporter, readings: &mut Readings) -> Result<
 /// How often subscriptions are renewed. Source: they last ten seconds.
 const RENEWED_EVERY: Duration = Duration::from_secs(4);
 
-/// In place of inodes: those of memory files are larger.
-const OF_OFFLOAD: u64 = 0;
-const OF_TIER: u64 = 1;
-
-/// Returns the counters of a process of `telpher offload`, which its run keeps in files.
-fn of_offload(process: &telpher_offload::Process) -> ProcessMetrics {
-    ProcessMetrics::of(process.pid, OF_OFFLOAD, &process.counters)
-}
-
-/// Returns what a managed process of `telpher tier run` reports.
-fn of_tier(state: &State) -> ProcessMetrics {
-    let counts = &state.counts;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a conversion saturates")]
-    let nanos = |seconds: f64| (seconds * 1e9) as u64;
-    let known = [
-        ("telpher_tier_moved_pages_total", counts.moved),
-        ("telpher_tier_moved_huge_parts_total", counts.huge),
-        ("telpher_tier_exchanges_total", counts.exchanges),
-        ("telpher_tier_dropped_pages_total", counts.dropped),
-        ("telpher_tier_forks_total", counts.forks),
-        ("telpher_tier_lost_pages_total", counts.lost),
-        ("telpher_tier_moving_seconds_total", nanos(counts.moving_seconds)),
-        ("telpher_tier_copying_seconds_total", nanos(counts.copying_seconds)),
-    ];
-    ProcessMetrics::part::<telpher_tier::Stats>(state.pid, OF_TIER, &known)
-}
-
-/// Reads what the processes of this user count themselves.
-pub(crate) fn own_metrics() -> (Vec<ProcessMetrics>, Vec<Unread>) {
-    let (mut processes, unread) = published::read(Path::new("/proc"));
-    processes.extend(telpher_offload::running().into_iter().map(|(_, process)| of_offload(&process)));
-    processes.extend(tier::states(None).iter().map(of_tier));
-    (processes, unread)
-}
-
 /// Reads the devices and the processes.
 struct Readings {
     exporter: exporter::Exporter,
@@ -172,7 +135,7 @@ impl Metrics for Readings {
         if let Some(pmus) = &mut self.pmus {
             pmus.fill(&mut snapshot);
         }
-        let (processes, unread) = own_metrics();
+        let (processes, unread) = published::read();
         for problem in &snapshot.problems {
             log::info(|| problem.clone());
         }

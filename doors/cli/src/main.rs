@@ -35,6 +35,7 @@ mod live;
 mod log;
 mod nvmf;
 mod offload;
+mod published;
 mod qdp;
 mod record;
 mod run;

@@ -1,8 +1,7 @@
 //! `telpher top`: what devices do, of runs and of hardware.
 
 use crate::args::{Format, Top, Updates};
-use crate::exporter::own_metrics;
-use crate::live;
+use crate::{live, published};
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -130,7 +129,7 @@ impl Reader {
 
     fn read(&mut self) -> Snapshot {
         let mut snapshot = read(self.times);
-        let (processes, unread) = own_metrics();
+        let (processes, unread) = published::read();
         snapshot.programs = programs::rows(&processes);
         snapshot.problems.extend(unread.iter().map(|problem| format!("process {}: {}", problem.pid, problem.why)));
         if let Some(pmus) = &mut self.pmus {

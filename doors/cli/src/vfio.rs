@@ -35,7 +35,9 @@ pub(crate) fn run(args: &Vfio) -> Result<(), VfioError> {
         && (args.print_qemu || args.print_libvirt)
     {
         let print = if args.print_qemu { commands::qemu } else { commands::libvirt };
-        return Ok(deliver::print(print(&machine.path))?);
+        // QEMU may be started in another folder.
+        let path = std::path::absolute(&machine.path).unwrap_or_else(|_| machine.path.clone());
+        return Ok(deliver::print(print(&path))?);
     }
     let quiet = args.quiet;
     let servers = VfioRun::start(&options, move |remark| {

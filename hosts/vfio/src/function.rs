@@ -2,8 +2,8 @@
 //!
 //! Two threads use it. The session's thread reads and writes registers and submits; the engine thread executes. After
 //! the reply to a short descriptor, the session's thread executes it itself, which is quicker than to wake the other
-//! one. What changes the memory or replaces the device needs the state alone: it waits until the engine thread has ended its
-//! current step. When it has returned, nothing accesses the memory that was taken away.
+//! one. What changes the memory or replaces the device needs the state alone: it waits until the engine thread has
+//! ended its current step. When it has returned, nothing accesses the memory that was taken away.
 
 use crate::bell::Bell;
 use crate::dma::DmaMap;
@@ -14,11 +14,11 @@ use crate::portals::Store;
 use crate::turns::EnginePool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use telpher_abi::{Descriptor, Opcode};
+use telpher_abi::{CompletionRecord, Descriptor, Opcode};
 use telpher_mem::Space;
 use telpher_model::{
     Capabilities, CapabilityError, Counting, Device, DeviceCounts, Engine, Job, Observer, Outcome, PciControl,
-    Progress, Scratch, Totals, Write, layout, run,
+    Progress, ReportedTo, Scratch, Totals, Write, layout, run,
 };
 use telpher_os::monotonic_ns;
 use telpher_portal::Offer;
@@ -32,7 +32,7 @@ const AFTER_RESET: PciControl =
 /// Work of a turn after which others may go first, in bytes. Source: chosen; about 100 µs of copying.
 const TURN_WORK: u64 = 1 << 20;
 /// Work of a descriptor besides its bytes. Source: chosen; about what a core copies in the time of a No-op.
-const DESCRIPTOR_WORK: u64 = 512;
+pub(crate) const DESCRIPTOR_WORK: u64 = 512;
 /// Steps of a turn, so that steps without work end it, too.
 const TURN_STEPS: u32 = 4096;
 /// The most work that the session's thread executes instead of waking the engine thread. Source: chosen; a copy of this
@@ -122,10 +122,11 @@ impl Function {
         }
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
-        drop(state);
+        // Before the engine thread can go on: it may need an answer at once.
         if let Some(messages) = &messages {
             messages.resume();
         }
+        drop(state);
         self.bell.ring();
         result
     }
@@ -284,6 +285,10 @@ impl Function {
                 }
             }
         }
+        // The next turn begins with another engine, so that one with much work does not keep the others from theirs.
+        if !own.engines.is_empty() {
+            own.engines.rotate_left(1);
+        }
         device.advance_command();
         self.vectors.collect(device);
         let end = match (more, blocked || device.cmd_status().active()) {
@@ -344,9 +349,9 @@ pub(crate) fn work_of_store(store: &Store) -> u64 {
 struct Work(AtomicU64);
 
 impl Work {
-    fn add(&self, descriptor: &Descriptor) {
+    fn add(&self, work: u64) {
         // Relaxed: only the thread of the engines uses it.
-        self.0.store(self.done() + work_of(descriptor), Ordering::Relaxed);
+        self.0.store(self.done() + work, Ordering::Relaxed);
     }
 
     fn done(&self) -> u64 {
@@ -360,12 +365,17 @@ impl Observer for Work {
     }
 
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
-        self.add(job.descriptor);
+        self.add(job.descriptor.size().into());
         act(space)
     }
 
+    // Every descriptor ends, also a No-op, a batch, and one that was refused.
+    fn ended(&self, _: &Job<'_>, _: &CompletionRecord, _: ReportedTo) {
+        self.add(DESCRIPTOR_WORK);
+    }
+
     fn ended_fast(&self, job: &Job<'_>) {
-        self.add(job.descriptor);
+        self.add(work_of(job.descriptor));
     }
 }
 

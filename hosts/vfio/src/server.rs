@@ -1,7 +1,7 @@
 //! One virtual machine's server: its socket, its function, and their two threads.
 
 use crate::connection::Connection;
-use crate::function::{Function, TurnEnd};
+use crate::function::{DESCRIPTOR_WORK, Function, TurnEnd};
 use crate::session::{Session, Tell};
 use crate::turns::EnginePool;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -136,6 +136,7 @@ fn execute(function: &Function, pool: &EnginePool, member: usize) {
                 TurnEnd::Idle | TurnEnd::More => break None,
             }
         };
-        pool.leave(member, work);
+        // A turn costs something, also if there was nothing to execute.
+        pool.leave(member, work.max(DESCRIPTOR_WORK));
     }
 }

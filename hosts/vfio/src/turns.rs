@@ -1,4 +1,4 @@
-//! Who executes next: turns at a number of places, shared by weight.
+//! Which function executes next: turns at a number of places, shared by weight.
 //!
 //! Each function has a thread that steps its engines, and takes a turn at the pool before it does. A function's clock
 //! advances by the work of its turns, divided by its weight. A free place goes to the waiting function whose clock is
@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 pub(crate) const MOST_WEIGHT: u32 = 1000;
 
 /// Clocks advance by work times this, divided by the weight.
-const SCALE: u64 = MOST_WEIGHT as u64 * 1000;
+const SCALE: u128 = MOST_WEIGHT as u128 * 1000;
 
 /// What a function does at the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,8 +28,9 @@ enum Phase {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
-    weight: u64,
-    clock: u64,
+    weight: u128,
+    /// 2^64 bytes of work at the smallest weight are far from its end.
+    clock: u128,
     phase: Phase,
 }
 
@@ -38,13 +39,13 @@ struct Share {
 struct Schedule {
     free: usize,
     /// The clock of the function that was given a place last.
-    now: u64,
+    now: u128,
     shares: Vec<Share>,
 }
 
 impl Schedule {
     fn new(places: usize, weights: &[u32]) -> Schedule {
-        let share = |weight: &u32| Share { weight: u64::from((*weight).clamp(1, MOST_WEIGHT)), ..Share::default() };
+        let share = |weight: &u32| Share { weight: u128::from((*weight).clamp(1, MOST_WEIGHT)), ..Share::default() };
         Schedule { free: places.max(1), now: 0, shares: weights.iter().map(share).collect() }
     }
 
@@ -58,7 +59,7 @@ impl Schedule {
 
     fn charge(&mut self, member: usize, work: u64) {
         let share = &mut self.shares[member];
-        share.clock = share.clock.saturating_add(work.saturating_mul(SCALE) / share.weight);
+        share.clock = share.clock.saturating_add(u128::from(work) * SCALE / share.weight);
     }
 
     /// True if another function that waits is further behind.
@@ -188,6 +189,16 @@ mod tests {
             let ratio = work[0] as f64 * f64::from(weights[1]) / (work[1] as f64 * f64::from(weights[0]));
             assert!((0.95..1.05).contains(&ratio), "{weights:?} {piece:?}: {work:?}");
         }
+    }
+
+    #[test]
+    fn shares_stay_fair_after_any_work() {
+        let mut schedule = Schedule::new(1, &[1, 1]);
+        (0..2).for_each(|member| schedule.charge(member, u64::MAX));
+        (0..2).for_each(|member| schedule.wait(member));
+        let first = schedule.grant().unwrap();
+        schedule.charge(first, 1);
+        assert!(schedule.is_overtaken(first));
     }
 
     #[test]

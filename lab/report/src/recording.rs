@@ -451,8 +451,9 @@ pub fn text(profile: &CopyProfile) -> String {
     out
 }
 
-/// Returns the calls in the tables of Intel's DTO, which count calls that a device could execute. Each row is a class of
-/// the recording, four for each power of two; DTO's own rows are 4 KiB wide. Mean times are those of the timed calls.
+/// Returns the calls in the tables of Intel's DTO, which count calls that a device could execute. Each row is a class
+/// of the recording, four for each power of two; DTO's own rows are 4 KiB wide. Mean times are those of the timed
+/// calls.
 #[must_use]
 pub fn dto(profile: &CopyProfile) -> String {
     let mut rows: BTreeMap<u64, DtoRow> = BTreeMap::new();

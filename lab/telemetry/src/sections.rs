@@ -1,5 +1,5 @@
-//! A snapshot as sections of rows: devices, queues, engines, processes, programs. The cells are totals, or what happened per
-//! second between two snapshots.
+//! A snapshot as sections of rows: devices, queues, engines, processes, programs. The cells are totals, or what
+//! happened per second between two snapshots.
 //!
 //! ```text
 //! snapshot ──► Datum by column ──┬─ alone ──────────────► totals ┐

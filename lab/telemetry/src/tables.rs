@@ -16,7 +16,8 @@ const CSV: &str = "kind,source,name,pid,command,state,mode,group,clients,occupan
 const PCM: &str = "Accelerator,Socket,Inbound_BW(Bps),Outbound_BW(Bps),ShareWQ_ReqNb,DedicateWQ_ReqNb\n";
 
 /// Returns the snapshot as text: for each source, tables of devices, queues, engines and processes, then the table of
-/// programs. A value that cannot be known is a dash. Columns that do not fit into `width` characters are left out, which a line below the table says.
+/// programs. A value that cannot be known is a dash. Columns that do not fit into `width` characters are left out,
+/// which a line below the table says.
 #[must_use]
 pub fn text(snapshot: &Snapshot, width: usize, sort: Option<&str>) -> String {
     let mut text = String::new();
@@ -61,8 +62,8 @@ fn value(value: &Value) -> String {
     value.known().map_or_else(|| "unknown".into(), |value| value.to_string())
 }
 
-/// Returns the snapshot as CSV: a line for each device, queue, engine, process and program. A value that cannot be known is
-/// `unknown`; a column that an object does not have is empty.
+/// Returns the snapshot as CSV: a line for each device, queue, engine, process and program. A value that cannot be
+/// known is `unknown`; a column that an object does not have is empty.
 #[must_use]
 pub fn csv(snapshot: &Snapshot) -> String {
     let mut text = CSV.to_owned();

@@ -1,5 +1,6 @@
 //! The operations of 3.0 on memory that faults: any pattern of faults, each answered by making the page accessible and
-//! by the continuation that SPEC §8.3.19 to §8.3.25 describe, leaves the same bytes and results as one run without faults.
+//! by the continuation that SPEC §8.3.19 to §8.3.25 describe, leaves the same bytes and results as one run without
+//! faults.
 
 use telpher_abi::{
     CompletionRecord, ComputeFlags, ComputeType, DataType, Descriptor, Flags, Opcode, OperandId, Rounding, SglFormat,

@@ -1,4 +1,5 @@
-//! What other processes can read of the endpoints of this one. The only test of its process, whose endpoints are summed.
+//! What other processes can read of the endpoints of this one. The only test of its process, whose endpoints are
+//! summed.
 
 #[allow(dead_code, reason = "the helpers of all tests of messages")]
 #[path = "messages/common.rs"]

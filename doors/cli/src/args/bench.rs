@@ -13,8 +13,8 @@ use telpher_bench::options;
 ///
 /// Sweeps operation x transfer size x mode (one at a time, several in flight, batches) on the CPU path, on the
 /// modelled device (executed inline by the submitting thread, and by a separate engine thread), and on hardware if
-/// there is any; --device selects devices, and the CPU is always measured. Prints a summary: the CPU, the fastest way over
-/// a device, and what a real DSA would give in simulated time. --full prints throughput, latency percentiles, the
+/// there is any; --device selects devices, and the CPU is always measured. Prints a summary: the CPU, the fastest way
+/// over a device, and what a real DSA would give in simulated time. --full prints throughput, latency percentiles, the
 /// submitting thread's CPU time, where latency is spent, and the size from which a device wins. One HTML file has the
 /// charts. All result bytes are checked.
 ///
@@ -28,7 +28,6 @@ take lists and ranges: 64..64m multiplies by 4, and 1k..8k*2 by 2.
 
 Examples:
   telpher bench                                   a summary, in 25 seconds
-  telpher bench --full                            every table
   telpher bench --op move,crc --size 4k..1m*2     two operations, finer sizes
   telpher bench --in-flight 1..64 --batch 1,32    more in flight, and batches
   telpher bench --wq-mode shared --threads 2      two threads, one shared queue

@@ -77,8 +77,7 @@ pub(crate) struct Run {
 fn after_help() -> String {
     format!(
         "\
-Hardware: {}, configured and enabled;
-or a file written by accel-config's save-config, also configured and enabled
+Hardware, configured and enabled: {}, or a file of save-config
 
 Injected faults (--inject):
 {}

@@ -46,7 +46,8 @@ pub(crate) struct Vfio {
     /// Engines that the machines share: threads that execute at the same time [default: CPUs less one].
     #[arg(long, help_heading = "Device", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     engines: Option<u16>,
-    /// Access memory that a client maps without a file by messages; without this it is a page fault.
+    /// Access memory that a client maps without a file by messages; without this it is a page fault. Not for QEMU,
+    /// whose messages have another layout: copies would corrupt the guest's memory.
     #[arg(long, help_heading = "Device")]
     dma_messages: bool,
     /// Run time in seconds [default: until Ctrl-C].

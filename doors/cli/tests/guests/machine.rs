@@ -20,8 +20,13 @@ const COMMANDS: [&str; 16] = [
 ];
 
 /// Programs of this system that run or prepare a guest, with their packages.
-const PROGRAMS: [(&str, &str); 4] =
-    [("setpriv", "util-linux"), ("gcc", "gcc"), ("ldd", "libc-bin"), ("accel-config", "accel-config")];
+const PROGRAMS: [(&str, &str); 5] = [
+    ("setpriv", "util-linux"),
+    ("gcc", "gcc"),
+    ("ldd", "libc-bin"),
+    ("accel-config", "accel-config"),
+    ("busybox", "busybox-static"),
+];
 
 /// Finds a program of this system.
 fn find(program: &str) -> Option<PathBuf> {

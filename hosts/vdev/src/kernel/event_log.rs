@@ -1,5 +1,5 @@
-//! A device's event log as the driver keeps it: its size, and the latest entries for `event_log` in debugfs. Entries have
-//! 64 bytes, as those of all presets.
+//! A device's event log as the driver keeps it: its size, and the latest entries for `event_log` in debugfs. Entries
+//! have 64 bytes, as those of all presets.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

@@ -166,8 +166,8 @@ impl Remainder {
         } else {
             Self::shared(left, ways, &SHARED[1])
         };
-        // Never shorter than intended, so that parts meant to bypass the cache are long enough. A rest that is not worth
-        // a part of its own is included: pages whose border the device's part did not reach.
+        // Never shorter than intended, so that parts meant to bypass the cache are long enough. A rest that is not
+        // worth a part of its own is included: pages whose border the device's part did not reach.
         let start = if left < len + LEAST / 4 { self.head } else { self.border(end - len, self.head) };
         self.tail = start;
         Some((start, end - start))

@@ -237,7 +237,7 @@ fn an_opener_gets_a_device_that_works_without_other_queues() {
         assert_eq!((group.wqs(), group.engines()), (0b1, 0b1111));
         assert_eq!((group.read_buffers_reserved(), group.tc_a(), group.tc_b()), (8, 1, 1));
         assert!(group.use_global_limit());
-        assert_eq!(shared.event_log_entries, if preset == Preset::Full { 64 } else { 0 });
+        assert_eq!(shared.event_log_entries, if matches!(preset, Preset::Spr | Preset::SprFw2) { 0 } else { 64 });
         assert_eq!(shared.enqcmds_retries, 32);
         assert_eq!(shared.gen_cfg & 0xff, 64);
         assert_eq!(shared.gen_cfg >> 12 & 1, 1, "user interrupts");
@@ -315,7 +315,8 @@ fn the_event_log_counts_records_and_shows_entries() {
     let log = "/sys/kernel/debug/idxd/dsa0/event_log";
     let mut kernel = brought(Preset::Full, LATEST, Enabled);
     let opened = kernel.open(SHARED, caller(1, 1)).unwrap();
-    let entry = |code: u8| EventLogEntry::default().with_error_code(code).with_address(0x5000).with_wq_index(0);
+    let entry =
+        |code: u8| EventLogEntry::default().with_descriptor_valid(true).with_error_code(code).with_address(0x5000);
     for code in [0x1a, 0x27, 0x12] {
         assert_eq!(kernel.report(opened.open, &report(ReportKind::EventLog, entry(code).0)), Ok(()));
     }
@@ -325,7 +326,7 @@ fn the_event_log_counts_records_and_shows_entries() {
     assert_eq!(get(&mut kernel, &format!("{file}/cr_fault_failures")).as_deref(), Ok("1"));
     let text = String::from_utf8(kernel.show(log).unwrap()).unwrap();
     assert!(text.starts_with("Event Log head 3 tail 3 interrupt pending 0\n\n"), "{text}");
-    assert_eq!(text.lines().filter(|line| line.contains("address 0x5000")).count(), 3);
+    assert_eq!(text.lines().filter(|line| line.contains("fault addr 0x5000")).count(), 3);
     assert_eq!(kernel.read_at(log, 6, 3), Ok(b"Log".to_vec()));
     assert_eq!(kernel.write_at(log, 0, b"x"), Err(Errno::ACCESS));
     assert_eq!(fresh(Preset::Full, Abi::V6_1).entry(log), Err(Errno::NOENT));

@@ -168,7 +168,7 @@ fn the_error_of_an_invalid_file_names_the_reason() {
         ("[{}]", "no \"dev\""),
         (r#"[{"dev":"gpu0"}]"#, "\"gpu0\" is not a device"),
         (r#"[{"dev":"dsa0"},{"dev":"dsa0"}]"#, "dsa0 is listed twice"),
-        (r#"[{"dev":"dsa0","capabilities":"all"}]"#, "use spr, spr-fw2 or full"),
+        (r#"[{"dev":"dsa0","capabilities":"all"}]"#, "use spr, spr-fw2, full, srf, v2-full or v3-full"),
         (r#"[{"dev":"dsa0","capabilities":1}]"#, "is not a text"),
         (r#"[{"dev":"dsa0","groups":{}}]"#, "\"groups\" is not a list"),
         (r#"[{"dev":"dsa0","groups":[1]}]"#, "entry that is not an object"),
