@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <pthread.h>
 #include <unordered_map>
 
 namespace dml::detail {
@@ -263,6 +264,10 @@ class tasks {
         }
     }
 
+    // The thread that forks holds the lock, so the table is whole in the child, and unlocked afterwards.
+    void lock() noexcept { lock_.lock(); }
+    void unlock() noexcept { lock_.unlock(); }
+
   private:
     static completion_record *record_of(const descriptor &dsc) noexcept {
         completion_record *record = nullptr;
@@ -318,7 +323,10 @@ class tasks {
 // Never destroyed: other threads may wait while the process ends.
 tasks &all() noexcept {
     alignas(tasks) static unsigned char memory[sizeof(tasks)];
-    static tasks &made = *new (memory) tasks;
+    static tasks &made = []() -> tasks & {
+        pthread_atfork([] { all().lock(); }, [] { all().unlock(); }, [] { all().unlock(); });
+        return *new (memory) tasks;
+    }();
     return made;
 }
 

@@ -25,8 +25,17 @@ pub(crate) fn run(d: &Descriptor) -> CompletionRecord {
     match d.opcode() {
         Opcode::Nop => CompletionRecord::new(StatusByte::new(Status::Success)),
         Opcode::Batch => run_batch(d),
+        Opcode::ComparePattern if strict() => by_words(d, run_on_memory(d)),
         _ => run_on_memory(d),
     }
+}
+
+/// Returns the record of a comparison with a pattern as the original's software path writes it: it compares words, and
+/// reports where the word begins. It compares bytes only behind the last whole word.
+fn by_words(d: &Descriptor, record: CompletionRecord) -> CompletionRecord {
+    let at = record.bytes_completed();
+    let differs = record.result() == 1 && record.status() != Status::PageFault;
+    if differs && at < d.size() / 8 * 8 { record.with_bytes_completed(at / 8 * 8) } else { record }
 }
 
 fn run_on_memory(d: &Descriptor) -> CompletionRecord {
@@ -106,11 +115,15 @@ fn run_batch(d: &Descriptor) -> CompletionRecord {
             Ok(member) => member,
             Err(record) => return record.with_bytes_completed(done),
         };
-        if failed && (member.flags().contains(Flags::FENCE) || strict()) {
+        if failed && member.flags().contains(Flags::FENCE) {
             break;
         }
         let record = run_member(&member);
         failed |= record.status() != Status::Success;
+        // The original ends the batch here, and does not count the member that failed.
+        if failed && strict() {
+            break;
+        }
         done += 1;
     }
     end_of_batch(failed, done)

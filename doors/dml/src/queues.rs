@@ -12,7 +12,7 @@ use crate::job::ANY_NODE;
 use crate::memory::lent;
 use crate::status::DmlStatus;
 use crate::strict::strict;
-use crate::sync::AtomicBool;
+use crate::sync::{AtomicBool, AtomicU32};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -21,6 +21,9 @@ use telpher_device::{DeviceName, OpenOptions, PreparedDevice, prepare};
 use telpher_hw::{DescribedQueue, Live, QueueType, describe, discover};
 use telpher_os::{Nodes, chain};
 use telpher_portal::{Health, Portal, QueueInfo, QueueMode, RecordCell};
+
+/// Refusals in a row after which a queue is asked whether it works. Source: chosen; the question is a system call.
+const REFUSALS: u32 = 1024;
 
 thread_local! {
     /// Where this thread's search for a queue begins, so that threads spread over the queues.
@@ -128,13 +131,17 @@ struct Queue {
     /// Of a dedicated queue.
     credits: Option<Credits>,
     drain: Mutex<Drain>,
-    /// It was given up.
+    /// Descriptors refused since it took the last one.
+    refusals: AtomicU32,
+    /// It was given up, or has stopped by itself.
     stopped: AtomicBool,
 }
 
 /// The Drain that tells when credits that were not given back are free.
 #[derive(Debug, Default)]
 struct Drain {
+    /// The epoch has begun; the Drain is in the queue, or must still be given to it.
+    begun: bool,
     in_queue: bool,
     /// Never freed: the device may write it late.
     record: Option<&'static RecordCell>,
@@ -294,7 +301,7 @@ impl Queue {
             let spare = u32::from(info.size > 1);
             Credits::new(info.size.saturating_sub(spare))
         });
-        Queue { portal, credits, drain: Mutex::default(), stopped: AtomicBool::new(false) }
+        Queue { portal, credits, drain: Mutex::default(), refusals: AtomicU32::new(0), stopped: AtomicBool::new(false) }
     }
 
     fn offer(&self, d: &Descriptor) -> Result<Option<Epoch>, Refused> {
@@ -308,7 +315,7 @@ impl Queue {
             self.reclaim(credits);
             credits.take()
         });
-        let epoch = taken.ok_or(Refused::Busy)?;
+        let epoch = taken.ok_or_else(|| self.refuse())?;
         let posted = self.post(d);
         credits.posted();
         posted.inspect_err(|_| credits.give(epoch))?;
@@ -317,9 +324,30 @@ impl Queue {
 
     fn post(&self, d: &Descriptor) -> Result<(), Refused> {
         match self.portal.offer(&lent(*d)) {
-            Offer::Taken => Ok(()),
-            _ => Err(Refused::Busy),
+            Offer::Taken => {
+                // Relaxed: only a count. It is not written for each descriptor, because threads share it.
+                if self.refusals.load(Ordering::Relaxed) != 0 {
+                    self.refusals.store(0, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            _ => Err(self.refuse()),
         }
+    }
+
+    /// Counts a refusal and returns its reason. A queue that is disabled refuses like a full one, so a queue that
+    /// only refuses is asked whether it still works.
+    #[cold]
+    fn refuse(&self) -> Refused {
+        self.portal.drive();
+        // Relaxed: only a count.
+        let refusals = self.refusals.fetch_add(1, Ordering::Relaxed);
+        if refusals % REFUSALS == REFUSALS - 1 && matches!(self.portal.health(), Health::Stopped(_)) {
+            // Relaxed: see `has_stopped`.
+            self.stopped.store(true, Ordering::Relaxed);
+            return Refused::NoQueue;
+        }
+        Refused::Busy
     }
 
     /// All entries are taken. Finds out which of them have completed without their jobs' results being read.
@@ -339,11 +367,16 @@ impl Queue {
         if drain.in_queue {
             self.portal.drive();
             if record.status().is_some() {
-                drain.in_queue = false;
+                (drain.begun, drain.in_queue) = (false, false);
                 credits.end();
             }
-        } else if credits.begin().is_some() {
+            return;
+        }
+        if !drain.begun && credits.begin().is_some() {
+            drain.begun = true;
             record.clear();
+        }
+        if drain.begun {
             drain.in_queue = self.post(&Descriptor::drain().with_record(record.address())).is_ok();
         }
     }
@@ -374,9 +407,91 @@ fn accepts(info: &QueueInfo, d: &Descriptor) -> Result<(), Refused> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
+#[allow(unsafe_code, reason = "a queue that executes nothing")]
 mod tests {
     use super::*;
+    use telpher_abi::registers::{GenCap, OpCap};
+    use telpher_abi::{CompletionRecord, Status, StatusByte};
+    use telpher_portal::Submission;
+
+    /// A queue that takes or refuses everything.
+    #[derive(Debug)]
+    struct Obedient {
+        info: QueueInfo,
+        refuses: AtomicBool,
+        has_stopped: AtomicBool,
+        taken: AtomicU32,
+    }
+
+    // SAFETY: it executes nothing.
+    unsafe impl Portal for Obedient {
+        fn info(&self) -> &QueueInfo {
+            &self.info
+        }
+
+        fn offer(&self, _: &Submission) -> Offer {
+            if self.refuses.load(Ordering::Relaxed) {
+                return Offer::Retry;
+            }
+            self.taken.fetch_add(1, Ordering::Relaxed);
+            Offer::Taken
+        }
+
+        fn health(&self) -> Health {
+            if self.has_stopped.load(Ordering::Relaxed) { Health::Stopped("disabled".into()) } else { Health::Working }
+        }
+    }
+
+    fn queue(mode: QueueMode, size: u32) -> (Arc<Obedient>, Queue) {
+        let info = QueueInfo {
+            name: "wq0.0".into(),
+            mode,
+            size,
+            max_transfer: 1 << 31,
+            max_batch: 1024,
+            block_on_fault: true,
+            gen_cap: GenCap([0]),
+            operations: OpCap([u64::MAX; 4]),
+            numa_node: None,
+        };
+        let (refuses, has_stopped) = (AtomicBool::new(false), AtomicBool::new(false));
+        let portal = Arc::new(Obedient { info, refuses, has_stopped, taken: AtomicU32::new(0) });
+        (Arc::clone(&portal), Queue::new(portal))
+    }
+
+    #[test]
+    fn a_queue_that_only_refuses_is_left_out_once_it_has_stopped() {
+        for mode in [QueueMode::Shared, QueueMode::Dedicated] {
+            let (portal, queue) = queue(mode, 3);
+            // A dedicated queue takes what is written to it, so its credits run out.
+            let credits = if mode == QueueMode::Dedicated { 2 } else { 0 };
+            assert!((0..credits).all(|_| queue.offer(&Descriptor::nop()).is_ok()));
+            portal.refuses.store(mode == QueueMode::Shared, Ordering::Relaxed);
+            let mut refused = (0..2 * REFUSALS).map(|_| queue.offer(&Descriptor::nop()));
+            assert!(refused.all(|answer| answer == Err(Refused::Busy)), "a full queue works");
+            portal.has_stopped.store(true, Ordering::Relaxed);
+            let mut refused = (0..REFUSALS).map(|_| queue.offer(&Descriptor::nop()));
+            assert!(refused.any(|answer| answer == Err(Refused::NoQueue)));
+            portal.refuses.store(false, Ordering::Relaxed);
+            assert_eq!(queue.offer(&Descriptor::nop()), Err(Refused::NoQueue));
+        }
+    }
+
+    #[test]
+    fn a_drain_that_is_refused_is_given_to_the_queue_again() {
+        let (portal, queue) = queue(QueueMode::Dedicated, 3);
+        let offer = || queue.offer(&Descriptor::nop()).map(|_| ());
+        assert_eq!((offer(), offer()), (Ok(()), Ok(())));
+        portal.refuses.store(true, Ordering::Relaxed);
+        assert_eq!((offer(), offer()), (Err(Refused::Busy), Err(Refused::Busy)));
+        portal.refuses.store(false, Ordering::Relaxed);
+        assert_eq!((offer(), offer()), (Err(Refused::Busy), Err(Refused::Busy)), "the Drain has not completed");
+        assert_eq!(portal.taken.load(Ordering::Relaxed), 3, "two descriptors and one Drain");
+        let record = queue.drain.lock().unwrap().record.unwrap();
+        record.complete(&CompletionRecord::new(StatusByte::new(Status::Success)));
+        assert_eq!((offer(), offer()), (Ok(()), Ok(())), "the credits that never came back are free");
+    }
 
     #[test]
     fn a_full_queue_is_reported_before_one_that_cannot_take_the_operation() {

@@ -82,7 +82,7 @@ struct State {
     next: Cell<u32>,
     /// `OneByOne`: 1 if a member did not succeed, 2 if the queue has member `next - 1`.
     members: Cell<u32>,
-    /// Checks since the submission.
+    /// Checks since the submission, or for the member that is next.
     looks: Cell<u32>,
     unused: Cell<u32>,
     /// Milliseconds since the process' first wait, at the first clock read and at the last health check.
@@ -257,22 +257,33 @@ impl Task {
         if let Some(portal) = queues.portal(self.placed()) {
             portal.drive();
         }
+        let Some(now) = self.count_look() else { return false };
+        if u128::from(now - self.state.asked.get()) < PATIENCE.as_millis() {
+            return false;
+        }
+        self.state.asked.set(now);
+        let give_up = self.is_over(now);
+        queues.has_stopped(self.placed(), give_up) && self.record.status().is_none() && self.abandon()
+    }
+
+    /// Counts a check. At every `LOOKS`th it returns the time.
+    fn count_look(&self) -> Option<u64> {
         let looks = self.state.looks.get().wrapping_add(1);
         self.state.looks.set(looks);
         if !looks.is_multiple_of(LOOKS) {
-            return false;
+            return None;
         }
         let now = millis();
         if looks == LOOKS {
             self.state.since.set(now);
             self.state.asked.set(now);
         }
-        if u128::from(now - self.state.asked.get()) < PATIENCE.as_millis() {
-            return false;
-        }
-        self.state.asked.set(now);
-        let give_up = u128::from(now - self.state.since.get()) >= limit().as_millis();
-        queues.has_stopped(self.placed(), give_up) && self.record.status().is_none() && self.abandon()
+        Some(now)
+    }
+
+    /// True if the checks have lasted for the limit.
+    fn is_over(&self, now: u64) -> bool {
+        u128::from(now - self.state.since.get()) >= limit().as_millis()
     }
 
     /// No device executes the task any more: the CPU does on the automatic path, and on the hardware path it has
@@ -349,6 +360,8 @@ impl Task {
             queues.completed(self.placed());
             let failed = self.state.members.get() & FAILED | u32::from(record.status() != Status::Success);
             self.state.members.set(failed);
+            // From here on, checks are counted for the next member.
+            self.state.looks.set(0);
         }
         let failed = self.state.members.get() & FAILED != 0;
         let ends = next == batch.size()
@@ -359,7 +372,8 @@ impl Task {
         }
         match self.next_member(queues) {
             Ok(()) => self.phase() == Phase::Finished,
-            Err(Refused::Busy) => false,
+            // No queue has a member now, so the batch can end at any time.
+            Err(Refused::Busy) => self.count_look().is_some_and(|now| self.is_over(now)) && self.abandon(),
             // The member is refused as a device would refuse it.
             Err(refused) => {
                 if let Ok(member) = read_member(&batch, next) {
@@ -367,6 +381,7 @@ impl Task {
                 }
                 self.state.next.set(next + 1);
                 self.state.members.set(FAILED);
+                self.state.looks.set(0);
                 false
             }
         }

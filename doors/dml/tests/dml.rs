@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Queues for the hardware and the automatic path: with and without the delta operations, and a small dedicated queue
-/// alone.
+/// Devices for the hardware and the automatic path: with and without the delta operations.
 const MODELS: [&str; 2] = ["model:spr", "model:full"];
 
 fn here() -> &'static Path {

@@ -162,7 +162,7 @@ typedef enum {
     DML_OP_CACHE_FLUSH = 0x20u
 } dml_operation_t;
 
-/* What a function answers. The statuses without a comment are not used by this library. */
+/* What a function answers. A status without a comment is what its name says; the library does not use all of them. */
 typedef enum {
     DML_STATUS_OK = 0u,
     DML_STATUS_FALSE_PREDICATE_OK = 1u, /* done; the checked result is not the expected one */
@@ -196,7 +196,7 @@ typedef enum {
     DML_STATUS_BATCH_SIZE_ERROR = 29u,          /* fewer members than DML_MIN_BATCH_SIZE */
     DML_STATUS_DRAIN_PAGE_FAULT_ERROR = 30u,
     DML_STATUS_UNKNOWN_CACHE_SIZE_ERROR = 31u,
-    DML_STATUS_DIF_STRIP_ADJACENT_ERROR = 32u,  /* the destination ends less than 8 bytes a block below the source */
+    DML_STATUS_DIF_STRIP_ADJACENT_ERROR = 32u,  /* the destination ends at most 8 bytes per block below the source */
     DML_STATUS_INTL_INVALID_PAGE_REQUEST = 33u, /* 33 to 45: the device's own statuses */
     DML_STATUS_INTL_INVALID_RESERVED_FIELD = 34u,
     DML_STATUS_INTL_MISALIGNED_DESC_LA = 35u,

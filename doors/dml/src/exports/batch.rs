@@ -302,7 +302,7 @@ pub unsafe extern "C" fn dml_batch_set_dif_check_by_index(
     // SAFETY: not NULL when it is called, and the caller's configuration.
     let make = || Ok(describe::dif(Opcode::DifCheck, number(src), 0, src_len, unsafe { &*config }, flags));
     // SAFETY: a pointer to a job with a batch buffer.
-    unsafe { set(job, index, flags, &[config.cast()], make) }
+    unsafe { set(job, index, flags, &[src, config.cast()], make) }
 }
 
 macro_rules! dif_setters {
@@ -324,7 +324,7 @@ macro_rules! dif_setters {
             let config_of = || unsafe { &*config };
             let make = || Ok(describe::dif(Opcode::$opcode, number(src), number(dst), src_len, config_of(), flags));
             // SAFETY: a pointer to a job with a batch buffer.
-            unsafe { set(job, index, flags, &[config.cast()], make) }
+            unsafe { set(job, index, flags, &[src, config.cast(), dst.cast_const()], make) }
         }
     )*};
 }
@@ -353,6 +353,10 @@ unsafe fn record_of_member<T>(
         let job = unsafe { job_to_read(job) }?;
         if out.is_null() {
             return Err(DmlStatus::NULL_POINTER_ERROR);
+        }
+        // Without a buffer every index is too large.
+        if job.destination_length == 0 {
+            return Err(DmlStatus::BATCH_TASK_INDEX_OVERFLOW);
         }
         let buffer = Buffer::of(job)?.check(index)?;
         // SAFETY: the index has been checked.

@@ -11,13 +11,14 @@ use std::mem::size_of;
 use std::ptr::with_exposed_provenance_mut;
 use telpher_abi::{CompletionRecord, Opcode};
 
-/// The versions of DML whose interface this is.
+/// The version of DML whose interface this is. The texts for processor and hardware are those of the original.
 static VERSION: LibraryVersion = LibraryVersion {
     name: text(b"telpher, for Intel(R) DML"),
-    minimal_cpu_isa: text(b"x86-64"),
+    minimal_cpu_isa: text(b"N/A"),
+    // The build knows neither its day nor its commit.
     date: text(b""),
     version: text(b"1.2.0"),
-    hw_minimal_version: text(b"DSA 1.0"),
+    hw_minimal_version: text(b"DML 1.0"),
     commit: text(b""),
     major: 1,
     minor: 2,

@@ -143,7 +143,7 @@ static void refused(void) {
     dml_status_t status;
     dml_dif_config_t dif = {.block_size = DML_DIF_BLOCK_SIZE_512};
     for (uint32_t i = 0; i < 8; i++) IS(dml_batch_set_nop_by_index(job, i, 0), DML_STATUS_OK);
-#define ALL(job, index)                                                                     \
+#define SETTERS(job, index)                                                                 \
     X(dml_batch_set_nop_by_index(job, index, 0))                                            \
     X(dml_batch_set_mem_move_by_index(job, index, from, to[0], 64, 0))                      \
     X(dml_batch_set_dualcast_by_index(job, index, from, to[0], to[1], 64, 0))               \
@@ -158,23 +158,32 @@ static void refused(void) {
     X(dml_batch_set_dif_check_by_index(job, index, from, 520, &dif, 0))                     \
     X(dml_batch_set_dif_update_by_index(job, index, from, 520, &dif, to[0], 520, 0))        \
     X(dml_batch_set_dif_insert_by_index(job, index, from, 512, &dif, to[0], 520, 0))        \
-    X(dml_batch_set_dif_strip_by_index(job, index, from, 520, &dif, to[0], 512, 0))         \
+    X(dml_batch_set_dif_strip_by_index(job, index, from, 520, &dif, to[0], 512, 0))
+#define GETTERS(job, index)                                                                 \
     X(dml_batch_get_result(job, index, &out))                                               \
     X(dml_batch_get_status(job, index, &status))                                            \
     X(dml_batch_get_crc(job, index, &out))
 #define X(call) IS(call, DML_STATUS_BATCH_TASK_INDEX_OVERFLOW);
-    ALL(job, 8)
-    ALL(job, 0xffffffff)
-#undef X
-#define X(call) IS(call, DML_STATUS_NULL_POINTER_ERROR);
-    ALL(NULL, 0)
+    SETTERS(job, 8)
+    GETTERS(job, 8)
+    SETTERS(job, 0xffffffff)
+    GETTERS(job, 0xffffffff)
+    /* Without a length there are no members. */
     uint32_t bytes = job->destination_length;
     job->destination_length = 0;
-    ALL(job, 0)
+    GETTERS(job, 0)
+    job->destination_length = bytes;
+#undef X
+#define X(call) IS(call, DML_STATUS_NULL_POINTER_ERROR);
+    SETTERS(NULL, 0)
+    GETTERS(NULL, 0)
+    job->destination_length = 0;
+    SETTERS(job, 0)
     job->destination_length = bytes;
     uint8_t *buffer = job->destination_first_ptr;
     job->destination_first_ptr = NULL;
-    ALL(job, 0)
+    SETTERS(job, 0)
+    GETTERS(job, 0)
     job->destination_first_ptr = buffer;
     X(dml_batch_set_compare_pattern_by_index(job, 0, from, NULL, 64, 0, 0))
     X(dml_batch_set_fill_by_index(job, 0, NULL, to[0], 64, 0))
@@ -184,6 +193,11 @@ static void refused(void) {
     X(dml_batch_set_dif_update_by_index(job, 0, from, 520, NULL, to[0], 520, 0))
     X(dml_batch_set_dif_insert_by_index(job, 0, from, 512, NULL, to[0], 520, 0))
     X(dml_batch_set_dif_strip_by_index(job, 0, from, 520, NULL, to[0], 512, 0))
+    /* The pointers of the DIF operations are checked in front of the index. */
+    X(dml_batch_set_dif_check_by_index(job, 8, NULL, 520, &dif, 0))
+    X(dml_batch_set_dif_update_by_index(job, 8, from, 520, &dif, NULL, 520, 0))
+    X(dml_batch_set_dif_insert_by_index(job, 8, NULL, 512, &dif, to[0], 520, 0))
+    X(dml_batch_set_dif_strip_by_index(job, 8, from, 520, &dif, NULL, 512, 0))
     X(dml_batch_get_result(job, 0, NULL))
     X(dml_batch_get_status(job, 0, NULL))
     X(dml_batch_get_crc(job, 0, NULL))

@@ -202,6 +202,8 @@ int main(void) {
     const dml_library_version_t *version = dml_get_library_version();
     CHECK(version->major == 1 && version->minor == 2 && version->patch == 0);
     CHECK(!strcmp((const char *)version->version, "1.2.0"));
+    CHECK(!strcmp((const char *)version->minimal_cpu_isa, "N/A"));
+    CHECK(!strcmp((const char *)version->hw_minimal_version, "DML 1.0"));
     CHECK(strlen((const char *)version->name) < sizeof(version->name));
     for (unsigned path = 0; path < 5; path++) {
         uint32_t size = 1;

@@ -294,6 +294,7 @@ template <typename path> void refusals() {
     is(status_code::bad_size, dml::mem_copy, none, none);
     is(status_code::nullptr_error, dml::fill, 1U, null);
     is(status_code::bad_size, dml::fill, 1U, none);
+    is(status_code::bad_size, dml::fill, 1U, make_view(a.data(), a.data()));
     is(status_code::nullptr_error, dml::dualcast, null, part(a, 16), part(b, 16));
     is(status_code::inconsistent_size, dml::dualcast, part(a, 16), part(b, 15), part(c, 16));
     is(status_code::inconsistent_size, dml::dualcast, part(a, 16), part(b, 16), part(c, 15));

@@ -22,6 +22,14 @@ int main(void) {
         IS(dml_batch_get_result(job, i, &out), DML_STATUS_OK);
         CHECK(out == expected[i]);
     }
+    /* The member that fails does not count. */
+    telpher_dml_task *task = aligned_alloc(64, sizeof(*task));
+    uintptr_t list = ((uintptr_t)job->destination_first_ptr + 63) / 64 * 64;
+    telpher_dml_init(task);
+    telpher_dml_make_batch(&task->descriptor, 0, (telpher_dml_descriptor *)list, 4);
+    IS(telpher_dml_submit(task, DML_PATH_SW, TELPHER_DML_ANY_NODE), DML_STATUS_OK);
+    IS(telpher_dml_status_of(&task->record), DML_STATUS_BATCH_ERROR);
+    CHECK(telpher_dml_get_bytes_completed(&task->record) == 1);
     /* COPY_ONLY looks at one side, and clears flags of the program. */
     job = new_job(DML_PATH_SW);
     job->operation = DML_OP_MEM_MOVE;
@@ -35,9 +43,22 @@ int main(void) {
     job->destination_first_ptr = bytes + 100;
     job->flags = DML_FLAG_COPY_ONLY;
     IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OVERLAPPING_BUFFER_ERROR);
-    /* A node without a queue is reported as a full queue. */
+    /* Compare Pattern reports where the word begins that differs; behind the last whole word, the byte. */
+    job = new_job(DML_PATH_SW);
+    job->operation = DML_OP_COMPARE_PATTERN;
+    job->source_first_ptr = memset(bytes, 7, 100);
+    job->source_length = 29;
+    memset(job->pattern, 7, sizeof(job->pattern));
+    for (uint32_t at = 0; at < 29; at++) {
+        bytes[at] = 8;
+        IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OK);
+        CHECK(job->result == 1 && job->offset == (at < 24 ? at / 8 * 8 : at));
+        bytes[at] = 7;
+    }
+    /* The modelled device names no node, so it counts as near every node and is not refused for a named one. */
     job = new_job(DML_PATH_HW);
     job->operation = DML_OP_NOP;
+    job->numa_id = 0;
     IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OK);
     return summary();
 }

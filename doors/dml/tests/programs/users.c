@@ -61,7 +61,7 @@ static void futures(void) {
 /* A slab of jobs back to back, at multiples of 8, each used again and again for other operations. */
 static void slab(void) {
     uint8_t *memory = malloc(JOBS * STRIDE + 8);
-    uint8_t *first = memory + 8 - (uintptr_t)memory % 8 % 8;
+    uint8_t *first = memory + 8;
     for (int i = 0; i < JOBS; i++) IS(dml_init_job(path, (dml_job_t *)(first + i * STRIDE)), DML_STATUS_OK);
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < JOBS; i++) {

@@ -86,8 +86,12 @@ template <typename iterator_t> auto make_view(iterator_t begin, iterator_t end) 
                   "make_view needs random access iterators");
     using element_t = std::remove_reference_t<decltype(*begin)>;
     const auto length = static_cast<std::size_t>(end - begin);
-    // An empty range has no first element whose address could be taken.
-    return make_view(length == 0 ? static_cast<element_t *>(nullptr) : &*begin, length);
+    if constexpr (std::is_pointer_v<iterator_t>) {
+        return make_view(begin, length);
+    } else {
+        // An empty range has no first element whose address could be taken.
+        return make_view(length == 0 ? static_cast<element_t *>(nullptr) : &*begin, length);
+    }
 }
 
 // A view of a whole array, vector or the like.

@@ -27,11 +27,11 @@ using descriptor = telpher_dml_descriptor;
     return validate(made);
 }
 
-[[nodiscard]] inline status_code move(descriptor &made, flags flags, const_data_view src, data_view dst) noexcept {
+[[nodiscard]] inline status_code move(descriptor &made, flags given, const_data_view src, data_view dst) noexcept {
     if (src.size() != dst.size()) {
         return status_code::inconsistent_size;
     }
-    telpher_dml_make_mem_move(&made, flags.bits(), src.data(), dst.data(), src.size());
+    telpher_dml_make_mem_move(&made, given.bits(), src.data(), dst.data(), src.size());
     return validate(made);
 }
 

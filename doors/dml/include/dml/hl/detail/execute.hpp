@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// execute.hpp: the way of every operation that its caller waits for. Internal.
+// execute.hpp: dml::execute for every operation. Internal.
 #ifndef DML_HL_DETAIL_EXECUTE_HPP
 #define DML_HL_DETAIL_EXECUTE_HPP
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// submit.hpp: the way of every operation that continues after the call. Internal.
+// submit.hpp: dml::submit for every operation. Internal.
 #ifndef DML_HL_DETAIL_SUBMIT_HPP
 #define DML_HL_DETAIL_SUBMIT_HPP
 
