@@ -239,6 +239,8 @@ const SEEN: [Seen; 11] = [
         // One per outcome of a delta.
         ("Delta", None),
         ("Dif", Some("TELPHER_DIF_DONE")), ("DifMismatch", Some("TELPHER_DIF_MISMATCH")),
+        // The C interface makes no job with such an outcome.
+        ("Crc64", None),
     ]),
     ("../../path/mover/src/api/outcome.rs", "Delta", &[
         ("Identical", Some("TELPHER_DELTA_IDENTICAL")), ("Complete", Some("TELPHER_DELTA_COMPLETE")),

@@ -172,7 +172,7 @@ fn the_table_and_the_report_are_readable() {
 fn the_summary_has_a_screen_and_a_simulated_device() {
     let text = success(&["bench", "--seconds", "0.2", "--no-html"]);
     assert!(text.lines().count() <= 25 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    for words in ["simulated DSA", "1 MiB", "copy-crc", "Latency of move", "telpher bench --full"] {
+    for words in ["simulated DSA", "1 MiB", "copy-crc", "Latency of move", "bench --full"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
 }

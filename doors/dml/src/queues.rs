@@ -408,42 +408,16 @@ fn accepts(info: &QueueInfo, d: &Descriptor) -> Result<(), Refused> {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(unsafe_code, reason = "a queue that executes nothing")]
+mod stub_portal;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use super::stub_portal::StubPortal;
     use super::*;
     use telpher_abi::registers::{GenCap, OpCap};
     use telpher_abi::{CompletionRecord, Status, StatusByte};
-    use telpher_portal::Submission;
 
-    /// A queue that takes or refuses everything.
-    #[derive(Debug)]
-    struct Obedient {
-        info: QueueInfo,
-        refuses: AtomicBool,
-        has_stopped: AtomicBool,
-        taken: AtomicU32,
-    }
-
-    // SAFETY: it executes nothing.
-    unsafe impl Portal for Obedient {
-        fn info(&self) -> &QueueInfo {
-            &self.info
-        }
-
-        fn offer(&self, _: &Submission) -> Offer {
-            if self.refuses.load(Ordering::Relaxed) {
-                return Offer::Retry;
-            }
-            self.taken.fetch_add(1, Ordering::Relaxed);
-            Offer::Taken
-        }
-
-        fn health(&self) -> Health {
-            if self.has_stopped.load(Ordering::Relaxed) { Health::Stopped("disabled".into()) } else { Health::Working }
-        }
-    }
-
-    fn queue(mode: QueueMode, size: u32) -> (Arc<Obedient>, Queue) {
+    fn queue(mode: QueueMode, size: u32) -> (Arc<StubPortal>, Queue) {
         let info = QueueInfo {
             name: "wq0.0".into(),
             mode,
@@ -456,7 +430,7 @@ mod tests {
             numa_node: None,
         };
         let (refuses, has_stopped) = (AtomicBool::new(false), AtomicBool::new(false));
-        let portal = Arc::new(Obedient { info, refuses, has_stopped, taken: AtomicU32::new(0) });
+        let portal = Arc::new(StubPortal { info, refuses, has_stopped, taken: AtomicU32::new(0) });
         (Arc::clone(&portal), Queue::new(portal))
     }
 

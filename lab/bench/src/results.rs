@@ -14,6 +14,9 @@ pub const MODEL_REMARK: &str =
 pub const VIRTUAL_REMARK: &str = "The hardware here is the virtual device of `telpher run`, a software model too: its \
                                   numbers are not those of DSA hardware.";
 
+/// How the remark about other load begins.
+pub const LOAD: &str = "The load is";
+
 /// The executor of descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -7,7 +7,7 @@ use super::distance::{self, PING_PONG, RoundTrip};
 use super::energy::{EnergyMeter, EnergyPerByte};
 use super::measure::{Clock, Window, median, plausible};
 use super::progress::{Budget, weight};
-use super::results::{Point, Route, Runner, SweepResult};
+use super::results::{LOAD, Point, Route, Runner, SweepResult};
 use super::simulated::Simulated;
 use super::submitter::{BufferMemory, OperationSlots, refuses};
 use crate::ffi;
@@ -43,7 +43,7 @@ const FEWEST_PLACES: usize = 4;
 fn busy(machine: &Machine) -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let (load, cores) = (text.split(' ').next()?.parse::<f64>().ok()?, machine.cores.len());
-    (load > cores as f64).then(|| format!("The load is {load} on {cores} cores: the numbers will be too low."))
+    (load > cores as f64).then(|| format!("{LOAD} {load} on {cores} cores: the numbers will be too low."))
 }
 
 /// Runs the sweep.
@@ -52,8 +52,10 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
         nodes_exist(placement, &machine.nodes)?;
     }
     let clock = Clock::calibrate();
-    let mut remarks: Vec<String> = busy(&machine).into_iter().collect();
+    let mut remarks = Vec::new();
+    let load = busy(&machine);
     let mut contestants = contestants(args, &machine, &mut remarks)?;
+    remarks.extend(load);
     if machine.cores.len() <= args.threads as usize {
         remarks.push(format!(
             "Only {} core(s) for {} submitting thread(s) and the engines: they take turns, and threaded numbers mean \

@@ -61,6 +61,7 @@ const FILES: &[&str] = &[
     "doors/dml/src/exports/mod.rs",
     "doors/dml/src/memory.rs",
     "doors/dml/src/process.rs",
+    "doors/dml/src/queues/stub_portal.rs",
     "doors/mpi/src/exports.rs",
     "doors/mpi/src/symbols.rs",
     "doors/ofi/src/exports/mod.rs",

@@ -1,7 +1,7 @@
 //! A sweep as one table for a terminal of 80 columns: the CPU, the best way over a device, and a simulated device.
 
 use crate::crossover::{Crossover, crossover};
-use crate::results::{Point, Runner, SweepResult};
+use crate::results::{LOAD, Point, Runner, SweepResult, VIRTUAL_REMARK};
 use std::fmt::Write as _;
 use telpher_report::table::{Align, Table, WIDTH, wrapped};
 use telpher_report::units;
@@ -9,35 +9,39 @@ use telpher_report::units;
 /// The sizes that are shown, if the sweep has them.
 const SIZES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
 
-/// Remarks that are shown; `--full` shows all.
-const MOST_REMARKS: usize = 2;
-
 /// Returns the summary of a sweep.
 pub fn text(result: &SweepResult) -> String {
     let mut out = String::new();
-    let heading = telpher_report::heading(&result.machine, &[]);
-    let shown = result.remarks.iter().take(MOST_REMARKS).map(String::as_str);
-    for line in std::iter::once(heading.as_str()).chain(shown).flat_map(|text| wrapped(text, WIDTH)) {
+    let lines = heading(result).into_iter().flat_map(|text| wrapped(&text, WIDTH)).collect::<Vec<_>>();
+    for line in lines {
         let _ = writeln!(out, "{line}");
     }
-    let _ = write!(out, "\n{}", table(result));
+    let _ = write!(out, "{}", table(result));
     for line in latency(result).into_iter().chain(verdict(result)).flat_map(|text| wrapped(&text, WIDTH)) {
         let _ = writeln!(out, "{line}");
     }
-    let more = result.remarks.len().saturating_sub(MOST_REMARKS);
-    let remarks = match more {
-        0 => String::new(),
-        1 => " and 1 more remark".into(),
-        _ => format!(" and {more} more remarks"),
-    };
-    let next = format!(
-        "Next: telpher bench --full shows every table{remarks}; telpher record -- PROGRAM shows what a program would \
-         gain."
-    );
-    for line in wrapped(&next, WIDTH) {
-        let _ = writeln!(out, "{line}");
-    }
+    let remarks = if result.remarks.is_empty() { "" } else { ", and all remarks" };
+    let _ = writeln!(out, "Next: telpher bench --full         every table{remarks}");
+    let _ = writeln!(out, "      telpher record -- PROGRAM    what devices would gain for a program");
     out
+}
+
+/// Returns the machine and warnings.
+fn heading(result: &SweepResult) -> Vec<String> {
+    let machine = &result.machine;
+    let place = if machine.virtual_machine { " (virtual machine)" } else { "" };
+    let mut lines = vec![format!("{}{place}, {} cores", machine.cpu, machine.cores.len())];
+    lines.push(match (is_hardware(result), result.remarks.iter().any(|remark| remark == VIRTUAL_REMARK)) {
+        (true, false) => "The hardware is a real DSA.".into(),
+        (true, true) => "The hardware is the virtual device of telpher run: software on this CPU.".into(),
+        (false, _) => "No DSA hardware was measured: the model is software on this CPU.".into(),
+    });
+    lines.extend(result.remarks.iter().filter(|remark| remark.starts_with(LOAD)).cloned());
+    lines
+}
+
+fn is_hardware(result: &SweepResult) -> bool {
+    result.points.iter().any(|point| point.route.runner == Some(Runner::Hardware))
 }
 
 /// Returns the sizes to show: the usual ones, or the smallest, the middle and the largest of the sweep.
@@ -81,8 +85,7 @@ fn wins(sizes: &Crossover) -> String {
 }
 
 fn table(result: &SweepResult) -> Table {
-    let is_hardware = result.points.iter().any(|point| point.route.runner == Some(Runner::Hardware));
-    let device = if is_hardware { "hardware" } else { "model" };
+    let device = if is_hardware(result) { "hardware" } else { "model" };
     let mut table = Table::new(&[
         ("GB/s", Align::Left),
         ("size", Align::Right),
@@ -118,37 +121,32 @@ fn table(result: &SweepResult) -> Table {
 fn latency(result: &SweepResult) -> Option<String> {
     let (op, size) = (*result.ops().first()?, *sizes(result).first()?);
     let mut parts = vec![format!("CPU {}", units::time(cpu(result, op, size)?.p50_ns?))];
-    let alone = result.points.iter().filter(|point| point.op == op && point.size == size && !point.route.is_cpu());
-    for point in alone.filter(|point| point.route.is_sync()) {
-        parts.extend(point.p50_ns.map(|ns| format!("{} {}", point.route.label(), units::time(ns))));
-    }
-    let real = result.simulated.as_ref().and_then(|simulated| simulated.at(op, size));
-    parts.extend(real.map(|point| format!("simulated DSA {}", units::time(point.latency_ns))));
-    Some(format!("Latency of {op}, {}, one at a time: {}.", units::size(size), parts.join(", ")))
+    let alone = result.points.iter().filter(|point| point.op == op && point.size == size);
+    let alone = alone.filter(|point| !point.route.is_cpu() && point.route.is_sync());
+    let best = alone.filter_map(|point| point.p50_ns).min_by(f64::total_cmp);
+    let device = if is_hardware(result) { "hardware" } else { "model" };
+    parts.extend(best.map(|ns| format!("{device} {}", units::time(ns))));
+    let simulated = result.simulated.as_ref().and_then(|simulated| simulated.at(op, size));
+    parts.extend(simulated.map(|point| format!("simulated DSA {}", units::time(point.latency_ns))));
+    Some(format!("Latency of {op}, {}: {}.", units::size(size), parts.join(", ")))
 }
 
 /// Returns what the numbers say about the first operation.
 fn verdict(result: &SweepResult) -> Option<String> {
     let op = *result.ops().first()?;
     let (small, large) = (*sizes(result).first()?, *sizes(result).last()?);
-    let times = |rate: f64, size: u64| {
-        let ratio = rate / cpu(result, op, size)?.bytes_per_s;
-        Some(format!("{} × the speed of the CPU at {}", units::three(ratio), units::size(size)))
+    let times = |rate: f64, size: u64| Some(units::three(rate / cpu(result, op, size)?.bytes_per_s));
+    let (name, [of_large, of_small]) = if is_hardware(result) {
+        let point = best(result, op, large)?;
+        let rates = [large, small].map(|size| times(best(result, op, size)?.bytes_per_s, size));
+        (point.route.device.clone(), rates)
+    } else {
+        let simulated = result.simulated.as_ref()?;
+        let rates = [large, small].map(|size| times(simulated.at(op, size)?.bytes_per_s, size));
+        (format!("DSA (simulated, {})", simulated.profile), rates)
     };
-    let measured = best(result, op, large).filter(|point| point.route.runner == Some(Runner::Hardware));
-    if let Some(point) = measured {
-        let (device, of_large) = (&point.route.device, times(point.bytes_per_s, large)?);
-        let of_small = best(result, op, small).and_then(|point| times(point.bytes_per_s, small))?;
-        return Some(format!("{op}: {device} has {of_large}, and {of_small}."));
-    }
-    let simulated = result.simulated.as_ref()?;
-    let [of_large, of_small] =
-        [large, small].map(|size| simulated.at(op, size).and_then(|point| times(point.bytes_per_s, size)));
-    Some(format!(
-        "{op}: a DSA as in {} (simulated) has {}, and {}. Short operations find their data in the CPU's caches \
-         here, where a CPU is fastest.",
-        simulated.profile, of_large?, of_small?
-    ))
+    let (large, small) = (units::size(large), units::size(small));
+    Some(format!("{op}: {name} has {} × the CPU's speed at {large}, {} × at {small}.", of_large?, of_small?))
 }
 
 #[cfg(test)]
@@ -159,19 +157,20 @@ mod tests {
     #[test]
     fn the_summary_fits_a_terminal_and_ends_with_what_to_do() {
         let mut result = sample();
-        result.remarks.extend(["Another remark.".into(), "A third remark.".into()]);
+        result.remarks.extend([format!("{LOAD} 9 on 2 cores."), "A third remark.".into()]);
         let text = text(&result);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.lines().count() <= 25, "{text}");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in [
-            "not the speed of DSA hardware",
+            "the model is software on this CPU",
+            "The load is 9 on 2 cores",
             // 4 KiB: 51.2 GB/s by the CPU, 68.3 by the device, 30 by the simulated one.
             "4 KiB 51.2 68.3 30.0 from 4 KiB at no size",
             "64 KiB 32.8 72.8 30.0",
-            "Latency of move, 4 KiB, one at a time: CPU 80.0 ns, threaded 60.0 ns, simulated DSA 1.00 µs.",
-            "spr-asplos (simulated) has 0.916 × the speed of the CPU at 64 KiB, and 0.586 ×",
-            "and 1 more remark;",
+            "Latency of move, 4 KiB: CPU 80.0 ns, model 60.0 ns, simulated DSA 1.00 µs.",
+            "move: DSA (simulated, spr-asplos) has 0.916 × the CPU's speed at 64 KiB, 0.586 × at 4 KiB.",
+            "every table, and all remarks",
         ] {
             assert!(words.contains(expected), "no {expected:?} in {text}");
         }
@@ -186,7 +185,7 @@ mod tests {
             }
         }
         let text = text(&result);
-        assert!(text.contains("move: hw:wq0.0 has 2.22 × the speed of the CPU at 64 KiB"), "{text}");
+        assert!(text.contains("move: hw:wq0.0 has 2.22 × the CPU's speed at 64 KiB"), "{text}");
     }
 
     #[test]
@@ -197,6 +196,6 @@ mod tests {
         }
         assert_eq!(sizes(&result), [65, 4097, 65537]);
         result.points.clear();
-        assert!(text(&result).contains("Next: telpher bench --full"));
+        assert!(text(&result).contains("telpher bench --full"));
     }
 }
