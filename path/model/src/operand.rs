@@ -6,7 +6,7 @@ use telpher_abi::{Descriptor, Flags, OpFlags};
 /// An address in one of the address spaces of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operand {
-    /// First byte: as in the descriptor until it is [located](Action::locate), then in its address space.
+    /// First byte: as in the descriptor until it is [located](crate::Action::locate), then in its address space.
     pub address: u64,
     /// The address space.
     pub domain: Domain,

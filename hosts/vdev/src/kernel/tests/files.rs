@@ -169,22 +169,8 @@ fn user_submission_depends_on_kernel_version_and_privilege() {
 
 /// A device set up as the guest does it: this queue, its group, its engines.
 fn replica(opened: &Opened) -> Box<telpher_model::Device> {
-    use telpher_abi::registers::{Command, CommandCode, EngCap, GenCap, GrpCap, OpCap, WqCap, offset};
-    let capabilities = Capabilities {
-        version: opened.version,
-        gen_cap: GenCap([opened.gen_cap]),
-        wq_cap: WqCap([opened.wq_cap]),
-        grp_cap: GrpCap([opened.grp_cap]),
-        eng_cap: EngCap([opened.eng_cap]),
-        op_cap: OpCap(opened.op_cap),
-        cmd_cap: opened.cmd_cap,
-        page_request_capacity: opened.page_request_capacity,
-        msix_entries: opened.msix_entries.try_into().unwrap(),
-        counters: opened.counters.try_into().unwrap(),
-        traffic_classes: opened.traffic_classes.try_into().unwrap(),
-        tolerances: telpher_model::Tolerances::NONE,
-        ..telpher_model::Preset::Spr.capabilities()
-    };
+    use telpher_abi::registers::{Command, CommandCode, offset};
+    let capabilities = opened.capabilities();
     let pci = telpher_model::PciControl::SHARED_VIRTUAL_MEMORY;
     let device = telpher_model::Device::new(capabilities, pci).unwrap();
     // This test has no memory for an event log.
