@@ -325,7 +325,7 @@ fn the_listing_has_accel_configs_format_and_loads_as_a_device() {
     std::fs::write(&file, &text).expect("the listing is saved");
     let name = format!("model:{}", file.display());
     assert!(success(&["list", "--device", &name]).contains("wq0.7"));
-    let args = ["bench", "--device", &name, "--op", "move", "--size", "4k", "--seconds", "0.1", "--no-html"];
+    let args = ["bench", "--full", "--device", &name, "--op", "move", "--size", "4k", "--seconds", "0.1", "--no-html"];
     assert!(success(&args).contains("threaded"));
     assert!(refusal(&[&args[..], &["--engines", "2"]].concat()).contains("has its own queues and engines"));
 }
