@@ -165,6 +165,8 @@ impl Cache {
         for (metric, value) in stats.values() {
             dict.set_item(metric.field, value)?;
         }
+        // The sum over its reasons.
+        dict.set_item("fallbacks", stats.fallbacks())?;
         Ok(dict)
     }
 

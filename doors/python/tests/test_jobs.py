@@ -96,14 +96,16 @@ class Jobs(unittest.TestCase):
     def test_a_cancelled_tasks_job_continues(self):
         async def main():
             with mover() as m:
-                # Retried until a job was cancelled in time; others end before. The longest length of one descriptor.
+                # Retried until a job was cancelled in time; others end before. The longest length of one descriptor. Jobs
+                # in front of it keep the device busy while the task begins.
                 for _ in range(300):
                     dst = bytearray(1_000_000)
+                    before = [m.fill_async(bytearray(1_000_000), 1) for _ in range(8)]
                     task = asyncio.create_task(self.awaited(m.fill_async(dst, 5)))
                     await asyncio.sleep(0)
                     task.cancel()
                     ended = await asyncio.gather(task, return_exceptions=True)
-                    del task
+                    del task, before
                     m.drain()
                     self.assertEqual(dst.count(5), len(dst))
                     if isinstance(ended[0], asyncio.CancelledError):
