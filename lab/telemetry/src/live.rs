@@ -3,9 +3,12 @@
 
 use crate::snapshot::Snapshot;
 use crate::view::{Reaction, View};
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::execute;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 use telpher_os::Termination;
 
@@ -30,6 +33,7 @@ struct Screen;
 impl Drop for Screen {
     fn drop(&mut self) {
         // Without a terminal there is nothing to restore, and no place for a message.
+        let _ = execute!(io::stdout(), Show);
         let _ = ratatui::try_restore();
     }
 }
@@ -51,7 +55,9 @@ fn show_until_end(mut view: View, every: Duration, mut read: impl FnMut() -> Sna
     let termination = Termination::listen_with_terminal().map_err(LiveError::Signals)?;
     let _screen = Screen;
     // Also has panics restore the terminal before their message.
-    let mut terminal = ratatui::try_init().map_err(LiveError::Terminal)?;
+    // Never dropped: ratatui would report that the cursor of a terminal that is gone cannot be shown, on this terminal,
+    // and panic. The screen shows the cursor.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(LiveError::Terminal)?);
     let begins_with_devices = view.has_devices();
     let mut last = Instant::now();
     // crossterm notices a new size from its first poll on, so that comes before the first drawing.
