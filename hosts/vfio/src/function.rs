@@ -5,13 +5,13 @@
 //! one. What changes the memory or replaces the device needs the state alone: it waits until the engine thread has
 //! ended its current step. When it has returned, nothing accesses the memory that was taken away.
 
-use crate::bell::Bell;
 use crate::dma::DmaMap;
 use crate::guest_memory::{GuestSpaces, Kernels, vouch};
 use crate::interrupts::Vectors;
 use crate::messages::{MessageAccess, MessageDma};
 use crate::portals::Store;
 use crate::turns::EnginePool;
+use crate::work_signal::WorkSignal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
@@ -59,7 +59,7 @@ pub(crate) struct Function {
     kernels: Kernels,
     state: RwLock<State>,
     pub(crate) vectors: Vectors,
-    pub(crate) bell: Bell,
+    pub(crate) work_signal: WorkSignal,
     /// Locked by the thread that executes; the function's place at the pool belongs to the same thread.
     engines: Mutex<Engines>,
     counts: Box<DeviceCounts>,
@@ -98,7 +98,7 @@ impl Function {
             kernels: Kernels::new(),
             state: RwLock::new(state),
             vectors: Vectors::new(capabilities.msix_entries),
-            bell: Bell::new(),
+            work_signal: WorkSignal::new(),
             engines: Mutex::default(),
             counts: Box::default(),
             lost: AtomicU64::new(0),
@@ -127,7 +127,7 @@ impl Function {
             messages.resume();
         }
         drop(state);
-        self.bell.ring();
+        self.work_signal.notify();
         result
     }
 
@@ -163,7 +163,7 @@ impl Function {
         state.device.advance_command();
         self.vectors.collect(&state.device);
         drop(state);
-        self.bell.ring();
+        self.work_signal.notify();
     }
 
     /// Submits a descriptor; returns false if the device did not take it. Call [`start`](Function::start) afterwards.
@@ -183,8 +183,8 @@ impl Function {
 
     /// Executes what was submitted, or has the engine thread do it. `work` is that of the descriptors.
     pub(crate) fn start(&self, work: u64, pool: &EnginePool, member: usize) {
-        if work > SHORT_WORK || self.bell.is_rung() || !self.execute_here(pool, member) {
-            self.bell.ring();
+        if work > SHORT_WORK || self.work_signal.is_pending() || !self.execute_here(pool, member) {
+            self.work_signal.notify();
         }
     }
 

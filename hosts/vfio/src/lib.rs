@@ -5,12 +5,11 @@
 //! ```text
 //! options ─► VfioRun: for each machine a Server: a socket, a Function, two threads
 //! session thread: Connection ─► wire ─► Session ─► ConfigSpace | Function's registers | Portals ─► submit
-//! engine thread:  Bell ─► a turn at the EnginePool ─► Function::execute ─► GuestSpace ─► DmaMap | MessageDma
+//! engine thread:  WorkSignal ─► a turn at the EnginePool ─► Function::execute ─► GuestSpace ─► DmaMap | MessageDma
 //! interrupts:     the model's counts ─► Vectors ─► eventfds of the client
 //! ```
 #![deny(unsafe_code)]
 
-mod bell;
 pub mod commands;
 mod config_space;
 mod connection;
@@ -29,6 +28,7 @@ mod session;
 mod sync;
 mod turns;
 mod wire;
+mod work_signal;
 
 pub use error::VfioRunError;
 pub use options::{Machine, ParseError, RunOptions};

@@ -71,7 +71,7 @@ impl Drop for Server {
         if let Some(client) = &*self.shared.client.lock().unwrap_or_else(PoisonError::into_inner) {
             client.close();
         }
-        self.function.bell.end();
+        self.function.work_signal.end();
         for thread in self.threads.drain(..) {
             // A thread that panicked has printed its message.
             let _ = thread.join();
@@ -120,10 +120,10 @@ impl Shared {
     }
 }
 
-/// Executes a function's descriptors until its bell ends.
+/// Executes a function's descriptors until its work signal ends.
 fn execute(function: &Function, pool: &EnginePool, member: usize) {
     let mut limit = None;
-    while function.bell.wait(limit) == crate::bell::Woken::Work {
+    while function.work_signal.wait(limit) == crate::work_signal::Woken::Work {
         let mut engines = function.engines();
         pool.take(member);
         let mut work = 0;
@@ -131,7 +131,7 @@ fn execute(function: &Function, pool: &EnginePool, member: usize) {
             let (end, done) = function.execute(&mut engines, pool, member);
             work += done;
             match end {
-                TurnEnd::More if !function.bell.has_ended() => pool.next_turn(member, std::mem::take(&mut work)),
+                TurnEnd::More if !function.work_signal.has_ended() => pool.next_turn(member, std::mem::take(&mut work)),
                 TurnEnd::Blocked => break Some(BLOCKED),
                 TurnEnd::Idle | TurnEnd::More => break None,
             }

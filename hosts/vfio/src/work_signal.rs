@@ -1,4 +1,4 @@
-//! Wakes a function's engine thread. A ring between two waits is not lost.
+//! Wakes a function's engine thread. A notification between two waits is not lost.
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::PoisonError;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[derive(Debug, Default)]
 struct State {
-    rung: bool,
+    pending: bool,
     ended: bool,
 }
 
@@ -20,16 +20,16 @@ pub(crate) enum Woken {
     End,
 }
 
-/// A bell with one listener.
+/// Tells one thread, the listener, that there may be work.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct WorkSignal {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Bell {
-    pub(crate) fn new() -> Bell {
-        Bell { state: Mutex::new(State::default()), changed: Condvar::new() }
+impl WorkSignal {
+    pub(crate) fn new() -> WorkSignal {
+        WorkSignal { state: Mutex::new(State::default()), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -37,8 +37,8 @@ impl Bell {
     }
 
     /// Wakes the listener, or its next wait.
-    pub(crate) fn ring(&self) {
-        self.lock().rung = true;
+    pub(crate) fn notify(&self) {
+        self.lock().pending = true;
         self.changed.notify_one();
     }
 
@@ -48,25 +48,25 @@ impl Bell {
         self.changed.notify_one();
     }
 
-    /// Waits for a ring, at most for `limit` if there is one.
+    /// Waits for a notification, at most for `limit` if there is one.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Woken {
         let mut state = self.lock();
-        while !state.rung && !state.ended {
+        while !state.pending && !state.ended {
             let Some(limit) = limit else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             state = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
-            // Also if nothing rang, or a wait ended early: the listener looks for work then.
+            // Also if nothing notified it, or a wait ended early: the listener looks for work then.
             break;
         }
-        state.rung = false;
+        state.pending = false;
         if state.ended { Woken::End } else { Woken::Work }
     }
 
-    /// True if the listener has not seen a ring yet.
-    pub(crate) fn is_rung(&self) -> bool {
-        self.lock().rung
+    /// True if the listener has not seen the last notification yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.lock().pending
     }
 
     /// True if the listener shall end.
@@ -80,17 +80,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_before_the_wait_is_not_lost() {
-        let bell = Bell::new();
-        bell.ring();
-        bell.ring();
-        assert_eq!(bell.wait(None), Woken::Work);
+    fn a_notification_before_the_wait_is_not_lost() {
+        let work_signal = WorkSignal::new();
+        work_signal.notify();
+        work_signal.notify();
+        assert_eq!(work_signal.wait(None), Woken::Work);
         std::thread::scope(|scope| {
-            scope.spawn(|| bell.ring());
-            assert_eq!(bell.wait(None), Woken::Work);
+            scope.spawn(|| work_signal.notify());
+            assert_eq!(work_signal.wait(None), Woken::Work);
         });
-        assert_eq!(bell.wait(Some(Duration::from_millis(1))), Woken::Work, "a limit");
-        bell.end();
-        assert_eq!((bell.wait(None), bell.has_ended()), (Woken::End, true));
+        assert_eq!(work_signal.wait(Some(Duration::from_millis(1))), Woken::Work, "a limit");
+        work_signal.end();
+        assert_eq!((work_signal.wait(None), work_signal.has_ended()), (Woken::End, true));
     }
 }
