@@ -32,20 +32,16 @@ pub(super) mod bytes {
     }
 }
 
-/// CRC32C by eight tables. Source: Kounavis & Berry, *A Systematic Approach to Building High Performance Software-based
-/// CRC Generators*, ISCC 2005 ("slicing-by-8").
-pub(super) mod crc32c {
-    use crate::polynomial::{CRC32C, multiply};
-
-    /// `TABLES[k][b]`: the register after byte `b` followed by `k` zero bytes, from an empty register.
-    #[allow(clippy::cast_possible_truncation, reason = "the index is below 256")]
-    static TABLES: [[u32; 256]; 8] = {
+/// Tables of a reflected CRC: `[k][b]` is the register after byte `b` followed by `k` zero bytes, from an empty
+/// register.
+macro_rules! slicing_tables {
+    ($word:ty, $polynomial:expr) => {{
         let mut tables = [[0; 256]; 8];
         let mut byte = 0;
         while byte < 256 {
-            let (mut value, mut bit) = (byte as u32, 0);
+            let (mut value, mut bit) = (byte as $word, 0);
             while bit < 8 {
-                value = if value & 1 == 1 { value >> 1 ^ CRC32C.reverse_bits() } else { value >> 1 };
+                value = if value & 1 == 1 { value >> 1 ^ $polynomial.reverse_bits() } else { value >> 1 };
                 bit += 1;
             }
             tables[0][byte] = value;
@@ -58,7 +54,16 @@ pub(super) mod crc32c {
             index += 1;
         }
         tables
-    };
+    }};
+}
+
+/// CRC32C by eight tables. Source: Kounavis & Berry, *A Systematic Approach to Building High Performance Software-based
+/// CRC Generators*, ISCC 2005 ("slicing-by-8").
+pub(super) mod crc32c {
+    use crate::polynomial::{CRC32C, multiply};
+
+    #[allow(clippy::cast_possible_truncation, reason = "the index is below 256")]
+    static TABLES: [[u32; 256]; 8] = slicing_tables!(u32, CRC32C);
 
     /// Returns the word, with the bits of each byte reversed if `REVERSE`.
     #[inline]
@@ -110,28 +115,8 @@ pub(super) mod crc64 {
     use super::crc32c::reversed;
     use crate::polynomial::CRC64;
 
-    /// `TABLES[k][b]`: the register after byte `b` followed by `k` zero bytes, from an empty register.
     #[allow(clippy::cast_possible_truncation, reason = "the index is below 256")]
-    static TABLES: [[u64; 256]; 8] = {
-        let mut tables = [[0; 256]; 8];
-        let mut byte = 0;
-        while byte < 256 {
-            let (mut value, mut bit) = (byte as u64, 0);
-            while bit < 8 {
-                value = if value & 1 == 1 { value >> 1 ^ CRC64.reverse_bits() } else { value >> 1 };
-                bit += 1;
-            }
-            tables[0][byte] = value;
-            byte += 1;
-        }
-        let mut index = 256;
-        while index < 8 * 256 {
-            let before = tables[index / 256 - 1][index % 256];
-            tables[index / 256][index % 256] = before >> 8 ^ tables[0][(before & 0xff) as usize];
-            index += 1;
-        }
-        tables
-    };
+    static TABLES: [[u64; 256]; 8] = slicing_tables!(u64, CRC64);
 
     pub(in crate::arch) fn feed<const REVERSE: bool>(mut state: u64, data: &[u8]) -> u64 {
         let (words, rest) = data.as_chunks();
