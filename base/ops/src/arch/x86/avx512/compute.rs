@@ -1,5 +1,5 @@
-//! Conversions and reductions with 64-byte vectors: kernels of their own for the common floating-point formats, else the
-//! portable loops, compiled with these instructions.
+//! Conversions and reductions with 64-byte vectors: kernels of their own for the common floating-point formats, else
+//! the portable loops, compiled with these instructions.
 
 use super::{float8, floats};
 use crate::arch::portable::compute::{self as portable, Step};

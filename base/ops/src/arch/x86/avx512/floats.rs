@@ -365,8 +365,8 @@ fn fp32_as_fp16<const ROUNDING: i32>(first: __m512, second: __m512) -> __m512i {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
 fn to_fp16<const ROUNDING: i32>(arithmetic: &Arithmetic, data: Data<'_>) -> ComputeResult {
-    // FP16's normal range; the numbers of FP32 that need no look at the processor's modes; the largest one that is below
-    // FP16's normal range however it is rounded.
+    // FP16's normal range; the numbers of FP32 that need no look at the processor's modes; those that are not certainly
+    // below FP16's normal range, however they are rounded.
     let normal = Limits::new(0x3880_0000, 0x477f_e000);
     let exact = Limits::new(0x0080_0000, 0x477f_e000);
     let below = Limits::new(0x387f_e001, 0x477f_e000);
