@@ -27,7 +27,9 @@ const ENTRIES: u32 = 8;
 const PAYLOAD_BYTES: u32 = 4096;
 const SLOTS: u32 = 4;
 const SLOT_BYTES: u32 = 4096;
-const EAGER_BYTES: u32 = 700;
+const LONG_PAYLOAD_BYTES: u32 = 8192;
+/// Some payloads are short and others long.
+const EAGER_BYTES: u32 = 1500;
 /// Where the parts of the memory are, as the layout's documentation says.
 const MESSAGES_TAKEN: usize = 0;
 const ANSWERS_TAKEN: usize = 128;
@@ -93,7 +95,7 @@ impl Fixture {
     fn new() -> Fixture {
         let mut config = Config::default();
         (config.ring_entries, config.payload_bytes, config.eager_bytes) = (ENTRIES, PAYLOAD_BYTES, EAGER_BYTES);
-        (config.slots, config.slot_bytes) = (SLOTS, SLOT_BYTES);
+        (config.slots, config.slot_bytes, config.long_payload_bytes) = (SLOTS, SLOT_BYTES, LONG_PAYLOAD_BYTES);
         let (outgoing, incoming) = link(&config).expect("the sizes are within their limits");
         let memory = Arc::clone(outgoing.memory().mapping());
         let words = SharedWords64::new(&memory, 0, memory.len() / 8).expect("all words");
@@ -136,7 +138,11 @@ impl Fixture {
     #[allow(unsafe_code, reason = "vouches for bytes that outlive the push")]
     fn push(&mut self, input: &mut Input<'_>) {
         let id = MessageId(u32::from(input.byte()));
-        let len = if input.byte().is_multiple_of(2) { u64::from(input.byte() % 40) } else { input.word() % 701 };
+        let len = if input.byte().is_multiple_of(2) {
+            u64::from(input.byte() % 40)
+        } else {
+            input.word() % u64::from(EAGER_BYTES + 1)
+        };
         let is_tagged = input.byte().is_multiple_of(2);
         let data = (input.byte().is_multiple_of(2)).then(|| input.word());
         let envelope = Envelope { is_tagged, tag: if is_tagged { input.word() } else { 0 }, data, len };
@@ -210,7 +216,7 @@ impl Fixture {
                 assert!(u64::from(len) == message.payload().0 && len <= EAGER_BYTES);
                 let end = address + u64::from(len);
                 assert!(address >= memory.address() && end <= memory.address() + memory.len() as u64);
-                bytes.resize(usize::try_from(len).expect("at most 700"), 0);
+                bytes.resize(usize::try_from(len).expect("at most 1500"), 0);
                 self.local.read(address, &mut bytes).expect("the payload is mapped");
             }
             (Message::Announce { envelope, .. }, Payload::Inline(_)) => assert!(envelope.len <= 1 << 63),

@@ -10,8 +10,11 @@ pub struct Config {
     pub eager_bytes: u32,
     /// Entries of a ring; a power of two. Source: chosen.
     pub ring_entries: u32,
-    /// Bytes of a connection for the payload of eager messages; a power of two. Source: chosen.
+    /// Bytes of a connection for the payload of eager messages up to a KiB; a power of two. Source: chosen.
     pub payload_bytes: u32,
+    /// The same for longer eager messages. Source: measured; it is used in turn, and should have more bytes than the
+    /// cache of a core: then the lines of a payload have left both cores' own caches when they are written again.
+    pub long_payload_bytes: u32,
     /// Slots of a connection; a power of two up to 256. Source: measured; the slots that are used in turn should have
     /// more bytes than the caches of two cores hold, and fewer than the cache that they share.
     pub slots: u32,
@@ -47,11 +50,12 @@ impl Default for Config {
             eager_bytes: 8 << 10,
             ring_entries: 512,
             payload_bytes: 128 << 10,
+            long_payload_bytes: 1 << 20,
             slots: 128,
             slot_bytes: 16 << 10,
             streaming_bytes: 8 << 10,
             pull_bytes: u64::MAX,
-            memory_bytes: 128 << 20,
+            memory_bytes: 192 << 20,
             incoming_connections: 1024,
             unexpected_bytes: 64 << 20,
             waiting_sends: 65_536,

@@ -22,12 +22,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The version of the packets, the layout and the entries. It must be the same on both sides.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Begins both packets. Source: chosen.
 const MAGIC: [u8; 8] = *b"telpherF";
 /// Where the sizes begin, after the magic and the version.
 const SIZES_AT: usize = 12;
-const SIZES: usize = 5;
+const SIZES: usize = 6;
 const ADDRESS_AT: usize = SIZES_AT + SIZES * 4;
 /// Bytes of a Hello.
 pub(crate) const HELLO_BYTES: usize = ADDRESS_AT + ADDRESS_BYTES;
@@ -89,11 +89,11 @@ pub(crate) struct Hello {
 
 impl Hello {
     fn encode(&self) -> [u8; HELLO_BYTES] {
-        let Sizes { ring_entries, payload_bytes, slots, slot_bytes, eager_bytes } = self.sizes;
+        let Sizes { ring_entries, payload_bytes, long_payload_bytes, slots, slot_bytes, eager_bytes } = self.sizes;
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..SIZES_AT].copy_from_slice(&VERSION.to_le_bytes());
-        let sizes = [ring_entries, payload_bytes, slots, slot_bytes, eager_bytes];
+        let sizes = [ring_entries, payload_bytes, long_payload_bytes, slots, slot_bytes, eager_bytes];
         for (bytes, size) in bytes[SIZES_AT..ADDRESS_AT].as_chunks_mut::<4>().0.iter_mut().zip(sizes) {
             *bytes = size.to_le_bytes();
         }
@@ -108,8 +108,8 @@ impl Hello {
         }
         let bytes: &[u8; HELLO_BYTES] = bytes.try_into().map_err(|_| Verdict::Malformed)?;
         let sizes: [u32; SIZES] = std::array::from_fn(|at| word(bytes, SIZES_AT + 4 * at));
-        let [ring_entries, payload_bytes, slots, slot_bytes, eager_bytes] = sizes;
-        let sizes = Sizes { ring_entries, payload_bytes, slots, slot_bytes, eager_bytes };
+        let [ring_entries, payload_bytes, long_payload_bytes, slots, slot_bytes, eager_bytes] = sizes;
+        let sizes = Sizes { ring_entries, payload_bytes, long_payload_bytes, slots, slot_bytes, eager_bytes };
         let from = Address::decode(&bytes[ADDRESS_AT..]).ok_or(Verdict::Malformed)?;
         sizes.check().map_err(|_| Verdict::WrongSizes)?;
         Ok(Hello { sizes, from })
@@ -272,11 +272,11 @@ mod tests {
         }
         let mut bytes = [0; REPLY_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8] = 2;
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         assert_eq!(Verdict::decode(&bytes), Verdict::Accepted);
         bytes[12] = 8;
         assert_eq!(Verdict::decode(&bytes), Verdict::Malformed);
-        bytes[8] = 3;
+        bytes[8] += 1;
         assert_eq!(Verdict::decode(&bytes), Verdict::OtherVersion);
         assert_eq!(Verdict::decode(&[]), Verdict::Malformed);
     }

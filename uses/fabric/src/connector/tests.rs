@@ -236,18 +236,18 @@ fn a_hello_that_breaks_a_rule_is_refused() {
     hostile().expect(Verdict::Malformed, &hello, &[file, file, file]);
     hostile().expect(Verdict::OtherVersion, &changed(8, &[1]), &[file]);
     hostile().expect(Verdict::OtherVersion, &changed(8, &[1])[..20], &[]);
-    for size in 0..5 {
+    for size in 0..6 {
         for value in [0_u32, 3, u32::MAX, 1 << 31] {
             hostile().expect(Verdict::WrongSizes, &changed(12 + 4 * size, &value.to_le_bytes()), &[file]);
         }
     }
     // Other sizes that are valid, but not those of the file.
     hostile().expect(Verdict::WrongMemory, &changed(12, &1024_u32.to_le_bytes()), &[file]);
-    hostile().expect(Verdict::Malformed, &changed(32, b"T"), &[file]);
-    hostile().expect(Verdict::OtherUser, &changed(40, &[9; 16]), &[file]);
-    hostile().expect(Verdict::OtherUser, &changed(56, &(here.address().user + 1).to_le_bytes()), &[file]);
+    hostile().expect(Verdict::Malformed, &changed(36, b"T"), &[file]);
+    hostile().expect(Verdict::OtherUser, &changed(44, &[9; 16]), &[file]);
+    hostile().expect(Verdict::OtherUser, &changed(60, &(here.address().user + 1).to_le_bytes()), &[file]);
     // This process with the address of another one.
-    hostile().expect(Verdict::OtherProcess, &changed(60, &(here.address().process + 1).to_le_bytes()), &[file]);
+    hostile().expect(Verdict::OtherProcess, &changed(64, &(here.address().process + 1).to_le_bytes()), &[file]);
     // The same Hello is accepted without a change.
     let honest = hostile();
     honest.send(&hello, &[file]);
@@ -255,7 +255,7 @@ fn a_hello_that_breaks_a_rule_is_refused() {
     accepted(&here);
     let stats = here.stats();
     assert_eq!((stats.accepted, stats.refused_users), (1, 0));
-    assert!(stats.refused >= 34, "{stats:?}");
+    assert!(stats.refused >= 38, "{stats:?}");
 }
 
 #[test]
