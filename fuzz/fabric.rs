@@ -15,8 +15,8 @@ use telpher_fabric::entry::{
 };
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
-    AccessError, Atomic, AtomicOp, Broken, Buffer, Config, Incoming, Number, OfferedMemory, Outgoing, Payload,
-    PushError, Segments, link,
+    AccessError, Atomic, AtomicOp, Broken, Buffer, Config, Incoming, Number, Offered, OfferedFile, OfferedMemory,
+    Outgoing, Payload, PushError, Segments, link,
 };
 use telpher_mem::{Local, SharedWords64, Space};
 
@@ -150,7 +150,10 @@ impl Fixture {
             0 if input.byte().is_multiple_of(2) => Message::Announce { envelope, id },
             0 => {
                 let [address, token_address, token] = [input.word() >> 1, input.word(), input.word() | 1];
-                Message::Offer { envelope, id, memory: OfferedMemory { address, token_address, token } }
+                let memory = OfferedMemory { address, token_address, token };
+                let file = OfferedFile { place: input.byte() % 8, generation: input.byte().into(), offset: address };
+                let at = if input.byte().is_multiple_of(2) { Offered::Process(memory) } else { Offered::File(file) };
+                Message::Offer { envelope, id, at }
             }
             1 => {
                 Message::Piece { id, slot: u16::from(input.byte() % 4), len: 1 + u32::from(input.byte()), offset: len }
@@ -220,8 +223,12 @@ impl Fixture {
                 self.local.read(address, &mut bytes).expect("the payload is mapped");
             }
             (Message::Announce { envelope, .. }, Payload::Inline(_)) => assert!(envelope.len <= 1 << 63),
-            (Message::Offer { envelope, memory, .. }, Payload::Inline(_)) => {
-                assert!(memory.address.checked_add(envelope.len).is_some() && memory.token != 0);
+            (Message::Offer { envelope, at, .. }, Payload::Inline(_)) => {
+                let (first, is_valid) = match at {
+                    Offered::Process(memory) => (memory.address, memory.token != 0),
+                    Offered::File(file) => (file.offset, file.place < 8),
+                };
+                assert!(first.checked_add(envelope.len).is_some() && is_valid);
             }
             (Message::Piece { slot, len, offset, .. }, Payload::Inline(_)) => {
                 assert!(u32::from(slot) < SLOTS && len > 0 && len <= SLOT_BYTES);
@@ -308,7 +315,7 @@ impl Fixture {
         let ring = usize::from(input.byte() % 2);
         let next = self.taken[ring];
         let start = [MESSAGES, ANSWERS][ring] + (next % ENTRIES) as usize * ENTRY_BYTES;
-        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4, 5, 6, 7, 8], &[17, 18, 19, 20]];
+        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[17, 18, 19, 20, 21]];
         let kind = match input.byte() {
             any @ 0..10 => any,
             chosen => kinds[ring][usize::from(chosen) % kinds[ring].len()],

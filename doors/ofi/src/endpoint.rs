@@ -179,6 +179,7 @@ impl Ep {
         let mut config = Config::default();
         config.memory_bytes = MEMORY_BYTES;
         config.pull_bytes = settings::pull_bytes();
+        config.mapped_bytes = settings::mapped_bytes();
         // A program without remote memory access expects no completions of it.
         config.accepts_words = options.accesses;
         let regions = Arc::clone(&domain.regions);

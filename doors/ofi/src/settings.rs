@@ -3,8 +3,8 @@
 use crate::log;
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions, Opened};
-use telpher_fabric::Copier;
 use telpher_fabric::copier::DEFAULT_SHORTEST;
+use telpher_fabric::{Config, Copier};
 use telpher_mover::{Channel, ChannelPolicy};
 
 /// The variable with the device that copies the pieces of long messages. Without it, the CPU copies.
@@ -16,6 +16,10 @@ const PULL: &str = "TELPHER_FABRIC_PULL";
 /// Its default: none. Source: measured on an AMD EPYC (virtual machine) without other work, where messages from 256 KiB
 /// on took 0.95 to 1.28 times as long with pulls.
 const PULL_BYTES: u64 = u64::MAX;
+
+/// The variable with the shortest message that receivers may read from a file in memory which both sides map; `off` for
+/// none.
+const MAPPED: &str = "TELPHER_FABRIC_MAPPED";
 
 /// Copies that a device may have at once; the CPU makes those beyond. Source: the slots of two connections in both
 /// directions. With the slots of one, the CPU makes a third of the copies of a sum in a ring, which then takes half as
@@ -57,10 +61,21 @@ pub(crate) fn pull_bytes() -> u64 {
     if !names_cpu(&std::env::var(DEVICE).unwrap_or_default()) {
         return u64::MAX;
     }
-    let text = std::env::var(PULL).unwrap_or_default();
-    parse_pull_bytes(&text).unwrap_or_else(|| {
-        log::warn(format_args!("{PULL}={text} is not used: it must be a number of bytes, or `off`"));
-        PULL_BYTES
+    bytes(PULL, PULL_BYTES)
+}
+
+/// Returns the shortest message that receivers may read from a file in memory which both sides map; `u64::MAX` for
+/// none.
+pub(crate) fn mapped_bytes() -> u64 {
+    bytes(MAPPED, Config::default().mapped_bytes)
+}
+
+/// Returns the number of bytes that a variable says; `u64::MAX` for `off`.
+fn bytes(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).unwrap_or_default();
+    parse_bytes(&text, default).unwrap_or_else(|| {
+        log::warn(format_args!("{variable}={text} is not used: it must be a number of bytes, or `off`"));
+        default
     })
 }
 
@@ -68,9 +83,9 @@ fn names_cpu(name: &str) -> bool {
     name.is_empty() || name == "cpu"
 }
 
-fn parse_pull_bytes(text: &str) -> Option<u64> {
+fn parse_bytes(text: &str, default: u64) -> Option<u64> {
     match text {
-        "" => Some(PULL_BYTES),
+        "" => Some(default),
         "off" => Some(u64::MAX),
         text => text.parse().ok(),
     }
@@ -95,10 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_pulled_message_is_a_number_or_off() {
-        let cases = [("", Some(PULL_BYTES)), ("off", Some(u64::MAX)), ("4096", Some(4096)), ("0", Some(0))];
+    fn a_length_is_a_number_or_off() {
+        let cases = [("", Some(5)), ("off", Some(u64::MAX)), ("4096", Some(4096)), ("0", Some(0))];
         for (text, expected) in cases.into_iter().chain(["on", "-1", "4k"].map(|text| (text, None))) {
-            assert_eq!(parse_pull_bytes(text), expected, "{text:?}");
+            assert_eq!(parse_bytes(text, 5), expected, "{text:?}");
         }
     }
 }

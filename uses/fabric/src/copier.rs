@@ -93,11 +93,11 @@ pub(crate) enum CopyFor {
         index: u32,
         slot: u16,
     },
-    /// A receiver empties a slot.
+    /// A receiver empties a slot, or reads a part of a message from a file of the sender.
     Receiver {
         /// The receiver's number in the endpoint.
         index: u32,
-        slot: u16,
+        slot: Option<u16>,
         /// The message.
         id: u32,
     },

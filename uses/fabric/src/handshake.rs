@@ -8,10 +8,12 @@
 //! ```
 //!
 //! The socket keeps packets apart (`SOCK_SEQPACKET`), so a packet arrives whole or not at all. After the handshake a
-//! packet of one byte wakes the peer's helper thread; there are no others.
+//! packet of one byte wakes the peer's helper thread, and one of six bytes brings a file of the connecting process or
+//! takes one back; there are no others.
 
 use crate::address::{ADDRESS_BYTES, Address};
 use crate::layout::Sizes;
+use crate::peer_files::MOST_FILES;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -39,6 +41,10 @@ const MOST_BYTES: usize = HELLO_BYTES + 1;
 const SEEN_FILES: usize = 2;
 /// The packet that wakes the peer's helper thread.
 pub(crate) const WAKE: [u8; 1] = [1];
+/// Begins the packet of a file: then its place and its generation.
+const FILE: u8 = 2;
+/// Bytes of the packet of a file.
+const FILE_BYTES: usize = 6;
 
 /// What the accepting process says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,13 +123,30 @@ impl Hello {
 
     /// Sends the packet and the memory file. A socket without room for it is as good as closed.
     pub(crate) fn send(&self, socket: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        let files = [file];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ancillary.push(SendAncillaryMessage::ScmRights(&files));
-        sendmsg(socket, &[IoSlice::new(&self.encode())], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
-        Ok(())
+        send_packet(socket, &self.encode(), &[file])
     }
+}
+
+/// Sends a packet with files, if the socket has room for it.
+fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(files));
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// Shows the peer a file, or takes it back.
+pub(crate) fn send_file(
+    socket: BorrowedFd<'_>,
+    place: u8,
+    generation: u32,
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let [a, b, c, d] = generation.to_le_bytes();
+    send_packet(socket, &[FILE, place, a, b, c, d], file.as_slice())
 }
 
 impl Verdict {
@@ -196,6 +219,14 @@ impl Packet {
     /// Returns whether the packet wakes the helper thread.
     pub(crate) fn is_wake(&self) -> bool {
         self.bytes[..self.len] == WAKE && self.files.is_empty() && !self.is_cut
+    }
+
+    /// Decodes the packet of a file: its place, its generation, and the file unless it is taken back.
+    pub(crate) fn shown_file(&self) -> Option<(u8, u32, Option<&OwnedFd>)> {
+        let bytes: [u8; FILE_BYTES] = self.bytes[..self.len].try_into().ok()?;
+        let [FILE, place, generation @ ..] = bytes else { return None };
+        let is_valid = usize::from(place) < MOST_FILES && self.files.len() <= 1 && !self.is_cut;
+        is_valid.then(|| (place, u32::from_le_bytes(generation), self.files.first()))
     }
 
     /// Decodes a Hello, which has one file.

@@ -5,6 +5,8 @@ use crate::entry::{Answer, Message};
 use crate::error::{Broken, PushError};
 use crate::layout::{ANSWERS_TAKEN, Given, LINE_BYTES, MESSAGES_TAKEN, PayloadPlaces};
 use crate::memory::Memory;
+use crate::offered::OfferedFile;
+use crate::peer_files::{PeerFile, PeerFiles};
 use crate::ring::{Consumer, ENTRY_WORDS, Producer};
 use crate::wire::{self, Inline};
 use std::sync::Arc;
@@ -23,6 +25,8 @@ const POLLED_BYTES: u32 = 64;
 pub(crate) struct Inbound {
     /// True if the peer waits and an event says so.
     pub(crate) waits: AtomicBool,
+    /// The files in memory that the peer shows.
+    pub(crate) files: PeerFiles,
     /// Counts the connections from peers whose memory is mapped.
     count: Arc<AtomicUsize>,
 }
@@ -32,7 +36,7 @@ impl Inbound {
     pub(crate) fn counted_by(count: &Arc<AtomicUsize>) -> Inbound {
         // Relaxed: only the number matters.
         count.fetch_add(1, Ordering::Relaxed);
-        Inbound { waits: AtomicBool::new(false), count: Arc::clone(count) }
+        Inbound { waits: AtomicBool::new(false), files: PeerFiles::default(), count: Arc::clone(count) }
     }
 }
 
@@ -202,6 +206,12 @@ impl Incoming {
     pub fn clear_wait(&self) {
         // Relaxed: the queue of events orders what the peer wrote before.
         self.inbound.waits.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the file and the address of bytes that the peer offers; `None` if it has not shown them, or if the packet
+    /// that shows them has not come yet.
+    pub(crate) fn offered_bytes(&self, offered: &OfferedFile, len: u64) -> Option<(Arc<PeerFile>, u64)> {
+        self.inbound.files.get(offered, len)
     }
 
     /// Pushes an answer.

@@ -9,6 +9,7 @@ mod devices;
 mod failures;
 mod hostile;
 mod kills;
+mod mapped;
 mod matching;
 mod ordering;
 mod pulls;
