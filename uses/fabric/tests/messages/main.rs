@@ -14,3 +14,4 @@ mod matching;
 mod ordering;
 mod pulls;
 mod rma;
+mod soak;
