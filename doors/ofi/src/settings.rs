@@ -21,9 +21,9 @@ const PULL_BYTES: u64 = u64::MAX;
 /// none.
 const MAPPED: &str = "TELPHER_FABRIC_MAPPED";
 
-/// Copies that a device may have at once; the CPU makes those beyond. Source: the slots of two connections in both
-/// directions. With the slots of one, the CPU makes a third of the copies of a sum in a ring, which then takes half as
-/// long again (simulated, lab/sim/docs/fabric.md).
+/// Copies that a queue may have at once; the CPU makes those beyond all queues. Source: the slots of two connections in
+/// both directions. With the slots of one, the CPU makes a third of the copies of a sum in a ring, which then takes
+/// half as long again (simulated, lab/sim/docs/fabric.md).
 const IN_FLIGHT: u32 = 256;
 
 /// A device that takes longer for a copy counts as stopped. Source: chosen; far more than a page fault takes.
@@ -91,18 +91,27 @@ fn parse_bytes(text: &str, default: u64) -> Option<u64> {
     }
 }
 
-/// Opens the first queue of a device.
+/// The most queues of an endpoint. Source: libfabric's own provider, which uses one of each of four devices.
+const MOST_QUEUES: usize = 4;
+
+/// Opens queues of a device, or of several, which copy in turn.
 fn device(name: &str) -> Result<Copier, DeviceError> {
     let name: DeviceName = name.parse()?;
     let Opened { portals, skipped } = telpher_device::open(&name, OpenOptions::default())?;
     for queue in skipped {
         log::info(format_args!("{} is not used: {}", queue.queue, queue.why));
     }
-    let portal = portals.into_iter().next().ok_or(DeviceError::NoQueue)?;
     let policy = ChannelPolicy { deadline: Some(DEADLINE), ..ChannelPolicy::default() };
-    let channel = Channel::new(portal, IN_FLIGHT, policy)?;
-    log::info(format_args!("{name} copies pieces of {DEFAULT_SHORTEST} bytes or more"));
-    Ok(Copier::device(channel, DEFAULT_SHORTEST))
+    let open = |portal| Channel::new(portal, IN_FLIGHT, policy);
+    let channels = portals.into_iter().take(MOST_QUEUES).map(open).collect::<Result<Vec<_>, _>>()?;
+    if channels.is_empty() {
+        return Err(DeviceError::NoQueue);
+    }
+    log::info(format_args!(
+        "{name} copies pieces of {DEFAULT_SHORTEST} bytes or more, by queues in turn: {}",
+        channels.len()
+    ));
+    Ok(Copier::devices(channels, DEFAULT_SHORTEST))
 }
 
 #[cfg(test)]

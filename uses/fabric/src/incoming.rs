@@ -208,8 +208,8 @@ impl Incoming {
         self.inbound.waits.store(false, Ordering::Relaxed);
     }
 
-    /// Returns the file and the address of bytes that the peer offers; `None` if it has not shown them, or if the packet
-    /// that shows them has not come yet.
+    /// Returns the file and the address of bytes that the peer offers; `None` if it has not shown them, or if the
+    /// packet that shows them has not come yet.
     pub(crate) fn offered_bytes(&self, offered: &OfferedFile, len: u64) -> Option<(Arc<PeerFile>, u64)> {
         self.inbound.files.get(offered, len)
     }

@@ -17,6 +17,7 @@
 //!   reports           completions and counts of the operations
 //!   stores            chooses the stores that fill slots, by the time that they took
 //!   ways              chooses between pieces and pulls, by the time that they took
+//!   pull              the bytes of a message that the receiver reads where the sender has them
 //!   shown_files       the files in memory that this process maps and shows to a peer
 //!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
 //! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
@@ -61,6 +62,7 @@ mod outgoing;
 mod output;
 mod peer_files;
 mod peers;
+mod pull;
 mod queue;
 mod receiver;
 mod receives;

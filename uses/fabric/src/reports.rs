@@ -34,9 +34,9 @@ pub(crate) struct Reports {
     pub(crate) served: u64,
     pub(crate) refused: u64,
     pub(crate) pulls: u64,
-    pub(crate) pulls_mapped: u64,
     pub(crate) pulls_refused: u64,
     pub(crate) pulls_slow: u64,
+    pub(crate) pulls_mapped: u64,
     pub(crate) slots_plain: u64,
     pub(crate) slots_streaming: u64,
 }

@@ -35,12 +35,12 @@ metrics! {
         pub slots_by_streaming: u64 = counter "telpher_fabric_filled_slots_total" by stores ["streaming"] => SLOTS,
         /// Messages that were read from the memory of their senders.
         pub pulls: u64 = counter "telpher_fabric_pulls_total" by result ["done"] => PULLS,
-        /// Those of them that were read from files which both processes have mapped.
-        pub pulls_mapped: u64 = counter "telpher_fabric_mapped_pulls_total",
         /// Messages that could not be read so, and came in pieces.
         pub pulls_refused: u64 = counter "telpher_fabric_pulls_total" by result ["refused"] => PULLS,
         /// Messages whose first bytes took too long to read, so that they came in pieces.
         pub pulls_slow: u64 = counter "telpher_fabric_pulls_total" by result ["slow"] => PULLS,
+        /// Messages that were read from files which both processes have mapped.
+        pub pulls_mapped: u64 = counter "telpher_fabric_mapped_pulls_total",
         /// Reads of peers' memory.
         pub reads: u64 = counter "telpher_fabric_reads_total",
         /// Writes to peers' memory.

@@ -8,19 +8,15 @@
 //! If that fails, or is slow, the bytes come in pieces, all of them.
 
 use super::{Link, Receiver, State, reception};
-use crate::buffer::{MOST_SEGMENTS, Segments};
 use crate::completion::Failure;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{Answer, MessageId};
 use crate::error::Broken;
-use crate::incoming::Incoming;
-use crate::offered::{Offered, OfferedMemory};
-use crate::peer_files::PeerFile;
+use crate::pull::Place;
 use crate::receives::Receives;
 use crate::ways::{FIRST_BYTES, Way};
-use std::io::{self, ErrorKind};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::io::ErrorKind;
+use std::time::Instant;
 
 /// Bytes that the CPU copies in one pass. Source: chosen; a tenth of a millisecond.
 const PULLED_AT_ONCE: u64 = 1 << 20;
@@ -28,68 +24,6 @@ const PULLED_AT_ONCE: u64 = 1 << 20;
 /// Bytes that a device copies at once. Source: chosen; at this length the cost of a descriptor is small, and a message
 /// has parts for several engines.
 const PART_OF_DEVICE: u64 = 64 << 10;
-
-/// Where bytes are read.
-#[derive(Debug)]
-enum Place {
-    Process(OfferedMemory),
-    /// The mapping stays while it is read, also if the sender takes the file back.
-    File {
-        file: Arc<PeerFile>,
-        address: u64,
-    },
-}
-
-/// The bytes of a message that are read, and how long that took so far.
-#[derive(Debug)]
-pub(super) struct Pull {
-    place: Place,
-    since: Instant,
-    time: Duration,
-    /// True if a part was not copied.
-    has_failed: bool,
-}
-
-impl Pull {
-    /// `None` if the sender's file is not mapped here.
-    pub(super) fn of(offered: &Offered, len: u64, incoming: &Incoming) -> Option<Pull> {
-        let place = match offered {
-            Offered::Process(memory) => Place::Process(*memory),
-            Offered::File(offered) => {
-                let (file, address) = incoming.offered_bytes(offered, len)?;
-                Place::File { file, address }
-            }
-        };
-        Some(Pull { place, since: Instant::now(), time: Duration::ZERO, has_failed: false })
-    }
-
-    /// Reads `len` bytes from byte `done` on.
-    fn read(&self, process: u32, copier: &Copier, into: &Segments, done: u64, len: u64) -> io::Result<()> {
-        match &self.place {
-            Place::Process(OfferedMemory { address, token_address, token }) => {
-                let mut parts = [(0, 0); MOST_SEGMENTS];
-                let mut count = 0;
-                for (to, piece) in parts.iter_mut().zip(into.pieces(done, len)) {
-                    *to = piece;
-                    count += 1;
-                }
-                copier.local().read_process(process, address + done, &parts[..count], (*token_address, *token))
-            }
-            Place::File { file, address } => {
-                let copied = copier.copy_out_at(address + done, into, done, len);
-                // Checked after the copy: a page that was missing reads as zeros.
-                if copied.is_ok() && file.is_whole() { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
-            }
-        }
-    }
-
-    fn is_whole(&self) -> bool {
-        match &self.place {
-            Place::Process(_) => true,
-            Place::File { file, .. } => file.is_whole(),
-        }
-    }
-}
 
 impl Receiver {
     /// Starts to read a matched message.
