@@ -22,6 +22,7 @@ mod perf;
 mod processor;
 mod random;
 mod scan;
+mod shared_files;
 mod size;
 mod termination;
 mod thread;
@@ -49,6 +50,7 @@ pub use perf::{
 pub use processor::{cache_bytes, cpu_name, kernel_release};
 pub use random::Random;
 pub use scan::{PageRun, Scan};
+pub use shared_files::{FileIdentity, SharedFiles, SharedRange, is_memory};
 pub use size::{parse_size, size};
 pub use termination::Termination;
 pub use thread::spawn_unsignalled;
