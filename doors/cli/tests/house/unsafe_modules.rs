@@ -42,6 +42,7 @@ const FILES: &[&str] = &[
     "base/mem/src/shared.rs",
     "base/mem/src/stable_buf.rs",
     "base/ops/src/arch/mod.rs",
+    "base/os/src/eventfd.rs",
     "base/os/src/lineage.rs",
     "base/os/src/new_memory.rs",
     "base/os/src/nodes.rs",
