@@ -39,6 +39,7 @@ mod published;
 mod qdp;
 mod record;
 mod run;
+mod screen;
 mod sim;
 mod tier;
 mod top;
@@ -48,7 +49,7 @@ mod version;
 mod vfio;
 mod vhost;
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 use telpher_os::chain;
 
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         }
     };
     log::start(cli.verbose);
+    screen::start();
     log::debug(|| format!("telpher {}", version::LONG.replace('\n', ", ")));
     match cli.command {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
@@ -128,6 +130,8 @@ fn ended<E: exit::Usage>(outcome: Result<(), E>, codes: exit::Codes) -> ExitCode
 
 fn fail(code: u8, sentence: &str) -> ExitCode {
     // If standard error is closed, the exit code alone reports the failure.
-    let _ = writeln!(std::io::stderr(), "telpher: {sentence}");
+    let has_colours = screen::has_colours(std::io::stderr().is_terminal());
+    let name = if has_colours { "\x1b[1;31mtelpher:\x1b[0m" } else { "telpher:" };
+    let _ = writeln!(std::io::stderr(), "{name} {sentence}");
     ExitCode::from(code)
 }

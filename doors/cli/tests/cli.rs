@@ -111,7 +111,7 @@ fn invalid_values_list_the_valid_ones() {
 #[test]
 fn an_unwritable_report_is_an_error_before_measuring() {
     let said = refusal(&["bench", "--html", "no/such/folder/r.html"]);
-    assert!(said.contains("no/such/folder/r.html") && said.contains("--no-html"), "{said}");
+    assert!(said.contains("no/such/folder/r.html") && said.contains("name another file with --html"), "{said}");
 }
 
 #[test]
@@ -163,16 +163,27 @@ fn the_table_and_the_report_are_readable() {
         assert!(page.contains(words), "{words} is missing in the report");
     }
     assert!(page.contains("DSA (spr-asplos), simulated"), "the simulated line is missing in the report");
-    for word in ["<script", "src=", "href="] {
+    assert!(page.contains("<title>CPU, 4 KiB: throughput "), "points have no values");
+    let (file, data) =
+        (page.find("download=\"report.csv\""), page.find("href=\"data:text/csv;charset=utf-8,op,size_bytes,"));
+    assert!(file.is_some() && data.is_some(), "the report has no data");
+    for word in ["<script", "src="] {
         assert!(!page.contains(word), "the report is not self-contained: {word}");
     }
 }
 
 #[test]
 fn the_summary_has_a_screen_and_a_simulated_device() {
-    let text = success(&["bench", "--seconds", "0.2", "--no-html"]);
+    let folder = test_folder().join("summary");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    let output = command.args(["bench", "--seconds", "0.2"]).current_dir(&folder).output().expect("the binary runs");
+    let (text, said) = (stdout(&output), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let written: Vec<_> = std::fs::read_dir(&folder).expect("readable").collect();
+    assert!(written.is_empty(), "a report that was not asked for: {written:?}");
     assert!(text.lines().count() <= 25 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    for words in ["simulated DSA", "1 MiB", "copy-crc", "Latency of move", "bench --full"] {
+    for words in ["simulated DSA", "1 MiB", "copy-crc", "Latency of move", "bench --full --html bench.html"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
 }
