@@ -6,6 +6,7 @@
 //!      ──► doctor ──► record, patient, checks
 //!      ──► fabric ──► telpher-launch's libraries
 //!      ──► list
+//!      ──► completions, man (shell)
 //!      ──► qdp ──► telpher-bench's prefetch, or telpher-claims' simulated queries
 //!      ──► tune ──► telpher-bench's tune ──► telpher-mover's tuning file
 //!      ──► sim, advise, record predict ──► telpher-predict, telpher-claims
@@ -40,6 +41,7 @@ mod qdp;
 mod record;
 mod run;
 mod screen;
+mod shell;
 mod sim;
 mod tier;
 mod top;
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
     match cli.command {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
+        args::Command::Completions(args) => ended(shell::completions(&args), codes),
         args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
         args::Command::Exporter(args) => ended(exporter::run(&args), codes),
         args::Command::Fabric(args) => match &args.kind {
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
             args::FabricKind::Install(args) => ended(fabric::install(args), codes),
         },
         args::Command::List(list) => ended(list::run(&list), codes),
+        args::Command::Man(args) => ended(shell::man(&args), codes),
         args::Command::Nvmf(args) => match &args.kind {
             None => ended(nvmf::run(&args), codes),
             Some(args::NvmfKind::Bench(args)) => ended(nvmf::bench(args), codes),

@@ -509,3 +509,51 @@ fn an_incomplete_last_line_of_a_trace_is_accepted_and_other_bad_lines_are_not() 
     let middle = telpher(&["trace", &trace_file("middle.trace", &format!("{TRACE}oops\n{TRACE}"))]);
     assert!(!middle.status.success() && String::from_utf8_lossy(&middle.stderr).contains("line 8 is not a line"));
 }
+
+/// Returns what bash offers after these words, with the script of `telpher completions bash`.
+fn completed(words: &[&str]) -> Vec<String> {
+    let script = test_folder().join("telpher.bash");
+    std::fs::write(&script, success(&["completions", "bash"])).expect("the script is written");
+    let program = "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
+                   _telpher telpher \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"; \
+                   printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-euc", program, "bash"]).arg(&script).args(words);
+    let output = bash.output().expect("bash runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    stdout(&output).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_shell_completes_commands_flags_and_values() {
+    assert_eq!(completed(&["telpher", "be"]), ["bench"]);
+    assert_eq!(completed(&["telpher", "bench", "pol"]), ["pollution"]);
+    assert_eq!(completed(&["telpher", "sim", "run", "--wq-s"]), ["--wq-size"]);
+    assert_eq!(completed(&["telpher", "list", "--format", ""]), ["table", "json", "csv"]);
+    assert!(!completed(&["telpher", "bench", "--"]).contains(&"--no-html".to_owned()));
+    for (shell, words) in [("zsh", "#compdef telpher"), ("fish", "complete -c telpher")] {
+        assert!(success(&["completions", shell]).contains(words), "{shell}");
+    }
+    assert!(refusal(&["completions", "tcsh"]).contains("bash or zsh or fish"));
+}
+
+#[test]
+fn every_command_has_a_manual_page_that_renders() {
+    let folder = test_folder().join("man1");
+    let _ = std::fs::remove_dir_all(&folder);
+    success(&["man", "--folder", folder.to_str().expect("a path in UTF-8")]);
+    let pages: Vec<PathBuf> =
+        std::fs::read_dir(&folder).expect("pages").map(|entry| entry.expect("an entry").path()).collect();
+    assert!(pages.len() > 30 && pages.contains(&folder.join("telpher-bench-ops.1")), "{pages:?}");
+    let mut groff = Command::new("groff");
+    groff.args(["-k", "-ww", "-man", "-Tutf8", "-P-cbou"]).args(&pages);
+    let output = groff.output().expect("groff runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    let text = stdout(&output);
+    for words in ["telpher-tier-run - ", "telpher bench ops --op move", "--tuning", "EXAMPLES"] {
+        assert!(text.contains(words), "{words} is missing");
+    }
+    assert_eq!(success(&["man", "bench", "ops"]), std::fs::read_to_string(folder.join("telpher-bench-ops.1")).unwrap());
+    assert!(refusal(&["man", "benhc"]).contains("no command 'benhc'"));
+}
