@@ -17,11 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
 use telpher_mem::Space;
 use telpher_model::{
-    Capabilities, CapabilityError, Counting, Device, DeviceCounts, Engine, Job, Observer, Outcome, PciControl,
+    Capabilities, CapabilityError, Clocks, Counting, Device, DeviceCounts, Engine, Job, Observer, Outcome, PciControl,
     Progress, ReportedTo, Scratch, Totals, Write, layout, run,
 };
-use telpher_os::monotonic_ns;
+use telpher_os::{monotonic_ns, ns_between, prepare_stamps, stamp};
 use telpher_portal::Offer;
+
+/// The clocks of recorded times.
+static CLOCKS: Clocks = Clocks { now_ns: monotonic_ns, stamp, ns_between };
 
 /// The settings of a function after a reset: it has no PASIDs, and bus mastering is off. Privileged mode is on,
 /// although only a PASID gives it a meaning: the driver of Linux 6.1 sets WQCFG.Priv of each kernel queue, also without
@@ -92,6 +95,7 @@ impl Function {
     /// # Errors
     /// If the capabilities exceed the model.
     pub(crate) fn new(capabilities: Capabilities) -> Result<Function, CapabilityError> {
+        prepare_stamps();
         let state = State { device: power_on(capabilities)?, generation: 0, map: DmaMap::default(), messages: None };
         Ok(Function {
             capabilities,
@@ -262,7 +266,7 @@ impl Function {
         let map = device.pci().bus_master.then_some(&state.map);
         let spaces = GuestSpaces::new(map, self.kernels, access);
         let work = Work::default();
-        let observer = Counting { counts: &self.counts, clock: monotonic_ns, observer: &work };
+        let observer = Counting { counts: &self.counts, clocks: &CLOCKS, observer: &work };
         let (mut blocked, mut more) = (false, false);
         for engine in &mut own.engines {
             for step in 0..=TURN_STEPS {
