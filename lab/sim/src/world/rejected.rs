@@ -125,8 +125,8 @@ impl DeviceRetries {
         DeviceRetries { queues: limits.map(Retrying::of).collect(), count: 0 }
     }
 
-    /// Removes the submitter with the first attempt at `now` or later at a queue that has room and no scheduled attempt.
-    /// Returns it with the time of that attempt, and the number of attempts since it was refused.
+    /// Removes the submitter with the first attempt at `now` or later, at a queue that has room and no scheduled
+    /// attempt. Returns it with the time of that attempt, and the number of attempts since it was refused.
     fn take_first(&mut self, model: &Device, now: Picos) -> Option<(Rejected, Picos, u64)> {
         for (wq, queue) in self.queues.iter_mut().enumerate() {
             let waits = queue.next.is_none() && queue.count > 0;
@@ -165,8 +165,8 @@ impl Retrying {
         self.waiting[number].add(rejected);
     }
 
-    /// Removes the submitter whose attempt is the first at `now` or later. Returns it with the time of that attempt, and
-    /// the number of attempts since it was refused.
+    /// Removes the submitter whose attempt is the first at `now` or later. Returns it with the time of that attempt,
+    /// and the number of attempts since it was refused.
     fn take_first(&mut self, now: Picos) -> Option<(Rejected, Picos, u64)> {
         // Time, turn and number of the attempt, and where the submitter is.
         let mut first: Option<(Picos, u64, u64, [usize; 3])> = None;
