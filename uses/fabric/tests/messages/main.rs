@@ -1,5 +1,8 @@
 //! Messages between endpoints of one process: matching, protocols, failures.
 
+#[path = "../../../../ci/skip.rs"]
+mod skip;
+
 mod atomics;
 mod automatic;
 mod common;

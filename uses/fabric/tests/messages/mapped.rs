@@ -5,6 +5,7 @@
 use crate::common::{
     HANG, Node, config, exact, nodes_with, pattern, receive_request, run_until, segments, send_request,
 };
+use crate::skip::skip;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
@@ -25,11 +26,12 @@ fn mapping() -> Config {
     config(|config| config.mapped_bytes = 16 << 10)
 }
 
-/// True, and says so, if the kernel does not tell which files are mapped: then all messages go in pieces.
-fn is_too_old() -> bool {
+/// True if the kernel does not tell which files are mapped, so that all messages go in pieces. Then the test is skipped
+/// visibly.
+fn is_too_old(test: &str) -> bool {
     let is_too_old = SharedFiles::open().is_err();
     if is_too_old {
-        eprintln!("skipped: this kernel has no PROCMAP_QUERY (Linux 6.11)");
+        skip(test, "this kernel has no PROCMAP_QUERY (Linux 6.11)");
     }
     is_too_old
 }
@@ -113,7 +115,7 @@ fn stats(nodes: &[Node]) -> Stats {
 
 #[test]
 fn messages_in_a_shared_mapping_are_read_with_one_copy() {
-    if is_too_old() {
+    if is_too_old("messages_in_a_shared_mapping_are_read_with_one_copy") {
         return;
     }
     let mut nodes = nodes_with(2, &mapping(), Copier::cpu);
@@ -140,7 +142,7 @@ fn private_memory_is_not_read() {
 
 #[test]
 fn the_bytes_are_those_that_are_mapped_when_a_message_is_sent() {
-    if is_too_old() {
+    if is_too_old("the_bytes_are_those_that_are_mapped_when_a_message_is_sent") {
         return;
     }
     let mut nodes = nodes_with(2, &mapping(), Copier::cpu);
@@ -164,7 +166,7 @@ fn the_bytes_are_those_that_are_mapped_when_a_message_is_sent() {
 
 #[test]
 fn a_file_that_the_sender_has_unmapped_is_given_back() {
-    if is_too_old() {
+    if is_too_old("a_file_that_the_sender_has_unmapped_is_given_back") {
         return;
     }
     let mut nodes = nodes_with(2, &mapping(), Copier::cpu);
@@ -189,7 +191,7 @@ fn a_file_that_the_sender_has_unmapped_is_given_back() {
 
 #[test]
 fn a_file_that_has_lost_its_pages_fails_as_the_buffer_does() {
-    if is_too_old() {
+    if is_too_old("a_file_that_has_lost_its_pages_fails_as_the_buffer_does") {
         return;
     }
     let mut nodes = nodes_with(2, &mapping(), Copier::cpu);
@@ -216,7 +218,7 @@ fn a_file_that_has_lost_its_pages_fails_as_the_buffer_does() {
 
 #[test]
 fn a_file_that_grows_is_shown_again() {
-    if is_too_old() {
+    if is_too_old("a_file_that_grows_is_shown_again") {
         return;
     }
     let mut nodes = nodes_with(2, &mapping(), Copier::cpu);
@@ -236,7 +238,7 @@ fn a_file_that_grows_is_shown_again() {
 
 #[test]
 fn a_device_reads_them_with_one_copy() {
-    if is_too_old() {
+    if is_too_old("a_device_reads_them_with_one_copy") {
         return;
     }
     let device = ModelDevice::start(ModelOptions::default()).unwrap();
@@ -252,7 +254,7 @@ fn a_device_reads_them_with_one_copy() {
 
 #[test]
 fn a_buffer_that_is_not_mapped_fails_as_without_a_shared_mapping() {
-    if is_too_old() {
+    if is_too_old("a_buffer_that_is_not_mapped_fails_as_without_a_shared_mapping") {
         return;
     }
     let mut nodes = nodes_with(2, &mapping(), Copier::cpu);
