@@ -143,7 +143,7 @@ impl Rng {
     /// Returns the handles of a descriptor, where its flags say so.
     fn handles(&mut self, flags: u64) -> u64 {
         let [first, second] = [self.below(5), self.below(5)];
-        first * (flags >> 16 & 1) << 32 | second * (flags >> 17 & 1) << 48
+        (first * (flags >> 16 & 1)) << 32 | (second * (flags >> 17 & 1)) << 48
     }
 
     /// Fills in an operation on arrays or lists of buffers; small ones, so that some lie in the island.
@@ -169,7 +169,7 @@ impl Rng {
             }
             0x1b => (words[5], words[6]) = (buffers << 32, self.address()),
             0x1c..=0x1e => {
-                words[4] = elements * buffers << self.below(4);
+                words[4] = (elements * buffers) << self.below(4);
                 (words[5], words[6]) = (buffers << 32 | elements, self.address());
             }
             _ => {}

@@ -1,5 +1,5 @@
 //! Converts any floating-point number of up to 32 bits without a branch: NaN, infinite, denormal, too large, too small.
-//! Four to eight times as many instructions as for ordinary numbers, but still vectors.
+//! It takes several times as many instructions as an ordinary number, but the compiler makes vectors of them.
 //!
 //! A number becomes a significand of 24 bits and the exponent it would have in the target. A denormal significand is
 //! normalised by a conversion from integer to FP32, which is exact and so depends on no floating-point mode.

@@ -24,8 +24,8 @@ pub(super) fn convert(arithmetic: &Arithmetic, again: Again<'_>, src: &[u8], dst
         };
     }
     Some(match (arithmetic.input, arithmetic.output) {
-        // Below this length the tables cost more than they save.
         (DataType::Fp8E5M2 | DataType::Fp8E4M3, DataType::Fp64) => return None,
+        // Below this length the tables cost more than they save.
         (DataType::Fp8E5M2 | DataType::Fp8E4M3, _) if src.len() < 1024 => again(data.1, data.2),
         (DataType::Fp8E5M2 | DataType::Fp8E4M3, output) => {
             let tables = Tables::new(arithmetic);
@@ -254,8 +254,7 @@ impl Packing {
     }
 }
 
-/// The magnitudes of a format with as many exponent bits as FP32 or with FP16's, and `mantissa_bits`, that are normal
-/// numbers of 8 bits.
+/// The magnitudes of a format that are normal numbers of a format of 8 bits, however they are rounded.
 fn limits(from: Format, to: Format) -> Limits {
     let rebias = u64::try_from(from.bias() - to.bias()).expect("8 bits have the smaller bias") << to.mantissa_bits;
     let magnitude = |magnitude: u64| {
