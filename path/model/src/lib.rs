@@ -25,6 +25,7 @@ mod arrays;
 mod capabilities;
 mod command;
 mod config;
+pub mod config_space;
 mod counted_events;
 mod counts;
 mod device;
