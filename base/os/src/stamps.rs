@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The shortest time from which the rate is computed. Source: chosen. Two readings of a clock differ by less than 100 ns
-/// from the truth, so the rate is right to 0.01 %.
+/// The shortest time from which the rate is computed. Source: chosen. Two readings of a clock differ by less than
+/// 100 ns from the truth, so the rate is right to 0.01 %.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// Readings of the two clocks, of which the quickest is taken. Source: chosen; a thread is rarely interrupted twice.
 const READINGS: usize = 3;

@@ -414,8 +414,8 @@ impl Totals {
         self.0.iter().copied().enumerate().filter(|(_, value)| *value != 0)
     }
 
-    /// Adds the totals of a device or a process, which may be any numbers. What is no total, such as the subscription and
-    /// the beginnings of descriptors, becomes zero.
+    /// Adds the totals of a device or a process, which may be any numbers. What is no total, such as the subscription
+    /// and the beginnings of descriptors, becomes zero.
     pub fn add(&mut self, other: &Totals) {
         for (at, (word, more)) in self.0.iter_mut().zip(&other.0).enumerate() {
             *word = if is_total(at) { word.saturating_add(*more) } else { 0 };

@@ -58,8 +58,8 @@ metrics! {
         pub retries: u64 = counter "telpher_mover_retries_total",
         /// Descriptors of single operations that ended with a page fault.
         pub page_faults: u64 = counter "telpher_mover_page_faults_total",
-        /// Time in which operations waited for room in full queues, summed over the operations; of channels and `Copies`,
-        /// in which the oldest one waited.
+        /// Time in which operations waited for room in full queues, summed over the operations; of channels and
+        /// `Copies`, in which the oldest one waited.
         pub waiting: Duration = counter(Seconds) "telpher_mover_full_queue_seconds_total",
         /// Jobs whose buffers are kept.
         pub kept: Stats = set,

@@ -1,4 +1,5 @@
-//! Whose a process is: its pod and container by its cgroup and the node's logs, its virtual machine by its command line.
+//! Whose a process is: its pod and container by its cgroup and the node's logs, its virtual machine by its command
+//! line.
 
 use crate::exporter::family::Labels;
 use crate::exporter::pods::{PodName, PodNames};
