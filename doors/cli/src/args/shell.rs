@@ -35,7 +35,7 @@ pub(crate) struct Completions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  telpher man bench ops | man -l -
+  telpher man bench ops         man shows it: telpher man bench ops | man -l -
   telpher man --folder man1")]
 pub(crate) struct Man {
     /// The command whose page is printed [default: telpher itself].
