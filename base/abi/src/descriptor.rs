@@ -1,7 +1,7 @@
 //! The 64-byte work descriptor. Source: SPEC §8.1 and §8.3; field offsets are checked against UAPI
 //! `struct dsa_hw_desc`.
 
-use crate::{Flags, OpFlags, Opcode, WindowFlags};
+use crate::{ComputeType, DataType, Flags, OpFlags, Opcode, SglFormat, WindowFlags};
 
 /// The 64 bytes of a request to a device, as written to a portal or stored in a batch list.
 ///
@@ -376,7 +376,83 @@ impl Descriptor {
         Self::three(Opcode::CacheFlush, 0, address, size)
     }
 
-    /// One of the DIF operations; flags and tags are added by the `with_` functions.
+    /// Converts `elements` numbers at `src` to `dst`; types and options are added by the `with_` functions.
+    #[must_use]
+    pub const fn type_conversion(src: u64, dst: u64, elements: u32) -> Self {
+        Self::three(Opcode::TypeConversion, src, dst, elements)
+    }
+
+    /// Computes `elements` numbers at `dst` from those at `src1` and `src2`; types and options are added by the `with_`
+    /// functions.
+    #[must_use]
+    pub const fn reduce(compute: ComputeType, src1: u64, src2: u64, dst: u64, elements: u32) -> Self {
+        let mut d = Self::three(Opcode::Reduce, src1, src2, elements);
+        d.0[5] = dst;
+        d.0[7] = (compute.code() as u64) << 8;
+        d
+    }
+
+    /// As [`reduce`](Self::reduce), to two destinations that are equal in their low 12 address bits.
+    #[must_use]
+    pub const fn reduce_dualcast(compute: ComputeType, src1: u64, src2: u64, dst: [u64; 2], elements: u32) -> Self {
+        let mut d = Self::three(Opcode::ReduceDualcast, src1, src2, elements);
+        d.0[5] = dst[0];
+        d.0[6] = dst[1];
+        d.0[7] = (compute.code() as u64) << 8;
+        d
+    }
+
+    /// Copies the blocks of `block` bytes that the list at `list` names, relative to `base`, to `dst`, one after the
+    /// other: `size` bytes in all.
+    #[must_use]
+    pub const fn gather_copy(list: u64, format: SglFormat, base: u64, block: u32, dst: u64, size: u32) -> Self {
+        Self::three(Opcode::GatherCopy, list, dst, size).blocks(format, base, block, size)
+    }
+
+    /// Copies the `size` bytes at `src` to blocks of `block` bytes that the list at `list` names, relative to `base`.
+    #[must_use]
+    pub const fn scatter_copy(src: u64, list: u64, format: SglFormat, base: u64, block: u32, size: u32) -> Self {
+        Self::three(Opcode::ScatterCopy, src, list, size).blocks(format, base, block, size)
+    }
+
+    /// Repeats the 8 bytes of `pattern` over each block of `block` bytes that the list at `list` names, relative to
+    /// `base`: `size` bytes in all.
+    #[must_use]
+    pub const fn scatter_fill(pattern: u64, list: u64, format: SglFormat, base: u64, block: u32, size: u32) -> Self {
+        Self::three(Opcode::ScatterFill, pattern, list, size).blocks(format, base, block, size)
+    }
+
+    /// Computes `elements` numbers at `dst` from those of all `entries` blocks that the list at `list` names, relative
+    /// to `base`; types and options are added by the `with_` functions.
+    #[must_use]
+    pub const fn gather_reduce(
+        compute: ComputeType,
+        (list, entries): (u64, u16),
+        format: SglFormat,
+        base: u64,
+        dst: u64,
+        elements: u32,
+    ) -> Self {
+        let mut d = Self::three(Opcode::GatherReduce, list, dst, elements);
+        d.0[5] = (entries as u64) << 32;
+        d.0[6] = base;
+        d.0[7] = (compute.code() as u64) << 8 | (format.code() as u64) << 28;
+        d
+    }
+
+    /// Sets the fields of blocks of `block` bytes that a list names; all of them have `size` bytes.
+    const fn blocks(mut self, format: SglFormat, base: u64, block: u32, size: u32) -> Self {
+        let entries = match size.checked_div(block) {
+            Some(entries) => entries & 0xffff,
+            None => 0,
+        };
+        self.0[5] = block as u64 | (entries as u64) << 32;
+        self.0[6] = base;
+        self.0[7] = DataType::Int8.code() as u64 | (format.code() as u64) << 28;
+        self
+    }
+
+    /// One of the DIF operations, or DIX Generate; flags and tags are added by the `with_` functions.
     #[must_use]
     pub const fn dif(opcode: Opcode, src: u64, dst: u64, size: u32) -> Self {
         Self::three(opcode, src, dst, size)

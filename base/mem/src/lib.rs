@@ -47,7 +47,7 @@ mod sync;
 
 pub use blocks::{BlockError, BlockMemory, BlockPages, BlockRun, OwnedBytes, SharedBytes, SharedPart, SharedRun};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MIN_BYTES, STREAM_MOVE_BYTES, WordWidth};
-pub use map::{FileError, MapError, MemoryFile, Window};
+pub use map::{DurableFile, DurableFileError, FileError, MapError, MemoryFile, Persistence, Window};
 #[cfg(any(test, feature = "test-util"))]
 pub use mock::{MockSpace, PageRequest};
 #[cfg(any(test, feature = "test-util"))]
@@ -59,5 +59,5 @@ pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
 pub use shared::{MOST_SHARED, SharedError, SharedMapping, SharedWords, SharedWords64, torn_pages};
 pub use space::{FOLDED_BYTES, Fault, PAGE_BYTES, Space, WriteHint};
-pub use stable_buf::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
+pub use stable_buf::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged, contents};
 pub use strict_space::Strict;

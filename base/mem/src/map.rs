@@ -1,8 +1,10 @@
 //! Memory mappings: the system calls, and their error messages.
 #![allow(unsafe_code, reason = "mmap, munmap, mprotect and madvise")]
 
+mod durable;
 mod files;
 
+pub use durable::{DurableFile, DurableFileError, Persistence};
 pub use files::{FileError, MemoryFile, Window};
 
 use std::io;

@@ -37,6 +37,17 @@ pub unsafe trait StableBuf: Send + 'static {
     }
 }
 
+/// Returns the bytes of a buffer that no device writes now.
+pub fn contents<B: StableBuf>(buf: &B) -> &[u8] {
+    if buf.is_empty() {
+        return &[];
+    }
+    let start: *const u8 = std::ptr::with_exposed_provenance(usize::try_from(buf.address()).expect("64-bit addresses"));
+    // SAFETY: `StableBuf` promises that these bytes stay mapped, initialised and readable, and that no code writes
+    // them, as long as `buf` is neither dropped nor mutably borrowed, which the slice's borrow prevents.
+    unsafe { std::slice::from_raw_parts(start, buf.len()) }
+}
+
 /// Owned bytes to write.
 ///
 /// # Safety

@@ -149,9 +149,22 @@ typedef enum telpher_opcode {
     TELPHER_DIF_INSERT = 0x13,      /* src, len: blocks; dst, dst_len: blocks with tuples; dif, tags (of the new tuples) */
     TELPHER_DIF_STRIP = 0x14,       /* src, len: blocks with tuples; dst, dst_len: blocks; dif, tags (expected) */
     TELPHER_DIF_UPDATE = 0x15,      /* src, len and dst, dst_len: blocks with tuples; dif, tags, new_tags */
+    TELPHER_DIX_GENERATE = 0x17,    /* src, len: blocks; dst, dst_len: their tuples; dif, tags (of the new tuples) */
+    TELPHER_CONVERT = 0x18,         /* the numbers of src, len, to those of dst, dst_len; arithmetic */
+    TELPHER_REDUCE = 0x19,          /* the numbers of src and src2, len, to those of dst, dst_len; arithmetic */
+    TELPHER_REDUCE_DUALCAST = 0x1a, /* the same to dst and dst2, dst_len */
+    TELPHER_GATHER_REDUCE = 0x1b,   /* all blocks of src, len, that the list src2, src2_len, names, to one of dst, dst_len;
+                                     * block, arithmetic */
+    TELPHER_GATHER = 0x1c,          /* the blocks of src, len, that the list src2, src2_len, names, to dst, dst_len; block */
+    TELPHER_SCATTER = 0x1d,         /* src, len, to the blocks of dst, dst_len, that the list src2, src2_len, names; block */
+    TELPHER_SCATTER_FILL = 0x1e,    /* the blocks of dst, dst_len, that the list src, len, names; pattern[0], block */
     TELPHER_FLUSH = 0x20,           /* flushes the cache lines of src, len */
     TELPHER_MOVE = 0x103,           /* src to dst, len; they may overlap, as with memmove */
-    TELPHER_FILL16 = 0x104          /* dst, len, pattern: its 16 bytes repeated */
+    TELPHER_FILL16 = 0x104,         /* dst, len, pattern: its 16 bytes repeated */
+    TELPHER_CRC64 = 0x110,          /* the CRC of 64 bits that NVMe uses of src, len, continued from pattern[0] (0 to start) */
+    TELPHER_COPY_CRC64 = 0x111,     /* src to dst, len, and that CRC */
+    TELPHER_COPY_DURABLE = 0x203    /* src to dst, len; ends when the bytes are in memory and not only in a cache, so that those
+                                     * of persistent memory are durable. They must not overlap */
 } telpher_opcode;
 
 /* Flags of an operation. Batch flags have no effect outside of batches. */
@@ -160,8 +173,63 @@ typedef enum telpher_flag {
     TELPHER_EXPECT_EQUAL = 0x2,               /* batch, compare: a difference fails the next fence */
     TELPHER_EXPECT_DIFFERENT = 0x4,           /* batch, compare: equality fails the next fence */
     TELPHER_CRC_BYPASS_INVERT_REFLECT = 0x8,  /* neither invert nor reflect seed and result (SPEC 8.3.12) */
-    TELPHER_CRC_BYPASS_DATA_REFLECT = 0x10    /* do not reflect the data bytes */
+    TELPHER_CRC_BYPASS_DATA_REFLECT = 0x10,   /* do not reflect the data bytes */
+    TELPHER_LIST_INDEX32 = 0x20,              /* a list has 32-bit indexes of blocks; without a flag, 64-bit offsets in bytes */
+    TELPHER_LIST_INDEX64 = 0x40               /* a list has 64-bit indexes of blocks */
 } telpher_flag;
+
+/* Types of numbers. All are little-endian. */
+typedef enum telpher_type {
+    TELPHER_INT8 = 0,
+    TELPHER_INT16 = 1,
+    TELPHER_INT32 = 2,
+    TELPHER_INT64 = 3,
+    TELPHER_FP8_E5M2 = 4, /* 5 exponent and 2 fraction bits */
+    TELPHER_FP8_E4M3 = 5, /* 4 exponent and 3 fraction bits; no infinity */
+    TELPHER_FP16 = 6,
+    TELPHER_BF16 = 7,     /* the upper half of FP32 */
+    TELPHER_FP32 = 8,
+    TELPHER_FP64 = 9
+} telpher_type;
+
+/* How two numbers become one. */
+typedef enum telpher_compute {
+    TELPHER_ADD = 1,
+    TELPHER_AND = 3, /* and, or, xor: integers only */
+    TELPHER_OR = 4,
+    TELPHER_XOR = 5,
+    TELPHER_MIN = 6,
+    TELPHER_MAX = 7
+} telpher_compute;
+
+/* Options of arithmetic. Options without a meaning for the types have no effect. */
+typedef enum telpher_arithmetic_flag {
+    TELPHER_NEGATE_1 = 0x1,            /* negate the numbers of src, and of all blocks of a list */
+    TELPHER_NEGATE_2 = 0x2,            /* negate the numbers of src2 */
+    TELPHER_FLUSH_TO_ZERO = 0x4,       /* a floating-point result below the normal range becomes zero */
+    TELPHER_DENORMALS_ARE_ZERO = 0x8,  /* a floating-point operand below the normal range counts as zero */
+    TELPHER_SIGNED = 0x10,             /* integers are signed */
+    TELPHER_SATURATE = 0x20,           /* an integer result out of range becomes the nearest in range; else it wraps */
+    TELPHER_ROUND_DOWN = 0x40,         /* toward minus infinity; without one of these to nearest, ties to even */
+    TELPHER_ROUND_UP = 0x80,           /* toward plus infinity */
+    TELPHER_ROUND_TOWARD_ZERO = 0xc0
+} telpher_arithmetic_flag;
+
+/* What happened to any of the numbers: bits of telpher_result's device_status. */
+typedef enum telpher_exception {
+    TELPHER_INVALID = 0x1,  /* a result is not a number */
+    TELPHER_DENORMAL = 0x2, /* an operand was below the normal range */
+    TELPHER_OVERFLOW = 0x4, /* a result was out of the type's range */
+    TELPHER_UNDERFLOW = 0x8 /* a result was below the normal range */
+} telpher_exception;
+
+/* Types and options of a conversion or computation. Types are both integers or both floating point. */
+typedef struct telpher_arithmetic {
+    uint8_t input;   /* enum telpher_type: the sources */
+    uint8_t output;  /* enum telpher_type: the results */
+    uint8_t compute; /* enum telpher_compute; ignored by conversions */
+    uint8_t flags;   /* enum telpher_arithmetic_flag */
+} telpher_arithmetic;
 
 /* Settings of a DIF operation (SPEC 8.3.17): each block is followed by an 8-byte tuple of guard, application tag and
  * reference tag. */
@@ -198,7 +266,10 @@ typedef struct telpher_op {
     telpher_dif dif;
     telpher_tags tags;
     telpher_tags new_tags;
-    uint64_t reserved[3];
+    telpher_arithmetic arithmetic;
+    uint32_t block;        /* bytes of each block that a list names */
+    uint64_t src2_len;     /* bytes of src2, if it has its own length */
+    uint64_t reserved[1];
 } telpher_op;
 
 
@@ -215,7 +286,9 @@ typedef enum telpher_outcome {
     TELPHER_DELTA_COMPLETE = 6,  /* bytes: length of the record */
     TELPHER_DELTA_OVERFLOW = 7,  /* the record is full after bytes and must not be applied; at: source bytes compared */
     TELPHER_DIF_DONE = 8,        /* tags, new_tags: the tags of the block after the last */
-    TELPHER_DIF_MISMATCH = 9     /* at: offset of the block in the source; device_status: what does not match */
+    TELPHER_DIF_MISMATCH = 9,    /* at: offset of the block in the source; device_status: what does not match */
+    TELPHER_CRC64_VALUE = 10,    /* crc64 */
+    TELPHER_COMPUTED = 11        /* device_status: bits of enum telpher_exception */
 } telpher_outcome;
 
 /* What executed the operation. */
@@ -243,6 +316,9 @@ typedef enum telpher_error {
     TELPHER_ERROR_DEADLINE = 12,    /* ETIMEDOUT: no answer within at nanoseconds; the ranges are still lent, see above */
     TELPHER_ERROR_STOPPED = 13,     /* ENODEV: the queue stopped (halted, disabled, reset, belongs to the parent of a fork)
                                      * during opcode, which cannot be repeated: an overlapping move, a raw descriptor */
+    TELPHER_ERROR_OPTIONS = 14,     /* EINVAL: opcode does not have these types or options */
+    TELPHER_ERROR_OUTSIDE = 15,     /* EINVAL: entry at of a list names a block that ends outside of the memory: address is
+                                     * its offset, bytes the length of the memory */
     TELPHER_ERROR_OTHER = 255       /* an error without a number in this version of the header; see telpher_last_error */
 } telpher_error;
 
@@ -253,7 +329,8 @@ typedef struct telpher_result {
     uint32_t via;           /* enum telpher_via; 0 if nothing was started */
     uint32_t error;         /* enum telpher_error */
     uint32_t opcode;        /* the device's code of the operation that an error is about */
-    uint32_t device_status; /* SPEC Table 5-5, without the direction bit; for DIF_MISMATCH the bits of SPEC Table 5-8 */
+    uint32_t device_status; /* SPEC Table 5-5, without the direction bit; for DIF_MISMATCH the bits of SPEC Table 5-8; for
+                             * COMPUTED enum telpher_exception */
     uint32_t crc;
     uint32_t write;         /* 1 if a page fault was on a write */
     uint64_t at;
@@ -261,7 +338,8 @@ typedef struct telpher_result {
     uint64_t address;
     telpher_tags tags;
     telpher_tags new_tags;
-    uint64_t reserved[3];
+    uint64_t crc64;
+    uint64_t reserved[2];
 } telpher_result;
 
 /* A completed operation of a channel. */
@@ -1256,7 +1334,7 @@ TELPHER_API void telpher_switch_free(telpher_switch *packet_switch);
 
 /* An operation with only its opcode set. */
 static inline telpher_op telpher_op_of(uint32_t opcode) {
-    telpher_op op = {0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, {0, 0}, 0, {0, 0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}};
+    telpher_op op = {0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, {0, 0}, 0, {0, 0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0, 0}, 0, 0, {0}};
     op.opcode = opcode;
     return op;
 }
@@ -1311,6 +1389,12 @@ static inline telpher_op telpher_op_compare_pattern(const void *src, uint64_t pa
     op.src = src;
     op.pattern[0] = pattern;
     op.len = len;
+    return op;
+}
+
+static inline telpher_op telpher_op_copy_durable(void *dst, const void *src, uint64_t len) {
+    telpher_op op = telpher_op_copy(dst, src, len);
+    op.opcode = TELPHER_COPY_DURABLE;
     return op;
 }
 
@@ -1383,6 +1467,96 @@ static inline telpher_op telpher_op_dif_update(void *dst, uint64_t dst_len, cons
     telpher_op op = telpher_op_dif_insert(dst, dst_len, src, len, dif, tags);
     op.opcode = TELPHER_DIF_UPDATE;
     op.new_tags = new_tags;
+    return op;
+}
+
+static inline telpher_op telpher_op_dix_generate(void *dst, uint64_t dst_len, const void *src, uint64_t len, telpher_dif dif,
+                                                 telpher_tags tags) {
+    telpher_op op = telpher_op_dif_insert(dst, dst_len, src, len, dif, tags);
+    op.opcode = TELPHER_DIX_GENERATE;
+    return op;
+}
+
+static inline telpher_op telpher_op_crc64(const void *src, uint64_t len, uint64_t seed) {
+    telpher_op op = telpher_op_of(TELPHER_CRC64);
+    op.src = src;
+    op.len = len;
+    op.pattern[0] = seed;
+    return op;
+}
+
+static inline telpher_op telpher_op_copy_crc64(void *dst, const void *src, uint64_t len, uint64_t seed) {
+    telpher_op op = telpher_op_crc64(src, len, seed);
+    op.opcode = TELPHER_COPY_CRC64;
+    op.dst = dst;
+    return op;
+}
+
+static inline telpher_op telpher_op_convert(void *dst, uint64_t dst_len, const void *src, uint64_t len,
+                                            telpher_arithmetic arithmetic) {
+    telpher_op op = telpher_op_of(TELPHER_CONVERT);
+    op.dst = dst;
+    op.dst_len = dst_len;
+    op.src = src;
+    op.len = len;
+    op.arithmetic = arithmetic;
+    return op;
+}
+
+/* len is the length of src and of src2. */
+static inline telpher_op telpher_op_reduce(void *dst, uint64_t dst_len, const void *src, const void *src2, uint64_t len,
+                                           telpher_arithmetic arithmetic) {
+    telpher_op op = telpher_op_convert(dst, dst_len, src, len, arithmetic);
+    op.opcode = TELPHER_REDUCE;
+    op.src2 = src2;
+    return op;
+}
+
+/* dst_len is the length of dst and of dst2. */
+static inline telpher_op telpher_op_reduce_dualcast(void *dst, void *dst2, uint64_t dst_len, const void *src, const void *src2,
+                                                    uint64_t len, telpher_arithmetic arithmetic) {
+    telpher_op op = telpher_op_reduce(dst, dst_len, src, src2, len, arithmetic);
+    op.opcode = TELPHER_REDUCE_DUALCAST;
+    op.dst2 = dst2;
+    return op;
+}
+
+/* The list has 64-bit offsets, or indexes with a flag TELPHER_LIST_INDEX32 or TELPHER_LIST_INDEX64. */
+static inline telpher_op telpher_op_gather(void *dst, uint64_t dst_len, const void *src, uint64_t len, const void *list,
+                                           uint64_t list_len, uint32_t block, uint32_t flags) {
+    telpher_op op = telpher_op_of(TELPHER_GATHER);
+    op.flags = flags;
+    op.dst = dst;
+    op.dst_len = dst_len;
+    op.src = src;
+    op.len = len;
+    op.src2 = list;
+    op.src2_len = list_len;
+    op.block = block;
+    return op;
+}
+
+static inline telpher_op telpher_op_gather_reduce(void *dst, uint64_t dst_len, const void *src, uint64_t len, const void *list,
+                                                  uint64_t list_len, uint32_t block, uint32_t flags,
+                                                  telpher_arithmetic arithmetic) {
+    telpher_op op = telpher_op_gather(dst, dst_len, src, len, list, list_len, block, flags);
+    op.opcode = TELPHER_GATHER_REDUCE;
+    op.arithmetic = arithmetic;
+    return op;
+}
+
+static inline telpher_op telpher_op_scatter(void *dst, uint64_t dst_len, const void *src, uint64_t len, const void *list,
+                                            uint64_t list_len, uint32_t block, uint32_t flags) {
+    telpher_op op = telpher_op_gather(dst, dst_len, src, len, list, list_len, block, flags);
+    op.opcode = TELPHER_SCATTER;
+    return op;
+}
+
+static inline telpher_op telpher_op_scatter_fill(void *dst, uint64_t dst_len, const void *list, uint64_t list_len, uint32_t block,
+                                                 uint32_t flags, uint64_t pattern) {
+    telpher_op op = telpher_op_gather(dst, dst_len, list, list_len, NULL, 0, block, flags);
+    op.opcode = TELPHER_SCATTER_FILL;
+    op.pattern[0] = pattern;
     return op;
 }
 

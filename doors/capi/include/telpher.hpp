@@ -141,6 +141,10 @@ inline telpher_op copy(writable dst, bytes src) {
     detail::same(src.size(), dst.size());
     return telpher_op_copy(dst.data(), src.data(), src.size());
 }
+inline telpher_op copy_durable(writable dst, bytes src) {
+    detail::same(src.size(), dst.size());
+    return telpher_op_copy_durable(dst.data(), src.data(), src.size());
+}
 inline telpher_op move(writable dst, bytes src) {
     detail::same(src.size(), dst.size());
     return telpher_op_move(dst.data(), src.data(), src.size());
@@ -186,6 +190,41 @@ inline telpher_op dif_strip(writable dst, bytes src, telpher_dif dif, telpher_ta
 }
 inline telpher_op dif_update(writable dst, bytes src, telpher_dif dif, telpher_tags tags, telpher_tags new_tags) {
     return telpher_op_dif_update(dst.data(), dst.size(), src.data(), src.size(), dif, tags, new_tags);
+}
+inline telpher_op dix_generate(writable dst, bytes src, telpher_dif dif, telpher_tags tags) {
+    return telpher_op_dix_generate(dst.data(), dst.size(), src.data(), src.size(), dif, tags);
+}
+inline telpher_op crc64(bytes src, std::uint64_t seed = 0) { return telpher_op_crc64(src.data(), src.size(), seed); }
+inline telpher_op copy_crc64(writable dst, bytes src, std::uint64_t seed = 0) {
+    detail::same(src.size(), dst.size());
+    return telpher_op_copy_crc64(dst.data(), src.data(), src.size(), seed);
+}
+inline telpher_op convert(writable dst, bytes src, telpher_arithmetic arithmetic) {
+    return telpher_op_convert(dst.data(), dst.size(), src.data(), src.size(), arithmetic);
+}
+inline telpher_op reduce(writable dst, bytes a, bytes b, telpher_arithmetic arithmetic) {
+    detail::same(a.size(), b.size());
+    return telpher_op_reduce(dst.data(), dst.size(), a.data(), b.data(), a.size(), arithmetic);
+}
+inline telpher_op reduce_dualcast(writable dst, writable dst2, bytes a, bytes b, telpher_arithmetic arithmetic) {
+    detail::same(a.size(), b.size());
+    detail::same(dst.size(), dst2.size());
+    return telpher_op_reduce_dualcast(dst.data(), dst2.data(), dst.size(), a.data(), b.data(), a.size(), arithmetic);
+}
+// A list has 64-bit offsets, or indexes with a flag TELPHER_LIST_INDEX32 or TELPHER_LIST_INDEX64.
+inline telpher_op gather(writable dst, bytes src, bytes list, std::uint32_t block, std::uint32_t flags = 0) {
+    return telpher_op_gather(dst.data(), dst.size(), src.data(), src.size(), list.data(), list.size(), block, flags);
+}
+inline telpher_op gather_reduce(writable dst, bytes src, bytes list, std::uint32_t block, std::uint32_t flags,
+                                telpher_arithmetic arithmetic) {
+    return telpher_op_gather_reduce(dst.data(), dst.size(), src.data(), src.size(), list.data(), list.size(), block, flags,
+                                    arithmetic);
+}
+inline telpher_op scatter(writable dst, bytes src, bytes list, std::uint32_t block, std::uint32_t flags = 0) {
+    return telpher_op_scatter(dst.data(), dst.size(), src.data(), src.size(), list.data(), list.size(), block, flags);
+}
+inline telpher_op scatter_fill(writable dst, bytes list, std::uint32_t block, std::uint32_t flags, std::uint64_t pattern) {
+    return telpher_op_scatter_fill(dst.data(), dst.size(), list.data(), list.size(), block, flags, pattern);
 }
 inline telpher_op flush(bytes src) { return telpher_op_flush(src.data(), src.size()); }
 

@@ -29,6 +29,20 @@ pub struct Tags {
     pub app_mask: u16,
 }
 
+/// Types and options of a conversion or computation.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Arithmetic {
+    /// The type of the sources: one of [`data_type`].
+    pub input: u8,
+    /// The type of the results: one of [`data_type`].
+    pub output: u8,
+    /// How two numbers become one: one of [`compute`].
+    pub compute: u8,
+    /// Bits of [`arithmetic_flag`].
+    pub flags: u8,
+}
+
 /// One operation. Its opcode determines which fields it uses; the others are ignored.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +65,7 @@ pub struct Op {
     pub len: u64,
     /// Bytes of the destination, if it has its own length.
     pub dst_len: u64,
-    /// The pattern of a fill.
+    /// The pattern of a fill; the CRC of 64 bits to continue from.
     pub pattern: [u64; 2],
     /// The CRC to continue from.
     pub seed: u32,
@@ -61,8 +75,14 @@ pub struct Op {
     pub tags: Tags,
     /// Tags created by a DIF update.
     pub new_tags: Tags,
+    /// Types and options of a conversion or computation.
+    pub arithmetic: Arithmetic,
+    /// Bytes of each block that a list names.
+    pub block: u32,
+    /// Bytes of the second source, if it has its own length.
+    pub src2_len: u64,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 1],
 }
 
 /// The result of an operation.
@@ -79,7 +99,7 @@ pub struct OpResult {
     pub error: u32,
     /// The device's code of the operation that a failure is about.
     pub opcode: u32,
-    /// The device's status byte, or the DIF bits that do not match.
+    /// The device's status byte, the DIF bits that do not match, or what happened to any of the numbers.
     pub device_status: u32,
     /// The CRC.
     pub crc: u32,
@@ -95,8 +115,10 @@ pub struct OpResult {
     pub tags: Tags,
     /// Destination tags of the next block.
     pub new_tags: Tags,
+    /// The CRC of 64 bits.
+    pub crc64: u64,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 /// A completed operation of a channel.
@@ -296,12 +318,34 @@ numbers! {
     TELPHER_DIF_STRIP = 0x14;
     /// Checks, and copies with new ones.
     TELPHER_DIF_UPDATE = 0x15;
+    /// Writes integrity tuples alone.
+    TELPHER_DIX_GENERATE = 0x17;
+    /// Converts numbers.
+    TELPHER_CONVERT = 0x18;
+    /// Combines the numbers of two ranges.
+    TELPHER_REDUCE = 0x19;
+    /// Combines the numbers of two ranges, to two destinations.
+    TELPHER_REDUCE_DUALCAST = 0x1a;
+    /// Combines the numbers of all blocks that a list names.
+    TELPHER_GATHER_REDUCE = 0x1b;
+    /// Copies the blocks that a list names.
+    TELPHER_GATHER = 0x1c;
+    /// Copies to the blocks that a list names.
+    TELPHER_SCATTER = 0x1d;
+    /// Fills the blocks that a list names.
+    TELPHER_SCATTER_FILL = 0x1e;
     /// Flushes cache lines.
     TELPHER_FLUSH = 0x20;
     /// Copies between ranges that may overlap.
     TELPHER_MOVE = 0x103;
     /// Repeats 16 bytes.
     TELPHER_FILL16 = 0x104;
+    /// CRC of 64 bits.
+    TELPHER_CRC64 = 0x110;
+    /// Copies and computes that CRC.
+    TELPHER_COPY_CRC64 = 0x111;
+    /// Copies to memory, not only to a cache.
+    TELPHER_COPY_DURABLE = 0x203;
 }
 
 numbers! {
@@ -317,6 +361,88 @@ numbers! {
     TELPHER_CRC_BYPASS_INVERT_REFLECT = 0x8;
     /// CRC: do not reflect the data.
     TELPHER_CRC_BYPASS_DATA_REFLECT = 0x10;
+    /// A list has 32-bit indexes of blocks.
+    TELPHER_LIST_INDEX32 = 0x20;
+    /// A list has 64-bit indexes of blocks.
+    TELPHER_LIST_INDEX64 = 0x40;
+}
+
+numbers! {
+    /// Types of numbers.
+    data_type:
+    /// 8-bit integer.
+    TELPHER_INT8 = 0;
+    /// 16-bit integer.
+    TELPHER_INT16 = 1;
+    /// 32-bit integer.
+    TELPHER_INT32 = 2;
+    /// 64-bit integer.
+    TELPHER_INT64 = 3;
+    /// 5 exponent and 2 fraction bits.
+    TELPHER_FP8_E5M2 = 4;
+    /// 4 exponent and 3 fraction bits.
+    TELPHER_FP8_E4M3 = 5;
+    /// IEEE half precision.
+    TELPHER_FP16 = 6;
+    /// The upper half of single precision.
+    TELPHER_BF16 = 7;
+    /// IEEE single precision.
+    TELPHER_FP32 = 8;
+    /// IEEE double precision.
+    TELPHER_FP64 = 9;
+}
+
+numbers! {
+    /// How two numbers become one.
+    compute:
+    /// Sum.
+    TELPHER_ADD = 1;
+    /// Bitwise and.
+    TELPHER_AND = 3;
+    /// Bitwise or.
+    TELPHER_OR = 4;
+    /// Bitwise exclusive or.
+    TELPHER_XOR = 5;
+    /// The smaller one.
+    TELPHER_MIN = 6;
+    /// The larger one.
+    TELPHER_MAX = 7;
+}
+
+numbers! {
+    /// Options of arithmetic.
+    arithmetic_flag:
+    /// Negate the first source.
+    TELPHER_NEGATE_1 = 0x1;
+    /// Negate the second source.
+    TELPHER_NEGATE_2 = 0x2;
+    /// Small results become zero.
+    TELPHER_FLUSH_TO_ZERO = 0x4;
+    /// Small operands count as zero.
+    TELPHER_DENORMALS_ARE_ZERO = 0x8;
+    /// Integers are signed.
+    TELPHER_SIGNED = 0x10;
+    /// Integer results saturate.
+    TELPHER_SATURATE = 0x20;
+    /// Round toward minus infinity.
+    TELPHER_ROUND_DOWN = 0x40;
+    /// Round toward plus infinity.
+    TELPHER_ROUND_UP = 0x80;
+    /// Round toward zero.
+    TELPHER_ROUND_TOWARD_ZERO = 0xc0;
+}
+
+numbers! {
+    /// What happened to any of the numbers.
+    exception:
+    /// A result is not a number.
+    TELPHER_INVALID = 0x1;
+    /// An operand was below the normal range.
+    TELPHER_DENORMAL = 0x2;
+    /// A result was out of range.
+    TELPHER_OVERFLOW = 0x4;
+    /// A result was below the normal range.
+    TELPHER_UNDERFLOW = 0x8;
 }
 
 numbers! {
@@ -342,6 +468,10 @@ numbers! {
     TELPHER_DIF_DONE = 8;
     /// The block at `at` does not match in `device_status`.
     TELPHER_DIF_MISMATCH = 9;
+    /// A checksum in `crc64`.
+    TELPHER_CRC64_VALUE = 10;
+    /// The numbers are computed; bits of [`exception`] in `device_status`.
+    TELPHER_COMPUTED = 11;
 }
 
 numbers! {
@@ -386,6 +516,10 @@ numbers! {
     TELPHER_ERROR_DEADLINE = 12;
     /// The queue stopped during an operation that cannot be repeated.
     TELPHER_ERROR_STOPPED = 13;
+    /// Types or options that the operation does not have.
+    TELPHER_ERROR_OPTIONS = 14;
+    /// A list names a block outside of the memory.
+    TELPHER_ERROR_OUTSIDE = 15;
     /// An error without a number in this table.
     TELPHER_ERROR_OTHER = 255;
 }

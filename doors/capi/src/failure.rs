@@ -11,7 +11,7 @@ use telpher_abi::Status;
 use telpher_cache::{AccessError, ConfigError};
 use telpher_device::OpenError;
 use telpher_mem::MapError;
-use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
+use telpher_mover::{ChannelError, ComputeResult, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
 use telpher_os::chain;
 use telpher_os::{PerfError, UserfaultError};
 use telpher_switch::SwitchError;
@@ -36,6 +36,10 @@ pub(crate) enum Refusal {
     Opcode(u32),
     #[error("the flags {0:#x} are unknown or contradict each other; see enum telpher_flag")]
     Flags(u32),
+    #[error("there is no type of numbers {0}; see enum telpher_type")]
+    DataType(u8),
+    #[error("there is no computation {0}; see enum telpher_compute")]
+    Compute(u8),
     #[error("a reserved field of the {0} is not zero; start with a zeroed structure or a telpher_op_* function")]
     Reserved(&'static str),
     #[error(
@@ -294,7 +298,9 @@ impl Failure {
 fn errno_of(error: &JobError) -> c_int {
     match error {
         // The caller's arguments.
-        JobError::Lengths { .. } | JobError::Unit { .. } => libc::EINVAL,
+        JobError::Lengths { .. } | JobError::Unit { .. } | JobError::Options { .. } | JobError::Outside { .. } => {
+            libc::EINVAL
+        }
         JobError::TooLong { .. } => libc::EMSGSIZE,
         // The caller's data is invalid.
         JobError::BadDelta { .. } => libc::EBADMSG,
@@ -372,6 +378,8 @@ impl OpResult {
             Outcome::Equal => of(outcome::TELPHER_EQUAL),
             Outcome::Different { at } => OpResult { at: *at, ..of(outcome::TELPHER_DIFFERENT) },
             Outcome::Crc(crc) => OpResult { crc: *crc, ..of(outcome::TELPHER_CRC_VALUE) },
+            Outcome::Crc64(crc64) => OpResult { crc64: *crc64, ..of(outcome::TELPHER_CRC64_VALUE) },
+            Outcome::Computed(seen) => OpResult { device_status: seen.bits().into(), ..of(outcome::TELPHER_COMPUTED) },
             Outcome::Delta(Delta::Identical) => of(outcome::TELPHER_DELTA_IDENTICAL),
             Outcome::Delta(Delta::Complete { bytes }) => {
                 OpResult { bytes: (*bytes).into(), ..of(outcome::TELPHER_DELTA_COMPLETE) }
@@ -422,6 +430,10 @@ impl OpResult {
                 ..of(error::TELPHER_ERROR_NONSENSE)
             },
             JobError::Stopped { op: o, .. } => OpResult { opcode: op(o), ..of(error::TELPHER_ERROR_STOPPED) },
+            JobError::Options { op: o, .. } => OpResult { opcode: op(o), ..of(error::TELPHER_ERROR_OPTIONS) },
+            JobError::Outside { entry, offset, len } => {
+                OpResult { at: *entry, address: *offset, bytes: *len, ..of(error::TELPHER_ERROR_OUTSIDE) }
+            }
             JobError::Abandoned { because } => OpResult { at: *because as u64, ..of(error::TELPHER_ERROR_ABANDONED) },
             JobError::Deadline { after } => {
                 let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
@@ -435,6 +447,9 @@ impl OpResult {
 /// What does not fit in a result.
 const ELSEWHERE: &str = "what the machine said is in telpher_last_error() of the call that told of it";
 
+/// The text of [`JobError::Options`] that does not fit either.
+const NOT_THESE: &str = "does not have these types or options";
+
 impl OpResult {
     /// The result as a sentence: the outcome, or the failure with the text of [`last_text`].
     pub(crate) fn text(&self) -> String {
@@ -443,6 +458,8 @@ impl OpResult {
             outcome::TELPHER_EQUAL => "equal".into(),
             outcome::TELPHER_DIFFERENT => format!("different from byte {} on", self.at),
             outcome::TELPHER_CRC_VALUE => format!("CRC32C {:#010x}", self.crc),
+            outcome::TELPHER_CRC64_VALUE => format!("CRC of 64 bits {:#018x}", self.crc64),
+            outcome::TELPHER_COMPUTED => self.computed_text(),
             outcome::TELPHER_DELTA_IDENTICAL => "identical; no delta record was written".into(),
             outcome::TELPHER_DELTA_COMPLETE => format!("a delta record of {} bytes", self.bytes),
             outcome::TELPHER_DELTA_OVERFLOW => {
@@ -458,6 +475,18 @@ impl OpResult {
                 None => format!("failed with errno {}", self.status.wrapping_neg()),
             },
         }
+    }
+
+    fn computed_text(&self) -> String {
+        let seen = ComputeResult::from_bits_retain(u8::try_from(self.device_status).unwrap_or(0));
+        let words = [
+            (ComputeResult::INVALID, "not a number"),
+            (ComputeResult::OVERFLOW, "out of range"),
+            (ComputeResult::UNDERFLOW, "below the normal range"),
+            (ComputeResult::DENORMAL, "computed from an operand below the normal range"),
+        ];
+        let words: Vec<_> = words.iter().filter(|(bit, _)| seen.contains(*bit)).map(|(_, word)| *word).collect();
+        if words.is_empty() { "computed".into() } else { format!("computed; a result is {}", words.join(", or ")) }
     }
 
     /// The error that it was created from, if every field of that error fits.
@@ -480,6 +509,8 @@ impl OpResult {
             }
             error::TELPHER_ERROR_ABANDONED => JobError::Abandoned { because: usize::try_from(self.at).ok()? },
             error::TELPHER_ERROR_STOPPED => JobError::Stopped { op: op()?, why: ELSEWHERE.into() },
+            error::TELPHER_ERROR_OPTIONS => JobError::Options { op: op()?, why: NOT_THESE },
+            error::TELPHER_ERROR_OUTSIDE => JobError::Outside { entry: self.at, offset: self.address, len: self.bytes },
             error::TELPHER_ERROR_DEADLINE => JobError::Deadline { after: std::time::Duration::from_nanos(self.at) },
             _ => return None,
         })

@@ -9,7 +9,9 @@ use std::fmt::Write;
 use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
-use telpher_capi::{CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Tags, Tier};
+use telpher_capi::{
+    Arithmetic, CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Tags, Tier,
+};
 use telpher_capi::{Packet, VhostDmaQueueStats, VhostQueue, VhostSocketState, VhostState, VhostStats};
 use telpher_capi::{SwitchPort, SwitchStats};
 use telpher_capi::{TierInfo, TierMoved, TierOptions, TierReport, TierStats};
@@ -239,8 +241,7 @@ const SEEN: [Seen; 11] = [
         // One per outcome of a delta.
         ("Delta", None),
         ("Dif", Some("TELPHER_DIF_DONE")), ("DifMismatch", Some("TELPHER_DIF_MISMATCH")),
-        // The C interface makes no job with such an outcome.
-        ("Crc64", None),
+        ("Crc64", Some("TELPHER_CRC64_VALUE")), ("Computed", Some("TELPHER_COMPUTED")),
     ]),
     ("../../path/mover/src/api/outcome.rs", "Delta", &[
         ("Identical", Some("TELPHER_DELTA_IDENTICAL")), ("Complete", Some("TELPHER_DELTA_COMPLETE")),
@@ -256,16 +257,23 @@ const SEEN: [Seen; 11] = [
         ("Refused", Some("TELPHER_ERROR_REFUSED")), ("Unsupported", Some("TELPHER_ERROR_UNSUPPORTED")),
         ("Nonsense", Some("TELPHER_ERROR_NONSENSE")), ("Stopped", Some("TELPHER_ERROR_STOPPED")),
         ("Abandoned", Some("TELPHER_ERROR_ABANDONED")), ("Deadline", Some("TELPHER_ERROR_DEADLINE")),
+        ("Options", Some("TELPHER_ERROR_OPTIONS")), ("Outside", Some("TELPHER_ERROR_OUTSIDE")),
     ]),
     ("src/raw/request.rs", "Request", &[
         ("Nop", Some("TELPHER_NOP")), ("Drain", Some("TELPHER_DRAIN")), ("Copy", Some("TELPHER_COPY")),
-        ("CopyWithin", Some("TELPHER_MOVE")), ("Fill", Some("TELPHER_FILL")), ("Fill16", Some("TELPHER_FILL16")),
+        ("CopyDurable", Some("TELPHER_COPY_DURABLE")), ("CopyWithin", Some("TELPHER_MOVE")),
+        ("Fill", Some("TELPHER_FILL")), ("Fill16", Some("TELPHER_FILL16")),
         ("Compare", Some("TELPHER_COMPARE")), ("ComparePattern", Some("TELPHER_COMPARE_PATTERN")),
         ("CreateDelta", Some("TELPHER_CREATE_DELTA")), ("ApplyDelta", Some("TELPHER_APPLY_DELTA")),
         ("Dualcast", Some("TELPHER_DUALCAST")), ("Crc", Some("TELPHER_CRC")), ("CopyCrc", Some("TELPHER_COPY_CRC")),
         ("DifCheck", Some("TELPHER_DIF_CHECK")), ("DifInsert", Some("TELPHER_DIF_INSERT")),
         ("DifStrip", Some("TELPHER_DIF_STRIP")), ("DifUpdate", Some("TELPHER_DIF_UPDATE")),
-        ("Flush", Some("TELPHER_FLUSH")),
+        ("DixGenerate", Some("TELPHER_DIX_GENERATE")), ("Crc64", Some("TELPHER_CRC64")),
+        ("CopyCrc64", Some("TELPHER_COPY_CRC64")), ("Convert", Some("TELPHER_CONVERT")),
+        ("Reduce", Some("TELPHER_REDUCE")), ("ReduceDualcast", Some("TELPHER_REDUCE_DUALCAST")),
+        ("GatherReduce", Some("TELPHER_GATHER_REDUCE")),
+        ("Gather", Some("TELPHER_GATHER")), ("Scatter", Some("TELPHER_SCATTER")),
+        ("ScatterFill", Some("TELPHER_SCATTER_FILL")), ("Flush", Some("TELPHER_FLUSH")),
     ]),
 ];
 
@@ -303,11 +311,12 @@ fn every_field_offset_matches_the_header() {
     layout!(c, Tags, "telpher_tags": ref_tag, app_tag, app_mask);
     layout!(
         c, Op, "telpher_op": opcode, flags, user_data, src, src2, dst, dst2, len, dst_len, pattern, seed, dif, tags,
-        new_tags, reserved
+        new_tags, arithmetic, block, src2_len, reserved
     );
+    layout!(c, Arithmetic, "telpher_arithmetic": input, output, compute, flags);
     layout!(
         c, OpResult, "telpher_result": status, outcome, via, error, opcode, device_status, crc, write, at, bytes,
-        address, tags, new_tags, reserved
+        address, tags, new_tags, crc64, reserved
     );
     layout!(c, Completion, "telpher_completion": ticket, user_data, result, record, has_record, reserved);
     layout!(

@@ -414,7 +414,7 @@ mod stub_portal;
 mod tests {
     use super::stub_portal::StubPortal;
     use super::*;
-    use telpher_abi::registers::{GenCap, OpCap};
+    use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
     use telpher_abi::{CompletionRecord, Status, StatusByte};
 
     fn queue(mode: QueueMode, size: u32) -> (Arc<StubPortal>, Queue) {
@@ -426,6 +426,7 @@ mod tests {
             max_batch: 1024,
             block_on_fault: true,
             gen_cap: GenCap([0]),
+            dsa_cap_0: DsaCap0([0]),
             operations: OpCap([u64::MAX; 4]),
             numa_node: None,
         };

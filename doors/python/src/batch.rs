@@ -1,5 +1,6 @@
 //! `telpher.Batch`: operations that are submitted together.
 
+use crate::arithmetic::{BlockList, Compute, ListFormat, Numbers};
 use crate::dif::Dif;
 use crate::job::{Job, Members, ResultTaker, taker};
 use crate::mover::record;
@@ -110,6 +111,7 @@ macro_rules! batch_methods {
             $(
                 $(#[$doc])*
                 #[pyo3(signature = ($($signature)*))]
+                #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
                 fn $name(&self, $($arg: $Arg),*) -> PyResult<usize> {
                     disjoint(&[$(&$read),*], &[$(&$write),*])?;
                     self.add(|$front| $call)

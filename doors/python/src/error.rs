@@ -15,7 +15,11 @@ create_exception!(telpher, JobFailed, Error, "An operation ended without a resul
 pub(crate) fn raised(error: &JobError) -> PyErr {
     let sentence = chain(error);
     match error {
-        JobError::Lengths { .. } | JobError::Unit { .. } | JobError::TooLong { .. } => PyValueError::new_err(sentence),
+        JobError::Lengths { .. }
+        | JobError::Unit { .. }
+        | JobError::TooLong { .. }
+        | JobError::Options { .. }
+        | JobError::Outside { .. } => PyValueError::new_err(sentence),
         JobError::Deadline { .. } => PyTimeoutError::new_err(sentence),
         _ => JobFailed::new_err(sentence),
     }

@@ -6,6 +6,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod arithmetic;
 mod batch;
 mod cache;
 mod dif;
@@ -51,6 +52,7 @@ fn _telpher(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cache::Cache>()?;
     module.add_class::<cache::Block>()?;
     module.add_class::<cache::Prefetch>()?;
+    module.add_class::<arithmetic::Numbers>()?;
     module.add_class::<dif::Dif>()?;
     module.add_class::<result::DifTags>()?;
     module.add_class::<result::DeltaFound>()?;

@@ -1,5 +1,6 @@
 //! `telpher.Mover`: queues, and the operations that go to them.
 
+use crate::arithmetic::{BlockList, Compute, ListFormat, Numbers};
 use crate::batch::Batch;
 use crate::dif::Dif;
 use crate::error::OpenError;
@@ -271,12 +272,14 @@ macro_rules! mover_methods {
             $(
                 $(#[$doc])*
                 #[pyo3(signature = ($($signature)*))]
+                #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
                 fn $name(&self, py: Python<'_>, $first: $First $(, $arg: $Arg)*) -> PyResult<Py<PyAny>> {
                     self.$name_async(py, $first $(, $arg)*)?.finish(py)
                 }
 
                 #[doc = concat!("Begins `", stringify!($name), "` and returns its `Job`.")]
                 #[pyo3(signature = ($($signature)*))]
+                #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
                 fn $name_async(&self, py: Python<'_>, $first: $First $(, $arg: $Arg)*) -> PyResult<Job> {
                     disjoint(&[$(&$read),*], &[$(&$write),*])?;
                     self.begin(py, $first.len(), |$front| $call)

@@ -15,6 +15,11 @@ macro_rules! operations {
             copy_within, copy_within_async (dst: ViewMut, start: usize, length: usize, to: usize)
                 = (dst, start, length, to), reads [], writes [dst],
                 |front| front.copy_within(dst, start..start.saturating_add(length), to);
+            /// Copies `src` to `dst`, which must have the same length, and ends when the bytes are in memory and not
+            /// only in a cache, so that those of persistent memory are durable.
+            copy_durable, copy_durable_async (src: View, dst: ViewMut)
+                = (src, dst), reads [src], writes [dst],
+                |front| front.copy_durable(src, dst);
             /// Fills the buffer with a pattern: a byte from 0 to 255 as in `memset`, or 1, 2, 4, 8 or 16 bytes (any
             /// object with a buffer) repeated, truncated at the end of the buffer. Zero by default.
             fill, fill_async (dst: ViewMut, pattern: Pattern)
@@ -48,6 +53,50 @@ macro_rules! operations {
             copy_crc, copy_crc_async (src: View, dst: ViewMut, seed: u32)
                 = (src, dst, seed=0), reads [src], writes [dst],
                 |front| front.copy_crc(src, dst, seed, CrcMode::default());
+            /// The CRC of 64 bits that NVMe uses of `data`, continued from `seed`.
+            crc64, crc64_async (data: View, seed: u64)
+                = (data, seed=0), reads [data], writes [],
+                |front| front.crc64(data, seed, CrcMode::default());
+            /// Copies `src` to `dst` and returns that CRC, in one pass.
+            copy_crc64, copy_crc64_async (src: View, dst: ViewMut, seed: u64)
+                = (src, dst, seed=0), reads [src], writes [dst],
+                |front| front.copy_crc64(src, dst, seed, CrcMode::default());
+            /// Converts the numbers of `src` to those of `dst`, which has as many. Returns what happened to any of
+            /// them: a set of "invalid", "denormal", "overflow", "underflow".
+            convert, convert_async (src: View, dst: ViewMut, arithmetic: Numbers)
+                = (src, dst, arithmetic), reads [src], writes [dst],
+                |front| front.convert(src, dst, arithmetic.0);
+            /// Computes each number of `dst` from those of `a` and `b`: "add", "min" or "max", and for integers "and",
+            /// "or" or "xor". Returns what happened to any of them, like `convert`.
+            reduce, reduce_async (a: View, b: View, dst: ViewMut, compute: Compute, arithmetic: Numbers)
+                = (a, b, dst, compute, arithmetic), reads [a, b], writes [dst],
+                |front| front.reduce(a, b, dst, compute.0, arithmetic.0);
+            /// Like `reduce`, with the same numbers in two destinations.
+            reduce_dualcast, reduce_dualcast_async
+                (a: View, b: View, dst: ViewMut, dst2: ViewMut, compute: Compute, arithmetic: Numbers)
+                = (a, b, dst, dst2, compute, arithmetic), reads [a, b], writes [dst, dst2],
+                |front| front.reduce_dualcast(a, b, dst, dst2, compute.0, arithmetic.0);
+            /// Computes the numbers of `dst` from those of all blocks of `src` that a list names, in its order. Blocks
+            /// have `block` bytes. The list, which is read during this call, has offsets in bytes ("offset64"), or
+            /// indexes of blocks ("index32", "index64").
+            gather_reduce, gather_reduce_async (src: View, list: BlockList, dst: ViewMut, block: u32,
+                compute: Compute, arithmetic: Numbers, format: ListFormat)
+                = (src, list, dst, block, compute, arithmetic, format=ListFormat::OFFSETS), reads [src], writes [dst],
+                |front| front.gather_reduce(src, list.0, dst, format.blocks(block), compute.0, arithmetic.0);
+            /// Copies the blocks of `src` that a list names, as for `gather_reduce`, to `dst`, one after the other.
+            gather, gather_async (src: View, list: BlockList, dst: ViewMut, block: u32, format: ListFormat)
+                = (src, list, dst, block, format=ListFormat::OFFSETS), reads [src], writes [dst],
+                |front| front.gather(src, list.0, dst, format.blocks(block));
+            /// Copies `src` to the blocks of `dst` that a list names, as for `gather_reduce`, one after the other.
+            scatter, scatter_async (src: View, list: BlockList, dst: ViewMut, block: u32, format: ListFormat)
+                = (src, list, dst, block, format=ListFormat::OFFSETS), reads [src], writes [dst],
+                |front| front.scatter(src, list.0, dst, format.blocks(block));
+            /// Fills each block of `dst` that a list names, as for `gather_reduce`, with a pattern (a byte, or 1, 2, 4
+            /// or 8 bytes; zero by default).
+            scatter_fill, scatter_fill_async
+                (list: BlockList, dst: ViewMut, block: u32, pattern: ShortPattern, format: ListFormat)
+                = (list, dst, block, pattern=ShortPattern(0), format=ListFormat::OFFSETS), reads [], writes [dst],
+                |front| front.scatter_fill(list.0, dst, format.blocks(block), pattern.0);
             /// Checks blocks that are each followed by an 8-byte integrity field. Returns a `DifResult`.
             dif_check, dif_check_async (src: View, config: Dif, tags: DifTags)
                 = (src, config, tags), reads [src], writes [],
@@ -67,6 +116,11 @@ macro_rules! operations {
             dif_update, dif_update_async (src: View, dst: ViewMut, config: Dif, source: DifTags, dest: DifTags)
                 = (src, dst, config, source, dest), reads [src], writes [dst],
                 |front| front.dif_update(src, dst, config.0, source.into(), dest.into());
+            /// Writes the integrity fields of the blocks of `src` to `dst`, which has 8 bytes per block. Returns a
+            /// `DifResult`.
+            dix_generate, dix_generate_async (src: View, dst: ViewMut, config: Dif, tags: DifTags)
+                = (src, dst, config, tags), reads [src], writes [dst],
+                |front| front.dix_generate(src, dst, config.0, tags.into());
             /// Flushes every cache line of the buffer to memory.
             flush, flush_async (data: View)
                 = (data), reads [data], writes [],

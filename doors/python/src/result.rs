@@ -2,6 +2,7 @@
 
 use crate::error::raised;
 use pyo3::prelude::*;
+use pyo3::types::PyFrozenSet;
 use telpher_mover::{Delta, JobError, Outcome, Tags, Via};
 
 /// A job that has ended.
@@ -114,6 +115,11 @@ impl Ended {
             Outcome::Done | Outcome::Equal => py.None(),
             Outcome::Different { at } => at.into_pyobject(py)?.into_any().unbind(),
             Outcome::Crc(crc) => crc.into_pyobject(py)?.into_any().unbind(),
+            Outcome::Crc64(crc) => crc.into_pyobject(py)?.into_any().unbind(),
+            Outcome::Computed(seen) => {
+                let names = seen.iter_names().map(|(name, _)| lower(name));
+                PyFrozenSet::new(py, names)?.into_any().unbind()
+            }
             Outcome::Delta(delta) => {
                 let (kind, size) = match delta {
                     Delta::Identical => ("identical", 0),
@@ -139,13 +145,17 @@ impl Ended {
     }
 }
 
-/// The names in [`DifFound::what`].
+/// The names in [`DifFound::what`], and of what happened to numbers.
 fn lower(name: &str) -> &'static str {
     match name {
         "GUARD" => "guard",
         "APP_TAG" => "app_tag",
         "REF_TAG" => "ref_tag",
         "ALL_F" => "all_f",
+        "INVALID" => "invalid",
+        "DENORMAL" => "denormal",
+        "OVERFLOW" => "overflow",
+        "UNDERFLOW" => "underflow",
         _ => "unknown",
     }
 }

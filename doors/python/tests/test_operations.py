@@ -14,6 +14,7 @@ DEVICES = [
     ("model:spr", {"threshold": 0}),
     ("model:full", {"threshold": 0, "threaded": True}),
     ("model:spr", {"threshold": "64k"}),
+    ("model:v3-full", {"threshold": 0}),
 ]
 
 
@@ -48,6 +49,71 @@ class Operations(unittest.TestCase):
                 src, dst = noise(size), bytearray(size)
                 self.assertIsNone(mover.copy(src, dst))
                 self.assertEqual(dst, src)
+
+    def test_a_durable_copy_arrives_whole(self):
+        for mover in self.each():
+            for size in [0, 1, 4096, 70_001, 3 << 20]:
+                src, dst = noise(size), bytearray(size)
+                self.assertIsNone(mover.copy_durable(src, dst))
+                self.assertEqual(dst, src)
+
+    def test_crcs_of_64_bits_continue_from_a_seed(self):
+        for mover in self.each():
+            self.assertEqual(mover.crc64(b"123456789"), 0xAE8B14860A799888)
+            src, dst = noise(70_001), bytearray(70_001)
+            self.assertEqual(mover.copy_crc64(src, dst), mover.crc64(src[100:], mover.crc64(src[:100])))
+            self.assertEqual(dst, src)
+
+    def test_conversions_give_the_numbers_of_numpy(self):
+        singles = np.random.default_rng(1).normal(0, 1e5, 10_000).astype(np.float32)
+        with np.errstate(over="ignore"):
+            expected = singles.astype(np.float16)
+        for mover in self.each():
+            halves = np.zeros(10_000, dtype=np.float16)
+            seen = mover.convert(singles, halves, telpher.Arithmetic("fp32", "fp16"))
+            np.testing.assert_array_equal(halves, expected)
+            self.assertEqual(seen & {"overflow", "invalid"}, {"overflow"})
+
+    def test_reductions_give_the_numbers_of_numpy(self):
+        random_ = np.random.default_rng(2)
+        a, b = (random_.integers(-(2**31), 2**31, 10_000).astype(np.int32) for _ in range(2))
+        numbers = telpher.Arithmetic("int32", signed=True)
+        for mover in self.each():
+            for compute, oracle in [("add", np.add), ("min", np.minimum), ("max", np.maximum), ("xor", np.bitwise_xor)]:
+                dst, dst2 = np.zeros(10_000, dtype=np.int32), np.zeros(10_000, dtype=np.int32)
+                mover.reduce(a, b, dst, compute, numbers)
+                np.testing.assert_array_equal(dst, oracle(a, b))
+                mover.reduce_dualcast(a, b, dst, dst2, compute, numbers)
+                np.testing.assert_array_equal(dst2, oracle(a, b))
+
+    def test_lists_name_blocks_in_every_format(self):
+        memory = np.frombuffer(noise(1000 * 24), dtype=np.uint8).reshape(1000, 24)
+        index = np.random.default_rng(3).permutation(1000)[:700]
+        lists = {"offset64": index.astype(np.uint64) * 24, "index32": index.astype(np.uint32), "index64": index.astype(np.uint64)}
+        for mover in self.each():
+            for form, entries in lists.items():
+                part = np.zeros((700, 24), dtype=np.uint8)
+                mover.gather(memory, entries, part, 24, form)
+                np.testing.assert_array_equal(part, memory[index])
+                expected, there = np.zeros_like(memory), np.zeros_like(memory)
+                expected[index] = part
+                mover.scatter(part, entries, there, 24, form)
+                np.testing.assert_array_equal(there, expected)
+                expected[index] = 7
+                mover.scatter_fill(entries, there, 24, 7, form)
+                np.testing.assert_array_equal(there, expected)
+                total = np.zeros(24, dtype=np.uint8)
+                mover.gather_reduce(memory, entries, total, 24, "xor", telpher.Arithmetic("int8"), form)
+                np.testing.assert_array_equal(total, np.bitwise_xor.reduce(memory[index]))
+
+    def test_a_list_cannot_name_bytes_outside_of_the_memory(self):
+        for mover in self.each():
+            for entry in [41, 2**64 - 1, 2**63]:
+                entries = np.array([0, entry], dtype=np.uint64)
+                with self.assertRaisesRegex(ValueError, "entry 1 of the list"):
+                    mover.gather(bytes(64), entries, bytearray(48), 24)
+                with self.assertRaisesRegex(ValueError, "entry 1 of the list"):
+                    mover.scatter(bytes(48), entries, bytearray(64), 24)
 
     def test_overlapping_views_of_one_array_copy_like_memmove(self):
         for mover in self.each():
@@ -142,6 +208,9 @@ class Operations(unittest.TestCase):
                     field = protected[i * (block + 8) + block :][:8]
                     self.assertEqual(field[2:], bytes([0, 3, 0, 0, 0, 7 + i]))
                 self.assertTrue(mover.dif_check(protected, config, tags))
+                tuples = bytearray(20 * 8)
+                self.assertTrue(mover.dix_generate(data, tuples, config, tags))
+                self.assertEqual(tuples, b"".join(protected[i * (block + 8) + block :][:8] for i in range(20)))
                 renewed = bytearray(len(protected))
                 mover.dif_update(protected, renewed, config, tags, telpher.Tags(ref_tag=100))
                 self.assertTrue(mover.dif_check(renewed, config, telpher.Tags(ref_tag=100)))

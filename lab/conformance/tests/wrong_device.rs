@@ -59,6 +59,7 @@ fn info() -> QueueInfo {
         max_batch: 32,
         block_on_fault: false,
         gen_cap: GenCap::default(),
+        dsa_cap_0: DsaCap0::default(),
         operations: OpCap::default(),
         numa_node: None,
     }

@@ -342,6 +342,7 @@ impl ModelDevice {
             max_batch: 1 << config.max_batch_shift(),
             block_on_fault: config.block_on_fault(),
             gen_cap: device.capabilities().gen_cap,
+            dsa_cap_0: device.capabilities().dsa_cap_0.with_max_sgl_shift(config.max_sgl_shift()),
             operations: device.operations_of(wq),
             numa_node: self.inner.numa_node,
         };

@@ -3,7 +3,7 @@
 use crate::files::Files;
 use crate::machine::{QueueType, State, UnreadableAttribute};
 use std::path::{Path, PathBuf};
-use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::registers::{DsaCap0, DsaCap1, DsaCap2, GenCap, OpCap};
 use telpher_portal::QueueMode;
 
 /// Errors by which the driver reports that there is no value now: no such attribute on this kernel, not for this kind
@@ -150,6 +150,16 @@ impl Value for OpCap {
     }
 }
 
+/// Three numbers, the last register first. Source: Linux 7.0 `sysfs.c`, dsacaps_show; the example in its documentation
+/// has another order.
+impl Value for (DsaCap0, DsaCap1, DsaCap2) {
+    fn parse(text: &str) -> Option<Self> {
+        let words: Option<Vec<u64>> = text.split(',').map(|word| u64::from_str_radix(word, 16).ok()).collect();
+        let [third, second, first] = words?.try_into().ok()?;
+        Some((DsaCap0([first]), DsaCap1([second]), DsaCap2([third])))
+    }
+}
+
 impl Value for [u64; 4] {
     fn parse(text: &str) -> Option<Self> {
         bits(text)
@@ -194,6 +204,15 @@ mod tests {
         assert_eq!((bits(new), bits(old)), (Some(expected), Some(expected)));
         // The bitmap's printer may omit leading zero words.
         assert_eq!(bits("1,003f027f"), Some([0x1_003f_027f, 0, 0, 0]));
+    }
+
+    #[test]
+    fn the_capabilities_of_3_0_are_read_from_the_last_register_to_the_first() {
+        let text = "000000000000f18d,00fa01ff01ff03ff,0014000e000007aa";
+        let (first, second, third) = <(DsaCap0, DsaCap1, DsaCap2)>::parse(text).unwrap();
+        assert_eq!((first.max_sgl_shift(), first.sgl_formats()), (10, 0b1110));
+        assert_eq!((second.data_types(), third.0[0]), (0x3ff, 0xf18d));
+        assert!(<(DsaCap0, DsaCap1, DsaCap2)>::parse("1,2").is_none());
     }
 
     #[test]

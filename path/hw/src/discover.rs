@@ -107,6 +107,7 @@ fn device(
         state: folder.value(&["state"]),
         numa_node: folder.value(&["numa_node"]),
         gen_cap: folder.value(&["gen_cap"]),
+        dsa_caps: folder.value(&["dsacaps"]),
         op_cap: folder.value(&["op_cap"]),
         configurable: folder.value(&["configurable"]),
         pasid_enabled: folder.value(&["pasid_enabled"]),

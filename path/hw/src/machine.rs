@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::registers::{DsaCap0, DsaCap1, DsaCap2, GenCap, OpCap};
 use telpher_portal::QueueMode;
 
 /// All devices of a machine.
@@ -78,6 +78,8 @@ pub struct Device {
     pub numa_node: Option<u32>,
     /// General capabilities.
     pub gen_cap: Option<GenCap>,
+    /// Capabilities of 3.0, which Linux shows from 7.0 on.
+    pub dsa_caps: Option<(DsaCap0, DsaCap1, DsaCap2)>,
     /// Operations as the driver shows them: without Batch where programs may not submit one.
     pub op_cap: Option<OpCap>,
     /// True if groups, engines and queues can be configured.

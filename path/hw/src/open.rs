@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use telpher_abi::registers::GenCap;
+use telpher_abi::registers::{DsaCap0, GenCap};
 use telpher_abi::{Opcode, Status};
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 
@@ -207,6 +207,8 @@ pub(crate) fn usable(device: &Device, queue: &Queue) -> Result<QueueInfo, OpenEr
         max_batch: queue.max_batch.or(device.max_batch).unwrap_or(1),
         block_on_fault: queue.block_on_fault.unwrap_or(false),
         gen_cap: device.gen_cap.unwrap_or(GenCap([0])),
+        // Drivers set every queue's longest list to the device's, and show no attribute for it.
+        dsa_cap_0: device.dsa_caps.map_or(DsaCap0([0]), |caps| caps.0),
         operations,
         numa_node: device.numa_node,
         name,

@@ -18,7 +18,7 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
-use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
 use telpher_abi::{COMPLETION_RECORD_BYTES, Descriptor, Opcode};
 use telpher_os::Lineage;
 use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission, Watch};
@@ -247,6 +247,7 @@ pub fn rehearsal(size: u32) -> io::Result<impl Portal> {
         max_batch: 1,
         block_on_fault: false,
         gen_cap: GenCap::default(),
+        dsa_cap_0: DsaCap0::default(),
         operations: OpCap::default().with(Opcode::Nop, true),
         numa_node: None,
     };

@@ -3,11 +3,9 @@
 
 use crate::operand::{Domain, Operand};
 use crate::windows::Window;
-use telpher_abi::{
-    ComputeFlags, ComputeType, DataType, Descriptor, Flags, OpFlags, Opcode, Rounding, SglFormat, Status,
-};
+use telpher_abi::{ComputeType, DataType, Descriptor, Flags, OpFlags, Opcode, SglFormat, Status};
 use telpher_mem::WriteHint;
-use telpher_ops::{Arithmetic, E4m3Overflow};
+use telpher_ops::Arithmetic;
 
 /// Type Conversion, Reduce and Reduce with Dualcast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,23 +168,6 @@ impl ListTransfer {
     }
 }
 
-/// Returns types and options of a descriptor; `None` if a type does not exist.
-pub(crate) fn arithmetic_of(d: &Descriptor) -> Option<Arithmetic> {
-    let flags = ComputeFlags::from_bits_retain(d.compute_flags());
-    Some(Arithmetic {
-        input: DataType::from_code(d.input_type_code())?,
-        output: DataType::from_code(d.output_type_code())?,
-        negate1: flags.contains(ComputeFlags::NEGATE_1),
-        negate2: flags.contains(ComputeFlags::NEGATE_2),
-        flush_to_zero: flags.contains(ComputeFlags::FLUSH_TO_ZERO),
-        denormals_are_zero: flags.contains(ComputeFlags::DENORMALS_ARE_ZERO),
-        rounding: Rounding::from_code(flags.rounding_code()).unwrap_or(Rounding::NearestEven),
-        signed: flags.contains(ComputeFlags::SIGNED),
-        saturate: flags.contains(ComputeFlags::SATURATE),
-        e4m3_overflow: E4m3Overflow::Nan,
-    })
-}
-
 /// Returns how two elements become one; `None` for a code that does not exist, or that these types do not have.
 pub(crate) fn compute_of(d: &Descriptor, arithmetic: &Arithmetic) -> Option<ComputeType> {
     ComputeType::from_code(d.compute_type_code())
@@ -215,7 +196,7 @@ pub(crate) fn selected_domains(d: &Descriptor) -> Option<[Domain; SELECTED]> {
 
 /// Decodes Type Conversion, Reduce or Reduce with Dualcast; `None` if a field has a value that no device accepts.
 pub(crate) fn arrays(d: &Descriptor, hint: WriteHint) -> Option<Arrays> {
-    let arithmetic = arithmetic_of(d).filter(Arithmetic::has_one_class)?;
+    let arithmetic = Arithmetic::of(d).filter(Arithmetic::has_one_class)?;
     let check_result = d.flags().contains(Flags::CHECK_RESULT);
     let common = Arrays {
         sources: [None; 2],
@@ -246,7 +227,7 @@ pub(crate) fn arrays(d: &Descriptor, hint: WriteHint) -> Option<Arrays> {
 
 /// Decodes Gather Reduce; `None` if a field has a value that no device accepts.
 pub(crate) fn gather_reduce(d: &Descriptor, hint: WriteHint) -> Option<GatherReduce> {
-    let arithmetic = arithmetic_of(d).filter(Arithmetic::has_one_class)?;
+    let arithmetic = Arithmetic::of(d).filter(Arithmetic::has_one_class)?;
     Some(GatherReduce {
         list: BufferList::of(d, d.src(), d.size(), arithmetic.input)?,
         dst: d.dst(),

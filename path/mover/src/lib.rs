@@ -50,11 +50,13 @@ pub use api::batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
 pub use api::channel::{Channel, Finished, RejectReason, Rejected, Ticket};
 pub use api::channel_policy::{ChannelPolicy, Order};
 pub use api::dry_run::{DryRun, Expected, Parts, QueueEntry, Waiting};
+pub use api::durable::StoreError;
 pub use api::error::{ChannelError, Expired, JobError};
 pub use api::job::{Done, Job, Timed};
 pub use api::mover::Mover;
 #[cfg(feature = "device")]
 pub use api::open::OpenError;
+pub use api::operation::Blocks;
 pub use api::outcome::{Delta, Outcome, Tags, Via};
 pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
 pub use api::scope::{Scope, ScopedJob};
@@ -73,10 +75,11 @@ pub use stats::{Stats, Work};
 pub use wait::time::{Clock, ManualClock, Moment, Rest, SystemClock};
 pub use wait::{DEFAULT_PAUSES, Wait};
 
-pub use telpher_abi::Opcode;
-pub use telpher_mem::{StableBuf, StableBufMut};
+pub use telpher_abi::{ComputeResult, ComputeType, DataType, Opcode, Rounding, SglFormat};
+pub use telpher_mem::{DurableFile, DurableFileError, Persistence, StableBuf, StableBufMut};
 pub use telpher_ops::crc::CrcMode;
 pub use telpher_ops::dif::DifConfig;
+pub use telpher_ops::{Arithmetic, E4m3Overflow};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

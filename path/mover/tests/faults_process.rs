@@ -1,6 +1,7 @@
 //! What happens to work in flight when the process forks, a handler interrupts it, a thread dies, or it exits.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "fork, signals and exits")]
+#![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
 mod common;
 #[path = "common/handler.rs"]
@@ -8,8 +9,9 @@ mod handler;
 
 use common::cpu_calls::CPU_CALLS;
 use common::device::TestDevice;
-use common::{Chance, Watched, mover, policy};
+use common::{Chance, Watched, durable_file, mover, policy};
 use handler::{interrupted, with_handler};
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_mover::{
-    Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, JobError, MemoryCalls, MemoryCallsPolicy, Mover, Outcome,
-    Policy, Via,
+    Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, DurableFile, JobError, MemoryCalls, MemoryCallsPolicy,
+    Mover, Outcome, Policy, Via,
 };
+use telpher_ops::crc::{CrcMode, crc32c};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
 /// Forks and signal handlers affect the whole process: one test at a time.
@@ -477,4 +480,87 @@ fn memory_calls_of_a_forked_child_use_the_cpu_only() {
     let (child, result) = fork(|| copy().cpu_bytes == 9999 && device.state().taken.is_empty(), copy);
     assert!(child);
     assert_eq!((result.device_bytes, result.cpu_bytes), (9999, 0));
+}
+
+const BLOCK: usize = 20_000;
+const BLOCKS: usize = 64;
+const FILE_BYTES: u64 = (BLOCK * BLOCKS) as u64;
+
+/// Block `number` as it is after `round` writes of the whole file: contents, then their checksum.
+fn block(round: u64, number: usize) -> Vec<u8> {
+    let mut block = Chance::new(round << 8 | number as u64).bytes(BLOCK - 4);
+    let crc = crc32c(0, &block, CrcMode::default());
+    block.extend(crc.to_le_bytes());
+    block
+}
+
+/// Writes blocks for ever, and reports each one when it is durable.
+fn write_blocks(path: &std::path::Path, round: u64, mut acknowledge: std::fs::File) {
+    let device = Arc::new(TestDevice::with(|info| info.max_transfer = 8192));
+    let movers = [mover(&device, policy()), Mover::cpu()];
+    let mut file = DurableFile::open(path).expect("the parent has closed it");
+    for number in (0..BLOCKS).cycle() {
+        let at = (number * BLOCK) as u64;
+        movers[number % 2].store(&block(round, number), &mut file, at).expect("the disk has room");
+        acknowledge.write_all(&[number as u8]).expect("the parent reads");
+    }
+}
+
+/// The writer is killed at a random moment, ten times. Each block that it has reported is whole; the block that it was
+/// writing may be anything. The page cache survives the process, so this says nothing about a loss of power.
+#[test]
+fn every_block_reported_as_durable_survives_kill_9() {
+    let _turn = one_at_a_time();
+    let Some((path, file)) = durable_file("kills", FILE_BYTES) else { return };
+    drop(file);
+    let mut chance = Chance::new(4);
+    let mut expected: [Option<u64>; BLOCKS] = [None; BLOCKS];
+    for round in 1..=10 {
+        let (mut reports, ours) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child uses what it makes itself, and is killed.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            drop(reports);
+            let acknowledge = std::os::fd::OwnedFd::from(ours);
+            let done = std::panic::catch_unwind(|| write_blocks(&path, round, acknowledge.into()));
+            // SAFETY: ends the child without running the parent's exit code.
+            unsafe { libc::_exit(i32::from(done.is_ok())) };
+        }
+        assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
+        drop(ours);
+        let mut number = [0];
+        for _ in 0..1 + chance.below(2 * BLOCKS as u64) {
+            reports.read_exact(&mut number).expect("the writer reports until it is killed");
+            expected[usize::from(number[0])] = Some(round);
+        }
+        // At a random moment of the next block.
+        (0..chance.below(100_000)).for_each(|_| std::hint::spin_loop());
+        let mut status = 0;
+        // SAFETY: our own child; the status is a local variable.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        }
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "status {status:#x}");
+        let mut more = Vec::new();
+        reports.read_to_end(&mut more).expect("what the writer had reported");
+        more.iter().for_each(|&number| expected[usize::from(number)] = Some(round));
+        let last = more.last().copied().unwrap_or(number[0]);
+        let torn = (usize::from(last) + 1) % BLOCKS;
+        let file = DurableFile::open(&path).expect("the lock ended with the writer");
+        for (number, written) in expected.iter_mut().enumerate() {
+            let bytes = &file.bytes()[number * BLOCK..(number + 1) * BLOCK];
+            if number == torn {
+                // Whatever it holds now, nothing was promised about it in this round.
+                *written = written.filter(|&round| bytes == block(round, number));
+                continue;
+            }
+            if let Some(round) = *written {
+                let (data, crc) = bytes.split_at(BLOCK - 4);
+                assert_eq!(crc32c(0, data, CrcMode::default()).to_le_bytes(), crc, "block {number}");
+                assert!(bytes == block(round, number), "block {number} is not that of round {round}");
+            }
+        }
+    }
+    std::fs::remove_file(path).unwrap();
 }

@@ -27,7 +27,7 @@ pub use telpher_abi::Offer;
 
 use std::fmt::Debug;
 use std::time::Duration;
-use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
 
 /// How a queue takes descriptors. Source: SPEC §3.3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -56,6 +56,8 @@ pub struct QueueInfo {
     pub block_on_fault: bool,
     /// General capabilities of the device.
     pub gen_cap: GenCap,
+    /// Scatter-gather capabilities (3.0), with the longest list that this queue accepts; zero for earlier devices.
+    pub dsa_cap_0: DsaCap0,
     /// Operations this queue accepts.
     pub operations: OpCap,
     /// NUMA node of the device, if known.

@@ -4,7 +4,7 @@ use crate::{Offer, Portal, QueueInfo, QueueMode, Submission};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use telpher_abi::Descriptor;
-use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
 
 /// A queue that keeps the descriptors it is offered, and returns `Retry` as often as a test asks for it.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ impl MockPortal {
             max_batch: 1024,
             block_on_fault: true,
             gen_cap: GenCap([0x0040_915f_0107]),
+            dsa_cap_0: DsaCap0([0]),
             operations: OpCap([u64::MAX; 4]),
             numa_node: None,
         };

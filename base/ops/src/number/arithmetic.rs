@@ -1,7 +1,7 @@
 //! Types and options of a computation, and its operands.
 #![forbid(unsafe_code)]
 
-use telpher_abi::{ComputeResult, DataType, Rounding};
+use telpher_abi::{ComputeFlags, ComputeResult, DataType, Descriptor, Rounding};
 
 /// What a number too large for E4M3 becomes, where another format has infinity. The specification's footnote on it is
 /// not readable in the public text.
@@ -67,6 +67,39 @@ impl Arithmetic {
             saturate: false,
             e4m3_overflow: E4m3Overflow::Nan,
         }
+    }
+
+    /// Returns the types and options of a descriptor; `None` if a type does not exist.
+    #[must_use]
+    pub fn of(d: &Descriptor) -> Option<Arithmetic> {
+        let flags = ComputeFlags::from_bits_retain(d.compute_flags());
+        Some(Arithmetic {
+            input: DataType::from_code(d.input_type_code())?,
+            output: DataType::from_code(d.output_type_code())?,
+            negate1: flags.contains(ComputeFlags::NEGATE_1),
+            negate2: flags.contains(ComputeFlags::NEGATE_2),
+            flush_to_zero: flags.contains(ComputeFlags::FLUSH_TO_ZERO),
+            denormals_are_zero: flags.contains(ComputeFlags::DENORMALS_ARE_ZERO),
+            rounding: Rounding::from_code(flags.rounding_code()).unwrap_or(Rounding::NearestEven),
+            signed: flags.contains(ComputeFlags::SIGNED),
+            saturate: flags.contains(ComputeFlags::SATURATE),
+            e4m3_overflow: E4m3Overflow::Nan,
+        })
+    }
+
+    /// Writes types and options into a descriptor. A descriptor cannot say what a number too large for E4M3 becomes.
+    #[must_use]
+    pub fn write_to(&self, d: Descriptor) -> Descriptor {
+        let mut flags = ComputeFlags::empty().with_rounding(self.rounding);
+        flags.set(ComputeFlags::NEGATE_1, self.negate1);
+        flags.set(ComputeFlags::NEGATE_2, self.negate2);
+        flags.set(ComputeFlags::FLUSH_TO_ZERO, self.flush_to_zero);
+        flags.set(ComputeFlags::DENORMALS_ARE_ZERO, self.denormals_are_zero);
+        flags.set(ComputeFlags::SIGNED, self.signed);
+        flags.set(ComputeFlags::SATURATE, self.saturate);
+        d.with_input_type_code(self.input.code())
+            .with_output_type_code(self.output.code())
+            .with_compute_flags(flags.bits())
     }
 
     /// Returns true if both types are integers, or both are floating-point.

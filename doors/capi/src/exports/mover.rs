@@ -188,7 +188,10 @@ const NOTHING: Op = Op {
     dif: crate::c_structs::Dif { block: 0, flags: 0, source: 0, dest: 0 },
     tags: crate::c_structs::Tags { ref_tag: 0, app_tag: 0, app_mask: 0 },
     new_tags: crate::c_structs::Tags { ref_tag: 0, app_tag: 0, app_mask: 0 },
-    reserved: [0; 3],
+    arithmetic: crate::c_structs::Arithmetic { input: 0, output: 0, compute: 0, flags: 0 },
+    block: 0,
+    src2_len: 0,
+    reserved: [0; 1],
 };
 
 /// Copies `len` bytes between ranges that do not overlap.

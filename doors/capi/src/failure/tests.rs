@@ -3,7 +3,7 @@
 use super::*;
 use std::time::Duration;
 
-fn every() -> [JobError; 12] {
+fn every() -> [JobError; 14] {
     [
         JobError::Stopped { op: Opcode::MemoryMove, why: ELSEWHERE.into() },
         JobError::Lengths { first: 1, second: 2 },
@@ -17,6 +17,8 @@ fn every() -> [JobError; 12] {
         JobError::Nonsense { op: Opcode::Nop, status: Status::from_code(1), completed: 7 },
         JobError::Abandoned { because: 3 },
         JobError::Deadline { after: Duration::from_millis(5) },
+        JobError::Options { op: Opcode::Reduce, why: NOT_THESE },
+        JobError::Outside { entry: 3, offset: 1 << 40, len: 4096 },
     ]
 }
 

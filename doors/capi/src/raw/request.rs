@@ -1,11 +1,13 @@
 //! Converts a C operation to a checked one: checks every range and reads every number once, for all interfaces.
 
 use super::Raw;
-use crate::c_structs::{self, Op, flag, opcode};
+use crate::c_structs::{self, Op, arithmetic_flag, flag, opcode};
 use crate::failure::Refusal;
 use std::ops::Range;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
-use telpher_mover::{CrcMode, DifConfig, Tags};
+use telpher_mover::{
+    Arithmetic, Blocks, ComputeType, CrcMode, DataType, DifConfig, E4m3Overflow, Rounding, SglFormat, Tags,
+};
 
 /// An operation whose ranges are guaranteed: buffers in the order of the mover's method of that name.
 #[derive(Debug)]
@@ -13,6 +15,7 @@ pub(crate) enum Request {
     Nop,
     Drain,
     Copy(Raw, Raw),
+    CopyDurable(Raw, Raw),
     /// A copy whose ranges overlap, within the range that contains both.
     CopyWithin(Raw, Range<usize>, usize),
     Fill(Raw, u64),
@@ -29,6 +32,17 @@ pub(crate) enum Request {
     DifInsert(Raw, Raw, DifConfig, Tags),
     DifStrip(Raw, Raw, DifConfig, Tags),
     DifUpdate(Raw, Raw, DifConfig, Tags, Tags),
+    DixGenerate(Raw, Raw, DifConfig, Tags),
+    Crc64(Raw, u64, CrcMode),
+    CopyCrc64(Raw, Raw, u64, CrcMode),
+    Convert(Raw, Raw, Arithmetic),
+    Reduce(Raw, Raw, Raw, ComputeType, Arithmetic),
+    ReduceDualcast(Raw, Raw, Raw, Raw, ComputeType, Arithmetic),
+    /// Memory, list, destination.
+    GatherReduce(Raw, Raw, Raw, Blocks, ComputeType, Arithmetic),
+    Gather(Raw, Raw, Raw, Blocks),
+    Scatter(Raw, Raw, Raw, Blocks),
+    ScatterFill(Raw, Raw, Blocks, u64),
     Flush(Raw),
 }
 
@@ -40,6 +54,7 @@ macro_rules! dispatch {
         match $request {
             $($own => $answer,)*
             Request::Copy(src, dst) => $then($front.copy(src, dst)),
+            Request::CopyDurable(src, dst) => $then($front.copy_durable(src, dst)),
             Request::CopyWithin(whole, from, to) => $then($front.copy_within(whole, from, to)),
             Request::Fill(dst, pattern) => $then($front.fill(dst, pattern)),
             Request::Fill16(dst, pattern) => $then($front.fill16(dst, pattern)),
@@ -54,6 +69,20 @@ macro_rules! dispatch {
             Request::DifInsert(src, dst, config, tags) => $then($front.dif_insert(src, dst, config, tags)),
             Request::DifStrip(src, dst, config, tags) => $then($front.dif_strip(src, dst, config, tags)),
             Request::DifUpdate(src, dst, config, tags, new) => $then($front.dif_update(src, dst, config, tags, new)),
+            Request::DixGenerate(src, dst, config, tags) => $then($front.dix_generate(src, dst, config, tags)),
+            Request::Crc64(src, seed, mode) => $then($front.crc64(src, seed, mode)),
+            Request::CopyCrc64(src, dst, seed, mode) => $then($front.copy_crc64(src, dst, seed, mode)),
+            Request::Convert(src, dst, arithmetic) => $then($front.convert(src, dst, arithmetic)),
+            Request::Reduce(a, b, dst, compute, arithmetic) => $then($front.reduce(a, b, dst, compute, arithmetic)),
+            Request::ReduceDualcast(a, b, dst, dst2, compute, arithmetic) => {
+                $then($front.reduce_dualcast(a, b, dst, dst2, compute, arithmetic))
+            }
+            Request::GatherReduce(src, list, dst, blocks, compute, arithmetic) => {
+                $then($front.gather_reduce(src, list, dst, blocks, compute, arithmetic))
+            }
+            Request::Gather(src, list, dst, blocks) => $then($front.gather(src, list, dst, blocks)),
+            Request::Scatter(src, list, dst, blocks) => $then($front.scatter(src, list, dst, blocks)),
+            Request::ScatterFill(list, dst, blocks, pattern) => $then($front.scatter_fill(list, dst, blocks, pattern)),
             Request::Flush(src) => $then($front.flush(src)),
         }
     }};
@@ -65,7 +94,9 @@ const FLAGS: u32 = flag::TELPHER_FENCE
     | flag::TELPHER_EXPECT_EQUAL
     | flag::TELPHER_EXPECT_DIFFERENT
     | flag::TELPHER_CRC_BYPASS_INVERT_REFLECT
-    | flag::TELPHER_CRC_BYPASS_DATA_REFLECT;
+    | flag::TELPHER_CRC_BYPASS_DATA_REFLECT
+    | flag::TELPHER_LIST_INDEX32
+    | flag::TELPHER_LIST_INDEX64;
 
 /// The DIF flags that have a meaning; the fields keep others too. All eight flags of a source have names.
 const DIF_FLAGS: DifFlags = DifFlags::INVERT_CRC_SEED.union(DifFlags::INVERT_CRC_RESULT);
@@ -84,7 +115,7 @@ impl Request {
     /// until the request or what is created from it has been dropped: read for `src` and `src2`, written for `dst` and
     /// `dst2`.
     pub(crate) unsafe fn of(op: &Op) -> Result<Request, Refusal> {
-        if op.reserved != [0; 3] {
+        if op.reserved != [0; 1] {
             return Err(Refusal::Reserved("operation"));
         }
         if op.flags & !FLAGS != 0 {
@@ -100,11 +131,16 @@ impl Request {
         let dst2 = || unsafe { Raw::new("the second destination", op.dst2, op.len) };
         // SAFETY: as above.
         let own = || unsafe { Raw::new("the destination", op.dst, op.dst_len) };
+        // SAFETY: as above.
+        let own2 = || unsafe { Raw::new("the second destination", op.dst2, op.dst_len) };
+        // SAFETY: as above.
+        let list = || unsafe { Raw::new("the list", op.src2, op.src2_len) };
         let seed = op.seed;
         Ok(match op.opcode {
             opcode::TELPHER_NOP => Request::Nop,
             opcode::TELPHER_DRAIN => Request::Drain,
             opcode::TELPHER_COPY => Request::Copy(apart(src()?, &[&dst()?])?, dst()?),
+            opcode::TELPHER_COPY_DURABLE => Request::CopyDurable(apart(src()?, &[&dst()?])?, dst()?),
             opcode::TELPHER_MOVE => within(src()?, dst()?),
             opcode::TELPHER_FILL => Request::Fill(dst()?, op.pattern[0]),
             opcode::TELPHER_FILL16 => Request::Fill16(dst()?, op.pattern),
@@ -134,6 +170,39 @@ impl Request {
             opcode::TELPHER_DIF_UPDATE => {
                 let (src, new) = (apart(src()?, &[&own()?])?, tags(op.new_tags));
                 Request::DifUpdate(src, own()?, dif(op)?, tags(op.tags), new)
+            }
+            opcode::TELPHER_DIX_GENERATE => {
+                Request::DixGenerate(apart(src()?, &[&own()?])?, own()?, dif(op)?, tags(op.tags))
+            }
+            opcode::TELPHER_CRC64 => Request::Crc64(src()?, op.pattern[0], crc_mode(op.flags)),
+            opcode::TELPHER_COPY_CRC64 => {
+                Request::CopyCrc64(apart(src()?, &[&dst()?])?, dst()?, op.pattern[0], crc_mode(op.flags))
+            }
+            opcode::TELPHER_CONVERT => Request::Convert(apart(src()?, &[&own()?])?, own()?, arithmetic(op)?),
+            opcode::TELPHER_REDUCE => {
+                let (dst, compute) = (own()?, compute(op)?);
+                Request::Reduce(apart(src()?, &[&dst])?, apart(src2()?, &[&dst])?, dst, compute, arithmetic(op)?)
+            }
+            opcode::TELPHER_REDUCE_DUALCAST => {
+                let (dst, dst2, compute) = (own()?, own2()?, compute(op)?);
+                let (a, b) = (apart(src()?, &[&dst, &dst2])?, apart(src2()?, &[&dst, &dst2])?);
+                Request::ReduceDualcast(a, b, apart(dst, &[&dst2])?, dst2, compute, arithmetic(op)?)
+            }
+            opcode::TELPHER_GATHER_REDUCE => {
+                let (dst, compute) = (own()?, compute(op)?);
+                let (src, list) = (apart(src()?, &[&dst])?, apart(list()?, &[&dst])?);
+                Request::GatherReduce(src, list, dst, blocks(op)?, compute, arithmetic(op)?)
+            }
+            opcode::TELPHER_GATHER => {
+                let dst = own()?;
+                Request::Gather(apart(src()?, &[&dst])?, apart(list()?, &[&dst])?, dst, blocks(op)?)
+            }
+            opcode::TELPHER_SCATTER => {
+                let dst = own()?;
+                Request::Scatter(apart(src()?, &[&dst])?, apart(list()?, &[&dst])?, dst, blocks(op)?)
+            }
+            opcode::TELPHER_SCATTER_FILL => {
+                Request::ScatterFill(apart(src()?, &[&own()?])?, own()?, blocks(op)?, op.pattern[0])
             }
             opcode::TELPHER_FLUSH => Request::Flush(src()?),
             other => return Err(Refusal::Opcode(other)),
@@ -173,6 +242,45 @@ fn crc_mode(flags: u32) -> CrcMode {
         bypass_invert_reflect: flags & flag::TELPHER_CRC_BYPASS_INVERT_REFLECT != 0,
         bypass_data_reflect: flags & flag::TELPHER_CRC_BYPASS_DATA_REFLECT != 0,
     }
+}
+
+fn blocks(op: &Op) -> Result<Blocks, Refusal> {
+    let both = flag::TELPHER_LIST_INDEX32 | flag::TELPHER_LIST_INDEX64;
+    let format = match op.flags & both {
+        0 => SglFormat::Offset64,
+        flag::TELPHER_LIST_INDEX32 => SglFormat::Index32,
+        flag::TELPHER_LIST_INDEX64 => SglFormat::Index64,
+        _ => return Err(Refusal::Flags(both)),
+    };
+    Ok(Blocks { format, bytes: op.block })
+}
+
+fn compute(op: &Op) -> Result<ComputeType, Refusal> {
+    ComputeType::from_code(op.arithmetic.compute).ok_or(Refusal::Compute(op.arithmetic.compute))
+}
+
+fn arithmetic(op: &Op) -> Result<Arithmetic, Refusal> {
+    let c_structs::Arithmetic { input, output, flags, .. } = op.arithmetic;
+    let data_type = |code| DataType::from_code(code).ok_or(Refusal::DataType(code));
+    let has = |flag: u32| u32::from(flags) & flag != 0;
+    let rounding = match u32::from(flags) & arithmetic_flag::TELPHER_ROUND_TOWARD_ZERO {
+        arithmetic_flag::TELPHER_ROUND_DOWN => Rounding::Down,
+        arithmetic_flag::TELPHER_ROUND_UP => Rounding::Up,
+        arithmetic_flag::TELPHER_ROUND_TOWARD_ZERO => Rounding::TowardZero,
+        _ => Rounding::NearestEven,
+    };
+    Ok(Arithmetic {
+        input: data_type(input)?,
+        output: data_type(output)?,
+        negate1: has(arithmetic_flag::TELPHER_NEGATE_1),
+        negate2: has(arithmetic_flag::TELPHER_NEGATE_2),
+        flush_to_zero: has(arithmetic_flag::TELPHER_FLUSH_TO_ZERO),
+        denormals_are_zero: has(arithmetic_flag::TELPHER_DENORMALS_ARE_ZERO),
+        rounding,
+        signed: has(arithmetic_flag::TELPHER_SIGNED),
+        saturate: has(arithmetic_flag::TELPHER_SATURATE),
+        e4m3_overflow: E4m3Overflow::Nan,
+    })
 }
 
 fn dif(op: &Op) -> Result<DifConfig, Refusal> {

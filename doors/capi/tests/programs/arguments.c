@@ -66,7 +66,7 @@ static telpher_op with_flags(telpher_op op, uint32_t flags) {
 }
 
 static telpher_op with_reserved(telpher_op op) {
-    op.reserved[2] = 1;
+    op.reserved[0] = 1;
     return op;
 }
 

@@ -50,6 +50,30 @@ void functions(const telpher::mover &mover) {
     CHECK(mover.compare(telpher::read(src), telpher::read(dst)) == 777);
     const std::uint32_t crc = mover.crc32c(telpher::read(src));
     CHECK(mover.copy_crc32c(telpher::write(dst), telpher::read(src)) == crc && src == dst);
+
+    dst.assign(dst.size(), 0);
+    mover.run(telpher::ops::copy_durable(telpher::write(dst), telpher::read(src)));
+    CHECK(src == dst);
+
+    const std::vector<std::uint32_t> list{2, 0};
+    const std::vector<std::int32_t> table{1, 2, 3, 4, 5, 6};
+    std::vector<std::int32_t> rows(4), there(6), total(2);
+    const telpher_arithmetic add{TELPHER_INT32, TELPHER_INT32, TELPHER_ADD, TELPHER_SIGNED};
+    using namespace telpher;
+    mover.run(ops::gather(write(rows), read(table), read(list), 8, TELPHER_LIST_INDEX32));
+    CHECK((rows == std::vector<std::int32_t>{5, 6, 1, 2}));
+    mover.run(ops::scatter(write(there), read(rows), read(list), 8, TELPHER_LIST_INDEX32));
+    CHECK((there == std::vector<std::int32_t>{1, 2, 0, 0, 5, 6}));
+    mover.run(ops::gather_reduce(write(total), read(table), read(list), 8, TELPHER_LIST_INDEX32, add));
+    CHECK((total == std::vector<std::int32_t>{6, 8}));
+    mover.run(ops::scatter_fill(write(there), read(list), 8, TELPHER_LIST_INDEX32, 0));
+    CHECK((there == std::vector<std::int32_t>(6)));
+    std::vector<std::int64_t> wide(6);
+    mover.run(ops::convert(write(wide), read(table), {TELPHER_INT32, TELPHER_INT64, 0, TELPHER_SIGNED}));
+    CHECK(wide[5] == 6);
+    std::vector<std::int32_t> sum(6);
+    mover.run(ops::reduce(write(sum), read(table), read(table), add));
+    CHECK(sum[5] == 12 && mover.run(ops::crc64(read(std::string("123456789")))).crc64 == 0xae8b14860a799888);
     mover.fill(telpher::write(dst), 0x0101010101010101);
     CHECK(dst == buffer(50000, 1));
     mover.move(telpher::write(dst).subspan(10, 40000), telpher::write(dst).subspan(0, 40000));

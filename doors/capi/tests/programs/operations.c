@@ -104,6 +104,10 @@ static void moving(void) {
     CHECK(go(telpher_op_copy(b + 5, a + 3, 30001)).outcome == TELPHER_DONE);
     CHECK(memcmp(b + 5, a + 3, 30001) == 0 && b[4] == 4 * 17 + 3);
 
+    scramble();
+    CHECK(go(telpher_op_copy_durable(b + 5, a + 3, 30001)).outcome == TELPHER_DONE);
+    CHECK(memcmp(b + 5, a + 3, 30001) == 0 && b[4] == 4 * 17 + 3);
+
     const int shifts[] = {1, 4096, 29999, -1, -4096, -29999, 30001, -30001, 0};
     for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
         int from = shifts[i] < 0 ? LEN - 30000 : 0, to = from + shifts[i];
@@ -212,9 +216,92 @@ static void integrity(void) {
     CHECK(result.outcome == TELPHER_DIF_DONE && result.tags.ref_tag == 1000 + BLOCKS && result.new_tags.ref_tag == 7 + BLOCKS);
     result = go(telpher_op_dif_strip(back, sizeof back, others, sizeof others, dif, new_tags));
     CHECK(result.outcome == TELPHER_DIF_DONE && memcmp(back, blocks, sizeof blocks) == 0);
+    static unsigned char tuples[BLOCKS * 8];
+    result = go(telpher_op_dix_generate(tuples, sizeof tuples, blocks, sizeof blocks, dif, tags));
+    CHECK(result.outcome == TELPHER_DIF_DONE && result.new_tags.ref_tag == 1000 + BLOCKS);
+    for (size_t i = 0; i < BLOCKS; i++)
+        CHECK(memcmp(tuples + i * 8, protected_ + i * 520 + 512, 8) == 0);
     protected_[4 * 520 + 100] ^= 1;
     result = go(telpher_op_dif_check(protected_, sizeof protected_, dif, tags));
     CHECK(result.outcome == TELPHER_DIF_MISMATCH && result.at == 4 * 520 && result.device_status != 0 && result.status == 0);
+}
+
+/* Conversions, computations, and blocks that a list names. */
+static void numbers(void) {
+    const telpher_arithmetic add = {TELPHER_INT16, TELPHER_INT16, TELPHER_ADD, TELPHER_SIGNED | TELPHER_SATURATE};
+    static int16_t x[2000], y[2000], sum[2000], sum2[2000];
+    for (int i = 0; i < 2000; i++)
+        x[i] = (int16_t)(i * 31), y[i] = (int16_t)(i * -17);
+    x[7] = y[7] = 30000;
+    telpher_result result = go(telpher_op_reduce(sum, sizeof sum, x, y, sizeof x, add));
+    CHECK(result.outcome == TELPHER_COMPUTED && (result.device_status & TELPHER_OVERFLOW) && sum[7] == 32767);
+    for (int i = 0; i < 2000; i++) {
+        int wanted_sum = x[i] + y[i];
+        CHECK(sum[i] == (wanted_sum > 32767 ? 32767 : wanted_sum < -32768 ? -32768 : wanted_sum));
+    }
+    result = go(telpher_op_reduce_dualcast(sum, sum2, sizeof sum, x, y, sizeof x, add));
+    CHECK(result.outcome == TELPHER_COMPUTED && memcmp(sum, sum2, sizeof sum) == 0 && sum[7] == 32767);
+
+    const telpher_arithmetic to_half = {TELPHER_FP32, TELPHER_FP16, 0, TELPHER_ROUND_TOWARD_ZERO};
+    static float singles[1000];
+    static uint16_t halves[1000];
+    for (int i = 0; i < 1000; i++)
+        singles[i] = i == 0 ? 1.0f : i == 1 ? 1e30f : 0.5f;
+    result = go(telpher_op_convert(halves, sizeof halves, singles, sizeof singles, to_half));
+    CHECK(result.outcome == TELPHER_COMPUTED && result.device_status == TELPHER_OVERFLOW);
+    CHECK(halves[0] == 0x3c00 && halves[1] == 0x7bff && halves[999] == 0x3800);
+
+    /* A channel refuses an operation before there is a result. */
+    if (way == CHANNEL)
+        return;
+    result = go(telpher_op_convert(halves, sizeof halves, singles, sizeof singles - 4, to_half));
+    CHECK(result.status == -EINVAL && result.error == TELPHER_ERROR_LENGTHS);
+    const telpher_arithmetic mixed = {TELPHER_INT32, TELPHER_FP32, TELPHER_ADD, 0};
+    result = go(telpher_op_convert(sum, sizeof sum, x, sizeof x, mixed));
+    CHECK(result.status == -EINVAL && result.error == TELPHER_ERROR_OPTIONS);
+}
+
+static void lists(void) {
+    static uint32_t list[50];
+    static unsigned char part[50 * 40];
+    scramble();
+    memcpy(wanted, b, LEN);
+    for (uint32_t i = 0; i < 50; i++)
+        list[i] = (i * 7 + 3) % 1000;
+    telpher_result result = go(telpher_op_gather(part, sizeof part, a, LEN, list, sizeof list, 40, TELPHER_LIST_INDEX32));
+    CHECK(result.outcome == TELPHER_DONE);
+    for (int i = 0; i < 50; i++) {
+        CHECK(memcmp(part + i * 40, a + list[i] * 40, 40) == 0);
+        memcpy(wanted + list[i] * 40, part + i * 40, 40);
+    }
+    result = go(telpher_op_scatter(b, LEN, part, sizeof part, list, sizeof list, 40, TELPHER_LIST_INDEX32));
+    CHECK(result.outcome == TELPHER_DONE && memcmp(b, wanted, LEN) == 0);
+    result = go(telpher_op_scatter_fill(b, LEN, list, sizeof list, 40, TELPHER_LIST_INDEX32, 0x0505050505050505));
+    for (int i = 0; i < 50; i++)
+        memset(wanted + list[i] * 40, 5, 40);
+    CHECK(result.outcome == TELPHER_DONE && memcmp(b, wanted, LEN) == 0);
+
+    const telpher_arithmetic xor_ = {TELPHER_INT8, TELPHER_INT8, TELPHER_XOR, 0};
+    unsigned char folded[40], naive[40] = {0};
+    for (int i = 0; i < 50; i++)
+        for (int k = 0; k < 40; k++)
+            naive[k] ^= a[list[i] * 40 + (uint32_t)k];
+    result = go(telpher_op_gather_reduce(folded, sizeof folded, a, LEN, list, sizeof list, 40, TELPHER_LIST_INDEX32, xor_));
+    CHECK(result.outcome == TELPHER_COMPUTED && memcmp(folded, naive, sizeof folded) == 0);
+
+    if (way == CHANNEL)
+        return;
+    list[30] = LEN / 40;
+    result = go(telpher_op_gather(part, sizeof part, a, LEN, list, sizeof list, 40, TELPHER_LIST_INDEX32));
+    CHECK(result.status == -EINVAL && result.error == TELPHER_ERROR_OUTSIDE && result.at == 30);
+}
+
+static void longer_checksums(void) {
+    telpher_result result = go(telpher_op_crc64("123456789", 9, 0));
+    CHECK(result.outcome == TELPHER_CRC64_VALUE && result.crc64 == 0xae8b14860a799888);
+    scramble();
+    uint64_t first = go(telpher_op_crc64(a, 100, 0)).crc64, whole = go(telpher_op_copy_crc64(b, a, LEN, 0)).crc64;
+    CHECK(memcmp(a, b, LEN) == 0 && go(telpher_op_crc64(a + 100, LEN - 100, first)).crc64 == whole);
 }
 
 /* The synchronous functions. */
@@ -271,6 +358,9 @@ int main(int argc, char **argv) {
             comparing();
             deltas();
             integrity();
+            numbers();
+            lists();
+            longer_checksums();
         }
         way = RUN;
         synchronous_calls();

@@ -30,13 +30,19 @@ static unsigned char *pointer(uint64_t len) {
 
 static telpher_op some(void) {
     static const uint32_t opcodes[] = {0x00, 0x02, 0x03, 0x04, 0x05, 0x06,  0x07,  0x08, 0x09, 0x10,
-                                       0x11, 0x12, 0x13, 0x14, 0x15, 0x20, 0x103, 0x104, 0x01, 0x77};
+                                       0x11, 0x12, 0x13, 0x14, 0x15, 0x20, 0x103, 0x104, 0x01, 0x77,  0x17,  0x18, 0x19, 0x1a,
+                                       0x1b, 0x1c, 0x1d, 0x1e, 0x110, 0x111, 0x203};
     telpher_op op;
     for (size_t i = 0; i < sizeof op; i++)
         ((unsigned char *)&op)[i] = (unsigned char)next();
     memset(op.reserved, below(20) == 0, sizeof op.reserved);
     op.opcode = opcodes[below(sizeof opcodes / sizeof *opcodes)];
-    op.flags &= below(20) == 0 ? 0xff : 0x1f;
+    op.flags &= below(20) == 0 ? 0xff : 0x3f;
+    op.arithmetic.input %= 11;
+    op.arithmetic.output %= 11;
+    op.arithmetic.compute %= 9;
+    op.block = (uint32_t)below(70);
+    op.src2_len = 4 * below(20);
     op.dif.block = (uint8_t)below(5);
     op.dif.flags &= 0xc;
     op.dif.dest &= 0xf8;
@@ -49,6 +55,16 @@ static telpher_op some(void) {
     op.src2 = pointer(2048);
     op.dst = pointer(2048);
     op.dst2 = pointer(2048);
+    /* A list with entries of which most name blocks of the memory. */
+    if (below(2) && op.src2 != NULL) {
+        uint32_t entry[20];
+        for (size_t i = 0; i < 20; i++)
+            entry[i] = (uint32_t)below(op.len / (op.block + 1) + 2);
+        memcpy((void *)op.src2, entry, sizeof entry);
+        op.flags |= 0x20;
+        if (below(2))
+            op.dst_len = op.src2_len / 4 * op.block;
+    }
     switch (below(60)) {
     case 0:
         op.len = UINT64_MAX - below(4096);
@@ -67,10 +83,11 @@ static telpher_op some(void) {
 
 static int inside(const telpher_op *op, size_t i) {
     uint64_t own = op->opcode == TELPHER_CREATE_DELTA || op->opcode == TELPHER_APPLY_DELTA || op->opcode == TELPHER_DIF_INSERT ||
-                   op->opcode == TELPHER_DIF_STRIP || op->opcode == TELPHER_DIF_UPDATE;
+                   op->opcode == TELPHER_DIF_STRIP || op->opcode == TELPHER_DIF_UPDATE ||
+                   (op->opcode >= TELPHER_DIX_GENERATE && op->opcode <= TELPHER_SCATTER_FILL);
     uint64_t len = own ? op->dst_len : op->len;
     uintptr_t at = (uintptr_t)(arena + i), dst = (uintptr_t)op->dst, dst2 = (uintptr_t)op->dst2;
-    return (at >= dst && at - dst < len) || (op->opcode == TELPHER_DUALCAST && at >= dst2 && at - dst2 < len);
+    return (at >= dst && at - dst < len) || ((op->opcode == TELPHER_DUALCAST || op->opcode == TELPHER_REDUCE_DUALCAST) && at >= dst2 && at - dst2 < len);
 }
 
 int main(int argc, char **argv) {

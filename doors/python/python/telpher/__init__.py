@@ -17,6 +17,7 @@ variant whose name ends in ``_async``; it returns a ``Job``, which can be awaite
 
 from ._telpher import (
     SETTINGS,
+    Arithmetic,
     Batch,
     Block,
     Cache,
@@ -35,6 +36,7 @@ from ._telpher import (
 
 __all__ = [
     "SETTINGS",
+    "Arithmetic",
     "Batch",
     "Block",
     "Cache",

@@ -1,6 +1,6 @@
 //! A device that takes descriptors and does nothing, so that only the submitting thread's work is measured.
 
-use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
 
@@ -23,6 +23,7 @@ impl FreeDevice {
             max_batch: batch,
             block_on_fault: false,
             gen_cap: GenCap::default(),
+            dsa_cap_0: DsaCap0::default(),
             operations: OpCap::default().with(Opcode::CrcGeneration, true).with(Opcode::Batch, true),
             numa_node: None,
         })

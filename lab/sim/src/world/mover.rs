@@ -132,6 +132,7 @@ impl World {
             max_batch: 1 << config.max_batch_shift(),
             block_on_fault: config.block_on_fault(),
             gen_cap: capabilities.gen_cap,
+            dsa_cap_0: capabilities.dsa_cap_0.with_max_sgl_shift(config.max_sgl_shift()),
             operations: dsa.model.operations_of(queue.wq),
             numa_node: u32::try_from(dsa.node).ok(),
         }

@@ -36,6 +36,24 @@ pub enum JobError {
         /// The operation's limit in bytes.
         max: u64,
     },
+    /// Types or options that the operation does not have.
+    #[error("{op} {why}")]
+    Options {
+        /// The operation.
+        op: Opcode,
+        /// What it cannot do.
+        why: &'static str,
+    },
+    /// An entry of a list names a block that is not inside the memory.
+    #[error("entry {entry} of the list names a block at offset {offset}, which ends outside the memory of {len} bytes")]
+    Outside {
+        /// Index of the entry.
+        entry: u64,
+        /// Offset of its block in the memory, in bytes.
+        offset: u64,
+        /// Bytes of the memory.
+        len: u64,
+    },
     /// A delta record that Create Delta Record cannot have written.
     #[error("the delta record is not valid from byte {at} on: {status}")]
     BadDelta {

@@ -37,6 +37,7 @@ into_parts! {
     A 0;
     A 0, B 1;
     A 0, B 1, C 2;
+    A 0, B 1, C 2, D 3;
 }
 
 /// An operation in flight. `.await` it, [`wait`](Job::wait) for it, or give it a [`deadline`](Job::deadline).

@@ -6,6 +6,7 @@ pub(crate) mod batch;
 pub(crate) mod channel;
 pub(crate) mod channel_policy;
 pub(crate) mod dry_run;
+pub(crate) mod durable;
 pub(crate) mod error;
 pub(crate) mod job;
 pub(crate) mod mover;

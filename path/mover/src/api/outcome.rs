@@ -1,6 +1,6 @@
 //! The outcomes of operations.
 
-use telpher_abi::DifStatus;
+use telpher_abi::{ComputeResult, DifStatus};
 pub use telpher_ops::dif::Tags;
 
 /// The outcome of an operation that was carried out. A difference found or a tag that does not match is an outcome, not
@@ -8,7 +8,7 @@ pub use telpher_ops::dif::Tags;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Done: no-op, copy, fill, dualcast, apply delta, flush, drain.
+    /// Done: no-op, copy, fill, dualcast, apply delta, gather, scatter, flush, drain.
     Done,
     /// Compare, compare pattern: no difference.
     Equal,
@@ -21,13 +21,15 @@ pub enum Outcome {
     Crc(u32),
     /// CRC of 64 bits, copy with such a CRC.
     Crc64(u64),
+    /// Convert, reduce: what happened to any of the elements; empty if every result is exact or rounded.
+    Computed(ComputeResult),
     /// Create delta.
     Delta(Delta),
-    /// DIF check, insert, strip, update: every block was processed.
+    /// DIF check, insert, strip, update, DIX generate: every block was processed.
     Dif {
         /// Source tags the next block would have (check, strip, update).
         source: Tags,
-        /// Destination tags the next block would have (insert, update).
+        /// Destination tags the next block would have (insert, update, generate).
         dest: Tags,
     },
     /// DIF check, strip, update: a block's integrity field does not match; this block and the following ones were not
@@ -74,6 +76,15 @@ impl Outcome {
     pub fn crc64(&self) -> Option<u64> {
         match self {
             Outcome::Crc64(crc) => Some(*crc),
+            _ => None,
+        }
+    }
+
+    /// Returns what happened to any of the elements, if the operation computes numbers.
+    #[must_use]
+    pub fn computed(&self) -> Option<ComputeResult> {
+        match self {
+            Outcome::Computed(seen) => Some(*seen),
             _ => None,
         }
     }

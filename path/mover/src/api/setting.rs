@@ -298,7 +298,7 @@ fn read_wait(value: &str) -> Option<Wait> {
 }
 
 /// The operations of a mover that have a size, and so a threshold.
-pub(crate) const SIZED: [Opcode; 14] = [
+pub(crate) const SIZED: [Opcode; 22] = [
     Opcode::MemoryMove,
     Opcode::Fill,
     Opcode::Compare,
@@ -312,6 +312,14 @@ pub(crate) const SIZED: [Opcode; 14] = [
     Opcode::DifInsert,
     Opcode::DifStrip,
     Opcode::DifUpdate,
+    Opcode::DixGenerate,
+    Opcode::TypeConversion,
+    Opcode::Reduce,
+    Opcode::ReduceDualcast,
+    Opcode::GatherReduce,
+    Opcode::GatherCopy,
+    Opcode::ScatterCopy,
+    Opcode::ScatterFill,
     Opcode::CacheFlush,
 ];
 

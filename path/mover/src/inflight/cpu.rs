@@ -4,7 +4,11 @@ use crate::api::error::JobError;
 use crate::api::outcome::{Delta, Outcome};
 use crate::api::policy::Hint;
 use crate::inflight::recover::{dest_tags, source_tags};
-use telpher_abi::{DELTA_ENTRY_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, OpFlags, SourceDifFlags, Status};
+use telpher_abi::{
+    ComputeResult, ComputeType, DELTA_ENTRY_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, OpFlags, Opcode,
+    SourceDifFlags, Status,
+};
+use telpher_ops::Arithmetic;
 use telpher_ops::crc::{self, CrcMode};
 use telpher_ops::crc64;
 use telpher_ops::delta::{self, ApplyErrorKind};
@@ -96,6 +100,40 @@ pub(crate) fn dif_insert(d: &Descriptor, src: &[u8], dst: &mut [u8]) -> Outcome 
     let mut dest = dest_tags(d);
     dif::insert(&dif_config(d), src, dst, &mut dest);
     Outcome::Dif { source: source_tags(d), dest }
+}
+
+pub(crate) fn dix_generate(d: &Descriptor, src: &[u8], dst: &mut [u8]) -> Outcome {
+    let mut dest = dest_tags(d);
+    dif::generate(&dif_config(d), src, dst, &mut dest);
+    Outcome::Dif { source: source_tags(d), dest }
+}
+
+/// Returns the types, options and computation of a request. The request's maker has checked them.
+fn arithmetic(d: &Descriptor) -> Result<(Arithmetic, ComputeType), JobError> {
+    let compute = ComputeType::from_code(d.compute_type_code()).unwrap_or(ComputeType::Add);
+    match Arithmetic::of(d).filter(|a| a.has_one_class() && (compute.is_arithmetic() || !a.input.is_float())) {
+        Some(arithmetic) => Ok((arithmetic, compute)),
+        None => Err(JobError::Options { op: d.opcode(), why: "does not have these types" }),
+    }
+}
+
+pub(crate) fn convert(d: &Descriptor, src: &[u8], dst: &mut [u8]) -> Result<ComputeResult, JobError> {
+    Ok(telpher_ops::convert(&arithmetic(d)?.0, src, dst))
+}
+
+pub(crate) fn reduce(d: &Descriptor, a: &[u8], b: &[u8], dst: &mut [u8]) -> Result<ComputeResult, JobError> {
+    let (arithmetic, compute) = arithmetic(d)?;
+    Ok(telpher_ops::reduce(&arithmetic, compute, a, b, dst))
+}
+
+/// Adds a block to the results of the blocks before it; the first one is converted.
+pub(crate) fn gather(d: &Descriptor, is_first: bool, block: &[u8], dst: &mut [u8]) -> Result<ComputeResult, JobError> {
+    debug_assert_eq!(d.opcode(), Opcode::GatherReduce);
+    let (arithmetic, compute) = arithmetic(d)?;
+    Ok(match is_first {
+        true => telpher_ops::convert(&arithmetic, block, dst),
+        false => telpher_ops::fold(&arithmetic, compute, block, dst),
+    })
 }
 
 pub(crate) fn dif_strip(d: &Descriptor, src: &[u8], dst: &mut [u8], unit: u64) -> Outcome {

@@ -5,7 +5,7 @@ use crate::api::outcome::Outcome;
 use crate::api::policy::Hint;
 use crate::inflight::cpu;
 use crate::plan::request::{Range, Request};
-use telpher_abi::Opcode;
+use telpher_abi::{Opcode, SglFormat};
 
 /// # Safety
 ///
@@ -52,8 +52,14 @@ pub(super) unsafe fn finish(request: &Request, hint: Hint) -> Result<Outcome, Jo
     let outcome = match request.opcode() {
         Opcode::Nop | Opcode::Drain => Outcome::Done,
         Opcode::MemoryMove => {
+            let hint = if request.is_durable() { Hint::Memory } else { hint };
             // SAFETY: as above; parts of the request's ranges.
             request.moves().iter().for_each(|part| unsafe { relocate(part, hint) });
+            if request.is_durable() {
+                // Also the bytes that a device has done: it reads them back only when it does the last one.
+                // SAFETY: as above; the bytes before the rest belong to the original request.
+                telpher_ops::flush::write_back(unsafe { bytes(d.dst() - base, base + len) });
+            }
             Outcome::Done
         }
         // SAFETY: as above.
@@ -93,15 +99,37 @@ pub(super) unsafe fn finish(request: &Request, hint: Hint) -> Result<Outcome, Jo
         // SAFETY: as above.
         Opcode::DifCheck => cpu::dif_check(&d, unsafe { bytes(d.src(), len) }, unit),
         // SAFETY: as above.
-        op @ (Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate) => {
+        op @ (Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate | Opcode::DixGenerate) => {
             // SAFETY: as above.
             let (src, dst) = unsafe { (bytes(d.src(), len), bytes_mut(d.dst(), request.dif_dest(len))) };
             match op {
                 Opcode::DifInsert => cpu::dif_insert(&d, src, dst),
+                Opcode::DixGenerate => cpu::dix_generate(&d, src, dst),
                 Opcode::DifStrip => cpu::dif_strip(&d, src, dst, unit),
                 _ => cpu::dif_update(&d, src, dst, unit),
             }
         }
+        Opcode::TypeConversion => {
+            // SAFETY: as above.
+            let (src, dst) = unsafe { (bytes(d.src(), len), bytes_mut(d.dst(), request.result_bytes(len))) };
+            Outcome::Computed(request.seen | cpu::convert(&d, src, dst)?)
+        }
+        op @ (Opcode::Reduce | Opcode::ReduceDualcast) => {
+            // SAFETY: as above; two shared slices.
+            let (a, b) = unsafe { (bytes(d.src(), len), bytes(d.dst(), len)) };
+            // SAFETY: as above.
+            let dst = unsafe { bytes_mut(d.reduce_dst(), request.result_bytes(len)) };
+            let seen = cpu::reduce(&d, a, b, dst)?;
+            if op == Opcode::ReduceDualcast {
+                // SAFETY: as above; the two destinations are disjoint.
+                telpher_ops::copy(dst, unsafe { bytes_mut(d.reduce_dst2(), dst.len() as u64) }, hint);
+            }
+            Outcome::Computed(request.seen | seen)
+        }
+        // SAFETY: as above.
+        Opcode::GatherReduce | Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => unsafe {
+            listed(request, hint)?
+        },
         Opcode::CacheFlush => {
             // SAFETY: as above.
             telpher_ops::flush::flush(unsafe { bytes(d.dst(), len) });
@@ -110,6 +138,52 @@ pub(super) unsafe fn finish(request: &Request, hint: Hint) -> Result<Outcome, Jo
         op => return Err(JobError::Unsupported { op }),
     };
     Ok(outcome.shifted(base))
+}
+
+/// Executes an operation whose blocks a list names.
+///
+/// # Safety
+///
+/// As for [`finish`]: each block that the list names lies in the request's memory.
+unsafe fn listed(request: &Request, hint: Hint) -> Result<Outcome, JobError> {
+    let (d, op, block) = (request.template(), request.opcode(), request.list_block());
+    let Some(format) = SglFormat::from_code(d.sgl_format_code()) else { return Err(JobError::Unsupported { op }) };
+    let gathers = matches!(op, Opcode::GatherReduce | Opcode::GatherCopy);
+    let list = if gathers { d.src() } else { d.dst() };
+    // SAFETY: a range of the request, which our caller vouches for, and so are those below. The list, the range and the
+    // memory are disjoint, and at most one of them is written; blocks are used one at a time.
+    let list = unsafe { bytes(list, request.list_bytes(request.len())) };
+    let mut seen = request.seen;
+    for (at, address) in (0_u64..).zip(telpher_ops::sgl::addresses(format, d.sgl_base(), list, block)) {
+        let before = at * block;
+        match op {
+            Opcode::GatherCopy => {
+                // SAFETY: as above.
+                telpher_ops::copy(
+                    unsafe { bytes(address, block) },
+                    unsafe { bytes_mut(d.dst() + before, block) },
+                    hint,
+                );
+            }
+            Opcode::ScatterCopy => {
+                // SAFETY: as above.
+                telpher_ops::copy(
+                    unsafe { bytes(d.src() + before, block) },
+                    unsafe { bytes_mut(address, block) },
+                    hint,
+                );
+            }
+            // SAFETY: as above.
+            Opcode::ScatterFill => telpher_ops::fill(unsafe { bytes_mut(address, block) }, d.src(), hint),
+            _ => {
+                // SAFETY: as above.
+                let dst = unsafe { bytes_mut(d.dst(), request.result_bytes(request.len())) };
+                // SAFETY: as above.
+                seen |= cpu::gather(&d, at == 0, unsafe { bytes(address, block) }, dst)?;
+            }
+        }
+    }
+    Ok(if op == Opcode::GatherReduce { Outcome::Computed(seen) } else { Outcome::Done })
 }
 
 /// Executes one memory move.

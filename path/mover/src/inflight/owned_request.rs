@@ -212,6 +212,7 @@ macro_rules! tuples {
             pub(crate) fn $name<S: StableBuf, D: StableBufMut>(
                 place: &mut BufferSlot<S, D>, $($buf: side!($bound, S, D),)* $($arg: $A),*
             ) -> Result<Placed, InvalidRequest<Buffers<S, D>>> {
+                #[allow(clippy::needless_update, reason = "one operation has all four")]
                 let Buffers { src, src2, dst, dst2 } = Buffers { $($buf: Some($buf),)* ..Buffers::default() };
                 place.fill([src, src2], [dst, dst2], |payload| {
                     $(let $buf = payload.$buf.as_mut().expect("set a line above");)*

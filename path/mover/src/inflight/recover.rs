@@ -71,10 +71,6 @@ impl From<Failure> for JobError {
     }
 }
 
-/// Different pages in turn may stall one point of progress: an operation has at most three operands and each may
-/// straddle two pages. A device that faults more often than this many times the policy's limit never progresses.
-const PAGES_PER_STEP: u32 = 6;
-
 /// The progress of a request; only this file changes it.
 impl Request {
     /// Returns true if nothing of it was done.
@@ -134,10 +130,7 @@ impl Request {
             let len = self.len();
             self.chunk = Some(Chunk { start: 0, whole: len, skip: 0, len });
         }
-        match self.chunk.filter(|_| raw) {
-            Some(chunk) => Some(self.descriptor(&chunk)),
-            None => self.next(limits),
-        }
+        if raw { Some(self.template()) } else { self.next(limits) }
     }
 
     /// Returns true if the present chunk is the whole rest.
@@ -209,6 +202,7 @@ impl Request {
             | Status::TransferSizeRange
             | Status::FieldRange
             | Status::Overlap
+            | Status::DescriptorCountRange
             | Status::DualcastAlignment
             | Status::AddressAlignment
             | Status::TrafficClass
@@ -221,7 +215,6 @@ impl Request {
             Status::None
             | Status::BatchFail
             | Status::BatchPageFault
-            | Status::DescriptorCountRange
             | Status::DescriptorListAlignment
             | Status::CompletionRecordFault
             | Status::CompletionRecordAlignment
@@ -295,8 +288,11 @@ impl Request {
                 Outcome::Crc64(d.crc64_seed())
             }
             Opcode::CrcGeneration | Opcode::CopyCrc => Outcome::Crc(d.crc_seed()),
-            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
+            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate | Opcode::DixGenerate => {
                 Outcome::Dif { source: source_tags(&d), dest: dest_tags(&d) }
+            }
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast | Opcode::GatherReduce => {
+                Outcome::Computed(self.seen)
             }
             _ => Outcome::Done,
         }
@@ -324,6 +320,13 @@ impl Request {
             Opcode::CreateDelta => {
                 let further = record.bytes_completed() > self.furthest;
                 self.furthest = self.furthest.max(record.bytes_completed());
+                further
+            }
+            // The results exist only at the end, so the whole operation is repeated.
+            Opcode::GatherReduce => {
+                let entries = u32::from(record.sgl_entries_done());
+                let further = entries > self.furthest;
+                self.furthest = self.furthest.max(entries);
                 further
             }
             Opcode::MemoryMove => {
@@ -365,7 +368,9 @@ impl Request {
                 let times = if self.page.0 == page { self.page.1 + 1 } else { 1 };
                 self.page = (page, times);
                 self.stalls += 1;
-                if times > limit || self.stalls > limit.saturating_mul(PAGES_PER_STEP) {
+                // Different pages in turn may stall one point of progress. A device that faults more often than on each
+                // of them, as many times as the limit allows, never progresses.
+                if times > limit || self.stalls > limit.saturating_mul(self.pages_per_step()) {
                     // Touching the page did not help: the CPU can reach it, so the device cannot.
                     Next::OnCpu(status, Some(fault))
                 } else {

@@ -29,7 +29,7 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// A table for a mover with this many queues. Five KiB for each queue, and for the CPU.
+    /// A table for a mover with this many queues. Six KiB for each queue, and for the CPU.
     pub(crate) fn new(queues: usize) -> Self {
         let rows = || (0..KINDS).map(|_| Row::new()).collect();
         Costs { workers: (0..=queues).map(|_| rows()).collect() }
@@ -90,7 +90,11 @@ pub(crate) enum Kind {
     CopyCrc,
     Dif,
     Flush,
-    /// All operations without a size, and those that version 1.x does not have.
+    /// Gather, scatter.
+    List,
+    /// Convert, reduce.
+    Numbers,
+    /// All operations without a size.
     Other,
 }
 
@@ -110,7 +114,11 @@ impl Kind {
             Opcode::Dualcast => Kind::Dualcast,
             Opcode::CrcGeneration => Kind::Crc,
             Opcode::CopyCrc => Kind::CopyCrc,
-            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => Kind::Dif,
+            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate | Opcode::DixGenerate => {
+                Kind::Dif
+            }
+            Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => Kind::List,
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast | Opcode::GatherReduce => Kind::Numbers,
             Opcode::CacheFlush => Kind::Flush,
             _ => Kind::Other,
         }
@@ -144,11 +152,11 @@ struct DeviceTime {
 /// times take the time of the one that reads and writes as they do: *assumed*.
 fn device_time(kind: Kind) -> DeviceTime {
     match kind {
-        Kind::Move | Kind::Dualcast | Kind::CopyCrc | Kind::ApplyDelta | Kind::Dif => {
+        Kind::Move | Kind::Dualcast | Kind::CopyCrc | Kind::ApplyDelta | Kind::Dif | Kind::List => {
             DeviceTime { base: 748, early: 42, late: 90, picos: 32 }
         }
         Kind::Fill | Kind::Flush | Kind::Other => DeviceTime { base: 488, early: 20, late: 15, picos: 31 },
-        Kind::Compare | Kind::CreateDelta => DeviceTime { base: 718, early: 28, late: 35, picos: 63 },
+        Kind::Compare | Kind::CreateDelta | Kind::Numbers => DeviceTime { base: 718, early: 28, late: 35, picos: 63 },
         Kind::ComparePattern | Kind::Crc => DeviceTime { base: 668, early: 34, late: 35, picos: 32 },
     }
 }
@@ -170,7 +178,8 @@ fn cpu_nanos(kind: Kind, bytes: u64) -> u64 {
         Kind::Fill | Kind::ComparePattern | Kind::Crc | Kind::Flush => (30, 64),
         Kind::Compare | Kind::CreateDelta | Kind::CopyCrc => (30, 96),
         Kind::Dualcast => (30, 144),
-        Kind::Dif => (50, 160),
+        Kind::Dif | Kind::Numbers => (50, 160),
+        Kind::List => (50, 120),
         Kind::Other => (10, 0),
     };
     bytes.saturating_mul(picos) / 1000 + call

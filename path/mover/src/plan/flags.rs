@@ -8,7 +8,9 @@ use telpher_abi::{Descriptor, Flags, Opcode};
 #[inline]
 pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &Policy, writes: bool) -> Descriptor {
     let mut flags = Flags::empty();
-    if writes && policy.hint == Hint::Cache && limits.gen_cap.cache_control() {
+    // Durable writes go to memory, whatever the policy says.
+    let to_memory = d.flags().contains(Flags::DESTINATION_READBACK);
+    if writes && policy.hint == Hint::Cache && limits.gen_cap.cache_control() && !to_memory {
         flags |= Flags::CACHE_CONTROL_1;
     }
     // Reserved for operations without buffers (SPEC Table 8-3).

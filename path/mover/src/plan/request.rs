@@ -5,14 +5,15 @@
 
 use crate::plan::limits::Limits;
 use telpher_abi::{
-    CompletionRecord, DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, Descriptor, DifBlock, Flags, MAX_DELTA_TRANSFER,
-    MIN_MAX_DELTA_RECORD, OpFlags, Opcode,
+    CompletionRecord, ComputeResult, DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, DataType, Descriptor, DifBlock, Flags,
+    MAX_DELTA_TRANSFER, MIN_MAX_DELTA_RECORD, OpFlags, Opcode, SglFormat,
 };
+use telpher_mem::PAGE_BYTES;
 
 /// An operation (copy, fill, compare, …) on raw addresses, as far as it is not done yet, and how far it has come.
 ///
-/// Progress is counted in units of `len`: source bytes (destination bytes for fill and flush), bytes of the delta
-/// record for apply delta, queues for drain.
+/// Progress is counted in units of `len`: source bytes (destination bytes for fill and flush, bytes of all blocks for
+/// operations with a list), bytes of the delta record for apply delta, queues for drain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// The descriptor of what no finished chunk covers yet, without policy flags, size and completion record.
@@ -31,8 +32,12 @@ pub(crate) struct Request {
     pub(crate) stalls: u32,
     /// Page of the last fault, and its faults since the last progress.
     pub(crate) page: (u64, u32),
-    /// The furthest byte that a restarted operation (create delta) has reached.
+    /// The furthest byte (create delta) or list entry (gather reduce) that a restarted operation has reached.
     pub(crate) furthest: u32,
+    /// What happened to any of the numbers computed before the rest.
+    pub(crate) seen: ComputeResult,
+    /// Bytes of the memory with the blocks of a list.
+    memory: u64,
     /// A device did a part.
     pub(crate) device: bool,
     /// The CPU did a part.
@@ -88,6 +93,8 @@ impl Request {
             stalls: 0,
             page,
             furthest,
+            seen: ComputeResult::empty(),
+            memory: 0,
             device: false,
             cpu: false,
         }
@@ -95,13 +102,23 @@ impl Request {
 
     /// The request that a complete descriptor makes.
     pub(crate) fn of(descriptor: Descriptor) -> Self {
+        let size = u64::from(descriptor.size());
         let len = match descriptor.opcode() {
             Opcode::Nop => 0,
             Opcode::Drain => 1,
             Opcode::ApplyDelta => u64::from(descriptor.delta_record_size()),
-            _ => u64::from(descriptor.size()),
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
+                size * Self::element_bytes(&descriptor).0
+            }
+            _ => size,
         };
         Request::new(descriptor, len)
+    }
+
+    /// Says how long the memory is in which the blocks of a list lie.
+    pub(crate) fn with_memory(mut self, bytes: u64) -> Self {
+        self.memory = bytes;
+        self
     }
 
     /// Returns the descriptor without policy flags and completion record.
@@ -134,11 +151,56 @@ impl Request {
         u64::from(DifBlock::from_code(self.template().dif_flags()).bytes())
     }
 
+    /// Returns the bytes of an element of the sources, and of the destinations. A type that does not exist counts as a
+    /// byte: only a raw descriptor can have one, and the device refuses it.
+    fn element_bytes(d: &Descriptor) -> (u64, u64) {
+        let bytes = |code| DataType::from_code(code).map_or(1, |data_type| u64::from(data_type.bytes()));
+        (bytes(d.input_type_code()), bytes(d.output_type_code()))
+    }
+
+    /// Returns the bytes of each block of a list.
+    pub(crate) fn list_block(&self) -> u64 {
+        let d = self.template();
+        let elements = if self.opcode() == Opcode::GatherReduce { d.size() } else { d.element_count() };
+        (u64::from(elements) * Self::element_bytes(&d).0).max(1)
+    }
+
+    /// Returns the bytes of an entry of the list.
+    fn entry_bytes(&self) -> u64 {
+        SglFormat::from_code(self.template().sgl_format_code()).map_or(1, |format| u64::from(format.entry_bytes()))
+    }
+
+    /// Returns the bytes of the list's part that names the next `n` bytes of blocks.
+    pub(crate) fn list_bytes(&self, n: u64) -> u64 {
+        n / self.list_block() * self.entry_bytes()
+    }
+
+    /// Returns the bytes of the results of `n` source bytes of numbers.
+    pub(crate) fn result_bytes(&self, n: u64) -> u64 {
+        let d = self.template();
+        let (input, output) = Self::element_bytes(&d);
+        if self.opcode() == Opcode::GatherReduce { u64::from(d.size()) * output } else { n / input * output }
+    }
+
+    /// Returns the most pages that one step of progress may need: each operand of an element may straddle two pages. A
+    /// block is done as a whole, with its list entry and its place.
+    pub(crate) fn pages_per_step(&self) -> u32 {
+        let pages = match self.opcode() {
+            Opcode::GatherReduce | Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => {
+                2 * (self.list_block() / PAGE_BYTES + 2) + 2
+            }
+            _ => 8,
+        };
+        u32::try_from(pages).unwrap_or(u32::MAX)
+    }
+
     /// Returns the unit of which all progress is a multiple.
     #[inline]
     pub(crate) fn unit(&self) -> u64 {
         match self.opcode() {
-            Opcode::DifInsert => self.block(),
+            Opcode::DifInsert | Opcode::DixGenerate => self.block(),
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => Self::element_bytes(&self.template()).0,
+            Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => self.list_block(),
             Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate => self.block() + u64::from(DIF_TUPLE_BYTES),
             Opcode::ApplyDelta => u64::from(DELTA_ENTRY_BYTES),
             _ => 1,
@@ -149,6 +211,12 @@ impl Request {
     pub(crate) fn is_backward(&self) -> bool {
         let d = self.template();
         self.opcode() == Opcode::MemoryMove && d.dst() > d.src() && d.dst() - d.src() < self.len
+    }
+
+    /// True for a memory move that ends when its bytes are in memory.
+    #[inline]
+    pub(crate) fn is_durable(&self) -> bool {
+        self.template().flags().contains(Flags::DESTINATION_READBACK)
     }
 
     /// True if source and destination of a memory move share bytes.
@@ -200,28 +268,58 @@ impl Request {
                 | Opcode::DifInsert
                 | Opcode::DifStrip
                 | Opcode::DifUpdate
+                | Opcode::DixGenerate
+                | Opcode::TypeConversion
+                | Opcode::Reduce
+                | Opcode::ReduceDualcast
+                | Opcode::GatherReduce
+                | Opcode::GatherCopy
+                | Opcode::ScatterCopy
+                | Opcode::ScatterFill
         )
     }
 
-    /// Returns the ranges that the request reads or writes.
-    pub(crate) fn ranges(&self) -> [Option<Range>; 3] {
+    /// Returns the ranges that the request reads or writes. The last one of an operation with a list is all memory in
+    /// which its blocks may lie.
+    pub(crate) fn ranges(&self) -> [Option<Range>; 4] {
         let d = self.template();
-        let read = |address| Some(Range { address, len: self.len, written: false });
+        let len = self.len;
+        let read = |address, len| Some(Range { address, len, written: false });
         let write = |address, len| Some(Range { address, len, written: true });
         match self.opcode() {
-            Opcode::MemoryMove | Opcode::CopyCrc | Opcode::DifUpdate => [read(d.src()), write(d.dst(), self.len), None],
-            Opcode::Fill => [None, write(d.dst(), self.len), None],
-            Opcode::Compare => [read(d.src()), read(d.dst()), None],
-            Opcode::ComparePattern | Opcode::CrcGeneration | Opcode::DifCheck => [read(d.src()), None, None],
-            Opcode::CreateDelta => {
-                [read(d.src()), read(d.dst()), write(d.delta_address(), u64::from(d.max_delta_size()))]
+            Opcode::MemoryMove | Opcode::CopyCrc | Opcode::DifUpdate => {
+                [read(d.src(), len), write(d.dst(), len), None, None]
             }
-            Opcode::ApplyDelta => [read(d.src()), write(d.dst(), u64::from(d.size())), None],
-            Opcode::Dualcast => [read(d.src()), write(d.dst(), self.len), write(d.dst2(), self.len)],
-            Opcode::DifInsert => [read(d.src()), write(d.dst(), self.dif_dest(self.len)), None],
-            Opcode::DifStrip => [read(d.src()), write(d.dst(), self.dif_dest(self.len)), None],
-            Opcode::CacheFlush => [None, read(d.dst()), None],
-            _ => [None; 3],
+            Opcode::Fill => [None, write(d.dst(), len), None, None],
+            Opcode::Compare => [read(d.src(), len), read(d.dst(), len), None, None],
+            Opcode::ComparePattern | Opcode::CrcGeneration | Opcode::DifCheck => [read(d.src(), len), None, None, None],
+            Opcode::CreateDelta => {
+                let record = write(d.delta_address(), u64::from(d.max_delta_size()));
+                [read(d.src(), len), read(d.dst(), len), record, None]
+            }
+            Opcode::ApplyDelta => [read(d.src(), len), write(d.dst(), u64::from(d.size())), None, None],
+            Opcode::Dualcast => [read(d.src(), len), write(d.dst(), len), write(d.dst2(), len), None],
+            Opcode::DifInsert | Opcode::DifStrip | Opcode::DixGenerate => {
+                [read(d.src(), len), write(d.dst(), self.dif_dest(len)), None, None]
+            }
+            Opcode::TypeConversion => [read(d.src(), len), write(d.dst(), self.result_bytes(len)), None, None],
+            Opcode::Reduce | Opcode::ReduceDualcast => {
+                let result = self.result_bytes(len);
+                let second = write(d.reduce_dst2(), result).filter(|_| self.opcode() == Opcode::ReduceDualcast);
+                [read(d.src(), len), read(d.dst(), len), write(d.reduce_dst(), result), second]
+            }
+            Opcode::GatherCopy | Opcode::GatherReduce => {
+                let result = if self.opcode() == Opcode::GatherCopy { len } else { self.result_bytes(len) };
+                let list = read(d.src(), self.list_bytes(len));
+                [list, write(d.dst(), result), read(d.sgl_base(), self.memory), None]
+            }
+            Opcode::ScatterCopy => {
+                let list = read(d.dst(), self.list_bytes(len));
+                [read(d.src(), len), list, write(d.sgl_base(), self.memory), None]
+            }
+            Opcode::ScatterFill => [read(d.dst(), self.list_bytes(len)), write(d.sgl_base(), self.memory), None, None],
+            Opcode::CacheFlush => [None, read(d.dst(), len), None, None],
+            _ => [None; 4],
         }
     }
 
@@ -231,6 +329,7 @@ impl Request {
         match self.opcode() {
             Opcode::DifInsert => n / block * (block + tuple),
             Opcode::DifStrip => n / (block + tuple) * block,
+            Opcode::DixGenerate => n / block * tuple,
             _ => n,
         }
     }
@@ -245,6 +344,14 @@ impl Request {
         let whole = match self.opcode() {
             Opcode::Nop => 0,
             Opcode::Drain => 1,
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
+                let (input, output) = Self::element_bytes(&self.template());
+                self.len.min(limits.max_transfer / input.max(output) * input)
+            }
+            Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => {
+                let block = self.list_block();
+                self.len.min((limits.max_transfer / block).min(limits.longest_list()) * block)
+            }
             _ => match self.unit() {
                 1 => self.len.min(limits.max_transfer),
                 unit => self.len.min(limits.max_transfer / unit * unit),
@@ -271,7 +378,10 @@ impl Request {
         }
         let delta_transfer = |len: u64| len.is_multiple_of(8) && len > 0 && len <= limits.max_transfer;
         match op {
-            Opcode::MemoryMove => limits.gen_cap.overlapping_copy() || !self.overlaps(),
+            Opcode::MemoryMove => {
+                (limits.gen_cap.overlapping_copy() || !self.overlaps())
+                    && (limits.gen_cap.destination_readback() || !self.is_durable())
+            }
             Opcode::Fill => limits.gen_cap.fill_16() || !d.flags().contains(OpFlags::FILL_16),
             Opcode::CrcGeneration | Opcode::CopyCrc => limits.gen_cap.crc64() || !d.flags().contains(OpFlags::CRC64),
             Opcode::Dualcast => (d.dst() ^ d.dst2()) & 0xfff == 0,
@@ -287,6 +397,32 @@ impl Request {
                     && d.dst().is_multiple_of(8)
                     && self.len.is_multiple_of(u64::from(DELTA_ENTRY_BYTES))
             }
+            Opcode::DixGenerate => d.dst().is_multiple_of(u64::from(DIF_TUPLE_BYTES)),
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
+                let (input, output) = Self::element_bytes(&d);
+                let (sources, results) = match op {
+                    Opcode::TypeConversion => (d.src(), d.dst()),
+                    Opcode::Reduce => (d.src() | d.dst(), d.reduce_dst()),
+                    _ => (d.src() | d.dst(), d.reduce_dst() | d.reduce_dst2()),
+                };
+                sources.is_multiple_of(input)
+                    && results.is_multiple_of(output)
+                    && output <= limits.max_transfer
+                    && (op != Opcode::ReduceDualcast || (d.reduce_dst() ^ d.reduce_dst2()) & 0xfff == 0)
+            }
+            Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => {
+                limits.has_list_format(d.sgl_format_code())
+            }
+            Opcode::GatherReduce => {
+                let (input, output) = Self::element_bytes(&d);
+                let (block, most) = (self.list_block(), limits.longest_gather_block());
+                limits.has_list_format(d.sgl_format_code())
+                    && (d.sgl_base().is_multiple_of(input) && d.dst().is_multiple_of(output))
+                    && self.len <= limits.max_transfer
+                    && u64::from(d.sgl_size()) <= limits.longest_list()
+                    && block <= most
+                    && self.result_bytes(self.len) <= most.min(limits.max_transfer)
+            }
             _ => true,
         }
     }
@@ -301,7 +437,15 @@ impl Request {
         // A chunk is never longer than `max_transfer`, which `Limits` keeps below 2^32.
         let len = u32::try_from(chunk.len).unwrap_or(u32::MAX);
         match self.opcode() {
-            Opcode::Nop | Opcode::Drain => d,
+            Opcode::Nop | Opcode::Drain | Opcode::GatherReduce => d,
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
+                // Shorter than `len`.
+                d.with_size(u32::try_from(chunk.len / self.unit()).unwrap_or(u32::MAX))
+            }
+            Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => {
+                // `cut` keeps it at the queue's longest list, whose number of entries has 16 bits.
+                d.with_size(len).with_sgl_size(u16::try_from(chunk.len / self.unit()).unwrap_or(u16::MAX))
+            }
             Opcode::ApplyDelta => d.with_delta_record_size(len),
             _ => d.with_size(len),
         }
@@ -332,8 +476,21 @@ impl Request {
             Opcode::ComparePattern => d.with_src(src).with_dst(rotated(d.dst(), n)),
             Opcode::Dualcast => d.with_src(src).with_dst(dst).with_dst2(d.dst2().wrapping_add(n)),
             Opcode::DifInsert | Opcode::DifStrip => d.with_src(src).with_dst(d.dst().wrapping_add(self.dif_dest(n))),
+            Opcode::DixGenerate => d.with_src(src).with_dst(d.dst().wrapping_add(self.dif_dest(n))),
             Opcode::ApplyDelta | Opcode::CrcGeneration | Opcode::DifCheck => d.with_src(src),
             Opcode::CacheFlush => d.with_dst(dst),
+            Opcode::TypeConversion => d.with_src(src).with_dst(d.dst().wrapping_add(self.result_bytes(n))),
+            Opcode::Reduce => {
+                d.with_src(src).with_dst(dst).with_reduce_dst(d.reduce_dst().wrapping_add(self.result_bytes(n)))
+            }
+            Opcode::ReduceDualcast => {
+                let results = self.result_bytes(n);
+                let d = d.with_src(src).with_dst(dst).with_reduce_dst(d.reduce_dst().wrapping_add(results));
+                d.with_reduce_dst2(d.reduce_dst2().wrapping_add(results))
+            }
+            Opcode::GatherCopy => d.with_src(d.src().wrapping_add(self.list_bytes(n))).with_dst(dst),
+            Opcode::ScatterCopy => d.with_src(src).with_dst(d.dst().wrapping_add(self.list_bytes(n))),
+            Opcode::ScatterFill => d.with_dst(d.dst().wrapping_add(self.list_bytes(n))),
             _ => d,
         };
         self.words = next.0;
@@ -352,8 +509,8 @@ impl Request {
         self.chunk = None;
     }
 
-    /// Takes over what a record carries from one part to the next: checksum and tags. `n` is how much was done; a
-    /// record that did nothing carries nothing.
+    /// Takes over what a record carries from one part to the next: checksum, tags, and what happened to numbers. `n` is
+    /// how much was done; a record that did nothing carries nothing.
     pub(crate) fn carry(&mut self, n: u64, record: &CompletionRecord) {
         if n == 0 {
             return;
@@ -373,8 +530,12 @@ impl Request {
                 }
             }
             Opcode::DifCheck | Opcode::DifStrip => source(d),
-            Opcode::DifInsert => dest(d),
+            Opcode::DifInsert | Opcode::DixGenerate => dest(d),
             Opcode::DifUpdate => source(dest(d)),
+            Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast | Opcode::GatherReduce => {
+                self.seen |= ComputeResult::from_bits_retain(record.result());
+                d
+            }
             _ => d,
         };
         self.words = next.0;

@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 /// Applies equally to a job, to an operation of a scope and to a member of a batch.
 ///
 /// Only operations whose parts can be done in any order are split: copies that do not overlap, fills, dualcasts,
-/// flushes and comparisons. The others (checksums, DIF, deltas, overlapping copies) go on from where the part before
-/// ended.
+/// flushes and comparisons. The others (checksums, DIF, deltas, overlapping copies, numbers and lists) go on from where
+/// the part before ended.
 ///
 /// *Sources.* A single device stays below the memory's bandwidth, two reach nearly all of it and more gain little
 /// (*Data movement with DSA*, §3.2.3, Figures 3.6 and 3.7: "splitting tasks over more than two DSAs yields only

@@ -12,11 +12,11 @@ use telpher_abi::Opcode;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threshold {
-    /// By opcode; the operations of version 1.x have codes below this length.
+    /// By opcode; the operations that work on one process's memory have codes below this length.
     from: [u64; OPERATIONS],
 }
 
-/// Codes 0x00 to 0x20: all operations of version 1.x. Source: SPEC Table 8-2.
+/// Codes 0x00 to 0x20: all operations but those between address spaces. Source: SPEC Table 8-2.
 const OPERATIONS: usize = 0x21;
 
 /// The default for every operation that moves or reads data, in bytes.
@@ -41,8 +41,8 @@ impl Threshold {
         threshold
     }
 
-    /// Returns the threshold with another limit for one operation. Operations beyond version 1.x have no limit and are
-    /// ignored.
+    /// Returns the threshold with another limit for one operation. Operations between address spaces have no limit and
+    /// are ignored.
     #[must_use]
     pub fn with(mut self, opcode: Opcode, bytes: u64) -> Self {
         if let Some(from) = self.from.get_mut(usize::from(opcode.code())) {

@@ -4,7 +4,7 @@
 use super::naive;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use telpher_abi::registers::{GenCap, OpCap};
+use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
 use telpher_abi::{
     CompletionRecord, Descriptor, DestDifFlags, DifBlock, DifFlags, Flags, OpFlags, Opcode, SourceDifFlags, Status,
     StatusByte,
@@ -17,6 +17,8 @@ pub(crate) const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct TestDevice {
     info: QueueInfo,
+    /// Executes conversions, reductions, gather and scatter.
+    executor: Option<Executor>,
     state: Mutex<State>,
 }
 
@@ -45,6 +47,8 @@ pub(crate) struct State {
     pub(crate) answers: VecDeque<Status>,
     /// Descriptors taken.
     pub(crate) taken: Vec<Opcode>,
+    /// The flags of the memory moves executed.
+    pub(crate) move_flags: Vec<Flags>,
     /// Descriptors written to a full dedicated queue.
     pub(crate) lost: usize,
     /// The most descriptors in flight at once.
@@ -54,7 +58,7 @@ pub(crate) struct State {
 }
 
 /// A fault: bytes done, address, write, direction of a move.
-struct Stop {
+pub(crate) struct Stop {
     done: u64,
     address: u64,
     write: bool,
@@ -80,11 +84,19 @@ impl TestDevice {
             block_on_fault: true,
             // Overlap, cache control, 16-byte fill.
             gen_cap: GenCap([0x0040_915f_0507]),
+            // Lists of 16 entries in every format; Gather Reduce of blocks of 1 KiB.
+            dsa_cap_0: DsaCap0([0x000e_0000_00a4]),
             operations: OpCap([u64::MAX; 4]),
             numa_node: None,
         };
         change(&mut info);
-        TestDevice { info, state: Mutex::default() }
+        TestDevice { info, executor: None, state: Mutex::default() }
+    }
+
+    /// Adds the operations of 3.0.
+    pub(crate) fn with_executor(mut self, executor: Executor) -> Self {
+        self.executor = Some(executor);
+        self
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -191,7 +203,7 @@ impl TestDevice {
     }
 
     fn illegal(&self, d: &Descriptor, member: bool) -> Option<Status> {
-        let writes = matches!(d.opcode().code(), 3 | 4 | 7 | 8 | 9 | 0x11 | 0x13..=0x15);
+        let writes = matches!(d.opcode().code(), 3 | 4 | 7 | 8 | 9 | 0x11 | 0x13..=0x1e);
         let flags = d.flags();
         let bad_flags = flags.contains(Flags::FENCE) && !member
             || flags.contains(Flags::CACHE_CONTROL_1) && !writes
@@ -200,6 +212,8 @@ impl TestDevice {
         match () {
             () if !self.info.operations.contains(d.opcode()) => Some(Status::BadOpcode),
             () if bad_flags => Some(Status::InvalidFlags),
+            // Their sizes count elements.
+            () if self.executor.is_some() && is_array_operation(d.opcode()) => None,
             () if sized && (d.size() == 0 || u64::from(d.size()) > self.info.max_transfer) => {
                 Some(Status::TransferSizeRange)
             }
@@ -218,6 +232,7 @@ impl TestDevice {
         let outcome = match d.opcode() {
             Opcode::Nop | Opcode::Drain => Ok(success),
             Opcode::MemoryMove => {
+                state.move_flags.push(d.flags());
                 let overlap = d.dst() > d.src() && d.dst() - d.src() < n;
                 let backward = overlap || state.backward && d.src().abs_diff(d.dst()) >= n;
                 move_bytes(state, block, d, backward).map(|()| success)
@@ -258,7 +273,14 @@ impl TestDevice {
                 })
                 .map(|()| success),
             Opcode::CrcGeneration | Opcode::CopyCrc => crc(d, n, &mut touch),
-            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => dif(d, n, &mut touch),
+            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate | Opcode::DixGenerate => {
+                dif(d, n, &mut touch)
+            }
+            op if is_array_operation(op)
+                && let Some(execute) = self.executor =>
+            {
+                execute(&self.info, d, &mut touch)
+            }
             Opcode::CacheFlush => (0..n).try_for_each(|i| touch(d.dst() + i, false, i)).map(|()| success),
             _ => Ok(CompletionRecord::new(StatusByte::new(Status::BadOpcode))),
         };
@@ -273,9 +295,16 @@ impl TestDevice {
     }
 }
 
-type Touch<'a> = &'a mut dyn FnMut(u64, bool, u64) -> Result<(), Faulty>;
-type Faulty = (Stop, CompletionRecord);
-type Performed = Result<CompletionRecord, Faulty>;
+/// Executes one descriptor.
+pub(crate) type Executor = fn(&QueueInfo, &Descriptor, Touch<'_>) -> Performed;
+
+fn is_array_operation(op: Opcode) -> bool {
+    (0x18..=0x1e).contains(&op.code())
+}
+
+pub(crate) type Touch<'a> = &'a mut dyn FnMut(u64, bool, u64) -> Result<(), Faulty>;
+pub(crate) type Faulty = (Stop, CompletionRecord);
+pub(crate) type Performed = Result<CompletionRecord, Faulty>;
 
 fn flagged(d: &Descriptor, flag: Flags) -> bool {
     d.flags().contains(flag)
@@ -429,6 +458,7 @@ fn dif(d: &Descriptor, n: u64, touch: Touch<'_>) -> Performed {
         Opcode::DifInsert => (data, data + 8),
         Opcode::DifStrip => (data + 8, data),
         Opcode::DifUpdate => (data + 8, data + 8),
+        Opcode::DixGenerate => (data, 8),
         _ => (data + 8, 0),
     };
     let mut source =
@@ -442,7 +472,7 @@ fn dif(d: &Descriptor, n: u64, touch: Touch<'_>) -> Performed {
         (0..from).try_for_each(|i| touch(src + i, false, k * from)).map_err(mark)?;
         (0..to).try_for_each(|i| touch(dst + i, true, k * from)).map_err(mark)?;
         let block: Vec<u8> = (0..from).map(|i| get(src + i)).collect();
-        if d.opcode() != Opcode::DifInsert {
+        if !matches!(d.opcode(), Opcode::DifInsert | Opcode::DixGenerate) {
             let status = naive::check(&block, &source, &config);
             if !status.is_empty() {
                 let record = CompletionRecord::new(StatusByte::new(Status::DifError)).with_result(status.bits());
@@ -452,7 +482,10 @@ fn dif(d: &Descriptor, n: u64, touch: Touch<'_>) -> Performed {
         }
         let bytes = &block[..data as usize];
         let mut out = bytes.to_vec();
-        if matches!(d.opcode(), Opcode::DifInsert | Opcode::DifUpdate) {
+        if d.opcode() == Opcode::DixGenerate {
+            out.clear();
+        }
+        if matches!(d.opcode(), Opcode::DifInsert | Opcode::DixGenerate | Opcode::DifUpdate) {
             out.extend(naive::tuple(bytes, &dest, &config));
             naive::step_dest(&mut dest, &config);
         }
@@ -463,26 +496,26 @@ fn dif(d: &Descriptor, n: u64, touch: Touch<'_>) -> Performed {
 
 fn tagged(record: CompletionRecord, op: Opcode, source: &Tags, dest: &Tags) -> CompletionRecord {
     let record = match op {
-        Opcode::DifInsert => record,
+        Opcode::DifInsert | Opcode::DixGenerate => record,
         _ => record
             .with_source_ref_tag(source.ref_tag)
             .with_source_app_tag_mask(source.app_mask)
             .with_source_app_tag(source.app_tag),
     };
     match op {
-        Opcode::DifInsert | Opcode::DifUpdate => {
+        Opcode::DifInsert | Opcode::DixGenerate | Opcode::DifUpdate => {
             record.with_dest_ref_tag(dest.ref_tag).with_dest_app_tag_mask(dest.app_mask).with_dest_app_tag(dest.app_tag)
         }
         _ => record,
     }
 }
 
-fn get(address: u64) -> u8 {
+pub(crate) fn get(address: u64) -> u8 {
     // SAFETY: the mover vouched for the address.
     unsafe { (address as *const u8).read_volatile() }
 }
 
-fn put(address: u64, byte: u8) {
+pub(crate) fn put(address: u64, byte: u8) {
     // SAFETY: the mover vouched for the address.
     unsafe { (address as *mut u8).write_volatile(byte) }
 }

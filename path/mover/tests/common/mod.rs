@@ -80,6 +80,20 @@ pub(crate) fn block_on<F: Future + Unpin>(mut future: F, polls: usize) -> Option
     })
 }
 
+/// Creates a durable file for a test, unless the machine's target folder is in memory.
+pub(crate) fn durable_file(name: &str, len: u64) -> Option<(std::path::PathBuf, telpher_mover::DurableFile)> {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("durable-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    match telpher_mover::DurableFile::create(&path, len) {
+        Ok(file) => Some((path, file)),
+        Err(telpher_mover::DurableFileError::InMemory { .. }) => {
+            eprintln!("skipped: {} is in memory", path.display());
+            None
+        }
+        Err(error) => panic!("{}", telpher_os::chain(&error)),
+    }
+}
+
 /// A buffer that records when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {

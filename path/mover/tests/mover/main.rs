@@ -4,11 +4,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod array_device;
+mod arrays;
 mod batches;
 mod calls;
 mod channels;
 mod coalesce;
 mod copies;
+mod durable;
 mod faults_offsets;
 mod faults_silent;
 mod faults_stopped;

@@ -9,19 +9,19 @@ use telpher_mover::{CrcMode, Delta, DifConfig, JobError, Mover, OnFault, Opcode,
 
 /// A way to disturb an operation with faults.
 #[derive(Debug, Clone, Copy)]
-struct Split {
+pub(crate) struct Split {
     /// Index of the operand whose pages fault; all operands if the index does not exist.
     operand: usize,
     page: u64,
     times: u32,
     on_fault: OnFault,
-    backward: bool,
+    pub(crate) backward: bool,
 }
 
 const PAGES: u64 = 4;
 const TOUCH: OnFault = OnFault::TouchAndResubmit { limit: 4 };
 
-fn splits(operands: usize) -> Vec<Split> {
+pub(crate) fn splits(operands: usize) -> Vec<Split> {
     let mut all = Vec::new();
     for operand in 0..=operands {
         for page in 0..PAGES {
@@ -38,11 +38,12 @@ fn splits(operands: usize) -> Vec<Split> {
 }
 
 /// A device that faults as `split` says, with a queue that limits transfers to `max` bytes.
-fn disturbed(split: &Split, max: u64, operands: &[&[u8]]) -> (Mover, Arc<TestDevice>) {
-    let device = Arc::new(TestDevice::with(|info| {
+pub(crate) fn disturbed(split: &Split, max: u64, operands: &[&[u8]]) -> (Mover, Arc<TestDevice>) {
+    let device = TestDevice::with(|info| {
         info.max_transfer = max;
         info.block_on_fault = split.times == 1;
-    }));
+    });
+    let device = Arc::new(device.with_executor(crate::array_device::execute));
     device.state().backward = split.backward;
     for (i, operand) in operands.iter().enumerate() {
         let start = operand.as_ptr() as u64;
@@ -57,12 +58,12 @@ fn disturbed(split: &Split, max: u64, operands: &[&[u8]]) -> (Mover, Arc<TestDev
 }
 
 /// Whole transfers, and transfers cut in the middle of pages.
-const MAXES: [u64; 2] = [1 << 21, 8192 - 512];
+pub(crate) const MAXES: [u64; 2] = [1 << 21, 8192 - 512];
 /// A little more than three pages.
-const LEN: usize = 3 * 4096 + 777;
+pub(crate) const LEN: usize = 3 * 4096 + 777;
 
 /// Checks which part a policy leaves to the CPU.
-fn check_via(split: &Split, via: Via, device: &TestDevice) {
+pub(crate) fn check_via(split: &Split, via: Via, device: &TestDevice) {
     match split.on_fault {
         TOUCH => assert_eq!(via, Via::Device, "{split:?}"),
         OnFault::FinishOnCpu if device.state().faulted > 0 => assert_ne!(via, Via::Device, "{split:?}"),
