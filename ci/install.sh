@@ -18,6 +18,7 @@ packages=(
     python3-venv        # an environment for the Python package's tests
     g++                 # the C++ examples and tests of libtelpher
     pkg-config          # finds the staged libtelpher, as its users do
+    groff-base          # renders the manual pages
     cmake               # builds a project that finds the staged libdml
     valgrind            # watches the C and C++ examples
     util-linux          # unshare, which shows whether this machine has mount namespaces; taskset and setpriv for programs in tests

@@ -15,8 +15,8 @@ use telpher_fabric::entry::{
 };
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
-    AccessError, Atomic, AtomicOp, Broken, Buffer, Config, Incoming, Number, OfferedMemory, Outgoing, Payload,
-    PushError, Segments, link,
+    AccessError, Atomic, AtomicOp, Broken, Buffer, Config, Incoming, Number, Offered, OfferedFile, OfferedMemory,
+    Outgoing, Payload, PushError, Segments, link,
 };
 use telpher_mem::{Local, SharedWords64, Space};
 
@@ -27,7 +27,9 @@ const ENTRIES: u32 = 8;
 const PAYLOAD_BYTES: u32 = 4096;
 const SLOTS: u32 = 4;
 const SLOT_BYTES: u32 = 4096;
-const EAGER_BYTES: u32 = 700;
+const LONG_PAYLOAD_BYTES: u32 = 8192;
+/// Some payloads are short and others long.
+const EAGER_BYTES: u32 = 1500;
 /// Where the parts of the memory are, as the layout's documentation says.
 const MESSAGES_TAKEN: usize = 0;
 const ANSWERS_TAKEN: usize = 128;
@@ -93,7 +95,7 @@ impl Fixture {
     fn new() -> Fixture {
         let mut config = Config::default();
         (config.ring_entries, config.payload_bytes, config.eager_bytes) = (ENTRIES, PAYLOAD_BYTES, EAGER_BYTES);
-        (config.slots, config.slot_bytes) = (SLOTS, SLOT_BYTES);
+        (config.slots, config.slot_bytes, config.long_payload_bytes) = (SLOTS, SLOT_BYTES, LONG_PAYLOAD_BYTES);
         let (outgoing, incoming) = link(&config).expect("the sizes are within their limits");
         let memory = Arc::clone(outgoing.memory().mapping());
         let words = SharedWords64::new(&memory, 0, memory.len() / 8).expect("all words");
@@ -136,7 +138,11 @@ impl Fixture {
     #[allow(unsafe_code, reason = "vouches for bytes that outlive the push")]
     fn push(&mut self, input: &mut Input<'_>) {
         let id = MessageId(u32::from(input.byte()));
-        let len = if input.byte().is_multiple_of(2) { u64::from(input.byte() % 40) } else { input.word() % 701 };
+        let len = if input.byte().is_multiple_of(2) {
+            u64::from(input.byte() % 40)
+        } else {
+            input.word() % u64::from(EAGER_BYTES + 1)
+        };
         let is_tagged = input.byte().is_multiple_of(2);
         let data = (input.byte().is_multiple_of(2)).then(|| input.word());
         let envelope = Envelope { is_tagged, tag: if is_tagged { input.word() } else { 0 }, data, len };
@@ -144,7 +150,10 @@ impl Fixture {
             0 if input.byte().is_multiple_of(2) => Message::Announce { envelope, id },
             0 => {
                 let [address, token_address, token] = [input.word() >> 1, input.word(), input.word() | 1];
-                Message::Offer { envelope, id, memory: OfferedMemory { address, token_address, token } }
+                let memory = OfferedMemory { address, token_address, token };
+                let file = OfferedFile { place: input.byte() % 8, generation: input.byte().into(), offset: address };
+                let at = if input.byte().is_multiple_of(2) { Offered::Process(memory) } else { Offered::File(file) };
+                Message::Offer { envelope, id, at }
             }
             1 => {
                 Message::Piece { id, slot: u16::from(input.byte() % 4), len: 1 + u32::from(input.byte()), offset: len }
@@ -210,12 +219,16 @@ impl Fixture {
                 assert!(u64::from(len) == message.payload().0 && len <= EAGER_BYTES);
                 let end = address + u64::from(len);
                 assert!(address >= memory.address() && end <= memory.address() + memory.len() as u64);
-                bytes.resize(usize::try_from(len).expect("at most 700"), 0);
+                bytes.resize(usize::try_from(len).expect("at most 1500"), 0);
                 self.local.read(address, &mut bytes).expect("the payload is mapped");
             }
             (Message::Announce { envelope, .. }, Payload::Inline(_)) => assert!(envelope.len <= 1 << 63),
-            (Message::Offer { envelope, memory, .. }, Payload::Inline(_)) => {
-                assert!(memory.address.checked_add(envelope.len).is_some() && memory.token != 0);
+            (Message::Offer { envelope, at, .. }, Payload::Inline(_)) => {
+                let (first, is_valid) = match at {
+                    Offered::Process(memory) => (memory.address, memory.token != 0),
+                    Offered::File(file) => (file.offset, file.place < 8),
+                };
+                assert!(first.checked_add(envelope.len).is_some() && is_valid);
             }
             (Message::Piece { slot, len, offset, .. }, Payload::Inline(_)) => {
                 assert!(u32::from(slot) < SLOTS && len > 0 && len <= SLOT_BYTES);
@@ -302,7 +315,7 @@ impl Fixture {
         let ring = usize::from(input.byte() % 2);
         let next = self.taken[ring];
         let start = [MESSAGES, ANSWERS][ring] + (next % ENTRIES) as usize * ENTRY_BYTES;
-        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4, 5, 6, 7, 8], &[17, 18, 19, 20]];
+        let kinds: [&[u8]; 2] = [&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[17, 18, 19, 20, 21]];
         let kind = match input.byte() {
             any @ 0..10 => any,
             chosen => kinds[ring][usize::from(chosen) % kinds[ring].len()],

@@ -7,10 +7,11 @@
 #![allow(unsafe_code, reason = "hostile descriptors are vouched for: their addresses refer to an island")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use telpher_abi::registers::{Command, CommandCode, PortalKind};
-use telpher_abi::{CompletionRecord, Descriptor, Status};
+use telpher_abi::registers::{Command, CommandCode, IdptEntry, PortalKind};
+use telpher_abi::{CompletionRecord, Descriptor, Status, WindowFlags};
 use telpher_device::{Config, ModelDevice, ModelOptions, Preset, WqMode};
 use telpher_mem::{Fault, Space, WriteHint};
+use telpher_model::layout;
 use telpher_portal::{Offer, Portal, Submission};
 
 /// First address of an island.
@@ -179,6 +180,7 @@ pub(crate) fn play(input: &[u8]) {
     assert!(device.add_space(HOSTILE, Box::new(hostile.clone())));
     assert!(device.add_space(HONEST, Box::new(honest.clone())));
     let portal = device.portal_as(0, PortalKind::UnlimitedMsix, None, HOSTILE);
+    open_windows(&device);
     device.hold(true);
     while call(&mut input, &device, &*portal, &hostile).is_some() {}
     finish(&device);
@@ -187,6 +189,33 @@ pub(crate) fn play(input: &[u8]) {
     }
     let state = honest.state();
     assert!(state.bytes[32..].iter().all(|byte| *byte == 0xa5), "another tenant's memory was written");
+}
+
+/// Opens windows where the device has them: the hostile tenant may use, and move, one into its own memory, may read the
+/// honest tenant's, and may not use the one by which the honest tenant writes its own memory.
+fn open_windows(device: &ModelDevice) {
+    if !device.capabilities().gen_cap.inter_domain() {
+        return;
+    }
+    let both = WindowFlags::READ | WindowFlags::WRITE;
+    let entry = |submitter: u32, owner: u32, flags: WindowFlags| {
+        let entry = IdptEntry::default().with_usable(true).with_submitter_pasid(submitter);
+        entry.with_access_pasid(owner).with_window_flags(flags)
+    };
+    let entries = [
+        entry(HOSTILE, HOSTILE, both).with_allow_update(true),
+        entry(HOSTILE, HONEST, WindowFlags::READ),
+        entry(HONEST, HONEST, both),
+    ];
+    // SAFETY: no event log is set up, so the device writes to no address of this process.
+    let registers = unsafe { device.device() };
+    for (index, entry) in (0..).zip(entries) {
+        for word in (0..4).rev() {
+            registers.write_register(layout::IDPT + 32 * u64::from(index) + 8 * word as u64, 8, entry.0[word]);
+        }
+        // A device without handles by command refuses this.
+        let _ = device.command(Command::new(CommandCode::RequestIdptHandle, index));
+    }
 }
 
 /// Runs one call of the input; `None` at its end.

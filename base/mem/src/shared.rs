@@ -113,6 +113,24 @@ impl SharedMapping {
     /// # Errors
     /// [`SharedError`]: a range beyond the file's end, too many mappings, or the system's refusal.
     pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<SharedMapping, SharedError> {
+        SharedMapping::with_protection(file, offset, len, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// As [`map`](SharedMapping::map), of a file that is open for reading. A write to the mapping is a fault, except to
+    /// pages that were replaced.
+    ///
+    /// # Errors
+    /// As for [`map`](SharedMapping::map).
+    pub fn map_readable(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<SharedMapping, SharedError> {
+        SharedMapping::with_protection(file, offset, len, libc::PROT_READ)
+    }
+
+    fn with_protection(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        protection: libc::c_int,
+    ) -> Result<SharedMapping, SharedError> {
         // SAFETY: an all-zero stat is a valid value; the descriptor is open, and the kernel fills what we own.
         let stat = unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
@@ -141,12 +159,15 @@ impl SharedMapping {
         let row = take_row().ok_or(SharedError::Many)?;
         // SAFETY: without MAP_FIXED the system picks an unused range; the file is open.
         let base = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
             libc::mmap(ptr::null_mut(), whole, protection, flags, file.as_raw_fd(), start)
         };
         if base == libc::MAP_FAILED {
-            let error = last_error("map a file of", len, "open it for reading and writing, or ask for less");
+            let advice = match protection & libc::PROT_WRITE {
+                0 => "open it for reading, or ask for less",
+                _ => "open it for reading and writing, or ask for less",
+            };
+            let error = last_error("map a file of", len, advice);
             ROWS[row].taken.store(false, Ordering::Release);
             return Err(error.into());
         }
@@ -372,6 +393,20 @@ mod tests {
         write(&one, 4099, 7);
         assert_eq!(read(&other, 3), 7);
         assert!(one.is_whole() && other.is_whole());
+    }
+
+    #[test]
+    fn a_file_that_is_open_for_reading_can_be_mapped_to_read() {
+        let file = Mapping::memory_file(2 * 4096).unwrap();
+        let all = SharedMapping::map(file.as_fd(), 0, 2 * 4096).unwrap();
+        write(&all, 5, 7);
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let read_only = std::fs::File::open(path).unwrap();
+        assert!(SharedMapping::map(read_only.as_fd(), 0, 4096).is_err());
+        let readable = SharedMapping::map_readable(read_only.as_fd(), 0, 2 * 4096).unwrap();
+        assert_eq!(read(&readable, 5), 7);
+        file.set_len(0).unwrap();
+        assert_eq!((read(&readable, 5), readable.is_whole()), (0, false));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub enum Level {
     Portable,
     /// x86-64 with AVX2, SSE4.2 (`crc32`) and PCLMULQDQ.
     Avx2,
-    /// x86-64 with AVX-512 F/BW/DQ/VL/VBMI2, VPCLMULQDQ and GFNI: Ice Lake, Zen 4 and later.
+    /// x86-64 with AVX-512 F/BW/DQ/VL/VBMI/VBMI2, VPCLMULQDQ and GFNI: Ice Lake, Zen 4 and later.
     Avx512,
 }
 

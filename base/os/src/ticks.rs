@@ -28,6 +28,15 @@ pub fn ticks_in_order() -> u64 {
     }
 }
 
+/// True if the counter has the same rate in all states of the processor. Source: AMD APM volume 3 and Intel SDM volume 2,
+/// CPUID function 8000_0007h, EDX bit 8.
+pub(crate) fn has_constant_rate() -> bool {
+    use std::arch::x86_64::__cpuid;
+    const EXTENDED: u32 = 0x8000_0000;
+    const POWER: u32 = 0x8000_0007;
+    __cpuid(EXTENDED).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

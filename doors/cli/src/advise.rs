@@ -7,11 +7,9 @@ use telpher_predict::advise::{advise, tables as report};
 use telpher_report::deliver::{deliver, writable};
 use telpher_sim::advise::WorkRequest;
 
-const HTML: &str = "telpher-advise.html";
-
 /// Computes and prints the recommendation for the command line.
 pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
-    writable(&args.output.destination(), HTML)?;
+    writable(&args.output.destination())?;
     if let Some(path) = &args.config {
         telpher_os::check_writable(path)
             .map_err(|source| SimError::Write { path: path.display().to_string(), source })?;
@@ -37,7 +35,7 @@ pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
         }
     }
     let (text, csv) = (|| report::text(&result, &json), || report::csv(&result));
-    Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || report::html(&result, &json))?)
+    Ok(deliver(&args.output.destination(), &result, text, csv, || report::html(&result, &json))?)
 }
 
 fn from_options(args: &Advise) -> Vec<WorkRequest> {

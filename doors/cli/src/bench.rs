@@ -37,7 +37,6 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
     match &args.kind {
         None => measured(
             &args.sweep.output,
-            "telpher-bench.html",
             || {
                 let result = telpher_bench::sweep::run(&args.sweep.options(), machine)?;
                 let routes = || result.routes().iter().map(Route::label).collect::<Vec<_>>().join(", ");
@@ -48,73 +47,60 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
         ),
         Some(BenchKind::Ops(ops)) => measured(
             &ops.output,
-            "telpher-bench-ops.html",
             || telpher_bench::ops::run(&ops.options(), machine),
             [report::ops::text, report::ops::csv, report::ops::html],
         ),
         Some(BenchKind::Pollution(pollution)) => measured(
             &pollution.output,
-            "telpher-bench-pollution.html",
             || telpher_bench::pollution::run(&pollution.options(), machine),
             [report::pollution::text, report::pollution::csv, report::pollution::html],
         ),
-        Some(BenchKind::Mover(args)) => answered(args, "telpher-bench-mover.html", telpher_bench::mover::LEAD, || {
-            telpher_bench::mover::run(&args.options(), machine)
-        }),
-        Some(BenchKind::Cache(args)) => answered(args, "telpher-bench-cache.html", telpher_bench::cache::LEAD, || {
-            telpher_bench::cache::run(&args.options(), machine)
-        }),
+        Some(BenchKind::Mover(args)) => {
+            answered(args, telpher_bench::mover::LEAD, || telpher_bench::mover::run(&args.options(), machine))
+        }
+        Some(BenchKind::Cache(args)) => {
+            answered(args, telpher_bench::cache::LEAD, || telpher_bench::cache::run(&args.options(), machine))
+        }
         Some(BenchKind::Tier(args)) => {
-            answered(&args.contests, "telpher-bench-tier.html", telpher_bench::tier::LEAD, || {
-                telpher_bench::tier::run(&args.options(), machine)
-            })
+            answered(&args.contests, telpher_bench::tier::LEAD, || telpher_bench::tier::run(&args.options(), machine))
         }
         Some(BenchKind::Cachelike(cache)) if cache.program => telpher_bench::cachelike::obey().map_err(Error::Output),
         Some(BenchKind::Cachelike(cache)) => measured(
             &cache.output,
-            "telpher-bench-cachelike.html",
             || telpher_bench::cachelike::run(&cache.options(), machine),
             [report::cachelike::text, report::cachelike::csv, report::cachelike::html],
         ),
         Some(BenchKind::Run(run)) if run.program => telpher_bench::run::program::obey().map_err(Error::Output),
         Some(BenchKind::Run(run)) => measured(
             &run.output,
-            "telpher-bench-run.html",
             || telpher_bench::run::run(run.seconds, machine),
             [report::run::text, report::run::csv, report::run::html],
         ),
         Some(BenchKind::Offload(args)) if args.program => {
             telpher_bench::offload::program::obey().map_err(Error::Output)
         }
-        Some(BenchKind::Offload(args)) => {
-            answered(&args.contests, "telpher-bench-offload.html", telpher_bench::offload::LEAD, || {
-                telpher_bench::offload::run(&args.contests.options(), machine)
-            })
-        }
+        Some(BenchKind::Offload(args)) => answered(&args.contests, telpher_bench::offload::LEAD, || {
+            telpher_bench::offload::run(&args.contests.options(), machine)
+        }),
         Some(BenchKind::Query(query)) => measured(
             &query.output,
-            "telpher-bench-query.html",
             || telpher_bench::query::run(&query.options(), machine),
             [report::query::text, report::query::csv, report::query::html],
         ),
-        Some(BenchKind::Nvmf(args)) => answered(args, "telpher-bench-nvmf.html", telpher_bench::nvmf::LEAD, || {
-            telpher_bench::nvmf::run(&args.options(), machine)
-        }),
-        Some(BenchKind::Telemetry(args)) => {
-            answered(args, "telpher-bench-telemetry.html", telpher_bench::telemetry::LEAD, || {
-                telpher_bench::telemetry::run(&args.options(), machine)
-            })
+        Some(BenchKind::Nvmf(args)) => {
+            answered(args, telpher_bench::nvmf::LEAD, || telpher_bench::nvmf::run(&args.options(), machine))
         }
-        Some(BenchKind::Sim(args)) => answered(args, "telpher-bench-sim.html", telpher_bench::simulator::LEAD, || {
-            telpher_bench::simulator::run(&args.options(), machine)
-        }),
-        Some(BenchKind::Vfio(args)) => answered(args, "telpher-bench-vfio.html", telpher_bench::vfio::LEAD, || {
-            telpher_bench::vfio::run(&args.options(), machine)
-        }),
+        Some(BenchKind::Telemetry(args)) => {
+            answered(args, telpher_bench::telemetry::LEAD, || telpher_bench::telemetry::run(&args.options(), machine))
+        }
+        Some(BenchKind::Sim(args)) => {
+            answered(args, telpher_bench::simulator::LEAD, || telpher_bench::simulator::run(&args.options(), machine))
+        }
+        Some(BenchKind::Vfio(args)) => {
+            answered(args, telpher_bench::vfio::LEAD, || telpher_bench::vfio::run(&args.options(), machine))
+        }
         Some(BenchKind::Dml(args)) => {
-            answered(&args.contests, "telpher-bench-dml.html", telpher_bench::dml::LEAD, || {
-                telpher_bench::dml::run(&args.options(), machine)
-            })
+            answered(&args.contests, telpher_bench::dml::LEAD, || telpher_bench::dml::run(&args.options(), machine))
         }
         Some(BenchKind::Fabric(fabric)) => match fabric.rank() {
             Some((socket, number, cpu)) => {
@@ -122,14 +108,12 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
             }
             None => measured(
                 &fabric.output,
-                "telpher-bench-fabric.html",
                 || telpher_bench::fabric::run(&fabric.options(), machine),
                 [report::fabric::text, report::fabric::csv, report::fabric::html],
             ),
         },
         Some(BenchKind::Vhost(vhost)) => measured(
             &vhost.output,
-            "telpher-bench-vhost.html",
             || telpher_bench::vhost::run(&vhost.options(), machine),
             [report::vhost::text, report::vhost::csv, report::vhost::html],
         ),
@@ -139,26 +123,20 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
 /// Measures, and delivers the result in the format asked for: text, CSV, HTML.
 fn measured<T: Serialize>(
     output: &Output,
-    html: &str,
     measure: impl FnOnce() -> Result<T, BenchError>,
     [as_text, as_csv, as_html]: [fn(&T) -> String; 3],
 ) -> Result<(), Error> {
     let output = output.destination();
-    deliver::writable(&output, html)?;
+    deliver::writable(&output)?;
     let result = measure()?;
-    Ok(deliver::deliver(&output, html, &result, || as_text(&result), || as_csv(&result), || as_html(&result))?)
+    Ok(deliver::deliver(&output, &result, || as_text(&result), || as_csv(&result), || as_html(&result))?)
 }
 
 /// Runs experiments, and delivers their answers.
-fn answered(
-    args: &Contests,
-    html: &str,
-    lead: &str,
-    run: impl FnOnce() -> Result<Answers, BenchError>,
-) -> Result<(), Error> {
+fn answered(args: &Contests, lead: &str, run: impl FnOnce() -> Result<Answers, BenchError>) -> Result<(), Error> {
     let output = args.output.destination();
-    deliver::writable(&output, html)?;
+    deliver::writable(&output)?;
     let answers = run()?;
     let (text, csv) = (|| report::questions::text(&answers), || report::questions::csv(&answers));
-    Ok(deliver::deliver(&output, html, &answers, text, csv, || report::questions::html(&answers, lead))?)
+    Ok(deliver::deliver(&output, &answers, text, csv, || report::questions::html(&answers, lead))?)
 }

@@ -29,6 +29,7 @@ pub(crate) enum DoctorError {
 /// If a bundle cannot be read or written, or standard output is closed.
 pub(crate) fn run(args: &Doctor) -> Result<ExitCode, DoctorError> {
     args.printed.check()?;
+    args.printed.begin();
     if args.causes {
         args.printed.write(match args.printed.format {
             Format::Table => telpher_doctor::causes_text(),

@@ -9,6 +9,7 @@
 use crate::nvmf::NvmfError;
 use crate::qdp::QdpError;
 use crate::record::ReadingError;
+use crate::shell::ShellError;
 use crate::sim::SimError;
 use crate::tier::TopError;
 use crate::trace::TraceError;
@@ -141,6 +142,12 @@ impl Usage for VhostError {
 impl Usage for NvmfError {
     fn is_usage(&self) -> bool {
         matches!(self, NvmfError::Nothing | NvmfError::Config(ConfigError::Values(_)))
+    }
+}
+
+impl Usage for ShellError {
+    fn is_usage(&self) -> bool {
+        matches!(self, ShellError::NoCommand(_))
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) fn show<T: Serialize>(
     text: impl Fn(&[T]) -> String,
     csv: impl Fn(&[T]) -> String,
 ) -> Result<bool, DeliverError> {
+    updates.printed.begin();
     let (file, format) = (updates.printed.file(), updates.printed.format);
     let count = if updates.once { 1 } else { updates.count.unwrap_or(u64::MAX) };
     let clears = format == Format::Table && count > 1 && file.is_none() && std::io::stdout().is_terminal();

@@ -6,6 +6,7 @@
 //!      ──► doctor ──► record, patient, checks
 //!      ──► fabric ──► telpher-launch's libraries
 //!      ──► list
+//!      ──► completions, man (shell)
 //!      ──► qdp ──► telpher-bench's prefetch, or telpher-claims' simulated queries
 //!      ──► tune ──► telpher-bench's tune ──► telpher-mover's tuning file
 //!      ──► sim, advise, record predict ──► telpher-predict, telpher-claims
@@ -39,6 +40,8 @@ mod published;
 mod qdp;
 mod record;
 mod run;
+mod screen;
+mod shell;
 mod sim;
 mod tier;
 mod top;
@@ -48,7 +51,7 @@ mod version;
 mod vfio;
 mod vhost;
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 use telpher_os::chain;
 
@@ -69,10 +72,12 @@ fn main() -> ExitCode {
         }
     };
     log::start(cli.verbose);
+    screen::start();
     log::debug(|| format!("telpher {}", version::LONG.replace('\n', ", ")));
     match cli.command {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
+        args::Command::Completions(args) => ended(shell::completions(&args), codes),
         args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &chain(&error))),
         args::Command::Exporter(args) => ended(exporter::run(&args), codes),
         args::Command::Fabric(args) => match &args.kind {
@@ -80,6 +85,7 @@ fn main() -> ExitCode {
             args::FabricKind::Install(args) => ended(fabric::install(args), codes),
         },
         args::Command::List(list) => ended(list::run(&list), codes),
+        args::Command::Man(args) => ended(shell::man(&args), codes),
         args::Command::Nvmf(args) => match &args.kind {
             None => ended(nvmf::run(&args), codes),
             Some(args::NvmfKind::Bench(args)) => ended(nvmf::bench(args), codes),
@@ -128,6 +134,8 @@ fn ended<E: exit::Usage>(outcome: Result<(), E>, codes: exit::Codes) -> ExitCode
 
 fn fail(code: u8, sentence: &str) -> ExitCode {
     // If standard error is closed, the exit code alone reports the failure.
-    let _ = writeln!(std::io::stderr(), "telpher: {sentence}");
+    let has_colours = screen::has_colours(std::io::stderr().is_terminal());
+    let name = if has_colours { "\x1b[1;31mtelpher:\x1b[0m" } else { "telpher:" };
+    let _ = writeln!(std::io::stderr(), "{name} {sentence}");
     ExitCode::from(code)
 }

@@ -45,11 +45,9 @@ pub(crate) enum QdpError {
     Deliver(#[from] DeliverError),
 }
 
-const HTML: &str = "telpher-qdp.html";
-
 /// Executes or simulates the query, and writes the result.
 pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
-    writable(&args.output.destination(), HTML)?;
+    writable(&args.output.destination())?;
     log::info(|| format!("kernels: {}", version::kernels()));
     if let Some(profile) = &args.profile {
         let machine = machine(profile, &args.set)?;
@@ -57,15 +55,15 @@ pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
             let plan = measured(args)?;
             let result = plan::simulate_plan(machine, !args.set.is_empty(), &plan).map_err(SimError::from)?;
             let (text, csv) = (|| plan::text(&result), || plan::csv(&result));
-            return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || plan::html(&result))?);
+            return Ok(deliver(&args.output.destination(), &result, text, csv, || plan::html(&result))?);
         }
         let result = thesis_query::simulate(machine, !args.set.is_empty()).map_err(SimError::from)?;
         let (text, csv) = (|| tables::text(&result), || tables::csv(&result));
-        return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || tables::html(&result))?);
+        return Ok(deliver(&args.output.destination(), &result, text, csv, || tables::html(&result))?);
     }
     let result = prefetch::run(&args.options(), |remarks| mover(args, remarks))?;
     let (text, csv) = (|| report::text(&result), || report::csv(&result));
-    Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || report::html(&result))?)
+    Ok(deliver(&args.output.destination(), &result, text, csv, || report::html(&result))?)
 }
 
 /// Executes the plan once, and returns what its stages read.

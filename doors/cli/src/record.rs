@@ -1,6 +1,6 @@
 //! `telpher record`: records what unmodified programs copy, shows it, and predicts what devices would gain.
 
-use crate::args::program::{WriteError, check_writable, write};
+use crate::args::program::{WriteError, check_writable, write, write_report};
 use crate::args::{Format, Hint, Record, RecordMerge, RecordPredict, RecordShow, StatsArg};
 use crate::sim::{SimError, machine};
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ pub(crate) fn show(args: &RecordShow) -> Result<(), ReadingError> {
     let recording = telpher_record::read(&args.paths)?;
     let profile = CopyProfile::new(&recording, telpher_record::site_names(&recording));
     if let Some(path) = &args.html {
-        write(path, &report::html(&profile))?;
+        write_report(path, &report::html(&profile), &report::csv(&profile))?;
     }
     let text = || if args.stats == StatsArg::Dto { report::dto(&profile) } else { report::text(&profile) };
     Ok(args.printed.deliver(&profile, text, || report::csv(&profile))?)
@@ -127,7 +127,8 @@ pub(crate) fn predict(args: &RecordPredict) -> Result<(), ReadingError> {
     }
     name_sites(&mut prediction, &recording);
     if let Some(path) = &args.html {
-        write(path, &report_prediction::html(&prediction))?;
+        let csv = report_prediction::csv(&prediction);
+        write_report(path, &report_prediction::html(&prediction), &csv)?;
     }
     let (text, csv) = (|| report_prediction::text(&prediction), || report_prediction::csv(&prediction));
     Ok(args.printed.deliver(&prediction, text, csv)?)

@@ -50,6 +50,7 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
             args::Kernel::V6_1 => Abi::V6_1,
             args::Kernel::V6_6 => Abi::V6_6,
             args::Kernel::V6_12 => Abi::V6_12,
+            args::Kernel::V7_0 => Abi::V7_0,
         },
         // On by default: DSA programs map a portal first, and on kernels since INTEL-SA-01084 only CAP_SYS_RAWIO
         // lets them (K612 cdev.c). `--rawio` can only confirm it.

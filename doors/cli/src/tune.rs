@@ -15,6 +15,7 @@ use telpher_device::DeviceName;
 use telpher_mover::TuningError;
 use telpher_report::deliver::DeliverError;
 use telpher_report::machine::Machine;
+use telpher_report::terminal;
 
 /// Why a machine was not tuned.
 #[derive(Debug, thiserror::Error)]
@@ -48,13 +49,14 @@ pub(crate) fn run(args: &Tune) -> Result<(), TuneError> {
     log::info(|| format!("tunes for {device}; kernels: {}", version::kernels()));
     writable(&args.tuning)?;
     args.printed.check()?;
+    args.printed.begin();
     let result = tune::run(&options(args, &device), Machine::read())?;
     if result.tuning.measured.is_empty() {
         return Err(TuneError::Nothing { device });
     }
     result.tuning.save(&args.tuning)?;
     let text = match args.printed.format {
-        Format::Table => report::text(&result, &args.tuning),
+        Format::Table => terminal::folded(&report::text(&result, &args.tuning), terminal::columns()),
         Format::Json => report::json(&result, &args.tuning),
         Format::Csv => report::csv(&result),
     };

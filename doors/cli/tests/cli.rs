@@ -111,7 +111,7 @@ fn invalid_values_list_the_valid_ones() {
 #[test]
 fn an_unwritable_report_is_an_error_before_measuring() {
     let said = refusal(&["bench", "--html", "no/such/folder/r.html"]);
-    assert!(said.contains("no/such/folder/r.html") && said.contains("--no-html"), "{said}");
+    assert!(said.contains("no/such/folder/r.html") && said.contains("name another file with --html"), "{said}");
 }
 
 #[test]
@@ -163,16 +163,27 @@ fn the_table_and_the_report_are_readable() {
         assert!(page.contains(words), "{words} is missing in the report");
     }
     assert!(page.contains("DSA (spr-asplos), simulated"), "the simulated line is missing in the report");
-    for word in ["<script", "src=", "href="] {
+    assert!(page.contains("<title>CPU, 4 KiB: throughput "), "points have no values");
+    let (file, data) =
+        (page.find("download=\"report.csv\""), page.find("href=\"data:text/csv;charset=utf-8,op,size_bytes,"));
+    assert!(file.is_some() && data.is_some(), "the report has no data");
+    for word in ["<script", "src="] {
         assert!(!page.contains(word), "the report is not self-contained: {word}");
     }
 }
 
 #[test]
 fn the_summary_has_a_screen_and_a_simulated_device() {
-    let text = success(&["bench", "--seconds", "0.2", "--no-html"]);
+    let folder = test_folder().join("summary");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    let output = command.args(["bench", "--seconds", "0.2"]).current_dir(&folder).output().expect("the binary runs");
+    let (text, said) = (stdout(&output), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let written: Vec<_> = std::fs::read_dir(&folder).expect("readable").collect();
+    assert!(written.is_empty(), "a report that was not asked for: {written:?}");
     assert!(text.lines().count() <= 25 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    for words in ["simulated DSA", "1 MiB", "copy-crc", "Latency of move", "bench --full"] {
+    for words in ["simulated DSA", "1 MiB", "copy-crc", "Latency of move", "bench --full --html bench.html"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
 }
@@ -497,4 +508,52 @@ fn an_incomplete_last_line_of_a_trace_is_accepted_and_other_bad_lines_are_not() 
     }
     let middle = telpher(&["trace", &trace_file("middle.trace", &format!("{TRACE}oops\n{TRACE}"))]);
     assert!(!middle.status.success() && String::from_utf8_lossy(&middle.stderr).contains("line 8 is not a line"));
+}
+
+/// Returns what bash offers after these words, with the script of `telpher completions bash`.
+fn completed(words: &[&str]) -> Vec<String> {
+    let script = test_folder().join("telpher.bash");
+    std::fs::write(&script, success(&["completions", "bash"])).expect("the script is written");
+    let program = "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
+                   _telpher telpher \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"; \
+                   printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-euc", program, "bash"]).arg(&script).args(words);
+    let output = bash.output().expect("bash runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    stdout(&output).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_shell_completes_commands_flags_and_values() {
+    assert_eq!(completed(&["telpher", "be"]), ["bench"]);
+    assert_eq!(completed(&["telpher", "bench", "pol"]), ["pollution"]);
+    assert_eq!(completed(&["telpher", "sim", "run", "--wq-s"]), ["--wq-size"]);
+    assert_eq!(completed(&["telpher", "list", "--format", ""]), ["table", "json", "csv"]);
+    assert!(!completed(&["telpher", "bench", "--"]).contains(&"--no-html".to_owned()));
+    for (shell, words) in [("zsh", "#compdef telpher"), ("fish", "complete -c telpher")] {
+        assert!(success(&["completions", shell]).contains(words), "{shell}");
+    }
+    assert!(refusal(&["completions", "tcsh"]).contains("bash or zsh or fish"));
+}
+
+#[test]
+fn every_command_has_a_manual_page_that_renders() {
+    let folder = test_folder().join("man1");
+    let _ = std::fs::remove_dir_all(&folder);
+    success(&["man", "--folder", folder.to_str().expect("a path in UTF-8")]);
+    let pages: Vec<PathBuf> =
+        std::fs::read_dir(&folder).expect("pages").map(|entry| entry.expect("an entry").path()).collect();
+    assert!(pages.len() > 30 && pages.contains(&folder.join("telpher-bench-ops.1")), "{pages:?}");
+    let mut groff = Command::new("groff");
+    groff.args(["-k", "-ww", "-man", "-Tutf8", "-P-cbou"]).args(&pages);
+    let output = groff.output().expect("groff runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    let text = stdout(&output);
+    for words in ["telpher-tier-run - ", "telpher bench ops --op move", "--tuning", "EXAMPLES"] {
+        assert!(text.contains(words), "{words} is missing");
+    }
+    assert_eq!(success(&["man", "bench", "ops"]), std::fs::read_to_string(folder.join("telpher-bench-ops.1")).unwrap());
+    assert!(refusal(&["man", "benhc"]).contains("no command 'benhc'"));
 }

@@ -162,9 +162,9 @@ impl CountedOnly {
     }
 }
 
-/// The most bytes of an endpoint in its connections: room for 450 peers. Pages count here before they are used. Source:
-/// chosen; the default of 128 MiB is used up by 57 peers.
-const MEMORY_BYTES: u64 = 1 << 30;
+/// The most bytes of an endpoint in its connections: room for 480 peers. Pages count here before they are used. Source:
+/// chosen; the default of 192 MiB is used up by 60 peers.
+const MEMORY_BYTES: u64 = 3 << 29;
 
 impl Ep {
     /// Opens an endpoint.
@@ -179,6 +179,7 @@ impl Ep {
         let mut config = Config::default();
         config.memory_bytes = MEMORY_BYTES;
         config.pull_bytes = settings::pull_bytes();
+        config.mapped_bytes = settings::mapped_bytes();
         // A program without remote memory access expects no completions of it.
         config.accepts_words = options.accesses;
         let regions = Arc::clone(&domain.regions);

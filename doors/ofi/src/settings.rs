@@ -3,8 +3,8 @@
 use crate::log;
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions, Opened};
-use telpher_fabric::Copier;
 use telpher_fabric::copier::DEFAULT_SHORTEST;
+use telpher_fabric::{Config, Copier};
 use telpher_mover::{Channel, ChannelPolicy};
 
 /// The variable with the device that copies the pieces of long messages. Without it, the CPU copies.
@@ -17,9 +17,13 @@ const PULL: &str = "TELPHER_FABRIC_PULL";
 /// on took 0.95 to 1.28 times as long with pulls.
 const PULL_BYTES: u64 = u64::MAX;
 
-/// Copies that a device may have at once; the CPU makes those beyond. Source: the slots of two connections in both
-/// directions. With the slots of one, the CPU makes a third of the copies of a sum in a ring, which then takes half as
-/// long again (simulated, lab/sim/docs/fabric.md).
+/// The variable with the shortest message that receivers may read from a file in memory which both sides map; `off` for
+/// none.
+const MAPPED: &str = "TELPHER_FABRIC_MAPPED";
+
+/// Copies that a queue may have at once; the CPU makes those beyond all queues. Source: the slots of two connections in
+/// both directions. With the slots of one, the CPU makes a third of the copies of a sum in a ring, which then takes
+/// half as long again (simulated, lab/sim/docs/fabric.md).
 const IN_FLIGHT: u32 = 256;
 
 /// A device that takes longer for a copy counts as stopped. Source: chosen; far more than a page fault takes.
@@ -57,10 +61,21 @@ pub(crate) fn pull_bytes() -> u64 {
     if !names_cpu(&std::env::var(DEVICE).unwrap_or_default()) {
         return u64::MAX;
     }
-    let text = std::env::var(PULL).unwrap_or_default();
-    parse_pull_bytes(&text).unwrap_or_else(|| {
-        log::warn(format_args!("{PULL}={text} is not used: it must be a number of bytes, or `off`"));
-        PULL_BYTES
+    bytes(PULL, PULL_BYTES)
+}
+
+/// Returns the shortest message that receivers may read from a file in memory which both sides map; `u64::MAX` for
+/// none.
+pub(crate) fn mapped_bytes() -> u64 {
+    bytes(MAPPED, Config::default().mapped_bytes)
+}
+
+/// Returns the number of bytes that a variable says; `u64::MAX` for `off`.
+fn bytes(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).unwrap_or_default();
+    parse_bytes(&text, default).unwrap_or_else(|| {
+        log::warn(format_args!("{variable}={text} is not used: it must be a number of bytes, or `off`"));
+        default
     })
 }
 
@@ -68,26 +83,35 @@ fn names_cpu(name: &str) -> bool {
     name.is_empty() || name == "cpu"
 }
 
-fn parse_pull_bytes(text: &str) -> Option<u64> {
+fn parse_bytes(text: &str, default: u64) -> Option<u64> {
     match text {
-        "" => Some(PULL_BYTES),
+        "" => Some(default),
         "off" => Some(u64::MAX),
         text => text.parse().ok(),
     }
 }
 
-/// Opens the first queue of a device.
+/// The most queues of an endpoint. Source: libfabric's own provider, which uses one of each of four devices.
+const MOST_QUEUES: usize = 4;
+
+/// Opens queues of a device, or of several, which copy in turn.
 fn device(name: &str) -> Result<Copier, DeviceError> {
     let name: DeviceName = name.parse()?;
     let Opened { portals, skipped } = telpher_device::open(&name, OpenOptions::default())?;
     for queue in skipped {
         log::info(format_args!("{} is not used: {}", queue.queue, queue.why));
     }
-    let portal = portals.into_iter().next().ok_or(DeviceError::NoQueue)?;
     let policy = ChannelPolicy { deadline: Some(DEADLINE), ..ChannelPolicy::default() };
-    let channel = Channel::new(portal, IN_FLIGHT, policy)?;
-    log::info(format_args!("{name} copies pieces of {DEFAULT_SHORTEST} bytes or more"));
-    Ok(Copier::device(channel, DEFAULT_SHORTEST))
+    let open = |portal| Channel::new(portal, IN_FLIGHT, policy);
+    let channels = portals.into_iter().take(MOST_QUEUES).map(open).collect::<Result<Vec<_>, _>>()?;
+    if channels.is_empty() {
+        return Err(DeviceError::NoQueue);
+    }
+    log::info(format_args!(
+        "{name} copies pieces of {DEFAULT_SHORTEST} bytes or more, by queues in turn: {}",
+        channels.len()
+    ));
+    Ok(Copier::devices(channels, DEFAULT_SHORTEST))
 }
 
 #[cfg(test)]
@@ -95,10 +119,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_pulled_message_is_a_number_or_off() {
-        let cases = [("", Some(PULL_BYTES)), ("off", Some(u64::MAX)), ("4096", Some(4096)), ("0", Some(0))];
+    fn a_length_is_a_number_or_off() {
+        let cases = [("", Some(5)), ("off", Some(u64::MAX)), ("4096", Some(4096)), ("0", Some(0))];
         for (text, expected) in cases.into_iter().chain(["on", "-1", "4k"].map(|text| (text, None))) {
-            assert_eq!(parse_pull_bytes(text), expected, "{text:?}");
+            assert_eq!(parse_bytes(text, 5), expected, "{text:?}");
         }
     }
 }

@@ -3,30 +3,13 @@
 //! Source: SPEC §9.1, App. C for identity and capabilities. Address translation, PASIDs and page requests are absent:
 //! vfio-user has no PASID in its messages, so a guest cannot use them.
 
-use telpher_abi::registers::PORTAL_STRIDE;
+use telpher_model::config_space::{
+    ConfigRegister, ConfigRegisters, MEMORY_64_PREFETCHABLE, config_offset as at, portal_bytes,
+};
 use telpher_model::{Capabilities, layout};
 
-/// Size of the space in bytes: with extended capabilities.
-pub(crate) const BYTES: usize = 4096;
-
-/// Offsets of registers that change how the function works.
-mod at {
-    pub(super) const COMMAND: usize = 0x04;
-    pub(super) const BAR0: usize = 0x10;
-    pub(super) const BAR2: usize = 0x18;
-    pub(super) const DEVCTL: usize = 0x48;
-    pub(super) const MSIX_CONTROL: usize = 0x82;
-}
-
-/// Command: bus mastering.
-const BUS_MASTER: u16 = 1 << 2;
-/// DEVCTL: start a function-level reset.
-const FUNCTION_LEVEL_RESET: u16 = 1 << 15;
-/// Low bits of a 64-bit prefetchable memory BAR.
-const MEMORY_64_PREFETCHABLE: u8 = 0xc;
-
 /// Registers with a value: offset, bytes, value, bits that software can change.
-const REGISTERS: &[(usize, usize, u32, u32)] = &[
+const REGISTERS: &[ConfigRegister] = &[
     // Intel, DSA of Sapphire Rapids and later parts.
     (0x00, 4, 0x0b25_8086, 0),
     // Memory space, bus master, error reporting; no legacy interrupt.
@@ -70,65 +53,45 @@ pub(crate) enum Effect {
 
 /// The space of one function.
 #[derive(Clone, Debug)]
-pub(crate) struct ConfigSpace {
-    bytes: Box<[u8; BYTES]>,
-    writable: Box<[u8; BYTES]>,
-}
+pub(crate) struct ConfigSpace(ConfigRegisters);
 
 impl ConfigSpace {
     /// The state after a reset.
     pub(crate) fn new(caps: &Capabilities) -> ConfigSpace {
-        let mut space = ConfigSpace { bytes: Box::new([0; BYTES]), writable: Box::new([0; BYTES]) };
-        for &(offset, bytes, value, mask) in REGISTERS {
-            space.bytes[offset..offset + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
-            space.writable[offset..offset + bytes].copy_from_slice(&mask.to_le_bytes()[..bytes]);
-        }
+        let mut registers = ConfigRegisters::new(REGISTERS);
         for (offset, size) in [(at::BAR0, layout::BAR0_BYTES), (at::BAR2, portal_bytes(caps))] {
-            space.bytes[offset] = MEMORY_64_PREFETCHABLE;
+            registers.put(offset, &[MEMORY_64_PREFETCHABLE]);
             // Sizes are powers of two of at least a page: software that writes ones reads the size back.
-            space.writable[offset..offset + 8].copy_from_slice(&(!(size - 1)).to_le_bytes());
+            registers.allow(offset, &(!(size - 1)).to_le_bytes());
         }
-        space.bytes[at::MSIX_CONTROL..at::MSIX_CONTROL + 2].copy_from_slice(&(caps.msix_entries - 1).to_le_bytes());
+        registers.put(at::MSIX_CONTROL, &(caps.msix_entries - 1).to_le_bytes());
         // Enable, and the mask of all vectors.
-        space.writable[at::MSIX_CONTROL + 1] = 0xc0;
-        space
+        registers.allow(at::MSIX_CONTROL + 1, &[0xc0]);
+        ConfigSpace(registers)
     }
 
     /// Returns bytes of the space; `offset` and `len` lie in it.
     pub(crate) fn read(&self, offset: usize, len: usize) -> &[u8] {
-        self.bytes.get(offset..offset.saturating_add(len)).unwrap_or_default()
+        self.0.read(offset, len)
     }
 
     /// Writes the writable bits of some bytes.
     pub(crate) fn write(&mut self, offset: usize, data: &[u8]) -> Effect {
-        let before = self.bus_master();
-        let mut reset = false;
-        for (at, value) in (offset..BYTES).zip(data) {
-            let mask = self.writable[at];
-            reset |= at == at::DEVCTL + 1 && u16::from(*value) << 8 & FUNCTION_LEVEL_RESET != 0;
-            self.bytes[at] = self.bytes[at] & !mask | value & mask;
-        }
-        match self.bus_master() {
+        let before = self.0.bus_master();
+        let reset = self.0.write(offset, data);
+        match self.0.bus_master() {
             _ if reset => Effect::Reset,
             after if after != before => Effect::BusMaster(after),
             _ => Effect::None,
         }
     }
-
-    fn bus_master(&self) -> bool {
-        u16::from(self.bytes[at::COMMAND]) & BUS_MASTER != 0
-    }
-}
-
-/// Bytes of BAR2.
-pub(crate) fn portal_bytes(caps: &Capabilities) -> u64 {
-    (u64::from(caps.wq_cap.queues()) * PORTAL_STRIDE).next_power_of_two()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use telpher_model::Preset;
+    use telpher_model::config_space::CONFIG_BYTES;
 
     fn space() -> ConfigSpace {
         ConfigSpace::new(&Preset::Spr.capabilities())
@@ -138,10 +101,10 @@ mod tests {
     fn the_capability_list_is_complete_and_terminated() {
         let space = space();
         let mut seen = Vec::new();
-        let mut next = usize::from(space.bytes[0x34]);
+        let mut next = usize::from(space.read(0x34, 1)[0]);
         while next != 0 {
-            seen.push((next, space.bytes[next]));
-            next = usize::from(space.bytes[next + 1]);
+            seen.push((next, space.read(next, 1)[0]));
+            next = usize::from(space.read(next + 1, 1)[0]);
         }
         assert_eq!(seen, [(0x40, 0x10), (0x80, 0x11), (0x90, 0x01)]);
         assert_eq!(space.read(0x100, 4), [0; 4], "no extended capabilities");
@@ -173,7 +136,7 @@ mod tests {
         let mut space = space();
         assert_eq!(space.write(0, &[0xff; 4]), Effect::None);
         assert_eq!(space.read(0, 4), [0x86, 0x80, 0x25, 0x0b]);
-        assert_eq!(space.write(BYTES - 1, &[0xff; 64]), Effect::None);
+        assert_eq!(space.write(CONFIG_BYTES - 1, &[0xff; 64]), Effect::None);
         assert!(space.read(usize::MAX, 1).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Two threads use it. The session's thread reads and writes registers and submits; the engine thread executes. After
 //! the reply to a short descriptor, the session's thread executes it itself, which is quicker than to wake the other
-//! one. What changes the memory or replaces the device needs the state alone: it waits until the engine thread has
+//! one. What changes the memory or replaces the device needs the whole state: it waits until the engine thread has
 //! ended its current step. When it has returned, nothing accesses the memory that was taken away.
 
 use crate::dma::DmaMap;
@@ -17,11 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
 use telpher_mem::Space;
 use telpher_model::{
-    Capabilities, CapabilityError, Counting, Device, DeviceCounts, Engine, Job, Observer, Outcome, PciControl,
+    Capabilities, CapabilityError, Clocks, Counting, Device, DeviceCounts, Engine, Job, Observer, Outcome, PciControl,
     Progress, ReportedTo, Scratch, Totals, Write, layout, run,
 };
-use telpher_os::monotonic_ns;
+use telpher_os::{monotonic_ns, ns_between, prepare_stamps, stamp};
 use telpher_portal::Offer;
+
+/// The clocks of recorded times.
+static CLOCKS: Clocks = Clocks { now_ns: monotonic_ns, stamp, ns_between };
 
 /// The settings of a function after a reset: it has no PASIDs, and bus mastering is off. Privileged mode is on,
 /// although only a PASID gives it a meaning: the driver of Linux 6.1 sets WQCFG.Priv of each kernel queue, also without
@@ -92,6 +95,7 @@ impl Function {
     /// # Errors
     /// If the capabilities exceed the model.
     pub(crate) fn new(capabilities: Capabilities) -> Result<Function, CapabilityError> {
+        prepare_stamps();
         let state = State { device: power_on(capabilities)?, generation: 0, map: DmaMap::default(), messages: None };
         Ok(Function {
             capabilities,
@@ -114,7 +118,7 @@ impl Function {
     }
 
     /// Changes the state while the engine thread is between two steps.
-    fn alone<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    fn between_steps<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let messages = self.read().messages.clone();
         // The engine thread may wait for an answer that this thread has to receive.
         if let Some(messages) = &messages {
@@ -207,7 +211,7 @@ impl Function {
 
     /// Switches bus mastering. Afterwards the function accesses memory, or does not.
     pub(crate) fn set_bus_master(&self, on: bool) {
-        self.alone(|state| {
+        self.between_steps(|state| {
             // Before the change, which may raise an interrupt that must wait.
             self.vectors.set_bus_master(on);
             state.device.set_pci(PciControl { bus_master: on, ..AFTER_RESET });
@@ -217,7 +221,7 @@ impl Function {
 
     /// Resets the function to its power-on state. Maps and eventfds stay.
     pub(crate) fn reset(&self) {
-        self.alone(|state| self.reset_device(state));
+        self.between_steps(|state| self.reset_device(state));
     }
 
     fn reset_device(&self, state: &mut State) {
@@ -231,12 +235,12 @@ impl Function {
 
     /// A client has connected; `messages` reach its memory without a file.
     pub(crate) fn connect(&self, messages: Option<Arc<MessageDma>>) {
-        self.alone(|state| state.messages = messages);
+        self.between_steps(|state| state.messages = messages);
     }
 
     /// The client has gone: stops, forgets its memory and its eventfds, and resets the device.
     pub(crate) fn disconnect(&self) {
-        self.alone(|state| {
+        self.between_steps(|state| {
             self.reset_device(state);
             state.map.clear();
             state.messages = None;
@@ -246,7 +250,7 @@ impl Function {
 
     /// Changes the memory that the function may access. When this has returned, nothing accesses what was removed.
     pub(crate) fn change_memory<R>(&self, change: impl FnOnce(&mut DmaMap) -> R) -> R {
-        self.alone(|state| change(&mut state.map))
+        self.between_steps(|state| change(&mut state.map))
     }
 
     /// Executes what waits, for one turn. Returns its work in bytes.
@@ -262,7 +266,7 @@ impl Function {
         let map = device.pci().bus_master.then_some(&state.map);
         let spaces = GuestSpaces::new(map, self.kernels, access);
         let work = Work::default();
-        let observer = Counting { counts: &self.counts, clock: monotonic_ns, observer: &work };
+        let observer = Counting { counts: &self.counts, clocks: &CLOCKS, observer: &work };
         let (mut blocked, mut more) = (false, false);
         for engine in &mut own.engines {
             for step in 0..=TURN_STEPS {

@@ -4,16 +4,15 @@
 //! must not get lost meanwhile. So an interrupt for a vector without an eventfd, or for a masked one, stays pending
 //! until it can be delivered. The pending bits are what the guest reads from the device's table.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_model::{Device, Interrupt};
-use telpher_vhost::signal_eventfd;
+use telpher_os::PeerEventfd;
 
 #[derive(Debug, Default)]
 struct Vector {
     /// The model's count of this vector that was seen last.
     seen: u64,
-    eventfd: Option<OwnedFd>,
+    eventfd: Option<PeerEventfd>,
     masked: bool,
     pending: bool,
 }
@@ -59,7 +58,7 @@ impl Vectors {
     }
 
     /// Sets eventfds from vector `start` on; `None` takes one away.
-    pub(crate) fn set(&self, start: usize, eventfds: impl IntoIterator<Item = Option<OwnedFd>>) {
+    pub(crate) fn set(&self, start: usize, eventfds: impl IntoIterator<Item = Option<PeerEventfd>>) {
         let mut state = self.lock();
         for (vector, eventfd) in state.vectors.iter_mut().skip(start).zip(eventfds) {
             vector.eventfd = eventfd;
@@ -124,7 +123,7 @@ impl State {
         }
         for vector in self.vectors.iter_mut().filter(|vector| vector.pending && !vector.masked) {
             if let Some(eventfd) = &vector.eventfd {
-                signal_eventfd(eventfd);
+                eventfd.signal();
                 vector.pending = false;
                 self.delivered += 1;
             }
@@ -136,12 +135,17 @@ impl State {
 mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::OwnedFd;
     use telpher_abi::registers::{Command, CommandCode};
     use telpher_model::{PciControl, Preset, layout};
 
-    fn event() -> (OwnedFd, OwnedFd) {
+    fn given(event: &OwnedFd) -> PeerEventfd {
+        PeerEventfd::new(event.try_clone().unwrap()).unwrap()
+    }
+
+    fn event() -> (PeerEventfd, OwnedFd) {
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-        (event.try_clone().unwrap(), event)
+        (given(&event), event)
     }
 
     fn is_signalled(event: &OwnedFd) -> bool {
@@ -185,13 +189,13 @@ mod tests {
         let (vectors, device) = (Vectors::new(9), device());
         vectors.set_bus_master(true);
         let (first, event) = event();
-        vectors.set(0, [Some(first.try_clone().unwrap())]);
+        vectors.set(0, [Some(first)]);
         vectors.disable();
         raised(&device);
         vectors.collect(&device);
         assert!(!is_signalled(&event));
         vectors.set(0, [None]);
-        vectors.set(0, [Some(first)]);
+        vectors.set(0, [Some(given(&event))]);
         assert!(is_signalled(&event));
         assert_eq!(vectors.delivered(), 1);
     }

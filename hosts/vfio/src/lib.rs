@@ -22,6 +22,7 @@ mod messages;
 mod negotiation;
 mod options;
 mod portals;
+mod remarks;
 mod run;
 mod server;
 mod session;

@@ -1,8 +1,9 @@
 //! The servers of several virtual machines, from start to end.
 
 use crate::function::Function;
+use crate::remarks::Remarks;
 use crate::server::{Server, ServerOptions};
-use crate::turns::EnginePool;
+use crate::turns::{Allowance, EnginePool};
 use crate::{Machine, RunOptions, VfioRunError};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,38 +44,38 @@ pub struct VfioRun {
 }
 
 impl VfioRun {
-    /// Creates the sockets and starts to serve. `tell` gets a sentence about each client that comes or goes, and about
-    /// what it does wrong; it is called by several threads.
+    /// Creates the sockets and starts to serve. `report` gets a sentence about each client that comes or goes, and
+    /// about what it does wrong; it is called by several threads.
     ///
     /// # Errors
     /// If a socket cannot be created, or the system refuses a thread.
-    pub fn start(options: &RunOptions, tell: impl Fn(&str) + Send + Sync + 'static) -> Result<VfioRun, VfioRunError> {
+    pub fn start(options: &RunOptions, report: impl Fn(&str) + Send + Sync + 'static) -> Result<VfioRun, VfioRunError> {
         if options.machines.is_empty() {
             return Err(VfioRunError::NoMachine);
         }
         // Before any thread starts, so that none of them ends the process on a signal.
         let endings = Termination::listen().map_err(VfioRunError::Start)?;
-        let tell = Arc::new(tell);
+        let report = Arc::new(report);
         let shared: Vec<&Machine> = options.machines.iter().filter(|machine| !machine.own_engines).collect();
-        let weights: Vec<u32> = shared.iter().map(|machine| machine.weight).collect();
-        let pool = Arc::new(EnginePool::new(options.engines, &weights));
+        let allowances: Vec<Allowance> = shared.iter().map(|machine| machine.allowance()).collect();
+        let pool = Arc::new(EnginePool::new(options.engines, &allowances));
         let mut next = 0..;
         let mut servers = Vec::new();
         for (number, machine) in options.machines.iter().enumerate() {
             let path = machine.path.clone();
             let refused = |source| VfioRunError::Socket { path: path.clone(), source };
             let (pool, member) = if machine.own_engines {
-                (Arc::new(EnginePool::new(1, &[1])), 0)
+                (Arc::new(EnginePool::new(1, &[machine.allowance()])), 0)
             } else {
                 (Arc::clone(&pool), next.next().unwrap_or_default())
             };
-            let tell = Arc::clone(&tell);
+            let report = Arc::clone(&report);
             let server = ServerOptions {
                 listener: SocketListener::bind(&path).map_err(refused)?,
                 pool,
                 member,
                 uses_messages: options.uses_messages,
-                tell: Arc::new(move |remark: &str| tell(&format!("machine {number}: {remark}"))),
+                remarks: Remarks::new(Arc::new(move |remark: &str| report(&format!("machine {number}: {remark}")))),
             };
             let function = Function::new(capabilities(options, machine))?;
             servers.push((path, Server::start(function, server).map_err(VfioRunError::Start)?));
@@ -108,10 +109,18 @@ impl VfioRun {
     }
 }
 
-/// The device that a machine sees: without interrupt message storage, whose messages vfio-user cannot carry.
+/// The device that a machine sees: within the machine's limits, and without interrupt message storage, whose messages
+/// vfio-user cannot carry.
 fn capabilities(options: &RunOptions, machine: &Machine) -> Capabilities {
     let caps = options.preset.capabilities();
     let longest = caps.gen_cap.max_transfer_shift();
     let longest = if machine.own_engines { longest } else { longest.min(SHARED_TRANSFER_SHIFT) };
-    Capabilities { gen_cap: caps.gen_cap.with_ims_size(0).with_max_transfer_shift(longest), ..caps }
+    let longest = machine.transfer_shift.map_or(longest, |shift| longest.min(shift));
+    let entries = caps.wq_cap.total_entries();
+    let entries = machine.in_progress.map_or(entries, |most| entries.min(most));
+    Capabilities {
+        gen_cap: caps.gen_cap.with_ims_size(0).with_max_transfer_shift(longest),
+        wq_cap: caps.wq_cap.with_total_entries(entries),
+        ..caps
+    }
 }

@@ -2,7 +2,8 @@
 
 use crate::connection::Connection;
 use crate::function::{DESCRIPTOR_WORK, Function, TurnEnd};
-use crate::session::{Session, Tell};
+use crate::remarks::Remarks;
+use crate::session::Session;
 use crate::turns::EnginePool;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -24,6 +25,8 @@ const BLOCKED: Duration = Duration::from_millis(1);
 pub(crate) struct Server {
     pub(crate) function: Arc<Function>,
     shared: Arc<Shared>,
+    /// Where the function has its turns, and its number there.
+    turns: (Arc<EnginePool>, usize),
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -42,7 +45,7 @@ pub(crate) struct ServerOptions {
     /// Its number in the pool.
     pub(crate) member: usize,
     pub(crate) uses_messages: bool,
-    pub(crate) tell: Tell,
+    pub(crate) remarks: Remarks,
 }
 
 impl Server {
@@ -54,8 +57,13 @@ impl Server {
         let function = Arc::new(function);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { stop, client: Mutex::new(None) });
-        let mut server = Server { function: Arc::clone(&function), shared: Arc::clone(&shared), threads: Vec::new() };
         let (pool, member) = (Arc::clone(&options.pool), options.member);
+        let mut server = Server {
+            function: Arc::clone(&function),
+            shared: Arc::clone(&shared),
+            turns: (Arc::clone(&pool), member),
+            threads: Vec::new(),
+        };
         let engines = Arc::clone(&function);
         let named = |name: &str| Builder::new().name(name.into());
         server.threads.push(named("vfio-engines").spawn(move || execute(&engines, &pool, member))?);
@@ -72,6 +80,7 @@ impl Drop for Server {
             client.close();
         }
         self.function.work_signal.end();
+        self.turns.0.lift_limit(self.turns.1);
         for thread in self.threads.drain(..) {
             // A thread that panicked has printed its message.
             let _ = thread.join();
@@ -100,12 +109,12 @@ impl Shared {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&connection));
         // A stop before the line above has not closed this connection.
         if self.wait(&self.stop, PollFlags::empty(), Some(&Timespec::default())) {
-            (options.tell)("a client has connected");
-            let (turns, tell) = ((&*options.pool, options.member), Arc::clone(&options.tell));
-            let session = Session::new(function, connection, turns, options.uses_messages, tell);
+            options.remarks.add("a client has connected");
+            let turns = (&*options.pool, options.member);
+            let session = Session::new(function, connection, turns, options.uses_messages, &options.remarks);
             match session.serve() {
-                Ok(()) => (options.tell)("the client has gone; the device was reset"),
-                Err(error) => (options.tell)(&telpher_os::chain(&error)),
+                Ok(()) => options.remarks.add("the client has gone; the device was reset"),
+                Err(error) => options.remarks.add(&telpher_os::chain(&error)),
             }
         }
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -2,18 +2,20 @@
 //!
 //! Source: libvfio-user, `include/vfio-user.h`, for layouts; linux/vfio.h for the numbers of regions and interrupts.
 
-use crate::config_space::{self, ConfigSpace, Effect};
+use crate::config_space::{ConfigSpace, Effect};
 use crate::connection::{Connection, ConnectionError};
 use crate::function::{Function, work_of_store};
 use crate::messages::MessageDma;
 use crate::negotiation;
 use crate::portals::{Portals, Store};
+use crate::remarks::Remarks;
 use crate::turns::EnginePool;
 use crate::wire::{DmaRegion, Errno, Header, MOST_FILES, Request, SetIrqs, dma_flags, irq_flags, within};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use telpher_model::config_space::{CONFIG_BYTES, portal_bytes};
 use telpher_model::layout;
-use telpher_vhost::own_eventfd;
+use telpher_os::PeerEventfd;
 
 /// Regions of a PCI function: BARs 0 to 5, ROM, configuration space, VGA.
 const REGIONS: u32 = 9;
@@ -31,11 +33,8 @@ const REGION_FLAGS: u32 = 1 | 2;
 /// GET_IRQ_INFO: signalled by eventfds; vectors can be added one by one.
 const IRQ_FLAGS: u32 = 1;
 
-/// Messages of a session for the log that are printed; the rest is counted.
+/// Remarks of a session that are passed on; the rest is counted.
 const MOST_REMARKS: u32 = 16;
-
-/// What a session reports.
-pub(crate) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A reply: the parts of its body, or a refusal.
 type Reply = Result<Vec<u8>, Errno>;
@@ -53,8 +52,9 @@ pub(crate) struct Session<'a> {
     turns: (&'a EnginePool, usize),
     /// Work that was submitted by the current message.
     submitted: Option<u64>,
-    tell: Tell,
-    remarks: u32,
+    /// Of the machine, and how many this session had.
+    remarks: &'a Remarks,
+    count: u32,
 }
 
 impl<'a> Session<'a> {
@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
         connection: Arc<Connection>,
         turns: (&'a EnginePool, usize),
         uses_messages: bool,
-        tell: Tell,
+        remarks: &'a Remarks,
     ) -> Self {
         Session {
             config: ConfigSpace::new(function.capabilities()),
@@ -74,8 +74,8 @@ impl<'a> Session<'a> {
             uses_messages,
             turns,
             submitted: None,
-            tell,
-            remarks: 0,
+            remarks,
+            count: 0,
         }
     }
 
@@ -86,11 +86,11 @@ impl<'a> Session<'a> {
     pub(crate) fn serve(mut self) -> Result<(), ConnectionError> {
         let ended = self.exchange();
         self.function.disconnect();
-        if self.remarks > MOST_REMARKS {
-            (self.tell)(&format!("{} more remarks were left out", self.remarks - MOST_REMARKS));
+        if self.count > MOST_REMARKS {
+            self.remarks.add(&format!("{} more remarks were left out", self.count - MOST_REMARKS));
         }
         if self.portals.torn() > 0 {
-            (self.tell)(&format!("{} incomplete stores to portals were dropped", self.portals.torn()));
+            self.remarks.add(&format!("{} incomplete stores to portals were dropped", self.portals.torn()));
         }
         ended
     }
@@ -120,9 +120,9 @@ impl<'a> Session<'a> {
     }
 
     fn remark(&mut self, remark: &str) {
-        self.remarks = self.remarks.saturating_add(1);
-        if self.remarks <= MOST_REMARKS {
-            (self.tell)(remark);
+        self.count = self.count.saturating_add(1);
+        if self.count <= MOST_REMARKS {
+            self.remarks.add(remark);
         }
     }
 
@@ -204,8 +204,8 @@ impl<'a> Session<'a> {
     fn size_of(&self, region: u32) -> u64 {
         match region {
             BAR0 => layout::BAR0_BYTES,
-            BAR2 => config_space::portal_bytes(self.function.capabilities()),
-            CONFIG => config_space::BYTES as u64,
+            BAR2 => portal_bytes(self.function.capabilities()),
+            CONFIG => CONFIG_BYTES as u64,
             _ => 0,
         }
     }
@@ -307,7 +307,7 @@ impl<'a> Session<'a> {
                 if files.is_empty() {
                     vectors.set(start, (0..count).map(|_| None));
                 } else if files.len() == count {
-                    let eventfds: Option<Vec<OwnedFd>> = files.into_iter().map(own_eventfd).collect();
+                    let eventfds: Option<Vec<PeerEventfd>> = files.into_iter().map(PeerEventfd::new).collect();
                     vectors.set(start, eventfds.ok_or(Errno::Invalid)?.into_iter().map(Some));
                 } else {
                     return Err(Errno::Invalid);

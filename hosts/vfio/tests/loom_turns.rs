@@ -16,7 +16,7 @@ mod turns;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use turns::EnginePool;
+use turns::{Allowance, EnginePool};
 
 /// Executes: no other thread may at the same time.
 fn execute(executing: &AtomicUsize) {
@@ -29,7 +29,7 @@ fn one_place_is_never_given_twice_and_never_lost() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {
-        let pool = Arc::new(EnginePool::new(1, &[1, 1, 1]));
+        let pool = Arc::new(EnginePool::new(1, &[Allowance { weight: 1, bandwidth: None }; 3]));
         let executing = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..2)
             .map(|member| {

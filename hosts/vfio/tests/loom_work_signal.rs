@@ -5,6 +5,7 @@
 //! Seen to fail with `notify` that does not set `pending`, and with `wait` that clears it before it waits.
 #![cfg(loom)]
 
+#[allow(dead_code, reason = "the signal has no clock")]
 #[path = "../src/sync.rs"]
 mod sync;
 

@@ -6,8 +6,9 @@ use super::finding::{Finding, Severity};
 use serde::Serialize;
 use std::fmt::Write as _;
 use telpher_report::table::{Align, Table};
+use telpher_report::terminal::{self, Style};
 
-/// Columns at which texts are wrapped, as in `--help`.
+/// Columns at which texts are wrapped, as in `--help`, if the terminal has as many.
 const WIDTH: usize = 100;
 /// Longest evidence that is shown whole, in characters; JSON has all of it.
 const LONGEST: usize = 400;
@@ -30,7 +31,13 @@ pub(super) fn text(examination: &Examination) -> String {
             StepState::Skipped => "-".into(),
             StepState::Findings => format!("{count} finding{}", if count == 1 { "" } else { "s" }),
         };
-        wrapped(&mut out, &format!("{stages:<18} {state:<11} "), &plain(&steps[0].says));
+        let state = format!("{state:<11}");
+        let state = match steps[0].state {
+            StepState::Fine => Style::Good.paint(&state),
+            StepState::Skipped => state,
+            StepState::Findings => Style::Warning.paint(&state),
+        };
+        wrapped(&mut out, &format!("{stages:<18} {state} "), &plain(&steps[0].says));
     }
     // A finding of several queues is printed once; JSON has each one.
     let alike = |a: &Finding, b: &Finding| (a.id, a.severity, &a.cause) == (b.id, b.severity, &b.cause);
@@ -55,7 +62,13 @@ pub(super) fn text(examination: &Examination) -> String {
 }
 
 fn write_finding(out: &mut String, finding: &Finding, same: &[&Finding]) {
-    let _ = writeln!(out, "{} {}: {}", finding.severity.name().to_uppercase(), plain(&finding.subject), finding.id);
+    let style = match finding.severity {
+        Severity::Error => Style::Bad,
+        Severity::Warning => Style::Warning,
+        Severity::Note => Style::Note,
+    };
+    let severity = style.paint(&finding.severity.name().to_uppercase());
+    let _ = writeln!(out, "{severity} {}: {}", plain(&finding.subject), finding.id);
     wrapped(out, "  cause   ", &plain(&finding.cause));
     if !same.is_empty() {
         let subjects = same.iter().map(|finding| plain(&finding.subject)).collect::<Vec<_>>().join(", ");
@@ -69,8 +82,21 @@ fn write_finding(out: &mut String, finding: &Finding, same: &[&Finding]) {
         wrapped(out, if i == 0 { "  seen    " } else { "          " }, &format!("{}: {says}", plain(&evidence.source)));
     }
     for (i, step) in finding.remedy.iter().enumerate() {
-        // Commands are not wrapped, so that they can be copied.
-        let _ = writeln!(out, "{}{}", if i == 0 { "  do      " } else { "          " }, plain(step));
+        write_step(out, if i == 0 { "  do      " } else { "          " }, &plain(step));
+    }
+}
+
+/// Programs of steps that are commands; every other step is a sentence.
+const PROGRAMS: [&str; 10] =
+    ["accel-config", "dmesg", "echo", "fuser", "grep", "journalctl", "modprobe", "setcap", "setfacl", "sysctl"];
+
+/// Writes a step of a remedy. A command is not wrapped, so that it can be copied.
+fn write_step(out: &mut String, heading: &str, step: &str) {
+    let program = step.split(' ').next().unwrap_or_default();
+    if PROGRAMS.contains(&program) {
+        let _ = writeln!(out, "{heading}{step}");
+    } else {
+        wrapped(out, heading, step);
     }
 }
 
@@ -82,10 +108,11 @@ fn plain(text: &str) -> String {
 
 /// Writes a text after a heading, wrapped at blanks.
 fn wrapped(out: &mut String, heading: &str, text: &str) {
-    let indent = " ".repeat(heading.chars().count());
+    let indent = " ".repeat(terminal::width(heading));
+    let columns = terminal::columns().min(WIDTH);
     let mut line = heading.to_owned();
     for word in text.split(' ') {
-        if line.chars().count() + word.chars().count() > WIDTH && line.trim() != heading.trim() && line != indent {
+        if terminal::width(&line) + word.chars().count() > columns && line.trim() != heading.trim() && line != indent {
             let _ = writeln!(out, "{}", line.trim_end());
             line.clone_from(&indent);
         }
@@ -129,14 +156,18 @@ pub(super) fn csv(examination: &Examination) -> String {
 
 /// Returns the list of all causes.
 pub(super) fn causes() -> String {
-    let mut table = Table::new(&[
-        ("stage", Align::Left),
-        ("cause", Align::Left),
-        ("usual severity", Align::Left),
-        ("what is wrong", Align::Left),
-    ]);
+    let mut columns = vec![("stage", Align::Left), ("cause", Align::Left), ("usual severity", Align::Left)];
+    // In a narrow terminal, what is wrong stands below each cause.
+    let is_narrow = terminal::columns() < WIDTH;
+    if !is_narrow {
+        columns.push(("what is wrong", Align::Left));
+    }
+    let mut table = Table::new(&columns);
     for cause in causes::ALL {
         table.row([cause.stage.name(), cause.id, cause.severity.name(), cause.what].map(String::from));
+        if is_narrow {
+            table.below(cause.what);
+        }
     }
     table.to_string()
 }
@@ -159,8 +190,11 @@ mod tests {
 
     #[test]
     fn long_texts_are_wrapped_and_commands_are_not() {
-        let command = "x".repeat(300);
-        let finding = Finding::of(&causes::ALL[0], "x").because("word ".repeat(100)).remedy(command.clone());
+        let command = ["echo"; 60].join(" ");
+        let finding = Finding::of(&causes::ALL[0], "x")
+            .because("word ".repeat(100))
+            .remedy(command.clone())
+            .remedy("a sentence ".repeat(30));
         let mut out = String::new();
         write_finding(&mut out, &finding, &[]);
         assert!(out.lines().filter(|line| !line.contains(&command)).all(|line| line.chars().count() <= WIDTH + 2));

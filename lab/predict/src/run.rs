@@ -5,7 +5,7 @@ use crate::options::SweepOptions;
 use crate::point::point_of;
 use crate::{PredictError, about_of};
 use std::path::Path;
-use telpher_abi::Opcode;
+use telpher_abi::{DIF_TUPLE_BYTES, DifBlock, Opcode};
 use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
 use telpher_mover::Policy;
 use telpher_report::simulation::{App, CPU, DEVICE, Point, Refused, RunResult};
@@ -64,12 +64,15 @@ pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, Predic
     no_batches(machine, args)?;
     let mut result = result_of(machine);
     result.remarks.extend(sleeps_in_vain(machine, args));
+    result.remarks.extend(more_threads_than_cores(machine, args.threads));
     for op in &args.ops {
         for size in &args.sizes {
             // Cannot lose bits: the largest size is 2 GiB.
             let stream = stream(args, *op, u32::try_from(*size).unwrap_or(u32::MAX));
-            if cpu {
-                result.points.push(by_cpu(machine, args, stream)?);
+            match cut_block(&stream) {
+                Some(reason) if cpu => result.refused.push(refused_by_cpu(args, &stream, reason)),
+                None if cpu => result.points.push(by_cpu(machine, args, stream)?),
+                _ => {}
             }
             for (depth, batch) in modes(machine, args) {
                 let Some(devices) = &devices else { continue };
@@ -251,6 +254,16 @@ fn sleeps_in_vain(machine: &Machine, args: &SweepOptions) -> Option<String> {
     })
 }
 
+/// A remark if a socket has fewer cores than threads are simulated.
+pub(crate) fn more_threads_than_cores(machine: &Machine, threads: u32) -> Option<String> {
+    let cores = machine.software.cores.filter(|cores| *cores < threads)?;
+    Some(format!(
+        "{threads} threads are more than the cores of a socket of {}, {cores}: the simulation gives each thread a core \
+         of its own; threads that share a core do less.",
+        machine.name
+    ))
+}
+
 /// Returns depth and batch of every mode.
 fn modes(machine: &Machine, args: &SweepOptions) -> Vec<(u32, u32)> {
     let one = || vec![1];
@@ -343,6 +356,26 @@ fn refused(args: &SweepOptions, devices: &Devices, stream: &Stream, refusal: Ref
         status: refusal.status.to_string(),
         reason: refusal.why,
     }
+}
+
+/// Why a core does not execute an operation either: it computes DIF of whole blocks only. `None` for others.
+fn cut_block(stream: &Stream) -> Option<String> {
+    // The simulated descriptors have no DIF flags, which means the smallest blocks.
+    let data = DifBlock::from_code(0).bytes();
+    let block = match stream.op {
+        Opcode::DifInsert => data,
+        Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate => data + DIF_TUPLE_BYTES,
+        _ => return None,
+    };
+    let (op, size) = (stream.op.short_name(), stream.size);
+    (!size.is_multiple_of(block))
+        .then(|| format!("{op} of {size} bytes ends within a block, and blocks of its source have {block} bytes"))
+}
+
+/// Returns what stands in place of a point that the CPU does not execute.
+fn refused_by_cpu(args: &SweepOptions, stream: &Stream, reason: String) -> Refused {
+    let (op, size, threads) = (stream.op.short_name(), stream.size.into(), args.threads);
+    Refused { op, size, device: CPU.into(), depth: 1, batch: 1, threads, status: "not executed".into(), reason }
 }
 
 /// Simulates a scenario with one load, for `--count` submissions or `--seconds`. Returns the stream that was submitted,

@@ -67,6 +67,38 @@ fn a_sweep_has_a_point_for_the_cores_and_for_each_mode_of_the_device() {
 }
 
 #[test]
+fn neither_the_device_nor_a_core_executes_dif_of_a_part_of_a_block() {
+    // Blocks of 512 bytes, each with a tuple of 8 bytes.
+    let checks = SweepOptions { ops: vec![Opcode::DifCheck], sizes: vec![4160, 4096], ..options("all") };
+    let result = sweep_on(&checks).unwrap();
+    let points: Vec<_> = result.points.iter().map(|point| (point.device.as_str(), point.size)).collect();
+    assert_eq!(points, [("cpu", 4160), ("model:spr", 4160)]);
+    let refused: Vec<_> = result.refused.iter().map(|refused| (refused.device.as_str(), refused.size)).collect();
+    assert_eq!(refused, [("cpu", 4096), ("model:spr", 4096)]);
+    assert!(result.refused[0].reason.contains("4096 bytes ends within a block"), "{:?}", result.refused[0]);
+    let inserts = SweepOptions { ops: vec![Opcode::DifInsert], sizes: vec![4096], ..options("all") };
+    assert!(sweep_on(&inserts).unwrap().refused.is_empty());
+}
+
+#[test]
+fn more_threads_than_a_socket_has_cores_get_a_remark() {
+    let said = |threads| {
+        let many = SweepOptions { threads, count: 1, wq_mode: Some(telpher_device::WqMode::Shared), ..options("cpu") };
+        sweep_on(&many).unwrap().remarks.join(" ")
+    };
+    assert!(
+        said(200).starts_with("200 threads are more than the cores of a socket of spr-asplos, 56:"),
+        "{}",
+        said(200)
+    );
+    assert_eq!(said(56), "");
+    let work = [WorkRequest { threads: 2, in_flight: 1, ..WorkRequest::of(Opcode::MemoryMove, 64) }];
+    let one_core = machine(DEFAULT_PROFILE, &["software.cores=1".into()]).unwrap();
+    let advice = advise(&one_core, &work, Objective::Latency).unwrap();
+    assert!(tables::text(&advice, "").contains("2 threads are more than the cores of a socket of spr-asplos, 1:"));
+}
+
+#[test]
 fn more_engines_copy_faster() {
     let with = |engines| {
         let many = SweepOptions { depths: Some(vec![32]), engines: Some(engines), count: 2000, ..options("model:spr") };

@@ -2,8 +2,9 @@
 //!
 //! plotters draws with placeholder colours; afterwards each is replaced by a variable of the page's style sheet. Both
 //! axes are mapped by hand (powers of two for sizes, powers of ten for values), so that every tick has the expected
-//! label: `64 B`, `4 KiB`, not `10^3`.
+//! label: `64 B`, `4 KiB`, not `10^3`. A browser shows the value of a point or a bar under the pointer.
 
+use crate::hover::{self, Hover};
 use crate::units;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
@@ -16,6 +17,8 @@ pub const STYLES: usize = 12;
 /// One line of a chart.
 #[derive(Clone, Debug)]
 pub struct Series {
+    /// The name that is shown with its values.
+    pub name: String,
     /// Colour number, as in the legend.
     pub style: usize,
     /// A dashed line belongs to the solid line of the same colour.
@@ -34,6 +37,18 @@ pub enum Scale {
     Log,
     /// From zero.
     Linear,
+    /// Powers of ten if the values span decades, otherwise from zero.
+    Fitting,
+}
+
+/// Values that differ by more than this factor span decades: on an axis from zero, the smallest would be at the zero.
+/// Source: chosen.
+const DECADES: f64 = 30.0;
+
+/// Returns whether values span decades; without a positive value, or with another one, they do not.
+fn span_decades(values: &[f64]) -> bool {
+    let (low, high) = values.iter().fold((f64::MAX, 0.0), |(low, high), v| (v.min(low), v.max(high)));
+    low > 0.0 && high > DECADES * low
 }
 
 /// A stacked bar: its size, and its parts from the bottom, each a style and a value.
@@ -82,15 +97,22 @@ pub const INK: RGBColor = RGBColor(1, 2, 3);
 /// The placeholder of grid lines.
 pub const GRID: RGBColor = RGBColor(1, 2, 4);
 
-/// Draws lines over sizes. The labels name the quantity and its unit.
+/// Draws lines over sizes. The labels name the quantity and its unit, after a comma.
 pub fn lines(series: &[Series], y_label: &str, x_label: &str, scale: Scale, tick: fn(f64) -> String) -> String {
-    let finite =
-        || series.iter().flat_map(|s| &s.points).filter(|p| p.1.is_finite() && (p.1 > 0.0 || scale == Scale::Linear));
+    let all: Vec<(u64, f64)> = series.iter().flat_map(|s| &s.points).copied().filter(|p| p.1.is_finite()).collect();
+    let scale = match scale {
+        Scale::Fitting if span_decades(&all.iter().map(|p| p.1).collect::<Vec<_>>()) => Scale::Log,
+        Scale::Fitting => Scale::Linear,
+        scale => scale,
+    };
+    let finite = || all.iter().filter(|p| p.1 > 0.0 || scale == Scale::Linear);
     let mut sizes: Vec<u64> = finite().map(|p| p.0).collect();
     let values: Vec<f64> = finite().map(|p| p.1).collect();
     sizes.sort_unstable();
     sizes.dedup();
+    let size_of = |at: f64| name_of(&sizes, at);
     draw(&sizes, &values, [x_label, y_label], scale, tick, |chart| {
+        let mut hovers = Vec::new();
         for s in series {
             let mut points: Vec<(f64, f64)> =
                 s.points.iter().filter(|p| p.1.is_finite()).map(|&(x, y)| (log2(x), y)).collect();
@@ -99,6 +121,11 @@ pub fn lines(series: &[Series], y_label: &str, x_label: &str, scale: Scale, tick
                 points.iter_mut().for_each(|p| p.1 = p.1.log10());
             }
             let colour = placeholder(s.style);
+            hovers.extend(points.iter().map(|point| {
+                let value = if scale == Scale::Log { 10f64.powf(point.1) } else { point.1 };
+                let text = hover::text(&s.name, &size_of(point.0), y_label, &tick(value));
+                Hover::point(chart.backend_coord(point), text)
+            }));
             if s.dashed {
                 let _ = chart.draw_series(DashedLineSeries::new(points, 4, 4, colour.stroke_width(1)));
             } else {
@@ -106,25 +133,37 @@ pub fn lines(series: &[Series], y_label: &str, x_label: &str, scale: Scale, tick
                 let _ = chart.draw_series(points.into_iter().map(|p| Circle::new(p, 3, colour.filled())));
             }
         }
+        hovers
     })
 }
 
-/// Draws stacked bars over transfer sizes.
-pub fn bars(bars: &[Bar], y_label: &str, tick: fn(f64) -> String) -> String {
+/// Draws stacked bars over transfer sizes. `names` has the name of each style, as a legend does. If the sums of the
+/// bars span decades, each bar is drawn as the shares of its sum: its parts cannot be stacked on a logarithmic axis.
+pub fn bars(bars: &[Bar], names: &[(usize, &str)], y_label: &str, tick: fn(f64) -> String) -> String {
     let mut sizes: Vec<u64> = bars.iter().map(|b| b.0).collect();
     sizes.sort_unstable();
-    let values: Vec<f64> = bars.iter().map(|b| b.1.iter().map(|p| p.1).sum()).collect();
+    let sums: Vec<f64> = bars.iter().map(|b| b.1.iter().map(|p| p.1).sum()).collect();
     let step = sizes.windows(2).map(|w| log2(w[1]) - log2(w[0])).fold(2.0, f64::min);
-    draw(&sizes, &values, [TRANSFER, y_label], Scale::Linear, tick, |chart| {
-        for (size, parts) in bars {
+    let as_shares = span_decades(&sums);
+    let share_label = format!("share of the {y_label}, %");
+    let (heights, label, y_tick): (Vec<f64>, &str, fn(f64) -> String) =
+        if as_shares { (vec![100.0], &share_label, units::trimmed) } else { (sums.clone(), y_label, tick) };
+    draw(&sizes, &heights, [TRANSFER, label], Scale::Linear, y_tick, |chart| {
+        let mut hovers = Vec::new();
+        for ((size, parts), sum) in bars.iter().zip(&sums) {
             let (left, right) = (log2(*size) - 0.32 * step, log2(*size) + 0.32 * step);
             let mut bottom = 0.0;
             for (style, value) in parts {
-                let corners = [(left, bottom), (right, bottom + value)];
+                let height = if as_shares { 100.0 * value / sum } else { *value };
+                let corners = [(left, bottom), (right, bottom + height)];
                 let _ = chart.draw_series([Rectangle::new(corners, placeholder(*style).filled())]);
-                bottom += value;
+                bottom += height;
+                let name = names.iter().find(|(of, _)| of == style).map_or("", |(_, name)| name);
+                let text = hover::text(name, &name_of(&sizes, log2(*size)), y_label, &tick(*value));
+                hovers.push(Hover::area(corners.map(|corner| chart.backend_coord(&corner)), text));
             }
         }
+        hovers
     })
 }
 
@@ -168,31 +207,42 @@ fn draw(
     labels: [&str; 2],
     scale: Scale,
     tick: fn(f64) -> String,
-    inner: impl FnOnce(&mut Cartesian<'_, '_>),
+    inner: impl FnOnce(&mut Cartesian<'_, '_>) -> Vec<Hover>,
 ) -> String {
     let (Some(&first), Some(&last)) = (sizes.first(), sizes.last()) else { return String::new() };
     let y_axis = match scale {
         Scale::Log => log_axis(values),
-        Scale::Linear => linear_axis(values),
+        Scale::Linear | Scale::Fitting => linear_axis(values),
     };
     let x_axis = Axis { range: log2(first) - MARGIN..log2(last) + MARGIN, ticks: ticks_of(sizes) };
     let upward = |y: f64| tick(if scale == Scale::Log { 10f64.powf(y) } else { y });
     draw_on(x_axis, y_axis, labels, &|x| name_of(sizes, x), &upward, inner)
 }
 
-/// Draws lines over seconds, both axes from zero; each line is a style and its points. The label names the quantity and
+/// A line over seconds: its colour, its name and its points.
+pub type TimeLine<'a> = (usize, &'a str, Vec<(f64, f64)>);
+
+/// Draws lines over seconds, both axes from zero, which only the vertical one names. The label names the quantity and
 /// its unit.
-pub fn over_time(series: &[(usize, Vec<(f64, f64)>)], y_label: &str, tick: fn(f64) -> String) -> String {
-    let points = || series.iter().flat_map(|(_, points)| points);
+pub fn over_time(series: &[TimeLine<'_>], y_label: &str, tick: fn(f64) -> String) -> String {
+    let points = || series.iter().flat_map(|(_, _, points)| points);
     if points().next().is_none() {
         return String::new();
     }
     let [times, values] =
         [|p: &(f64, f64)| p.0, |p: &(f64, f64)| p.1].map(|side| points().map(side).collect::<Vec<f64>>());
-    draw_on(linear_axis(&times), linear_axis(&values), ["seconds", y_label], &units::trimmed, &tick, |chart| {
-        for (style, points) in series {
+    let mut x_axis = linear_axis(&times);
+    x_axis.ticks.retain(|tick| *tick > 0.0);
+    draw_on(x_axis, linear_axis(&values), ["seconds", y_label], &units::trimmed, &tick, |chart| {
+        let mut hovers = Vec::new();
+        for (style, name, points) in series {
             let _ = chart.draw_series(LineSeries::new(points.iter().copied(), placeholder(*style).stroke_width(2)));
+            hovers.extend(points.iter().map(|point| {
+                let text = hover::text(name, &format!("{} s", units::trimmed(point.0)), y_label, &tick(point.1));
+                Hover::point(chart.backend_coord(point), text)
+            }));
         }
+        hovers
     })
 }
 
@@ -203,9 +253,9 @@ fn draw_on(
     [x_label, y_label]: [&str; 2],
     along: &dyn Fn(f64) -> String,
     upward: &dyn Fn(f64) -> String,
-    inner: impl FnOnce(&mut Cartesian<'_, '_>),
+    inner: impl FnOnce(&mut Cartesian<'_, '_>) -> Vec<Hover>,
 ) -> String {
-    let mut svg = String::new();
+    let (mut svg, mut hovers) = (String::new(), Vec::new());
     {
         let root: Area<'_> = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         let built = ChartBuilder::on(&root)
@@ -227,11 +277,11 @@ fn draw_on(
                 .x_label_formatter(&|x| along(*x))
                 .y_label_formatter(&|y| upward(*y))
                 .draw();
-            inner(&mut chart);
+            hovers = inner(&mut chart);
         }
         let _ = root.present();
     }
-    recolour(svg)
+    hover::add(&recolour(svg), &hovers)
 }
 
 /// Returns decades around the values, with 2 and 5 between them if there are few.
@@ -274,7 +324,12 @@ mod tests {
     use super::*;
 
     fn sample() -> Vec<Series> {
-        vec![Series { style: 0, dashed: false, points: vec![(64, 0.5), (4096, 5.0), (1 << 26, 12.0)] }]
+        vec![Series {
+            name: "CPU & co".into(),
+            style: 0,
+            dashed: false,
+            points: vec![(64, 0.5), (4096, 5.0), (1 << 26, 12.0)],
+        }]
     }
 
     #[test]
@@ -299,7 +354,7 @@ mod tests {
     fn every_colour_is_a_variable_of_the_page() {
         for svg in [
             lines(&sample(), "y", TRANSFER, Scale::Linear, units::trimmed),
-            bars(&[(64, vec![(0, 1.0), (1, 2.0)]), (256, vec![(0, 2.0)])], "y", units::trimmed),
+            bars(&[(64, vec![(0, 1.0), (1, 2.0)]), (256, vec![(0, 2.0)])], &[], "y", units::trimmed),
         ] {
             assert!(svg.contains("var(--s0)"), "{svg}");
             assert!(!svg.contains("#0102"), "{svg}");
@@ -308,24 +363,52 @@ mod tests {
 
     #[test]
     fn time_goes_from_zero_in_round_steps() {
-        let svg = over_time(&[(0, vec![(0.5, 1.0), (9.3, 4.0)])], "pages", units::trimmed);
-        for label in ["seconds", "pages", ">8<", ">0<"] {
-            assert!(svg.replace(['\n', ' '], "").contains(label), "{label} is missing in {svg}");
+        let svg = over_time(&[(0, "promoted", vec![(0.5, 1.0), (9.3, 4.0)])], "pages", units::trimmed);
+        let words = svg.replace(['\n', ' '], "");
+        for label in ["seconds", "pages", ">8<", "<title>promoted,9.3s:pages4<"] {
+            assert!(words.contains(label), "{label} is missing in {svg}");
         }
+        assert_eq!(words.matches(">0<").count(), 1, "the zero is repeated: {svg}");
         assert!(svg.contains("var(--s0)") && !svg.contains("#0102"), "{svg}");
     }
 
     #[test]
     fn no_data_yields_an_empty_string() {
-        assert_eq!(over_time(&[(0, Vec::new())], "y", units::trimmed), "");
+        assert_eq!(over_time(&[(0, "", Vec::new())], "y", units::trimmed), "");
         assert_eq!(lines(&[], "y", TRANSFER, Scale::Log, units::trimmed), "");
     }
 
     #[test]
     fn values_that_cannot_be_drawn_are_omitted() {
-        let series =
-            [Series { style: 1, dashed: true, points: vec![(64, f64::NAN), (256, 0.0), (1024, 3.0), (4096, 2.0)] }];
+        let points = vec![(64, f64::NAN), (256, 0.0), (1024, 3.0), (4096, 2.0)];
+        let series = [Series { name: String::new(), style: 1, dashed: true, points }];
         assert!(lines(&series, "y", TRANSFER, Scale::Log, units::trimmed).contains("4 KiB"));
+    }
+
+    #[test]
+    fn every_point_and_every_bar_has_its_value() {
+        let svg = lines(&sample(), "throughput, GB/s", TRANSFER, Scale::Log, units::trimmed);
+        assert_eq!(svg.matches("<title>").count(), 3, "{svg}");
+        assert!(svg.contains("<title>CPU &amp; co, 4 KiB: throughput 5 GB/s</title>"), "{svg}");
+        let names = [(0, "submit"), (1, "wait")];
+        let svg = bars(&[(64, vec![(0, 1.0), (1, 2.0)]), (256, vec![(0, 2.0)])], &names, "time", units::time);
+        assert!(svg.contains("<title>wait, 64 B: time 2.00 ns</title>") && svg.contains("time"), "{svg}");
+        assert_eq!(svg.matches("<title>").count(), 3, "{svg}");
+    }
+
+    #[test]
+    fn values_that_span_decades_are_logarithmic_or_shares() {
+        let series = |high| {
+            let points = vec![(64, 1.0), (4096, high)];
+            [Series { name: String::new(), style: 1, dashed: false, points }]
+        };
+        let has_tick = |svg: &str, tick: &str| svg.split('\n').any(|line| line.trim() == tick);
+        let drawn = |high| lines(&series(high), "y", TRANSFER, Scale::Fitting, units::trimmed);
+        assert!(has_tick(&drawn(10.0), "0") && !has_tick(&drawn(1000.0), "0"), "{}", drawn(1000.0));
+        let far_apart = [(64, vec![(0, 1.0), (1, 3.0)]), (4096, vec![(0, 1000.0)])];
+        let svg = bars(&far_apart, &[(0, "submit"), (1, "wait")], "time", units::time);
+        assert!(svg.contains("share of the time, %") && has_tick(&svg, "100"), "{svg}");
+        assert!(svg.contains("<title>wait, 64 B: time 3.00 ns</title>"), "{svg}");
     }
 
     #[test]

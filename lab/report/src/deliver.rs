@@ -1,5 +1,6 @@
 //! Delivers results: to standard output or a file in the requested format, and as a report in another file.
 
+use crate::{html, terminal};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ impl Format {
         csv: impl FnOnce() -> String,
     ) -> String {
         match self {
-            Format::Table => text(),
+            Format::Table => terminal::folded(&text(), terminal::columns()),
             Format::Csv => csv(),
             Format::Json => {
                 serde_json::to_string_pretty(result).expect("results are plain data with string keys") + "\n"
@@ -40,10 +41,8 @@ pub struct Output {
     pub format: Format,
     /// The file of the result; standard output if `None`.
     pub file: Option<PathBuf>,
-    /// The file of the HTML report; the command's own name unless given.
+    /// The file of the HTML report, if it is wanted.
     pub html: Option<PathBuf>,
-    /// Whether the HTML report is omitted.
-    pub no_html: bool,
 }
 
 /// The reason why a result could not be written.
@@ -51,7 +50,7 @@ pub struct Output {
 #[non_exhaustive]
 pub enum DeliverError {
     /// The report could not be written.
-    #[error("cannot write the report to {}; name another file with --html, or use --no-html", path.display())]
+    #[error("cannot write the report to {}; name another file with --html", path.display())]
     Html {
         /// The file.
         path: PathBuf,
@@ -71,11 +70,6 @@ pub enum DeliverError {
     Output(#[source] io::Error),
 }
 
-/// Returns the path of the report, unless it is omitted.
-fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
-    (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
-}
-
 /// Checks before the work that the file of the result can be written. Standard output is not checked.
 ///
 /// # Errors
@@ -89,28 +83,42 @@ pub fn check_result(file: Option<&Path>) -> Result<(), DeliverError> {
 ///
 /// # Errors
 /// If one of the files cannot be written.
-pub fn writable(output: &Output, default: &str) -> Result<(), DeliverError> {
+pub fn writable(output: &Output) -> Result<(), DeliverError> {
     check_result(output.file.as_deref())?;
-    let Some(path) = report_path(output, default) else { return Ok(()) };
+    let Some(path) = &output.html else { return Ok(()) };
     telpher_os::check_writable(path).map_err(|source| DeliverError::Html { path: path.into(), source })
 }
 
-/// Writes the result in the requested format, and the report.
+/// Writes the result in the requested format, and the report if it is wanted, with a link to the result as CSV.
+///
+/// # Errors
+/// If one of the files or standard output cannot be written.
 pub fn deliver<T: Serialize>(
     output: &Output,
-    default: &str,
     result: &T,
     text: impl FnOnce() -> String,
-    csv: impl FnOnce() -> String,
+    csv: impl Fn() -> String,
     html: impl FnOnce() -> String,
 ) -> Result<(), DeliverError> {
-    write_result(output.file.as_deref(), output.format.render(result, text, csv))?;
-    if let Some(path) = report_path(output, default) {
-        telpher_os::write_file(path, html().as_bytes())
-            .map_err(|source| DeliverError::Html { path: path.into(), source })?;
+    if output.file.is_some() {
+        terminal::unset();
+    }
+    write_result(output.file.as_deref(), output.format.render(result, text, &csv))?;
+    if let Some(path) = &output.html {
+        write_report(path, &html(), &csv()).map_err(|source| DeliverError::Html { path: path.clone(), source })?;
         eprintln!("Report: {}", path.display());
     }
     Ok(())
+}
+
+/// Writes a report with a link to its data: a new file takes the name when it is complete.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_report(path: &Path, page: &str, csv: &str) -> io::Result<()> {
+    let name = path.with_extension("csv");
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    telpher_os::write_file(path, html::with_data(page, &name, csv).as_bytes())
 }
 
 /// Prints a text; a reader that closes the pipe early is not an error.

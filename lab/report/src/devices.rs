@@ -2,6 +2,7 @@
 
 use crate::csv;
 use crate::table::{Align, Table};
+use crate::terminal;
 use crate::units;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -255,13 +256,17 @@ fn spans<'a>(names: impl Iterator<Item = &'a str>) -> String {
     spans.into_iter().map(span).collect::<Vec<_>>().join(" ")
 }
 
-/// Joins words with commas, broken before column 100 and indented.
+/// Columns at which lists are wrapped, if the terminal has as many.
+const LIST_COLUMNS: usize = 100;
+
+/// Joins words with commas, broken at the end of a line and indented.
 fn wrapped(words: &[&str], indent: usize) -> String {
+    let columns = terminal::columns().min(LIST_COLUMNS);
     let (mut out, mut column) = (String::new(), indent);
     for (i, word) in words.iter().enumerate() {
         if i > 0 {
             out.push(',');
-            if column + word.len() + 2 > 100 {
+            if column + word.len() + 2 > columns {
                 out.push('\n');
                 out.push_str(&" ".repeat(indent));
                 column = indent;

@@ -1,14 +1,10 @@
 //! One self-contained page: no script, no external resource, readable in light and dark.
 
 use crate::chart::STYLES;
+use crate::hover::escape;
 use crate::machine::Machine;
 use crate::units;
 use std::fmt::Write as _;
-
-/// Escapes text for HTML.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
 
 /// A chart with its title.
 #[derive(Clone, Debug)]
@@ -148,11 +144,38 @@ impl Page {
         self.html.push_str("</details>\n");
     }
 
+    /// Adds a link to a file beside the page.
+    pub fn file(&mut self, name: &str, words: &str) {
+        let _ = writeln!(self.html, "<p class=\"small\"><a href=\"{}\">{}</a></p>", escape(name), escape(words));
+    }
+
     /// Returns the whole page.
     pub fn finish(mut self) -> String {
         self.html.push_str("</main>\n</body>\n</html>\n");
         self.html
     }
+}
+
+/// The end of the facts about the machine, which every page has.
+const FACTS_END: &str = "</dl>\n";
+
+/// Returns a page with a link to its data. The data are in the link, so that the page needs no file beside it.
+#[must_use]
+pub fn with_data(page: &str, file_name: &str, csv: &str) -> String {
+    let mut link = format!(
+        "{FACTS_END}<p class=\"small\"><a download=\"{}\" href=\"data:text/csv;charset=utf-8,",
+        escape(file_name)
+    );
+    for byte in csv.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b',' => link.push(char::from(byte)),
+            _ => {
+                let _ = write!(link, "%{byte:02X}");
+            }
+        }
+    }
+    link.push_str("\">All numbers as CSV</a></p>\n");
+    page.replacen(FACTS_END, &link, 1)
 }
 
 /// Returns the machine's description above a measurement.
@@ -187,6 +210,7 @@ const STYLE: &str = "\
 * { box-sizing:border-box }
 body { margin:0; background:var(--page); color:var(--ink); font:16px/1.55 system-ui,-apple-system,'Segoe UI',sans-serif }
 main { max-width:1180px; margin:0 auto; padding:2rem 1.25rem 4rem }
+a { color:inherit }
 h1 { font-size:1.9rem; line-height:1.2; margin:0 0 .6rem } h2 { font-size:1.3rem; margin:2.6rem 0 .4rem }
 p { max-width:76ch; margin:.4rem 0 } .opening { font-size:1.08rem } .small { color:var(--soft); font-size:.88rem }
 .remark { background:var(--note); padding:.45rem .75rem; border-radius:6px }
@@ -254,6 +278,14 @@ mod tests {
         ] {
             assert!(html.contains(cell), "{cell} is missing in {html}");
         }
+    }
+
+    #[test]
+    fn the_data_are_in_a_link_that_needs_no_file() {
+        let page = with_data(&page().finish(), "telpher-\"bench\".csv", "op,GB/s\n\"a\",5 %\n");
+        let link = "href=\"data:text/csv;charset=utf-8,op,GB%2Fs%0A%22a%22,5%20%25%0A\">All numbers as CSV</a>";
+        assert!(page.contains(link) && page.contains("download=\"telpher-&quot;bench&quot;.csv\""), "{page}");
+        assert_eq!(page.matches("href=").count(), 1, "{page}");
     }
 
     #[test]

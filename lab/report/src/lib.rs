@@ -6,6 +6,8 @@
 //! panel  ──► plot ──► SVG ──┘    simulated series and published numbers
 //! simulation, prediction, query, tier, switch, devices ──► tables    results of commands as data
 //! recording what a program copied
+//! hover     the values of points and bars, shown under the pointer
+//! terminal  the width and the colours of the terminal; tables fit into it
 //! about     the header of a simulation
 //! machine   the machine on which the result was measured; stands at the top of every report
 //! ```
@@ -17,6 +19,7 @@ pub mod csv;
 pub mod deliver;
 pub mod devices;
 pub mod features;
+pub mod hover;
 pub mod html;
 pub mod machine;
 pub mod offload;
@@ -28,6 +31,7 @@ pub mod recording;
 pub mod simulation;
 pub mod switch;
 pub mod table;
+pub mod terminal;
 pub mod tier;
 pub mod units;
 

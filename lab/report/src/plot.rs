@@ -4,7 +4,8 @@
 //! Drawn with placeholder colours like [`chart`](crate::chart), which become variables of the page's style sheet.
 
 use crate::chart::{Area, Axis, GRID, INK, STYLES, linear_axis, log_axis, placeholder, recolour, whole};
-use crate::panel::{At, Axis as Meaning, Origin, Panel, Scale, Shape};
+use crate::hover::{self, Hover};
+use crate::panel::{At, Axis as Meaning, Origin, Panel, Scale, Series, Shape};
 use crate::units;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -54,7 +55,7 @@ pub fn svg(panel: &Panel) -> String {
     if points().next().is_none() {
         return String::new();
     }
-    let mut svg = String::new();
+    let (mut svg, mut hovers) = (String::new(), Vec::new());
     {
         let root: Area<'_> = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         let (along, upward) = (along(panel), upward(panel));
@@ -79,16 +80,26 @@ pub fn svg(panel: &Panel) -> String {
                 .y_label_formatter(&|y| tick(*y))
                 .draw();
             ranges(&mut chart, panel, &along.range, &upward.range);
-            match panel.shape {
+            hovers = match panel.shape {
                 Shape::Lines => lines(&mut chart, panel),
                 Shape::Bars => bars(&mut chart, panel, false),
                 Shape::Stacks => bars(&mut chart, panel, true),
-            }
+            };
             marks(&mut chart, panel, &along.range, &upward.range);
         }
         let _ = root.present();
     }
-    recolour(svg)
+    hover::add(&recolour(svg), &hovers)
+}
+
+/// Returns the text of a point or a bar.
+fn text(panel: &Panel, series: &Series, (x, y): (f64, f64)) -> String {
+    let published = if series.origin == Origin::Published { " (published)" } else { "" };
+    let x = name(place(x, &panel.x.scale), &panel.x);
+    let x_unit = if matches!(panel.x.scale, Scale::Linear | Scale::Log) { panel.x.unit } else { "" };
+    let x = if x_unit.is_empty() { x } else { format!("{x} {x_unit}") };
+    let y = place(y, &panel.y.scale);
+    hover::text(&format!("{}{published}", series.name), &x, &label(&panel.y), &tick(y, &panel.y))
 }
 
 /// Returns the label of a vertical tick.
@@ -201,9 +212,15 @@ const DIAMOND: [(i32, i32); 5] = [(0, -8), (8, 0), (0, 8), (-8, 0), (0, -8)];
 const FLAT: u32 = 3;
 
 /// Drawing into a string cannot fail, so results are ignored.
-fn lines(chart: &mut Cartesian<'_, '_>, panel: &Panel) {
-    let mut simulated = 0;
+fn lines(chart: &mut Cartesian<'_, '_>, panel: &Panel) -> Vec<Hover> {
+    let (mut simulated, mut hovers) = (0, Vec::new());
     for series in &panel.series {
+        for &(x, y) in &series.points {
+            let at = (place(x, &panel.x.scale), place(y, &panel.y.scale));
+            if at.1.is_finite() {
+                hovers.push(Hover::point(chart.backend_coord(&at), text(panel, series, (x, y))));
+            }
+        }
         let placed = series.points.iter().map(|(x, y)| (place(*x, &panel.x.scale), place(*y, &panel.y.scale)));
         let placed: Vec<(f64, f64)> = placed.filter(|point| point.1.is_finite()).collect();
         let colour = colour(panel, &series.name);
@@ -219,14 +236,15 @@ fn lines(chart: &mut Cartesian<'_, '_>, panel: &Panel) {
             }
         }
     }
+    hovers
 }
 
 /// Draws the bars at each position, side by side or stacked. Published ones are outlines.
-fn bars(chart: &mut Cartesian<'_, '_>, panel: &Panel, stacked: bool) {
+fn bars(chart: &mut Cartesian<'_, '_>, panel: &Panel, stacked: bool) -> Vec<Hover> {
     let beside = if stacked { 1 } else { panel.series.len().max(1) };
     #[allow(clippy::cast_precision_loss, reason = "a few bars")]
     let width = 0.76 / beside as f64;
-    let mut bottoms: Vec<(f64, f64)> = Vec::new();
+    let (mut bottoms, mut hovers): (Vec<(f64, f64)>, Vec<Hover>) = (Vec::new(), Vec::new());
     for (number, series) in panel.series.iter().enumerate() {
         let colour = colour(panel, &series.name);
         for (x, y) in &series.points {
@@ -241,12 +259,15 @@ fn bars(chart: &mut Cartesian<'_, '_>, panel: &Panel, stacked: bool) {
             let corners = [(left, bottom), (right, bottom + y)];
             let style = if series.origin == Origin::Published { colour.stroke_width(2) } else { colour.filled() };
             let _ = chart.draw_series([Rectangle::new(corners, style)]);
+            let corners = corners.map(|corner| chart.backend_coord(&corner));
+            hovers.push(Hover::area(corners, text(panel, series, (*x, *y))));
             match found {
                 Some(at) => bottoms[at].1 += y,
                 None => bottoms.push((*x, *y)),
             }
         }
     }
+    hovers
 }
 
 /// Draws published ranges behind the data.
@@ -303,7 +324,7 @@ fn marks(chart: &mut Cartesian<'_, '_>, panel: &Panel, x: &std::ops::Range<f64>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::panel::{Mark, Series};
+    use crate::panel::Mark;
 
     fn panel(shape: Shape, scale: Scale) -> Panel {
         let series =
@@ -336,6 +357,8 @@ mod tests {
                 assert!(svg.contains(word), "{shape:?}: {word} is missing in {svg}");
             }
             assert!(!svg.contains("#0102") && !svg.contains("NaN"), "{svg}");
+            assert_eq!(svg.matches("<title>").count(), 6, "{svg}");
+            assert!(svg.contains("copy (published), ") && svg.contains(": throughput 3.1 GB/s<"), "{svg}");
         }
     }
 

@@ -585,12 +585,12 @@ pub fn html(profile: &CopyProfile) -> String {
     page.charts([
         Figure {
             caption: "Calls by size".into(),
-            svg: chart::bars(&bars(|row| 100.0 * row.share_of_calls.unwrap_or(0.0)), "% of calls", units::trimmed),
+            svg: chart::bars(&bars(|row| 100.0 * row.share_of_calls.unwrap_or(0.0)), &[], "calls, %", units::trimmed),
             legend: Vec::new(),
         },
         Figure {
             caption: "Bytes by size".into(),
-            svg: chart::bars(&bars(|row| 100.0 * row.share_of_bytes.unwrap_or(0.0)), "% of bytes", units::trimmed),
+            svg: chart::bars(&bars(|row| 100.0 * row.share_of_bytes.unwrap_or(0.0)), &[], "bytes, %", units::trimmed),
             legend: Vec::new(),
         },
     ]);

@@ -51,7 +51,13 @@ pub fn three(value: f64) -> String {
 
 /// Returns the shortest text for a tick mark, without trailing zeros.
 pub fn trimmed(value: f64) -> String {
-    let text = if value.abs() < 0.01 { format!("{value:.6}") } else { format!("{value:.3}") };
+    let text = match value.abs() {
+        0.0 => return "0".into(),
+        // With six digits, several ticks would be zero.
+        v if v < 1e-5 => return format!("{value:e}"),
+        v if v < 0.01 => format!("{value:.6}"),
+        _ => format!("{value:.3}"),
+    };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -78,7 +84,10 @@ mod tests {
 
     #[test]
     fn tick_marks_have_no_needless_zeros() {
-        assert_eq!([0.0, 0.0001, 0.5, 20.0, 97.65625].map(trimmed), ["0", "0.0001", "0.5", "20", "97.656"]);
+        assert_eq!(
+            [0.0, 1e-7, 0.0001, 0.5, 20.0, 97.65625].map(trimmed),
+            ["0", "1e-7", "0.0001", "0.5", "20", "97.656"]
+        );
     }
 
     #[test]

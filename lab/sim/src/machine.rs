@@ -288,6 +288,9 @@ pub struct SoftwareOp {
 /// Costs of operations in software.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SoftwareCosts {
+    /// Cores of a socket, if the profile says so. It has no effect on a simulation, in which each thread has a core of
+    /// its own; a run with more threads gets a remark.
+    pub cores: Option<u32>,
     /// Additional time of a miss whose page must be looked up.
     pub walk: Picos,
     /// Misses that a core has in flight at once.

@@ -45,9 +45,21 @@ struct System {
     cpu: Cpu,
     /// Fallbacks; the values of the labels are their reasons.
     fallbacks: &'static [Part],
-    /// Time in which operations waited for a queue; empty if it is not counted.
-    waited: &'static [Part],
+    waited: Waited,
 }
+
+/// Time in which operations waited for room in queues.
+enum Waited {
+    /// The sum of these.
+    Counted(&'static [Part]),
+    /// Why there is none, or why it is not known.
+    Unknown(&'static str),
+}
+
+/// What the channels, copies and jobs of a process waited.
+const IN_QUEUES: Waited = Waited::Counted(&[all("telpher_mover_full_queue_seconds_total")]);
+/// The reason of a system that leaves its copies to a mover.
+const OF_MOVER: Waited = Waited::Unknown("the copies are those of the process' mover");
 
 const OFFLOAD_CALLS: &str = "telpher_offload_calls_total";
 const DIGESTS: &str = "telpher_nvmf_digests_total";
@@ -63,7 +75,7 @@ const SYSTEMS: [System; 7] = [
         unit: 1,
         cpu: Cpu::Did(&[only("telpher_mover_bytes_total", &["cpu"])], &[all("telpher_mover_bytes_total")]),
         fallbacks: &[all("telpher_mover_fallbacks_total")],
-        waited: &[all("telpher_mover_full_queue_seconds_total")],
+        waited: IN_QUEUES,
     },
     System {
         name: "cache",
@@ -72,7 +84,7 @@ const SYSTEMS: [System; 7] = [
         unit: 1,
         cpu: Cpu::Unknown("the copies of a cache are those of the process' mover"),
         fallbacks: &[all("telpher_cache_fallbacks_total")],
-        waited: &[],
+        waited: OF_MOVER,
     },
     System {
         name: "fabric",
@@ -95,7 +107,7 @@ const SYSTEMS: [System; 7] = [
             ],
         ),
         fallbacks: &[all("telpher_fabric_pieces_by_fallback_total")],
-        waited: &[],
+        waited: IN_QUEUES,
     },
     System {
         name: "nvmf",
@@ -104,7 +116,7 @@ const SYSTEMS: [System; 7] = [
         unit: 1,
         cpu: Cpu::Did(&[only(DIGESTS, NO_DEVICE), only(PROTECTIONS, NO_DEVICE)], &[all(DIGESTS), all(PROTECTIONS)]),
         fallbacks: &[all("telpher_nvmf_fallbacks_total")],
-        waited: &[],
+        waited: IN_QUEUES,
     },
     System {
         name: "vhost",
@@ -116,7 +128,7 @@ const SYSTEMS: [System; 7] = [
             all("telpher_vhost_fallbacks_total"),
             Part { reason: "left undone by DMA queue", ..all("telpher_vhost_dma_redone_copies_total") },
         ],
-        waited: &[],
+        waited: IN_QUEUES,
     },
     System {
         name: "offload",
@@ -137,7 +149,7 @@ const SYSTEMS: [System; 7] = [
                 "cpu: caller is denied",
             ],
         )],
-        waited: &[],
+        waited: Waited::Unknown("a call never waits: without room, the CPU does it"),
     },
     System {
         name: "tier",
@@ -146,7 +158,7 @@ const SYSTEMS: [System; 7] = [
         unit: telpher_os::PAGE_BYTES,
         cpu: Cpu::Unknown("the copies of a tier are those of the process' mover"),
         fallbacks: &[],
-        waited: &[],
+        waited: OF_MOVER,
     },
 ];
 
@@ -211,7 +223,10 @@ impl System {
             cpu_whole,
             fallbacks: sum(self.fallbacks, values),
             reasons: reasons.filter(|(_, number)| *number > 0).collect(),
-            waited_ns: sum(self.waited, values),
+            waited_ns: match self.waited {
+                Waited::Counted(parts) => sum(parts, values),
+                Waited::Unknown(why) => Value::unknown(why),
+            },
         })
     }
 }
@@ -245,7 +260,11 @@ pub fn needed() -> impl Iterator<Item = (&'static str, &'static [&'static str])>
             Cpu::Did(part, whole) | Cpu::DidWithout(part, whole) => [part, whole],
             Cpu::Unknown(_) => [&[], &[]],
         };
-        [system.operations, system.bytes, system.fallbacks, system.waited, cpu[0], cpu[1]].into_iter().flatten()
+        let waited: &[Part] = match system.waited {
+            Waited::Counted(parts) => parts,
+            Waited::Unknown(_) => &[],
+        };
+        [system.operations, system.bytes, system.fallbacks, waited, cpu[0], cpu[1]].into_iter().flatten()
     };
     SYSTEMS.iter().flat_map(parts).map(|part| (part.metric, part.labels))
 }

@@ -116,6 +116,45 @@ fn a_hundred_processes_are_summed_by_owner_and_told_apart_only_if_asked() {
 }
 
 #[test]
+fn pods_and_containers_have_the_names_of_their_logs() {
+    let fixture = Fixture::new("pods");
+    let [proc, log] = ["proc", "log"].map(|name| fixture.folder.0.join(name));
+    let uid = |pod: u32| format!("9b8d7e6f-4f5e-1c0a-9b8d-7e6f4f5e1c0{pod:x}");
+    let id = |container: u32| format!("{container:064x}");
+    // Six processes: two of each container, and the last pod has no logs here.
+    for (number, container) in [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2)] {
+        let process = proc.join((5_000_000 + number).to_string());
+        fs::create_dir_all(&process).unwrap();
+        let pod = uid(container).replace('-', "_");
+        let slice = format!("kubepods.slice/kubepods-pod{pod}.slice/cri-containerd-{}.scope", id(container));
+        fs::write(process.join("cgroup"), format!("0::/{slice}\n")).unwrap();
+    }
+    for (pod, name) in [(0, "shop_web-0"), (1, "shop_db.main")] {
+        fs::create_dir_all(log.join(format!("pods/{name}_{}", uid(pod)))).unwrap();
+    }
+    for entry in ["pods/lost+found", "pods/a_b_c_d", "containers/x.log"] {
+        fs::create_dir_all(log.join(entry)).unwrap();
+    }
+    std::os::unix::fs::symlink("/nowhere", log.join(format!("containers/web-0_shop_server-{}.log", id(0)))).unwrap();
+    let mut exporter = Exporter::with_roots(false, "/sys".into(), proc, log);
+    let text = text(&mut exporter, &fixture.read(), &[]);
+    let retries = samples(&text, "dsa_client_retries_total");
+    let of =
+        |labels: String| retries.iter().filter(|(series, _)| series.contains(&labels)).map(|(_, value)| value).sum();
+    let [named, unlabelled, unknown]: [f64; 3] = [
+        format!(
+            ",namespace=\"shop\",pod=\"web-0\",pod_uid=\"{}\",container=\"{}\",container_name=\"server\"}}",
+            uid(0),
+            id(0)
+        ),
+        format!(",namespace=\"shop\",pod=\"db.main\",pod_uid=\"{}\",container=\"{}\"}}", uid(1), id(1)),
+        format!("wq=\"wq0.5\",pod_uid=\"{}\",container=\"{}\"}}", uid(2), id(2)),
+    ]
+    .map(of);
+    assert_eq!([named, unlabelled, unknown], [3.0, 7.0, 5.0], "{retries:?}");
+}
+
+#[test]
 fn hostile_words_and_indexes_give_a_text_and_nothing_else() {
     let mut fixture = Fixture::new("hostile");
     for memory in &fixture.files[1..] {
@@ -174,7 +213,7 @@ fn hardware_has_what_linux_shows_and_a_reason_for_the_rest() {
         fs::write(path, text).unwrap();
     }
     let snapshot = sysfs::read(&root);
-    let text = text(&mut Exporter::with_roots(true, root.clone(), "/proc".into()), &snapshot, &[]);
+    let text = text(&mut Exporter::with_roots(true, root.clone(), "/proc".into(), "/var/log".into()), &snapshot, &[]);
     fs::remove_dir_all(&root).unwrap();
     for line in [
         "dsa_device_info{source=\"hardware\",device=\"dsa0\",version=\"0x100\"} 1",

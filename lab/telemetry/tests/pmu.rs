@@ -179,7 +179,7 @@ fn the_exporter_has_what_the_counters_of_a_device_say_and_no_total_shrinks() {
     let machine = Machine::new("exporter", true);
     let fake = Fake::default();
     let mut pmus = Pmus::new(&machine.0, Box::new(fake.clone()), false);
-    let mut exporter = Exporter::with_roots(false, machine.0.clone(), "/proc".into());
+    let mut exporter = Exporter::with_roots(false, machine.0.clone(), "/proc".into(), "/var/log".into());
     let mut text = |pmus: &mut Pmus| {
         let families = exporter.families(&machine.read(pmus), (&[], &[]), Duration::ZERO);
         families.text(TextFormat::Prometheus)

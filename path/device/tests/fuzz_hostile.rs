@@ -50,7 +50,12 @@ impl Rng {
 
     /// Returns 64 bytes that often pass the checks, as a member of a batch or not.
     fn descriptor(&mut self, member: bool) -> [u8; 64] {
-        let opcodes = [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20_u64];
+        // Those of 1.x half of the time.
+        let (first, newer) = (
+            [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20_u64].as_slice(),
+            [0x0a, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x21, 0x23, 0x24, 0x25, 0x26].as_slice(),
+        );
+        let opcodes = if self.once_in(2) { newer } else { first };
         let opcode = opcodes[usize::try_from(self.below(opcodes.len() as u64)).expect("small")];
         // Flags that may be legal here, besides those for a record: SPEC Table 5-3.
         let mut flags = 0x0c;
@@ -63,6 +68,18 @@ impl Rng {
             0x10 => 0x7_0202,
             0x11 => 0x7_4702,
             0x12 => 0x0202,
+            0x0a => 0x1_0002,
+            0x18 => 0x3_4782,
+            0x19 => 0x1_4f82,
+            0x1a => 0x3_4f82,
+            0x1b => 0x4f82,
+            0x1c | 0x1d => 0x3_4f02,
+            0x1e => 0x2_4d02,
+            0x21 => 0x1_0000,
+            0x23 => 0x3_4702,
+            0x24 => 0x6_4502,
+            0x25 => 0x3_0682,
+            0x26 => 0x1_0282,
             _ => 0x4702,
         };
         flags |= legal & if self.once_in(2) { 2 } else { self.next() & self.next() };
@@ -92,6 +109,22 @@ impl Rng {
                 }
             }
             0x20 => words[2] = 0,
+            0x0a => (words[3], words[6]) = (0, if flags & 0x1_0000 != 0 { 4096 << self.below(3) } else { 0 }),
+            0x17 => {
+                words[4] = [512, 520, 1024, 4096][usize::try_from(self.below(4)).expect("small")];
+                (words[5], words[7]) = (self.next() & 0x0f_f800, self.next());
+            }
+            0x18..=0x1e => self.array_fields(opcode, flags, &mut words),
+            0x21 => {
+                words[2..5].copy_from_slice(&[self.address(), self.below(9000), 0]);
+                words[7] = self.below(16) << 40 | self.below(4) << 48;
+            }
+            0x23..=0x26 => {
+                words[5] = if opcode >= 0x25 { self.below(2) } else { self.next() };
+                words[5] *= u64::from(opcode != 0x23);
+                flags |= [0x1_0000, 0x2_0000, 0x1_0000, 0x1_0000][usize::try_from(opcode - 0x23).expect("small")];
+                words[7] = self.handles(flags);
+            }
             _ => {}
         }
         words[0] = opcode << 56 | flags << 32;
@@ -105,6 +138,42 @@ impl Rng {
             *to = word.to_le_bytes();
         }
         bytes
+    }
+
+    /// Returns the handles of a descriptor, where its flags say so.
+    fn handles(&mut self, flags: u64) -> u64 {
+        let [first, second] = [self.below(5), self.below(5)];
+        first * (flags >> 16 & 1) << 32 | second * (flags >> 17 & 1) << 48
+    }
+
+    /// Fills in an operation on arrays or lists of buffers; small ones, so that some lie in the island.
+    fn array_fields(&mut self, opcode: u64, flags: u64, words: &mut [u64; 8]) {
+        let (elements, buffers) = (1 + self.below(20), 1 + self.below(6));
+        let types = self.below(10) << 4 | self.below(10);
+        let (compute, options, format) = (self.below(8), self.below(1 << 12), 1 + self.below(3));
+        // Arrays of numbers are aligned to them.
+        if opcode <= 0x1b {
+            (words[2], words[3]) = (words[2] & !7, words[3] & !7);
+        }
+        words[4] = elements;
+        words[7] = match opcode {
+            0x18 => types | options << 12 | self.handles(flags),
+            0x19 | 0x1a => types | compute << 8 | options << 12 | self.below(16) << 24 | self.handles(flags),
+            0x1b => types | compute << 8 | options << 12 | format << 28,
+            _ => types & 0xf | format << 28 | self.handles(flags),
+        };
+        match opcode {
+            0x19 | 0x1a => {
+                words[5] = self.address() & !7;
+                words[6] = if opcode == 0x1a { self.address() & !0xfff | words[5] & 0xfff } else { 0 };
+            }
+            0x1b => (words[5], words[6]) = (buffers << 32, self.address()),
+            0x1c..=0x1e => {
+                words[4] = elements * buffers << self.below(4);
+                (words[5], words[6]) = (buffers << 32 | elements, self.address());
+            }
+            _ => {}
+        }
     }
 
     /// Returns a whole input, in the grammar of `hostile::play`.

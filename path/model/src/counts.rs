@@ -13,6 +13,7 @@
 //!              256–257  descriptors whose time was recorded, and the sum of their times in ns
 //!              258–297  these descriptors by time: bucket N has times of N bits, the last one also longer ones
 //!              298–361  when the descriptors in progress began: by lane, and whether it is a member of a batch
+//!              362      when the engine has last looked whether the subscription still lasts
 //! ```
 //!
 //! The thread that steps an engine writes the engine's block, without an atomic addition. Other words have several
@@ -27,7 +28,7 @@ use crate::subscription::Subscription;
 use crate::sync::Word;
 
 use std::fmt;
-use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
+use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status, StatusByte};
 use telpher_mem::{Fault, Space};
 use telpher_portal::Offer;
 
@@ -41,6 +42,9 @@ pub const TIME_BUCKETS: usize = 40;
 /// The bytes of a unit in which the performance counters count data. Source: SPEC App. D.
 const UNIT: u64 = 32;
 
+const SUCCESS: StatusByte = StatusByte::new(Status::Success);
+const ABANDONED: StatusByte = StatusByte::new(Status::None);
+
 const SUBSCRIPTION: usize = 0;
 const RETRIES: usize = 8;
 const LOST: usize = RETRIES + MAX_WQS;
@@ -52,8 +56,9 @@ const TIMED: usize = QUEUES + MAX_WQS * QUEUE_WORDS;
 const BUSY: usize = TIMED + 1;
 const TIMES: usize = BUSY + 1;
 const BEGUN: usize = TIMES + TIME_BUCKETS;
+const CHECKED: usize = BEGUN + 2 * MAX_LANES;
 /// A multiple of 16 words, so that the blocks of two engines share no cache line. x86 prefetches lines in pairs.
-const ENGINE_WORDS: usize = (BEGUN + 2 * MAX_LANES).next_multiple_of(16);
+const ENGINE_WORDS: usize = (CHECKED + 1).next_multiple_of(16);
 const WORDS: usize = ENGINES + MAX_ENGINES * ENGINE_WORDS;
 
 const _: () = assert!(LOST + MAX_WQS <= ENGINES);
@@ -121,11 +126,12 @@ impl DeviceCounts {
         word.set(word.get().wrapping_add(more));
     }
 
+    /// Counts a descriptor's end. The status is a byte, since most descriptors succeed, and need no more decoding.
     #[inline]
-    fn ended(&self, at: &CountIndex, descriptor: &Descriptor, status: Status, moved: &Moved) {
+    fn ended(&self, at: &CountIndex, descriptor: &Descriptor, status: StatusByte, moved: &Moved) {
         let engine = at.engine_block();
         self.add_alone(engine + usize::from(descriptor.opcode_code()) % OPERATIONS, 1);
-        self.add_alone(engine + STATUS + usize::from(status.code()) % STATUSES, 1);
+        self.add_alone(engine + STATUS + usize::from(status.0) % STATUSES, 1);
         let queue = at.queue_block();
         self.add_alone(queue + if at.is_member { MEMBERS } else { DESCRIPTORS }, 1);
         if moved.read != 0 {
@@ -136,7 +142,7 @@ impl DeviceCounts {
             self.add_alone(queue + WRITTEN, moved.written);
             self.add_alone(queue + WRITTEN_UNITS, moved.written_units);
         }
-        if status.is_page_fault() || status == Status::BatchPageFault {
+        if status != SUCCESS && (status.status().is_page_fault() || status.status() == Status::BatchPageFault) {
             self.add_alone(queue + FAULTS, 1);
         }
     }
@@ -214,13 +220,27 @@ fn bytes_of(descriptor: &Descriptor, record: &CompletionRecord) -> Moved {
     moved
 }
 
+/// The clocks by which times are recorded.
+#[derive(Debug)]
+pub struct Clocks {
+    /// The monotonic clock in nanoseconds, by which subscriptions end.
+    pub now_ns: fn() -> u64,
+    /// A stamp of this moment, never 0, in any unit. It is taken twice for each descriptor.
+    pub stamp: fn() -> u64,
+    /// The nanoseconds between two stamps; 0 if the second one is earlier.
+    pub ns_between: fn(u64, u64) -> u64,
+}
+
+/// How long an engine trusts that a subscription still lasts, in nanoseconds. Source: chosen, far below a subscription.
+const TRUSTED_NS: u64 = 1_000_000;
+
 /// An observer that counts, and passes every call on to another one.
 #[derive(Debug)]
 pub struct Counting<'a, O: ?Sized> {
     /// The words; the caller alone steps the engines that count in them.
     pub counts: &'a DeviceCounts,
-    /// The monotonic clock in nanoseconds. It is read only while a reader has subscribed.
-    pub clock: fn() -> u64,
+    /// The clocks. They are read only while a reader has subscribed.
+    pub clocks: &'a Clocks,
     /// The other observer.
     pub observer: &'a O,
 }
@@ -228,9 +248,16 @@ pub struct Counting<'a, O: ?Sized> {
 impl<O: Observer + ?Sized> Counting<'_, O> {
     #[cold]
     fn begin(&self, place: &CountIndex) {
-        let now = (self.clock)();
-        let begun = if self.counts.subscription().is_on(now) { now } else { 0 };
-        self.counts.0[place.begun()].set(begun);
+        let begun = (self.clocks.stamp)();
+        let checked = &self.counts.0[place.engine_block() + CHECKED];
+        let last = checked.get();
+        // A moment to come was written by another process; trusting it would leave the recording on.
+        let is_trusted = last <= begun && (self.clocks.ns_between)(last, begun) < TRUSTED_NS;
+        let is_on = is_trusted || self.counts.subscription().is_on((self.clocks.now_ns)());
+        if is_on && !is_trusted {
+            checked.set(begun);
+        }
+        self.counts.0[place.begun()].set(if is_on { begun } else { 0 });
     }
 
     #[cold]
@@ -241,7 +268,7 @@ impl<O: Observer + ?Sized> Counting<'_, O> {
             return;
         }
         word.set(0);
-        let time = (self.clock)().saturating_sub(begun);
+        let time = (self.clocks.ns_between)(begun, (self.clocks.stamp)());
         let engine = place.engine_block();
         let bucket = (u64::BITS - time.leading_zeros()) as usize;
         self.counts.add_alone(engine + TIMED, 1);
@@ -297,9 +324,9 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
         if self.counts.subscription().is_set() && !is_abandoned {
             self.end(&place);
         }
-        let moved =
-            if job.descriptor.opcode() == Opcode::Nop { Moved::default() } else { bytes_of(job.descriptor, record) };
-        let status = if is_abandoned { Status::None } else { record.status() };
+        let is_nop = job.descriptor.opcode_code() == Opcode::Nop.code();
+        let moved = if is_nop { Moved::default() } else { bytes_of(job.descriptor, record) };
+        let status = if is_abandoned { ABANDONED } else { record.status_byte() };
         self.counts.ended(&place, job.descriptor, status, &moved);
         self.observer.ended(job, record, reported_to);
     }
@@ -312,7 +339,7 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
         if job.descriptor.opcode() != Opcode::CrcGeneration {
             moved.add(true, len);
         }
-        self.counts.ended(&CountIndex::of(job), job.descriptor, Status::Success, &moved);
+        self.counts.ended(&CountIndex::of(job), job.descriptor, SUCCESS, &moved);
         self.observer.ended_fast(job);
     }
 }
@@ -387,8 +414,8 @@ impl Totals {
         self.0.iter().copied().enumerate().filter(|(_, value)| *value != 0)
     }
 
-    /// Adds the totals of a device or a process, which may be any numbers. What is no total, the subscription and the
-    /// beginnings of descriptors, becomes zero.
+    /// Adds the totals of a device or a process, which may be any numbers. What is no total, such as the subscription and
+    /// the beginnings of descriptors, becomes zero.
     pub fn add(&mut self, other: &Totals) {
         for (at, (word, more)) in self.0.iter_mut().zip(&other.0).enumerate() {
             *word = if is_total(at) { word.saturating_add(*more) } else { 0 };
@@ -489,7 +516,7 @@ impl Totals {
 fn is_total(at: usize) -> bool {
     match at.checked_sub(ENGINES) {
         None => at >= RETRIES,
-        Some(at) => !(BEGUN..BEGUN + 2 * MAX_LANES).contains(&(at % ENGINE_WORDS)),
+        Some(at) => !(BEGUN..=CHECKED).contains(&(at % ENGINE_WORDS)),
     }
 }
 

@@ -25,6 +25,7 @@ mod arrays;
 mod capabilities;
 mod command;
 mod config;
+pub mod config_space;
 mod counted_events;
 mod counts;
 mod device;
@@ -56,7 +57,9 @@ pub use capabilities::{
     Capabilities, CapabilityError, MAX_ENGINES, MAX_ENTRIES, MAX_GROUPS, MAX_WINDOWS, MAX_WQS, Preset, Tolerances,
 };
 pub use counted_events::{QueueCounts, events_of, is_counted};
-pub use counts::{Counting, DeviceCounts, ExecutionTimes, OPERATIONS, QueueTotals, STATUSES, TIME_BUCKETS, Totals};
+pub use counts::{
+    Clocks, Counting, DeviceCounts, ExecutionTimes, OPERATIONS, QueueTotals, STATUSES, TIME_BUCKETS, Totals,
+};
 pub use device::{Device, MAX_LANES, PciControl};
 pub use engine::{Engine, Outcome, Step};
 pub use execute::{Alternate, OperandSpaces, Scratch, execute};

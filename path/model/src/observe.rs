@@ -73,7 +73,8 @@ pub enum DispatchDecision {
 /// Receives calls for descriptors, in the thread that steps the engine. The defaults behave like a device without an
 /// observer.
 pub trait Observer: Send + Sync + Debug {
-    /// False if the observer does nothing: descriptors may then take fast paths that skip the calls below.
+    /// False if the observer does nothing until a descriptor ends: descriptors may then take fast paths that skip the calls
+    /// below, and are not reported when they are dispatched.
     #[inline]
     fn is_watching(&self) -> bool {
         true

@@ -30,8 +30,8 @@ const FALLBACKS: &str = "How often the CPU did the rest of an operation, or of a
                          device, by reason.";
 
 metrics! {
-    /// What the movers of this process have done: jobs, scopes and batches. Channels, `Copies` and `MemoryCalls` are
-    /// counted by the programs that use them.
+    /// What the movers of this process have done: jobs, scopes and batches. Programs that use channels, `Copies` and
+    /// `MemoryCalls` count them themselves, except for the time in full queues.
     #[non_exhaustive]
     pub struct Work {
         /// Operations that a device executed alone.
@@ -58,7 +58,8 @@ metrics! {
         pub retries: u64 = counter "telpher_mover_retries_total",
         /// Descriptors of single operations that ended with a page fault.
         pub page_faults: u64 = counter "telpher_mover_page_faults_total",
-        /// Time in which operations waited for room in full queues, summed over the operations.
+        /// Time in which operations waited for room in full queues, summed over the operations; of channels and `Copies`,
+        /// in which the oldest one waited.
         pub waiting: Duration = counter(Seconds) "telpher_mover_full_queue_seconds_total",
         /// Jobs whose buffers are kept.
         pub kept: Stats = set,

@@ -1,5 +1,6 @@
 //! What movers count is what a program did with them. In a program of its own: all movers of a process count together.
 #![cfg(not(loom))]
+#![allow(unsafe_code, reason = "vouches for copies whose memory outlives them")]
 
 #[allow(unused_imports, reason = "other tests use the rest")]
 mod common;
@@ -7,17 +8,19 @@ mod common;
 use common::device::TestDevice;
 use common::{clock, mover, policy};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telpher_metrics::{Record as _, RegionReader};
-use telpher_mover::{Mover, OnFault, Policy, Retry, Via, Work};
+use telpher_mover::{
+    Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, Mover, OnFault, Policy, Retry, Via, Work,
+};
+use telpher_portal::Portal;
 
 #[test]
 fn totals_equal_what_a_program_did_and_other_processes_find_them() {
     let before = Work::of_this_process();
     let device = Arc::new(TestDevice::with(|_| {}));
     let retry = Retry { attempts: 10, pause: Duration::from_micros(5) };
-    let mover_of =
-        |policy: Policy| Mover::with_clock([Arc::clone(&device) as Arc<dyn telpher_portal::Portal>], policy, clock());
+    let mover_of = |policy: Policy| Mover::with_clock([Arc::clone(&device) as Arc<dyn Portal>], policy, clock());
     let patient = mover(&device, Policy { retry, ..policy() });
     for round in 0..5 {
         assert_eq!(patient.copy(vec![7; 1000 + round], vec![0; 1000 + round]).wait().via, Via::Device);
@@ -42,6 +45,43 @@ fn totals_equal_what_a_program_did_and_other_processes_find_them() {
     assert_eq!((work.queues_full, work.no_queue, work.page_fault, work.refused), (1, 0, 1, 0));
     assert_eq!((work.retries, work.page_faults), (18, 1));
     assert!(work.waiting >= Duration::from_micros(17 * 5), "{:?}", work.waiting);
+    let waited = |act: &mut dyn FnMut(&mut dyn FnMut())| {
+        let before = Work::of_this_process().waiting;
+        let begin = Instant::now();
+        act(&mut || {
+            device.state().retries = 1;
+            let until = Instant::now() + Duration::from_millis(2);
+            while Instant::now() < until {}
+        });
+        (Work::of_this_process().waiting - before, begin.elapsed())
+    };
+    let portal = || Arc::clone(&device) as Arc<dyn Portal>;
+    let (by_channel, most) = waited(&mut |pause| {
+        let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::new(portal(), 8, ChannelPolicy::default()).unwrap();
+        channel.copy(vec![1; 100], vec![0; 100]).unwrap();
+        device.state().retries = 1;
+        assert_eq!(channel.submit(), 0);
+        pause();
+        let mut ended = Vec::new();
+        while ended.is_empty() {
+            channel.submit();
+            channel.completed(&mut ended);
+        }
+    });
+    assert!(Duration::from_millis(2) <= by_channel && by_channel <= most, "{by_channel:?} {most:?}");
+    let (by_copies, most) = waited(&mut |pause| {
+        let (src, mut dst) = ([7_u8; 100], [0_u8; 100]);
+        let mut copies = Copies::new(portal(), 8, CopiesPolicy::default()).unwrap();
+        // SAFETY: both stay alive, and no other code touches them, until the copy has ended.
+        let _ = unsafe { copies.put(src.as_ptr().addr() as u64, dst.as_mut_ptr().addr() as u64, 100) };
+        device.state().retries = 1;
+        assert_eq!(copies.submit(), 0);
+        pause();
+        while copies.pending() > 0 {
+            copies.completed(|_, result| assert_eq!(result, CopyResult::Done));
+        }
+    });
+    assert!(Duration::from_millis(2) <= by_copies && by_copies <= most, "{by_copies:?} {most:?}");
     assert_eq!(published(), Work::of_this_process().words());
 }
 

@@ -10,8 +10,11 @@ pub struct Config {
     pub eager_bytes: u32,
     /// Entries of a ring; a power of two. Source: chosen.
     pub ring_entries: u32,
-    /// Bytes of a connection for the payload of eager messages; a power of two. Source: chosen.
+    /// Bytes of a connection for the payload of eager messages up to a KiB; a power of two. Source: chosen.
     pub payload_bytes: u32,
+    /// The same for longer eager messages. Source: measured; it is used in turn, and should have more bytes than the
+    /// cache of a core: then the lines of a payload have left both cores' own caches when they are written again.
+    pub long_payload_bytes: u32,
     /// Slots of a connection; a power of two up to 256. Source: measured; the slots that are used in turn should have
     /// more bytes than the caches of two cores hold, and fewer than the cache that they share.
     pub slots: u32,
@@ -24,6 +27,10 @@ pub struct Config {
     /// measured that this is faster and the system permits it; `u64::MAX` for none. Both sides decide. Source of the
     /// default: chosen; a caller that wants it says so.
     pub pull_bytes: u64,
+    /// The receiver may read messages of at least this length from a file in memory that the sender maps and that it
+    /// maps as well, where it has measured that this is faster; `u64::MAX` for none. Both sides decide. Source: chosen;
+    /// the sender asks the kernel about the buffer, which takes less than a hundredth of the time of such a message.
+    pub mapped_bytes: u64,
     /// The most bytes of an endpoint in all connections that it opened. Source: chosen.
     pub memory_bytes: u64,
     /// The most connections that peers may open to an endpoint. One whose peer has ended counts as long as messages in
@@ -47,11 +54,13 @@ impl Default for Config {
             eager_bytes: 8 << 10,
             ring_entries: 512,
             payload_bytes: 128 << 10,
+            long_payload_bytes: 1 << 20,
             slots: 128,
             slot_bytes: 16 << 10,
             streaming_bytes: 8 << 10,
             pull_bytes: u64::MAX,
-            memory_bytes: 128 << 20,
+            mapped_bytes: 256 << 10,
+            memory_bytes: 192 << 20,
             incoming_connections: 1024,
             unexpected_bytes: 64 << 20,
             waiting_sends: 65_536,

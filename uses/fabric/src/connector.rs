@@ -20,6 +20,7 @@ use rustix::net::{SendFlags, bind, listen, send};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use telpher_os::{Lineage, spawn_unsignalled};
@@ -95,6 +96,11 @@ impl Connector {
         if self.created_in.is_current() {
             self.shared.events.take(into);
         }
+    }
+
+    /// Returns the socket of an open connection.
+    pub(crate) fn socket(&self, connection: ConnectionId) -> Option<Arc<OwnedFd>> {
+        self.shared.socket(connection)
     }
 
     /// Wakes the peer's helper thread, which makes the peer's endpoint progress if it is set up so. Use it sparingly:

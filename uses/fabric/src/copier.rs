@@ -3,7 +3,8 @@
 //! ```text
 //! sender:    buffer ─► slot      CPU: the stores that are faster for this connection; see `stores`
 //! receiver:  slot ─► buffer      CPU: plain stores, since this core reads the buffer next
-//! device:    start ─► submit (one batch) ─► collect; the CPU does again what the device left undone
+//! device:    start ─► submit (one batch) ─► collect; the CPU does again what the device left undone.
+//!            Several queues take turns, piece by piece
 //! ```
 //!
 //! No address is checked before a copy: a copy that reaches memory that is not there reports the exact byte.
@@ -25,7 +26,9 @@ pub const DEFAULT_SHORTEST: u64 = 4096;
 #[derive(Debug)]
 pub struct Copier {
     local: Local,
-    device: Option<Device>,
+    queues: Vec<Queue>,
+    /// The queue that is asked first for the next piece.
+    next: usize,
     counts: Counts,
 }
 
@@ -93,18 +96,19 @@ pub(crate) enum CopyFor {
         index: u32,
         slot: u16,
     },
-    /// A receiver empties a slot.
+    /// A receiver empties a slot, or reads a part of a message from a file of the sender.
     Receiver {
         /// The receiver's number in the endpoint.
         index: u32,
-        slot: u16,
+        slot: Option<u16>,
         /// The message.
         id: u32,
     },
 }
 
+/// A queue of a device.
 #[derive(Debug)]
-struct Device {
+struct Queue {
     channel: CopyChannel,
     shortest: u64,
     /// The copies whose results are not fetched, in the order of their tickets.
@@ -119,16 +123,16 @@ impl Copier {
     /// A copier that uses the CPU alone.
     #[must_use]
     pub fn cpu() -> Copier {
-        Copier { local: own_memory(), device: None, counts: Counts::default() }
+        Copier { local: own_memory(), queues: Vec::new(), next: 0, counts: Counts::default() }
     }
 
-    /// A copier that gives pieces of at least `shortest` bytes to a device.
+    /// A copier that gives pieces of at least `shortest` bytes to a device, or to several queues in turn.
     ///
-    /// The channel reports results in the order of submission ([`Order::Submitted`](telpher_mover::Order::Submitted)).
+    /// A channel reports results in the order of submission ([`Order::Submitted`](telpher_mover::Order::Submitted)).
     /// Whatever the device refuses or leaves undone is done by the CPU.
     #[must_use]
-    pub fn device(channel: CopyChannel, shortest: u64) -> Copier {
-        let device = Device {
+    pub fn devices(channels: impl IntoIterator<Item = CopyChannel>, shortest: u64) -> Copier {
+        let queue = |channel| Queue {
             channel,
             shortest: shortest.max(1),
             running: VecDeque::new(),
@@ -136,7 +140,13 @@ impl Copier {
             finished: Vec::new(),
             is_prepared: false,
         };
-        Copier { device: Some(device), ..Copier::cpu() }
+        Copier { queues: channels.into_iter().map(queue).collect(), ..Copier::cpu() }
+    }
+
+    /// A copier that gives pieces of at least `shortest` bytes to one queue; see [`devices`](Copier::devices).
+    #[must_use]
+    pub fn device(channel: CopyChannel, shortest: u64) -> Copier {
+        Copier::devices([channel], shortest)
     }
 
     /// Returns the memory that copies use.
@@ -206,8 +216,13 @@ impl Copier {
 
     /// Starts the copy of a piece. A device gets it with the next [`submit`](Copier::submit).
     pub(crate) fn start(&mut self, copy: Copy, purpose: CopyFor) -> Started {
-        if self.device.as_mut().is_some_and(|device| device.start(copy, purpose)) {
-            return Started::Pending;
+        let count = self.queues.len();
+        for turn in 0..count {
+            let at = (self.next + turn) % count;
+            if self.queues[at].start(copy, purpose) {
+                self.next = (at + 1) % count;
+                return Started::Pending;
+            }
         }
         self.counts.by_cpu += 1;
         Started::Ended(self.copy(copy))
@@ -258,60 +273,64 @@ impl Copier {
 
     /// Gives the device what was started.
     pub(crate) fn submit(&mut self) {
-        if let Some(device) = &mut self.device
-            && device.is_prepared
-        {
-            device.is_prepared = false;
-            device.channel.submit();
+        for queue in self.queues.iter_mut().filter(|queue| queue.is_prepared) {
+            queue.is_prepared = false;
+            queue.channel.submit();
         }
     }
 
     /// True if a device gets the longer pieces.
     #[inline]
     pub(crate) fn has_device(&self) -> bool {
-        self.device.is_some()
+        !self.queues.is_empty()
     }
 
     /// True if a device works on copies.
     pub(crate) fn is_busy(&self) -> bool {
-        self.device.as_ref().is_some_and(|device| !device.running.is_empty() || !device.late.is_empty())
+        self.queues.iter().any(Queue::is_busy)
     }
 
     /// Reports the copies of the device that have ended.
     pub(crate) fn collect(&mut self, into: &mut Vec<(CopyFor, Result<(), Fault>)>) {
-        let Some(device) = &mut self.device else { return };
-        if device.running.is_empty() && device.late.is_empty() {
-            return;
-        }
-        let mut finished = std::mem::take(&mut device.finished);
-        device.channel.completed(&mut finished);
-        for end in finished.drain(..) {
-            let Some((copy, purpose)) = device.running.pop_front() else { continue };
-            match end.result {
-                Ok(_) => {
-                    self.counts.by_device += 1;
-                    into.push((purpose, Ok(())));
-                }
-                // The device may still write the destination.
-                Err(JobError::Deadline { .. }) => device.late.push((copy, purpose)),
-                // The device has left the copy alone: its record says so, or its queue has stopped for good.
-                Err(error) => {
-                    self.counts.by_fallback[FallbackReason::of(&error) as usize] += 1;
-                    into.push((purpose, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
-                }
-            }
-        }
-        device.finished = finished;
-        if !device.late.is_empty() && device.channel.quarantined() == 0 {
-            for (copy, purpose) in device.late.drain(..) {
-                self.counts.by_fallback[FallbackReason::Deadline as usize] += 1;
-                into.push((purpose, self.local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
-            }
+        for queue in self.queues.iter_mut().filter(|queue| queue.is_busy()) {
+            queue.collect(self.local, &mut self.counts, into);
         }
     }
 }
 
-impl Device {
+impl Queue {
+    fn is_busy(&self) -> bool {
+        !self.running.is_empty() || !self.late.is_empty()
+    }
+
+    fn collect(&mut self, local: Local, counts: &mut Counts, into: &mut Vec<(CopyFor, Result<(), Fault>)>) {
+        let mut finished = std::mem::take(&mut self.finished);
+        self.channel.completed(&mut finished);
+        for end in finished.drain(..) {
+            let Some((copy, purpose)) = self.running.pop_front() else { continue };
+            match end.result {
+                Ok(_) => {
+                    counts.by_device += 1;
+                    into.push((purpose, Ok(())));
+                }
+                // The device may still write the destination.
+                Err(JobError::Deadline { .. }) => self.late.push((copy, purpose)),
+                // The device has left the copy alone: its record says so, or its queue has stopped for good.
+                Err(error) => {
+                    counts.by_fallback[FallbackReason::of(&error) as usize] += 1;
+                    into.push((purpose, local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
+                }
+            }
+        }
+        self.finished = finished;
+        if !self.late.is_empty() && self.channel.quarantined() == 0 {
+            for (copy, purpose) in self.late.drain(..) {
+                counts.by_fallback[FallbackReason::Deadline as usize] += 1;
+                into.push((purpose, local.move_forward(copy.dst, copy.src, copy.len, copy.hint)));
+            }
+        }
+    }
+
     /// Prepares a copy; false if the CPU shall do it.
     #[allow(unsafe_code, reason = "passes on the promise of the callers of an endpoint")]
     fn start(&mut self, copy: Copy, purpose: CopyFor) -> bool {

@@ -15,7 +15,7 @@
 //! `Accessed`. So the receiver remembers nothing of it. The slot of a piece is the sender's again after the answer.
 
 use crate::atomics::{Atomic, AtomicForm};
-use crate::offered::OfferedMemory;
+use crate::offered::Offered;
 use crate::regions::{AccessError, RemoteRange};
 
 /// Bytes of a message that an entry can carry itself.
@@ -58,14 +58,14 @@ pub enum Message {
         /// Its number.
         id: MessageId,
     },
-    /// A longer message; its bytes wait in the sender's memory until it is answered.
+    /// A longer message; its bytes wait where they are until it is answered.
     Offer {
         /// The message.
         envelope: Envelope,
         /// Its number.
         id: MessageId,
         /// Where the bytes are.
-        memory: OfferedMemory,
+        at: Offered,
     },
     /// Bytes of an announced message, in a slot.
     Piece {

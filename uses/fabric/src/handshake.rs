@@ -8,10 +8,12 @@
 //! ```
 //!
 //! The socket keeps packets apart (`SOCK_SEQPACKET`), so a packet arrives whole or not at all. After the handshake a
-//! packet of one byte wakes the peer's helper thread; there are no others.
+//! packet of one byte wakes the peer's helper thread, and one of six bytes brings a file of the connecting process or
+//! takes one back; there are no others.
 
 use crate::address::{ADDRESS_BYTES, Address};
 use crate::layout::Sizes;
+use crate::peer_files::MOST_FILES;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -22,12 +24,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The version of the packets, the layout and the entries. It must be the same on both sides.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Begins both packets. Source: chosen.
 const MAGIC: [u8; 8] = *b"telpherF";
 /// Where the sizes begin, after the magic and the version.
 const SIZES_AT: usize = 12;
-const SIZES: usize = 5;
+const SIZES: usize = 6;
 const ADDRESS_AT: usize = SIZES_AT + SIZES * 4;
 /// Bytes of a Hello.
 pub(crate) const HELLO_BYTES: usize = ADDRESS_AT + ADDRESS_BYTES;
@@ -39,6 +41,10 @@ const MOST_BYTES: usize = HELLO_BYTES + 1;
 const SEEN_FILES: usize = 2;
 /// The packet that wakes the peer's helper thread.
 pub(crate) const WAKE: [u8; 1] = [1];
+/// Begins the packet of a file: then its place and its generation.
+const FILE: u8 = 2;
+/// Bytes of the packet of a file.
+const FILE_BYTES: usize = 6;
 
 /// What the accepting process says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,11 +95,11 @@ pub(crate) struct Hello {
 
 impl Hello {
     fn encode(&self) -> [u8; HELLO_BYTES] {
-        let Sizes { ring_entries, payload_bytes, slots, slot_bytes, eager_bytes } = self.sizes;
+        let Sizes { ring_entries, payload_bytes, long_payload_bytes, slots, slot_bytes, eager_bytes } = self.sizes;
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..SIZES_AT].copy_from_slice(&VERSION.to_le_bytes());
-        let sizes = [ring_entries, payload_bytes, slots, slot_bytes, eager_bytes];
+        let sizes = [ring_entries, payload_bytes, long_payload_bytes, slots, slot_bytes, eager_bytes];
         for (bytes, size) in bytes[SIZES_AT..ADDRESS_AT].as_chunks_mut::<4>().0.iter_mut().zip(sizes) {
             *bytes = size.to_le_bytes();
         }
@@ -108,8 +114,8 @@ impl Hello {
         }
         let bytes: &[u8; HELLO_BYTES] = bytes.try_into().map_err(|_| Verdict::Malformed)?;
         let sizes: [u32; SIZES] = std::array::from_fn(|at| word(bytes, SIZES_AT + 4 * at));
-        let [ring_entries, payload_bytes, slots, slot_bytes, eager_bytes] = sizes;
-        let sizes = Sizes { ring_entries, payload_bytes, slots, slot_bytes, eager_bytes };
+        let [ring_entries, payload_bytes, long_payload_bytes, slots, slot_bytes, eager_bytes] = sizes;
+        let sizes = Sizes { ring_entries, payload_bytes, long_payload_bytes, slots, slot_bytes, eager_bytes };
         let from = Address::decode(&bytes[ADDRESS_AT..]).ok_or(Verdict::Malformed)?;
         sizes.check().map_err(|_| Verdict::WrongSizes)?;
         Ok(Hello { sizes, from })
@@ -117,13 +123,30 @@ impl Hello {
 
     /// Sends the packet and the memory file. A socket without room for it is as good as closed.
     pub(crate) fn send(&self, socket: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        let files = [file];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ancillary.push(SendAncillaryMessage::ScmRights(&files));
-        sendmsg(socket, &[IoSlice::new(&self.encode())], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
-        Ok(())
+        send_packet(socket, &self.encode(), &[file])
     }
+}
+
+/// Sends a packet with files, if the socket has room for it.
+fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(files));
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// Shows the peer a file, or takes it back.
+pub(crate) fn send_file(
+    socket: BorrowedFd<'_>,
+    place: u8,
+    generation: u32,
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let [a, b, c, d] = generation.to_le_bytes();
+    send_packet(socket, &[FILE, place, a, b, c, d], file.as_slice())
 }
 
 impl Verdict {
@@ -196,6 +219,14 @@ impl Packet {
     /// Returns whether the packet wakes the helper thread.
     pub(crate) fn is_wake(&self) -> bool {
         self.bytes[..self.len] == WAKE && self.files.is_empty() && !self.is_cut
+    }
+
+    /// Decodes the packet of a file: its place, its generation, and the file unless it is taken back.
+    pub(crate) fn shown_file(&self) -> Option<(u8, u32, Option<&OwnedFd>)> {
+        let bytes: [u8; FILE_BYTES] = self.bytes[..self.len].try_into().ok()?;
+        let [FILE, place, generation @ ..] = bytes else { return None };
+        let is_valid = usize::from(place) < MOST_FILES && self.files.len() <= 1 && !self.is_cut;
+        is_valid.then(|| (place, u32::from_le_bytes(generation), self.files.first()))
     }
 
     /// Decodes a Hello, which has one file.
@@ -272,11 +303,11 @@ mod tests {
         }
         let mut bytes = [0; REPLY_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8] = 2;
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         assert_eq!(Verdict::decode(&bytes), Verdict::Accepted);
         bytes[12] = 8;
         assert_eq!(Verdict::decode(&bytes), Verdict::Malformed);
-        bytes[8] = 3;
+        bytes[8] += 1;
         assert_eq!(Verdict::decode(&bytes), Verdict::OtherVersion);
         assert_eq!(Verdict::decode(&[]), Verdict::Malformed);
     }

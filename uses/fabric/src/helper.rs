@@ -433,8 +433,12 @@ impl Helper {
                         self.report(ConnectorEvent::PeerWaits { id });
                     }
                 }
-                // There are no other packets.
-                State::Open | State::Waiting { .. } => self.died(id),
+                State::Open => match (packet.shown_file(), &connection.inbound) {
+                    (Some((place, generation, file)), Some(inbound)) => inbound.files.set(place, generation, file),
+                    // There are no other packets.
+                    _ => self.died(id),
+                },
+                State::Waiting { .. } => self.died(id),
             }
         }
     }

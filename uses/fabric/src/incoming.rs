@@ -3,8 +3,10 @@
 use crate::connection_memory::{ConnectionMemory, WRONG_COUNT};
 use crate::entry::{Answer, Message};
 use crate::error::{Broken, PushError};
-use crate::layout::{ANSWERS_TAKEN, LINE_BYTES, MESSAGES_TAKEN, PayloadPlaces};
+use crate::layout::{ANSWERS_TAKEN, Given, LINE_BYTES, MESSAGES_TAKEN, PayloadPlaces};
 use crate::memory::Memory;
+use crate::offered::OfferedFile;
+use crate::peer_files::{PeerFile, PeerFiles};
 use crate::ring::{Consumer, ENTRY_WORDS, Producer};
 use crate::wire::{self, Inline};
 use std::sync::Arc;
@@ -23,6 +25,8 @@ const POLLED_BYTES: u32 = 64;
 pub(crate) struct Inbound {
     /// True if the peer waits and an event says so.
     pub(crate) waits: AtomicBool,
+    /// The files in memory that the peer shows.
+    pub(crate) files: PeerFiles,
     /// Counts the connections from peers whose memory is mapped.
     count: Arc<AtomicUsize>,
 }
@@ -32,7 +36,7 @@ impl Inbound {
     pub(crate) fn counted_by(count: &Arc<AtomicUsize>) -> Inbound {
         // Relaxed: only the number matters.
         count.fetch_add(1, Ordering::Relaxed);
-        Inbound { waits: AtomicBool::new(false), count: Arc::clone(count) }
+        Inbound { waits: AtomicBool::new(false), files: PeerFiles::default(), count: Arc::clone(count) }
     }
 }
 
@@ -48,10 +52,10 @@ pub struct Incoming {
     messages: Consumer<SharedWords64>,
     answers: Producer<SharedWords64>,
     places: PayloadPlaces,
-    /// Where the payload of the next message begins, if it has one.
+    /// Where the payload of the next message begins, if it is a short one.
     next_payload: u64,
     /// Payload bytes whose release the sender knows of.
-    published: u64,
+    published: Given,
     inbound: Arc<Inbound>,
     memory: ConnectionMemory,
 }
@@ -75,7 +79,7 @@ pub enum Payload {
 pub struct Arrived<'a> {
     incoming: &'a mut Incoming,
     /// The payload bytes that are given up to the end of this message's.
-    given: u64,
+    given: Given,
     message: Message,
     payload: Payload,
 }
@@ -124,7 +128,7 @@ impl Incoming {
             answers: Producer::new(ring(sizes.answers()), memory.words(ANSWERS_TAKEN, 1)),
             places: PayloadPlaces::new(&sizes),
             next_payload: sizes.payload(),
-            published: 0,
+            published: Given::default(),
             inbound,
             memory: ConnectionMemory::new(memory),
         }
@@ -159,7 +163,6 @@ impl Incoming {
                 let len = u32::try_from(len).expect("checked by the decoder");
                 let at;
                 (at, given) = self.places.next(len);
-                let at = self.memory.sizes().payload() + at;
                 self.prefetch(at, len);
                 Payload::Shared { address: self.memory.address(at), len }
             }
@@ -177,17 +180,16 @@ impl Incoming {
         }
     }
 
-    /// Releases the entry that `next_message` returned. The sender learns of it when a quarter of the ring or of the
-    /// payload area is free.
+    /// Releases the entry that `next_message` returned. The sender learns of it when a quarter of the ring or of an
+    /// area for payloads is free.
     #[inline]
-    fn release(&mut self, given: u64) {
+    fn release(&mut self, given: Given) {
         if given != self.places.given() {
             self.places.advance(given);
-            let (next, _) = self.places.next(1);
-            self.next_payload = self.memory.sizes().payload() + next;
+            (self.next_payload, _) = self.places.next(1);
         }
         self.messages.release();
-        if given - self.published >= u64::from(self.memory.sizes().payload_bytes / 4) {
+        if self.places.has_quarter(self.published) {
             self.published = given;
             self.messages.publish();
         }
@@ -204,6 +206,12 @@ impl Incoming {
     pub fn clear_wait(&self) {
         // Relaxed: the queue of events orders what the peer wrote before.
         self.inbound.waits.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the file and the address of bytes that the peer offers; `None` if it has not shown them, or if the
+    /// packet that shows them has not come yet.
+    pub(crate) fn offered_bytes(&self, offered: &OfferedFile, len: u64) -> Option<(Arc<PeerFile>, u64)> {
+        self.inbound.files.get(offered, len)
     }
 
     /// Pushes an answer.

@@ -17,6 +17,8 @@
 //!   reports           completions and counts of the operations
 //!   stores            chooses the stores that fill slots, by the time that they took
 //!   ways              chooses between pieces and pulls, by the time that they took
+//!   pull              the bytes of a message that the receiver reads where the sender has them
+//!   shown_files       the files in memory that this process maps and shows to a peer
 //!   copier            copies the pieces: CPU with or without caches, or a device through a channel of the mover
 //! Connector           the Unix socket of an endpoint: opens and accepts connections, notices peers that die
 //!   Outgoing          the sender's side of a connection: pushes entries, fills slots, takes answers
@@ -25,6 +27,7 @@
 //!     entry, wire     what an entry says, and its words; every field of a peer is checked in `wire`
 //!     connection_memory  what both ends use of the memory, and the first rule that was broken
 //!     layout, memory  where the parts of a connection's memory are; the file, and the checks of a peer's file
+//!   peer_files        the files in memory that a peer shows
 //!   helper            the connector's thread: waits in epoll for sockets and for processes that end
 //!     handshake       the two packets that open a connection
 //! Address, Buffer, Config, FabricError, Number  values
@@ -57,7 +60,9 @@ pub mod number;
 pub mod offered;
 mod outgoing;
 mod output;
+mod peer_files;
 mod peers;
+mod pull;
 mod queue;
 mod receiver;
 mod receives;
@@ -67,6 +72,7 @@ pub mod request;
 mod ring;
 mod sender;
 mod serving;
+mod shown_files;
 mod socket;
 mod state;
 pub mod stats;
@@ -89,7 +95,7 @@ pub use events::{ConnectionId, ConnectorEvent, ConnectorStats, Progress};
 pub use incoming::{Arrived, Incoming, Payload};
 pub use link::link;
 pub use number::Number;
-pub use offered::OfferedMemory;
+pub use offered::{Offered, OfferedFile, OfferedMemory};
 pub use outgoing::Outgoing;
 pub use regions::{AccessError, Permissions, Region, Regions};
 pub use request::{

@@ -4,6 +4,8 @@
 //! ended, or if the two sides count their processes differently. So each process has a random word of its own, the
 //! *token*. A sender says where it is and what it is, and the receiver reads it in the same system call, after the
 //! bytes.
+//!
+//! Memory that other processes can map is offered as a part of its file.
 
 use crate::error::FabricError;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -42,4 +44,24 @@ impl OfferedMemory {
         }
         Ok(OfferedMemory { address, token_address: TOKEN.as_ptr().expose_provenance() as u64, token })
     }
+}
+
+/// Bytes of a file that the sender maps and has shown to the receiver; see `shown_files`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OfferedFile {
+    /// The place of the file among those that the sender shows.
+    pub place: u8,
+    /// Which file it is, of those that had this place.
+    pub generation: u32,
+    /// The position of the message's first byte in the file.
+    pub offset: u64,
+}
+
+/// Where the bytes of an offered message are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offered {
+    /// In the sender's memory.
+    Process(OfferedMemory),
+    /// In a file in memory that both processes can map.
+    File(OfferedFile),
 }

@@ -5,7 +5,7 @@ use crate::buffer::Segments;
 use crate::connection_memory::{ConnectionMemory, LOST, WRONG_COUNT};
 use crate::entry::{Answer, INLINE_BYTES, Message};
 use crate::error::{Broken, PushError};
-use crate::layout::{ANSWERS_TAKEN, MESSAGES_TAKEN, PayloadPlaces};
+use crate::layout::{ANSWERS_TAKEN, Given, MESSAGES_TAKEN, PayloadPlaces};
 use crate::memory::Memory;
 use crate::ring::{Consumer, ENTRY_WORDS, Producer};
 use crate::wire;
@@ -18,9 +18,9 @@ pub struct Outgoing {
     answers: Consumer<SharedWords64>,
     places: PayloadPlaces,
     /// For each entry of the ring, the payload bytes that were given up to it.
-    given: Box<[u64]>,
+    given: Box<[Given]>,
     /// Payload bytes, of those that were given, that the receiver has released.
-    released: u64,
+    released: Given,
     local: Local,
     memory: ConnectionMemory,
 }
@@ -34,8 +34,8 @@ impl Outgoing {
             messages: Producer::new(ring(sizes.messages()), memory.words(MESSAGES_TAKEN, 1)),
             answers: Consumer::new(ring(sizes.answers()), memory.words(ANSWERS_TAKEN, 1)),
             places: PayloadPlaces::new(&sizes),
-            given: vec![0; entries].into(),
-            released: 0,
+            given: vec![Given::default(); entries].into(),
+            released: Given::default(),
             local: own_memory(),
             memory: ConnectionMemory::new(memory),
         }
@@ -95,19 +95,18 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Writes the bytes of a longer eager message to the payload area. Returns the bytes given up to its end.
-    fn write_payload(&mut self, payload: &Segments) -> Result<u64, PushError> {
+    /// Writes the bytes of a longer eager message to an area for payloads. Returns the bytes given up to its end.
+    fn write_payload(&mut self, payload: &Segments) -> Result<Given, PushError> {
         let len = u32::try_from(payload.len()).map_err(|_| PushError::WrongLength { len: payload.len() })?;
         let (at, given) = self.places.next(len);
-        let capacity = u64::from(self.memory.sizes().payload_bytes);
-        if given - self.released > capacity {
+        if !self.places.has_room(given, self.released) {
             self.messages.refresh().map_err(|_| self.memory.broke(WRONG_COUNT))?;
-            self.released = self.messages.last_taken().map_or(0, |index| self.given[index]);
-            if given - self.released > capacity {
+            self.released = self.messages.last_taken().map_or(Given::default(), |index| self.given[index]);
+            if !self.places.has_room(given, self.released) {
                 return Err(PushError::Full);
             }
         }
-        let mut to = self.memory.address(self.memory.sizes().payload() + at);
+        let mut to = self.memory.address(at);
         for buffer in payload.as_slice() {
             let moved = self.local.move_forward(to, buffer.address(), buffer.len(), WriteHint::Cache);
             moved.map_err(|fault| match fault.write {

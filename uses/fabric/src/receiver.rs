@@ -4,7 +4,7 @@
 //! eager:     into the buffer of the receive that matches, or kept on the heap
 //! Announce:  matched ─► Matched; pieces go straight from their slots into the buffer; all there ─► Received
 //!            not matched ─► pieces stay in their slots until a receive matches
-//! Offer:     matched ─► read from the sender's memory, a part in each pass ─► Received; or on as above
+//! Offer:     matched ─► read where the bytes are, see `pulls` ─► Received; or on as above
 //! Piece:     its slot is freed when it is empty; SlotsFree names several
 //! ```
 //!
@@ -12,7 +12,8 @@
 //! used as an index before it was checked against the private states below. A peer may repeat bytes of a message or
 //! leave some out; then only the contents of its own message are wrong.
 
-use crate::buffer::MOST_SEGMENTS;
+mod pulls;
+
 use crate::completion::Failure;
 use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
@@ -20,16 +21,17 @@ use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, Message
 use crate::error::{Broken, PushError};
 use crate::incoming::{Incoming, Payload};
 use crate::matching::{MessageKey, Source};
-use crate::offered::OfferedMemory;
+use crate::offered::Offered;
+use crate::pull::Pull;
 use crate::receives::{Body, KEPT_OVERHEAD, Kept, KeptAt, Receives, Target};
 use crate::regions::{AccessError, Regions};
 use crate::reports::Reports;
 use crate::sender::MOST_OPEN;
 use crate::serving;
-use crate::ways::{FIRST_BYTES, Way, Ways, class_of};
+use crate::ways::{Way, Ways, class_of};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use telpher_mem::Fault;
 
 /// Entries that one connection handles before the next one has its turn. Source: assumed.
@@ -41,16 +43,6 @@ const MOST_ANSWERS: usize = 256;
 
 /// While so many completions are not taken by the caller, no write is done that would add one. Source: chosen.
 const MOST_UNREAD: usize = 1 << 16;
-
-/// The memory of a sender that is read, and how long that took so far.
-#[derive(Clone, Copy, Debug)]
-struct Pull {
-    memory: OfferedMemory,
-    time: Duration,
-}
-
-/// Bytes that are read from a sender's memory in one pass. Source: chosen; a tenth of a millisecond.
-const PULLED_AT_ONCE: u64 = 1 << 20;
 
 /// A piece in its slot.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +62,8 @@ struct Arriving {
     /// Bytes of the pieces that came.
     arrived: u64,
     state: State,
-    /// The sender's memory, until a receive matches the message.
-    offered: Option<OfferedMemory>,
+    /// Where the sender offers the bytes, until a receive matches the message.
+    offered: Option<Offered>,
 }
 
 #[derive(Debug)]
@@ -89,11 +81,11 @@ struct Reception {
     target: Target,
     /// Bytes of the receive that were copied or given up.
     handled: u64,
-    /// Pieces that a device copies.
+    /// Pieces and parts that a device copies.
     copying: u16,
     failure: Option<Failure>,
-    /// Present while the sender's memory is read.
-    pull: Option<Pull>,
+    /// Present while the bytes are read where the sender has them.
+    pull: Option<Box<Pull>>,
     /// When the receive matched the message, if that tells how long the bytes take.
     since: Option<Instant>,
 }
@@ -116,7 +108,7 @@ pub(crate) struct Receiver {
     /// The sender's process, as it says.
     process: u32,
     ways: Ways,
-    /// Messages that are read from the sender's memory.
+    /// Messages that the CPU reads from the sender's memory or a file.
     pulls: VecDeque<MessageId>,
     incoming: Incoming,
     regions: Arc<Regions>,
@@ -368,7 +360,7 @@ impl Receiver {
                 self.accessed(piece.id, Some(piece.slot), result, &mut receives.reports)?;
             }
             Message::Announce { envelope, id } | Message::Offer { envelope, id, .. } => {
-                let offered = if let Message::Offer { memory, .. } = *message { Some(memory) } else { None };
+                let offered = if let Message::Offer { at, .. } = *message { Some(at) } else { None };
                 let number = id.0 as usize;
                 if number >= MOST_OPEN || self.messages.get(number).is_some_and(Option::is_some) {
                     return Err(Broken { rule: "it announced a message with a number that is in use" });
@@ -468,15 +460,14 @@ impl Receiver {
         receives.under_way += 1;
         let len = message.envelope.len;
         let offered = message.offered.take().filter(|_| takes > 0 && self.ways.may_pull(len));
-        let pull = offered.map(|memory| Pull { memory, time: Duration::ZERO });
+        let pull = offered.and_then(|offered| Pull::of(&offered, len, &self.incoming)).map(Box::new);
         // Pieces that came before say nothing of how long they took; neither does a message among others.
         let is_measured = takes == len && self.ways.may_pull(len) && message.arrived == 0 && self.receptions == 1;
-        let since = (is_measured && pull.is_none()).then(Instant::now);
+        let is_pulled = pull.is_some();
+        let since = (is_measured && !is_pulled).then(Instant::now);
         message.state = State::Matched(Reception { target, handled: 0, copying: 0, failure: None, pull, since });
-        if pull.is_some() {
-            self.stop_pull(id)?;
-            self.pulls.push_back(id);
-            return if self.pulls.len() == 1 { self.pull(id, receives, copier) } else { Ok(()) };
+        if is_pulled {
+            return self.start_pull(id, receives, copier);
         }
         // A message that is there needs no more pieces, so `Received` is enough.
         if !is_complete {
@@ -486,61 +477,6 @@ impl Receiver {
             self.copy_piece(id, piece, receives, copier)?;
         }
         self.end_if_done(id, receives)
-    }
-
-    /// Reads the next part of a message from the sender's memory. If the system refuses that, or it is slow, the bytes
-    /// come in pieces.
-    fn pull(&mut self, id: MessageId, receives: &mut Receives, copier: &mut Copier) -> Result<(), Broken> {
-        let Some(Some(message)) = self.messages.get_mut(id.0 as usize) else { return self.stop_pull(id) };
-        let len = message.envelope.len;
-        let State::Matched(reception) = &mut message.state else { return self.stop_pull(id) };
-        let Some(pull) = &mut reception.pull else { return self.stop_pull(id) };
-        let (takes, done) = (reception.target.takes, reception.handled);
-        let is_first = done == 0 && takes >= 2 * FIRST_BYTES;
-        let part = (takes - done).min(if is_first { FIRST_BYTES } else { PULLED_AT_ONCE });
-        let mut into = [(0, 0); MOST_SEGMENTS];
-        let mut count = 0;
-        for (to, piece) in into.iter_mut().zip(reception.target.segments.pieces(done, part)) {
-            *to = piece;
-            count += 1;
-        }
-        let OfferedMemory { address, token_address, token } = pull.memory;
-        let start = Instant::now();
-        let read = copier.local().read_process(self.process, address + done, &into[..count], (token_address, token));
-        let time = start.elapsed();
-        pull.time += time;
-        if is_first && read.is_ok() && self.ways.is_hopeless(len, part, time) {
-            self.ways.took(len, Way::Pull, part, time);
-            receives.reports.pulls_slow += 1;
-            return self.take_pieces(id);
-        }
-        if let Err(error) = read {
-            self.ways.refused(&error);
-            receives.reports.pulls_refused += 1;
-            return self.take_pieces(id);
-        }
-        reception.handled += part;
-        if reception.handled < takes {
-            return if is_first { self.pull(id, receives, copier) } else { Ok(()) };
-        }
-        self.ways.took(len, Way::Pull, takes, pull.time);
-        receives.reports.pulls += 1;
-        self.stop_pull(id)?;
-        self.end_if_done(id, receives)
-    }
-
-    fn stop_pull(&mut self, id: MessageId) -> Result<(), Broken> {
-        self.pulls.retain(|&pulled| pulled != id);
-        Ok(())
-    }
-
-    /// Lets the bytes of an offered message come in pieces, all of them.
-    fn take_pieces(&mut self, id: MessageId) -> Result<(), Broken> {
-        self.stop_pull(id)?;
-        let Some(reception) = reception(&mut self.messages, id) else { return Ok(()) };
-        (reception.pull, reception.handled) = (None, 0);
-        let len = reception.target.takes;
-        self.answer(Answer::Matched { id, len })
     }
 
     /// Copies a piece into the buffer of its message.
@@ -562,7 +498,7 @@ impl Receiver {
         };
         reception.copying += 1;
         self.copying += 1;
-        let purpose = CopyFor::Receiver { index: self.index, slot: piece.slot, id: id.0 };
+        let purpose = CopyFor::Receiver { index: self.index, slot: Some(piece.slot), id: id.0 };
         reception.handled += len;
         let started = copier.start_out(from, &reception.target.segments, piece.offset, len, purpose);
         match started {

@@ -36,6 +36,7 @@ pub(crate) struct Reports {
     pub(crate) pulls: u64,
     pub(crate) pulls_refused: u64,
     pub(crate) pulls_slow: u64,
+    pub(crate) pulls_mapped: u64,
     pub(crate) slots_plain: u64,
     pub(crate) slots_streaming: u64,
 }

@@ -18,14 +18,17 @@ use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
 use crate::entry::{Answer, Envelope, Message, MessageId};
 use crate::error::Broken;
-use crate::offered::OfferedMemory;
+use crate::offered::{Offered, OfferedMemory};
 use crate::outgoing::Outgoing;
 use crate::output::{Output, Pushed, Slot};
 use crate::reports::{Outbound, Reports};
 use crate::request::{SendEnd, SendRequest};
+use crate::shown_files::{OwnMappings, ShownFiles};
 use crate::ways::class_of;
 use crate::{Address, Segments};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use telpher_mem::Fault;
 
 /// The most messages of a connection that are announced and not received. Source: chosen.
@@ -85,16 +88,19 @@ pub(crate) struct Sender {
     unmatched: VecDeque<u32>,
     /// Slots with bytes of messages that no receive matches yet.
     ahead: usize,
-    /// Messages of at least this length may be offered.
+    /// Messages of at least this length may be offered in this process's memory.
     pull_bytes: u64,
+    /// Those of at least this length may be offered in a file.
+    mapped_bytes: u64,
+    files: ShownFiles,
     /// A bit for each class of lengths whose messages the receiver wants to be offered.
     offered_classes: u64,
     most_waiting: usize,
 }
 
 impl Sender {
-    pub(crate) fn new(index: u32, address: Address, config: &Config) -> Sender {
-        let Config { streaming_bytes, pull_bytes, waiting_sends: most_waiting, .. } = *config;
+    pub(crate) fn new(index: u32, address: Address, config: &Config, mappings: OwnMappings) -> Sender {
+        let Config { streaming_bytes, pull_bytes, mapped_bytes, waiting_sends: most_waiting, .. } = *config;
         Sender {
             index,
             address,
@@ -108,6 +114,8 @@ impl Sender {
             unmatched: VecDeque::new(),
             ahead: 0,
             pull_bytes,
+            mapped_bytes,
+            files: ShownFiles::new(mappings),
             offered_classes: 0,
             most_waiting,
         }
@@ -118,8 +126,9 @@ impl Sender {
     }
 
     /// The connection is open.
-    pub(crate) fn connected(&mut self, outgoing: Outgoing) {
+    pub(crate) fn connected(&mut self, outgoing: Outgoing, socket: Option<Arc<OwnedFd>>) {
         self.output.connected(outgoing);
+        self.files.connected(socket);
     }
 
     /// True if the peer, a device or room in the ring is awaited.
@@ -251,14 +260,15 @@ impl Sender {
             }
             None => return Ok(()),
         };
-        let offered = if is_eager { None } else { self.offered(&send.segments) };
+        let (envelope, segments) = (send.envelope, send.segments);
+        let offered = if is_eager { None } else { self.offered(&segments) };
         let pushed = if is_eager {
-            let message = Message::Eager { envelope: send.envelope, wants_answer: Some(MessageId(id)) };
-            self.output.push(&message, &send.segments)
+            let message = Message::Eager { envelope, wants_answer: Some(MessageId(id)) };
+            self.output.push(&message, &segments)
         } else {
-            let (envelope, id) = (send.envelope, MessageId(id));
+            let id = MessageId(id);
             let message = match offered {
-                Some(memory) => Message::Offer { envelope, id, memory },
+                Some(at) => Message::Offer { envelope, id, at },
                 None => Message::Announce { envelope, id },
             };
             self.output.push(&message, &Segments::default())
@@ -297,15 +307,23 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns the memory of a longer message, if the receiver wants to read it.
-    fn offered(&self, segments: &Segments) -> Option<OfferedMemory> {
+    /// Returns where the bytes of a longer message are, if the receiver wants to read them there.
+    fn offered(&mut self, segments: &Segments) -> Option<Offered> {
         let len = segments.len();
         let [buffer] = segments.as_slice() else { return None };
-        if len < self.pull_bytes || self.offered_classes & (1 << class_of(len)) == 0 {
+        if self.offered_classes & (1 << class_of(len)) == 0 {
+            return None;
+        }
+        if len >= self.mapped_bytes
+            && let Some(file) = self.files.offer(buffer.address(), len)
+        {
+            return Some(Offered::File(file));
+        }
+        if len < self.pull_bytes {
             return None;
         }
         // Without a token the bytes go in pieces.
-        OfferedMemory::here(buffer.address()).ok()
+        OfferedMemory::here(buffer.address()).ok().map(Offered::Process)
     }
 
     /// Moves everything on as far as possible. True if something moved.

@@ -28,6 +28,7 @@ use crate::request::{
     AccessKind, AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch,
 };
 use crate::sender::Sender;
+use crate::shown_files::OwnMappings;
 use crate::stats::{Publication, Stats};
 use crate::ways::Ways;
 use std::collections::{HashMap, VecDeque};
@@ -47,6 +48,7 @@ pub(crate) struct State {
     pub(crate) copier: Copier,
     config: Config,
     regions: Arc<Regions>,
+    mappings: OwnMappings,
     pub(crate) receives: Receives,
     pub(crate) parties: Vec<Party>,
     pub(crate) party_of: HashMap<Address, Source>,
@@ -87,6 +89,7 @@ impl State {
             receives: Receives::new(config.unexpected_bytes),
             config,
             regions,
+            mappings: OwnMappings::default(),
             parties: Vec::new(),
             party_of: HashMap::new(),
             unused_parties: Vec::new(),
@@ -208,7 +211,7 @@ impl State {
         }
         let connection = connector.connect(&party.address)?;
         let index = u32::try_from(self.senders.len()).expect("a sender has more than a byte");
-        let sender = Sender::new(index, party.address, &self.config);
+        let sender = Sender::new(index, party.address, &self.config, Arc::clone(&self.mappings));
         party.sender = Some(index);
         let out = Out { sender, party: source, connection, is_busy: false, stall: Stall::default() };
         self.senders.push(Some(Box::new(out)));
@@ -668,7 +671,11 @@ impl State {
                 }
                 CopyFor::Receiver { index, slot, id } => {
                     let Some(Some(from)) = self.receivers.get_mut(index as usize) else { continue };
-                    let copied = from.receiver.piece_copied(slot, MessageId(id), result, &mut self.receives);
+                    let (receives, id) = (&mut self.receives, MessageId(id));
+                    let copied = match slot {
+                        Some(slot) => from.receiver.piece_copied(slot, id, result, receives),
+                        None => from.receiver.part_copied(id, result.is_ok(), receives),
+                    };
                     let copied = copied.and_then(|()| from.receiver.report_freed());
                     self.receiver_moved(index, copied.is_err(), connector);
                 }
@@ -687,7 +694,7 @@ impl State {
                     if let Some(&Half::Out(index)) = self.connections.get(&id)
                         && let Some(Some(out)) = self.senders.get_mut(index as usize)
                     {
-                        out.sender.connected(outgoing);
+                        out.sender.connected(outgoing, connector.socket(id));
                         self.make_busy(index);
                     }
                 }
@@ -722,7 +729,7 @@ impl State {
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let ways = Ways::new(self.config.pull_bytes);
+        let ways = Ways::new(self.config.pull_bytes.min(self.config.mapped_bytes));
         let regions = Arc::clone(&self.regions);
         let receiver = Receiver::new(index, source, from.process, incoming, regions, self.config.accepts_words, ways);
         let party = &mut self.parties[source.0 as usize];
@@ -805,6 +812,7 @@ impl State {
             pulls: reports.pulls,
             pulls_refused: reports.pulls_refused,
             pulls_slow: reports.pulls_slow,
+            pulls_mapped: reports.pulls_mapped,
             reads: reports.reads,
             writes: reports.writes,
             atomics: reports.atomics,

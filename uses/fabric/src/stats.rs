@@ -39,6 +39,8 @@ metrics! {
         pub pulls_refused: u64 = counter "telpher_fabric_pulls_total" by result ["refused"] => PULLS,
         /// Messages whose first bytes took too long to read, so that they came in pieces.
         pub pulls_slow: u64 = counter "telpher_fabric_pulls_total" by result ["slow"] => PULLS,
+        /// Messages that were read from files which both processes have mapped.
+        pub pulls_mapped: u64 = counter "telpher_fabric_mapped_pulls_total",
         /// Reads of peers' memory.
         pub reads: u64 = counter "telpher_fabric_reads_total",
         /// Writes to peers' memory.

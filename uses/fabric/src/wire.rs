@@ -5,6 +5,7 @@
 //! Eager        tag, data, id and length, 32 bytes
 //! Announce     tag, data, id, length
 //! Offer        tag, data, id, length, address, address of the token, token
+//! Offer        of a file: tag, data, id, length, position, generation, -; the place of the file in place of a slot
 //! Piece        offset, -, id and length
 //! Abort        -, -, id
 //! Write        key, data, id and length, address, 24 bytes
@@ -26,7 +27,8 @@ use crate::entry::{
 use crate::error::Broken;
 use crate::layout::Sizes;
 use crate::number::Number;
-use crate::offered::OfferedMemory;
+use crate::offered::{Offered, OfferedFile, OfferedMemory};
+use crate::peer_files::MOST_FILES;
 use crate::regions::{AccessError, RemoteRange};
 use crate::ring::{ENTRY_WORDS, Entry};
 
@@ -39,6 +41,7 @@ const WRITE_PIECE: u8 = 6;
 const READ_PIECE: u8 = 7;
 const ATOMIC: u8 = 8;
 const OFFER: u8 = 9;
+const OFFER_FILE: u8 = 10;
 const MATCHED: u8 = 17;
 const SLOTS_FREE: u8 = 18;
 const RECEIVED: u8 = 19;
@@ -130,15 +133,21 @@ pub(crate) fn encode_message(message: &Message, inline: &Inline) -> Entry {
             entry[3] = pair(id, 0);
             entry[4] = envelope.len;
         }
-        Message::Offer { envelope, id, memory } => {
-            entry[0] = head(OFFER, flags_of(&envelope), 0);
+        Message::Offer { envelope, id, at } => {
             entry[1] = if envelope.is_tagged { envelope.tag } else { 0 };
             entry[2] = envelope.data.unwrap_or(0);
             entry[3] = pair(id, 0);
             entry[4] = envelope.len;
-            entry[5] = memory.address;
-            entry[6] = memory.token_address;
-            entry[7] = memory.token;
+            match at {
+                Offered::Process(memory) => {
+                    entry[0] = head(OFFER, flags_of(&envelope), 0);
+                    [entry[5], entry[6], entry[7]] = [memory.address, memory.token_address, memory.token];
+                }
+                Offered::File(OfferedFile { place, generation, offset }) => {
+                    entry[0] = head(OFFER_FILE, flags_of(&envelope), place.into());
+                    [entry[5], entry[6]] = [offset, generation.into()];
+                }
+            }
         }
         Message::Piece { id, slot, len, offset } => {
             entry[0] = head(PIECE, 0, slot);
@@ -203,7 +212,7 @@ fn put_piece(entry: &mut Entry, kind: u8, piece: &AccessPiece) {
 pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, Inline), Broken> {
     let (kind, flags, slot) = split_head(entry[0]);
     let (id, len) = split_pair(entry[3]);
-    if slot != 0 && ![PIECE, WRITE_PIECE, READ_PIECE, ATOMIC].contains(&kind) {
+    if slot != 0 && ![PIECE, WRITE_PIECE, READ_PIECE, ATOMIC, OFFER_FILE].contains(&kind) {
         return Err(broken("a message has a slot and is no piece"));
     }
     let mut inline = [0; INLINE_BYTES];
@@ -240,7 +249,11 @@ pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, I
                 return Err(broken("an offered message is longer than any memory, or its memory has no token"));
             }
             let memory = OfferedMemory { address: entry[5], token_address: entry[6], token: entry[7] };
-            Message::Offer { envelope: envelope(entry, flags, entry[4])?, id, memory }
+            Message::Offer { envelope: envelope(entry, flags, entry[4])?, id, at: Offered::Process(memory) }
+        }
+        OFFER_FILE => {
+            let file = offered_file(entry, flags, slot, len)?;
+            Message::Offer { envelope: envelope(entry, flags, entry[4])?, id, at: Offered::File(file) }
         }
         PIECE => {
             if u32::from(slot) >= sizes.slots || flags != 0 {
@@ -265,6 +278,17 @@ pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, I
         _ => return Err(broken("a message has an unknown kind")),
     };
     Ok((message, inline))
+}
+
+fn offered_file(entry: &Entry, flags: u8, place: u16, len: u32) -> Result<OfferedFile, Broken> {
+    let fits = entry[4] <= MOST_LEN && entry[5].checked_add(entry[4]).is_some();
+    let place = u8::try_from(place).ok().filter(|place| usize::from(*place) < MOST_FILES);
+    match (place, u32::try_from(entry[6])) {
+        (Some(place), Ok(generation)) if flags & !(IS_TAGGED | HAS_DATA) == 0 && len == 0 && fits && entry[7] == 0 => {
+            Ok(OfferedFile { place, generation, offset: entry[5] })
+        }
+        _ => Err(broken("an offer names a file that cannot exist, or more bytes than a file can have")),
+    }
 }
 
 fn write(entry: &Entry, flags: u8, id: AccessId, len: u32, sizes: &Sizes) -> Result<Message, Broken> {
@@ -448,7 +472,14 @@ mod tests {
                 }
             }
             for len in [0, 1, MOST_LEN] {
-                messages.extend(envelopes(len).into_iter().map(|envelope| Message::Announce { envelope, id }));
+                for envelope in envelopes(len) {
+                    let memory = OfferedMemory { address: 4096, token_address: u64::MAX, token: 1 };
+                    let place = MOST_FILES as u8 - 1;
+                    let file = OfferedFile { place, generation: u32::MAX, offset: u64::MAX - MOST_LEN };
+                    messages.push(Message::Announce { envelope, id });
+                    messages.push(Message::Offer { envelope, id, at: Offered::Process(memory) });
+                    messages.push(Message::Offer { envelope, id, at: Offered::File(file) });
+                }
             }
             for (slot, len, offset) in [(0, 1, 0), (63, sizes().slot_bytes, MOST_LEN - (16 << 10))] {
                 messages.push(Message::Piece { id, slot, len, offset });
@@ -527,7 +558,9 @@ mod tests {
         let eager = Message::Eager { envelope: tagged, wants_answer: None };
         let announce = Message::Announce { envelope: tagged, id: MessageId(1) };
         let memory = OfferedMemory { address: 4096, token_address: 8, token: 1 };
-        let offer = Message::Offer { envelope: tagged, id: MessageId(1), memory };
+        let offer = Message::Offer { envelope: tagged, id: MessageId(1), at: Offered::Process(memory) };
+        let file = OfferedFile { place: 1, generation: 7, offset: 4096 };
+        let file = Message::Offer { envelope: tagged, id: MessageId(1), at: Offered::File(file) };
         let piece = Message::Piece { id: MessageId(1), slot: 1, len: 8, offset: 0 };
         let abort = Message::Abort { id: MessageId(1) };
         let range = RemoteRange { key: 7, address: 8, len: 100 };
@@ -571,6 +604,15 @@ mod tests {
             (&offer, 4, u64::MAX, MOST_LEN + 1),
             (&offer, 5, u64::MAX, u64::MAX - 7),
             (&offer, 7, u64::MAX, 0),
+            (&file, 0, flags, 4 << 40),
+            (&file, 0, slot, (MOST_FILES as u64) << 48),
+            (&file, 0, slot, slot),
+            (&file, 2, u64::MAX, 1),
+            (&file, 3, u64::MAX, 1 << 32),
+            (&file, 4, u64::MAX, MOST_LEN + 1),
+            (&file, 5, u64::MAX, u64::MAX - 7),
+            (&file, 6, u64::MAX, 1 << 32),
+            (&file, 7, u64::MAX, 1),
             (&piece, 0, flags, 1 << 40),
             (&piece, 0, slot, slots << 48),
             (&piece, 0, slot, slot),

@@ -5,7 +5,6 @@
 //! is revoked from the device before the frontend gets an answer.
 
 use crate::error::{RequestError, SessionError};
-use crate::eventfd::{own_eventfd, signal_eventfd};
 use crate::inflight_fd::{Record, RingRecord};
 use crate::layout::Features;
 use crate::log::{DirtyLog, LogError, RingLog};
@@ -18,6 +17,7 @@ use crate::{GuestMemory, RegionError};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
+use telpher_os::PeerEventfd;
 
 /// One frontend's hold on a port, from connection to disconnection. Dropping it stops the rings.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Control {
                 let mut slot = self.port.slot(ring);
                 if let (Some(call), true) = (&call, slot.virtqueue.is_some()) {
                     // An earlier call may have gone to the previous eventfd, which no thread reads any more.
-                    signal_eventfd(call);
+                    call.signal();
                 }
                 slot.call = call;
             }
@@ -315,7 +315,7 @@ fn open_ring(memory: &Arc<GuestMemory>, setup: RingSetup) -> Result<Ring, RingEr
     Ring::new(memory, RingSetup { base: Base { available: used, used }, ..setup })
 }
 
-/// Checks that the file is an eventfd and makes writes to it non-blocking.
-fn checked_eventfd(file: Option<OwnedFd>) -> Result<Option<OwnedFd>, RequestError> {
-    file.map(|file| own_eventfd(file).ok_or(RequestError::Event)).transpose()
+/// Checks that the file is an eventfd.
+fn checked_eventfd(file: Option<OwnedFd>) -> Result<Option<PeerEventfd>, RequestError> {
+    file.map(|file| PeerEventfd::new(file).ok_or(RequestError::Event)).transpose()
 }

@@ -8,7 +8,6 @@
 //! data path does nothing on that ring. The control plane waits for a burst to end, and for copies in flight to
 //! complete, up to its deadline. A switch that polls a port without a frontend moves nothing.
 
-use crate::eventfd::signal_eventfd;
 use crate::log::RingLog;
 use crate::ring::{Base, Broken, Direction, RingSetup};
 use crate::stats::{DropReason, Stats};
@@ -16,9 +15,9 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::virtqueue::{QueueOptions, Virtqueue};
 use crate::{GuestMemory, MOST_RINGS, Offer, PacketPool, Packets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+use telpher_os::PeerEventfd;
 
 /// The options of a port.
 #[derive(Clone, Debug)]
@@ -72,9 +71,9 @@ pub(crate) struct Slot {
     pub(crate) virtqueue: Option<Virtqueue>,
     /// The ring may have effects visible to the guest (vhost-user, "Ring states").
     pub(crate) enabled: bool,
-    pub(crate) call: Option<OwnedFd>,
-    pub(crate) kick: Option<Arc<OwnedFd>>,
-    pub(crate) error: Option<OwnedFd>,
+    pub(crate) call: Option<PeerEventfd>,
+    pub(crate) kick: Option<Arc<PeerEventfd>>,
+    pub(crate) error: Option<PeerEventfd>,
     /// Packets from the guest whose copies completed while the ring was not polled.
     pub(crate) kept: Packets,
     /// The counters of virtqueues that used this slot before.
@@ -213,8 +212,8 @@ impl Port {
             let timeout = Timespec::try_from(timeout).ok();
             let ready = poll(&mut [PollFd::new(&*kick, PollFlags::IN)], timeout.as_ref());
             if ready.is_ok_and(|ready| ready > 0) {
-                // Read so that the next kick is noticed; it does not matter whether there was one.
-                let _ = rustix::io::read(&*kick, &mut [0; 8]);
+                // So that the next kick is noticed; it does not matter whether there was one.
+                kick.clear();
             }
         }
         if let Some(virtqueue) = &mut self.slot(ring).virtqueue {
@@ -402,7 +401,7 @@ impl Slot {
         if virtqueue.wants_call()
             && let Some(call) = &self.call
         {
-            signal_eventfd(call);
+            call.signal();
         }
         if let Some(broken) = virtqueue.broken()
             && !self.error_sent
@@ -410,7 +409,7 @@ impl Slot {
             self.error_sent = true;
             self.last_broken = Some(broken);
             if let Some(error) = &self.error {
-                signal_eventfd(error);
+                error.signal();
             }
         }
     }

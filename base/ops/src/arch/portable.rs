@@ -1,6 +1,7 @@
 //! Kernels in safe Rust for any target.
 #![forbid(unsafe_code)]
 
+pub(super) mod any_float;
 pub(super) mod compute;
 
 /// Move, fill and compare.

@@ -271,6 +271,36 @@ fn every_length_and_place_of_a_special_number_gives_the_same_elements() {
 }
 
 #[test]
+fn one_special_number_among_ordinary_ones_changes_no_other_result() {
+    for input in &FLOATS[..5] {
+        let one = match input {
+            DataType::Fp8E5M2 => 0x3c,
+            DataType::Fp8E4M3 => 0x38,
+            DataType::Fp16 => 0x3c00,
+            DataType::Bf16 => 0x3f80,
+            _ => 0x3f80_0000,
+        };
+        let sign = 1 << (8 * input.bytes() - 1);
+        // A whole block of a vector loop, and a rest.
+        let ordinary: Vec<u64> = (0..300).map(|at| one + at % 3 + if at % 5 == 0 { sign } else { 0 }).collect();
+        for (round, special) in few(*input).into_iter().enumerate() {
+            let mut elements = ordinary.clone();
+            elements[7 * round % 256] = special;
+            elements[(7 * round + 100) % 256] = 0;
+            let a = Arithmetic::new(*input, *input);
+            let (rounding, number) = (Rounding::ALL[round % 4], if round % 8 < 4 { 0 } else { 1 });
+            for output in &FLOATS[..5] {
+                check_conversion(&options(Arithmetic { output: *output, ..a }, rounding, number), &elements);
+            }
+            let pairs: Vec<(u64, u64)> = elements.iter().copied().zip(ordinary.iter().rev().copied()).collect();
+            for compute in SUMS_AND_ORDERS {
+                check_reduction(&options(a, Rounding::NearestEven, number), compute, &pairs);
+            }
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "integers are converted to integers")]
 fn a_conversion_between_classes_panics() {
     telpher_ops::convert(&Arithmetic::new(DataType::Int8, DataType::Fp8E5M2), &[0], &mut [0]);

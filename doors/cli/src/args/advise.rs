@@ -34,7 +34,7 @@ Examples:
   telpher advise --size 64k --in-flight 1 --objective latency
   telpher advise --op crc --size 16k --objective cycles --config dsa.json
   telpher advise --size 2m --threads 8 --profile xeon-max-9468
-  telpher advise --op crc --size 1m -f json -o advice.json --no-html"
+  telpher advise --op crc --size 1m -f json -o advice.json"
 )]
 pub(crate) struct Advise {
     /// A TOML file with the loads, instead of the options that describe one load.

@@ -32,7 +32,7 @@ Examples:
   telpher bench --in-flight 1..64 --batch 1,32    more in flight, and batches
   telpher bench --wq-mode shared --threads 2      two threads, one shared queue
   telpher bench --device hw:wq0.0                 one queue of a real device
-  telpher bench -f csv -o bench.csv --no-html     for a spreadsheet"
+  telpher bench -f csv -o bench.csv               for a spreadsheet"
 )]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -53,8 +53,8 @@ pub(crate) enum BenchKind {
     #[command(after_help = "\
 Examples:
   telpher bench mover
-  telpher bench mover --only sharing --seconds 10 --no-html
-  telpher bench mover --format csv --output mover.csv --no-html")]
+  telpher bench mover --only sharing --seconds 10
+  telpher bench mover --format csv --output mover.csv")]
     Mover(Contests),
     /// Measure what the cache of hot blocks costs, and the effect of prefetching.
     ///
@@ -64,8 +64,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   telpher bench cache
-  telpher bench cache --only hits,threads --seconds 10 --no-html
-  telpher bench cache --format csv --output cache.csv --no-html")]
+  telpher bench cache --only hits,threads --seconds 10
+  telpher bench cache --format csv --output cache.csv")]
     Cache(Contests),
     Cachelike(CacheLikeBench),
     Tier(TierBench),
@@ -75,9 +75,7 @@ Examples:
     Vhost(VhostBench),
     Fabric(FabricBench),
     /// Measure what the NVMe/TCP target costs its core, with a host in the same process.
-    #[command(
-        after_help = "Examples:\n  telpher bench nvmf\n  telpher bench nvmf --only reads,digests --seconds 30 --no-html"
-    )]
+    #[command(after_help = "Examples:\n  telpher bench nvmf\n  telpher bench nvmf --only reads,digests --seconds 30")]
     Nvmf(Contests),
     /// Measure what it costs to count what a device does, and to read the counts.
     ///
@@ -86,7 +84,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   telpher bench telemetry
-  telpher bench telemetry --only noop --seconds 10 --no-html")]
+  telpher bench telemetry --only noop --seconds 10")]
     Telemetry(Contests),
     /// Measure how fast the simulator is, and how much memory it needs.
     ///
@@ -95,7 +93,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   telpher bench sim
-  telpher bench sim --only speed --seconds 30 --no-html")]
+  telpher bench sim --only speed --seconds 30")]
     Sim(Contests),
     /// Measure what a device in a virtual machine costs, and how machines share engines.
     ///
@@ -105,7 +103,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   telpher bench vfio
-  telpher bench vfio --only shares --seconds 10 --no-html")]
+  telpher bench vfio --only shares --seconds 10")]
     Vfio(Contests),
     Dml(DmlBench),
 }
@@ -171,7 +169,7 @@ through more memory than the last-level cache holds. Ratios below 0.9 are marked
 Examples:
   telpher bench ops
   telpher bench ops --op move --size 256..64m*2 --seconds 60
-  telpher bench ops --format json --no-html"
+  telpher bench ops --format json"
 )]
 pub(crate) struct OpsBench {
     /// Operations to compare, by default all that have an alternative: move, fill, compare, crc, copy-crc,
@@ -262,7 +260,7 @@ and the cores of this machine, and the result says so.
 Examples:
   telpher bench cachelike
   telpher bench cachelike --cores 4 --threads 8 --device all
-  telpher bench cachelike --gets 100000 --only off,always --no-html
+  telpher bench cachelike --gets 100000 --only off,always
   telpher offload --device model:spr -- telpher bench cachelike --alone"
 )]
 pub(crate) struct CacheLikeBench {
@@ -312,9 +310,9 @@ Needs userfaultfd (root, or /dev/userfaultfd), Linux 6.8 and some 700 MiB of mem
 
 Examples:
   telpher bench tier
-  telpher bench tier --only huge --seconds 10 --no-html
+  telpher bench tier --only huge --seconds 10
   telpher bench tier --only programs --program 'sort /dev/zero'
-  telpher bench tier --format csv --output tier.csv --no-html"
+  telpher bench tier --format csv --output tier.csv"
 )]
 pub(crate) struct TierBench {
     #[command(flatten)]
@@ -340,7 +338,7 @@ A program in C is compiled with cc and linked with the libdml that pkg-config fi
 
 Examples:
   telpher bench dml
-  telpher bench dml --only software --seconds 30 --no-html
+  telpher bench dml --only software --seconds 30
   telpher bench dml --only original --original /usr/local"
 )]
 pub(crate) struct DmlBench {
@@ -363,7 +361,7 @@ pub(crate) struct DmlBench {
     after_help = "\
 Examples:
   telpher bench run
-  telpher bench run --seconds 60 --format json --no-html"
+  telpher bench run --seconds 60 --format json"
 )]
 pub(crate) struct RunBench {
     #[command(flatten)]
@@ -390,8 +388,8 @@ Needs up to 2 GiB of memory where the caches are large.
 
 Examples:
   telpher bench offload
-  telpher bench offload --only calls,start --seconds 10 --no-html
-  telpher bench offload --format csv --output offload.csv --no-html"
+  telpher bench offload --only calls,start --seconds 10
+  telpher bench offload --format csv --output offload.csv"
 )]
 pub(crate) struct OffloadBench {
     #[command(flatten)]
@@ -418,7 +416,7 @@ Name that Python with --python. Without it, only the engine is measured.
 Examples:
   telpher bench query
   telpher bench query --size 1g --threads 2 --seconds 60
-  telpher bench query --format json --no-html"
+  telpher bench query --format json"
 )]
 pub(crate) struct QueryBench {
     /// Total bytes of each table's columns.
@@ -467,7 +465,7 @@ or are busy, more rounds give more pairs. On two idle cores: copies in 3 rounds 
 Examples:
   telpher bench vhost --quick
   telpher bench vhost --only copies --ring packed --traffic loop --rounds 11
-  telpher bench vhost --only rings,flat,latency --format json --no-html"
+  telpher bench vhost --only rings,flat,latency --format json"
 )]
 pub(crate) struct VhostBench {
     /// Parts to measure: copies, pipeline, threads, rings, flat, latency [default: all].

@@ -29,7 +29,7 @@ LD_LIBRARY_PATH selects another libfabric. TELPHER_FABRIC_DEVICE lets a device c
 
 Examples:
   telpher bench fabric
-  telpher bench fabric --only latency,rate --seconds 30 --no-html
+  telpher bench fabric --only latency,rate --seconds 30
   telpher bench fabric --mpich mpi/bin --only allreduce --format json
   telpher bench fabric --quick"
 )]

@@ -109,7 +109,7 @@ mod tests {
         let text = said(&["telpher", "bench", "--zzz", "4k"]);
         assert!(text.starts_with("unknown option '--zzz'; `telpher bench` takes --op, --size,"), "{text}");
         assert!(text.ends_with(" and --help"), "{text}");
-        assert_eq!((text.matches("--no-html").count(), text.lines().count()), (1, 1), "{text}");
+        assert_eq!((text.matches("--html").count(), text.lines().count()), (1, 1), "{text}");
     }
 
     #[test]

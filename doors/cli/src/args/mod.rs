@@ -18,6 +18,7 @@ pub(crate) mod program;
 mod qdp;
 mod record;
 mod run;
+mod shell;
 mod sim;
 mod tier;
 mod top;
@@ -41,6 +42,7 @@ pub(crate) use output::{Format, Output, Printed, Updates};
 pub(crate) use qdp::Qdp;
 pub(crate) use record::{Record, RecordKind, RecordMerge, RecordPredict, RecordShow};
 pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};
+pub(crate) use shell::{Completions, Man, ShellName};
 pub(crate) use sim::{Figures, OtherMachine, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
 pub(crate) use top::Top;
@@ -135,10 +137,12 @@ fn compact(command: clap::Command) -> clap::Command {
 pub(crate) enum Command {
     Advise(Box<Advise>),
     Bench(Box<Bench>),
+    Completions(Completions),
     Doctor(Doctor),
     Exporter(Exporter),
     Fabric(Fabric),
     List(List),
+    Man(Man),
     Nvmf(Box<Nvmf>),
     Offload(Box<Offload>),
     Qdp(Box<Qdp>),

@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 pub(crate) use telpher_report::deliver::Format;
 use telpher_report::deliver::{self, DeliverError};
+use telpher_report::terminal;
 
 /// The result of a command: its format and its file.
 #[derive(Clone, Debug, Args)]
@@ -25,12 +26,12 @@ pub(crate) struct Printed {
 pub(crate) struct Output {
     #[command(flatten)]
     pub(crate) printed: Printed,
-    /// File of the report with charts [default: telpher-COMMAND.html].
-    #[arg(long, value_name = "FILE", conflicts_with = "no_html")]
+    /// Write a report with charts to this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "no-html")]
     pub(crate) html: Option<PathBuf>,
-    /// Write no report.
-    #[arg(long)]
-    pub(crate) no_html: bool,
+    /// The default. Earlier versions wrote a report without --html, so scripts may have this flag.
+    #[arg(id = "no-html", long, hide = true)]
+    _no_html: bool,
 }
 
 /// How often a view of running programs is updated, and where it goes.
@@ -83,7 +84,15 @@ impl Printed {
         text: impl FnOnce() -> String,
         csv: impl FnOnce() -> String,
     ) -> Result<(), DeliverError> {
+        self.begin();
         self.write(self.format.render(result, text, csv))
+    }
+
+    /// A result in a file is not for the terminal, so it has neither its width nor its colours.
+    pub(crate) fn begin(&self) {
+        if self.output.is_some() {
+            terminal::unset();
+        }
     }
 
     /// Writes a text as the result.
@@ -99,11 +108,6 @@ impl Printed {
 impl Output {
     /// Where the result goes.
     pub(crate) fn destination(&self) -> deliver::Output {
-        deliver::Output {
-            format: self.printed.format,
-            file: self.printed.output.clone(),
-            html: self.html.clone(),
-            no_html: self.no_html,
-        }
+        deliver::Output { format: self.printed.format, file: self.printed.output.clone(), html: self.html.clone() }
     }
 }

@@ -5,9 +5,10 @@ use super::values::parse_grace;
 use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use telpher_report::terminal;
 
 /// The program, and where the summary goes.
 #[derive(Debug, Args)]
@@ -60,6 +61,14 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), WriteError> {
     telpher_os::write_file(path, text.as_bytes()).map_err(WriteError::at(path))
 }
 
+/// Writes a report with a link to its data.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn write_report(path: &Path, page: &str, csv: &str) -> Result<(), WriteError> {
+    telpher_report::deliver::write_report(path, page, csv).map_err(WriteError::at(path))
+}
+
 impl ProgramArgs {
     /// Returns how long to wait after the first SIGTERM.
     pub(crate) fn grace(&self) -> Duration {
@@ -84,6 +93,10 @@ impl ProgramArgs {
         text: impl FnOnce() -> String,
         csv: impl FnOnce() -> String,
     ) -> Result<(), WriteError> {
+        // A file, or another stream than that of the results, has neither the terminal's width nor its colours.
+        if self.output.is_some() || !io::stderr().is_terminal() {
+            terminal::unset();
+        }
         self.deliver(&self.format.render(result, text, csv))
     }
 

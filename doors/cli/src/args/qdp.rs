@@ -51,7 +51,7 @@ Examples:
   telpher qdp                                         the thesis' query
   telpher qdp --query q1 --size 1g --threads 2
   telpher qdp --query \"select max(l_tax) from t where l_returnflag <> 'R'\"
-  telpher qdp --query q6 --input FILE --format json --no-html
+  telpher qdp --query q6 --input FILE --format json
   telpher qdp --fetched-node 0 --tier-node 8          from DDR to HBM
   telpher qdp --device model:spr --runner threaded    with a modelled device
   telpher qdp --plain --repeat 20 --format json       the engine alone

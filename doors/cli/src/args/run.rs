@@ -109,6 +109,9 @@ pub(crate) enum Kernel {
     /// A queue names its driver.
     #[value(name = "6.12")]
     V6_12,
+    /// dsacaps, and lists of buffers on devices of version 3.
+    #[value(name = "7.0")]
+    V7_0,
 }
 
 /// How programs see the device's files.

@@ -77,7 +77,7 @@ Examples:
   telpher sim run --wq-mode shared --threads 16       one shared queue
   telpher sim run --devices 2 --policy route=local    as telpher's mover routes
   telpher sim run --set submit.enqcmd_ns=300          one number changed
-  telpher sim run -f csv -o out.csv --no-html         for a spreadsheet"
+  telpher sim run -f csv -o out.csv                   for a spreadsheet"
 )]
 pub(crate) struct SimRun {
     /// A TOML file with several loads, instead of the options for one.
@@ -302,8 +302,8 @@ Examples:
   telpher sim validate
   telpher sim validate --only K-021,K-044      two claims, in full detail
   telpher sim validate --only T                all claims of one document
-  telpher sim validate --format csv --output claims.csv --no-html
-  telpher sim validate --markdown --no-html    every table in full
+  telpher sim validate --format csv --output claims.csv
+  telpher sim validate --markdown              every table in full
   telpher sim validate --profile gold-6430     how another machine differs")]
 pub(crate) struct Validate {
     #[command(flatten)]

@@ -15,14 +15,16 @@ use telpher_vfio::{Machine, Preset, RunOptions};
 /// counters or errors. A guest may disconnect and reconnect, which resets its device.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Options of a socket: weight=N, its share of the engines [default: 1], and own-engines, for an \
-engine that no other machine uses.
+Options of a socket: weight=N, its share of the engines [default: 1]; own-engines, for an \
+engine that no other machine uses; and limits: bandwidth=SIZE, bytes a second; in-progress=N, \
+descriptors in its queues; transfer=SIZE, bytes of a descriptor.
 
 Examples:
   telpher vfio --socket /tmp/vm.sock
   telpher vfio --socket a.sock --vm 4            a.sock.0 to a.sock.3
   telpher vfio --socket a.sock,weight=3 --socket b.sock
   telpher vfio --socket a.sock,own-engines --socket b.sock --preset full
+  telpher vfio --socket a.sock --socket b.sock,bandwidth=1g,transfer=256k
   telpher vfio --socket a.sock --print-qemu      the command line of QEMU
   telpher vfio --socket a.sock --print-libvirt   the XML of libvirt
 

@@ -10,7 +10,7 @@ const MOST_LINES: usize = 80;
 const COLUMNS: usize = 100;
 
 /// Flags that no command may have, with the flag that has their meaning.
-const SYNONYMS: [(&str, &str); 23] = [
+const SYNONYMS: [(&str, &str); 22] = [
     ("depth", "in-flight"),
     ("queue-depth", "in-flight"),
     ("iodepth", "in-flight"),
@@ -21,7 +21,6 @@ const SYNONYMS: [(&str, &str); 23] = [
     ("text", "format table"),
     ("out", "output"),
     ("report", "html"),
-    ("no-report", "no-html"),
     ("dev", "device"),
     ("ops", "op"),
     ("operation", "op"),

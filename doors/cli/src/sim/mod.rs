@@ -19,28 +19,25 @@ use telpher_predict::{DEFAULT_PROFILE, WorkloadFile};
 use telpher_report::deliver::{deliver, print, writable};
 use telpher_report::simulation::{RunResult, tables as report};
 
-const VALIDATE_HTML: &str = "telpher-sim-validate.html";
-const RUN_HTML: &str = "telpher-sim-run.html";
-
 /// Runs the requested command.
 pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
     match &args.kind {
         SimKind::Run(run) => {
-            writable(&run.output.destination(), RUN_HTML)?;
+            writable(&run.output.destination())?;
             let result = simulated(run)?;
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
-            deliver(&run.output.destination(), RUN_HTML, &result, text, csv, || report::html(&result))?;
+            deliver(&run.output.destination(), &result, text, csv, || report::html(&result))?;
             // The result has the reasons.
             let is_without_numbers = result.points.is_empty() && result.apps.is_empty();
             if is_without_numbers && !result.refused.is_empty() { Err(SimError::AllRefused) } else { Ok(()) }
         }
         SimKind::Figures(figures) => figures::run(figures),
         SimKind::Validate(args) => {
-            writable(&args.output.destination(), VALIDATE_HTML)?;
+            writable(&args.output.destination())?;
             let result = validate::run(args)?;
             let tables = if args.markdown { validation::markdown } else { validation::text };
             let (text, csv) = (|| tables(&result), || validation::csv(&result));
-            Ok(deliver(&args.output.destination(), VALIDATE_HTML, &result, text, csv, || validation::html(&result))?)
+            Ok(deliver(&args.output.destination(), &result, text, csv, || validation::html(&result))?)
         }
         SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
     }

@@ -2,7 +2,7 @@
 
 mod state;
 
-use crate::args::program::{WriteError, check_writable, write};
+use crate::args::program::{WriteError, check_writable, write_report};
 use crate::args::{MechanismArg, SourceArg, TierRun, TierTop};
 use crate::{live, log};
 use std::path::Path;
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
     let rows = || state::for_tables(&states);
     args.run.summarise(&states, || report::text(&rows()), || report::csv(&rows()))?;
     if let Some(path) = &args.html {
-        write(path, &report::html(&rows()))?;
+        write_report(path, &report::html(&rows()), &report::csv(&rows()))?;
     }
     Ok(ExitCode::from(code))
 }

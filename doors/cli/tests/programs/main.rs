@@ -47,6 +47,7 @@ mod segments;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
 mod survivors;
+mod tables;
 mod terminal;
 mod tier;
 mod top;

@@ -13,11 +13,13 @@ pub enum Abi {
     V6_6,
     /// 6.12: `driver_name` must match the driver.
     V6_12,
+    /// 7.0: `dsacaps`, and lists of buffers on devices of version 3.
+    V7_0,
 }
 
 impl Abi {
     /// All versions, oldest first.
-    pub const ALL: [Abi; 4] = [Abi::V5_15, Abi::V6_1, Abi::V6_6, Abi::V6_12];
+    pub const ALL: [Abi; 5] = [Abi::V5_15, Abi::V6_1, Abi::V6_6, Abi::V6_12, Abi::V7_0];
 
     /// The name on the command line.
     #[must_use]
@@ -27,6 +29,7 @@ impl Abi {
             Abi::V6_1 => "6.1",
             Abi::V6_6 => "6.6",
             Abi::V6_12 => "6.12",
+            Abi::V7_0 => "7.0",
         }
     }
 

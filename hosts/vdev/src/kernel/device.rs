@@ -84,6 +84,8 @@ pub(crate) struct Dsa {
     pub(crate) registers: DeviceRegisters,
     pub(crate) config_space: ConfigSpace,
     pub(crate) state: State,
+    /// The driver gives queues the longest list of buffers that the device has.
+    sets_max_sgl: bool,
     /// Bound to `idxd`.
     pub(crate) bound: bool,
     /// The result of the last command or bind.
@@ -177,6 +179,7 @@ impl Dsa {
             groups: Vec::new(),
             engines: Vec::new(),
             wqs: (0..caps.wq_cap.queues()).map(|_| Wq::new(&caps)).collect(),
+            sets_max_sgl: abi >= Abi::V7_0 && caps.dsa_cap_0.sgl_formats() != 0,
         };
         dsa.clear();
         dsa
@@ -337,8 +340,7 @@ impl Dsa {
             .with_prs_disable(caps.wq_cap.prs_disable() && settings.prs_disable)
             .with_max_transfer_shift(shift(settings.max_transfer))
             .with_max_batch_shift(shift(settings.max_batch))
-            // No attribute sets it; zero before 3.0.
-            .with_max_sgl_shift(caps.dsa_cap_0.max_sgl_shift());
+            .with_max_sgl_shift(if self.sets_max_sgl { caps.dsa_cap_0.max_sgl_shift() } else { 0 });
         if caps.wq_cap.op_config() { config.with_op_config(settings.op_config) } else { config }
     }
 }

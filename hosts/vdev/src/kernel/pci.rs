@@ -1,7 +1,9 @@
 //! PCI configuration space of a device: the contents for lspci and setpci, and the effect of writes on the function.
 //! Source: SPEC §9.1, App. C; capability order as lspci lists it on Sapphire Rapids.
 
-use telpher_abi::registers::PORTAL_STRIDE;
+use telpher_model::config_space::{
+    CONFIG_BYTES, ConfigRegister, ConfigRegisters, MEMORY_64_PREFETCHABLE, config_offset, portal_bytes,
+};
 use telpher_model::{Capabilities, PciControl, layout};
 
 /// Intel's vendor identifier.
@@ -11,14 +13,11 @@ pub(crate) const DEVICE: u16 = 0x0b25;
 /// Class: system peripheral, other.
 pub(crate) const CLASS: u32 = 0x08_8000;
 /// Size of the space in bytes.
-pub(crate) const BYTES: usize = 4096;
+pub(crate) const BYTES: usize = CONFIG_BYTES;
 
 /// Offsets of the registers that change how the device works.
 mod at {
-    pub(super) const COMMAND: usize = 0x04;
-    pub(super) const BAR0: usize = 0x10;
-    pub(super) const BAR2: usize = 0x18;
-    pub(super) const DEVCTL: usize = 0x48;
+    pub(super) use super::config_offset::{BAR0, BAR2, COMMAND, DEVCTL, MSIX_CONTROL};
     pub(super) const ATSCTL: usize = 0x226;
     pub(super) const PASIDCTL: usize = 0x236;
     pub(super) const PRSCTL: usize = 0x244;
@@ -26,10 +25,6 @@ mod at {
     pub(super) const PRSREQALLOC: usize = 0x24c;
 }
 
-/// Command: bus mastering.
-const BUS_MASTER: u16 = 1 << 2;
-/// DEVCTL: start a function-level reset.
-const FUNCTION_LEVEL_RESET: u16 = 1 << 15;
 /// ATSCTL: enable.
 const ATS_ENABLE: u16 = 1 << 15;
 /// PASIDCTL: enable; Privileged Mode Enable.
@@ -37,14 +32,12 @@ const PASID_ENABLE: u16 = 1 << 0;
 const PASID_PRIVILEGED: u16 = 1 << 2;
 /// PRSCTL: enable.
 const PRS_ENABLE: u16 = 1 << 0;
-/// Low bits of a 64-bit prefetchable memory BAR.
-const MEMORY_64_PREFETCHABLE: u64 = 0xc;
 /// First BAR address, and the distance between two devices' BARs. Source: chosen, above the memory of a small machine.
 const BAR_BASE: u64 = 0x2060_0000_0000;
 const BAR_STRIDE: u64 = 0x10_0000;
 
 /// Registers with a value: offset, bytes, value, bits that software can change.
-const REGISTERS: &[(usize, usize, u32, u32)] = &[
+const REGISTERS: &[ConfigRegister] = &[
     (0x00, 2, VENDOR as u32, 0),
     (0x02, 2, DEVICE as u32, 0),
     // Memory space, bus master, no legacy interrupt.
@@ -100,8 +93,7 @@ const REGISTERS: &[(usize, usize, u32, u32)] = &[
 /// The space of one device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ConfigSpace {
-    bytes: Vec<u8>,
-    writable: Vec<u8>,
+    registers: ConfigRegisters,
     /// BAR0 and BAR2: address and bytes.
     bars: [(u64, u64); 2],
 }
@@ -110,54 +102,43 @@ impl ConfigSpace {
     /// The state after the driver has bound the function, with the features that `pci` enables.
     pub(crate) fn new(caps: &Capabilities, number: u32, pci: PciControl) -> Self {
         let base = BAR_BASE + BAR_STRIDE * u64::from(number);
-        let portals = (u64::from(caps.wq_cap.queues()) * PORTAL_STRIDE).next_power_of_two();
-        let bars = [(base, layout::BAR0_BYTES), (base + BAR_STRIDE / 2, portals)];
-        let mut space = ConfigSpace { bytes: vec![0; BYTES], writable: vec![0; BYTES], bars };
-        for (offset, bytes, value, mask) in REGISTERS {
-            space.bytes[*offset..offset + bytes].copy_from_slice(&value.to_le_bytes()[..*bytes]);
-            space.writable[*offset..offset + bytes].copy_from_slice(&mask.to_le_bytes()[..*bytes]);
-        }
+        let bars = [(base, layout::BAR0_BYTES), (base + BAR_STRIDE / 2, portal_bytes(caps))];
+        let mut registers = ConfigRegisters::new(REGISTERS);
         for (offset, (address, _)) in [at::BAR0, at::BAR2].into_iter().zip(bars) {
-            space.bytes[offset..offset + 8].copy_from_slice(&(address | MEMORY_64_PREFETCHABLE).to_le_bytes());
+            registers.put(offset, &(address | u64::from(MEMORY_64_PREFETCHABLE)).to_le_bytes());
         }
-        space.put(0x82, (caps.msix_entries - 1) | 1 << 15);
-        space.writable[0x83] = 0xc0;
-        space.put_long(at::PRSREQCAP, caps.page_request_capacity);
-        space.put_long(at::PRSREQALLOC, pci.page_requests);
-        space.put(at::ATSCTL, if pci.ats { ATS_ENABLE } else { 0 });
+        registers.put(at::MSIX_CONTROL, &((caps.msix_entries - 1) | 1 << 15).to_le_bytes());
+        registers.allow(at::MSIX_CONTROL + 1, &[0xc0]);
+        registers.put(at::PRSREQCAP, &caps.page_request_capacity.to_le_bytes());
+        registers.put(at::PRSREQALLOC, &pci.page_requests.to_le_bytes());
+        let mut put = |offset, word: u16| registers.put(offset, &word.to_le_bytes());
+        put(at::ATSCTL, if pci.ats { ATS_ENABLE } else { 0 });
         let privileged = if pci.privileged { PASID_PRIVILEGED } else { 0 };
-        space.put(at::PASIDCTL, if pci.pasid { PASID_ENABLE | privileged } else { 0 });
-        space.put(at::PRSCTL, if pci.prs { PRS_ENABLE } else { 0 });
-        space
+        put(at::PASIDCTL, if pci.pasid { PASID_ENABLE | privileged } else { 0 });
+        put(at::PRSCTL, if pci.prs { PRS_ENABLE } else { 0 });
+        ConfigSpace { registers, bars }
     }
 
     /// Reads bytes from an offset; returns fewer at the end.
     pub(crate) fn read(&self, offset: u64, len: usize) -> Vec<u8> {
-        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(BYTES);
-        let to = from.saturating_add(len).min(BYTES);
-        self.bytes[from..to].to_vec()
+        self.registers.read(usize::try_from(offset).unwrap_or(usize::MAX), len).to_vec()
     }
 
     /// Writes the writable bits of some bytes; `true` if the write requests a function-level reset.
     pub(crate) fn write(&mut self, offset: usize, data: &[u8]) -> bool {
-        let mut reset = false;
-        for (at, value) in (offset..BYTES).zip(data) {
-            let mask = self.writable[at];
-            reset |= at == at::DEVCTL + 1 && u16::from(*value) << 8 & FUNCTION_LEVEL_RESET != 0;
-            self.bytes[at] = self.bytes[at] & !mask | value & mask;
-        }
-        reset
+        self.registers.write(offset, data)
     }
 
     /// The settings of the function, from the current register values.
     pub(crate) fn control(&self) -> PciControl {
-        let pasid = self.word(at::PASIDCTL);
+        let pasid = self.registers.word(at::PASIDCTL);
         PciControl {
-            bus_master: self.word(at::COMMAND) & BUS_MASTER != 0,
+            bus_master: self.registers.bus_master(),
             pasid: pasid & PASID_ENABLE != 0,
-            ats: self.word(at::ATSCTL) & ATS_ENABLE != 0,
-            prs: self.word(at::PRSCTL) & PRS_ENABLE != 0,
-            page_requests: u32::from(self.word(at::PRSREQALLOC)) | u32::from(self.word(at::PRSREQALLOC + 2)) << 16,
+            ats: self.registers.word(at::ATSCTL) & ATS_ENABLE != 0,
+            prs: self.registers.word(at::PRSCTL) & PRS_ENABLE != 0,
+            page_requests: u32::from(self.registers.word(at::PRSREQALLOC))
+                | u32::from(self.registers.word(at::PRSREQALLOC + 2)) << 16,
             privileged: pasid & PASID_PRIVILEGED != 0,
         }
     }
@@ -171,18 +152,6 @@ impl ConfigSpace {
             lines[line] = (address, address + bytes - 1, FLAGS);
         }
         lines.iter().map(|(from, to, flags)| format!("{from:#018x} {to:#018x} {flags:#018x}\n")).collect()
-    }
-
-    fn word(&self, at: usize) -> u16 {
-        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
-    }
-
-    fn put(&mut self, at: usize, value: u16) {
-        self.bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
-    }
-
-    fn put_long(&mut self, at: usize, value: u32) {
-        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 }
 
@@ -198,17 +167,17 @@ mod tests {
     #[test]
     fn the_capability_lists_are_complete_and_terminated() {
         let space = space();
-        let mut next = usize::from(space.bytes[0x34]);
+        let mut next = usize::from(space.read(0x34, 1)[0]);
         let mut seen = Vec::new();
         while next != 0 {
-            seen.push((next, space.bytes[next]));
-            next = usize::from(space.bytes[next + 1]);
+            seen.push((next, space.read(next as u64, 1)[0]));
+            next = usize::from(space.read(next as u64 + 1, 1)[0]);
         }
         assert_eq!(seen, [(0x40, 0x10), (0x80, 0x11), (0x90, 0x01)]);
         let mut extended = Vec::new();
         let mut next = 0x100;
         while next != 0 {
-            let header = u32::from_le_bytes(space.bytes[next..next + 4].try_into().unwrap());
+            let header = u32::from_le_bytes(space.read(next as u64, 4).try_into().unwrap());
             extended.push((next, header & 0xffff));
             next = (header >> 20) as usize;
         }
@@ -231,8 +200,8 @@ mod tests {
         assert_eq!(space.control(), PciControl::SHARED_VIRTUAL_MEMORY);
         assert!(!space.write(at::COMMAND, &0x0402_u16.to_le_bytes()));
         assert!(!space.control().bus_master);
-        assert!(space.write(at::DEVCTL, &(0x2910_u16 | FUNCTION_LEVEL_RESET).to_le_bytes()));
-        assert_eq!(space.word(at::DEVCTL), 0x2910);
+        assert!(space.write(at::DEVCTL, &(0x2910_u16 | 1 << 15).to_le_bytes()));
+        assert_eq!(space.registers.word(at::DEVCTL), 0x2910);
     }
 
     #[test]

@@ -159,6 +159,18 @@ impl Client {
         u32::from_le_bytes(self.read(BAR0, offset))
     }
 
+    /// Reads a register until it has what the test waits for.
+    pub(crate) fn wait_for_register(&mut self, offset: u64, is_reached: impl Fn(u32) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let value = self.register(offset);
+            if is_reached(value) {
+                return;
+            }
+            assert!(begun.elapsed() < LIMIT, "register {offset:#x} stays {value:#x}");
+        }
+    }
+
     pub(crate) fn set_register(&mut self, offset: u64, value: u32) {
         self.write(BAR0, offset, &value.to_le_bytes());
     }

@@ -31,7 +31,7 @@ impl Driver {
         // Memory space and bus master.
         client.write(CONFIG, 4, &[6, 0]);
         client.set_register(offset::CMD, (CommandCode::ResetDevice.code() as u32) << 20);
-        while client.register(offset::CMDSTATUS) >> 31 != 0 {}
+        client.wait_for_register(offset::CMDSTATUS, |status| status >> 31 == 0);
         client.set_eventfds(0, &vectors[..1]).unwrap();
         client.set_register(offset::GENCTRL, 3);
         Driver { client, memory, vectors, slot: 0 }
@@ -49,15 +49,20 @@ impl Driver {
         driver
     }
 
-    /// One dedicated queue and one engine in group 0.
+    /// One dedicated queue and one engine in group 0, for transfers of up to 2 MiB.
     pub(crate) fn configure(&mut self, entries: u16) {
+        self.configure_with(entries, 21);
+    }
+
+    /// The same, with another limit of a transfer, as a power of two.
+    pub(crate) fn configure_with(&mut self, entries: u16, transfer_shift: u8) {
         // Linux 6.1 sets Priv for kernel queues also without PASIDs.
         let wq = WqCfg::default()
             .with_size(entries)
             .with_dedicated(true)
             .with_privileged(true)
             .with_priority(10)
-            .with_max_transfer_shift(21)
+            .with_max_transfer_shift(transfer_shift)
             .with_max_batch_shift(5);
         for (at, word) in (layout::WQCFG..).step_by(8).zip(&wq.0[..4]) {
             // Linux writes 32 bits at a time.
@@ -75,6 +80,11 @@ impl Driver {
     pub(crate) fn command(&mut self, code: CommandCode, operand: u32) -> u32 {
         self.client.set_register(offset::CMD, 1 << 31 | (code.code() as u32) << 20 | operand);
         self.end_of_command()
+    }
+
+    /// Drains all queues.
+    pub(crate) fn end_of_drain(&mut self) -> u32 {
+        self.command(CommandCode::DrainAll, 0)
     }
 
     /// Waits for a command's interrupt.

@@ -4,7 +4,7 @@ use crate::Fixture;
 use crate::client::{
     BAR0, BAR2, CONFIG, Client, DMA_MAP, Memory, REGION_READ, REGION_WRITE, SET_IRQS, VERSION, event, u32s, u64s,
 };
-use crate::driver::{Driver, RECORDS};
+use crate::driver::{Driver, RECORDS, with_interrupt};
 use std::os::fd::AsFd as _;
 use telpher_abi::Descriptor;
 
@@ -178,4 +178,45 @@ fn random_messages_get_answers_or_end_the_session() {
         }
     }
     works(&fixture, 0);
+}
+
+#[test]
+fn a_full_blocking_eventfd_does_not_stop_the_engine_for_its_neighbours() {
+    let fixture = Fixture::new(&["", ""]);
+    let mut driver = Driver::start(&fixture.socket(0), 16);
+    // The client shares the eventfd's description: a write of the server would wait from now on.
+    let eventfd = driver.vectors[1].try_clone().unwrap();
+    rustix::fs::fcntl_setfl(&eventfd, rustix::fs::OFlags::RDWR).unwrap();
+    rustix::io::write(&eventfd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    for n in 0..3 {
+        let record = RECORDS + 32 * n;
+        driver.memory.put(record, &[0; 32]);
+        driver.submit(&with_interrupt(Descriptor::nop().with_record(record)));
+        // By the engine thread.
+        let copy = Descriptor::memory_move(0x10_0000, 0x40_0000, 1 << 20).with_record(record + 0x800);
+        driver.memory.put(record + 0x800, &[0; 32]);
+        driver.submit(&with_interrupt(copy));
+        assert_eq!((driver.memory.status(record), driver.memory.status(record + 0x800)), (1, 1));
+        works(&fixture, 1);
+    }
+    assert_eq!(driver.end_of_drain(), 0, "its own device goes on, too");
+    drop(driver);
+    works(&fixture, 0);
+}
+
+#[test]
+fn reconnections_do_not_fill_the_log() {
+    let fixture = Fixture::new(&["", ""]);
+    for _ in 0..200 {
+        let mut client = Client::new(&fixture.socket(0));
+        client.send_raw(&header(REGION_READ, 0), &[]).unwrap();
+        assert!(client.receive().is_none());
+    }
+    works(&fixture, 0);
+    works(&fixture, 1);
+    let told = fixture.remarks();
+    let of = |machine: &str| told.iter().filter(|remark| remark.starts_with(machine)).count();
+    // A window of a minute may have begun again on a slow machine.
+    assert!((64..400).contains(&of("machine 0")), "{}", of("machine 0"));
+    assert!(fixture.has_told("machine 1: a client has connected"));
 }

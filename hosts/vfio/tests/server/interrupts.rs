@@ -45,7 +45,7 @@ fn the_table_of_pending_bits_shows_what_waits_for_an_eventfd() {
     let mut driver = Driver::start(&fixture.socket(0), 16);
     driver.client.disable_vectors();
     driver.client.set_register(offset::CMD, 1 << 31 | (CommandCode::DrainAll.code() as u32) << 20);
-    while driver.client.register(layout::MSIX_PBA) != 1 {}
+    driver.client.wait_for_register(layout::MSIX_PBA, |pending| pending == 1);
     let replaced = event();
     driver.client.set_eventfds(0, std::slice::from_ref(&replaced)).unwrap();
     wait_for(&replaced);

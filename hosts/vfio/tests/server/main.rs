@@ -49,8 +49,12 @@ impl Fixture {
         self.folder.join(machine.to_string())
     }
 
+    fn remarks(&self) -> Vec<String> {
+        self.told.lock().unwrap().clone()
+    }
+
     fn has_told(&self, part: &str) -> bool {
-        self.told.lock().unwrap().iter().any(|remark| remark.contains(part))
+        self.remarks().iter().any(|remark| remark.contains(part))
     }
 }
 

@@ -196,16 +196,16 @@ fn figure(result: &FabricResult, group: Group) -> Figure<'static> {
     let columns = columns(result, group);
     let unit = columns.medians.first().map_or(Unit::Nanoseconds, |median| median.unit);
     let (label, scale, per): (_, _, f64) = match unit {
-        Unit::Nanoseconds => ("µs", Scale::Log, 1e-3),
-        Unit::Bandwidth => ("GB/s", Scale::Linear, 1e-9),
-        Unit::Rate => ("million/s", Scale::Linear, 1e-6),
-        Unit::Hidden => ("%", Scale::Linear, 1.0),
+        Unit::Nanoseconds => ("time, µs", Scale::Log, 1e-3),
+        Unit::Bandwidth => ("throughput, GB/s", Scale::Fitting, 1e-9),
+        Unit::Rate => ("rate, million/s", Scale::Fitting, 1e-6),
+        Unit::Hidden => ("hidden, %", Scale::Linear, 1.0),
     };
     let series = columns.peers.iter().map(|&peer| {
         let of = columns.medians.iter().filter(|median| median.peer == peer);
         let mut points: Vec<(u64, f64)> = of.map(|median| (median.of.size, median.value * per)).collect();
         points.sort_unstable_by_key(|point| point.0);
-        Series { style: style(peer), dashed: false, points }
+        Series { name: peer.name().into(), style: style(peer), dashed: false, points }
     });
     let svg = chart::lines(&series.collect::<Vec<_>>(), label, "bytes of a message", scale, units::trimmed);
     Figure {

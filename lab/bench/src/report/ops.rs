@@ -180,10 +180,12 @@ pub fn html(result: &OpsResult) -> String {
                 let rows =
                     result.rows.iter().filter(|r| r.op == op && r.against == *rival && r.temperature == temperature);
                 let points = rows.map(|r| (r.size, r.ratio)).collect();
-                series.push(Series { style: STYLE_OF[i % 2], dashed: temperature == Temperature::Cold, points });
+                let dashed = temperature == Temperature::Cold;
+                let name = format!("{rival}, {}", if dashed { "cold" } else { "warm" });
+                series.push(Series { name, style: STYLE_OF[i % 2], dashed, points });
             }
         }
-        let svg = chart::lines(&series, "times as fast", TRANSFER, Scale::Linear, units::trimmed);
+        let svg = chart::lines(&series, "times as fast", TRANSFER, Scale::Fitting, units::trimmed);
         let legend = rivals.iter().enumerate().map(|(i, r)| (STYLE_OF[i % 2], *r)).collect();
         Figure { caption: op.to_owned(), svg, legend }
     }));

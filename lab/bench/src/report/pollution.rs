@@ -105,7 +105,9 @@ pub fn html(result: &PollutionResult) -> String {
     };
     let series = |value: fn(&Row) -> f64, from: usize| -> Vec<Series> {
         let kinds = Copies::ALL.into_iter().enumerate().skip(from);
-        kinds.map(|(i, c)| Series { style: STYLES[i], dashed: false, points: line(value, c) }).collect()
+        kinds
+            .map(|(i, c)| Series { name: c.name().into(), style: STYLES[i], dashed: false, points: line(value, c) })
+            .collect()
     };
     page.legend(Copies::ALL.into_iter().enumerate().map(|(i, c)| (STYLES[i], c.name())));
     let latency =
@@ -114,7 +116,7 @@ pub fn html(result: &PollutionResult) -> String {
         &series(|r| r.copied_per_s / 1e9, 1),
         "copied, GB/s",
         "working set",
-        Scale::Linear,
+        Scale::Fitting,
         units::trimmed,
     );
     page.charts([

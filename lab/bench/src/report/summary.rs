@@ -21,8 +21,8 @@ pub fn text(result: &SweepResult) -> String {
         let _ = writeln!(out, "{line}");
     }
     let remarks = if result.remarks.is_empty() { "" } else { ", and all remarks" };
-    let _ = writeln!(out, "Next: telpher bench --full         every table{remarks}");
-    let _ = writeln!(out, "      telpher record -- PROGRAM    what devices would gain for a program");
+    let _ = writeln!(out, "Next: telpher bench --full --html bench.html    every table, charts{remarks}");
+    let _ = writeln!(out, "      telpher record -- PROGRAM                 what devices would gain for a program");
     out
 }
 
@@ -170,7 +170,7 @@ mod tests {
             "64 KiB 32.8 72.8 30.0",
             "Latency of move, 4 KiB: CPU 80.0 ns, model 60.0 ns, simulated DSA 1.00 µs.",
             "move: DSA (simulated, spr-asplos) has 0.916 × the CPU's speed at 64 KiB, 0.586 × at 4 KiB.",
-            "every table, and all remarks",
+            "every table, charts, and all remarks",
         ] {
             assert!(words.contains(expected), "no {expected:?} in {text}");
         }
@@ -196,6 +196,6 @@ mod tests {
         }
         assert_eq!(sizes(&result), [65, 4097, 65537]);
         result.points.clear();
-        assert!(text(&result).contains("telpher bench --full"));
+        assert!(text(&result).contains("telpher bench --full --html"));
     }
 }

@@ -179,8 +179,10 @@ pub fn html(result: &SweepResult) -> String {
         let mut series = Vec::new();
         for (style, route) in routes.iter().enumerate().filter(|(_, r)| only(r)) {
             let line = |f: Value| result.of(op, route).filter_map(|p| Some((p.size, f(p)?))).collect();
-            series.push(Series { style, dashed: false, points: line(value) });
-            series.extend(dashed.map(|f| Series { style, dashed: true, points: line(f) }));
+            let name = labels[style].clone();
+            let p99 = dashed.map(|f| Series { name: format!("{name}, p99"), style, dashed: true, points: line(f) });
+            series.push(Series { name, style, dashed: false, points: line(value) });
+            series.extend(p99);
         }
         series
     };
@@ -205,7 +207,8 @@ pub fn html(result: &SweepResult) -> String {
         series.extend(simulated.map(|simulated| {
             let of_op = simulated.points.iter().filter(|point| point.op == op);
             let points = of_op.map(|point| (point.size, point.bytes_per_s / 1e9)).collect();
-            Series { style: routes.len(), dashed: true, points }
+            let name = name.clone().unwrap_or_default();
+            Series { name, style: routes.len(), dashed: true, points }
         }));
         chart::lines(&series, "throughput, GB/s", TRANSFER, Scale::Log, units::trimmed)
     }));
@@ -280,7 +283,7 @@ fn breakdowns(page: &mut Page, result: &SweepResult, routes: &[Route]) {
                     Some((p.size, PARTS.iter().map(|x| x.0).zip([b.prepare_ns, b.submit_ns, b.wait_ns]).collect()))
                 })
                 .collect();
-            let svg = chart::bars(&bars, "time", axis_time);
+            let svg = chart::bars(&bars, &PARTS, "time", axis_time);
             charts.push(Figure { caption: format!("{op}, {}", route.label()), svg, legend: Vec::new() });
         }
     }

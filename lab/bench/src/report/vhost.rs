@@ -255,9 +255,10 @@ fn rates_figure(result: &VhostResult, group: Group) -> Figure<'static> {
             .map(|rate| (u64::from(rate.place.size), rate.mpps))
             .collect();
         points.sort_unstable_by_key(|point| point.0);
-        Series { style, dashed: false, points }
+        Series { name: who.into(), style, dashed: false, points }
     });
-    let svg = chart::lines(&series.collect::<Vec<_>>(), "million packets/s", PACKET, Scale::Linear, units::trimmed);
+    let svg =
+        chart::lines(&series.collect::<Vec<_>>(), "rate, million packets/s", PACKET, Scale::Fitting, units::trimmed);
     Figure { caption: name_of(group), svg, legend: styles }
 }
 
@@ -268,11 +269,13 @@ fn costs_figures(costs: &[Cost], ring: &'static str) -> [Figure<'static>; 2] {
         [(false, 3), (true, 4)].map(|(by_device, style)| {
             let of = costs.iter().filter(|cost| cost.ring == ring && cost.by_device == by_device);
             let points = of.map(|cost| (u64::from(cost.size), value(cost))).collect();
-            Series { style, dashed: false, points }
+            let name = legend().into_iter().find(|of| of.0 == style).map_or("", |of| of.1);
+            Series { name: name.into(), style, dashed: false, points }
         })
     };
-    let cost = chart::lines(&series(|cost| cost.ticks), "ticks a packet", PACKET, Scale::Linear, units::trimmed);
-    let room = chart::lines(&series(|cost| 1e3 / cost.ns), "million packets/s", PACKET, Scale::Linear, units::trimmed);
+    let cost = chart::lines(&series(|cost| cost.ticks), "cost, ticks a packet", PACKET, Scale::Fitting, units::trimmed);
+    let room =
+        chart::lines(&series(|cost| 1e3 / cost.ns), "rate, million packets/s", PACKET, Scale::Fitting, units::trimmed);
     [
         Figure { caption: format!("{ring}: cost of a packet, around"), svg: cost, legend: legend() },
         Figure { caption: format!("{ring}: what the core has time for"), svg: room, legend: legend() },

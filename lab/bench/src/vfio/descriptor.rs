@@ -57,23 +57,23 @@ impl Echo {
 }
 
 /// What takes turns.
-enum Contestant {
+enum RoundTrip {
     Echo(Echo),
     Single(Guest),
     Batch(Guest),
 }
 
-impl Contestant {
+impl RoundTrip {
     fn step(&mut self) -> io::Result<()> {
         match self {
-            Contestant::Echo(echo) => echo.round_trip(),
-            Contestant::Single(guest) => {
+            RoundTrip::Echo(echo) => echo.round_trip(),
+            RoundTrip::Single(guest) => {
                 guest.clear(at::RECORDS);
                 let copy = telpher_abi::Descriptor::memory_move(at::SRC, at::DST, SIZE).with_record(at::RECORDS);
                 guest.submit(&copy)?;
                 guest.wait(at::RECORDS, std::hint::spin_loop)
             }
-            Contestant::Batch(guest) => {
+            RoundTrip::Batch(guest) => {
                 guest.clear(at::RECORDS);
                 let batch = guest.batch(MEMBERS, SIZE).with_record(at::RECORDS);
                 guest.submit(&batch)?;
@@ -88,19 +88,19 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let (single, batch) = (server.guest(0)?, server.guest(1)?);
     single.prepare(SIZE);
     batch.prepare(SIZE);
-    let step = |contestant: &mut Contestant| {
+    let step = |round_trip: &mut RoundTrip| {
         for _ in 0..STEP {
-            contestant.step().map_err(failed)?;
+            round_trip.step().map_err(failed)?;
         }
         Ok(STEP)
     };
-    let all = [Contestant::Echo(Echo::start().map_err(failed)?), Contestant::Single(single), Contestant::Batch(batch)];
+    let all = [RoundTrip::Echo(Echo::start().map_err(failed)?), RoundTrip::Single(single), RoundTrip::Batch(batch)];
     let mut loads: Vec<_> = all.into_iter().map(|one| InterleavedLoad { states: vec![one], step: &step }).collect();
     let seen = rates(machine, time, &mut loads)?;
     for load in &loads {
         match &load.states[0] {
-            Contestant::Echo(_) => {}
-            Contestant::Single(guest) | Contestant::Batch(guest) => guest.check(SIZE)?,
+            RoundTrip::Echo(_) => {}
+            RoundTrip::Single(guest) | RoundTrip::Batch(guest) => guest.check(SIZE)?,
         }
     }
     let us = |at: usize, by: f64| 1e6 / by / median(&mut seen[at].clone());

@@ -218,6 +218,7 @@ pub fn section(page: &mut Page, figure: &Figure) {
     for note in figure.distances.iter().chain(&figure.coincide) {
         page.small(&format!("{note}."));
     }
+    page.file(&format!("{}.csv", figure.sheet.id), "The figure's numbers as CSV");
     if !figure.facts.is_empty() {
         let header = ["claim", "what the document says", "published", "simulated", "verdict"];
         page.sentences(&header, figure.facts.iter().map(cells));
@@ -309,7 +310,10 @@ mod tests {
     fn the_page_has_every_chart_and_fetches_nothing() {
         let page = html(&SOME, &[], "telpher sim figures");
         assert_eq!(page.matches("<svg ").count(), SOME.iter().map(|figure| figure.panels.len()).sum::<usize>());
-        for word in ["src=", "href=", "url(", "@import", "<script", "<link", "NaN"] {
+        // The links lead to the files beside the page.
+        assert_eq!(page.matches("href=").count(), SOME.len());
+        assert!(page.contains("href=\"asplos-5.csv\""), "{page}");
+        for word in ["src=", "url(", "@import", "<script", "<link", "NaN"] {
             assert!(!page.contains(word), "{word}");
         }
         assert!(page.contains(FROM_PROSE) && page.contains("K-047") && page.contains("70.0 GB/s"));

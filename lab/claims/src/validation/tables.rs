@@ -505,12 +505,16 @@ pub fn html(result: &Validation) -> String {
 }
 
 fn chart_of(row: &SeriesRow) -> Figure<'static> {
-    let line = |style, dashed, value: fn(&PointRow) -> f64| Series {
+    let line = |name: &str, style, dashed, value: fn(&PointRow) -> f64| Series {
+        name: name.into(),
         style,
         dashed,
         points: row.points.iter().map(|point| (point.size_bytes.into(), value(point))).collect(),
     };
-    let lines = [line(0, true, |point| point.published_mib_per_s), line(1, false, |point| point.simulated_mib_per_s)];
+    let lines = [
+        line("published", 0, true, |point| point.published_mib_per_s),
+        line("simulated", 1, false, |point| point.simulated_mib_per_s),
+    ];
     Figure {
         caption: format!(
             "{}: deviation {:.1} % on average, of the formula {:.1} %",
@@ -518,7 +522,7 @@ fn chart_of(row: &SeriesRow) -> Figure<'static> {
             row.mean_absolute_deviation * 100.0,
             row.formula.mean_absolute_deviation * 100.0
         ),
-        svg: chart::lines(&lines, "MiB/s", TRANSFER, Scale::Log, units::trimmed),
+        svg: chart::lines(&lines, "throughput, MiB/s", TRANSFER, Scale::Log, units::trimmed),
         legend: Vec::new(),
     }
 }

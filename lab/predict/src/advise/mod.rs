@@ -2,6 +2,7 @@
 
 pub mod tables;
 
+use crate::run::more_threads_than_cores;
 use crate::{PredictError, about_of};
 use serde::Serialize;
 use telpher_device::{Config, Preset};
@@ -21,6 +22,8 @@ pub struct AdviseResult {
     pub objective: &'static str,
     /// The simulated state of the cores' own work, with which the gain is compared.
     pub baseline: &'static str,
+    /// What to know about the simulation.
+    pub remarks: Vec<String>,
     /// The result as a multiple of that of cores alone.
     pub gain: f64,
     /// Number of simulated plans.
@@ -97,7 +100,9 @@ const BASELINE: &str = "cores alone, each operation in memory that was not used 
 /// If the machine lacks something that the work needs, or the work has more threads than are simulated.
 pub fn advise(machine: &Machine, work: &[WorkRequest], objective: Objective) -> Result<AdviseResult, PredictError> {
     let advice = telpher_sim::advise::advise(machine, Preset::default().capabilities(), work, objective)?;
-    Ok(AdviseResult::of(about_of(machine), &advice))
+    let threads = work.iter().map(|work| work.threads).sum();
+    let remarks = more_threads_than_cores(machine, threads).into_iter().collect();
+    Ok(AdviseResult { remarks, ..AdviseResult::of(about_of(machine), &advice) })
 }
 
 impl AdviseResult {
@@ -115,6 +120,7 @@ impl AdviseResult {
             about,
             objective: advice.objective.name(),
             baseline: BASELINE,
+            remarks: Vec::new(),
             gain: advice.gain,
             simulated_plans: advice.simulated,
             choices: advice.choices.iter().map(chosen).collect(),

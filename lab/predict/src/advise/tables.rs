@@ -21,6 +21,9 @@ fn gives(part: f64) -> String {
 #[must_use]
 pub fn text(result: &AdviseResult, json: &str) -> String {
     let mut out = result.about.heading();
+    for remark in &result.remarks {
+        out.push_str(&hanging("", 0, remark));
+    }
     let _ = writeln!(out, "{}\n", best(result));
     let mut table = Table::new(&[("what", Align::Left), ("advised", Align::Left), ("guideline", Align::Left)]);
     for choice in &result.choices {
@@ -128,7 +131,7 @@ pub fn html(result: &AdviseResult, json: &str) -> String {
         "How to configure and use DSA for some work, on the machine that the profile describes. Every plan was \
          simulated; nothing was measured.",
         &result.about.facts(),
-        &[],
+        &result.remarks,
     );
     page.section("Advice", &format!("{} {}", best(result), ties(result).unwrap_or_default()));
     let rows = result.choices.iter().map(|choice| {

@@ -25,7 +25,7 @@ pub struct RunResult {
     pub apps: Vec<App>,
 }
 
-/// An operation that the device refuses: it has no numbers.
+/// An operation that the device, or the CPU, refuses: it has no numbers.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Refused {
     /// Short name of the operation.
@@ -186,7 +186,7 @@ impl Refused {
     /// Returns the name of its mode, as [`Point::label`] does.
     #[must_use]
     pub fn label(&self) -> String {
-        mode(self.depth, self.batch)
+        if self.device == CPU { "CPU".into() } else { mode(self.depth, self.batch) }
     }
 }
 

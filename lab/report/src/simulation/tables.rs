@@ -267,7 +267,8 @@ pub fn html(result: &RunResult) -> String {
     let lines = |op: &str, value: Value| -> Vec<Series> {
         let line = |(style, label): (usize, &String)| {
             let of = result.points.iter().filter(|point| point.op == op && point.how() == *label);
-            Series { style, dashed: false, points: of.filter_map(|point| Some((point.size, value(point)?))).collect() }
+            let points = of.filter_map(|point| Some((point.size, value(point)?))).collect();
+            Series { name: label.clone(), style, dashed: false, points }
         };
         labels.iter().enumerate().map(line).collect()
     };
@@ -348,7 +349,8 @@ fn spent(page: &mut Page, result: &RunResult, labels: &[String]) {
         "On average: the backlog before an operation is begun, preparing its descriptor, submitting it, waiting in the \
          queue, the engine's work until the last byte, the rest until the record, and noticing that.",
     );
-    page.legend(parts.iter().enumerate().map(|(style, part)| (style, part.name)));
+    let names: Vec<(usize, &str)> = parts.iter().enumerate().map(|(style, part)| (style, part.name)).collect();
+    page.legend(names.iter().copied());
     let mut figures = Vec::new();
     for op in ops(result) {
         for label in labels {
@@ -356,7 +358,7 @@ fn spent(page: &mut Page, result: &RunResult, labels: &[String]) {
             let bars: Vec<chart::Bar> = of
                 .map(|point| (point.size, point.parts.iter().filter_map(|part| part.ns).enumerate().collect()))
                 .collect();
-            let svg = chart::bars(&bars, "latency", units::time);
+            let svg = chart::bars(&bars, &names, "latency", units::time);
             figures.push(Figure { caption: format!("{op}, {label}"), svg, legend: Vec::new() });
         }
     }

@@ -1,7 +1,7 @@
 //! The states of processes under `telpher tier run`: the final text, the live view, and the HTML page.
 
 use super::{HeatRow, Point, ProcessState, TierState};
-use crate::chart;
+use crate::chart::{self, TimeLine};
 use crate::csv;
 use crate::html::{Figure, Page};
 use crate::table::{Align, Table};
@@ -348,6 +348,13 @@ fn cells(rows: &[HeatRow]) -> Vec<HeatRow> {
     rows.chunks(together.max(1)).map(join).collect()
 }
 
+const MIB: f64 = 1_048_576.0;
+
+/// Returns a line of a chart: what is counted at each point in time.
+fn over_time<'a>(state: &ProcessState, style: usize, name: &'a str, count: impl Fn(&Point) -> f64) -> TimeLine<'a> {
+    (style, name, state.points.iter().map(|point| (point.seconds, count(point))).collect())
+}
+
 /// Returns the HTML page at the end of a run.
 #[must_use]
 pub fn html(states: &[ProcessState]) -> String {
@@ -364,14 +371,16 @@ pub fn html(states: &[ProcessState]) -> String {
             continue;
         }
         page.legend(state.tiers.iter().enumerate().map(|(style, tier)| (style, tier.name.as_str())));
-        let over = |style: usize, count: &dyn Fn(&Point) -> f64| -> (usize, Vec<(f64, f64)>) {
-            (style, state.points.iter().map(|point| (point.seconds, count(point))).collect())
-        };
-        let on_tier = |tier: usize| {
-            over(tier, &|point| point.pages.get(tier).map_or(0.0, |&pages| (pages * PAGE) as f64 / f64::from(1 << 20)))
-        };
-        let residency: Vec<_> = (0..state.tiers.len()).map(on_tier).collect();
-        let moves = [over(0, &|point| point.promoted as f64), over(1, &|point| point.demoted as f64)];
+        let residency: Vec<TimeLine<'_>> = (state.tiers.iter().enumerate())
+            .map(|(number, tier)| {
+                let mib = |point: &Point| point.pages.get(number).map_or(0.0, |&pages| (pages * PAGE) as f64 / MIB);
+                over_time(state, number, &tier.name, mib)
+            })
+            .collect();
+        let moves = [
+            over_time(state, 0, "promoted", |point| point.promoted as f64),
+            over_time(state, 1, "demoted", |point| point.demoted as f64),
+        ];
         page.charts([
             Figure {
                 caption: "Memory on each tier".into(),

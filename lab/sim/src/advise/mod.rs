@@ -10,6 +10,7 @@
 //! their choices are simulated.
 
 mod demand;
+mod distinct;
 mod knobs;
 mod plan;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use crate::workload::NamedValue;
 pub use demand::WorkRequest;
 use knobs::KNOBS;
 pub use plan::{Plan, WorkPlan};
+use std::collections::HashMap;
 use telpher_device::{Capabilities, Config};
 
 /// The objective. For several pieces of work the geometric mean counts, so that no piece is sacrificed for another.
@@ -118,8 +120,8 @@ struct Search<'a> {
     capabilities: Capabilities,
     demands: &'a [WorkRequest],
     objective: Objective,
-    /// Simulated plans and their scores; `None` if a plan is not possible.
-    tried: Vec<(Plan, Option<f64>)>,
+    /// The scores of plans by what distinguishes their simulations; `None` if it failed.
+    tried: HashMap<String, Option<f64>>,
     simulated: usize,
 }
 
@@ -137,7 +139,7 @@ pub fn advise(
         let what = format!("{threads} threads ask for advice, and at most {MOST_THREADS} are simulated");
         return Err(ScenarioError::Load { load: name.clone(), what });
     }
-    let mut search = Search { machine, capabilities, demands, objective, tried: Vec::new(), simulated: 0 };
+    let mut search = Search::new(machine, capabilities, demands, objective);
     let cores = Plan::by_cores(demands);
     let by_cores = search.scenario(&cores).unwrap_or_else(|| search.empty()).simulate()?;
     let base = search.score(&cores, &by_cores);
@@ -169,7 +171,16 @@ pub fn advise(
     })
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(
+        machine: &'a Machine,
+        capabilities: Capabilities,
+        demands: &'a [WorkRequest],
+        objective: Objective,
+    ) -> Search<'a> {
+        Search { machine, capabilities, demands, objective, tried: HashMap::new(), simulated: 0 }
+    }
+
     /// All knobs; those that are set for each piece of work once for each piece.
     fn turns(&self) -> Vec<(usize, Option<usize>)> {
         let of = |(knob, row): (usize, &knobs::Knob)| -> Vec<(usize, Option<usize>)> {
@@ -275,13 +286,15 @@ impl Search<'_> {
 
     /// The score of a plan; `None` if it is not possible.
     fn try_out(&mut self, plan: &Plan) -> Option<f64> {
-        if let Some((_, score)) = self.tried.iter().find(|(tried, _)| tried == plan) {
+        let scenario = self.scenario(plan)?;
+        let what = distinct::simulated(&scenario);
+        if let Some(score) = self.tried.get(&what) {
             return *score;
         }
-        let outcome = self.scenario(plan).and_then(|scenario| scenario.simulate().ok());
+        let outcome = scenario.simulate().ok();
         self.simulated += usize::from(outcome.is_some());
         let score = outcome.map(|outcome| self.score(plan, &outcome));
-        self.tried.push((plan.clone(), score));
+        self.tried.insert(what, score);
         score
     }
 
@@ -335,7 +348,7 @@ impl Search<'_> {
             let demand = WorkRequest { size, ..self.demands[work].clone() };
             let way = WorkPlan { device: true, ..plan.ways[work] };
             let alone = |way: WorkPlan| Plan { apart: false, ways: vec![way], ..plan.clone() };
-            let mut search = Search { demands: std::slice::from_ref(&demand), tried: Vec::new(), ..*self };
+            let mut search = Search { demands: std::slice::from_ref(&demand), tried: HashMap::new(), ..*self };
             let device = search.try_out(&alone(way));
             let core = search.try_out(&Plan::by_cores(std::slice::from_ref(&demand)));
             self.simulated = search.simulated;

@@ -19,6 +19,7 @@ pub(super) fn costs(section: &Section<'_>) -> Result<SoftwareCosts, ProfileError
         ops = ops.with(*opcode, op(of)?);
     }
     Ok(SoftwareCosts {
+        cores: section.count_if_there("cores", 1..=1 << 16, "cores")?,
         walk: section.nanos("walk_ns")?,
         fill_buffers: section.count("fill_buffers", 1..=1024, "misses")?,
         alone_lines: section.count("alone_lines", 0..=1 << 20, "lines")?,

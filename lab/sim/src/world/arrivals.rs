@@ -6,10 +6,11 @@ use crate::workload::{Arrivals, Sizes, Stream};
 
 /// The arrivals of one thread.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Pace {
-    arrivals: Arrivals,
-    /// When the next operation arrives; `None` for closed arrivals.
+    /// When the next operation arrives; `None` for closed arrivals, which need nothing else of it.
     next: Option<Picos>,
+    arrivals: Arrivals,
     sizes: Sizes,
     size: u32,
     rng: Rng,

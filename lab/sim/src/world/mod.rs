@@ -128,8 +128,8 @@ pub struct World {
     movers: Vec<(crate::workload::MoverSettings, std::rc::Rc<mover::MoverState>)>,
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
-    /// Threads and programs that retry a full queue, by device and queue.
-    retrying: Vec<Vec<rejected::Retrying>>,
+    /// Threads and programs that retry a full queue, by device.
+    retrying: Vec<rejected::DeviceRetries>,
     descriptors: u64,
     /// Descriptors that a device refused.
     refused: u64,
@@ -157,7 +157,7 @@ impl World {
         let credits = |dsa: &Dsa| (0..queues).map(|wq| Credits::of(dsa.model.wq_cfg(wq).size().into())).collect();
         let retrying = |dsa: &Dsa| {
             let configs = (0..queues).map(|wq| dsa.model.wq_cfg(wq));
-            configs.map(|config| rejected::Retrying::of(config.size().min(config.threshold()).into())).collect()
+            rejected::DeviceRetries::of(configs.map(|config| config.size().min(config.threshold()).into()))
         };
         Ok(World {
             credits: devices.iter().map(credits).collect(),

@@ -8,7 +8,7 @@
 use super::{Event, FlowOwner, World};
 use crate::picos::Picos;
 use crate::workload::QueueId;
-use std::collections::BTreeMap;
+use telpher_model::Device;
 
 /// A submitter whose core only retries.
 #[derive(Clone, Copy, Debug)]
@@ -21,29 +21,134 @@ struct Rejected {
     since: Picos,
     /// Core time of an attempt.
     cost: Picos,
+    /// Its turn: of attempts at equal times, those of earlier turns come first.
+    turn: u64,
+}
+
+/// Parts of a period. Source: chosen; a thousand submitters are then four in each.
+const PARTS: usize = 256;
+
+/// The submitters whose attempts have the same period, by the phase of their attempts. Finding, inserting and removing
+/// one takes the same time for any number of them.
+#[derive(Debug)]
+struct SamePeriod {
+    /// The time from one attempt to the next.
+    period: Picos,
+    /// Those with phases in each part of the period, in the order of phases and then of turns.
+    parts: Vec<Vec<Rejected>>,
+    /// A bit for each part that has any.
+    occupied: [u64; PARTS / 64],
+}
+
+impl SamePeriod {
+    fn of(period: Picos) -> Self {
+        SamePeriod { period, parts: vec![Vec::new(); PARTS], occupied: [0; PARTS / 64] }
+    }
+
+    fn phase(&self, time: Picos) -> u64 {
+        time.0 % self.period.0
+    }
+
+    fn part(&self, phase: u64) -> usize {
+        // Longer periods than a day have fewer parts, in the same order.
+        let part = phase.saturating_mul(PARTS as u64) / self.period.0;
+        usize::try_from(part).map_or(PARTS - 1, |part| part.min(PARTS - 1))
+    }
+
+    fn add(&mut self, rejected: Rejected) {
+        let phase = self.phase(rejected.since);
+        let (number, period) = (self.part(phase), self.period.0);
+        let part = &mut self.parts[number];
+        let at = part.partition_point(|other| (other.since.0 % period, other.turn) < (phase, rejected.turn));
+        part.insert(at, rejected);
+        self.occupied[number / 64] |= 1 << (number % 64);
+    }
+
+    /// The first part from `from` on that is not empty.
+    fn occupied_from(&self, from: usize) -> Option<usize> {
+        (from / 64..self.occupied.len()).find_map(|word| {
+            let before = if word == from / 64 { (1 << (from % 64)) - 1 } else { 0 };
+            let bits = self.occupied[word] & !before;
+            (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
+        })
+    }
+
+    /// Part and position in it of the submitter whose attempt is the first at `now` or later.
+    fn first(&self, now: Picos) -> Option<(usize, usize)> {
+        let phase = self.phase(now);
+        let number = self.part(phase);
+        // The first attempt comes one period after the refusal.
+        let soon = |one: &Rejected| one.since < now && self.phase(one.since) >= phase;
+        if let Some(at) = self.parts[number].iter().position(soon) {
+            return Some((number, at));
+        }
+        // All in their first period, or those whose phase comes before that of `now`.
+        let next = self.occupied_from(number + 1).or_else(|| self.occupied_from(0))?;
+        Some((next, 0))
+    }
+
+    fn remove(&mut self, number: usize, at: usize) -> Rejected {
+        let rejected = self.parts[number].remove(at);
+        if self.parts[number].is_empty() {
+            self.occupied[number / 64] &= !(1 << (number % 64));
+        }
+        rejected
+    }
 }
 
 /// The submitters that retry one queue.
 #[derive(Debug)]
-pub(super) struct Retrying {
+struct Retrying {
     /// Entries of the queue that they may use.
     limit: u64,
-    /// By the time from one attempt to the next, which is equal for most. Of equal ones, by the phase of their attempts
-    /// in this time, and then by their turn.
-    waiting: BTreeMap<Picos, BTreeMap<(Picos, u64), Rejected>>,
+    /// Those that wait, by the period of their attempts, which is equal for most.
+    waiting: Vec<SamePeriod>,
+    /// Their number.
+    count: usize,
     /// The submitter whose attempt is scheduled, and its turn.
     next: Option<(FlowOwner, u64)>,
     /// The turn of the next submitter that is refused for the first time.
     turns: u64,
 }
 
-impl Retrying {
-    pub(super) fn of(limit: u64) -> Self {
-        Retrying { limit, waiting: BTreeMap::new(), next: None, turns: 0 }
+/// The submitters that retry the queues of one device.
+#[derive(Debug)]
+pub(super) struct DeviceRetries {
+    queues: Vec<Retrying>,
+    /// The number of those that wait: they retry, and no attempt of theirs is scheduled.
+    count: usize,
+}
+
+impl DeviceRetries {
+    /// None, for queues of which submitters may use these numbers of entries.
+    pub(super) fn of(limits: impl Iterator<Item = u64>) -> Self {
+        DeviceRetries { queues: limits.map(Retrying::of).collect(), count: 0 }
     }
 
-    fn add(&mut self, period: Picos, rejected: Rejected) {
-        let turn = match self.next.take_if(|(owner, _)| *owner == rejected.owner) {
+    /// Removes the submitter with the first attempt at `now` or later at a queue that has room and no scheduled attempt.
+    /// Returns it with the time of that attempt, and the number of attempts since it was refused.
+    fn take_first(&mut self, model: &Device, now: Picos) -> Option<(Rejected, Picos, u64)> {
+        for (wq, queue) in self.queues.iter_mut().enumerate() {
+            let waits = queue.next.is_none() && queue.count > 0;
+            if !waits || model.wq_occupancy(wq) >= queue.limit {
+                continue;
+            }
+            let first = queue.take_first(now)?;
+            queue.next = Some((first.0.owner, first.0.turn));
+            self.count -= 1;
+            return Some(first);
+        }
+        None
+    }
+}
+
+impl Retrying {
+    fn of(limit: u64) -> Self {
+        Retrying { limit, waiting: Vec::new(), count: 0, next: None, turns: 0 }
+    }
+
+    fn add(&mut self, period: Picos, mut rejected: Rejected) {
+        rejected.turn = match self.next.take_if(|(owner, _)| *owner == rejected.owner) {
             // It keeps its turn before others whose attempts come at the same times.
             Some((_, turn)) => turn,
             None => {
@@ -51,33 +156,32 @@ impl Retrying {
                 self.turns
             }
         };
-        let phase = Picos(rejected.since.0 % period.0);
-        self.waiting.entry(period).or_default().insert((phase, turn), rejected);
+        self.count += 1;
+        let known = self.waiting.iter().position(|same| same.period == period);
+        let number = known.unwrap_or_else(|| {
+            self.waiting.push(SamePeriod::of(period));
+            self.waiting.len() - 1
+        });
+        self.waiting[number].add(rejected);
     }
 
-    /// Removes the submitter whose attempt is the first at `now` or later. Returns it with its turn, the time of that
-    /// attempt, and the number of attempts since it was refused.
-    fn take_first(&mut self, now: Picos) -> Option<(Rejected, u64, Picos, u64)> {
-        let mut first: Option<(Picos, u64, Picos, Picos)> = None;
-        for (period, by_phase) in &self.waiting {
-            let phase = Picos(now.0 % period.0);
-            // The first attempt comes one period after the refusal.
-            let later = |(_, one): &(&(Picos, u64), &Rejected)| one.since < now;
-            let soon = by_phase.range((phase, 0)..).find(later);
-            // All in their first period, or those whose phase comes before that of `now`.
-            let Some((&(at, turn), one)) = soon.or_else(|| by_phase.iter().next()) else { continue };
-            let time = one.since + *period * attempts(one.since, now, *period);
+    /// Removes the submitter whose attempt is the first at `now` or later. Returns it with the time of that attempt, and
+    /// the number of attempts since it was refused.
+    fn take_first(&mut self, now: Picos) -> Option<(Rejected, Picos, u64)> {
+        // Time, turn and number of the attempt, and where the submitter is.
+        let mut first: Option<(Picos, u64, u64, [usize; 3])> = None;
+        for (number, same) in self.waiting.iter().enumerate() {
+            let Some((part, at)) = same.first(now) else { continue };
+            let Rejected { since, turn, .. } = same.parts[part][at];
+            let attempts = attempts(since, now, same.period);
+            let time = since + same.period * attempts;
             if first.is_none_or(|(least, order, ..)| (time, turn) < (least, order)) {
-                first = Some((time, turn, *period, at));
+                first = Some((time, turn, attempts, [number, part, at]));
             }
         }
-        let (time, turn, period, phase) = first?;
-        let by_phase = self.waiting.get_mut(&period)?;
-        let one = by_phase.remove(&(phase, turn))?;
-        if by_phase.is_empty() {
-            self.waiting.remove(&period);
-        }
-        Some((one, turn, time, attempts(one.since, now, period)))
+        let (time, _, attempts, [number, part, at]) = first?;
+        self.count -= 1;
+        Some((self.waiting[number].remove(part, at), time, attempts))
     }
 }
 
@@ -91,38 +195,36 @@ impl World {
     /// the next one follows after `period`.
     pub(super) fn reject(&mut self, queue: QueueId, owner: FlowOwner, again: Event, cost: Picos, period: Picos) {
         let since = self.events.now();
-        if let Some(retrying) = self.retrying_of(queue.device, queue.wq) {
-            retrying.add(period.max(Picos(1)), Rejected { owner, again, since, cost });
+        let Some(device) = self.retrying.get_mut(usize::from(queue.device)) else { return };
+        if let Some(retrying) = device.queues.get_mut(queue.wq) {
+            retrying.add(period.max(Picos(1)), Rejected { owner, again, since, cost, turn: 0 });
+            device.count += 1;
         }
     }
 
     /// A queue took a submission of a thread or program: if that one had retried, the next one gets its turn.
     pub(super) fn admitted(&mut self, queue: QueueId, owner: FlowOwner) {
-        let Some(retrying) = self.retrying_of(queue.device, queue.wq) else { return };
+        let device = self.retrying.get_mut(usize::from(queue.device));
+        let Some(retrying) = device.and_then(|device| device.queues.get_mut(queue.wq)) else { return };
         if retrying.next.take_if(|(next, _)| *next == owner).is_some() {
             self.may_have_room(queue.device);
         }
     }
 
     /// A descriptor may have left a queue of this device: schedules the first attempt of those that retry.
+    #[inline]
     pub(super) fn may_have_room(&mut self, device: u16) {
-        let now = self.events.now();
-        for wq in 0..self.retrying.get(usize::from(device)).map_or(0, Vec::len) {
-            let model = &self.devices[usize::from(device)].model;
-            let retrying = &mut self.retrying[usize::from(device)][wq];
-            let waits = retrying.next.is_none() && !retrying.waiting.is_empty();
-            if !waits || model.wq_occupancy(wq) >= retrying.limit {
-                continue;
-            }
-            let Some((one, turn, time, attempts)) = retrying.take_first(now) else { continue };
-            retrying.next = Some((one.owner, turn));
-            self.count_refused(one.owner, attempts - 1, one.cost);
-            self.events.at(time, one.again);
+        if self.retrying.get(usize::from(device)).is_some_and(|device| device.count > 0) {
+            self.retry(device);
         }
     }
 
-    fn retrying_of(&mut self, device: u16, wq: usize) -> Option<&mut Retrying> {
-        self.retrying.get_mut(usize::from(device))?.get_mut(wq)
+    fn retry(&mut self, device: u16) {
+        let (now, number) = (self.events.now(), usize::from(device));
+        while let Some((one, time, attempts)) = self.retrying[number].take_first(&self.devices[number].model, now) {
+            self.count_refused(one.owner, attempts - 1, one.cost);
+            self.events.at(time, one.again);
+        }
     }
 
     /// Counts attempts that were not simulated.
@@ -150,17 +252,20 @@ mod tests {
     #[test]
     fn the_first_attempt_at_a_time_or_later_is_found() {
         let mut rng = Rng::new(3, 0);
-        for _ in 0..500 {
+        for round in 0..500 {
+            // Few phases, so that many are equal, and many.
+            let scale = [1, 1000][round % 2];
             let mut retrying = Retrying::of(1);
             let mut all = Vec::new();
             for number in 0..1 + u32::try_from(rng.below(20)).unwrap() {
-                let (since, period) = (Picos(rng.below(40)), Picos(1 + rng.below(2) * 6 + 4));
+                let (since, period) = (Picos(rng.below(40 * scale)), Picos((5 + rng.below(2) * 6) * scale));
                 let owner = FlowOwner::Thread(number);
-                retrying.add(period, Rejected { owner, again: Event::Thread(number), since, cost: Picos(1) });
+                let again = Event::Thread(number);
+                retrying.add(period, Rejected { owner, again, since, cost: Picos(1), turn: 0 });
                 all.push((owner, since, period));
             }
             // Time does not go back behind a refusal.
-            let now = Picos(40 + rng.below(30));
+            let now = Picos((40 + rng.below(30)) * scale);
             let next = |(owner, since, period): &(FlowOwner, Picos, Picos)| {
                 let attempt = (1..).map(|attempt| *since + *period * attempt).find(|at| *at >= now).unwrap();
                 (attempt, *owner)
@@ -168,7 +273,7 @@ mod tests {
             let mut expected: Vec<_> = all.iter().map(next).collect();
             expected.sort_unstable();
             let mut seen = Vec::new();
-            while let Some((one, _, at, _)) = retrying.take_first(now) {
+            while let Some((one, at, _)) = retrying.take_first(now) {
                 seen.push((at, one.owner));
             }
             assert_eq!(seen, expected);
@@ -183,16 +288,17 @@ mod tests {
             again: Event::Thread(number),
             since: Picos(since),
             cost: Picos(1),
+            turn: 0,
         };
         retrying.add(Picos(10), one(1, 0));
         retrying.add(Picos(10), one(2, 0));
-        let (first, turn, at, attempts) = retrying.take_first(Picos(20)).unwrap();
+        let (first, at, attempts) = retrying.take_first(Picos(20)).unwrap();
         assert_eq!((first.owner, at, attempts), (FlowOwner::Thread(1), Picos(20), 2));
-        retrying.next = Some((first.owner, turn));
+        retrying.next = Some((first.owner, first.turn));
         retrying.add(Picos(10), one(1, 20));
         // Both come at 30; the second one could come at 20 already.
-        let (first, _, at, _) = retrying.take_first(Picos(20)).unwrap();
+        let (first, at, _) = retrying.take_first(Picos(20)).unwrap();
         assert_eq!((first.owner, at), (FlowOwner::Thread(2), Picos(20)));
-        assert_eq!(retrying.take_first(Picos(20)).unwrap().2, Picos(30));
+        assert_eq!(retrying.take_first(Picos(20)).unwrap().1, Picos(30));
     }
 }

@@ -109,13 +109,14 @@ fn attributes(sys: &Path, source: &str, object: &str, attributes: &[(&'static st
 }
 
 impl DeviceMemory {
-    /// Adds the families of a snapshot. `sys` and `proc` are `/sys` and `/proc` except in tests.
+    /// Adds the families of a snapshot. `sys` is `/sys` except in tests; `look_up` returns the owner of a process.
     pub(super) fn add(
         &mut self,
         families: &mut Families,
         snapshot: &Snapshot,
         per_process: bool,
-        (sys, proc): (&Path, &Path),
+        sys: &Path,
+        look_up: &dyn Fn(u64) -> Owner,
     ) {
         let mut to = Collected { families, reasons: BTreeSet::new(), source: String::new() };
         for device in &snapshot.devices {
@@ -127,7 +128,7 @@ impl DeviceMemory {
         for engine in &snapshot.engines {
             add_engine(&mut to, engine);
         }
-        self.add_clients(&mut to, snapshot, per_process, proc);
+        self.add_clients(&mut to, snapshot, per_process, look_up);
         for (source, metric, reason) in std::mem::take(&mut to.reasons) {
             let labels = vec![label("source", &source), label("metric", &metric), label("reason", &reason)];
             to.info(&of::UNKNOWN, labels);
@@ -136,7 +137,13 @@ impl DeviceMemory {
 
     /// Adds the totals of clients. What no known client has done is in a sample without an owner, so that the sum is
     /// that of the queue.
-    fn add_clients(&mut self, to: &mut Collected<'_>, snapshot: &Snapshot, per_process: bool, proc: &Path) {
+    fn add_clients(
+        &mut self,
+        to: &mut Collected<'_>,
+        snapshot: &Snapshot,
+        per_process: bool,
+        look_up: &dyn Fn(u64) -> Owner,
+    ) {
         let mut owners: BTreeMap<u64, Owner> = BTreeMap::new();
         let mut now: BTreeMap<Client, (ClientOwner, Vec<u64>)> = BTreeMap::new();
         let mut closed: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
@@ -165,7 +172,7 @@ impl DeviceMemory {
             let key = (row.source.clone(), row.queue.clone(), pid, row.pasid.known().unwrap_or_default());
             // An open file keeps its owner: to look it up takes two files of /proc.
             let of_client = self.clients.owner(&key).cloned().unwrap_or_else(|| {
-                let owner = owners.entry(pid).or_insert_with(|| Owner::of(proc, pid)).clone();
+                let owner = owners.entry(pid).or_insert_with(|| look_up(pid)).clone();
                 let process = per_process.then(|| (pid, row.command.clone()));
                 (row.source.clone(), row.queue.clone(), owner, process)
             });

@@ -3,7 +3,7 @@
 //! ```text
 //! Snapshot: devices of runs, hardware ──► devices ─┐
 //! published: what processes count     ──► systems ─┴─► family ──► text ──► server, or a file
-//!          owner: pod, container, VM of a process
+//!          owner: pod, container, VM of a process; pods: their names
 //!          ledger: sums by owner that do not shrink when a process ends
 //! ```
 //!
@@ -15,17 +15,20 @@ mod devices;
 mod family;
 mod ledger;
 mod owner;
+mod pods;
 mod server;
 mod systems;
 
 pub use definitions::DEFINITIONS;
 pub use family::{Definition, Families, FamilyKind, Labels, Sample, TextFormat};
 pub use owner::Owner;
+pub use pods::PodName;
 pub use server::{Metrics, Server};
 
 use crate::published::{ProcessMetrics, Unread};
 use crate::snapshot::Snapshot;
 use devices::DeviceMemory;
+use pods::PodNames;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,6 +46,7 @@ pub struct Exporter {
     per_process: bool,
     sys: PathBuf,
     proc: PathBuf,
+    log: PathBuf,
     devices: DeviceMemory,
     systems: SystemMemory,
 }
@@ -51,14 +55,14 @@ impl Exporter {
     /// Creates an exporter; with `per_process`, samples of clients have the labels `pid` and `command`.
     #[must_use]
     pub fn new(per_process: bool) -> Exporter {
-        Exporter::with_roots(per_process, "/sys".into(), "/proc".into())
+        Exporter::with_roots(per_process, "/sys".into(), "/proc".into(), "/var/log".into())
     }
 
-    /// Creates an exporter that reads other trees than `/sys` and `/proc`, for tests.
+    /// Creates an exporter that reads other trees than `/sys`, `/proc` and `/var/log`, for tests.
     #[must_use]
-    pub fn with_roots(per_process: bool, sys: PathBuf, proc: PathBuf) -> Exporter {
+    pub fn with_roots(per_process: bool, sys: PathBuf, proc: PathBuf, log: PathBuf) -> Exporter {
         let (devices, systems) = (DeviceMemory::default(), SystemMemory::default());
-        Exporter { per_process, sys, proc, devices, systems }
+        Exporter { per_process, sys, proc, log, devices, systems }
     }
 
     /// Returns the families of a reading, which took some time. Readings must be passed in their order.
@@ -72,8 +76,10 @@ impl Exporter {
         let version = (Cow::Borrowed("version"), env!("CARGO_PKG_VERSION").to_owned());
         families.add(&definitions::EXPORTER, vec![version], Sample::Info);
         families.add(&definitions::READING, Labels::new(), Sample::Real(took.as_secs_f64()));
-        self.devices.add(&mut families, snapshot, self.per_process, (&self.sys, &self.proc));
-        let refused = self.systems.add(&mut families, processes, self.per_process, &self.proc);
+        let names = PodNames::new(&self.log);
+        let look_up = |pid| Owner::of(&self.proc, &names, pid);
+        self.devices.add(&mut families, snapshot, self.per_process, &self.sys, &look_up);
+        let refused = self.systems.add(&mut families, processes, self.per_process, &look_up);
         let problems = snapshot.problems.len() as u64 + unread.len() as u64 + refused;
         families.add(&definitions::PROBLEMS, Labels::new(), Sample::Whole(problems));
         families

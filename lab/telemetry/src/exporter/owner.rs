@@ -1,6 +1,7 @@
-//! Whose a process is: its pod and container by its cgroup, its virtual machine by its command line.
+//! Whose a process is: its pod and container by its cgroup and the node's logs, its virtual machine by its command line.
 
 use crate::exporter::family::Labels;
+use crate::exporter::pods::{PodName, PodNames};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
@@ -16,16 +17,19 @@ const MOST_NAME: usize = 80;
 pub struct Owner {
     /// The UID of its Kubernetes pod.
     pub pod_uid: Option<String>,
+    /// Its namespace and name.
+    pub pod: Option<PodName>,
     /// The identifier of its container: 64 hexadecimal digits.
     pub container: Option<String>,
+    /// The name of that container in its pod.
+    pub container_name: Option<String>,
     /// The name of the virtual machine that it runs.
     pub vm: Option<String>,
 }
 
 impl Owner {
     /// Looks a process up below `proc`, which is `/proc` except in tests. A process that has ended has no owner.
-    #[must_use]
-    pub fn of(proc: &Path, pid: u64) -> Owner {
+    pub(super) fn of(proc: &Path, names: &PodNames<'_>, pid: u64) -> Owner {
         let read = |name: &str| {
             let mut bytes = Vec::new();
             let file = File::open(proc.join(pid.to_string()).join(name));
@@ -34,9 +38,13 @@ impl Owner {
         };
         let cgroup = read("cgroup");
         let parts = || cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));
+        let pod_uid = parts().find_map(pod_uid);
+        let container = parts().filter_map(container).next_back();
         Owner {
-            pod_uid: parts().find_map(pod_uid),
-            container: parts().filter_map(container).next_back(),
+            pod: pod_uid.as_deref().and_then(|uid| names.pod(uid)),
+            container_name: container.as_deref().filter(|_| pod_uid.is_some()).and_then(|id| names.container(id)),
+            pod_uid,
+            container,
             vm: virtual_machine(&read("cmdline")),
         }
     }
@@ -44,8 +52,16 @@ impl Owner {
     /// Returns the labels; what is unknown has none.
     #[must_use]
     pub fn labels(&self) -> Labels {
-        let named = [("pod_uid", &self.pod_uid), ("container", &self.container), ("vm", &self.vm)];
-        let known = named.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let pod = self.pod.as_ref();
+        let named = [
+            ("namespace", pod.map(|pod| &pod.namespace)),
+            ("pod", pod.map(|pod| &pod.pod)),
+            ("pod_uid", self.pod_uid.as_ref()),
+            ("container", self.container.as_ref()),
+            ("container_name", self.container_name.as_ref()),
+            ("vm", self.vm.as_ref()),
+        ];
+        let known = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
         known.map(|(name, value)| (Cow::Borrowed(name), value.clone())).collect()
     }
 }
@@ -112,11 +128,11 @@ mod tests {
             let process = folder.join("7");
             std::fs::create_dir_all(&process).unwrap();
             std::fs::write(process.join("cgroup"), &cgroup).unwrap();
-            let owner = Owner::of(&folder, 7);
+            let owner = Owner::of(&folder, &PodNames::new(&folder), 7);
             assert_eq!((owner.pod_uid.as_deref(), owner.container.as_deref()), (pod, Some(ID)), "{cgroup}");
         }
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(Owner::of(&folder, 7), Owner::default());
+        assert_eq!(Owner::of(&folder, &PodNames::new(&folder), 7), Owner::default());
     }
 
     #[test]

@@ -11,7 +11,6 @@ use super::owner::Owner;
 use crate::published::ProcessMetrics;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use telpher_metrics::{Description, Kind, Unit};
 
 /// The most values of all processes in a reading. Source: chosen; a thousand processes with fifty values.
@@ -41,7 +40,19 @@ impl SystemMemory {
         if let Some(place) = self.places.get(&(description.name.clone(), value.clone())) {
             return (self.descriptions[*place] == *description).then_some(*place);
         }
-        let reserved = ["le", "quantile", "pid", "pod_uid", "container", "vm", "job", "instance"];
+        let reserved = [
+            "le",
+            "quantile",
+            "pid",
+            "namespace",
+            "pod",
+            "pod_uid",
+            "container",
+            "container_name",
+            "vm",
+            "job",
+            "instance",
+        ];
         let is_reserved = description.label.as_ref().is_some_and(|(key, _)| reserved.contains(&key.as_str()));
         let is_valid = description.broken_rule().is_none() && !is_reserved;
         if !is_valid || self.descriptions.len() >= MOST_DESCRIPTIONS {
@@ -58,7 +69,7 @@ impl SystemMemory {
         families: &mut Families,
         processes: &[ProcessMetrics],
         per_process: bool,
-        proc: &Path,
+        look_up: &dyn Fn(u64) -> Owner,
     ) -> u64 {
         let mut problems = 0;
         let mut owners: BTreeMap<u32, Owner> = BTreeMap::new();
@@ -67,8 +78,8 @@ impl SystemMemory {
         let mut values = 0;
         for process in processes {
             let known = self.totals.owner(&(process.pid, process.inode)).map(|(owner, ..)| owner.clone());
-            let look_up = || Owner::of(proc, process.pid.into());
-            let owner = owners.entry(process.pid).or_insert_with(|| known.unwrap_or_else(look_up)).clone();
+            let owner = || known.unwrap_or_else(|| look_up(process.pid.into()));
+            let owner = owners.entry(process.pid).or_insert_with(owner).clone();
             let places: Option<Vec<usize>> = process.metrics.iter().map(|metric| self.place(metric)).collect();
             values += process.values.len();
             let Some(places) = places.filter(|_| values <= MOST_VALUES) else {

@@ -13,8 +13,8 @@ pub(crate) use threaded::Threaded;
 use crate::counting::Counts;
 use crate::spaces::SpaceTable;
 use std::sync::Arc;
-use telpher_model::{Counting, Device, DeviceCounts, Engine, NoObserver, Observer, Progress, Scratch, run};
-use telpher_os::monotonic_ns;
+use telpher_model::{Clocks, Counting, Device, DeviceCounts, Engine, NoObserver, Observer, Progress, Scratch, run};
+use telpher_os::{monotonic_ns, ns_between, prepare_stamps, stamp};
 
 /// The runner of a modelled device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -29,6 +29,9 @@ pub enum Runner {
     /// system refuses a thread, it is `Inline`.
     Auto,
 }
+
+/// The clocks of recorded times.
+static CLOCKS: Clocks = Clocks { now_ns: monotonic_ns, stamp, ns_between };
 
 /// The most steps of an engine before the next one is stepped: a batch of 32 fits.
 const STEPS: u32 = 128;
@@ -60,7 +63,7 @@ impl Core {
     /// Returns the observer that counts, and calls the device's observer.
     #[inline]
     fn counting<'a, O: Observer + ?Sized>(counts: &'a DeviceCounts, observer: &'a O) -> Counting<'a, O> {
-        Counting { counts, clock: monotonic_ns, observer }
+        Counting { counts, clocks: &CLOCKS, observer }
     }
 }
 
@@ -74,6 +77,7 @@ pub(crate) struct EngineSet {
 impl EngineSet {
     /// Creates the engines with these indices, each with `lanes` lanes.
     pub(crate) fn new(engines: impl Iterator<Item = usize>, lanes: usize) -> Self {
+        prepare_stamps();
         let engines = engines.flat_map(|index| (0..lanes).map(move |lane| Engine::new(index, lane))).collect();
         EngineSet { engines, scratch: Scratch::default() }
     }

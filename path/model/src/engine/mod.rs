@@ -426,12 +426,14 @@ impl Engine {
     /// Refuses the current descriptor, or turns it into an action. Returns `None` if the phase has changed.
     #[inline]
     fn decide<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
-        match observer.dispatched(&self.job()) {
-            DispatchDecision::Go => {}
-            DispatchDecision::Wait => return Some(Step::Wait),
-            DispatchDecision::End(status) => {
-                self.refuse(device, Refusal::from(status));
-                return None;
+        if observer.is_watching() {
+            match observer.dispatched(&self.job()) {
+                DispatchDecision::Go => {}
+                DispatchDecision::Wait => return Some(Step::Wait),
+                DispatchDecision::End(status) => {
+                    self.refuse(device, Refusal::from(status));
+                    return None;
+                }
             }
         }
         if device.perfmon.is_counting() {

@@ -10,6 +10,7 @@
 use crate::api::channel::MAX_SLOTS;
 use crate::api::error::ChannelError;
 use crate::api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, Policy};
+use crate::inflight::room::Room;
 use crate::plan::route::{Entry, PortalQueue};
 use crate::report;
 use crate::wait::Waiter;
@@ -136,8 +137,8 @@ pub struct Copies {
     tail: u64,
     /// How long no record has come.
     stall_timer: StallTimer,
-    /// The queue refused the last offer.
-    refused: bool,
+    /// Whether the queue had room at the last offer.
+    room: Room,
 }
 
 impl Copies {
@@ -184,7 +185,7 @@ impl Copies {
             waiting: 0,
             tail: 0,
             stall_timer: StallTimer::default(),
-            refused: false,
+            room: Room::new(),
             queue,
         })
     }
@@ -253,7 +254,10 @@ impl Copies {
 
     /// Offers the oldest `len` waiting copies, which are neighbours.
     fn send(&mut self, len: usize) -> bool {
-        let Some(entry) = self.queue.enter() else { return false };
+        let Some(entry) = self.queue.enter() else {
+            self.room.none(&*self.clock);
+            return false;
+        };
         let i = self.index(self.waiting);
         let records = &self.records[i];
         let first = self.list.as_mut_ptr().wrapping_add(i);
@@ -276,13 +280,13 @@ impl Copies {
                     // The queue had nothing in flight until now, whatever it refused before.
                     self.stall_timer = StallTimer::default();
                 }
-                self.refused = false;
+                self.room.taken(&*self.clock);
                 self.bursts.push_back(Burst { first: self.waiting, len, entry });
                 self.waiting += len as u64;
                 true
             }
             Offer::Retry => {
-                self.refused = true;
+                self.room.refused(&*self.clock);
                 self.queue.leave(entry);
                 false
             }
@@ -303,7 +307,7 @@ impl Copies {
             self.retire(Some(status), &mut each);
         }
         // A stopped queue refuses for ever, even when it has none of our copies.
-        if self.head == before && (!self.bursts.is_empty() || self.refused) {
+        if self.head == before && (!self.bursts.is_empty() || self.room.is_refused()) {
             self.queue.on_stall(self.stall_timer.look(self.policy.bounds(), || self.clock.now()));
         }
         if self.queue.is_dead() {

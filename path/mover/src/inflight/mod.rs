@@ -30,6 +30,7 @@ mod op;
 mod owned_request;
 pub(crate) mod recover;
 mod ring;
+mod room;
 mod shared;
 mod single;
 mod slot;

@@ -13,6 +13,7 @@ use crate::api::error::JobError;
 use crate::api::outcome::{Outcome, Via};
 use crate::api::policy::Policy;
 use crate::inflight::recover::{Ending, Next};
+use crate::inflight::room::Room;
 use crate::plan::request::Request;
 use crate::plan::route::{Entry, PortalQueue};
 use crate::wait::stall_timer::StallTimer;
@@ -162,8 +163,8 @@ pub(crate) struct Ring<S, D> {
     resent: usize,
     /// How long no record has come.
     stall_timer: StallTimer,
-    /// The queue refused the last offer.
-    refused: bool,
+    /// Whether the queue had room at the last offer.
+    room: Room,
     /// The descriptor of a list's source, without addresses and size.
     crc_template: Descriptor,
     /// The most sources of a list; 0 if the queue has no CRC Generation.
@@ -217,7 +218,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             expired: 0,
             resent: 0,
             stall_timer: StallTimer::default(),
-            refused: false,
+            room: Room::new(),
             clone_sources: None,
         }
     }
@@ -385,7 +386,10 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Offers a prepared run, for the first time or again.
     fn send(&mut self, first: u64, len: usize, again: bool) -> bool {
-        let Some(entry) = self.queue.enter() else { return false };
+        let Some(entry) = self.queue.enter() else {
+            self.room.none(&*self.clock);
+            return false;
+        };
         let i = self.index(first);
         let descriptor = if len == 1 {
             self.list[i]
@@ -404,7 +408,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                     // The queue had nothing in flight until now, whatever it refused before.
                     self.stall_timer = StallTimer::default();
                 }
-                self.refused = false;
+                self.room.taken(&*self.clock);
                 self.resent += usize::from(again);
                 self.bursts.push_back(Burst { first, len, again, entry });
                 for take_slot in &mut self.slots[i..i + len] {
@@ -416,7 +420,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 true
             }
             Offer::Retry => {
-                self.refused = true;
+                self.room.refused(&*self.clock);
                 self.queue.leave(entry);
                 false
             }
@@ -453,7 +457,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.read_records();
         self.retire_bursts();
         // A stopped queue refuses for ever, even when it has nothing of ours.
-        if !self.bursts.is_empty() || self.refused {
+        if !self.bursts.is_empty() || self.room.is_refused() {
             self.queue.on_stall(self.stall_timer.look(self.policy.bounds(), || self.clock.now()));
             self.end_all_bursts();
         }

@@ -3,6 +3,7 @@ use crate::entry::{Envelope, Message};
 use crate::handshake::{HELLO_BYTES, Packet, Verdict};
 use crate::incoming::Incoming;
 use crate::memory::Memory;
+use crate::offered::OfferedFile;
 use crate::outgoing::Outgoing;
 use crate::{Payload, Segments};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -236,18 +237,18 @@ fn a_hello_that_breaks_a_rule_is_refused() {
     hostile().expect(Verdict::Malformed, &hello, &[file, file, file]);
     hostile().expect(Verdict::OtherVersion, &changed(8, &[1]), &[file]);
     hostile().expect(Verdict::OtherVersion, &changed(8, &[1])[..20], &[]);
-    for size in 0..5 {
+    for size in 0..6 {
         for value in [0_u32, 3, u32::MAX, 1 << 31] {
             hostile().expect(Verdict::WrongSizes, &changed(12 + 4 * size, &value.to_le_bytes()), &[file]);
         }
     }
     // Other sizes that are valid, but not those of the file.
     hostile().expect(Verdict::WrongMemory, &changed(12, &1024_u32.to_le_bytes()), &[file]);
-    hostile().expect(Verdict::Malformed, &changed(32, b"T"), &[file]);
-    hostile().expect(Verdict::OtherUser, &changed(40, &[9; 16]), &[file]);
-    hostile().expect(Verdict::OtherUser, &changed(56, &(here.address().user + 1).to_le_bytes()), &[file]);
+    hostile().expect(Verdict::Malformed, &changed(36, b"T"), &[file]);
+    hostile().expect(Verdict::OtherUser, &changed(44, &[9; 16]), &[file]);
+    hostile().expect(Verdict::OtherUser, &changed(60, &(here.address().user + 1).to_le_bytes()), &[file]);
     // This process with the address of another one.
-    hostile().expect(Verdict::OtherProcess, &changed(60, &(here.address().process + 1).to_le_bytes()), &[file]);
+    hostile().expect(Verdict::OtherProcess, &changed(64, &(here.address().process + 1).to_le_bytes()), &[file]);
     // The same Hello is accepted without a change.
     let honest = hostile();
     honest.send(&hello, &[file]);
@@ -255,7 +256,7 @@ fn a_hello_that_breaks_a_rule_is_refused() {
     accepted(&here);
     let stats = here.stats();
     assert_eq!((stats.accepted, stats.refused_users), (1, 0));
-    assert!(stats.refused >= 34, "{stats:?}");
+    assert!(stats.refused >= 38, "{stats:?}");
 }
 
 #[test]
@@ -277,6 +278,53 @@ fn a_file_that_is_not_sealed_or_has_another_length_is_refused() {
     for other in [socket.as_fd(), device.as_fd()] {
         Hostile::connect(&here).expect(Verdict::WrongMemory, &hello, &[other]);
     }
+}
+
+#[test]
+fn a_packet_of_a_file_that_breaks_a_rule_ends_the_connection() {
+    let here = open();
+    let memory = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&memory, 8192).unwrap();
+    let memory = memory.as_fd();
+    let open_connection = || {
+        let peer = Hostile::connect(&here);
+        peer.send(&peer.hello(), &[peer.file().as_fd()]);
+        assert_eq!(peer.receive().verdict(), Verdict::Accepted);
+        let (_, _, incoming) = accepted(&here);
+        (peer, incoming)
+    };
+    let wrong: [(&[u8], &[BorrowedFd<'_>]); 5] = [
+        (&[2, 8, 7, 0, 0, 0], &[memory]),
+        (&[2, 0, 7, 0, 0], &[memory]),
+        (&[2, 0, 7, 0, 0, 0, 0], &[memory]),
+        (&[2, 0, 7, 0, 0, 0], &[memory, memory]),
+        (&[3, 0, 7, 0, 0, 0], &[]),
+    ];
+    for (bytes, files) in wrong {
+        let (peer, _incoming) = open_connection();
+        peer.send(bytes, files);
+        assert!(peer.receive().is_empty(), "{bytes:?} with {} files", files.len());
+        died(&here);
+    }
+    // A file is shown, replaced by one that is no memory, shown again, and taken back.
+    let (peer, incoming) = open_connection();
+    let program = std::fs::File::open("/proc/self/status").unwrap();
+    for (files, is_there) in [(&[memory][..], true), (&[program.as_fd()], false), (&[memory], true), (&[], false)] {
+        peer.send(&[2, 3, 7, 0, 0, 0], files);
+        let end = Instant::now() + LIMIT;
+        while incoming.offered_bytes(&OfferedFile { place: 3, generation: 7, offset: 4096 }, 4096).is_some() != is_there
+        {
+            assert!(Instant::now() < end, "{} files", files.len());
+            std::thread::yield_now();
+        }
+    }
+    // The accepting side shows no files.
+    let other = open();
+    here.connect(&other.address()).unwrap();
+    connected(&here);
+    let (id, ..) = accepted(&other);
+    crate::handshake::send_file(other.socket(id).unwrap().as_fd(), 0, 1, Some(memory)).unwrap();
+    died(&here);
 }
 
 #[test]

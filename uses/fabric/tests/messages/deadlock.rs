@@ -53,6 +53,7 @@ fn small_rings_and_few_slots_do_not_deadlock() {
     let config = config(|config| {
         config.ring_entries = 64;
         config.payload_bytes = 32 << 10;
+        config.long_payload_bytes = 32 << 10;
         config.slots = 2;
         config.slot_bytes = 4096;
     });
@@ -66,6 +67,7 @@ fn seventeen_endpoints_exchange_messages_with_all_others() {
     let config = config(|config| {
         config.slots = 16;
         config.payload_bytes = 32 << 10;
+        config.long_payload_bytes = 32 << 10;
     });
     for len in [100, 20_000, 300_000] {
         exchange(&mut nodes_with(17, &config, Copier::cpu), 2, len);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use telpher_abi::registers::{Command, CommandCode};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_device::{ModelDevice, ModelOptions, Residency};
-use telpher_fabric::{Config, Copier, Failure};
+use telpher_fabric::{Config, Copier, Failure, PeerId, ProgressBy};
 use telpher_mem::{PAGE_BYTES, Pages};
 use telpher_mover::{Channel, ChannelPolicy, ManualClock};
 use telpher_portal::mock::MockPortal;
@@ -155,7 +155,7 @@ fn pages_that_are_not_present_are_copied_by_the_cpu() {
         let buffer = unsafe { telpher_fabric::Buffer::vouch(pages.address(), pages.len_bytes()) };
         telpher_fabric::Segments::new(&[buffer]).unwrap()
     };
-    let peer = telpher_fabric::PeerId(1);
+    let peer = PeerId(1);
     nodes[1].endpoint.receive(crate::common::receive_request(None, exact(1), lent(&to), 1)).unwrap();
     nodes[0].endpoint.send(crate::common::send_request(peer, lent(&from), Some(1), 1)).unwrap();
     run_until_done(&mut nodes, &[1, 1]);
@@ -200,6 +200,42 @@ fn a_device_that_fails_for_one_endpoint_goes_on_for_others() {
     assert!(by_device(&nodes[1]) > before, "{:?}", nodes[1].endpoint.statistics());
 }
 
+#[test]
+fn several_queues_take_turns() {
+    let portals = [0, 1].map(|_| Arc::new(MockPortal::new(QueueMode::Shared, 64)));
+    let policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
+    let channels = portals.each_ref().map(|portal| {
+        let portal: Arc<dyn Portal> = Arc::<MockPortal>::clone(portal);
+        Channel::new(portal, 64, policy).unwrap()
+    });
+    let sender = Node::new(Config::default(), Copier::devices(channels, 4096), ProgressBy::Caller);
+    let receiver = Node::new(Config::default(), Copier::cpu(), ProgressBy::Caller);
+    let mut nodes = vec![sender, receiver];
+    assert_eq!(nodes[0].endpoint.insert_peer(&nodes[1].address()).unwrap(), PeerId(0));
+    nodes[0].send(0, Some(1), pattern(6 * (16 << 10), 1), 1);
+    run_until(&mut nodes, |_| portals.iter().all(|portal| portal.waiting() == 3));
+    portals.iter().for_each(|portal| let_go(portal));
+    run_until_done(&mut nodes, &[1, 0]);
+}
+
+#[test]
+fn a_queue_that_stops_leaves_its_pieces_to_the_others() {
+    let devices = [0, 1].map(|_| ModelDevice::start(ModelOptions::default()).unwrap());
+    let mut policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
+    policy.patience = Duration::from_micros(100);
+    let mut nodes = nodes_with(2, &Config::default(), || {
+        let channel = |device: &ModelDevice| Channel::new(device.portal("wq0.0").unwrap(), 64, policy).unwrap();
+        Copier::devices(devices.iter().map(channel), 4096)
+    });
+    exchange(&mut nodes, 0);
+    devices[0].command(Command::new(CommandCode::DisableDevice, 0)).unwrap();
+    let before = by_device(&nodes[1]);
+    for round in 1..4 {
+        exchange(&mut nodes, round);
+    }
+    assert!(by_device(&nodes[1]) > before, "{:?}", nodes[1].endpoint.statistics());
+}
+
 /// Answers all descriptors of a device that was late, after it has written its destinations.
 #[allow(unsafe_code, reason = "plays a device that answers late")]
 fn let_go(portal: &MockPortal) {
@@ -231,8 +267,8 @@ fn a_late_device_delays_the_end_of_its_message_until_it_lets_go() {
             let portal: Arc<dyn Portal> = Arc::<MockPortal>::clone(&portal);
             Channel::with_clock(portal, 64, policy, Arc::<ManualClock>::clone(&clock)).unwrap()
         };
-        let late = Node::new(Config::default(), Copier::device(channel(), 4096), telpher_fabric::ProgressBy::Caller);
-        let other = Node::new(Config::default(), Copier::cpu(), telpher_fabric::ProgressBy::Caller);
+        let late = Node::new(Config::default(), Copier::device(channel(), 4096), ProgressBy::Caller);
+        let other = Node::new(Config::default(), Copier::cpu(), ProgressBy::Caller);
         let mut nodes = vec![late, other];
         let addresses = [nodes[0].address(), nodes[1].address()];
         for node in &nodes {

@@ -7,8 +7,8 @@ use std::time::Instant;
 use telpher_fabric::entry::{AccessId, AccessPiece, Answer, AtomicEntry, Envelope, Message, MessageId};
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
-    AccessError, Atomic, AtomicOp, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Number, OfferedMemory,
-    Outgoing, PeerId, Permissions, Region, Segments,
+    AccessError, Atomic, AtomicOp, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Number, Offered,
+    OfferedFile, OfferedMemory, Outgoing, PeerId, Permissions, Region, Segments,
 };
 use telpher_os::Random;
 
@@ -164,10 +164,15 @@ fn random_message(random: &mut Random) -> Message {
     }
     let id = u32::try_from(random.below(6)).unwrap();
     let len = [0, 9000, 40_000, 1 << 40][usize::try_from(random.below(4)).unwrap()];
-    match random.below(12) {
+    match random.below(13) {
+        12 => {
+            let (place, offset) = (u8::try_from(random.below(8)).unwrap(), random.next() >> 30);
+            let file = OfferedFile { place, generation: u32::try_from(random.below(4)).unwrap(), offset };
+            Message::Offer { envelope: envelope(len), id: MessageId(id), at: Offered::File(file) }
+        }
         0 => {
             let memory = OfferedMemory { address: 4096, token_address: random.next(), token: random.next() | 1 };
-            Message::Offer { envelope: envelope(len), id: MessageId(id), memory }
+            Message::Offer { envelope: envelope(len), id: MessageId(id), at: Offered::Process(memory) }
         }
         1..4 => announce(id, len),
         4 => Message::Abort { id: MessageId(id) },

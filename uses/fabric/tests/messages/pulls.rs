@@ -5,7 +5,9 @@ use crate::common::{Node, config, exact, nodes_with, pattern, run_until, segment
 use crate::hostile::{envelope, hostile};
 use std::time::Instant;
 use telpher_fabric::entry::{Answer, Message, MessageId};
-use telpher_fabric::{Buffer, Config, Copier, Failure, OfferedMemory, PeerId, ReceiveRequest, Segments, Stats};
+use telpher_fabric::{
+    Buffer, Config, Copier, Failure, Offered, OfferedMemory, PeerId, ReceiveRequest, Segments, Stats,
+};
 
 /// Shorter than two of the parts that decide, so that a pull that has begun goes on.
 const LEN: usize = 100_000;
@@ -124,7 +126,7 @@ fn memory_without_its_token_is_not_received() {
         let context = 10 + u64::from(number);
         nodes[0].receive(Some(2), exact(5), LEN, context);
         let id = MessageId(number);
-        let message = Message::Offer { envelope: envelope(LEN as u64), id, memory };
+        let message = Message::Offer { envelope: envelope(LEN as u64), id, at: Offered::Process(memory) };
         peer.outgoing.push(&message, &Segments::default()).unwrap();
         let start = Instant::now();
         let answer = loop {

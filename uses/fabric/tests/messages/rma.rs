@@ -456,7 +456,7 @@ fn an_endpoint_without_regions_refuses_every_access() {
     nodes[0].write(1, 0, 0, Vec::new(), 2);
     assert_eq!(ended(&mut nodes, 2), Ok(()));
     // SAFETY: the length makes the call fail before any access.
-    let buffer = unsafe { Buffer::vouch(4096, (128 << 20) + 1) };
+    let buffer = unsafe { Buffer::vouch(4096, Config::default().memory_bytes + 1) };
     let kind = AccessKind::Write { from: Segments::new(&[buffer]).unwrap(), data: None };
     let inject = AccessRequest { inject: true, ..request(1, 0, 0, kind, 3) };
     assert!(matches!(nodes[0].endpoint.access(inject), Err(FabricError::Limit { .. })));

@@ -64,7 +64,7 @@ fn a_driver_is_never_called_before_its_ring_runs_nor_waited_for() {
     frontend.agree(MRG);
     frontend.memory(&guest.memory);
     assert_eq!(count(&frontend.ring(1, &guest.transmit)), 0);
-    // A blocking eventfd with a full counter would block its writer; it is made non-blocking.
+    // Where the kernel cannot signal it, it is written to, and must not block its writer.
     let waits = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     frontend.tell(13, &u64s(&[1]), vec![same(&waits)]);
     assert!(rustix::fs::fcntl_getfl(&waits).unwrap().contains(rustix::fs::OFlags::NONBLOCK));

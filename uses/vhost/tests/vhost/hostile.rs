@@ -2,7 +2,7 @@
 //! breaks its ring, without any other effect.
 
 use crate::frontend::wire::{SocketPath, Wire};
-use crate::frontend::{Frontend, Guest, HEADER, MRG, Switch, same, u32s, u64s};
+use crate::frontend::{Frontend, Guest, HEADER, MRG, Switch, count, event, same, u32s, u64s};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -223,4 +223,33 @@ fn repeated_record_requests_keep_no_record() {
     // The test's own file, and the mapping of the last record.
     assert_eq!((kept(&records), record.len()), ((1, 1), 20));
     drop(file);
+}
+
+/// A thread may poll the ports of many guests. A frontend fills the eventfd for calls and makes it blocking, so that a
+/// write would wait for it.
+#[test]
+fn a_full_blocking_eventfd_delays_no_neighbour() {
+    let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
+    let mut frontend = guest.connect(&switch.port);
+    let (other_switch, mut neighbour) = (Switch::new(), Guest::new(MRG));
+    let mut other_frontend = neighbour.connect(&other_switch.port);
+    let (call, kick, neighbour_call) = (event(), event(), event());
+    frontend.tell(13, &u64s(&[1]), vec![same(&call)]);
+    frontend.tell(12, &u64s(&[1]), vec![same(&kick)]);
+    other_frontend.tell(13, &u64s(&[1]), vec![same(&neighbour_call)]);
+    count(&neighbour_call);
+    count(&call);
+    for eventfd in [&call, &kick] {
+        rustix::fs::fcntl_setfl(eventfd, rustix::fs::OFlags::RDWR).unwrap();
+    }
+    rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    for _ in 0..3 {
+        guest.say(b"from the hostile guest");
+        neighbour.say(b"from its neighbour");
+        assert_eq!(switch.packets(), [b"from the hostile guest"]);
+        assert_eq!(other_switch.packets(), [b"from its neighbour"]);
+        assert_eq!(count(&neighbour_call), 1);
+        switch.port.wait(1, std::time::Duration::from_millis(1));
+    }
+    assert_eq!(count(&call), u64::MAX, "as far as there is room");
 }

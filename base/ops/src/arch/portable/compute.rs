@@ -2,7 +2,8 @@
 //!
 //! A loop handles blocks of [`BLOCK`] elements. It computes each result as for an ordinary number, and notes whether
 //! any element of the block is not ordinary: NaN, infinite, denormal, too large or too small for the result. A block
-//! with such an element is computed once more, element by element, by [`number`]. Integers have no such elements.
+//! with such an element is computed once more: converted by [`any_float`], or otherwise element by element by
+//! [`number`]. Integers have no such elements.
 //!
 //! An ordinary number is rounded by adding to its bits. Sums use the processor's addition, rounded to nearest, of
 //! operands in a range in which it can neither overflow nor lose bits to a flush to zero: [`ORDINARY`]. A sum of
@@ -15,13 +16,14 @@
     reason = "moves bits between widths; the vector levels compile these loops with their own instructions"
 )]
 
+use super::any_float;
 use crate::number::float::Format;
 use crate::number::{self, Arithmetic, Operand, size, when};
 use std::hint::black_box;
 use telpher_abi::{ComputeResult, ComputeType, DataType, Rounding};
 
 /// Elements computed before the exceptional ones among them are looked at.
-const BLOCK: usize = 256;
+pub(in crate::arch) const BLOCK: usize = 256;
 
 /// The smallest and largest magnitudes of 32-bit operands whose sum is zero or a normal number: exponents at least 24
 /// above the smallest and one below the largest.
@@ -70,14 +72,14 @@ impl Step<'_> {
     }
 
     /// Returns whether the operands are negated.
-    fn negated(&self) -> (bool, bool) {
+    pub(in crate::arch) fn negated(&self) -> (bool, bool) {
         let Arithmetic { negate1, negate2, .. } = *self.arithmetic;
         if self.folds { (false, negate1) } else { (negate1, negate2) }
     }
 
     /// Computes element by element.
     #[cold]
-    fn slowly(&self, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
+    pub(in crate::arch) fn slowly(&self, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
         let (negate_left, negate_right) = self.negated();
         let input = self.arithmetic.input;
         let elements = left.chunks_exact(size(self.left())).zip(right.chunks_exact(size(input)));
@@ -121,7 +123,7 @@ macro_rules! spans {
         }
     )*};
 }
-spans!(u32, u64);
+spans!(u8, u16, u32, u64);
 
 /// Moves one number from a format to another.
 trait Move<W>: Copy {
@@ -266,11 +268,14 @@ trait Convert<const S: usize, const D: usize>: Copy {
     fn holds(self, seen: Self::Seen) -> bool;
 }
 
+/// Converts elements of any kind.
+pub(in crate::arch) type Again<'a> = &'a dyn Fn(&[u8], &mut [u8]) -> ComputeResult;
+
 /// Converts blocks, and those with other than ordinary elements again.
 #[inline(always)]
 fn convert_blocks<const S: usize, const D: usize, K: Convert<S, D>>(
     kernel: K,
-    arithmetic: &Arithmetic,
+    again: Again<'_>,
     src: &[u8],
     dst: &mut [u8],
 ) -> ComputeResult {
@@ -283,10 +288,10 @@ fn convert_blocks<const S: usize, const D: usize, K: Convert<S, D>>(
             *dst = kernel.element(&mut seen, *src);
         }
         if !kernel.holds(seen) {
-            result |= convert_slowly(arithmetic, src.as_flattened(), dst.as_flattened_mut());
+            result |= again(src.as_flattened(), dst.as_flattened_mut());
         }
     }
-    result | convert_slowly(arithmetic, rest.as_flattened(), rest_of_results.as_flattened_mut())
+    result | again(rest.as_flattened(), rest_of_results.as_flattened_mut())
 }
 
 /// Elements as unsigned integers of a word.
@@ -340,45 +345,54 @@ fn convert_by_table<const D: usize>(arithmetic: &Arithmetic, src: &[u8], dst: &m
 
 /// Converts floating-point elements with the loop for the rounding and the formats.
 macro_rules! moved {
-    ($word:ty, $arithmetic:ident, $src:ident, $dst:ident, $s:literal => $d:literal) => {{
+    ($word:ty, $arithmetic:ident, $again:ident, $src:ident, $dst:ident, $s:literal => $d:literal) => {{
         let (from, to) = (Format::of($arithmetic.input), Format::of($arithmetic.output));
         let (rounding, negate) = ($arithmetic.rounding, $arithmetic.negate1);
         match (matches!(rounding, Rounding::Down | Rounding::Up), from.bias() != to.bias()) {
             (false, false) => {
                 let kernel = Moving::<$word, false, false>::new(from, to, rounding, negate);
-                convert_blocks::<$s, $d, _>(kernel, $arithmetic, $src, $dst)
+                convert_blocks::<$s, $d, _>(kernel, $again, $src, $dst)
             }
             (false, true) => {
                 let kernel = Moving::<$word, false, true>::new(from, to, rounding, negate);
-                convert_blocks::<$s, $d, _>(kernel, $arithmetic, $src, $dst)
+                convert_blocks::<$s, $d, _>(kernel, $again, $src, $dst)
             }
             (true, _) => {
                 let kernel = Moving::<$word, true, true>::new(from, to, rounding, negate);
-                convert_blocks::<$s, $d, _>(kernel, $arithmetic, $src, $dst)
+                convert_blocks::<$s, $d, _>(kernel, $again, $src, $dst)
             }
         }
     }};
 }
 
-/// Converts floating-point elements.
+/// Converts floating-point elements of any kind, with vectors up to 32 bits.
 #[inline(always)]
-fn convert_floats(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u8]) -> ComputeResult {
+pub(in crate::arch) fn convert_any(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u8]) -> ComputeResult {
+    if arithmetic.input == DataType::Fp64 || arithmetic.output == DataType::Fp64 {
+        return convert_slowly(arithmetic, src, dst);
+    }
+    any_float::convert(arithmetic, src, dst)
+}
+
+/// Converts floating-point elements; `again` is [`convert_any`] with the level's instructions.
+#[inline(always)]
+fn convert_floats(arithmetic: &Arithmetic, again: Again<'_>, src: &[u8], dst: &mut [u8]) -> ComputeResult {
     match (size(arithmetic.input), size(arithmetic.output)) {
         // Below this length the table costs more than it saves.
-        (1, _) if src.len() < 1024 => convert_slowly(arithmetic, src, dst),
+        (1, 1..=4) if src.len() < 1024 => again(src, dst),
         (1, 1) => convert_by_table::<1>(arithmetic, src, dst),
         (1, 2) => convert_by_table::<2>(arithmetic, src, dst),
         (1, 4) => convert_by_table::<4>(arithmetic, src, dst),
-        (2, 1) => moved!(u32, arithmetic, src, dst, 2 => 1),
-        (4, 1) => moved!(u32, arithmetic, src, dst, 4 => 1),
-        (2, 2) => moved!(u32, arithmetic, src, dst, 2 => 2),
-        (4, 2) => moved!(u32, arithmetic, src, dst, 4 => 2),
-        (2, 4) => moved!(u32, arithmetic, src, dst, 2 => 4),
-        (4, 4) => moved!(u32, arithmetic, src, dst, 4 => 4),
-        (4, 8) => moved!(u64, arithmetic, src, dst, 4 => 8),
-        (8, 4) => moved!(u64, arithmetic, src, dst, 8 => 4),
-        (8, 8) => moved!(u64, arithmetic, src, dst, 8 => 8),
-        _ => convert_slowly(arithmetic, src, dst),
+        (2, 1) => moved!(u32, arithmetic, again, src, dst, 2 => 1),
+        (4, 1) => moved!(u32, arithmetic, again, src, dst, 4 => 1),
+        (2, 2) => moved!(u32, arithmetic, again, src, dst, 2 => 2),
+        (4, 2) => moved!(u32, arithmetic, again, src, dst, 4 => 2),
+        (2, 4) => moved!(u32, arithmetic, again, src, dst, 2 => 4),
+        (4, 4) => moved!(u32, arithmetic, again, src, dst, 4 => 4),
+        (4, 8) => moved!(u64, arithmetic, again, src, dst, 4 => 8),
+        (8, 4) => moved!(u64, arithmetic, again, src, dst, 8 => 4),
+        (8, 8) => moved!(u64, arithmetic, again, src, dst, 8 => 8),
+        _ => again(src, dst),
     }
 }
 
@@ -424,11 +438,21 @@ macro_rules! integer_pairs {
 }
 
 /// Converts whole elements; both slices have the same number of them.
-#[inline(always)]
 pub(in crate::arch) fn convert(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u8]) -> ComputeResult {
+    convert_with(arithmetic, &|src, dst| convert_any(arithmetic, src, dst), src, dst)
+}
+
+/// [`convert`] with the instructions of the function that calls it; `again` is [`convert_any`] with the same ones.
+#[inline(always)]
+pub(in crate::arch) fn convert_with(
+    arithmetic: &Arithmetic,
+    again: Again<'_>,
+    src: &[u8],
+    dst: &mut [u8],
+) -> ComputeResult {
     use DataType::{Int8, Int16, Int32, Int64};
     if arithmetic.input.is_float() {
-        return convert_floats(arithmetic, src, dst);
+        return convert_floats(arithmetic, again, src, dst);
     }
     if arithmetic.negate1 {
         return convert_slowly(arithmetic, src, dst);
@@ -549,53 +573,33 @@ impl Combine<8, 8, 8> for Sum64 {
     }
 }
 
-/// Chooses the smaller or larger of two floating-point numbers of the same format by comparing them as integers.
+/// Chooses the smaller or larger of two floating-point numbers of the same format by comparing them as integers. Every
+/// format fills its word.
 #[derive(Clone, Copy)]
 struct Order<W> {
     largest: bool,
-    /// The signs that change, at the top of the word.
+    /// The signs that change.
     flips: (W, W),
-    /// The ordinary magnitudes, at the top of a word without its sign.
+    /// The ordinary magnitudes.
     least: W,
     most: W,
-    /// The unused low bits of a word.
-    unused: u32,
 }
 
 macro_rules! orders {
-    ($word:ty, $signed:ty: $($element:ty),*) => {
+    ($($word:ty, $signed:ty;)*) => {$(
         impl Order<$word> {
             fn new(format: Format, largest: bool, (left, right): (bool, bool)) -> Self {
-                let unused = <$word>::BITS - 1 - format.magnitude_bits();
                 let flip = |negate| <$word>::from(negate) << (<$word>::BITS - 1);
                 Order {
                     largest,
                     flips: (flip(left), flip(right)),
-                    least: (format.least_normal() as $word) << unused,
-                    most: (format.largest_number() as $word) << unused,
-                    unused,
+                    least: format.least_normal() as $word,
+                    most: format.largest_number() as $word,
                 }
-            }
-
-            #[inline(always)]
-            fn word(self, seen: &mut Span<$word>, left: $word, right: $word) -> $word {
-                // Two's complement in place of sign and magnitude; −0 comes before +0.
-                let key = |bits: $word| {
-                    let signed = bits as $signed;
-                    signed ^ ((signed >> (<$word>::BITS - 1)) as $word >> 1) as $signed
-                };
-                let (a, b) = ((left << self.unused) ^ self.flips.0, (right << self.unused) ^ self.flips.1);
-                seen.see(a & (<$word>::MAX >> 1));
-                seen.see(b & (<$word>::MAX >> 1));
-                let (a, b) = (key(a), key(b));
-                // The key is its own inverse.
-                key((if self.largest { a.max(b) } else { a.min(b) }) as $word) as $word >> self.unused
             }
         }
 
-        $(impl Combine<{ size_of::<$element>() }, { size_of::<$element>() }, { size_of::<$element>() }>
-            for Order<$word>
-        {
+        impl Combine<{ size_of::<$word>() }, { size_of::<$word>() }, { size_of::<$word>() }> for Order<$word> {
             type Seen = Span<$word>;
             const NOTHING: Span<$word> = Span::<$word>::EMPTY;
 
@@ -603,22 +607,36 @@ macro_rules! orders {
             fn element(
                 self,
                 seen: &mut Span<$word>,
-                left: [u8; size_of::<$element>()],
-                right: [u8; size_of::<$element>()],
-            ) -> [u8; size_of::<$element>()] {
-                let (left, right) = (<$element>::from_le_bytes(left), <$element>::from_le_bytes(right));
-                (self.word(seen, left.into(), right.into()) as $element).to_le_bytes()
+                left: [u8; size_of::<$word>()],
+                right: [u8; size_of::<$word>()],
+            ) -> [u8; size_of::<$word>()] {
+                // Two's complement in place of sign and magnitude; −0 comes before +0.
+                let key = |bits: $word| {
+                    let signed = bits as $signed;
+                    signed ^ ((signed >> (<$word>::BITS - 1)) as $word >> 1) as $signed
+                };
+                let a = <$word>::from_le_bytes(left) ^ self.flips.0;
+                let b = <$word>::from_le_bytes(right) ^ self.flips.1;
+                seen.see(a & (<$word>::MAX >> 1));
+                seen.see(b & (<$word>::MAX >> 1));
+                let (a, b) = (key(a), key(b));
+                // The key is its own inverse.
+                (key((if self.largest { a.max(b) } else { a.min(b) }) as $word) as $word).to_le_bytes()
             }
 
             #[inline(always)]
             fn holds(self, seen: Span<$word>) -> bool {
                 seen.lies_in(self.least, self.most)
             }
-        })*
-    };
+        }
+    )*};
 }
-orders!(u32, i32: u8, u16, u32);
-orders!(u64, i64: u64);
+orders! {
+    u8, i8;
+    u16, i16;
+    u32, i32;
+    u64, i64;
+}
 
 /// Returns true if the processor's additions round to nearest. A program may have set that otherwise.
 fn rounds_to_nearest() -> bool {
@@ -638,15 +656,17 @@ fn combine_floats(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) ->
     let single = Format::of(DataType::Fp32);
     match step.compute {
         ComputeType::Min | ComputeType::Max if input == output => {
-            let small = || Order::<u32>::new(format, step.compute == ComputeType::Max, step.negated());
+            macro_rules! order {
+                ($word:ty, $size:literal) => {{
+                    let order = Order::<$word>::new(format, step.compute == ComputeType::Max, step.negated());
+                    combine_blocks::<$size, $size, $size, _>(order, step, left, right, dst)
+                }};
+            }
             match size(output) {
-                1 => combine_blocks::<1, 1, 1, _>(small(), step, left, right, dst),
-                2 => combine_blocks::<2, 2, 2, _>(small(), step, left, right, dst),
-                4 => combine_blocks::<4, 4, 4, _>(small(), step, left, right, dst),
-                _ => {
-                    let large = Order::<u64>::new(format, step.compute == ComputeType::Max, step.negated());
-                    combine_blocks::<8, 8, 8, _>(large, step, left, right, dst)
-                }
+                1 => order!(u8, 1),
+                2 => order!(u16, 2),
+                4 => order!(u32, 4),
+                _ => order!(u64, 8),
             }
         }
         ComputeType::Add

@@ -7,6 +7,7 @@ use super::super::{Abi, MAJOR};
 use super::{CONFIGURABLE, DEVICE_NOT_ENABLED};
 use crate::tree::Errno;
 use telpher_abi::Opcode;
+use telpher_abi::registers::VERSION_3;
 
 /// The attribute table.
 pub(crate) static ROWS: &[Attribute] = &[
@@ -77,6 +78,15 @@ pub(crate) static ROWS: &[Attribute] = &[
     )
     .since(Abi::V6_6)
     .visible(|caps| caps.event_log_entry_bytes() > 0),
+    // In the order of the driver's code. The example in the kernel's documentation has another order.
+    // Source: Linux 7.0 `sysfs.c`, dsacaps_show.
+    read_only("dsacaps", |k, id| {
+        let caps = k.dsa(id).capabilities();
+        let [two, one, zero] = [caps.dsa_cap_2.0[0], caps.dsa_cap_1.0[0], caps.dsa_cap_0.0[0]];
+        line(format_args!("{two:016x},{one:016x},{zero:016x}"))
+    })
+    .since(Abi::V7_0)
+    .visible(|caps| caps.version >= VERSION_3),
 ];
 
 const READ_BUFFER_LIMIT: Store = Store::value(

@@ -2,7 +2,7 @@
 //! (KernelVersion), change logs.
 
 use super::*;
-use Abi::{V5_15, V6_1, V6_6, V6_12};
+use Abi::{V5_15, V6_1, V6_6, V6_12, V7_0};
 
 /// First kernel version with an attribute, on a device with every capability.
 const SINCE: &[(&str, Abi)] = &[
@@ -80,14 +80,36 @@ fn users_have_no_shared_queues_on_5_15() {
 
 #[test]
 fn the_driver_name_is_required_from_6_7_on() {
-    for abi in [V6_1, V6_6, V6_12] {
+    for abi in [V6_1, V6_6, V6_12, V7_0] {
         let mut kernel = brought(Preset::Spr, abi, Stage::Configured);
-        if abi == V6_12 {
+        if abi >= V6_12 {
             script(&mut kernel, &[("wq0.0/driver_name", "someone")]);
         }
         bind(&mut kernel, "idxd", "dsa0").unwrap();
-        let expected = if abi == V6_12 { Err(Errno::NODEV) } else { Ok(()) };
+        let expected = if abi >= V6_12 { Err(Errno::NODEV) } else { Ok(()) };
         assert_eq!(bind(&mut kernel, "user", "wq0.0"), expected, "{abi:?}");
+    }
+}
+
+/// Source: Linux 7.0 `sysfs.c`: DSACAP2, DSACAP1, DSACAP0. There is no attribute for the length of lists.
+#[test]
+fn devices_of_version_3_show_their_capabilities_from_7_0_on() {
+    let shown = "000000000000f18d,00fa01ff01ff03ff,0014000e000007aa";
+    for abi in Abi::ALL {
+        let mut kernel = fresh(Preset::V3Full, abi);
+        let expected = if abi >= V7_0 { Ok(shown) } else { Err(Errno::NOENT) };
+        assert_eq!(get(&mut kernel, "dsa0/dsacaps").as_deref(), expected.as_ref().map(|text| *text), "{abi:?}");
+        assert_eq!(kernel.entry(&path("dsa0/dsacaps")).is_ok(), abi >= V7_0, "{abi:?}");
+        assert!(kernel.entry(&path("wq0.0/max_sgl_size")).is_err(), "{abi:?}");
+        assert!(fresh(Preset::V2Full, abi).entry(&path("dsa0/dsacaps")).is_err(), "{abi:?}");
+    }
+    // Only the driver of 7.0 sets the queues' longest list.
+    for (preset, abi, shift) in
+        [(Preset::V3Full, V6_12, 0), (Preset::V3Full, V7_0, 10), (Preset::V2Full, V7_0, 0), (Preset::Spr, V7_0, 0)]
+    {
+        let kernel = brought(preset, abi, Stage::Enabled);
+        let id = super::super::Id { device: 0, index: 0 };
+        assert_eq!(kernel.dsa(id).registers.device().wq_cfg(0).max_sgl_shift(), shift, "{preset:?} {abi:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use telpher_abi::ComputeResult;
 
 #[target_feature(enable = "avx2")]
 pub(in crate::arch) fn convert(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u8]) -> ComputeResult {
-    portable::convert(arithmetic, src, dst)
+    portable::convert_with(arithmetic, &|src, dst| portable::convert_any(arithmetic, src, dst), src, dst)
 }
 
 #[target_feature(enable = "avx2")]

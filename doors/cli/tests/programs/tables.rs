@@ -1,0 +1,108 @@
+//! Tables in a terminal of 80 columns: no line is longer, so the terminal breaks no word.
+
+use super::harness::{TELPHER, test_folder};
+use super::terminal::Terminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const COLUMNS: u16 = 80;
+
+/// Commands whose output is tables, and a text of each; `telpher` is the binary.
+const TABLES: [(&str, &str); 21] = [
+    ("list --device model:full", "wq0.7"),
+    ("run --hardware spr-1 -- telpher doctor", "no problem found"),
+    ("doctor --causes", "forbids using them"),
+    ("bench --seconds 0.2", "Next: telpher bench --full"),
+    ("bench --full --seconds 0.2 --size 64,4k --op move", "by throughput"),
+    ("bench ops --op move --size 4k --seconds 0.2", "Median over all sizes"),
+    ("bench pollution --working-set 64k --seconds 0.3", "working set"),
+    ("bench mover --only shape --seconds 0.2", "shape"),
+    ("bench cache --only memory --seconds 0.2", "memory"),
+    ("bench tier --only small --seconds 0.2", "small"),
+    ("bench query --size 1m --seconds 0.1 --python /nowhere/python3", "TPC-H query 1"),
+    ("sim run --size 4k,64k --count 300", "limited by"),
+    ("sim run --size 4k --in-flight 8 --batch 1 --count 300", "utilization"),
+    ("sim profiles", "spr-asplos"),
+    ("sim validate --only K-021,K-044", "K-044"),
+    ("sim figures --only asplos-8 --no-html --folder figures", "asplos-8"),
+    ("advise --size 64k --in-flight 1", "guideline"),
+    ("qdp --query thesis --size 64k --plain --repeat 1", "AGGREGATE"),
+    ("tune --op move --size 4k --seconds 0.1 --tuning tuning.toml", "tuning.toml"),
+    ("nvmf --memory 1m --print-config", "nqn"),
+    ("run --hardware spr-1 -- telpher top --once", "wq0.0"),
+];
+
+/// Returns a folder with a link to the binary.
+fn folder_with_telpher(name: &str) -> PathBuf {
+    let folder = test_folder(name);
+    std::os::unix::fs::symlink(TELPHER, folder.join("telpher")).expect("a link");
+    folder
+}
+
+/// Returns what a terminal of 80 columns shows of a shell's command line, at least to the expected text.
+fn shown(folder: &Path, line: &str, expected: &str) -> String {
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a path"));
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("cd '{}' && {line}", folder.display())).env("PATH", path);
+    let mut terminal = Terminal::start(&command, COLUMNS, 50);
+    terminal.wait_for(expected, 0);
+    terminal.end();
+    terminal.written.clone()
+}
+
+/// Returns the text without the sequences for colours.
+fn plain(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
+}
+
+#[test]
+fn every_table_fits_into_80_columns() {
+    let folder = folder_with_telpher("tables");
+    let mut long = String::new();
+    for (command, expected) in TABLES {
+        let text = plain(&shown(&folder, &format!("telpher {command} 2>/dev/null"), expected));
+        for line in text.lines().filter(|line| line.chars().count() > usize::from(COLUMNS)) {
+            long.push_str(&format!("telpher {command}: {line}\n"));
+        }
+    }
+    assert!(long.is_empty(), "{long}");
+}
+
+#[test]
+fn summaries_of_programs_and_recordings_fit_into_80_columns() {
+    let run = "tier run --tier fast=64m --tier slow -- sh -c 'telpher tier top --once $$; true'";
+    let record = "record --folder recording -- telpher sim profiles >/dev/null";
+    let offload = "offload --device model:spr --always -- telpher sim profiles >/dev/null";
+    let folder = folder_with_telpher("summaries");
+    let mut long = String::new();
+    for (command, expected) in [
+        (run, "kept free"),
+        (offload, "by device"),
+        (&format!("{record} 2>&1; telpher record show recording"), "calls"),
+        ("record predict recording 2>/dev/null", "calls"),
+    ] {
+        let text = plain(&shown(&folder, &format!("telpher {command}"), expected));
+        for line in text.lines().filter(|line| line.chars().count() > usize::from(COLUMNS)) {
+            long.push_str(&format!("telpher {command}: {line}\n"));
+        }
+    }
+    assert!(long.is_empty(), "{long}");
+}
+
+#[test]
+fn colours_are_for_terminals_and_for_users_who_want_them() {
+    let folder = folder_with_telpher("colours");
+    let in_terminal = |line: &str| shown(&folder, line, "usual severity");
+    assert!(in_terminal("telpher doctor --causes").contains("\x1b[1mstage\x1b[0m"));
+    for line in [
+        "NO_COLOR=1 telpher doctor --causes",
+        "TERM=dumb telpher doctor --causes",
+        "telpher doctor --causes | cat",
+        "telpher doctor --causes --output causes.txt; cat causes.txt",
+    ] {
+        let text = in_terminal(line);
+        assert!(!text.contains('\x1b'), "{line}: {text:?}");
+    }
+}
