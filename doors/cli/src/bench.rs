@@ -99,6 +99,9 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
         Some(BenchKind::Vfio(args)) => {
             answered(args, telpher_bench::vfio::LEAD, || telpher_bench::vfio::run(&args.options(), machine))
         }
+        Some(BenchKind::Dml(args)) => {
+            answered(&args.contests, telpher_bench::dml::LEAD, || telpher_bench::dml::run(&args.options(), machine))
+        }
         Some(BenchKind::Fabric(fabric)) => match fabric.rank() {
             Some((socket, number, cpu)) => {
                 telpher_bench::fabric::library::obey(&socket, number, cpu).map_err(Error::Rank)

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Doctor) -> Result<ExitCode, DoctorError> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(path) = &args.record {
-        let answers = telpher_doctor::record(path)?;
+        let answers = telpher_doctor::record(path, args.process)?;
         eprintln!(
             "telpher: {answers} answers of this machine are in {path}; `telpher doctor --bundle {path}` reads them \
              anywhere",
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Doctor) -> Result<ExitCode, DoctorError> {
         Some(path) => format!("examines the machine recorded in {}", path.display()),
         None => "examines this machine".into(),
     });
-    let examination = telpher_doctor::examine(args.bundle.as_deref())?;
+    let examination = telpher_doctor::examine(args.bundle.as_deref(), args.process)?;
     args.printed.write(match args.printed.format {
         Format::Table => telpher_doctor::text(&examination),
         Format::Json => telpher_doctor::json(&examination),

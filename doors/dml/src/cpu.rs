@@ -9,10 +9,11 @@ use crate::strict::strict;
 use crate::validate::validate;
 use std::cell::RefCell;
 use telpher_abi::{
-    COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, Status, StatusByte,
+    COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, SourceDifFlags,
+    Status, StatusByte,
 };
-use telpher_mem::Space;
-use telpher_model::{Action, OperandSpaces, Scratch, Seed, execute};
+use telpher_mem::{Space, WriteHint};
+use telpher_model::{Action, OperandSpaces, Scratch, Seed, execute, overlaps};
 
 thread_local! {
     /// The buffers of this thread's operations; made when the first one needs them.
@@ -23,11 +24,29 @@ thread_local! {
 #[inline]
 pub(crate) fn run(d: &Descriptor) -> CompletionRecord {
     match d.opcode() {
-        Opcode::Nop => CompletionRecord::new(StatusByte::new(Status::Success)),
+        Opcode::Nop => success(),
+        Opcode::MemoryMove if copied(d) => success(),
         Opcode::Batch => run_batch(d),
         Opcode::ComparePattern if strict() => by_words(d, run_on_memory(d)),
+        Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate if strict() => dif_as_original(d),
         _ => run_on_memory(d),
     }
+}
+
+/// Returns the record of an operation that has nothing to report.
+#[inline]
+pub(crate) fn success() -> CompletionRecord {
+    CompletionRecord::new(StatusByte::new(Status::Success))
+}
+
+/// Copies between ranges that do not overlap, without the steps of a modelled device: what a short copy costs is mostly
+/// these. Returns false if it did not. After a page fault the whole copy can be made again, as its source is unchanged.
+#[inline]
+fn copied(d: &Descriptor) -> bool {
+    let (src, dst, len) = (d.src(), d.dst(), u64::from(d.size()));
+    let into_cache = d.flags().contains(Flags::CACHE_CONTROL_1);
+    let hint = if into_cache { WriteHint::Cache } else { WriteHint::Memory };
+    !overlaps(src, len, dst, len) && own_memory().move_forward(dst, src, len, hint).is_ok()
 }
 
 /// Returns the record of a comparison with a pattern as the original's software path writes it: it compares words, and
@@ -36,6 +55,21 @@ fn by_words(d: &Descriptor, record: CompletionRecord) -> CompletionRecord {
     let at = record.bytes_completed();
     let differs = record.result() == 1 && record.status() != Status::PageFault;
     if differs && at < d.size() / 8 * 8 { record.with_bytes_completed(at / 8 * 8) } else { record }
+}
+
+/// Checks integrity fields as the original's software path does: all blocks before one is written, no application tag
+/// with a mask of zero, and with a mask of ones only the tag zero.
+fn dif_as_original(d: &Descriptor) -> CompletionRecord {
+    let d = match d.source_app_tag_mask() {
+        0 => d.with_source_app_tag_mask(u16::MAX),
+        u16::MAX => {
+            let flags = SourceDifFlags::from_bits_retain(d.source_dif_flags()) - SourceDifFlags::APP_TAG_INCREMENTS;
+            d.with_source_app_tag_mask(0).with_source_app_tag(0).with_source_dif_flags(flags.bits())
+        }
+        _ => *d,
+    };
+    let checked = run_on_memory(&d.with_opcode_code(Opcode::DifCheck.code()));
+    if d.opcode() == Opcode::DifCheck || checked.status() != Status::Success { checked } else { run_on_memory(&d) }
 }
 
 fn run_on_memory(d: &Descriptor) -> CompletionRecord {
@@ -96,7 +130,7 @@ fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecor
         seed = Seed::Value(value.into());
         done += part;
     }
-    CompletionRecord::new(StatusByte::new(Status::Success)).with_crc(value)
+    success().with_crc(value)
 }
 
 /// Adds the bytes of earlier pieces to the record of one that stopped.

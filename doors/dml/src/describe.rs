@@ -3,6 +3,7 @@
 use crate::job::{DifConfig, DmlJob, MEMBER_BYTES, aligned, flags};
 use crate::status::DmlStatus;
 use crate::strict::strict;
+use crate::task::DescriptorCell;
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
 use telpher_model::overlaps;
 
@@ -24,53 +25,63 @@ impl JobFlags {
     }
 }
 
-/// Returns the descriptor of a job, without a record's address, after the checks that come before all others.
-/// `seed` reads the job's CRC.
+/// Writes the descriptor of a job, without a record's address, after the checks that come before all others, and
+/// returns its operation. `seed` reads the job's CRC.
 ///
 /// # Errors
-/// An unknown operation; a CRC without a place for it; a copy whose ranges overlap.
+/// An unknown operation; a CRC without a place for it; a copy whose ranges overlap. Then nothing is written.
 #[inline]
-pub(crate) fn of_job(job: &DmlJob, seed: impl FnOnce() -> u32) -> Result<Descriptor, DmlStatus> {
+pub(crate) fn of_job(job: &DmlJob, made: &DescriptorCell, seed: impl FnOnce() -> u32) -> Result<Opcode, DmlStatus> {
+    // Nothing else of the job is read for it.
+    if job.operation == u32::from(Opcode::Nop.code()) {
+        made.set(Descriptor::new(Opcode::Nop).with_flags(JobFlags(job.flags).common()));
+        return Ok(Opcode::Nop);
+    }
+    with_operands(job, made, seed)
+}
+
+#[inline(never)]
+fn with_operands(job: &DmlJob, made: &DescriptorCell, seed: impl FnOnce() -> u32) -> Result<Opcode, DmlStatus> {
     let given = JobFlags(job.flags);
     let (src, dst, len) = (job.source_first_ptr, job.destination_first_ptr, job.source_length);
     let pattern = u64::from_le_bytes(job.pattern);
     let opcode = u8::try_from(job.operation).map_or(Opcode::Unknown(u8::MAX), Opcode::from_code);
-    let d = match opcode {
-        Opcode::Nop => Descriptor::nop().with_flags(given.common()),
+    // Each arm writes by itself: a descriptor that is returned would be copied.
+    match opcode {
         Opcode::Batch => {
             let count = job.destination_length / MEMBER_BYTES;
-            Descriptor::batch(batch_list(dst), count).with_flags(given.common())
+            made.set(Descriptor::batch(batch_list(dst), count).with_flags(given.common()));
         }
         Opcode::Drain => {
             let drain = Descriptor::drain().with_src(dst).with_dst(job.destination_second_ptr);
-            drain.with_flags(given.with_specific())
+            made.set(drain.with_flags(given.with_specific()));
         }
-        Opcode::MemoryMove => memory_move(src, dst, len, job.flags)?,
-        Opcode::Fill => fill(pattern, dst, job.destination_length, job.flags),
-        Opcode::Compare => compare(src, job.source_second_ptr, len, job.expected_result, job.flags),
-        Opcode::ComparePattern => compare_pattern(src, pattern, len, job.expected_result, job.flags),
+        Opcode::MemoryMove => made.set(memory_move(src, dst, len, job.flags)?),
+        Opcode::Fill => made.set(fill(pattern, dst, job.destination_length, job.flags)),
+        Opcode::Compare => made.set(compare(src, job.source_second_ptr, len, job.expected_result, job.flags)),
+        Opcode::ComparePattern => made.set(compare_pattern(src, pattern, len, job.expected_result, job.flags)),
         Opcode::CreateDelta => {
             let record = (dst, job.destination_length);
-            create_delta([src, job.source_second_ptr], len, record, job.expected_result, job.flags)
+            made.set(create_delta([src, job.source_second_ptr], len, record, job.expected_result, job.flags));
         }
-        Opcode::ApplyDelta => apply_delta((src, len), (dst, job.destination_length), job.flags),
-        Opcode::Dualcast => dualcast(src, [dst, job.destination_second_ptr], len, job.flags),
+        Opcode::ApplyDelta => made.set(apply_delta((src, len), (dst, job.destination_length), job.flags)),
+        Opcode::Dualcast => made.set(dualcast(src, [dst, job.destination_second_ptr], len, job.flags)),
         Opcode::CrcGeneration | Opcode::CopyCrc => {
             if job.crc_checksum_ptr == 0 {
                 return Err(DmlStatus::NULL_POINTER_ERROR);
             }
             let seed = if job.flags & flags::CRC_READ_SEED == 0 { 0 } else { seed() };
             let copied = (opcode == Opcode::CopyCrc).then_some(dst);
-            crc(src, copied, len, seed, job.flags & !flags::CRC_READ_SEED)
+            made.set(crc(src, copied, len, seed, job.flags & !flags::CRC_READ_SEED));
         }
-        Opcode::DifCheck => dif(opcode, src, 0, len, &job.dif_config, job.flags),
+        Opcode::DifCheck => made.set(dif(opcode, src, 0, len, &job.dif_config, job.flags)),
         Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
-            dif(opcode, src, dst, len, &job.dif_config, job.flags)
+            made.set(dif(opcode, src, dst, len, &job.dif_config, job.flags));
         }
-        Opcode::CacheFlush => cache_flush(dst, job.destination_length, job.flags),
+        Opcode::CacheFlush => made.set(cache_flush(dst, job.destination_length, job.flags)),
         _ => return Err(DmlStatus::JOB_OPERATION_ERROR),
-    };
-    Ok(d)
+    }
+    Ok(opcode)
 }
 
 /// Returns the address of a batch buffer's descriptors; 0 for none.

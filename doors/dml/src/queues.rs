@@ -189,8 +189,12 @@ impl Queues {
         Queues { queues, nodes: Nodes::of_this_machine(), reasons }
     }
 
-    /// Offers a descriptor to the queues near a node, then to the others.
+    /// Offers a descriptor to the queues near a node, then to the others. In strict mode a named node has no others.
     pub(crate) fn offer(&self, d: &Descriptor, node: u32) -> Result<Placed, Refused> {
+        self.offer_bound(d, node, node != ANY_NODE && strict())
+    }
+
+    fn offer_bound(&self, d: &Descriptor, node: u32, is_bound: bool) -> Result<Placed, Refused> {
         let wanted = match node {
             ANY_NODE => self.nodes.of_this_thread(),
             node => Some(node),
@@ -200,7 +204,6 @@ impl Queues {
             // Many virtual machines name no node.
             (None, _) | (_, None) => true,
         };
-        let is_bound = strict() && node != ANY_NODE;
         let start = NEXT.get();
         NEXT.set(start.wrapping_add(1));
         let mut refused = if self.queues.is_empty() { Refused::NoQueue } else { Refused::OtherNode };
@@ -417,7 +420,7 @@ mod tests {
     use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
     use telpher_abi::{CompletionRecord, Status, StatusByte};
 
-    fn queue(mode: QueueMode, size: u32) -> (Arc<StubPortal>, Queue) {
+    fn portal(mode: QueueMode, size: u32, numa_node: Option<u32>) -> Arc<StubPortal> {
         let info = QueueInfo {
             name: "wq0.0".into(),
             mode,
@@ -428,11 +431,28 @@ mod tests {
             gen_cap: GenCap([0]),
             dsa_cap_0: DsaCap0([0]),
             operations: OpCap([u64::MAX; 4]),
-            numa_node: None,
+            numa_node,
         };
         let (refuses, has_stopped) = (AtomicBool::new(false), AtomicBool::new(false));
-        let portal = Arc::new(StubPortal { info, refuses, has_stopped, taken: AtomicU32::new(0) });
+        Arc::new(StubPortal { info, refuses, has_stopped, taken: AtomicU32::new(0) })
+    }
+
+    fn queue(mode: QueueMode, size: u32) -> (Arc<StubPortal>, Queue) {
+        let portal = portal(mode, size, None);
         (Arc::clone(&portal), Queue::new(portal))
+    }
+
+    #[test]
+    fn a_named_node_without_a_queue_gets_another_one_and_in_strict_mode_none() {
+        let of = |node| Queues::new(vec![portal(QueueMode::Shared, 3, node)], Vec::new());
+        let taken = |queues: &Queues, node, is_bound| {
+            queues.offer_bound(&Descriptor::nop(), node, is_bound).map(|placed| placed.queue)
+        };
+        let queues = of(Some(1));
+        assert_eq!([0, 1].map(|node| taken(&queues, node, false)), [Ok(0), Ok(0)]);
+        assert_eq!([0, 1].map(|node| taken(&queues, node, true)), [Err(Refused::OtherNode), Ok(0)]);
+        assert_eq!(Refused::OtherNode.status(), DmlStatus::WORK_QUEUES_NOT_AVAILABLE);
+        assert_eq!(taken(&of(None), 0, true), Ok(0), "a device without a node is near every node");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The statuses of DML's interface for C, and what the statuses of a device are in it.
 
-use telpher_abi::{CompletionRecord, Status as DeviceStatus};
+use telpher_abi::{CompletionRecord, Status as DeviceStatus, StatusByte};
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
@@ -134,5 +134,15 @@ impl DmlStatus {
     /// Returns what a written record says.
     pub fn of_record(record: &CompletionRecord) -> DmlStatus {
         DmlStatus::of_device(record.status())
+    }
+
+    /// Returns what the first byte of a written record says.
+    #[inline]
+    pub(crate) fn of_byte(status: StatusByte) -> DmlStatus {
+        // The usual one needs no table.
+        if status == StatusByte::new(DeviceStatus::Success) {
+            return DmlStatus::OK;
+        }
+        DmlStatus::of_device(status.status())
     }
 }

@@ -57,9 +57,54 @@ enum Phase {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Task {
-    pub(crate) descriptor: Cell<Descriptor>,
+    pub(crate) descriptor: DescriptorCell,
     pub(crate) record: RecordCell,
     state: State,
+}
+
+/// A task's descriptor. The hot path reads and writes single words of it: a copy of all 64 bytes soon after such writes
+/// makes the processor wait for them.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct DescriptorCell([Cell<u64>; 8]);
+
+impl DescriptorCell {
+    #[inline]
+    pub(crate) fn set(&self, d: Descriptor) {
+        for at in 0..8 {
+            self.0[at].set(d.0[at]);
+        }
+    }
+
+    /// Where the descriptor is.
+    #[inline]
+    pub(crate) const fn place(&self) -> *const Descriptor {
+        std::ptr::from_ref(self).cast()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Descriptor {
+        Descriptor(self.0.each_ref().map(Cell::get))
+    }
+
+    /// Its operation; only the first word is read.
+    #[inline]
+    pub(crate) fn opcode(&self) -> Opcode {
+        self.first().opcode()
+    }
+
+    /// Requests a record at an address.
+    #[inline]
+    fn bind(&self, record: u64) {
+        let bound = self.first().with_record(record);
+        self.0[0].set(bound.0[0]);
+        self.0[1].set(bound.0[1]);
+    }
+
+    #[inline]
+    fn first(&self) -> Descriptor {
+        Descriptor([self.0[0].get(), 0, 0, 0, 0, 0, 0, 0])
+    }
 }
 
 /// What must be known until the record is written. Every byte pattern is valid: an unknown phase is `None`.
@@ -92,6 +137,7 @@ struct State {
 }
 
 const _: () = {
+    assert!(size_of::<DescriptorCell>() == size_of::<Descriptor>() && offset_of!(Task, descriptor) == 0);
     assert!(size_of::<Task>() == 192 && align_of::<Task>() == 64);
     assert!(offset_of!(Task, record) == 64 && offset_of!(Task, state) == 96);
 };
@@ -111,6 +157,7 @@ impl Task {
     }
 
     /// Returns the path, if the memory has been initialised.
+    #[inline]
     pub(crate) fn path(&self) -> Option<Path> {
         if self.state.magic.get() == MAGIC { Path::from_number(self.state.path.get()) } else { None }
     }
@@ -120,6 +167,7 @@ impl Task {
         self.phase() != Phase::None
     }
 
+    #[inline]
     fn phase(&self) -> Phase {
         match self.state.phase.get() {
             1 => Phase::InFlight,
@@ -129,6 +177,7 @@ impl Task {
         }
     }
 
+    #[inline]
     fn set_phase(&self, phase: Phase) {
         self.state.phase.set(match phase {
             Phase::None => 0,
@@ -147,14 +196,28 @@ impl Task {
     pub(crate) fn submit(&self, path: Path, node: u32) -> Result<(), DmlStatus> {
         self.settle();
         self.state.path.set(path.number());
-        let d = self.descriptor.get().with_record(self.record.address());
-        self.descriptor.set(d);
         if path == Path::Software {
-            self.finish_as(&run(&d));
+            self.descriptor.bind(self.record.address());
+            self.execute(&self.descriptor.get());
             return Ok(());
         }
+        self.submit_settled(path, node)
+    }
+
+    /// Executes the task's descriptor, which is `d`, on the CPU. The task is not in flight.
+    #[inline]
+    pub(crate) fn execute(&self, d: &Descriptor) {
+        self.finish_as(&run(d));
+    }
+
+    /// Submits the descriptor of a task that is not in flight, and whose path this is, to a queue.
+    ///
+    /// # Errors
+    /// As for [`submit`](Task::submit).
+    pub(crate) fn submit_settled(&self, path: Path, node: u32) -> Result<(), DmlStatus> {
+        self.descriptor.bind(self.record.address());
         self.record.complete(&CompletionRecord::default());
-        self.submit_to_queue(&d, path, node)
+        self.submit_to_queue(&self.descriptor.get(), path, node)
     }
 
     /// Waits for a submission that is still in flight, before its descriptor and its memory are used again.
@@ -214,6 +277,7 @@ impl Task {
         Placed { queue: self.state.queue.get(), epoch }
     }
 
+    #[inline]
     fn finish_as(&self, record: &CompletionRecord) {
         self.record.complete(record);
         self.set_phase(Phase::Finished);

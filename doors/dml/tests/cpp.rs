@@ -135,6 +135,11 @@ fn every_cpp_operation_matches_a_naive_loop() {
 }
 
 #[test]
+fn programs_in_the_manner_of_the_originals_suites_pass() {
+    passes("suite", "tests/programs/suite.cpp", &[&PATHS[..], &["absent"]].concat());
+}
+
+#[test]
 fn handlers_wait_move_and_use_their_allocator() {
     passes("handlers", "tests/programs/handlers.cpp", &PATHS);
 }

@@ -87,8 +87,8 @@ fn program(stage: &Path, name: &str, is_static: bool) -> PathBuf {
     ]);
     command.arg(here().join(format!("tests/programs/{name}.c"))).arg("-I").arg(here().join("include"));
     if is_static {
-        // As programs link the original: its C++ library is not needed, and does no harm.
-        command.arg(stage.join("libdml.a")).args(["-ldl", "-lpthread", "-lm", "-lgcc_s"]);
+        // As programs link the original, with the C++ library that it needs.
+        command.arg(stage.join("libdml.a")).args(["-lstdc++", "-ldl", "-lpthread"]);
     } else {
         command.arg("-L").arg(stage).arg("-ldml").arg(format!("-Wl,-rpath,{}", stage.display()));
     }
@@ -171,6 +171,11 @@ fn programs_in_the_manner_of_known_users_work_on_every_path() {
 }
 
 #[test]
+fn programs_in_the_manner_of_the_originals_examples_and_suites_work_on_every_path() {
+    passes_on_every_path("manner");
+}
+
+#[test]
 fn the_interface_below_the_cpp_headers_works_on_every_path() {
     passes_on_every_path("tasks");
 }
@@ -237,4 +242,21 @@ fn every_function_has_a_test_and_the_readme_names_it() {
         }
     }
     assert_eq!(listed, mapped());
+}
+
+#[test]
+fn every_header_has_a_test_and_the_readme_names_it() {
+    let readme = text("README.md");
+    let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `")).collect();
+    for folder in ["", "hl/", "detail/"] {
+        let entries = std::fs::read_dir(here().join("include/dml").join(folder)).expect("a folder of headers");
+        for entry in entries.map(|entry| entry.expect("an entry")).filter(|entry| entry.path().is_file()) {
+            let header = format!("`{folder}{}`", entry.file_name().to_string_lossy());
+            let row = rows.iter().find(|row| row.split(" | ").next().is_some_and(|names| names.contains(&header)));
+            let programs = row.unwrap_or_else(|| panic!("{header} has no row")).split(" | ").nth(1);
+            for program in programs.expect("two columns").trim_end_matches(" |").split(", ") {
+                assert!(here().join("tests/programs").join(program.trim_matches('`')).exists(), "{header}: {program}");
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! options ──► sweep | ops | pollution | mover | cache | cachelike | tier | run | offload | query | vhost | nvmf
-//!         │        │   | telemetry | sim | vfio
+//!         │        │   | telemetry | sim | vfio | dml
 //!         │        └──► results ──► report
 //!         ├─► fabric: programs in C, compiled here ──► report::fabric
 //!         ├─► tune: a sweep, for a tuning file
@@ -19,6 +19,7 @@ pub mod costs;
 pub mod crossover;
 pub mod devices;
 pub mod distance;
+pub mod dml;
 mod energy;
 mod experiments;
 pub mod fabric;

@@ -26,8 +26,14 @@ impl MeasuredProgram {
         if !under.is_empty() {
             command.args(under).arg("--").arg(&telpher);
         }
-        command.args(["bench", bench, "--program"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(failed)?;
+        command.args(["bench", bench, "--program"]);
+        Self::spawn(what, command)
+    }
+
+    /// Starts a program that answers tasks.
+    pub(crate) fn spawn(what: &str, mut command: Command) -> Result<Self, BenchError> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|source| BenchError::Program { what: what.into(), source })?;
         let questions = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("standard output is piped"));
         Ok(MeasuredProgram { what: what.into(), child, questions, answers })

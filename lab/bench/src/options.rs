@@ -113,6 +113,15 @@ pub struct ExperimentOptions {
     pub seconds: f64,
 }
 
+/// Options of the bench of libdml.
+#[derive(Clone, Debug)]
+pub struct DmlOptions {
+    /// The experiments.
+    pub experiments: ExperimentOptions,
+    /// The prefix in which Intel's library is installed, to compare with it.
+    pub original: Option<PathBuf>,
+}
+
 /// Options of the bench of page tiering.
 #[derive(Clone, Debug)]
 pub struct TierOptions {

@@ -1,5 +1,5 @@
-//! Experiments, each with a question: `telpher bench mover`, `cache`, `tier`, `offload`, `nvmf`, `telemetry` and `sim`
-//! consist of them.
+//! Experiments, each with a question: `telpher bench mover`, `cache`, `tier`, `offload`, `nvmf`, `telemetry`, `sim`,
+//! `vfio` and `dml` consist of them.
 //!
 //! ```text
 //! hold ──► a table of experiments ──only──► Experiment::measure ──► rows ──► report::questions
@@ -69,7 +69,7 @@ pub struct Answer {
 /// The results of such a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
-    /// The benchmark: `mover`, `cache`, `tier`, `offload`, `nvmf`, `telemetry`, `sim`, `vfio`.
+    /// The benchmark: `mover`, `cache`, `tier`, `offload`, `nvmf`, `telemetry`, `sim`, `vfio`, `dml`.
     pub kind: &'static str,
     /// The machine.
     pub machine: Machine,

@@ -45,6 +45,9 @@ pub(crate) struct Bundle {
     /// Instructions that `telpher run` emulates; absent outside of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) emulated: Option<String>,
+    /// The process whose libraries are examined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) program: Option<u32>,
     /// Answers of the nodes of enabled queues, by path.
     #[serde(default)]
     pub(super) nodes: BTreeMap<String, Node>,

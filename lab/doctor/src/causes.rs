@@ -211,4 +211,11 @@ causes! {
          next period";
     HUGETLB_LIMIT = "hugetlb-limit", Container, Note,
         "Huge pages are reserved on this machine, but a control group forbids using them";
+
+    PROGRAM_UNREADABLE = "program-unreadable", Program, Warning,
+        "The list of files that the program has mapped cannot be read, so its libraries are not known";
+    DML_TWICE = "dml-twice", Program, Warning,
+        "The program has more than one Data Mover Library, and a call may reach any of them";
+    DML_OF_INTEL = "dml-of-intel", Program, Note,
+        "The program has Intel's Data Mover Library, which is not maintained, and uses no dedicated queue and no DSA 3";
 }

@@ -59,11 +59,13 @@ pub(crate) enum Stage {
     Memory,
     /// Limits of a container or service.
     Container,
+    /// Libraries of the program that the user names.
+    Program,
 }
 
 impl Stage {
     /// All stages, in the order in which they are examined.
-    pub(crate) const ALL: [Stage; 15] = [
+    pub(crate) const ALL: [Stage; 16] = [
         Stage::Firmware,
         Stage::Kernel,
         Stage::Boot,
@@ -79,6 +81,7 @@ impl Stage {
         Stage::Instructions,
         Stage::Memory,
         Stage::Container,
+        Stage::Program,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -98,6 +101,7 @@ impl Stage {
             Stage::Instructions => "instructions",
             Stage::Memory => "memory",
             Stage::Container => "container",
+            Stage::Program => "program",
         }
     }
 }

@@ -13,6 +13,7 @@
 mod bundle;
 mod causes;
 mod checks;
+mod dml_library;
 mod examined_machine;
 mod finding;
 mod mapping;
@@ -27,24 +28,24 @@ pub use bundle::BundleError;
 pub use checks::Examination;
 pub use finding::Severity;
 
-/// Examines this machine, or the one that was recorded in a file.
+/// Examines this machine and the libraries of a process, or what was recorded in a file.
 ///
 /// # Errors
 /// If the file cannot be read or is no recording.
-pub fn examine(bundle: Option<&Path>) -> Result<Examination, BundleError> {
+pub fn examine(bundle: Option<&Path>, program: Option<u32>) -> Result<Examination, BundleError> {
     let bundle = match bundle {
         Some(path) => Bundle::load(path)?,
-        None => record::here(),
+        None => record::here(program),
     };
     Ok(checks::examine(&ExaminedMachine::of(&bundle, &bundle)))
 }
 
-/// Writes this machine's answers to a file; returns how many there are.
+/// Writes this machine's answers, and those about a process, to a file; returns how many there are.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn record(path: &Path) -> Result<usize, BundleError> {
-    let bundle = record::here();
+pub fn record(path: &Path, program: Option<u32>) -> Result<usize, BundleError> {
+    let bundle = record::here(program);
     bundle.save(path)?;
     Ok(bundle.answers())
 }

@@ -2,6 +2,7 @@
 //! exactly what an examination reads.
 
 use super::bundle::{Answer, Bundle, MAX_LINES, Node, resolve, to_hex};
+use super::dml_library::DmlLibrary;
 use super::examined_machine::ExaminedMachine;
 use crate::mapping::map_portal;
 use std::cell::RefCell;
@@ -13,11 +14,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use telpher_hw::{ANNOUNCEMENT, Files, Live};
 
-/// Records this machine.
-pub(super) fn here() -> Bundle {
+/// Records this machine, and the libraries of a process.
+pub(super) fn here(program: Option<u32>) -> Bundle {
     let live = Live::default();
     let recorder = Recorder::new(&live);
-    let mut bundle = Bundle { emulated: std::env::var(ANNOUNCEMENT).ok(), messages: messages(), ..Bundle::new() };
+    let mut bundle =
+        Bundle { emulated: std::env::var(ANNOUNCEMENT).ok(), messages: messages(), program, ..Bundle::new() };
     let patient = ExaminedMachine::of(&recorder, &bundle);
     bundle.nodes = patient
         .usable()
@@ -183,6 +185,16 @@ fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
         let kept = text.lines().filter(|line| LINES.iter().any(|start| line.starts_with(start)));
         return kept.flat_map(|line| [line, "\n"]).collect::<String>().into_bytes();
     }
+    if path.starts_with("/proc/") && path.ends_with("/maps") {
+        // Addresses are private; which files are mapped as code is what is asked.
+        let text = String::from_utf8_lossy(&bytes);
+        let code = text.lines().filter(|line| line.contains(" r-xp ") && line.contains(" /"));
+        let lines = code.filter_map(|line| Some(["0-0 ", &line[line.find("r-xp ")?..], "\n"].concat()));
+        return lines.collect::<String>().into_bytes();
+    }
+    if bytes.starts_with(b"\x7fELF") {
+        return DmlLibrary::in_elf(&bytes).map_or_else(String::new, |library| library.line() + "\n").into_bytes();
+    }
     if path.starts_with("/boot/config-") || path.ends_with("/config") && path.contains("/lib/modules/") {
         return lines(&["IDXD", "IOMMU", "INTEL_IAA", "VFIO"]);
     }
@@ -298,6 +310,11 @@ mod tests {
             kept("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=UUID=1-2 quiet intel_iommu=on,sm_on ksmb.password=x\n"),
             "BOOT_IMAGE=… root=… quiet intel_iommu=on,sm_on ksmb.password=…\n"
         );
+        assert_eq!(
+            kept("/proc/17/maps", "7f00-7f10 r-xp 0 0:0 1 /a.so\n7f10-7f20 rw-p 0 0:0 1 /a.so\n"),
+            "0-0 r-xp 0 0:0 1 /a.so\n"
+        );
+        assert_eq!(kept("/a.so", "\x7fELF of no library"), "");
         assert_eq!(kept("/proc/17/status", "Name:\tx\nUid:\t1\t1\t1\t1\nPPid:\t9\n"), "Uid:\t1\t1\t1\t1\n");
     }
 

@@ -16,9 +16,9 @@ use telpher_bench::options;
 /// there is any; --device selects devices, and the CPU is always measured. Prints a summary: the CPU, the fastest way
 /// over a device, and what a real DSA would give in simulated time. --full prints throughput, latency percentiles, the
 /// submitting thread's CPU time, where latency is spent, and the size from which a device wins. One HTML file has the
-/// charts. All result bytes are checked.
+/// charts. Result bytes are checked.
 ///
-/// The modelled device is software: its numbers are the speed of the model on this CPU, not of DSA hardware.
+/// The modelled device is software: its numbers are the model's speed on this CPU, not that of DSA.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -105,6 +105,7 @@ Examples:
   telpher bench vfio
   telpher bench vfio --only shares --seconds 10")]
     Vfio(Contests),
+    Dml(DmlBench),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -321,6 +322,31 @@ pub(crate) struct TierBench {
     /// does not apply to it.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) program: Vec<String>,
+}
+
+/// Measure what jobs of libdml, the replacement for Intel's DML, cost a program in C.
+///
+/// Experiments: a no-op, and copies, CRCs and DIF on the software path, beside the operations themselves; copies on the
+/// hardware path, beside the mover's own call, both on a modelled device. Intel's library takes turns with them if
+/// --original names it. The sides run in turns of some milliseconds, and the numbers are medians over the turns.
+#[derive(Debug, Args)]
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
+A program in C is compiled with cc and linked with the libdml that pkg-config finds: install it with \
+`doors/dml/install.sh DIR`, and set PKG_CONFIG_PATH=DIR/lib/pkgconfig.
+
+Examples:
+  telpher bench dml
+  telpher bench dml --only software --seconds 30
+  telpher bench dml --only original --original /usr/local"
+)]
+pub(crate) struct DmlBench {
+    #[command(flatten)]
+    pub(crate) contests: Contests,
+    /// The folder in which Intel's library is installed: include/dml/dml.h and lib/libdml.a.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) original: Option<PathBuf>,
 }
 
 /// Measure what it costs a program to run under `telpher run`.
@@ -598,6 +624,13 @@ impl TierBench {
     /// What is measured.
     pub(crate) fn options(&self) -> options::TierOptions {
         options::TierOptions { experiments: self.contests.options(), programs: self.program.clone() }
+    }
+}
+
+impl DmlBench {
+    /// What is measured.
+    pub(crate) fn options(&self) -> options::DmlOptions {
+        options::DmlOptions { experiments: self.contests.options(), original: self.original.clone() }
     }
 }
 

@@ -25,6 +25,7 @@ Examples:
   telpher doctor --format csv             one line for each finding
   telpher doctor --record machine.json    a recording, to send it to others
   telpher doctor --bundle machine.json    examines that machine
+  telpher doctor --process 4242           also which DML that process has
   telpher doctor --causes                 everything that can be found
   telpher run -- telpher doctor           a device that is not configured
 
@@ -32,7 +33,8 @@ A recording contains: attributes of the driver and its queues (with their names 
 have them open); the kernel's version, and the parts of its configuration, command line and log \
 that concern IDXD and IOMMU; the name and flags of the processor; addresses of PCI functions; names \
 of ACPI tables; NUMA nodes; huge pages; and this process' user, groups, capabilities, security \
-label and control groups. It contains no host name, no serial number, no environment and no command \
+label and control groups; with --process also the files that the process has mapped as code. It \
+contains no host name, no serial number, no environment and no command \
 line of a program; other words of the kernel's command line appear without their values. It is \
 text: read it before you send it. docs/doctor.md describes its format, every cause, and the JSON of \
 --format."
@@ -44,6 +46,9 @@ pub(crate) struct Doctor {
     /// Examine a machine that was recorded with --record.
     #[arg(long, value_name = "FILE", conflicts_with = "causes")]
     pub(crate) bundle: Option<PathBuf>,
+    /// Also say which Data Mover Library (DML) a process has: Intel's or telpher's, its file and version.
+    #[arg(long, value_name = "PID", conflicts_with_all = ["bundle", "causes"])]
+    pub(crate) process: Option<u32>,
     /// List every cause the doctor knows.
     #[arg(long)]
     pub(crate) causes: bool,

@@ -1,7 +1,7 @@
 //! The sample trees: for each cause, the changes to the healthy machine. Several changes are one fact and its
 //! consequences: for example, without an IOMMU the driver turns shared virtual addressing off.
 
-use crate::tree::Change::{self, Gone, Link, Names, NoDevice, Node, Text, With, Without};
+use crate::tree::Change::{self, Gone, Link, Names, NoDevice, Node, Program, Text, With, Without};
 
 /// A cause and its sample machine.
 #[derive(Debug)]
@@ -232,7 +232,20 @@ cases! {
     "huge-pages-used-up": &[Text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0")];
     "cpu-quota": &[Text("/sys/fs/cgroup/user.slice/cpu.max", "50000 100000")];
     "hugetlb-limit": &[Text("/sys/fs/cgroup/user.slice/hugetlb.2MB.max", "0")];
+
+    "program-unreadable": &[Program(4242), Gone(MAPS)];
+    "dml-twice": LOADS, &[Text(EXECUTABLE, DML_OF_INTEL), Text(LIBDML, DML_OF_TELPHER)];
+    "dml-of-intel": LOADS, &[Text(EXECUTABLE, DML_OF_INTEL), Text(LIBDML, "")];
 }
+
+/// A process that has two files mapped as code.
+pub(crate) const LOADS: &[Change] =
+    &[Program(4242), Text(MAPS, "0-0 r-xp 0 fe:00 1 /opt/server\n0-0 r-xp 0 fe:00 2 /opt/libdml.so.1.2.0")];
+const MAPS: &str = "/proc/4242/maps";
+const EXECUTABLE: &str = "/opt/server";
+const LIBDML: &str = "/opt/libdml.so.1.2.0";
+const DML_OF_INTEL: &str = "Intel's Data Mover Library, version 1.1.1";
+pub(crate) const DML_OF_TELPHER: &str = "telpher's Data Mover Library, version 1.2.0";
 
 const DISTANT: &str = "/sys/bus/dsa/devices/dsa2/numa_node";
 
@@ -242,6 +255,8 @@ type Harmless = (&'static str, &'static [&'static [Change]], &'static [&'static 
 /// All such cases.
 pub(crate) const HARMLESS: &[Harmless] = &[
     // RHEL 9 and others backport the driver to older kernel versions.
+    ("a program with telpher's library", &[LOADS, &[Text(EXECUTABLE, ""), Text(LIBDML, DML_OF_TELPHER)]], &[]),
+    ("a program without a library", &[LOADS, &[Text(EXECUTABLE, ""), Text(LIBDML, "")]], &[]),
     ("an old number", &[&[Text(RELEASE, "5.14.0-427.26.1.el9_4.x86_64")]], &[]),
     ("an older number", &[&[Text(RELEASE, "4.18.0-553.el8_10.x86_64")]], &[]),
     // Before 6.7 the driver has no driver_name, and before 6.4 none of the others.

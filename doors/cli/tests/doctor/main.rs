@@ -114,6 +114,24 @@ fn text_of(name: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+/// The walk says which library a program has, also where that is no finding.
+#[test]
+fn the_walk_names_the_dml_of_a_program() {
+    let has = |name: &str, changes: &[&[Change]]| {
+        let (said, _) = examined(name, &Tree::with(changes));
+        let walk = said["walk"].as_array().expect("a walk");
+        let step = walk.iter().find(|step| step["stage"] == "program").expect("the stage of the program");
+        step["says"].as_str().expect("a line").to_owned()
+    };
+    let telpher = [Change::Text("/opt/server", ""), Change::Text("/opt/libdml.so.1.2.0", causes::DML_OF_TELPHER)];
+    let line = "telpher's Data Mover Library, version 1.2.0 in /opt/libdml.so.1.2.0";
+    assert_eq!(has("dml-telpher", &[causes::LOADS, &telpher]), line);
+    // A file that is not in the recording was not readable.
+    let one = [Change::Text("/opt/server", "")];
+    let line = "no Data Mover Library is loaded; not readable: /opt/libdml.so.1.2.0";
+    assert_eq!(has("dml-unknown", &[causes::LOADS, &one]), line);
+}
+
 /// A queue that this user or container may not open can be meant for others, if another queue can be opened.
 #[test]
 fn a_queue_of_another_user_is_a_note_if_another_queue_is_usable() {

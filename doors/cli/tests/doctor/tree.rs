@@ -22,6 +22,8 @@ pub(crate) enum Change {
     Node(&'static str, &'static str, i32),
     /// A queue's node is not a device.
     NoDevice(&'static str),
+    /// The user names this process.
+    Program(u32),
 }
 
 /// A bundle.
@@ -93,6 +95,10 @@ impl Tree {
                 let path = format!("/dev/dsa/{queue}");
                 self.bundle["nodes"][&path][call] = json!(errno);
                 self.changed.insert(path);
+                return;
+            }
+            Change::Program(pid) => {
+                self.bundle["program"] = json!(pid);
                 return;
             }
             Change::NoDevice(queue) => {

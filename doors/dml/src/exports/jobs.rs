@@ -9,7 +9,7 @@ use crate::task::Task;
 use crate::validate::validate;
 use std::mem::size_of;
 use std::ptr::with_exposed_provenance_mut;
-use telpher_abi::{CompletionRecord, Opcode};
+use telpher_abi::{CompletionRecord, Descriptor, Opcode};
 
 /// The version of DML whose interface this is. The texts for processor and hardware are those of the original.
 static VERSION: LibraryVersion = LibraryVersion {
@@ -151,11 +151,11 @@ unsafe fn submitted<'a>(pointer: *mut DmlJob) -> Result<(&'a mut DmlJob, &'a Tas
     if task.is_submitted() { Ok((job, task)) } else { Err(DmlStatus::JOB_CORRUPTED) }
 }
 
-/// Submits a job.
+/// Submits a job. One that is in flight is waited for first.
 ///
 /// # Safety
 /// A pointer to a job.
-#[inline]
+#[inline(always)]
 unsafe fn submit<'a>(pointer: *mut DmlJob) -> Result<(&'a mut DmlJob, &'a Task), DmlStatus> {
     // SAFETY: guaranteed by our caller.
     let job = unsafe { job(pointer) }?;
@@ -166,9 +166,28 @@ unsafe fn submit<'a>(pointer: *mut DmlJob) -> Result<(&'a mut DmlJob, &'a Task),
         // SAFETY: not null, and the caller's CRC (dml.h: valid if DML_FLAG_CRC_READ_SEED is set).
         unsafe { place.read_unaligned() }
     };
-    let d = describe::of_job(job, seed)?;
-    validate(&d)?;
     task.settle();
+    let opcode = describe::of_job(job, &task.descriptor, seed)?;
+    // SAFETY: a task's descriptor begins with the task, and nothing writes it while the reference lives.
+    let d = unsafe { &*task.descriptor.place() };
+    if opcode != Opcode::Nop {
+        // SAFETY: a job.
+        unsafe { check(job, d) }?;
+    }
+    if path == Path::Software {
+        task.execute(d);
+    } else {
+        task.submit_settled(path, job.numa_id)?;
+    }
+    Ok((job, task))
+}
+
+/// Checks a job's descriptor, and prepares what else its submission needs.
+///
+/// # Safety
+/// A pointer to a job.
+unsafe fn check(job: &mut DmlJob, d: &Descriptor) -> Result<(), DmlStatus> {
+    validate(d)?;
     if d.opcode() == Opcode::Batch {
         // SAFETY: the batch buffer of a job.
         unsafe { super::batch::clear_records(job) };
@@ -177,9 +196,7 @@ unsafe fn submit<'a>(pointer: *mut DmlJob) -> Result<(&'a mut DmlJob, &'a Task),
     if d.opcode() == Opcode::MemoryMove && job.flags & flags::COPY_ONLY != 0 && strict() {
         job.flags = job.flags & 0xffff & !flags::COPY_ONLY;
     }
-    task.descriptor.set(d);
-    task.submit(path, job.numa_id)?;
-    Ok((job, task))
+    Ok(())
 }
 
 /// Writes what an operation reports into the job, and returns its status.
@@ -188,9 +205,13 @@ unsafe fn submit<'a>(pointer: *mut DmlJob) -> Result<(&'a mut DmlJob, &'a Task),
 /// The job's pointers are those it was submitted with.
 #[inline]
 unsafe fn write_result(job: &mut DmlJob, task: &Task) -> DmlStatus {
-    let Some(record) = task.record.read() else { return DmlStatus::INTERNAL_ERROR };
-    match task.descriptor.get().opcode() {
-        Opcode::Nop => {}
+    let Some(status) = task.record.status() else { return DmlStatus::INTERNAL_ERROR };
+    let opcode = task.descriptor.opcode();
+    if opcode == Opcode::Nop {
+        return DmlStatus::of_byte(status);
+    }
+    let record = task.record.read().unwrap_or_default();
+    match opcode {
         Opcode::MemoryMove => job.result = record.result().into(),
         Opcode::CrcGeneration | Opcode::CopyCrc => {
             let place = with_exposed_provenance_mut::<u32>(address_of(job.crc_checksum_ptr));

@@ -55,6 +55,30 @@ int main(void) {
         CHECK(job->result == 1 && job->offset == (at < 24 ? at / 8 * 8 : at));
         bytes[at] = 7;
     }
+    /* Application tags: none is checked with a mask of zero, and zero is expected with a mask of ones. */
+    uint8_t *blocks = bytes + 2048, *stripped = bytes + 4096;
+    memset(bytes, 7, 1024);
+    job = new_job(DML_PATH_SW);
+    job->operation = DML_OP_DIF_INSERT;
+    job->source_first_ptr = bytes;
+    job->source_length = 1024;
+    job->destination_first_ptr = blocks;
+    IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OK);
+    job->operation = DML_OP_DIF_STRIP;
+    job->source_first_ptr = blocks;
+    job->source_length = 2 * 520;
+    job->destination_first_ptr = stripped;
+    job->dif_config.source_application_tag_seed = 5;
+    IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OK);
+    job->dif_config.source_application_tag_mask = 0xffff;
+    job->dif_config.flags = DML_DIF_FLAG_SRC_INC_APP_TAG;
+    IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_OK);
+    CHECK(!memcmp(stripped, bytes, 1024));
+    /* No block is written if one is wrong. */
+    blocks[520 + 514] = 1;
+    memset(stripped, 0x5a, 1024);
+    IS(dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL), DML_STATUS_DIF_CHECK_ERROR);
+    CHECK(job->result == DML_DIF_CHECK_APPLICATION_TAG_MISMATCH && job->offset == 520 && stripped[0] == 0x5a);
     /* The modelled device names no node, so it counts as near every node and is not refused for a named one. */
     job = new_job(DML_PATH_HW);
     job->operation = DML_OP_NOP;

@@ -12,6 +12,7 @@ mod memory;
 mod modules;
 mod numa;
 mod permissions;
+mod program;
 mod queues;
 mod status;
 mod steps;
@@ -97,8 +98,10 @@ pub(crate) fn examine(p: &ExaminedMachine<'_>) -> Examination {
     if !has_device {
         findings.extend(memory::transparent(p));
     }
+    findings.extend(program::examine(p));
     findings.sort_by_key(|finding| (finding.stage, std::cmp::Reverse(finding.severity)));
-    let walk = Stage::ALL.into_iter().map(|stage| step(p, stage, nothing, has_device, &findings)).collect();
+    let stages = Stage::ALL.into_iter().filter(|stage| *stage != Stage::Program || p.program.is_some());
+    let walk = stages.map(|stage| step(p, stage, nothing, has_device, &findings)).collect();
     Examination { worst: findings.iter().map(|finding| finding.severity).max(), walk, findings }
 }
 
@@ -106,7 +109,7 @@ fn step(p: &ExaminedMachine<'_>, stage: Stage, nothing: bool, has_device: bool, 
     let below = stage <= Stage::Modules;
     let skipped = match stage {
         _ if p.emulated && below => Some(EMULATED),
-        Stage::Firmware => None,
+        Stage::Firmware | Stage::Program => None,
         _ if nothing => Some(NO_DEVICE),
         _ if !has_device && !below => Some(NO_DRIVER),
         _ => None,
@@ -208,5 +211,6 @@ fn looked_at(p: &ExaminedMachine<'_>, stage: Stage) -> String {
             [] => "no sign of one".into(),
             signs => signs.join(", "),
         },
+        Stage::Program => program::looked_at(p),
     }
 }

@@ -2,12 +2,14 @@
 
 mod platform;
 mod process;
+mod program;
 
 pub(super) use platform::{
     Cpu, Function, IOMMUS, Iommu, Kernel, Module, ModuleFile, NUMA, NumaNode, PCI, TABLES, Unit,
 };
 pub(super) use process::{APPARMOR, Container, LABEL, Memory, Process, SELINUX, STATUS, TRANSPARENT, UID_MAP, numbers};
 
+use self::program::Program;
 use super::bundle::{Bundle, Node};
 use super::finding::Evidence;
 use std::collections::BTreeMap;
@@ -37,6 +39,8 @@ pub(crate) struct ExaminedMachine<'a> {
     pub(super) process: Process,
     pub(super) memory: Memory,
     pub(super) container: Container,
+    /// The program that the user names.
+    pub(super) program: Option<Program>,
     /// Lines of the kernel's log.
     pub(super) messages: Vec<String>,
 }
@@ -85,6 +89,7 @@ impl<'a> ExaminedMachine<'a> {
             process: Process::of(files),
             memory: Memory::of(files),
             container: Container::of(files),
+            program: bundle.program.map(|pid| Program::of(|path| text(files, path), pid)),
             messages: bundle.messages.clone(),
             files,
         }

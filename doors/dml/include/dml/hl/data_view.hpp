@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <iterator>
 #include <type_traits>
+#include <utility>
 
 namespace dml {
 
@@ -66,6 +67,25 @@ template <typename element_t> constexpr std::size_t size_of() noexcept {
     }
 }
 
+// Whether an iterator has an operator-> that returns a pointer.
+template <typename iterator_t, typename = void> struct has_arrow : std::false_type {};
+template <typename iterator_t>
+struct has_arrow<iterator_t, std::void_t<decltype(std::declval<const iterator_t &>().operator->())>>
+    : std::is_pointer<decltype(std::declval<const iterator_t &>().operator->())> {};
+
+// The address of the first element of a range of `length` elements. In an empty range there is none; its address is
+// still the answer to whether the range has memory.
+template <typename iterator_t> auto *first_of(iterator_t begin, std::size_t length) {
+    using element_t = std::remove_reference_t<decltype(*begin)>;
+    if constexpr (std::is_pointer_v<iterator_t>) {
+        return begin;
+    } else if constexpr (has_arrow<iterator_t>::value) {
+        return static_cast<element_t *>(length == 0 ? begin.operator->() : &*begin);
+    } else {
+        return length == 0 ? static_cast<element_t *>(nullptr) : &*begin;
+    }
+}
+
 } // namespace detail
 
 // A view of `length` elements: a data_view, or a const_data_view if they are const. Like the original, it keeps the
@@ -84,14 +104,8 @@ template <typename iterator_t> auto make_view(iterator_t begin, iterator_t end) 
     using category_t = typename std::iterator_traits<iterator_t>::iterator_category;
     static_assert(std::is_base_of_v<std::random_access_iterator_tag, category_t>,
                   "make_view needs random access iterators");
-    using element_t = std::remove_reference_t<decltype(*begin)>;
     const auto length = static_cast<std::size_t>(end - begin);
-    if constexpr (std::is_pointer_v<iterator_t>) {
-        return make_view(begin, length);
-    } else {
-        // An empty range has no first element whose address could be taken.
-        return make_view(length == 0 ? static_cast<element_t *>(nullptr) : &*begin, length);
-    }
+    return make_view(detail::first_of(begin, length), length);
 }
 
 // A view of a whole array, vector or the like.
