@@ -120,6 +120,10 @@ fn context(unusable: usize) -> Option<usize> {
     let mut fresh = 0_usize;
     // SAFETY: the kernel writes one word to `fresh`, which outlives the call.
     let failed = unsafe { libc::syscall(libc::SYS_io_setup, REQUESTS, &raw mut fresh) } != 0;
+    if failed && errno() == Errno::AGAIN {
+        // Other processes have all requests that the system allows (fs.aio-max-nr): the next signal tries again.
+        return None;
+    }
     let fresh = if failed { UNAVAILABLE } else { fresh };
     match CONTEXT.compare_exchange(unusable, fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => (!failed).then_some(fresh),

@@ -77,7 +77,7 @@ fn wrong_options_and_paths_are_errors_that_say_what_to_do() {
     for (words, code, part) in [
         (&["--socket", "/nowhere/vm.sock"][..], 1, "another path with --socket"),
         (&[], 2, "--socket"),
-        (&["--socket", "a,weight=0"], 2, "weight=1 to weight=1000"),
+        (&["--socket", "a,weight=0"], 2, "weight is 1 to 1000"),
         (&["--socket", "a", "--vm", "0"], 2, "1..=64"),
     ] {
         let output = telpher(words).output().unwrap();

@@ -85,7 +85,9 @@ pub enum Persistence {
 
 /// A regular file, locked and mapped, whose bytes survive once [`persist`](DurableFile::persist) has returned for them.
 ///
-/// The lock and the permissions keep other programs and users from changing the bytes while they are mapped.
+/// The permissions keep other users from changing the bytes while they are mapped, and the lock keeps programs that take
+/// it. A program of this user that ignores the lock must not change or truncate the file. A file system that is stacked
+/// on one in memory (overlayfs on tmpfs) is not recognised.
 #[derive(Debug)]
 pub struct DurableFile {
     mapping: Mapping,
@@ -182,7 +184,7 @@ impl DurableFile {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: our own mapping of `len` bytes, readable and initialised by the kernel. `bytes_mut` needs the file
-        // mutably, and the lock and the permissions keep other programs from changing it.
+        // mutably, and the permissions and the lock keep other users and programs that take it from changing it (see the type).
         unsafe { std::slice::from_raw_parts(self.mapping.as_ptr(), self.len) }
     }
 

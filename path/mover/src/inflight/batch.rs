@@ -78,7 +78,11 @@ impl Member {
         let (a, b) = (joint.template(), next.request.template());
         let free = next.device && !next.fence && !next.apart && next.result.is_none() && next.bad.is_none();
         let len = joint.len().checked_add(next.request.len()).filter(|&len| len <= most)?;
-        let alike = b.opcode() == Opcode::MemoryMove && a.opcode() == b.opcode() && a.flags() == b.flags();
+        // A durable copy has ended only at the end of its own descriptor.
+        let alike = b.opcode() == Opcode::MemoryMove
+            && a.opcode() == b.opcode()
+            && a.flags() == b.flags()
+            && !joint.is_durable();
         let goes_on =
             a.src().checked_add(joint.len()) == Some(b.src()) && a.dst().checked_add(joint.len()) == Some(b.dst());
         let fresh = !self.apart && self.request.is_fresh() && next.request.is_fresh() && next.request.len() > 0;

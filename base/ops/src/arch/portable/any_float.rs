@@ -1,4 +1,4 @@
-//! Converts any floating-point number of up to 32 bits without a branch: NaN, infinite, denormal, too large, too small.
+//! Converts floating-point numbers of up to 32 bits, also NaN, infinite and denormal ones, without a branch.
 //! It takes several times as many instructions as an ordinary number, but the compiler makes vectors of them.
 //!
 //! A number becomes a significand of 24 bits and the exponent it would have in the target. A denormal significand is

@@ -119,7 +119,7 @@ impl Tables {
         *seen = _mm512_or_si512(*seen, self.seen.positive(bits));
         let sign = _mm512_set1_epi8(i8::MIN);
         let sign_bits = _mm512_xor_si512(bits, self.flip);
-        // The sign of the one, all other bits of the other.
+        // The sign comes from `sign_bits`, all other bits from the table.
         let high = _mm512_ternarylogic_epi64::<0xca>(sign, sign_bits, self.high.positive(bits));
         let low = self.low.positive(bits);
         [_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)]

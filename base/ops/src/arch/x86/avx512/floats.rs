@@ -1,8 +1,8 @@
 //! Ordinary numbers of 16 and 32 bits with 64-byte vectors.
 //!
-//! A block of elements is computed as if all of them were ordinary. A quick look, mostly at the results, finds blocks
-//! whose numbers are certainly ordinary: it takes zeros and the ends of the range for special. The other blocks are
-//! looked at again with care; those with a special number are computed again, by code for any number. Conversions and
+//! A block of elements is computed as if all of them were ordinary. A quick check, mostly of the results, finds
+//! blocks that are certainly ordinary; it treats zeros and the ends of the range as special. The other blocks are checked
+//! exactly, and those with a special number are computed again, by code for any number. Conversions and
 //! sums carry their rounding and raise no exceptions, so they do not depend on the processor's modes: those could only
 //! change denormal numbers of 32 bits, and no block with one of them holds.
 
@@ -365,7 +365,7 @@ fn fp32_as_fp16<const ROUNDING: i32>(first: __m512, second: __m512) -> __m512i {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
 fn to_fp16<const ROUNDING: i32>(arithmetic: &Arithmetic, data: Data<'_>) -> ComputeResult {
-    // FP16's normal range; the numbers of FP32 that need no look at the processor's modes; those that are not certainly
+    // FP16's normal range; normal numbers of FP32, which no mode of the processor changes; those that are not certainly
     // below FP16's normal range, however they are rounded.
     let normal = Limits::new(0x3880_0000, 0x477f_e000);
     let exact = Limits::new(0x0080_0000, 0x477f_e000);
@@ -535,7 +535,7 @@ const SUMMANDS32: Limits = Limits::new(25 << 23, 0x7f7f_ffff);
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn add_fp32(data: Combined<'_>) -> ComputeResult {
     let higher_halves = higher_halves();
-    let finite = Limits::new(0, 0x7f7f_ffff);
+    let finite = Limits::new(1, 0x7f7f_ffff);
     let check = |left: &[Vector], right: &[Vector], sums: &[Vector]| {
         [left, right].into_iter().all(|side| check32(side, SUMMANDS32).is_some()) && check32(sums, finite).is_some()
     };
@@ -565,7 +565,7 @@ fn add_bf16(data: Combined<'_>) -> ComputeResult {
         let sum = _mm512_add_round_ps::<NEAREST>(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
         to.round::<false>(_mm512_castps_si512(sum))
     };
-    let finite = Limits::new(0, 0x7f7f);
+    let finite = Limits::new(1, 0x7f7f);
     let check = |left: &[Vector], right: &[Vector], sums: &[Vector]| {
         [left, right].into_iter().all(|side| check16(side, SUMMANDS16).is_some()) && check16(sums, finite).is_some()
     };
@@ -608,4 +608,24 @@ fn add_fp16(data: Combined<'_>) -> ComputeResult {
         }
         span.lies_between16(0x03ff, 0x7c00)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_and_normal_sums_are_ordinary_and_infinite_ones_are_not() {
+        if !super::super::is_available() {
+            return eprintln!("skipped: no AVX-512");
+        }
+        let limits = Limits::new(1, 0x7f7f_ffff);
+        for (number, ordinary) in [(0.0_f32, true), (-0.0, true), (1.5, true), (1e-40, true), (f32::INFINITY, false)] {
+            let mut block: Vector = [0; 64];
+            block[4..8].copy_from_slice(&number.to_le_bytes());
+            block[8..12].copy_from_slice(&1.0_f32.to_le_bytes());
+            // SAFETY: the CPU has the features.
+            assert_eq!(unsafe { check32(&[block], limits) }.is_some(), ordinary, "{number}");
+        }
+    }
 }
