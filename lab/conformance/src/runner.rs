@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     words: Vec<String>,
+    only: Option<String>,
     not: Vec<String>,
     stop: bool,
 }
@@ -31,6 +32,12 @@ impl Filter {
         self
     }
 
+    /// Only the case of this name.
+    #[must_use]
+    pub fn only(name: &str) -> Self {
+        Filter { only: Some(name.to_owned()), ..Filter::default() }
+    }
+
     /// The same selection without the case of this name.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
@@ -47,7 +54,7 @@ impl Filter {
 
     fn admits(&self, case: &Case) -> bool {
         let wanted = self.words.iter().all(|w| case.name.contains(w) || case.section.0.contains(w));
-        wanted && !self.not.contains(&case.name)
+        wanted && self.only.as_ref().is_none_or(|name| *name == case.name) && !self.not.contains(&case.name)
     }
 }
 

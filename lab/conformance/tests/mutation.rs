@@ -8,26 +8,23 @@
 mod model;
 
 use model::Model;
+use std::collections::HashMap;
 use std::num::NonZero;
 use std::thread;
 use telpher_conformance::table::OPERATIONS;
 use telpher_conformance::{Filter, Suite};
 use telpher_device::{Preset, Runner};
-use telpher_model::{Mutant, all_mutants, with_mutant};
+use telpher_model::{Check, Mutant, all_mutants, failed_checks, with_mutant};
 
-/// Selections of cases that can detect a mutant, the likeliest first: the text of an operation, and of a section.
-fn selections(mutant: &Mutant) -> Vec<[&'static str; 2]> {
+/// Selections of cases that can detect a mutant of an operation's row, the likeliest first: the text of an operation, and of a section.
+fn selections(mutant: &Mutant) -> [[&'static str; 2]; 3] {
     let operation = |code| OPERATIONS.iter().find(|row| row.code == code).map_or("", |row| row.name);
     match *mutant {
         Mutant::Flag(code, _) | Mutant::RefusedFlag(code, _) | Mutant::Required(code, _) => {
-            vec![[operation(code), "flags"], ["", "flags"], ["", "in a batch"], ["", ""]]
+            [[operation(code), "flags"], ["", "flags"], ["", ""]]
         }
-        Mutant::Reserved(code, _) => vec![[operation(code), "reserved fields"], ["", "reserved fields"], ["", ""]],
-        Mutant::Check(_) => {
-            ["order of checks", "sizes", "alignment", "overlap", "interrupts", "reserved fields", "flags", ""]
-                .map(|section| ["", section])
-                .to_vec()
-        }
+        Mutant::Reserved(code, _) => [[operation(code), "reserved fields"], ["", "reserved fields"], ["", ""]],
+        Mutant::Check(_) => unreachable!("a check has a list of its cases"),
     }
 }
 
@@ -69,28 +66,52 @@ fn every_missing_legality_check_is_detected() {
     assert!(undetected.is_empty(), "not noticed: {undetected:?}");
 }
 
+/// A device, its cases, and those that pass while no check is missing.
+struct Bench {
+    subject: Model,
+    suite: Suite,
+    passing: Filter,
+    /// For each check the passing cases in which it fails: only they can detect that it is missing.
+    by_check: HashMap<Check, Vec<String>>,
+}
+
+impl Bench {
+    fn new(preset: Preset) -> Self {
+        let subject = Model::new(preset, Runner::Inline);
+        let suite = Suite::of(&subject);
+        let (mut passing, mut by_check) = (Filter::all(), HashMap::<Check, Vec<String>>::new());
+        for (_, name) in suite.names() {
+            let mut passes = false;
+            let failed_checks = failed_checks(|| passes = suite.run(&subject, &Filter::only(name)).failed.is_empty());
+            if passes {
+                failed_checks.into_iter().for_each(|check| by_check.entry(check).or_default().push(name.to_owned()));
+            } else {
+                passing = passing.without(name);
+            }
+        }
+        Bench { subject, suite, passing, by_check }
+    }
+
+    fn detects(&self, mutant: Mutant, filter: &Filter) -> bool {
+        with_mutant(mutant, || !self.suite.run(&self.subject, filter).failed.is_empty())
+    }
+}
+
 /// The mutants that no case detects.
 fn undetected(mutants: Vec<Mutant>) -> Vec<Mutant> {
     // One preset may lack a feature that another has: each mutant must be detected with one of them.
-    let subjects = [Preset::Full, Preset::Spr, Preset::V2Full, Preset::Srf, Preset::V3Full]
-        .map(|preset| Model::new(preset, Runner::Inline));
-    let suites = subjects.each_ref().map(|subject| Suite::of(subject));
-    // Cases that always fail detect nothing.
-    let plain: Vec<Filter> = suites
-        .iter()
-        .zip(&subjects)
-        .map(|(suite, subject)| {
-            let failed = suite.run(subject, &Filter::all()).failed;
-            failed.iter().fold(Filter::all(), |filter, failure| filter.without(&failure.case))
-        })
-        .collect();
-    let noticed = |mutant: &Mutant| {
-        selections(mutant).iter().any(|[operation, section]| {
-            suites.iter().zip(&subjects).zip(&plain).any(|((suite, subject), plain)| {
-                let filter = plain.clone().containing(operation).containing(section).until_first_failure();
-                with_mutant(*mutant, || !suite.run(subject, &filter).failed.is_empty())
+    let benches = [Preset::Full, Preset::Spr, Preset::V2Full, Preset::Srf, Preset::V3Full].map(Bench::new);
+    let noticed = |mutant: &Mutant| match mutant {
+        Mutant::Check(check) => benches.iter().any(|bench| {
+            let cases = bench.by_check.get(check).into_iter().flatten();
+            cases.into_iter().any(|name| bench.detects(*mutant, &Filter::only(name)))
+        }),
+        _ => selections(mutant).iter().any(|[operation, section]| {
+            benches.iter().any(|bench| {
+                let filter = bench.passing.clone().containing(operation).containing(section).until_first_failure();
+                bench.detects(*mutant, &filter)
             })
-        })
+        }),
     };
     mutants.into_iter().filter(|mutant| !noticed(mutant)).collect()
 }

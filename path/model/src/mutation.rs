@@ -30,7 +30,8 @@ mod switch {
 #[cfg(feature = "mutation")]
 mod switch {
     use crate::legality::{Check, ROWS};
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
+    use std::collections::HashSet;
     use telpher_abi::Opcode;
 
     /// A check to switch off.
@@ -50,6 +51,15 @@ mod switch {
 
     thread_local! {
         static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+        static FAILED: RefCell<HashSet<Check>> = RefCell::default();
+    }
+
+    /// Runs `act` and returns the checks that failed for a descriptor meanwhile, on devices of this thread. Only what `act` does
+    /// can show that one of these checks is missing.
+    pub fn failed_checks(act: impl FnOnce()) -> HashSet<Check> {
+        FAILED.take();
+        act();
+        FAILED.take()
     }
 
     /// Runs `act` with one check of every device on this thread switched off.
@@ -82,7 +92,9 @@ mod switch {
         mutants
     }
 
+    /// Called for a check that failed.
     pub(crate) fn is_off(check: Check) -> bool {
+        FAILED.with_borrow_mut(|failed| failed.insert(check));
         ACTIVE.get() == Some(Mutant::Check(check))
     }
 
@@ -113,5 +125,5 @@ mod switch {
 }
 
 #[cfg(feature = "mutation")]
-pub use switch::{Mutant, all_mutants, with_mutant};
+pub use switch::{Mutant, all_mutants, failed_checks, with_mutant};
 pub(crate) use switch::{flags, is_off, required, reserved};
