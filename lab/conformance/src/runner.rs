@@ -92,6 +92,11 @@ impl Suite {
     /// If a subject panics, the case fails; if a subject hangs, the run hangs.
     #[must_use]
     pub fn run(&self, subject: &dyn Subject, filter: &Filter) -> Report {
+        self.run_each(subject, filter, &mut |_, _| ())
+    }
+
+    /// Like [`run`](Suite::run); calls `after` after each case with its name, and true unless it has failed.
+    pub fn run_each(&self, subject: &dyn Subject, filter: &Filter, after: &mut dyn FnMut(&str, bool)) -> Report {
         let mut report = Report { subject: subject.name(), ..Report::default() };
         // The next case with the same spec reuses the device.
         let mut fixture: Option<Fixture> = None;
@@ -112,6 +117,7 @@ impl Suite {
                 Err(reason) => Err(reason),
             };
             self.arena.restore();
+            after(&case.name, !matches!(verdict, Err(NotPassed::Fail { .. })));
             count(&mut report, case, verdict);
             if filter.stop && !report.failed.is_empty() {
                 break;

@@ -14,7 +14,7 @@ use std::thread;
 use telpher_conformance::table::OPERATIONS;
 use telpher_conformance::{Filter, Suite};
 use telpher_device::{Preset, Runner};
-use telpher_model::{Check, Mutant, all_mutants, failed_checks, with_mutant};
+use telpher_model::{Check, Mutant, all_mutants, take_failed_checks, with_mutant};
 
 /// Selections of cases that can detect a mutant of an operation's row, the likeliest first: the text of an operation, and of a section.
 fn selections(mutant: &Mutant) -> [[&'static str; 2]; 3] {
@@ -80,15 +80,15 @@ impl Bench {
         let subject = Model::new(preset, Runner::Inline);
         let suite = Suite::of(&subject);
         let (mut passing, mut by_check) = (Filter::all(), HashMap::<Check, Vec<String>>::new());
-        for (_, name) in suite.names() {
-            let mut passes = false;
-            let failed_checks = failed_checks(|| passes = suite.run(&subject, &Filter::only(name)).failed.is_empty());
+        let _ = take_failed_checks();
+        let _ = suite.run_each(&subject, &Filter::all(), &mut |name, passes| {
+            let failed_checks = take_failed_checks();
             if passes {
                 failed_checks.into_iter().for_each(|check| by_check.entry(check).or_default().push(name.to_owned()));
             } else {
-                passing = passing.without(name);
+                passing = passing.clone().without(name);
             }
-        }
+        });
         Bench { subject, suite, passing, by_check }
     }
 

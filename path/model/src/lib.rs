@@ -66,7 +66,7 @@ pub use execute::{Alternate, OperandSpaces, Scratch, execute};
 pub use interrupt::Interrupt;
 pub use legality::{Check, Refusal};
 #[cfg(feature = "mutation")]
-pub use mutation::{Mutant, all_mutants, failed_checks, with_mutant};
+pub use mutation::{Mutant, all_mutants, take_failed_checks, with_mutant};
 pub use observe::{DispatchDecision, Job, Member, NoObserver, Observer, ReportedTo};
 pub use operand::{Domain, Operand};
 pub use overlap::overlaps;

@@ -54,11 +54,10 @@ mod switch {
         static FAILED: RefCell<HashSet<Check>> = RefCell::default();
     }
 
-    /// Runs `act` and returns the checks that failed for a descriptor meanwhile, on devices of this thread. Only what `act` does
-    /// can show that one of these checks is missing.
-    pub fn failed_checks(act: impl FnOnce()) -> HashSet<Check> {
-        FAILED.take();
-        act();
+    /// Returns the checks that have failed on devices of this thread since the last call. Only a case in which a check fails can
+    /// show that it is missing.
+    #[must_use]
+    pub fn take_failed_checks() -> HashSet<Check> {
         FAILED.take()
     }
 
@@ -125,5 +124,5 @@ mod switch {
 }
 
 #[cfg(feature = "mutation")]
-pub use switch::{Mutant, all_mutants, failed_checks, with_mutant};
+pub use switch::{Mutant, all_mutants, take_failed_checks, with_mutant};
 pub(crate) use switch::{flags, is_off, required, reserved};

@@ -40,6 +40,12 @@ fn allocations<T>(f: impl FnOnce() -> T) -> (usize, T) {
     (COUNT.with(Cell::get) - before, value)
 }
 
+/// Empties what the test device records, with room for more than a test submits.
+fn make_room(device: &TestDevice) {
+    device.state().taken = Vec::with_capacity(1000);
+    device.state().move_flags = Vec::with_capacity(1000);
+}
+
 #[test]
 fn a_small_copy_allocates_nothing() {
     let device: Arc<dyn Portal> = Arc::new(TestDevice::with(|_| {}));
@@ -59,7 +65,7 @@ fn copy_slices_by_a_device_allocates_nothing() {
     for round in 0..2 {
         // The test device's own queue and list have reached their capacity after the first round.
         dst.fill(0);
-        device.state().taken = Vec::with_capacity(1000);
+        make_room(&device);
         let (count, result) = allocations(|| mover.copy_slices(&src, &mut dst));
         assert_eq!((result, dst == src, device.state().taken.len()), (Ok(Outcome::Done), true, 1));
         assert!(round == 0 || count == 0, "{count} allocations");
@@ -76,7 +82,7 @@ fn a_channel_allocates_nothing_after_construction() {
             let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::new(Arc::clone(&device) as _, 16, policy).unwrap();
             let buffers: Vec<_> = (0..64).map(|_| (vec![7; 5000], vec![0; 5000])).collect();
             let mut out = Vec::with_capacity(64);
-            device.state().taken = Vec::with_capacity(1000);
+            make_room(&device);
             let mut buffers = buffers.into_iter();
             let (count, ()) = allocations(|| {
                 while out.len() < 64 {
@@ -108,7 +114,7 @@ fn memory_calls_allocate_nothing_in_pieces_faults_and_refusals() {
         dst.fill(0);
         device.fault(dst.as_ptr() as u64 + 50_000, 1);
         device.state().retries = 3;
-        device.state().taken = Vec::with_capacity(1000);
+        make_room(&device);
         let (count, ()) = allocations(|| {
             // SAFETY: all ranges lie in the two vectors, which nothing else uses.
             unsafe {
