@@ -42,30 +42,32 @@ pub(crate) fn file(name: &str) -> OwnedFd {
     file
 }
 
-/// Mapped bytes.
-pub(crate) struct Bytes(*mut c_void);
+/// Mapped bytes, and a descriptor of the file: by that a process without special rights opens it again.
+pub(crate) struct Bytes(*mut c_void, Option<OwnedFd>);
 
 impl Bytes {
     /// Maps the file at an address, in place of what is there, or anywhere if that is null.
     pub(crate) fn shared(file: &OwnedFd, at: *mut c_void) -> Bytes {
         let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED };
         // SAFETY: unused addresses, or those of a value that the caller gives up.
-        Bytes(unsafe {
-            mmap(at, MAPPED, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | fixed, file, 0).unwrap()
-        })
+        let at =
+            unsafe { mmap(at, MAPPED, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | fixed, file, 0).unwrap() };
+        Bytes(at, Some(file.try_clone().unwrap()))
     }
 
     /// Replaces the pages by private ones.
-    fn into_private(self) -> Bytes {
+    fn into_private(mut self) -> Bytes {
         let (at, flags) = (self.0, MapFlags::PRIVATE | MapFlags::FIXED);
+        self.1 = None;
         std::mem::forget(self);
         // SAFETY: the addresses of the value that is given up.
-        Bytes(unsafe { mmap_anonymous(at, MAPPED, ProtFlags::READ | ProtFlags::WRITE, flags).unwrap() })
+        Bytes(unsafe { mmap_anonymous(at, MAPPED, ProtFlags::READ | ProtFlags::WRITE, flags).unwrap() }, None)
     }
 
     /// Replaces the pages by those of another file.
-    fn into_shared(self, file: &OwnedFd) -> Bytes {
+    fn into_shared(mut self, file: &OwnedFd) -> Bytes {
         let at = self.0;
+        self.1 = None;
         std::mem::forget(self);
         Bytes::shared(file, at)
     }
@@ -250,6 +252,30 @@ fn a_device_reads_them_with_one_copy() {
     exchange_until_mapped(&mut nodes, &mut bytes, &mut tag);
     let Stats { pulls, pulls_mapped, pieces_by_device, .. } = stats(&nodes);
     assert!(pulls == pulls_mapped && pieces_by_device > 0, "{:?}", stats(&nodes));
+}
+
+#[test]
+fn a_device_with_room_for_one_part_reads_all_of_them() {
+    if is_too_old("a_device_with_room_for_one_part_reads_all_of_them") {
+        return;
+    }
+    let device = ModelDevice::start(ModelOptions::default()).unwrap();
+    let copier =
+        || Copier::device(Channel::new(device.portal("wq0.0").unwrap(), 1, ChannelPolicy::default()).unwrap(), 4096);
+    let mut nodes = nodes_with(2, &mapping(), copier);
+    let mut bytes = Bytes::shared(&file("telpher-fabric-one-part"), ptr::null_mut());
+    let (mut tag, mut mapped, start) = (0, 0, Instant::now());
+    while mapped < 3 {
+        assert!(start.elapsed() < HANG, "{:?}", stats(&nodes));
+        let before = stats(&nodes);
+        tag += 1;
+        exchange(&mut nodes, &mut bytes, tag);
+        let after = stats(&nodes);
+        if after.pulls_mapped > before.pulls_mapped {
+            mapped += 1;
+            assert_eq!(after.pieces_by_cpu, before.pieces_by_cpu, "the CPU waits for the device");
+        }
+    }
 }
 
 #[test]
