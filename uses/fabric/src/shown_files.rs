@@ -81,7 +81,8 @@ impl ShownFiles {
         };
         let shown = self.places[place].as_mut()?;
         shown.seen_at = address;
-        if offset.checked_add(len)? > shown.len {
+        // The receiver maps whole pages, so the end of the last one counts.
+        if offset.checked_add(len)? > shown.len.next_multiple_of(4096) {
             // It has grown. The next message shows it again, as long as it is by then.
             self.take_back(place);
             return None;
