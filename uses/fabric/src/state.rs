@@ -28,7 +28,7 @@ use crate::request::{
     AccessKind, AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch,
 };
 use crate::sender::Sender;
-use crate::shown_files::OwnMappings;
+use crate::shown_files::OwnFiles;
 use crate::stats::{Publication, Stats};
 use crate::ways::Ways;
 use std::collections::{HashMap, VecDeque};
@@ -48,7 +48,7 @@ pub(crate) struct State {
     pub(crate) copier: Copier,
     config: Config,
     regions: Arc<Regions>,
-    mappings: OwnMappings,
+    mappings: Arc<OwnFiles>,
     pub(crate) receives: Receives,
     pub(crate) parties: Vec<Party>,
     pub(crate) party_of: HashMap<Address, Source>,
@@ -89,7 +89,7 @@ impl State {
             receives: Receives::new(config.unexpected_bytes),
             config,
             regions,
-            mappings: OwnMappings::default(),
+            mappings: Arc::<OwnFiles>::default(),
             parties: Vec::new(),
             party_of: HashMap::new(),
             unused_parties: Vec::new(),

@@ -88,17 +88,22 @@ impl Drop for Bytes {
 
 /// Sends bytes of the mapping that were just written, receives them, and compares them.
 fn exchange(nodes: &mut [Node], bytes: &mut Bytes, tag: u64) {
+    exchange_with(nodes, 1, bytes, tag);
+}
+
+fn exchange_with(nodes: &mut [Node], to: usize, bytes: &mut Bytes, tag: u64) {
     let (at, room) = (usize::try_from(tag % 5).unwrap() * 4321, if tag.is_multiple_of(7) { LEN / 2 } else { LEN });
     let expected = pattern(LEN, tag);
     bytes.part(at, LEN).copy_from_slice(&expected);
-    nodes[1].receive(Some(0), exact(tag), room, tag);
-    let sent = send_request(PeerId(1), segments(bytes.part(at, LEN)), Some(tag), tag);
+    nodes[to].receive(Some(0), exact(tag), room, tag);
+    let sent = send_request(PeerId(to as u64), segments(bytes.part(at, LEN)), Some(tag), tag);
     nodes[0].endpoint.send(sent).unwrap();
-    run_until(nodes, |nodes| nodes.iter().all(|node| node.done.iter().any(|end| end.context == tag)));
+    let has_ended = |node: &Node| node.done.iter().any(|end| end.context == tag);
+    run_until(nodes, |nodes| [0, to].iter().all(|&node| has_ended(&nodes[node])));
     assert_eq!(nodes[0].end_of(tag).result, Ok(()));
     let result = if room < LEN { Err(Failure::Truncated { excess: (LEN - room) as u64 }) } else { Ok(()) };
-    assert_eq!(nodes[1].end_of(tag).result, result);
-    assert!(nodes[1].buffers[&tag] == expected[..room], "bytes of message {tag}");
+    assert_eq!(nodes[to].end_of(tag).result, result);
+    assert!(nodes[to].buffers[&tag] == expected[..room], "bytes of message {tag}");
 }
 
 /// Sends messages from a mapping until some more were read from it.
@@ -189,6 +194,33 @@ fn a_file_that_the_sender_has_unmapped_is_given_back() {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let mut links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
     assert!(!links.any(|link| link.to_string_lossy().contains(name)), "its descriptor is closed");
+}
+
+#[test]
+fn all_connections_have_one_descriptor_of_a_file() {
+    if is_too_old("all_connections_have_one_descriptor_of_a_file") {
+        return;
+    }
+    let mut nodes = nodes_with(4, &mapping(), Copier::cpu);
+    let name = "telpher-fabric-many-peers";
+    let mut bytes = Bytes::shared(&file(name), ptr::null_mut());
+    let (mut tag, start) = (0, Instant::now());
+    for to in 1..4 {
+        while nodes[to].endpoint.statistics().pulls_mapped == 0 {
+            assert!(start.elapsed() < HANG, "{:?}", nodes[to].endpoint.statistics());
+            tag += 1;
+            exchange_with(&mut nodes, to, &mut bytes, tag);
+        }
+    }
+    let count = || {
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        links.filter(|link| link.to_string_lossy().contains(name)).count()
+    };
+    // A receiver closes the descriptor that it was sent a moment after it has mapped the file.
+    while count() != 2 {
+        assert!(start.elapsed() < HANG, "{} descriptors, not the program's and one more", count());
+    }
 }
 
 #[test]
