@@ -216,16 +216,24 @@ impl Copier {
 
     /// Starts the copy of a piece. A device gets it with the next [`submit`](Copier::submit).
     pub(crate) fn start(&mut self, copy: Copy, purpose: CopyFor) -> Started {
+        if self.start_on_device(copy, purpose) {
+            return Started::Pending;
+        }
+        self.counts.by_cpu += 1;
+        Started::Ended(self.copy(copy))
+    }
+
+    /// Prepares a copy for the next queue that takes it; false if none does.
+    fn start_on_device(&mut self, copy: Copy, purpose: CopyFor) -> bool {
         let count = self.queues.len();
         for turn in 0..count {
             let at = (self.next + turn) % count;
             if self.queues[at].start(copy, purpose) {
                 self.next = (at + 1) % count;
-                return Started::Pending;
+                return true;
             }
         }
-        self.counts.by_cpu += 1;
-        Started::Ended(self.copy(copy))
+        false
     }
 
     /// Starts to copy `len` bytes from byte `offset` of the segments to an address. A device gets them if they are in
@@ -268,6 +276,24 @@ impl Copier {
                 self.start(Copy { dst, src: from, len, hint: WriteHint::Cache }, purpose)
             }
             _ => Started::Ended(self.copy_out_at(from, segments, offset, len)),
+        }
+    }
+
+    /// Starts like [`start_out`](Copier::start_out); `None` if the bytes are for a device that has no room now.
+    pub(crate) fn start_out_if_room(
+        &mut self,
+        from: u64,
+        segments: &Segments,
+        offset: u64,
+        len: u64,
+        purpose: CopyFor,
+    ) -> Option<Started> {
+        match segments.pieces(offset, len).next() {
+            Some((dst, part)) if part == len && self.queues.iter().any(|queue| len >= queue.shortest) => {
+                let copy = Copy { dst, src: from, len, hint: WriteHint::Cache };
+                self.start_on_device(copy, purpose).then_some(Started::Pending)
+            }
+            _ => Some(self.start_out(from, segments, offset, len, purpose)),
         }
     }
 

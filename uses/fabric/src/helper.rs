@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     wake: OwnedFd,
     memory_limit: u64,
     connection_limit: usize,
+    /// False if no files of peers are mapped.
+    maps_files: bool,
     table: Mutex<Table>,
 }
 
@@ -95,6 +97,7 @@ impl Shared {
             wake,
             memory_limit: config.memory_bytes,
             connection_limit: config.incoming_connections,
+            maps_files: config.mapped_bytes != u64::MAX,
             table: Mutex::default(),
         }
     }
@@ -434,7 +437,9 @@ impl Helper {
                     }
                 }
                 State::Open => match (packet.shown_file(), &connection.inbound) {
-                    (Some((place, generation, file)), Some(inbound)) => inbound.files.set(place, generation, file),
+                    (Some((place, generation, file)), Some(inbound)) => {
+                        inbound.files.set(place, generation, file.filter(|_| self.shared.maps_files));
+                    }
                     // There are no other packets.
                     _ => self.died(id),
                 },

@@ -8,6 +8,7 @@
 //! Memory that other processes can map is offered as a part of its file.
 
 use crate::error::FabricError;
+use crate::ways::PullFrom;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,4 +65,14 @@ pub enum Offered {
     Process(OfferedMemory),
     /// In a file in memory that both processes can map.
     File(OfferedFile),
+}
+
+impl Offered {
+    /// Returns where these bytes are read.
+    pub(crate) fn pull_from(&self) -> PullFrom {
+        match self {
+            Offered::Process(_) => PullFrom::Process,
+            Offered::File(_) => PullFrom::File,
+        }
+    }
 }

@@ -5,6 +5,7 @@ use crate::copier::Copier;
 use crate::incoming::Incoming;
 use crate::offered::{Offered, OfferedMemory};
 use crate::peer_files::PeerFile;
+use crate::ways::PullFrom;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +19,15 @@ pub(crate) enum Place {
         file: Arc<PeerFile>,
         address: u64,
     },
+}
+
+impl Place {
+    pub(crate) fn pull_from(&self) -> PullFrom {
+        match self {
+            Place::Process(_) => PullFrom::Process,
+            Place::File { .. } => PullFrom::File,
+        }
+    }
 }
 
 /// The bytes of a message that are read, and how long that took so far.

@@ -82,7 +82,7 @@ struct Reception {
     /// Bytes of the receive that were copied or given up.
     handled: u64,
     /// Pieces and parts that a device copies.
-    copying: u16,
+    copying: u32,
     failure: Option<Failure>,
     /// Present while the bytes are read where the sender has them.
     pull: Option<Box<Pull>>,
@@ -459,7 +459,9 @@ impl Receiver {
         self.receptions += 1;
         receives.under_way += 1;
         let len = message.envelope.len;
-        let offered = message.offered.take().filter(|_| takes > 0 && self.ways.may_pull(len));
+        // A peer may offer what it was never asked for.
+        let is_wanted = |offered: &Offered| takes > 0 && self.ways.may_pull_from(offered.pull_from(), len);
+        let offered = message.offered.take().filter(is_wanted);
         let pull = offered.and_then(|offered| Pull::of(&offered, len, &self.incoming)).map(Box::new);
         // Pieces that came before say nothing of how long they took; neither does a message among others.
         let is_measured = takes == len && self.ways.may_pull(len) && message.arrived == 0 && self.receptions == 1;
@@ -490,6 +492,10 @@ impl Receiver {
         let Some(reception) = reception(&mut self.messages, id) else {
             return self.free_slot(piece.slot);
         };
+        if reception.pull.is_some() {
+            // No piece was asked for while the bytes are read elsewhere.
+            return self.free_slot(piece.slot);
+        }
         let len = reception.target.takes.saturating_sub(piece.offset).min(u64::from(piece.len));
         let Some(from) = self.incoming.slot(piece.slot).filter(|_| len > 0 && reception.failure.is_none()) else {
             reception.handled += len;

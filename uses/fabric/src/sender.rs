@@ -23,7 +23,7 @@ use crate::outgoing::Outgoing;
 use crate::output::{Output, Pushed, Slot};
 use crate::reports::{Outbound, Reports};
 use crate::request::{SendEnd, SendRequest};
-use crate::shown_files::{OwnMappings, ShownFiles};
+use crate::shown_files::{OwnFiles, ShownFiles};
 use crate::ways::class_of;
 use crate::{Address, Segments};
 use std::collections::VecDeque;
@@ -99,7 +99,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(index: u32, address: Address, config: &Config, mappings: OwnMappings) -> Sender {
+    pub(crate) fn new(index: u32, address: Address, config: &Config, mappings: Arc<OwnFiles>) -> Sender {
         let Config { streaming_bytes, pull_bytes, mapped_bytes, waiting_sends: most_waiting, .. } = *config;
         Sender {
             index,

@@ -14,14 +14,39 @@ use crate::offered::OfferedFile;
 use crate::peer_files::MOST_FILES;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use telpher_os::{FileIdentity, SharedFiles, SharedRange};
 
 /// Files that cannot be shown and are remembered. Source: chosen.
 const MOST_HIDDEN: usize = 8;
 
-/// The mappings of this process, opened when an endpoint first needs them; `None` if the kernel cannot tell.
-pub(crate) type OwnMappings = Arc<OnceLock<Option<SharedFiles>>>;
+/// The mappings of this process and their files, for all connections of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct OwnFiles {
+    /// Opened when first needed; `None` if the kernel cannot tell.
+    mappings: OnceLock<Option<SharedFiles>>,
+    /// The files that peers were shown. All connections have one descriptor of each.
+    opened: Mutex<Vec<(FileIdentity, Weak<OwnedFd>)>>,
+}
+
+impl OwnFiles {
+    fn mappings(&self) -> Option<&SharedFiles> {
+        self.mappings.get_or_init(|| SharedFiles::open().ok()).as_ref()
+    }
+
+    /// Opens the file of a mapping, unless it is open. While it is, no other file has its identity.
+    fn open(&self, range: &SharedRange) -> Option<Arc<OwnedFd>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = opened.iter().filter(|(identity, _)| *identity == range.file);
+        if let Some(file) = known.find_map(|(_, file)| file.upgrade()) {
+            return Some(file);
+        }
+        let file = Arc::new(self.mappings()?.open_file(range)?);
+        opened.retain(|(_, file)| file.strong_count() > 0);
+        opened.push((range.file, Arc::downgrade(&file)));
+        Some(file)
+    }
+}
 
 /// A file that the peer was shown. The descriptor is kept so that no other file gets its identity.
 #[derive(Debug)]
@@ -31,13 +56,13 @@ struct Shown {
     len: u64,
     /// Where it was mapped last.
     seen_at: u64,
-    _file: OwnedFd,
+    _file: Arc<OwnedFd>,
 }
 
 /// The files that one peer was shown.
 #[derive(Debug)]
 pub(crate) struct ShownFiles {
-    mappings: OwnMappings,
+    own: Arc<OwnFiles>,
     socket: Option<Arc<OwnedFd>>,
     places: [Option<Shown>; MOST_FILES],
     last_generation: u32,
@@ -47,9 +72,9 @@ pub(crate) struct ShownFiles {
 }
 
 impl ShownFiles {
-    pub(crate) fn new(mappings: OwnMappings) -> ShownFiles {
+    pub(crate) fn new(own: Arc<OwnFiles>) -> ShownFiles {
         ShownFiles {
-            mappings,
+            own,
             socket: None,
             places: [const { None }; MOST_FILES],
             last_generation: 0,
@@ -66,8 +91,8 @@ impl ShownFiles {
 
     /// Returns which bytes of which file lie at an address, and shows the file. `None` if they are in no such file.
     pub(crate) fn offer(&mut self, address: u64, len: u64) -> Option<OfferedFile> {
-        let mappings = Arc::clone(&self.mappings);
-        let mappings = mappings.get_or_init(|| SharedFiles::open().ok()).as_ref()?;
+        let own = Arc::clone(&self.own);
+        let mappings = own.mappings()?;
         self.check_next(mappings);
         let range = mappings.at(address)?;
         if address.checked_add(len)? > range.end {
@@ -77,11 +102,12 @@ impl ShownFiles {
         let is_it = |shown: &Option<Shown>| shown.as_ref().is_some_and(|shown| shown.identity == range.file);
         let place = match self.places.iter().position(is_it) {
             Some(place) => place,
-            None => self.show(mappings, &range)?,
+            None => self.show(&range)?,
         };
         let shown = self.places[place].as_mut()?;
         shown.seen_at = address;
-        if offset.checked_add(len)? > shown.len {
+        // The receiver maps whole pages, so the end of the last one counts.
+        if offset.checked_add(len)? > shown.len.next_multiple_of(4096) {
             // It has grown. The next message shows it again, as long as it is by then.
             self.take_back(place);
             return None;
@@ -109,12 +135,12 @@ impl ShownFiles {
     }
 
     /// Sends the descriptor of a file to the peer, and returns its place.
-    fn show(&mut self, mappings: &SharedFiles, range: &SharedRange) -> Option<usize> {
+    fn show(&mut self, range: &SharedRange) -> Option<usize> {
         let socket = self.socket.as_ref()?;
         if self.hidden.contains(&range.file) {
             return None;
         }
-        let opened = mappings.open_file(range).and_then(|file| {
+        let opened = self.own.open(range).and_then(|file| {
             let len = rustix::fs::fstat(&file).ok()?.st_size.cast_unsigned();
             Some((file, len))
         });

@@ -28,7 +28,7 @@ use crate::request::{
     AccessKind, AccessRequest, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendEnd, SendRequest, TagMatch,
 };
 use crate::sender::Sender;
-use crate::shown_files::OwnMappings;
+use crate::shown_files::OwnFiles;
 use crate::stats::{Publication, Stats};
 use crate::ways::Ways;
 use std::collections::{HashMap, VecDeque};
@@ -48,7 +48,7 @@ pub(crate) struct State {
     pub(crate) copier: Copier,
     config: Config,
     regions: Arc<Regions>,
-    mappings: OwnMappings,
+    mappings: Arc<OwnFiles>,
     pub(crate) receives: Receives,
     pub(crate) parties: Vec<Party>,
     pub(crate) party_of: HashMap<Address, Source>,
@@ -89,7 +89,7 @@ impl State {
             receives: Receives::new(config.unexpected_bytes),
             config,
             regions,
-            mappings: OwnMappings::default(),
+            mappings: Arc::<OwnFiles>::default(),
             parties: Vec::new(),
             party_of: HashMap::new(),
             unused_parties: Vec::new(),
@@ -674,7 +674,7 @@ impl State {
                     let (receives, id) = (&mut self.receives, MessageId(id));
                     let copied = match slot {
                         Some(slot) => from.receiver.piece_copied(slot, id, result, receives),
-                        None => from.receiver.part_copied(id, result.is_ok(), receives),
+                        None => from.receiver.part_copied(id, result.is_ok(), receives, &mut self.copier),
                     };
                     let copied = copied.and_then(|()| from.receiver.report_freed());
                     self.receiver_moved(index, copied.is_err(), connector);
@@ -682,6 +682,10 @@ impl State {
             }
         }
         self.collected = collected;
+        if moved {
+            // A receiver has perhaps started the next parts of a message.
+            self.copier.submit();
+        }
         moved
     }
 
@@ -729,7 +733,7 @@ impl State {
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let ways = Ways::new(self.config.pull_bytes.min(self.config.mapped_bytes));
+        let ways = Ways::new(self.config.pull_bytes, self.config.mapped_bytes);
         let regions = Arc::clone(&self.regions);
         let receiver = Receiver::new(index, source, from.process, incoming, regions, self.config.accepts_words, ways);
         let party = &mut self.parties[source.0 as usize];

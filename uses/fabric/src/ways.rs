@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! pieces    through the slots, copied by both sides at the same time
-//! pull      the receiver reads them from the sender's memory, with one copy by the kernel
+//! pull      the receiver reads them where the sender has them, with one copy: by the kernel from the sender's memory,
+//!           or by its CPU or device from a file in memory that both have mapped
 //! ```
 //!
 //! A pull is faster if no core has written the bytes since this one read them, and several times slower if the sender's
 //! core has just written them. Neither side can see which of the two holds, so the receiver measures. It tells the
-//! sender beforehand which way it prefers for messages of about a length: the sender then offers its memory in place of
-//! filling slots ahead.
+//! sender beforehand which way it prefers for messages of about a length: the sender then offers its memory or the file
+//! in place of filling slots ahead. The times of both kinds of pull are kept together, the refusals separately.
 //!
 //! A pull reads the first part only, and the bytes take the other way if that was much too slow.
 
@@ -27,7 +28,7 @@ const TRIAL: u8 = 3;
 /// A new time counts by one part in this many. Source: chosen; a few messages decide, and one outlier does not.
 const SMOOTHING: u64 = 4;
 
-/// Refusals after which nothing is pulled any more. Source: chosen.
+/// Refusals of one kind of pull after which there is none of it any more. Source: chosen.
 const MOST_REFUSALS: u8 = 4;
 
 /// How the bytes of a message travelled.
@@ -35,6 +36,28 @@ const MOST_REFUSALS: u8 = 4;
 pub(crate) enum Way {
     Pieces,
     Pull,
+}
+
+/// Where a pull reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PullFrom {
+    Process,
+    File,
+}
+
+/// What is known of one kind of pull.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// Shorter messages are not read; `u64::MAX` for none at all.
+    least: u64,
+    /// How often the system has refused to read.
+    refusals: u8,
+}
+
+impl Kind {
+    fn may_read(self, len: u64) -> bool {
+        self.least != u64::MAX && len >= self.least && self.refusals < MOST_REFUSALS
+    }
 }
 
 /// Messages whose lengths have as many bits.
@@ -57,10 +80,8 @@ struct Class {
 #[derive(Debug)]
 pub(crate) struct Ways {
     classes: [Class; 64],
-    /// Shorter messages are not pulled.
-    least: u64,
-    /// How often the system has refused to read the peer's memory.
-    refusals: u8,
+    process: Kind,
+    file: Kind,
 }
 
 /// Returns the number of the class of a length.
@@ -79,21 +100,38 @@ impl Class {
 }
 
 impl Ways {
-    pub(crate) fn new(least: u64) -> Ways {
-        Ways { classes: [Class::default(); 64], least, refusals: 0 }
+    /// Takes the least bytes of a message that is read from the sender's memory, and from a file; `u64::MAX` for none.
+    pub(crate) fn new(pull_bytes: u64, mapped_bytes: u64) -> Ways {
+        let kind = |least| Kind { least, refusals: 0 };
+        Ways { classes: [Class::default(); 64], process: kind(pull_bytes), file: kind(mapped_bytes) }
     }
 
-    /// True if messages of this length may be pulled.
+    /// True if messages of this length may be pulled in some way.
     #[inline]
     pub(crate) fn may_pull(&self, len: u64) -> bool {
-        len >= self.least && self.refusals < MOST_REFUSALS
+        self.process.may_read(len) || self.file.may_read(len)
     }
 
-    /// The system does not let this process read the peer's memory. Memory that is not mapped may be that of one
-    /// message.
-    pub(crate) fn refused(&mut self, error: &io::Error) {
+    /// True if messages of this length may be read there.
+    pub(crate) fn may_pull_from(&self, from: PullFrom, len: u64) -> bool {
+        match from {
+            PullFrom::Process => self.process.may_read(len),
+            PullFrom::File => self.file.may_read(len),
+        }
+    }
+
+    /// The system does not let this process read there. Memory that is not mapped may be that of one message.
+    pub(crate) fn refused(&mut self, from: PullFrom, error: &io::Error) {
         let may_be_message = error.raw_os_error() == Some(libc::EFAULT) || error.kind() == ErrorKind::UnexpectedEof;
-        self.refusals = self.refusals.saturating_add(if may_be_message { 1 } else { MOST_REFUSALS });
+        let kind = match from {
+            PullFrom::Process => &mut self.process,
+            PullFrom::File => &mut self.file,
+        };
+        kind.refusals = kind.refusals.saturating_add(if may_be_message { 1 } else { MOST_REFUSALS });
+        if kind.refusals >= MOST_REFUSALS {
+            // The times may be those of the kind that has ended, and would let the sender offer what is not read.
+            self.classes.iter_mut().for_each(|class| class.pull = None);
+        }
     }
 
     /// True if reading the rest of a message makes no sense after its first `bytes` took this time: two and a half
@@ -133,7 +171,7 @@ impl Ways {
     /// has to be told.
     pub(crate) fn next(&mut self, len: u64) -> Option<bool> {
         let may_pull = self.may_pull(len);
-        if len < self.least {
+        if len < self.process.least.min(self.file.least) {
             return None;
         }
         let is_slow = self.is_slow(len);
@@ -174,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_faster_way_is_preferred_and_a_change_is_noticed() {
-        let mut ways = Ways::new(LEN);
+        let mut ways = Ways::new(LEN, u64::MAX);
         assert!(run(&mut ways, 80, 120, 90) >= 50);
         assert!(run(&mut ways, 80, 120, 400) <= 28);
         assert!(run(&mut ways, 80, 120, 90) >= 40);
@@ -182,7 +220,7 @@ mod tests {
 
     #[test]
     fn one_message_that_took_long_changes_little() {
-        let mut ways = Ways::new(LEN);
+        let mut ways = Ways::new(LEN, u64::MAX);
         run(&mut ways, 40, 120, 60);
         ways.took(LEN, Way::Pull, LEN, Duration::from_secs(1));
         ways.took(LEN, Way::Pull, LEN, Duration::from_micros(60));
@@ -191,22 +229,34 @@ mod tests {
 
     #[test]
     fn nothing_is_pulled_that_is_short_or_refused() {
-        let mut ways = Ways::new(LEN);
+        let mut ways = Ways::new(LEN, u64::MAX);
         assert!(!ways.may_pull(LEN - 1) && ways.may_pull(LEN));
         assert_eq!((0..100).find_map(|_| ways.next(LEN - 1)), None);
         run(&mut ways, 15, 120, 60);
-        (0..3).for_each(|_| ways.refused(&io::Error::from_raw_os_error(libc::EFAULT)));
+        (0..3).for_each(|_| ways.refused(PullFrom::Process, &io::Error::from_raw_os_error(libc::EFAULT)));
         assert!(ways.may_pull(LEN));
-        ways.refused(&io::Error::from_raw_os_error(libc::EPERM));
+        ways.refused(PullFrom::Process, &io::Error::from_raw_os_error(libc::EPERM));
         assert!(!ways.may_pull(LEN));
         assert_eq!((0..8).find_map(|_| ways.next(LEN)), Some(false));
         assert_eq!((0..100).find_map(|_| ways.next(LEN)), None);
-        assert!(!Ways::new(u64::MAX).may_pull(u64::MAX - 1));
+        assert!(!Ways::new(u64::MAX, u64::MAX).may_pull(u64::MAX - 1));
+    }
+
+    #[test]
+    fn the_kinds_of_pull_have_their_own_limits_and_refusals() {
+        let mut ways = Ways::new(2 * LEN, LEN);
+        assert!(ways.may_pull(LEN) && !ways.may_pull_from(PullFrom::Process, LEN));
+        run(&mut ways, 15, 120, 60);
+        ways.refused(PullFrom::Process, &io::Error::from_raw_os_error(libc::EPERM));
+        assert!(!ways.may_pull_from(PullFrom::Process, 2 * LEN) && ways.may_pull_from(PullFrom::File, 2 * LEN));
+        assert!(run(&mut ways, 80, 120, 60) >= 50, "files are still read");
+        let never = Ways::new(u64::MAX, LEN);
+        assert!(never.may_pull_from(PullFrom::File, u64::MAX) && !never.may_pull_from(PullFrom::Process, u64::MAX));
     }
 
     #[test]
     fn a_slow_first_part_ends_a_pull_and_a_usual_one_does_not() {
-        let mut ways = Ways::new(LEN);
+        let mut ways = Ways::new(LEN, u64::MAX);
         assert!(!ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_secs(1)), "nothing is known of pieces");
         ways.took(LEN, Way::Pieces, LEN, Duration::from_micros(128));
         assert!(!ways.is_hopeless(LEN, FIRST_BYTES, Duration::from_micros(19)));

@@ -1,5 +1,4 @@
-//! Reductions of plain bytes by the CPU. A device that reduces by itself (DSA 3 has such operations) would take the
-//! place of [`reduce_into`].
+//! Reductions of plain bytes by the CPU. A device that reduces by itself, as DSA 3 does, is not used.
 #![allow(unsafe_code, reason = "calls a function that is compiled for AVX2")]
 
 use crate::number::Number;

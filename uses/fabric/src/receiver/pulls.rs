@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! in the sender's memory             the kernel copies, a part in each pass
-//! in a file that both have mapped    the CPU copies, a part in each pass; or a device, all parts at once
+//! in a file that both have mapped    the CPU copies, a part in each pass; or a device, all parts that it has room for
 //! ```
 //!
 //! If that fails, or is slow, the bytes come in pieces, all of them.
@@ -14,7 +14,7 @@ use crate::entry::{Answer, MessageId};
 use crate::error::Broken;
 use crate::pull::Place;
 use crate::receives::Receives;
-use crate::ways::{FIRST_BYTES, Way};
+use crate::ways::{FIRST_BYTES, PullFrom, Way};
 use std::io::ErrorKind;
 use std::time::Instant;
 
@@ -62,7 +62,7 @@ impl Receiver {
         };
         let (takes, done) = (reception.target.takes, reception.handled);
         let is_first = done == 0 && takes >= 2 * FIRST_BYTES;
-        let part = (takes - done).min(if is_first { FIRST_BYTES } else { PULLED_AT_ONCE });
+        let part = takes.saturating_sub(done).min(if is_first { FIRST_BYTES } else { PULLED_AT_ONCE });
         let start = Instant::now();
         let read = pull.read(self.process, copier, &reception.target.segments, done, part);
         let time = start.elapsed();
@@ -73,7 +73,7 @@ impl Receiver {
             return self.take_pieces(id);
         }
         if let Err(error) = read {
-            self.ways.refused(&error);
+            self.ways.refused(pull.place.pull_from(), &error);
             receives.reports.pulls_refused += 1;
             return self.take_pieces(id);
         }
@@ -88,7 +88,8 @@ impl Receiver {
         self.end_if_done(id, receives)
     }
 
-    /// Lets a device copy a message from a mapping, all parts at once.
+    /// Lets a device copy a message from a mapping: as many parts as it has room for. The rest follows when one of them
+    /// has ended.
     fn pull_by_device(
         &mut self,
         id: MessageId,
@@ -99,11 +100,23 @@ impl Receiver {
         let Some(reception) = reception(&mut self.messages, id) else { return Ok(()) };
         let takes = reception.target.takes;
         let mut has_failed = false;
-        while reception.handled < takes {
+        while reception.handled < takes && !has_failed {
             let done = reception.handled;
             let part = (takes - done).min(PART_OF_DEVICE);
             let purpose = CopyFor::Receiver { index: self.index, slot: None, id: id.0 };
-            match copier.start_out(address + done, &reception.target.segments, done, part, purpose) {
+            let (from, into) = (address + done, &reception.target.segments);
+            let started = match copier.start_out_if_room(from, into, done, part, purpose) {
+                Some(started) => started,
+                None => {
+                    copier.submit();
+                    if reception.copying > 0 {
+                        break;
+                    }
+                    // Other messages have all the room, and no end of a part would continue this one.
+                    copier.start_out(from, into, done, part, purpose)
+                }
+            };
+            match started {
                 Started::Ended(result) => has_failed |= result.is_err(),
                 Started::Pending => {
                     reception.copying += 1;
@@ -113,7 +126,7 @@ impl Receiver {
             reception.handled += part;
         }
         if let Some(pull) = &mut reception.pull {
-            pull.has_failed = has_failed;
+            pull.has_failed |= has_failed;
         }
         if reception.copying > 0 { Ok(()) } else { self.parts_copied(id, receives) }
     }
@@ -122,12 +135,25 @@ impl Receiver {
     ///
     /// # Errors
     /// The connection is broken; the caller ends it.
-    pub(crate) fn part_copied(&mut self, id: MessageId, is_ok: bool, receives: &mut Receives) -> Result<(), Broken> {
+    pub(crate) fn part_copied(
+        &mut self,
+        id: MessageId,
+        is_ok: bool,
+        receives: &mut Receives,
+        copier: &mut Copier,
+    ) -> Result<(), Broken> {
         self.copying -= 1;
         let Some(reception) = reception(&mut self.messages, id) else { return Ok(()) };
         reception.copying -= 1;
         if let Some(pull) = &mut reception.pull {
             pull.has_failed |= !is_ok;
+            let goes_on = !pull.has_failed && reception.failure.is_none() && self.link != Link::Ended;
+            if goes_on
+                && reception.handled < reception.target.takes
+                && let Place::File { address, .. } = pull.place
+            {
+                return self.pull_by_device(id, address, receives, copier);
+            }
         }
         if reception.copying > 0 { Ok(()) } else { self.parts_copied(id, receives) }
     }
@@ -138,13 +164,13 @@ impl Receiver {
         let State::Matched(reception) = &mut message.state else { return Ok(()) };
         let Some(pull) = &reception.pull else { return self.end_if_done(id, receives) };
         if pull.has_failed || !pull.is_whole() {
-            self.ways.refused(&ErrorKind::UnexpectedEof.into());
+            self.ways.refused(PullFrom::File, &ErrorKind::UnexpectedEof.into());
             receives.reports.pulls_refused += 1;
             if self.link != Link::Ended {
                 return self.take_pieces(id);
             }
             reception.failure.get_or_insert(Failure::PeerDied);
-        } else {
+        } else if reception.failure.is_none() {
             let (len, takes, time) = (message.envelope.len, reception.target.takes, pull.since.elapsed());
             self.ways.took(len, Way::Pull, takes, time);
             receives.reports.pulls += 1;

@@ -42,30 +42,32 @@ pub(crate) fn file(name: &str) -> OwnedFd {
     file
 }
 
-/// Mapped bytes.
-pub(crate) struct Bytes(*mut c_void);
+/// Mapped bytes, and a descriptor of the file: by that a process without special rights opens it again.
+pub(crate) struct Bytes(*mut c_void, Option<OwnedFd>);
 
 impl Bytes {
     /// Maps the file at an address, in place of what is there, or anywhere if that is null.
     pub(crate) fn shared(file: &OwnedFd, at: *mut c_void) -> Bytes {
         let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED };
         // SAFETY: unused addresses, or those of a value that the caller gives up.
-        Bytes(unsafe {
-            mmap(at, MAPPED, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | fixed, file, 0).unwrap()
-        })
+        let at =
+            unsafe { mmap(at, MAPPED, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | fixed, file, 0).unwrap() };
+        Bytes(at, Some(file.try_clone().unwrap()))
     }
 
     /// Replaces the pages by private ones.
-    fn into_private(self) -> Bytes {
+    fn into_private(mut self) -> Bytes {
         let (at, flags) = (self.0, MapFlags::PRIVATE | MapFlags::FIXED);
+        self.1 = None;
         std::mem::forget(self);
         // SAFETY: the addresses of the value that is given up.
-        Bytes(unsafe { mmap_anonymous(at, MAPPED, ProtFlags::READ | ProtFlags::WRITE, flags).unwrap() })
+        Bytes(unsafe { mmap_anonymous(at, MAPPED, ProtFlags::READ | ProtFlags::WRITE, flags).unwrap() }, None)
     }
 
     /// Replaces the pages by those of another file.
-    fn into_shared(self, file: &OwnedFd) -> Bytes {
+    fn into_shared(mut self, file: &OwnedFd) -> Bytes {
         let at = self.0;
+        self.1 = None;
         std::mem::forget(self);
         Bytes::shared(file, at)
     }
@@ -86,17 +88,22 @@ impl Drop for Bytes {
 
 /// Sends bytes of the mapping that were just written, receives them, and compares them.
 fn exchange(nodes: &mut [Node], bytes: &mut Bytes, tag: u64) {
+    exchange_with(nodes, 1, bytes, tag);
+}
+
+fn exchange_with(nodes: &mut [Node], to: usize, bytes: &mut Bytes, tag: u64) {
     let (at, room) = (usize::try_from(tag % 5).unwrap() * 4321, if tag.is_multiple_of(7) { LEN / 2 } else { LEN });
     let expected = pattern(LEN, tag);
     bytes.part(at, LEN).copy_from_slice(&expected);
-    nodes[1].receive(Some(0), exact(tag), room, tag);
-    let sent = send_request(PeerId(1), segments(bytes.part(at, LEN)), Some(tag), tag);
+    nodes[to].receive(Some(0), exact(tag), room, tag);
+    let sent = send_request(PeerId(to as u64), segments(bytes.part(at, LEN)), Some(tag), tag);
     nodes[0].endpoint.send(sent).unwrap();
-    run_until(nodes, |nodes| nodes.iter().all(|node| node.done.iter().any(|end| end.context == tag)));
+    let has_ended = |node: &Node| node.done.iter().any(|end| end.context == tag);
+    run_until(nodes, |nodes| [0, to].iter().all(|&node| has_ended(&nodes[node])));
     assert_eq!(nodes[0].end_of(tag).result, Ok(()));
     let result = if room < LEN { Err(Failure::Truncated { excess: (LEN - room) as u64 }) } else { Ok(()) };
-    assert_eq!(nodes[1].end_of(tag).result, result);
-    assert!(nodes[1].buffers[&tag] == expected[..room], "bytes of message {tag}");
+    assert_eq!(nodes[to].end_of(tag).result, result);
+    assert!(nodes[to].buffers[&tag] == expected[..room], "bytes of message {tag}");
 }
 
 /// Sends messages from a mapping until some more were read from it.
@@ -190,6 +197,33 @@ fn a_file_that_the_sender_has_unmapped_is_given_back() {
 }
 
 #[test]
+fn all_connections_have_one_descriptor_of_a_file() {
+    if is_too_old("all_connections_have_one_descriptor_of_a_file") {
+        return;
+    }
+    let mut nodes = nodes_with(4, &mapping(), Copier::cpu);
+    let name = "telpher-fabric-many-peers";
+    let mut bytes = Bytes::shared(&file(name), ptr::null_mut());
+    let (mut tag, start) = (0, Instant::now());
+    for to in 1..4 {
+        while nodes[to].endpoint.statistics().pulls_mapped == 0 {
+            assert!(start.elapsed() < HANG, "{:?}", nodes[to].endpoint.statistics());
+            tag += 1;
+            exchange_with(&mut nodes, to, &mut bytes, tag);
+        }
+    }
+    let count = || {
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        links.filter(|link| link.to_string_lossy().contains(name)).count()
+    };
+    // A receiver closes the descriptor that it was sent a moment after it has mapped the file.
+    while count() != 2 {
+        assert!(start.elapsed() < HANG, "{} descriptors, not the program's and one more", count());
+    }
+}
+
+#[test]
 fn a_file_that_has_lost_its_pages_fails_as_the_buffer_does() {
     if is_too_old("a_file_that_has_lost_its_pages_fails_as_the_buffer_does") {
         return;
@@ -250,6 +284,30 @@ fn a_device_reads_them_with_one_copy() {
     exchange_until_mapped(&mut nodes, &mut bytes, &mut tag);
     let Stats { pulls, pulls_mapped, pieces_by_device, .. } = stats(&nodes);
     assert!(pulls == pulls_mapped && pieces_by_device > 0, "{:?}", stats(&nodes));
+}
+
+#[test]
+fn a_device_with_room_for_one_part_reads_all_of_them() {
+    if is_too_old("a_device_with_room_for_one_part_reads_all_of_them") {
+        return;
+    }
+    let device = ModelDevice::start(ModelOptions::default()).unwrap();
+    let copier =
+        || Copier::device(Channel::new(device.portal("wq0.0").unwrap(), 1, ChannelPolicy::default()).unwrap(), 4096);
+    let mut nodes = nodes_with(2, &mapping(), copier);
+    let mut bytes = Bytes::shared(&file("telpher-fabric-one-part"), ptr::null_mut());
+    let (mut tag, mut mapped, start) = (0, 0, Instant::now());
+    while mapped < 3 {
+        assert!(start.elapsed() < HANG, "{:?}", stats(&nodes));
+        let before = stats(&nodes);
+        tag += 1;
+        exchange(&mut nodes, &mut bytes, tag);
+        let after = stats(&nodes);
+        if after.pulls_mapped > before.pulls_mapped {
+            mapped += 1;
+            assert_eq!(after.pieces_by_cpu, before.pieces_by_cpu, "the CPU waits for the device");
+        }
+    }
 }
 
 #[test]

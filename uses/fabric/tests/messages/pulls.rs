@@ -4,10 +4,12 @@
 use crate::common::{Node, config, exact, nodes_with, pattern, run_until, segments, send_request};
 use crate::hostile::{envelope, hostile};
 use std::time::Instant;
+use telpher_device::{ModelDevice, ModelOptions};
 use telpher_fabric::entry::{Answer, Message, MessageId};
 use telpher_fabric::{
     Buffer, Config, Copier, Failure, Offered, OfferedMemory, PeerId, ReceiveRequest, Segments, Stats,
 };
+use telpher_mover::{Channel, ChannelPolicy};
 
 /// Shorter than two of the parts that decide, so that a pull that has begun goes on.
 const LEN: usize = 100_000;
@@ -108,6 +110,52 @@ fn several_segments_are_read_in_order() {
         assert!(into == bytes, "message {tag}");
     }
     assert!(pulls(&nodes).pulls > 0, "{:?}", pulls(&nodes));
+}
+
+/// A peer offers its memory although this endpoint never asked, and reads of files are on.
+#[test]
+fn memory_that_is_offered_unasked_is_not_read() {
+    let len = Config::default().mapped_bytes;
+    let mut nodes = nodes_with(2, &Config::default(), Copier::cpu);
+    let mut peer = hostile(&mut nodes);
+    let secret = vec![7_u8; usize::try_from(len).unwrap()];
+    let memory = OfferedMemory::here(secret.as_ptr().expose_provenance() as u64).unwrap();
+    nodes[0].receive(Some(2), exact(5), secret.len(), 10);
+    let id = MessageId(0);
+    let message = Message::Offer { envelope: envelope(len), id, at: Offered::Process(memory) };
+    peer.outgoing.push(&message, &Segments::default()).unwrap();
+    let mut answer = None;
+    run_until(&mut nodes, |_| {
+        answer = peer.outgoing.next_answer().unwrap();
+        answer.is_some()
+    });
+    assert_eq!(answer, Some(Answer::Matched { id, len }));
+    let Stats { pulls, pulls_refused, pulls_slow, .. } = nodes[0].endpoint.statistics();
+    assert_eq!((pulls, pulls_refused, pulls_slow), (0, 0, 0));
+    assert!(nodes[0].buffers[&10].iter().all(|&byte| byte == 0));
+}
+
+/// More bytes in pieces than the rest of the message that is read has, while a device copies.
+#[test]
+fn pieces_of_a_message_that_is_read_are_dropped() {
+    let device = ModelDevice::start(ModelOptions::default()).unwrap();
+    let copier =
+        || Copier::device(Channel::new(device.portal("wq0.0").unwrap(), 64, ChannelPolicy::default()).unwrap(), 4096);
+    let mut nodes = nodes_with(2, &pulling(), copier);
+    let mut peer = hostile(&mut nodes);
+    let bytes = vec![7_u8; 3 << 19];
+    let memory = OfferedMemory::here(bytes.as_ptr().expose_provenance() as u64).unwrap();
+    nodes[0].receive(Some(2), exact(5), bytes.len(), 10);
+    let (id, envelope) = (MessageId(0), envelope(bytes.len() as u64));
+    peer.outgoing.push(&Message::Offer { envelope, id, at: Offered::Process(memory) }, &Segments::default()).unwrap();
+    for slot in 0..63 {
+        let message = Message::Piece { id, slot, len: 16 << 10, offset: u64::from(slot) << 14 };
+        peer.outgoing.push(&message, &Segments::default()).unwrap();
+    }
+    run_until(&mut nodes, |nodes| nodes[0].done.iter().any(|end| end.context == 10));
+    assert_eq!(nodes[0].end_of(10).result, Ok(()));
+    assert!(nodes[0].buffers[&10] == bytes);
+    assert_eq!(nodes[0].endpoint.statistics().pulls, 1);
 }
 
 #[test]
