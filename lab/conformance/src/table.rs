@@ -81,6 +81,8 @@ const PLAIN: OpRow = OpRow {
 const DIF_BITS: &[(u8, u8)] = &[(42, 0xf0)];
 /// The same with the destination's flags bits 2:0 (byte 41).
 const DIF_DEST_BITS: &[(u8, u8)] = &[(42, 0xf0), (41, 0x07)];
+/// Expected Result bits 7:1 (byte 40). Source: SPEC §8.3.6.
+const EXPECTED_BITS: &[(u8, u8)] = &[(40, 0xfe)];
 const CRC_GATES: &[(u32, Gate)] = &[(OP3, Capability(11)), (TC3, Flag(OP0))];
 /// The handle fields of the inter-domain operations.
 const HANDLES_IF: &[(u32, bool, u8, u8)] = &[(OP0, false, 60, 61), (OP1, false, 62, 63)];
@@ -127,6 +129,7 @@ pub const OPERATIONS: [OpRow; 31] = [
         mask: 0x00_169f,
         record_required: true,
         reserved: &[(38, 39), (41, 63)],
+        reserved_bits: EXPECTED_BITS,
         ..PLAIN
     },
     OpRow {
@@ -135,6 +138,7 @@ pub const OPERATIONS: [OpRow; 31] = [
         mask: 0x00_129f,
         record_required: true,
         reserved: &[(38, 39), (41, 63)],
+        reserved_bits: EXPECTED_BITS,
         ..PLAIN
     },
     OpRow {
@@ -320,7 +324,7 @@ pub const OPERATIONS: [OpRow; 31] = [
         record_required: true,
         one_of: OP0 | OP1,
         reserved: &[(38, 39), (41, 59)],
-        reserved_bits: &[(40, 0xfe)],
+        reserved_bits: EXPECTED_BITS,
         reserved_if: HANDLES_IF,
         ..PLAIN
     },
@@ -331,7 +335,7 @@ pub const OPERATIONS: [OpRow; 31] = [
         record_required: true,
         required: OP0,
         reserved: &[(38, 39), (41, 59), (62, 63)],
-        reserved_bits: &[(40, 0xfe)],
+        reserved_bits: EXPECTED_BITS,
         ..PLAIN
     },
 ];

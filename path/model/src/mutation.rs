@@ -32,7 +32,7 @@ mod switch {
     use crate::legality::{Check, ROWS};
     use std::cell::{Cell, RefCell};
     use std::collections::HashSet;
-    use telpher_abi::Opcode;
+    use telpher_abi::{Flags, Opcode};
 
     /// A check to switch off.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -77,12 +77,25 @@ mod switch {
             let code = row.opcode.code();
             for bit in 0..24 {
                 let listed = row.flag_mask() >> bit & 1 == 1;
+                // What may be in no batch has no fence inside, and `Check::FenceOutside` refuses one outside.
+                let alone = matches!(row.opcode, Opcode::Batch | Opcode::Drain | Opcode::UpdateWindow);
+                if alone && Flags::FENCE.bits() == 1 << bit {
+                    continue;
+                }
                 mutants.push(if listed { Mutant::RefusedFlag(code, bit) } else { Mutant::Flag(code, bit) });
-                if row.required_mask() >> bit & 1 == 1 {
+                // Without a record's address the request for a record, which is required, too, is illegal: only the mask of bad
+                // flags differs, which the specification does not settle for missing flags.
+                let is_mask_only = matches!(row.opcode, Opcode::InterDomainCompare | Opcode::InterDomainComparePattern)
+                    && Flags::COMPLETION_RECORD_ADDRESS_VALID.bits() == 1 << bit;
+                if row.required_mask() >> bit & 1 == 1 && !is_mask_only {
                     mutants.push(Mutant::Required(code, bit));
                 }
             }
             for byte in 0..64_u8 {
+                // `Check::UnusedHandle1` refuses the field, too: the operation has no source by handle.
+                if row.opcode == Opcode::ScatterFill && matches!(byte, 60..=61) {
+                    continue;
+                }
                 if row.reserved_mask()[usize::from(byte / 8)] >> (8 * (byte % 8)) & 0xff != 0 {
                     mutants.push(Mutant::Reserved(code, byte));
                 }
