@@ -203,8 +203,8 @@ impl View {
         }
     }
 
-    /// The power of the packages, and their energy by what devices have written. Of a reason that is longer than a line,
-    /// its first part.
+    /// The power of the packages, and their energy by what devices have written. Of a reason that is longer than a
+    /// line, its first part.
     fn energy(&self, width: usize) -> String {
         let Some(before) = &self.before else { return "packages: –".into() };
         match self.now.energy_since(before) {

@@ -328,7 +328,8 @@ pub(crate) struct TierBench {
 ///
 /// Experiments: a no-op, and copies, CRCs and DIF on the software path, beside the operations themselves; copies on the
 /// hardware path, beside the mover's own call, both on a modelled device. With --original, the same jobs of
-/// Intel's library are measured, too. The sides run in turns of some milliseconds, and the numbers are medians over the turns.
+/// Intel's library are measured, too. The sides run in turns of some milliseconds, and the numbers are medians over
+/// the turns.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Work",

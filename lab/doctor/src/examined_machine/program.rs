@@ -24,8 +24,8 @@ impl Program {
         let mapped = files_of(listed.as_deref().unwrap_or_default());
         let (mut libraries, mut unread) = (Vec::new(), Vec::new());
         for path in mapped {
-            // The path is one of the process, which may see other files at it than the doctor. Earlier versions recorded
-            // the doctor's own.
+            // The path is one of the process, which may see other files at it than the doctor. Earlier versions
+            // recorded the doctor's own.
             match text(&format!("/proc/{pid}/root{path}")).or_else(|| text(path)) {
                 Some(facts) => {
                     libraries.extend(DmlLibrary::of_line(&facts).map(|library| (path.to_owned(), library)));
