@@ -51,7 +51,7 @@ mod version;
 mod vfio;
 mod vhost;
 
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use telpher_os::chain;
 
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         }
     };
     log::start(cli.verbose);
-    screen::start();
+    screen::show_on(&std::io::stdout());
     log::debug(|| format!("telpher {}", version::LONG.replace('\n', ", ")));
     match cli.command {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
@@ -134,7 +134,7 @@ fn ended<E: exit::Usage>(outcome: Result<(), E>, codes: exit::Codes) -> ExitCode
 
 fn fail(code: u8, sentence: &str) -> ExitCode {
     // If standard error is closed, the exit code alone reports the failure.
-    let has_colours = screen::has_colours(std::io::stderr().is_terminal());
+    let has_colours = screen::has_colours(&std::io::stderr());
     let name = if has_colours { "\x1b[1;31mtelpher:\x1b[0m" } else { "telpher:" };
     let _ = writeln!(std::io::stderr(), "{name} {sentence}");
     ExitCode::from(code)

@@ -76,7 +76,7 @@ fn is_live(args: &Top) -> bool {
 
 /// The characters of a line: the terminal's, or those of a usual terminal.
 fn width() -> usize {
-    crate::screen::columns().unwrap_or(WIDTH)
+    crate::screen::columns(&std::io::stdout()).unwrap_or(WIDTH)
 }
 
 /// Prints the columns of pcm-accel at intervals. Each line is a difference, so the first one comes after an interval.

@@ -4,6 +4,9 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
 fn telpher(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
     command.args(args).current_dir(test_folder()).output().expect("the binary runs")
@@ -538,6 +541,9 @@ fn a_shell_completes_commands_flags_and_values() {
 
 #[test]
 fn every_command_has_a_manual_page_that_renders() {
+    if Command::new("groff").arg("--version").output().is_err() {
+        return skip::skip("every_command_has_a_manual_page_that_renders", "no groff in PATH");
+    }
     let folder = test_folder().join("man1");
     let _ = std::fs::remove_dir_all(&folder);
     success(&["man", "--folder", folder.to_str().expect("a path in UTF-8")]);

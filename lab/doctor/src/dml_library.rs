@@ -86,7 +86,8 @@ impl DmlLibrary {
 /// Finds a version record, and returns its maker and version.
 fn version_record(data: &[u8]) -> Option<(Maker, String)> {
     for (maker, name) in NAMES {
-        if let Some(at) = data.windows(name.len()).position(|window| window == name) {
+        let places = data.windows(name.len()).enumerate().filter(|(_, window)| *window == name);
+        for (at, _) in places {
             let text = data.get(at + VERSION.start..at + VERSION.end).unwrap_or_default();
             let version: String = text.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect();
             // The name alone is no record.
@@ -116,6 +117,9 @@ mod tests {
         assert_eq!(of("telpher, for Intel(R) DML"), Some((Maker::Telpher, "1.1.1".into())));
         assert_eq!(of("another library"), None);
         assert_eq!(version_record(&record("Intel(R) DML Software Library")[..40]), None, "cut off");
+        // A name alone, such as that of a message, may stand before the record.
+        let both = [b"Intel(R) DML Software Library\0".to_vec(), record("Intel(R) DML Software Library")].concat();
+        assert_eq!(version_record(&both), Some((Maker::Intel, "1.1.1".into())));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use super::bundle::{Answer, Bundle, MAX_LINES, Node, resolve, to_hex};
 use super::dml_library::DmlLibrary;
-use super::examined_machine::ExaminedMachine;
+use super::examined_machine::{ExaminedMachine, files_of};
 use crate::mapping::map_portal;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -39,6 +39,8 @@ pub(super) struct Recorder<'a> {
     answers: RefCell<BTreeMap<String, Answer>>,
     /// Paths that are known not to be links.
     plain: RefCell<BTreeMap<String, ()>>,
+    /// Files that a process has mapped as code, as it names them.
+    code: RefCell<BTreeSet<String>>,
 }
 
 /// Errors of readlink(2) that end a path; any other error means that the path is not a link.
@@ -46,7 +48,7 @@ const NO_WAY: [i32; 4] = [libc::ENOENT, libc::ENOTDIR, libc::EACCES, libc::EPERM
 
 impl<'a> Recorder<'a> {
     pub(super) fn new(files: &'a dyn Files) -> Self {
-        Recorder { files, answers: RefCell::default(), plain: RefCell::default() }
+        Recorder { files, answers: RefCell::default(), plain: RefCell::default(), code: RefCell::default() }
     }
 
     pub(super) fn into_files(self) -> BTreeMap<String, Answer> {
@@ -67,7 +69,8 @@ impl<'a> Recorder<'a> {
         if let Some(Answer::Link(target)) = self.answers.borrow().get(at) {
             return Ok(Some(target.clone()));
         }
-        if self.plain.borrow().contains_key(at) {
+        // A process' root is no link for the kernel: its target says nothing of the process' mounts.
+        if self.plain.borrow().contains_key(at) || root_of(at) == Some("") {
             return Ok(None);
         }
         match self.files.link(Path::new(at)) {
@@ -87,9 +90,21 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Returns true for a file that a process has mapped as code.
+    fn is_code(&self, path: &str) -> bool {
+        root_of(path).is_some_and(|inside| !inside.is_empty()) || self.code.borrow().contains(path)
+    }
+
     fn walk(&self, path: &Path, follow: bool) -> io::Result<String> {
         resolve(path, follow, |at| self.target(at))
     }
+}
+
+/// Returns what follows `/proc/PID/root` in a path, if it is below the root of a process.
+fn root_of(path: &str) -> Option<&str> {
+    let (pid, inside) = path.strip_prefix("/proc/")?.split_once("/root")?;
+    let is_root = pid.bytes().all(|byte| byte.is_ascii_digit()) && (inside.is_empty() || inside.starts_with('/'));
+    is_root.then_some(inside)
 }
 
 /// Returns an error as an answer; an error without a number becomes EIO.
@@ -100,7 +115,14 @@ fn failed(error: &io::Error) -> Answer {
 impl Files for Recorder<'_> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let at = self.walk(path, true)?;
-        let result = self.files.read(Path::new(&at)).map(|bytes| excerpt(&at, bytes));
+        let is_code = self.is_code(&path.to_string_lossy());
+        let result = self.files.read(Path::new(&at)).map(|bytes| {
+            if at.starts_with("/proc/") && at.ends_with("/maps") && !is_code {
+                let maps = String::from_utf8_lossy(&bytes);
+                self.code.borrow_mut().extend(files_of(&maps).into_iter().map(str::to_owned));
+            }
+            if is_code { library_of(&bytes) } else { excerpt(&at, bytes) }
+        });
         let answer = match &result {
             Ok(bytes) => match std::str::from_utf8(bytes) {
                 Ok(text) => Answer::Text(text.to_owned()),
@@ -193,7 +215,7 @@ fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
         return lines.collect::<String>().into_bytes();
     }
     if bytes.starts_with(b"\x7fELF") {
-        return DmlLibrary::in_elf(&bytes).map_or_else(String::new, |library| library.line() + "\n").into_bytes();
+        return library_of(&bytes);
     }
     if path.starts_with("/boot/config-") || path.ends_with("/config") && path.contains("/lib/modules/") {
         return lines(&["IDXD", "IOMMU", "INTEL_IAA", "VFIO"]);
@@ -202,6 +224,11 @@ fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
         return lines(&["idxd"]);
     }
     bytes
+}
+
+/// Returns what is kept of a file with code: the library that it contains. It is empty for every other file.
+fn library_of(bytes: &[u8]) -> Vec<u8> {
+    DmlLibrary::in_elf(bytes).map_or_else(String::new, |library| library.line() + "\n").into_bytes()
 }
 
 /// Examines a queue's node: its type, whether it opens, whether its portal can be mapped. Nothing is submitted.
@@ -316,6 +343,31 @@ mod tests {
         );
         assert_eq!(kept("/a.so", "\x7fELF of no library"), "");
         assert_eq!(kept("/proc/17/status", "Name:\tx\nUid:\t1\t1\t1\t1\nPPid:\t9\n"), "Uid:\t1\t1\t1\t1\n");
+    }
+
+    #[test]
+    fn contents_of_files_that_are_mapped_as_code_are_left_out() {
+        let root = std::env::temp_dir().join(format!("telpher-recorder-code-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&root);
+        for folder in ["proc/17", "opt", "container/opt"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        std::fs::write(root.join("proc/17/maps"), "7f00-7f10 r-xp 0 0:0 1 /opt/code\n").unwrap();
+        for file in ["opt/code", "opt/other", "container/opt/code"] {
+            std::fs::write(root.join(file), "private\n").unwrap();
+        }
+        symlink(root.join("container"), root.join("proc/17/root")).unwrap();
+        let live = Live::under(&root);
+        let recorder = Recorder::new(&live);
+        let paths = ["/proc/17/maps", "/opt/code", "/opt/other", "/proc/17/root/opt/code", "/proc/17/root/opt/none"];
+        let ask =
+            |files: &dyn Files| paths.map(|path| files.read(Path::new(path)).map_err(|error| error.raw_os_error()));
+        let answers = ask(&recorder);
+        let bundle = Bundle { files: recorder.into_files(), ..Bundle::new() };
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(ask(&bundle), answers);
+        assert_eq!(answers[1..4], [Ok(Vec::new()), Ok(b"private\n".to_vec()), Ok(Vec::new())]);
+        assert_eq!(answers[4], Err(Some(libc::ENOENT)));
     }
 
     #[test]

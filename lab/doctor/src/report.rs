@@ -87,8 +87,21 @@ fn write_finding(out: &mut String, finding: &Finding, same: &[&Finding]) {
 }
 
 /// Programs of steps that are commands; every other step is a sentence.
-const PROGRAMS: [&str; 10] =
-    ["accel-config", "dmesg", "echo", "fuser", "grep", "journalctl", "modprobe", "setcap", "setfacl", "sysctl"];
+const PROGRAMS: [&str; 13] = [
+    "accel-config",
+    "dmesg",
+    "doors/dml/install.sh",
+    "echo",
+    "fuser",
+    "grep",
+    "journalctl",
+    "modprobe",
+    "mount",
+    "numactl",
+    "setcap",
+    "setfacl",
+    "sysctl",
+];
 
 /// Writes a step of a remedy. A command is not wrapped, so that it can be copied.
 fn write_step(out: &mut String, heading: &str, step: &str) {

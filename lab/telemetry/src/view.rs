@@ -178,7 +178,7 @@ impl View {
         let mut lines = vec![self.heading(width)];
         // The energy needs a screen that has lines left beside the tables.
         if height >= ENERGY_FROM {
-            lines.push(Line::from(self.energy().chars().take(width).collect::<String>()));
+            lines.push(Line::from(self.energy(width).chars().take(width).collect::<String>()));
         }
         // The heading, the help, and the problems have their lines first.
         let problems = self.now.problems.len().min(2);
@@ -203,8 +203,9 @@ impl View {
         }
     }
 
-    /// The power of the packages, and their energy by what devices have written.
-    fn energy(&self) -> String {
+    /// The power of the packages, and their energy by what devices have written. Of a reason that is longer than a
+    /// line, its first part.
+    fn energy(&self, width: usize) -> String {
         let Some(before) = &self.before else { return "packages: –".into() };
         match self.now.energy_since(before) {
             Ok((energy, written)) => {
@@ -216,7 +217,12 @@ impl View {
                 };
                 format!("packages: {watts:.1} W{by_data}")
             }
-            Err(reason) => format!("packages: – ({reason})"),
+            Err(reason) => {
+                let shown = |reason: &str| format!("packages: – ({reason})");
+                let whole = shown(&reason);
+                let first = reason.split("; ").flat_map(|part| part.split(": ")).next().unwrap_or_default();
+                if whole.chars().count() <= width { whole } else { shown(first) }
+            }
         }
     }
 

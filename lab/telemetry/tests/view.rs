@@ -247,6 +247,8 @@ fn the_energy_is_by_the_bytes_that_devices_have_written_or_has_a_reason() {
     assert_eq!(shown(Value::Known(1), Value::Known(24_576_001)), "packages: 12.3 W · 100.00 J/GB written by devices");
     let unknown = || Value::unknown("Linux shows no package energy");
     assert_eq!(shown(unknown(), unknown()), "packages: – (Linux shows no package energy)");
+    let long = || Value::unknown(format!("Linux shows no package energy; {}", "x".repeat(60)));
+    assert_eq!(shown(long(), long()), "packages: – (Linux shows no package energy)");
     let idle = with(5, Value::Known(3_000_000));
     assert_eq!(idle.energy_since(&with(5, Value::Known(1_000_000))), Ok((2_000_000, 0)));
 }

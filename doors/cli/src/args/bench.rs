@@ -15,8 +15,8 @@ use telpher_bench::options;
 /// modelled device (executed inline by the submitting thread, and by a separate engine thread), and on hardware if
 /// there is any; --device selects devices, and the CPU is always measured. Prints a summary: the CPU, the fastest way
 /// over a device, and what a real DSA would give in simulated time. --full prints throughput, latency percentiles, the
-/// submitting thread's CPU time, where latency is spent, and the size from which a device wins. One HTML file has the
-/// charts. Result bytes are checked.
+/// submitting thread's CPU time, where latency is spent, and the size from which a device wins. With --html, a page
+/// has the charts. Result bytes are checked.
 ///
 /// The modelled device is software: its numbers are the model's speed on this CPU, not that of DSA.
 #[derive(Debug, Args)]
@@ -327,8 +327,9 @@ pub(crate) struct TierBench {
 /// Measure what jobs of libdml, the replacement for Intel's DML, cost a program in C.
 ///
 /// Experiments: a no-op, and copies, CRCs and DIF on the software path, beside the operations themselves; copies on the
-/// hardware path, beside the mover's own call, both on a modelled device. Intel's library takes turns with them if
-/// --original names it. The sides run in turns of some milliseconds, and the numbers are medians over the turns.
+/// hardware path, beside the mover's own call, both on a modelled device. With --original, the same jobs of
+/// Intel's library are measured, too. The sides run in turns of some milliseconds, and the numbers are medians over
+/// the turns.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Work",

@@ -2,10 +2,11 @@
 
 use super::output::{Format, formats};
 use super::values::parse_grace;
+use crate::screen;
 use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telpher_report::terminal;
@@ -93,9 +94,10 @@ impl ProgramArgs {
         text: impl FnOnce() -> String,
         csv: impl FnOnce() -> String,
     ) -> Result<(), WriteError> {
-        // A file, or another stream than that of the results, has neither the terminal's width nor its colours.
-        if self.output.is_some() || !io::stderr().is_terminal() {
-            terminal::unset();
+        // The summary goes to another stream than results do. A file has neither a terminal's width nor its colours.
+        match self.output {
+            Some(_) => terminal::unset(),
+            None => screen::show_on(&io::stderr()),
         }
         self.deliver(&self.format.render(result, text, csv))
     }

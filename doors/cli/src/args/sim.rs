@@ -61,7 +61,7 @@ const WORKLOAD: [&str; 25] = [
 ///
 /// Sweeps operation x transfer size x mode (one at a time, several in flight, batches) as `telpher bench` does, but in
 /// simulated time. Prints throughput, latency percentiles and where latency is spent, the cores' activity, utilisation,
-/// and the bottleneck; writes one HTML file with charts.
+/// and the bottleneck. With --html, a page has the charts.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Work",

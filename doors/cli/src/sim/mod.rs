@@ -18,6 +18,7 @@ use telpher_claims::validation::tables as validation;
 use telpher_predict::{DEFAULT_PROFILE, WorkloadFile};
 use telpher_report::deliver::{deliver, print, writable};
 use telpher_report::simulation::{RunResult, tables as report};
+use telpher_report::terminal;
 
 /// Runs the requested command.
 pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
@@ -35,6 +36,10 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
         SimKind::Validate(args) => {
             writable(&args.output.destination())?;
             let result = validate::run(args)?;
+            if args.markdown {
+                // A row of a Markdown table is one line, and has no colours.
+                terminal::unset();
+            }
             let tables = if args.markdown { validation::markdown } else { validation::text };
             let (text, csv) = (|| tables(&result), || validation::csv(&result));
             Ok(deliver(&args.output.destination(), &result, text, csv, || validation::html(&result))?)

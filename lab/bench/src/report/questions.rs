@@ -33,8 +33,8 @@ pub fn csv(result: &Answers) -> String {
 /// Returns the HTML report, which starts with `lead`.
 pub fn html(result: &Answers, lead: &str) -> String {
     let lead = format!(
-        "{lead} Contestants take turns of some milliseconds; numbers are medians over the turns, so that what changes \
-         slowly meets all of them. {}",
+        "{lead} What is compared runs in turns of some milliseconds; numbers are medians over the turns, so that what \
+         changes slowly affects all sides alike. {}",
         rows::MARKS
     );
     let mut page = Page::new(&format!("telpher bench {}", result.kind), &lead, &result.machine, &result.remarks);

@@ -8,6 +8,7 @@ pub(super) use platform::{
     Cpu, Function, IOMMUS, Iommu, Kernel, Module, ModuleFile, NUMA, NumaNode, PCI, TABLES, Unit,
 };
 pub(super) use process::{APPARMOR, Container, LABEL, Memory, Process, SELINUX, STATUS, TRANSPARENT, UID_MAP, numbers};
+pub(super) use program::files_of;
 
 use self::program::Program;
 use super::bundle::{Bundle, Node};

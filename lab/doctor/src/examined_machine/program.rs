@@ -21,10 +21,12 @@ impl Program {
     pub(super) fn of(text: impl Fn(&str) -> Option<String>, pid: u32) -> Program {
         let maps = format!("/proc/{pid}/maps");
         let listed = text(&maps);
-        let mapped: BTreeSet<&str> = listed.iter().flat_map(|listed| listed.lines()).filter_map(file_of).collect();
+        let mapped = files_of(listed.as_deref().unwrap_or_default());
         let (mut libraries, mut unread) = (Vec::new(), Vec::new());
         for path in mapped {
-            match text(path) {
+            // The path is one of the process, which may see other files at it than the doctor. Earlier versions
+            // recorded the doctor's own.
+            match text(&format!("/proc/{pid}/root{path}")).or_else(|| text(path)) {
                 Some(facts) => {
                     libraries.extend(DmlLibrary::of_line(&facts).map(|library| (path.to_owned(), library)));
                 }
@@ -35,6 +37,11 @@ impl Program {
         let is_readable = listed.is_some_and(|listed| !listed.is_empty());
         Program { maps, is_readable, libraries, unread }
     }
+}
+
+/// Returns the files that `/proc/PID/maps` lists as mapped as code.
+pub(crate) fn files_of(maps: &str) -> BTreeSet<&str> {
+    maps.lines().filter_map(file_of).collect()
 }
 
 /// Returns the file of a line of `/proc/PID/maps` if it is mapped as code. Source: proc_pid_maps(5).
@@ -56,5 +63,25 @@ mod tests {
         assert_eq!(file_of("7f00-7f10 r--p 00001000 fe:00 131 /usr/lib/a.so"), None);
         assert_eq!(file_of("7f00-7f10 r-xp 00000000 00:00 0 [vdso]"), None);
         assert_eq!(file_of(""), None);
+    }
+
+    #[test]
+    fn a_file_is_read_where_the_process_sees_it_and_else_at_its_own_path() {
+        let library = |version: &str| Some(format!("Intel's Data Mover Library, version {version}"));
+        let program = |has_root: bool| {
+            let text = |path: &str| match path {
+                "/proc/17/maps" => Some("7f00-7f10 r-xp 0 0:0 1 /a.so\n7f20-7f30 r-xp 0 0:0 2 /b.so".into()),
+                "/proc/17/root/a.so" if has_root => library("1.2.0"),
+                "/a.so" => library("1.1.0"),
+                _ => None,
+            };
+            Program::of(text, 17)
+        };
+        for (has_root, version) in [(true, "1.2.0"), (false, "1.1.0")] {
+            let Program { libraries, unread, .. } = program(has_root);
+            assert_eq!(libraries[0].0, "/a.so");
+            assert_eq!((libraries[0].1.version.as_str(), libraries.len()), (version, 1));
+            assert_eq!(unread, ["/b.so"]);
+        }
     }
 }

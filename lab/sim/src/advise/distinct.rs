@@ -4,7 +4,8 @@ use crate::scenario::{Load, Scenario, Workload};
 use std::collections::BTreeMap;
 
 /// What a plan's scenario simulates, as a text. Equal texts have equal outcomes, so one of the scenarios is enough. A
-/// device that no thread uses has no effect, and neither have entries of a queue that are never all occupied.
+/// device that no thread uses has no effect, and neither have entries of a queue that are never all occupied. A queue's
+/// threshold, priority, and limits of batches and transfers are left out, because no knob of `advise` sets them.
 pub(super) fn simulated(scenario: &Scenario) -> String {
     let mut in_flight: BTreeMap<(u16, usize), u32> = BTreeMap::new();
     for Load { what, queues, .. } in &scenario.loads {
