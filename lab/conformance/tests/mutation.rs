@@ -16,7 +16,8 @@ use telpher_conformance::{Filter, Suite};
 use telpher_device::{Preset, Runner};
 use telpher_model::{Check, Mutant, all_mutants, take_failed_checks, with_mutant};
 
-/// Selections of cases that can detect a mutant of an operation's row, the likeliest first: the text of an operation, and of a section.
+/// Selections of cases that can detect a mutant of an operation's row, the likeliest first: the text of an operation,
+/// and of a section.
 fn selections(mutant: &Mutant) -> [[&'static str; 2]; 3] {
     let operation = |code| OPERATIONS.iter().find(|row| row.code == code).map_or("", |row| row.name);
     match *mutant {

@@ -29,7 +29,7 @@ mod switch {
 
 #[cfg(feature = "mutation")]
 mod switch {
-    use crate::legality::{Check, ROWS};
+    use crate::legality::{Check, ROWS, uses_handles};
     use std::cell::{Cell, RefCell};
     use std::collections::HashSet;
     use telpher_abi::{Flags, Opcode};
@@ -54,8 +54,8 @@ mod switch {
         static FAILED: RefCell<HashSet<Check>> = RefCell::default();
     }
 
-    /// Returns the checks that have failed on devices of this thread since the last call. Only a case in which a check fails can
-    /// show that it is missing.
+    /// Returns the checks that have failed on devices of this thread since the last call. Only a case in which a check
+    /// fails can show that it is missing.
     #[must_use]
     pub fn take_failed_checks() -> HashSet<Check> {
         FAILED.take()
@@ -77,23 +77,26 @@ mod switch {
             let code = row.opcode.code();
             for bit in 0..24 {
                 let listed = row.flag_mask() >> bit & 1 == 1;
-                // What may be in no batch has no fence inside, and `Check::FenceOutside` refuses one outside.
+                // `Check::InsideBatch` refuses these in a batch, and `Check::FenceOutside` a fence outside.
                 let alone = matches!(row.opcode, Opcode::Batch | Opcode::Drain | Opcode::UpdateWindow);
                 if alone && Flags::FENCE.bits() == 1 << bit {
                     continue;
                 }
                 mutants.push(if listed { Mutant::RefusedFlag(code, bit) } else { Mutant::Flag(code, bit) });
-                // Without a record's address the request for a record, which is required, too, is illegal: only the mask of bad
+                // The request for a record, which is required, too, is illegal without its address. Only the mask of bad
                 // flags differs, which the specification does not settle for missing flags.
-                let is_mask_only = matches!(row.opcode, Opcode::InterDomainCompare | Opcode::InterDomainComparePattern)
-                    && Flags::COMPLETION_RECORD_ADDRESS_VALID.bits() == 1 << bit;
+                let is_mask_only = Flags::COMPLETION_RECORD_ADDRESS_VALID.bits() == 1 << bit
+                    && matches!(
+                        row.opcode,
+                        Opcode::DixGenerate | Opcode::InterDomainCompare | Opcode::InterDomainComparePattern
+                    );
                 if row.required_mask() >> bit & 1 == 1 && !is_mask_only {
                     mutants.push(Mutant::Required(code, bit));
                 }
             }
             for byte in 0..64_u8 {
-                // `Check::UnusedHandle1` refuses the field, too: the operation has no source by handle.
-                if row.opcode == Opcode::ScatterFill && matches!(byte, 60..=61) {
+                // `Check::UnusedHandle1` and `Check::UnusedHandle2` refuse them, too.
+                if uses_handles(row.opcode) && matches!(byte, 60..=63) {
                     continue;
                 }
                 if row.reserved_mask()[usize::from(byte / 8)] >> (8 * (byte % 8)) & 0xff != 0 {

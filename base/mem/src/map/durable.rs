@@ -85,9 +85,9 @@ pub enum Persistence {
 
 /// A regular file, locked and mapped, whose bytes survive once [`persist`](DurableFile::persist) has returned for them.
 ///
-/// The permissions keep other users from changing the bytes while they are mapped, and the lock keeps programs that take
-/// it. A program of this user that ignores the lock must not change or truncate the file. A file system that is stacked
-/// on one in memory (overlayfs on tmpfs) is not recognised.
+/// The permissions keep other users from changing the bytes while they are mapped, and the lock keeps out programs that
+/// take it. A program of this user that ignores the lock must not change or truncate the file. A file system that is
+/// stacked on one in memory (overlayfs on tmpfs) is not recognised.
 #[derive(Debug)]
 pub struct DurableFile {
     mapping: Mapping,

@@ -377,7 +377,7 @@ fn check_fetch(d: &Descriptor) -> Result<(), Refusal> {
 const PAGE: u32 = 4096;
 
 /// True for the operations whose flags 16 and 17 say which of the two handles of bytes 60 to 63 are used.
-fn uses_handles(opcode: Opcode) -> bool {
+pub(crate) fn uses_handles(opcode: Opcode) -> bool {
     use Opcode as O;
     matches!(
         opcode,

@@ -1,8 +1,8 @@
 //! Ordinary numbers of 16 and 32 bits with 64-byte vectors.
 //!
 //! A block of elements is computed as if all of them were ordinary. A quick check, mostly of the results, finds
-//! blocks that are certainly ordinary; it treats zeros and the ends of the range as special. The other blocks are checked
-//! exactly, and those with a special number are computed again, by code for any number. Conversions and
+//! blocks that are certainly ordinary; it treats zeros and the ends of the range as special. The other blocks are
+//! checked exactly, and those with a special number are computed again, by code for any number. Conversions and
 //! sums carry their rounding and raise no exceptions, so they do not depend on the processor's modes: those could only
 //! change denormal numbers of 32 bits, and no block with one of them holds.
 
