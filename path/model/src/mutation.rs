@@ -83,8 +83,8 @@ mod switch {
                     continue;
                 }
                 mutants.push(if listed { Mutant::RefusedFlag(code, bit) } else { Mutant::Flag(code, bit) });
-                // The request for a record, which is required, too, is illegal without its address. Only the mask of bad
-                // flags differs, which the specification does not settle for missing flags.
+                // The request for a record, which is required, too, is illegal without its address. Only the mask of
+                // bad flags differs, which the specification does not settle for missing flags.
                 let is_mask_only = Flags::COMPLETION_RECORD_ADDRESS_VALID.bits() == 1 << bit
                     && matches!(
                         row.opcode,

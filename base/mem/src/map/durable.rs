@@ -184,7 +184,7 @@ impl DurableFile {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: our own mapping of `len` bytes, readable and initialised by the kernel. `bytes_mut` needs the file
-        // mutably, and the permissions and the lock keep other users and programs that take it from changing it (see the type).
+        // mutably. The permissions keep other users from changing it, and the lock other programs (see the type).
         unsafe { std::slice::from_raw_parts(self.mapping.as_ptr(), self.len) }
     }
 
