@@ -470,7 +470,7 @@ numbers! {
     TELPHER_DIF_MISMATCH = 9;
     /// A checksum in `crc64`.
     TELPHER_CRC64_VALUE = 10;
-    /// The numbers are computed; bits of [`exception`] in `device_status`.
+    /// The numbers are computed; bits of `exception` in `device_status`.
     TELPHER_COMPUTED = 11;
 }
 

@@ -94,9 +94,10 @@ fn without_numbers(line: &str) -> String {
     let mut in_number = false;
     for c in line.trim_end().chars() {
         let is_part = c.is_ascii_digit() || (in_number && (c == '.' || c == 'x' || c.is_ascii_hexdigit()));
+        let repeats = matches!(c, ' ' | '─') && out.ends_with(c);
         if is_part && !in_number {
             out.push('#');
-        } else if !is_part && !(c == ' ' && out.ends_with(' ')) && !(c == '─' && out.ends_with('─')) {
+        } else if !is_part && !repeats {
             out.push(c);
         }
         in_number = is_part;
