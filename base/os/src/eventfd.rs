@@ -32,6 +32,8 @@ impl PeerEventfd {
         // For kernels that lack asynchronous I/O, see `signal`.
         let flags = rustix::fs::fcntl_getfl(&file).unwrap_or(OFlags::RDWR);
         rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK).ok()?;
+        // Now, so that no signal has to open it.
+        empty_file();
         Some(PeerEventfd(file))
     }
 
@@ -137,12 +139,15 @@ fn context(unusable: usize) -> Option<usize> {
     }
 }
 
+/// Returns what the requests read: a file of this process without bytes.
+fn empty_file() -> Option<&'static OwnedFd> {
+    static EMPTY: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    EMPTY.get_or_init(|| memfd_create("telpher-eventfd", MemfdFlags::CLOEXEC).ok()).as_ref()
+}
+
 /// Has the kernel signal an eventfd; false if it cannot.
 fn signal_by_kernel(eventfd: &OwnedFd) -> bool {
-    /// What is read: a file of ours without bytes.
-    static EMPTY: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    let empty = || memfd_create("telpher-eventfd", MemfdFlags::CLOEXEC).ok();
-    let Some(empty) = EMPTY.get_or_init(empty) else { return false };
+    let Some(empty) = empty_file() else { return false };
     let mut request = Request {
         opcode: READ,
         file: empty.as_raw_fd(),

@@ -359,7 +359,8 @@ mod tests {
         symlink(root.join("container"), root.join("proc/17/root")).unwrap();
         let live = Live::under(&root);
         let recorder = Recorder::new(&live);
-        let paths = ["/proc/17/maps", "/opt/code", "/opt/other", "/proc/17/root/opt/code", "/proc/17/root/opt/none"];
+        let [code, none] = ["code", "none"].map(|name| ["/proc/17/root", "/opt/", name].concat());
+        let paths = ["/proc/17/maps", "/opt/code", "/opt/other", &code, &none];
         let ask =
             |files: &dyn Files| paths.map(|path| files.read(Path::new(path)).map_err(|error| error.raw_os_error()));
         let answers = ask(&recorder);

@@ -69,9 +69,10 @@ mod tests {
     fn a_file_is_read_where_the_process_sees_it_and_else_at_its_own_path() {
         let library = |version: &str| Some(format!("Intel's Data Mover Library, version {version}"));
         let program = |has_root: bool| {
+            let in_root = ["/proc/17/root", "/a.so"].concat();
             let text = |path: &str| match path {
                 "/proc/17/maps" => Some("7f00-7f10 r-xp 0 0:0 1 /a.so\n7f20-7f30 r-xp 0 0:0 2 /b.so".into()),
-                "/proc/17/root/a.so" if has_root => library("1.2.0"),
+                path if has_root && path == in_root => library("1.2.0"),
                 "/a.so" => library("1.1.0"),
                 _ => None,
             };

@@ -16,7 +16,7 @@ pub use refusal::Refusal;
 pub(crate) use refusal::{fails, refuse};
 #[cfg(feature = "mutation")]
 pub(crate) use rows::ROWS;
-pub(crate) use rows::row;
+pub(crate) use rows::{row, uses_handles};
 
 use crate::device::Device;
 use crate::mutation;
@@ -375,22 +375,6 @@ fn check_fetch(d: &Descriptor) -> Result<(), Refusal> {
 
 /// The smallest stride of Translation Fetch, in bytes. Source: SPEC §8.3.11.
 const PAGE: u32 = 4096;
-
-/// True for the operations whose flags 16 and 17 say which of the two handles of bytes 60 to 63 are used.
-pub(crate) fn uses_handles(opcode: Opcode) -> bool {
-    use Opcode as O;
-    matches!(
-        opcode,
-        O::InterDomainCopy
-            | O::InterDomainFill
-            | O::InterDomainCompare
-            | O::InterDomainComparePattern
-            | O::TypeConversion
-            | O::GatherCopy
-            | O::ScatterCopy
-            | O::ScatterFill
-    )
-}
 
 /// Returns the traffic class selectors that are in use only in some descriptors of the operation.
 fn conditional_selectors(d: &Descriptor) -> u32 {

@@ -125,6 +125,22 @@ rows! {
         reserved and_bits(bytes(&[(38, 39), (41, 59), (62, 63)]), 40, 0xfe);
 }
 
+/// True for the operations whose flags 16 and 17 say which of the two handles of bytes 60 to 63 are used.
+pub(crate) fn uses_handles(opcode: Opcode) -> bool {
+    use Opcode as O;
+    matches!(
+        opcode,
+        O::InterDomainCopy
+            | O::InterDomainFill
+            | O::InterDomainCompare
+            | O::InterDomainComparePattern
+            | O::TypeConversion
+            | O::GatherCopy
+            | O::ScatterCopy
+            | O::ScatterFill
+    )
+}
+
 #[cfg(feature = "mutation")]
 impl Row {
     pub(crate) fn flag_mask(&self) -> u32 {
