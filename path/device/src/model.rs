@@ -11,6 +11,7 @@ use crate::portal::ModelPortal;
 use crate::replica::EventLog;
 use crate::runner::{Core, Inline, Runner, Threaded};
 use crate::spaces::SpaceTable;
+use crate::windows::Windows;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
@@ -200,6 +201,8 @@ pub(crate) struct Inner {
     pub(crate) log: Option<EventLog>,
     /// Serialises commands.
     command_lock: Mutex<()>,
+    /// Windows to memory of other processes.
+    pub(crate) windows: Windows,
 }
 
 #[derive(Debug)]
@@ -289,7 +292,8 @@ impl ModelDevice {
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
         let (residency, numa_node) = (options.residency, options.numa_node);
-        let inner = Inner { runner, core, residency, config, numa_node, schedule, log, command_lock: Mutex::new(()) };
+        let (command_lock, windows) = (Mutex::new(()), Windows::default());
+        let inner = Inner { runner, core, residency, config, numa_node, schedule, log, command_lock, windows };
         Ok(ModelDevice { inner: Arc::new(inner) })
     }
 
