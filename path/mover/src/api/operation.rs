@@ -105,9 +105,9 @@ macro_rules! operations {
             /// Repeats the 8 bytes of `pattern`, lowest first, over each block of `dst` that the list `src` names. The
             /// outcome is [`Done`](crate::Outcome::Done).
             scatter_fill(src: R [StableBuf], dst: W [StableBufMut])(blocks: crate::Blocks, pattern: u64);
-            /// Brings the pages of the buffer in, and asks a device for their translations, so that its next operations do
-            /// not wait for them. Devices have Translation Fetch from 2.x on; the CPU touches the pages for others. The
-            /// outcome is [`Done`](crate::Outcome::Done).
+            /// Brings the pages of the buffer in, and asks a device for their translations, so that its next operations
+            /// do not wait for them. Devices have Translation Fetch from 2.x on; the CPU touches the pages for others.
+            /// The outcome is [`Done`](crate::Outcome::Done).
             prefetch_pages(src: R [StableBuf])();
             /// Flushes every cache line of the buffer. The outcome is [`Done`](crate::Outcome::Done).
             flush(src: R [StableBuf])();

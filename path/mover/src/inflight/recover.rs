@@ -321,7 +321,8 @@ impl Request {
     fn faulted(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
         let op = self.opcode();
         if op == Opcode::TranslationFetch {
-            // Its bytes completed are undefined (SPEC §8.3.11). It is quicker to touch the rest than to ask for each page.
+            // Its bytes completed are undefined (SPEC §8.3.11). It is quicker to touch the rest than to ask for each
+            // page.
             let fault = Fault { address: record.fault_address(), write: false, done: self.done };
             let touches = matches!(on_fault, OnFault::TouchAndResubmit { .. });
             let on_fault = if touches { OnFault::FinishOnCpu } else { on_fault };
