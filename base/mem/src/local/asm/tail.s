@@ -118,6 +118,24 @@ function telpher_mem_probe_write
     ret
 endfunction telpher_mem_probe_write
 
+# One byte of each page from rdi to rsi, the last byte of the range, is read, and for writing stored again. A range that
+# wraps has faulted before, as no process can access the last page of the address space.
+.macro probe_pages access, store:vararg
+function telpher_mem_probe_pages_\access
+1:  guard .Lfailed, 1, movzx eax, byte ptr [rdi]
+    \store
+    or rdi, 4095
+    inc rdi
+    cmp rdi, rsi
+    jbe 1b
+    xor eax, eax
+    xor edx, edx
+    ret
+endfunction telpher_mem_probe_pages_\access
+.endm
+probe_pages read
+probe_pages write, guard .Lfailed, 1, mov byte ptr [rdi], al
+
 # One word. fn(rdi address) -> (rax word, rdx faulted).
 .macro load bytes, insn:vararg
 function telpher_mem_load_\bytes
