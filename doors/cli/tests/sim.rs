@@ -351,7 +351,7 @@ fn raw_series_are_sorted_by_use_and_executor() {
     let series = result["series"].as_array().expect("series");
     let groups: Vec<(bool, &str)> = series
         .iter()
-        .map(|row| (row["held_out"].as_bool().expect("its use"), row["by"].as_str().expect("who")))
+        .map(|row| (row["held_out"].as_bool().expect("its use"), row["by"].as_str().expect("what executed it")))
         .collect();
     let mut once = groups.clone();
     once.dedup();

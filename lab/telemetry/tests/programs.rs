@@ -72,7 +72,7 @@ fn a_row_has_what_its_system_publishes_and_says_what_it_does_not() {
     assert_eq!(mover.waited_ns.known(), Some(100_000_000));
     assert_eq!(mover.reasons, [("queues full".to_owned(), 100), ("page fault".to_owned(), 200)]);
     assert_eq!(cache.operations.known(), Some(1000));
-    // This cache publishes neither bytes nor fallbacks, and no cache knows who made its copies.
+    // This cache publishes neither bytes nor fallbacks, and no cache knows what made its copies.
     let unknown = [&cache.bytes, &cache.fallbacks, &cache.cpu_part, &cache.waited_ns];
     assert!(unknown.iter().all(|value| value.known().is_none()), "{cache:?}");
     assert_eq!((other.pid, other.operations.known()), (5_000_002, Some(u64::MAX)));

@@ -35,11 +35,6 @@ pub(super) const MARKS: &str =
 
 /// Returns a row's cells; '<' marks a missed goal, '?' an undecided one.
 pub(super) fn cells(row: &Row) -> [String; 5] {
-    let goal = match row.goal {
-        None => String::new(),
-        Some(Goal::AtMost(most)) => format!("≤ {}", units::trimmed(most)),
-        Some(Goal::AtLeast(least)) => format!("≥ {}", units::trimmed(least)),
-    };
     [
         row.what.clone().into_owned(),
         if row.measured.is_nan() {
@@ -47,7 +42,7 @@ pub(super) fn cells(row: &Row) -> [String; 5] {
         } else {
             format!("{} {}", units::three(row.measured), row.unit)
         },
-        goal,
+        row.goal.map(|goal| goal.to_string()).unwrap_or_default(),
         row.verdict().mark().into(),
         row.how.clone(),
     ]
