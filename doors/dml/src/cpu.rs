@@ -16,7 +16,8 @@ use telpher_abi::{
     Status, StatusByte,
 };
 use telpher_mem::Space;
-use telpher_model::{Action, OperandSpaces, Scratch, execute};
+use telpher_model::{Action, Dif, DifKind, OperandSpaces, Scratch, execute};
+use telpher_ops::dif::Checked;
 
 thread_local! {
     /// The buffers of this thread's operations; made when the first one needs them.
@@ -26,19 +27,45 @@ thread_local! {
 /// Executes a descriptor that passed [`validate`](crate::validate::validate), and returns its record.
 #[inline]
 pub(crate) fn run(d: &Descriptor) -> CompletionRecord {
+    if d.opcode() == Opcode::Nop { success() } else { run_operation(d) }
+}
+
+#[inline(never)]
+fn run_operation(d: &Descriptor) -> CompletionRecord {
     match d.opcode() {
-        Opcode::Nop => success(),
         Opcode::MemoryMove if copied(d) => success(),
+        Opcode::CrcGeneration => with_crc(direct::crc(d), d),
+        Opcode::CopyCrc => with_crc(direct::copy_crc(d), d),
         Opcode::Batch => run_batch(d),
         Opcode::ComparePattern if strict() => by_words(d, run_on_memory(d)),
         Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate if strict() => dif_as_original(d),
+        Opcode::DifCheck => dif(DifKind::Check, d),
+        Opcode::DifInsert => dif(DifKind::Insert, d),
+        Opcode::DifStrip => dif(DifKind::Strip, d),
+        Opcode::DifUpdate => dif(DifKind::Update, d),
         _ => run_on_memory(d),
     }
 }
 
-/// Executes an operation directly, or else by the steps of a device.
-fn run_on_memory(d: &Descriptor) -> CompletionRecord {
-    direct::run(d).unwrap_or_else(|| run_by_steps(d))
+/// Executes an operation on integrity fields directly, or else by the steps of a device. The tags behind the last block
+/// are not in the record: nothing of the interface shows them.
+#[inline]
+fn dif(kind: DifKind, d: &Descriptor) -> CompletionRecord {
+    let dif = Dif::of(kind, d);
+    match direct::dif(&dif) {
+        Some(Checked { error: None, .. }) => success(),
+        Some(Checked { error: Some(error), blocks }) => Dif::mismatch_record(error, blocks as u64 * dif.source_block()),
+        None => run_by_steps(d),
+    }
+}
+
+/// Returns the record of a CRC that was computed directly, or else computes it by the steps of a device.
+#[inline]
+fn with_crc(value: Option<u32>, d: &Descriptor) -> CompletionRecord {
+    match value {
+        Some(value) => success().with_crc(value),
+        None => run_by_steps(d),
+    }
 }
 
 /// Returns the record of an operation that has nothing to report.
@@ -68,6 +95,11 @@ fn dif_as_original(d: &Descriptor) -> CompletionRecord {
     };
     let checked = run_on_memory(&d.with_opcode_code(Opcode::DifCheck.code()));
     if d.opcode() == Opcode::DifCheck || checked.status() != Status::Success { checked } else { run_on_memory(&d) }
+}
+
+/// Executes an operation directly, or else by the steps of a device.
+fn run_on_memory(d: &Descriptor) -> CompletionRecord {
+    direct::run(d).unwrap_or_else(|| run_by_steps(d))
 }
 
 /// Executes an operation as the modelled device does: the Drain, those on delta records, moves between ranges that

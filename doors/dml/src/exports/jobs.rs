@@ -1,12 +1,12 @@
 //! Jobs and the library's version.
 
 use super::{address_of, answer, job, put, state};
-use crate::{describe, last_error};
 use crate::job::{ANY_NODE, DmlJob, JOB_BYTES, LibraryVersion, Path, aligned, flags};
 use crate::status::DmlStatus;
 use crate::strict::strict;
 use crate::task::Task;
 use crate::validate::validate;
+use crate::{describe, last_error};
 use std::fmt::Display;
 use std::mem::size_of;
 use std::ptr::with_exposed_provenance_mut;

@@ -15,6 +15,7 @@ pub struct BlockTags {
 impl Dif {
     /// Returns the tags of the first block.
     #[must_use]
+    #[inline]
     pub fn first_tags(&self) -> BlockTags {
         BlockTags { source: self.source, dest: self.dest }
     }
@@ -23,6 +24,7 @@ impl Dif {
     ///
     /// # Panics
     /// If `from` is not a whole number of source blocks, or `to` not as many destination blocks.
+    #[inline]
     pub fn blocks(&self, tags: &mut BlockTags, from: &[u8], to: &mut [u8]) -> Checked {
         match self.kind {
             DifKind::Check => check(&self.config, from, &mut tags.source),
@@ -31,12 +33,6 @@ impl Dif {
             DifKind::Strip => strip(&self.config, from, to, &mut tags.source),
             DifKind::Update => update(&self.config, from, to, &mut tags.source, &mut tags.dest),
         }
-    }
-
-    /// Returns the record of a transfer whose blocks were all good; `tags` are those after the last block.
-    #[must_use]
-    pub fn success_record(&self, tags: &BlockTags) -> CompletionRecord {
-        with_tags(self, End::success().record, tags)
     }
 
     /// Returns the record of a transfer that ended at a block with this error, after `bytes` of the source.
@@ -85,7 +81,7 @@ pub(super) fn dif(pages: &mut Pages<'_>, scratch: &mut Scratch, dif: &Dif) -> En
             return Err(partial(dif, stop, operand, done * from_block, &tags));
         }
     }
-    Ok(End { record: dif.success_record(&tags), operand: OperandId::Unknown })
+    Ok(End::success().map_record(|record| with_tags(dif, record, &tags)))
 }
 
 fn partial(dif: &Dif, stop: Stop, operand: OperandId, bytes: usize, tags: &BlockTags) -> End {
