@@ -42,6 +42,14 @@ pub(crate) fn is_available(level: Level) -> bool {
     }
 }
 
+/// Returns the family of processors for which variants of kernels were chosen.
+pub(crate) fn variants() -> Option<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    return Some(x86::variants());
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
 /// Calls the kernel of the level of a `Kernels`.
 macro_rules! run {
     ($kernels:expr, $room:ident :: $name:ident $(::<$generic:ident>)? ($($argument:expr),*)) => {

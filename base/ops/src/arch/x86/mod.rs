@@ -7,6 +7,11 @@ mod crc;
 mod crc64;
 pub(super) mod flush;
 
+/// Returns the family of processors for which variants of the AVX-512 kernels were chosen.
+pub(super) fn variants() -> &'static str {
+    cpuid::facts().choices.family
+}
+
 /// Orders earlier stores, including streaming stores, before all later accesses.
 pub(super) fn store_fence() {
     // SAFETY: SFENCE belongs to SSE, which every x86-64 CPU has; it accesses no memory.

@@ -169,7 +169,7 @@ pub(in crate::arch) fn feed_copy<const REVERSE: bool>(state: u32, src: &[u8], ds
 #[inline]
 fn fuse(len: usize) -> bool {
     // Messages without a whole block do not use the answer.
-    len >= 1600 && cpuid::facts().slow_multiply
+    len >= 1600 && cpuid::facts().choices.fuse_crc
 }
 
 /// Returns the register after the cursor's bytes; with `fuse` the `crc32` instruction processes a part of long
