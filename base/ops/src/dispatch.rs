@@ -51,13 +51,13 @@ pub fn level() -> Level {
     Kernels::best().level()
 }
 
-/// Returns what the free functions of this crate use on this CPU, in words: the level and, if its kernels have variants,
-/// the family of processors whose fastest ones were chosen.
+/// Returns what the free functions of this crate use on this CPU, in words: the level and, of AVX-512, the variants of
+/// its kernels.
 #[must_use]
 pub fn description() -> String {
-    match (level(), crate::arch::variants()) {
-        (level @ Level::Avx512, Some(family)) => format!("{level} (variants for {family})"),
-        (level, _) => level.to_string(),
+    match level() {
+        level @ Level::Avx512 => format!("{level} ({})", crate::Variants::current()),
+        level => level.to_string(),
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     fn the_description_begins_with_the_level_and_names_variants_of_avx512() {
         let text = description();
         assert!(text.starts_with(level().name()), "{text}");
-        assert_eq!(text.contains("variants for"), level() == Level::Avx512, "{text}");
+        assert_eq!(text.contains("(crc="), level() == Level::Avx512, "{text}");
     }
 
     #[test]

@@ -42,10 +42,10 @@ pub(crate) fn is_available(level: Level) -> bool {
     }
 }
 
-/// Returns the family of processors for which variants of kernels were chosen.
-pub(crate) fn variants() -> Option<&'static str> {
+/// Returns the vendor and the family of this processor, if it is an x86 processor.
+pub(crate) fn vendor_and_family() -> Option<([u8; 12], u32)> {
     #[cfg(target_arch = "x86_64")]
-    return Some(x86::variants());
+    return Some(x86::vendor_and_family());
     #[cfg(not(target_arch = "x86_64"))]
     None
 }

@@ -7,10 +7,7 @@ mod crc;
 mod crc64;
 pub(super) mod flush;
 
-/// Returns the family of processors for which variants of the AVX-512 kernels were chosen.
-pub(super) fn variants() -> &'static str {
-    cpuid::facts().choices.family
-}
+pub(in crate::arch) use cpuid::vendor_and_family;
 
 /// Orders earlier stores, including streaming stores, before all later accesses.
 pub(super) fn store_fence() {

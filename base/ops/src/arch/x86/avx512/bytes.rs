@@ -1,6 +1,6 @@
 //! Move, fill and compare with 64-byte vectors.
 
-use super::super::cpuid;
+use crate::Variants;
 use crate::arch::x86::{rotated, rotated_word};
 use core::arch::x86_64::*;
 
@@ -22,7 +22,7 @@ pub(in crate::arch) fn stream_copy(src: &[u8], dst: &mut [u8]) {
     let vectors = body.len() / V * V;
     let (body, tail) = body.split_at_mut(vectors);
     let (from, to) = (src[lead..len].as_ptr(), body.as_mut_ptr());
-    let prefetch = cpuid::facts().choices.stream_prefetch;
+    let prefetch = Variants::current().stream_bytes();
     let mut at = 0;
     // Four vectors per round: enough loads in flight for the memory, few enough write-combining buffers for the stores.
     while at + 4 * V <= vectors {
@@ -162,7 +162,7 @@ pub(in crate::arch) fn mismatch(a: &[u8], b: &[u8]) -> Option<usize> {
         }
         at = V - a.addr() % V;
     }
-    at = if cpuid::facts().choices.compare_by_32 {
+    at = if Variants::current().compare_by_32 {
         // SAFETY: both have `len` bytes.
         unsafe { equal_by_32(a, b, at, len) }
     } else {

@@ -6,8 +6,8 @@
 //! 80 bits of four blocks fill one vector, so the long chain of the reduction runs once for four blocks. Because blocks
 //! are independent, the chain overlaps the next four blocks' multiplies.
 
-use super::super::cpuid;
 use super::fold;
+use crate::Variants;
 use crate::arch::blocks_fit;
 use crate::polynomial::{T10_QUOTIENT, t10_power};
 use core::arch::x86_64::*;
@@ -86,7 +86,7 @@ unsafe fn run<const COPY: bool>(
     (dst, dst_stride): (*mut u8, usize),
     guards: &mut [u16],
 ) {
-    let prefetch = cpuid::facts().choices.guard_prefetch;
+    let prefetch = Variants::current().guard_bytes();
     for (four, guards) in guards.chunks_mut(4).enumerate() {
         let mut sums = [_mm512_setzero_si512(); 4];
         for (i, sum) in sums.iter_mut().enumerate().take(guards.len()) {
