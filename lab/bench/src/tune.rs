@@ -63,6 +63,7 @@ fn plan(options: &TuneOptions) -> SweepOptions {
         pages: PageSize::Small,
         hint: Hint::Cache,
         device: options.device.clone(),
+        waits: false,
         seconds: options.seconds,
     }
 }
