@@ -52,9 +52,12 @@ enum { PEER = 0, SELF = 1 };
 
 enum { WITH_COUNTERS = 1, SELECTIVE = 2 };
 
+/* The entries that a program asks a completion queue to have; 0 leaves it to the provider. */
+static size_t queue_size;
+
 static inline void open_side(struct side *side, int how)
 {
-	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .size = queue_size};
 	struct fi_av_attr av = {.type = FI_AV_TABLE};
 	CALL(fi_cq_open(domain, &cq, &side->cq, NULL));
 	CALL(fi_av_open(domain, &av, &side->av, NULL));
