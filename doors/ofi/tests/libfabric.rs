@@ -149,7 +149,7 @@ fn memory_of_peers_is_accessed_from_c() {
             let output = command.output().expect("it was just compiled");
             let report = format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
             assert!(output.status.success(), "{registration}, {device}: {report}");
-            assert_eq!(text(&output.stdout).lines().count(), 10, "{registration}, {device}: {report}");
+            assert_eq!(text(&output.stdout).lines().count(), 11, "{registration}, {device}: {report}");
         }
     }
 }
