@@ -45,6 +45,7 @@ mod replica;
 mod runner;
 mod spaces;
 mod sync;
+mod windows;
 
 pub use apply::ApplyError;
 pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMode};

@@ -13,6 +13,7 @@ use crate::published::PublishedDevice;
 use crate::replica::EventLog;
 use crate::runner::{Core, Inline, Runner, Threaded};
 use crate::spaces::SpaceTable;
+use crate::windows::Windows;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
@@ -204,6 +205,8 @@ pub(crate) struct Inner {
     slot: Option<SlotLease>,
     /// Serialises commands.
     command_lock: Mutex<()>,
+    /// Windows to memory of other processes.
+    pub(crate) windows: Windows,
 }
 
 #[derive(Debug)]
@@ -298,8 +301,8 @@ impl ModelDevice {
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
         let (residency, numa_node) = (options.residency, options.numa_node);
-        let command_lock = Mutex::new(());
-        let inner = Inner { runner, core, residency, config, numa_node, schedule, log, slot, command_lock };
+        let (command_lock, windows) = (Mutex::new(()), Windows::default());
+        let inner = Inner { runner, core, residency, config, numa_node, schedule, log, slot, command_lock, windows };
         Ok(ModelDevice { inner: Arc::new(inner) })
     }
 

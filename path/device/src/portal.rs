@@ -3,11 +3,12 @@
 
 use crate::imposed::Schedule;
 use crate::model::{Inner, RunnerState};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use telpher_abi::DeviceError;
 use telpher_abi::registers::{DeviceState, PortalKind};
 use telpher_model::Write;
-use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
+use telpher_portal::{AttachedWindow, Health, Offer, Portal, QueueInfo, Submission, WindowError};
 
 /// A client's access to one queue of a modelled device.
 #[derive(Debug)]
@@ -67,6 +68,10 @@ unsafe impl Portal for ModelPortal {
             counts.offered(self.wq, offer);
         }
         offer.seen_by_submitter()
+    }
+
+    fn attach_window(&self, file: BorrowedFd<'_>) -> Result<AttachedWindow, WindowError> {
+        self.inner.attach_window(file)
     }
 
     fn drive(&self) {

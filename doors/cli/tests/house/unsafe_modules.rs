@@ -155,6 +155,7 @@ const FILES: &[&str] = &[
     "path/hw/src/submit.rs",
     "path/hw/src/queue_test.rs",
     "path/hw/src/wait.rs",
+    "path/hw/src/window.rs",
     "path/mover/src/api/scope.rs",
     "path/mover/src/inflight/mod.rs",
     "path/portal/src/lib.rs",

@@ -119,7 +119,7 @@ impl Mover {
 
     /// The calling thread's handle to the shared core.
     #[inline]
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.stripes[thread_stripe::of_this_thread() % self.stripes.len()]
     }
 

@@ -248,12 +248,17 @@ impl Request {
         let completed = u64::from(record.bytes_completed());
         self.device = true;
         match self.opcode() {
-            Opcode::Compare | Opcode::ComparePattern if record.result() & 1 == 1 => {
+            Opcode::Compare
+            | Opcode::ComparePattern
+            | Opcode::InterDomainCompare
+            | Opcode::InterDomainComparePattern
+                if record.result() & 1 == 1 =>
+            {
                 if completed >= chunk.len {
                     return self.nonsense(record);
                 }
                 let outcome = Outcome::Different { at: self.base + completed };
-                if self.opcode() == Opcode::Compare {
+                if self.opcode() != Opcode::ComparePattern {
                     return Next::Finished(outcome);
                 }
                 self.advance_by(completed, record);
@@ -287,7 +292,10 @@ impl Request {
     fn end(&self) -> Outcome {
         let d = self.template();
         match self.opcode() {
-            Opcode::Compare | Opcode::ComparePattern => Outcome::Equal,
+            Opcode::Compare
+            | Opcode::ComparePattern
+            | Opcode::InterDomainCompare
+            | Opcode::InterDomainComparePattern => Outcome::Equal,
             Opcode::CrcGeneration | Opcode::CopyCrc if d.flags().contains(OpFlags::CRC64) => {
                 Outcome::Crc64(d.crc64_seed())
             }
