@@ -36,7 +36,7 @@ impl Verdict {
     /// Returns its mark in a table.
     pub fn mark(self) -> &'static str {
         match self {
-            Verdict::Reached => "",
+            Verdict::Reached => "✓",
             Verdict::Short => "<",
             Verdict::Open => "?",
         }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!([f64::NAN, 0.8, 1.0].map(|n| row(n).verdict()), [Verdict::Open, Verdict::Short, Verdict::Reached]);
         let little = [f64::NAN, 0.8, 1.0].map(|n| row(n).open_if(true).verdict());
         assert_eq!(little, [Verdict::Open, Verdict::Short, Verdict::Open]);
-        assert_eq!(row(1.0).open_if(false).verdict().mark(), "");
+        assert_eq!(row(1.0).open_if(false).verdict().mark(), "✓");
         assert_eq!(Row::new("a", 1.0, "ns", None, "").open_if(true).verdict(), Verdict::Reached);
     }
 }

@@ -59,6 +59,7 @@ pub mod tier;
 pub mod tune;
 pub mod vfio;
 pub mod vhost;
+pub mod waiting;
 
 use measure::Implausible;
 use std::io;

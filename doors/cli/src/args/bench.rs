@@ -197,7 +197,8 @@ pub(crate) struct Sweep {
     /// Where the device writes results (DSA's cache-control flag).
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Device", default_value_t = Hint::Cache)]
     pub(crate) hint: Hint,
-    /// Print every table: throughput, latency and CPU time of all sizes and modes.
+    /// Print every table: throughput, latency and CPU time of all sizes and modes, and the energy of each way of
+    /// waiting where Linux shows it.
     #[arg(long, help_heading = "Output")]
     pub(crate) full: bool,
     #[command(flatten)]
@@ -642,6 +643,7 @@ impl Sweep {
                 Hint::Memory => options::Hint::Memory,
             },
             device: self.device.name.clone(),
+            waits: self.full,
             seconds: self.seconds,
         }
     }

@@ -298,7 +298,7 @@ pub(crate) mod tests {
         result.add(more(0.9));
         assert_eq!(result.quantities[0].verdict(), Verdict::Reached, "1.05 is the median of two");
         result.add(more(0.8));
-        let [only] = &result.quantities[..] else { panic!() };
+        let [only] = &result.quantities.clone()[..] else { panic!() };
         assert_eq!((only.median(), only.range(), only.verdict()), (0.9, [0.8, 1.2], Verdict::Short));
         result.miss("dml", "exit status: 1: no cc".into());
         result.miss("dml", "exit status: 1: no pkg-config".into());

@@ -8,6 +8,7 @@ pub(crate) mod channel_policy;
 pub(crate) mod dry_run;
 pub(crate) mod durable;
 pub(crate) mod error;
+pub(crate) mod grant;
 pub(crate) mod job;
 pub(crate) mod mover;
 #[cfg(feature = "device")]
@@ -17,3 +18,4 @@ pub(crate) mod outcome;
 pub(crate) mod policy;
 pub(crate) mod scope;
 pub(crate) mod setting;
+pub(crate) mod window;

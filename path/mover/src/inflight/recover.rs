@@ -191,7 +191,11 @@ impl Request {
         match status {
             Status::Success | Status::SuccessPredicateFalse => self.succeeded(record),
             Status::PageFault | Status::PageFaultRefused => self.faulted(record, on_fault),
-            Status::DifError => self.mismatched(record),
+            Status::DifError if matches!(op, Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate) => {
+                self.mismatched(record)
+            }
+            // The other operations check nothing.
+            Status::DifError => self.nonsense(record),
             Status::DeltaOffsetOrder | Status::DeltaOffsetRange => {
                 Next::Failed(Failure::BadDelta { at: self.base + u64::from(record.bytes_completed()), status })
             }
@@ -244,12 +248,17 @@ impl Request {
         let completed = u64::from(record.bytes_completed());
         self.device = true;
         match self.opcode() {
-            Opcode::Compare | Opcode::ComparePattern if record.result() & 1 == 1 => {
+            Opcode::Compare
+            | Opcode::ComparePattern
+            | Opcode::InterDomainCompare
+            | Opcode::InterDomainComparePattern
+                if record.result() & 1 == 1 =>
+            {
                 if completed >= chunk.len {
                     return self.nonsense(record);
                 }
                 let outcome = Outcome::Different { at: self.base + completed };
-                if self.opcode() == Opcode::Compare {
+                if self.opcode() != Opcode::ComparePattern {
                     return Next::Finished(outcome);
                 }
                 self.advance_by(completed, record);
@@ -283,7 +292,10 @@ impl Request {
     fn end(&self) -> Outcome {
         let d = self.template();
         match self.opcode() {
-            Opcode::Compare | Opcode::ComparePattern => Outcome::Equal,
+            Opcode::Compare
+            | Opcode::ComparePattern
+            | Opcode::InterDomainCompare
+            | Opcode::InterDomainComparePattern => Outcome::Equal,
             Opcode::CrcGeneration | Opcode::CopyCrc if d.flags().contains(OpFlags::CRC64) => {
                 Outcome::Crc64(d.crc64_seed())
             }
