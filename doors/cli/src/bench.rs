@@ -1,9 +1,10 @@
 //! `telpher bench`: measures, and delivers what was measured.
 
-use crate::args::{Bench, BenchKind, Contests, Output};
+use crate::args::{AllBench, Bench, BenchKind, Contests, Output};
 use crate::{log, version};
 use serde::Serialize;
 use std::io;
+use telpher_bench::all::{AllOptions, HostFileError};
 use telpher_bench::questions::Answers;
 use telpher_bench::results::Route;
 use telpher_bench::{BenchError, report};
@@ -26,6 +27,9 @@ pub(crate) enum Error {
     /// Standard output is closed.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
+    /// A result of a host cannot be read or written.
+    #[error(transparent)]
+    HostFile(#[from] HostFileError),
 }
 
 /// Runs what the command line asks for.
@@ -112,12 +116,31 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
                 [report::fabric::text, report::fabric::csv, report::fabric::html],
             ),
         },
+        Some(BenchKind::All(args)) => all(args, &machine),
+        Some(BenchKind::Hosts(args)) => {
+            Ok(deliver::print(report::all::markdown(&telpher_bench::all::read_folder(&args.folder)?))?)
+        }
         Some(BenchKind::Vhost(vhost)) => measured(
             &vhost.output,
             || telpher_bench::vhost::run(&vhost.options(), machine),
             [report::vhost::text, report::vhost::csv, report::vhost::html],
         ),
     }
+}
+
+/// Runs all benches, saves the result, and compares it with those of other hosts.
+fn all(args: &AllBench, machine: &Machine) -> Result<(), Error> {
+    args.printed.check()?;
+    // Read before the measurement: a wrong folder is reported at once, and not the file that is written below.
+    let others = args.against.as_deref().map_or(Ok(Vec::new()), telpher_bench::all::read_folder)?;
+    let options = AllOptions { only: args.only.clone(), rounds: args.rounds, seconds: args.seconds };
+    let result = telpher_bench::all::run(&options, machine)?;
+    if let Some(folder) = &args.save {
+        let path = result.save(folder)?;
+        eprintln!("Result: {}", path.display());
+    }
+    let (text, csv) = (|| report::all::text(&result, &others), || report::all::csv(&result));
+    Ok(args.printed.deliver(&result, text, csv)?)
 }
 
 /// Measures, and delivers the result in the format asked for: text, CSV, HTML.

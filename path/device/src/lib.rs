@@ -34,6 +34,7 @@ mod config;
 mod counting;
 mod device_times;
 mod imposed;
+pub mod in_process;
 mod listing;
 mod model;
 mod name;

@@ -84,6 +84,7 @@ unsafe impl Portal for ModelPortal {
         if !device.has_stopped(self.wq) {
             return Health::Working;
         }
+        self.inner.publish_state();
         let name = &self.info.name;
         Health::Stopped(match (device.state(), device.sw_error()) {
             (DeviceState::Halted, error) if error.valid() => {

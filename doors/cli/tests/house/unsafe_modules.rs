@@ -142,6 +142,7 @@ const FILES: &[&str] = &[
     "lab/sim/src/apps/fabric/buffers.rs",
     "lab/sim/src/simulated_portal.rs",
     "lab/sim/src/submission.rs",
+    "path/device/src/in_process/region.rs",
     "path/device/src/own_memory.rs",
     "path/device/src/portal.rs",
     "path/device/src/runner/signal_mask.rs",

@@ -56,8 +56,11 @@ pub fn text(result: &TuneResult, path: &Path) -> String {
     };
     let mut text =
         format!("What operations cost their caller on {cpu}, by the CPU and by {device}, {how}\n\n{table}\n");
+    // Writing to a string does not fail (here and below).
+    if let Some(kernels) = tuning.kernels {
+        let _ = writeln!(text, "Kernels that are fastest on data outside of the caches: {kernels}\n");
+    }
     for remark in remarks {
-        // Writing to a string does not fail (here and below).
         let _ = writeln!(text, "{remark}");
     }
     let shown = std::path::absolute(path).unwrap_or_else(|_| path.into());
@@ -80,6 +83,7 @@ struct Report<'a> {
     device: &'a str,
     in_flight: u32,
     date: &'a str,
+    kernels: Option<String>,
     remarks: &'a [String],
     operations: Vec<OperationReport<'a>>,
 }
@@ -118,7 +122,9 @@ pub fn json(result: &TuneResult, path: &Path) -> String {
         points: points.iter().map(PointReport::from).collect(),
     });
     let operations = operations.collect();
-    let report = Report { kind: "tune", file: path, cpu, device, in_flight: *in_flight, date, remarks, operations };
+    let kernels = tuning.kernels.map(|kernels| kernels.to_string());
+    let in_flight = *in_flight;
+    let report = Report { kind: "tune", file: path, cpu, device, in_flight, date, kernels, remarks, operations };
     serde_json::to_string_pretty(&report).expect("results are plain data with string keys") + "\n"
 }
 

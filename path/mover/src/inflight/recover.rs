@@ -191,7 +191,11 @@ impl Request {
         match status {
             Status::Success | Status::SuccessPredicateFalse => self.succeeded(record),
             Status::PageFault | Status::PageFaultRefused => self.faulted(record, on_fault),
-            Status::DifError => self.mismatched(record),
+            Status::DifError if matches!(op, Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate) => {
+                self.mismatched(record)
+            }
+            // The other operations check nothing.
+            Status::DifError => self.nonsense(record),
             Status::DeltaOffsetOrder | Status::DeltaOffsetRange => {
                 Next::Failed(Failure::BadDelta { at: self.base + u64::from(record.bytes_completed()), status })
             }
