@@ -5,6 +5,7 @@ use crate::sim::{SimError, machine};
 use telpher_device::WqMode;
 use telpher_predict::advise::{advise, tables as report};
 use telpher_report::deliver::{deliver, writable};
+use telpher_report::schema;
 use telpher_sim::advise::WorkRequest;
 
 /// Computes and prints the recommendation for the command line.
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
         }
     }
     let (text, csv) = (|| report::text(&result, &json), || report::csv(&result));
-    Ok(deliver(&args.output.destination(), &result, text, csv, || report::html(&result, &json))?)
+    Ok(deliver(&args.output.destination(), schema::ADVISE, &result, text, csv, || report::html(&result, &json))?)
 }
 
 fn from_options(args: &Advise) -> Vec<WorkRequest> {

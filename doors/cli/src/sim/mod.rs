@@ -17,6 +17,7 @@ pub(crate) use machine::machine;
 use telpher_claims::validation::tables as validation;
 use telpher_predict::{DEFAULT_PROFILE, WorkloadFile};
 use telpher_report::deliver::{deliver, print, writable};
+use telpher_report::schema;
 use telpher_report::simulation::{RunResult, tables as report};
 use telpher_report::terminal;
 
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
             writable(&run.output.destination())?;
             let result = simulated(run)?;
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
-            deliver(&run.output.destination(), &result, text, csv, || report::html(&result))?;
+            deliver(&run.output.destination(), schema::SIM_RUN, &result, text, csv, || report::html(&result))?;
             // The result has the reasons.
             let is_without_numbers = result.points.is_empty() && result.apps.is_empty();
             if is_without_numbers && !result.refused.is_empty() { Err(SimError::AllRefused) } else { Ok(()) }
@@ -42,7 +43,9 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
             }
             let tables = if args.markdown { validation::markdown } else { validation::text };
             let (text, csv) = (|| tables(&result), || validation::csv(&result));
-            Ok(deliver(&args.output.destination(), &result, text, csv, || validation::html(&result))?)
+            Ok(deliver(&args.output.destination(), schema::SIM_VALIDATE, &result, text, csv, || {
+                validation::html(&result)
+            })?)
         }
         SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
     }
