@@ -10,6 +10,7 @@ pub(crate) mod durable;
 pub(crate) mod error;
 pub(crate) mod job;
 pub(crate) mod mover;
+pub(crate) mod notifier;
 #[cfg(feature = "device")]
 pub(crate) mod open;
 pub(crate) mod operation;
