@@ -37,6 +37,7 @@ packages=(
     nginx-light         # compresses its answers
     rsync               # copies a folder
     prometheus          # scrapes `telpher exporter`, and checks its samples and rules; a test starts its own, with its own port and storage
+    python3-grpcio      # a server of gRPC, which stands for the kubelet in a test of `telpher exporter`
     libjemalloc2        # preloaded beside the library of `telpher offload` in a test, as are the next two
     libtcmalloc-minimal4 # another allocator
     libmimalloc2.0      # a third one

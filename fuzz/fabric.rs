@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use telpher_fabric::entry::{
-    AccessId, AccessPiece, Answer, AtomicEntry, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message, MessageId,
+    AccessAnswer, AccessId, AccessPiece, Answer, AtomicEntry, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message,
+    MessageId,
 };
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
@@ -158,6 +159,7 @@ impl Fixture {
             1 => {
                 Message::Piece { id, slot: u16::from(input.byte() % 4), len: 1 + u32::from(input.byte()), offset: len }
             }
+            2 if input.byte().is_multiple_of(2) => Message::ReadEnd { id: AccessId(id.0) },
             2 => Message::Abort { id },
             6 => {
                 let range = RemoteRange { key: input.word(), address: input.word(), len };
@@ -238,7 +240,7 @@ impl Fixture {
                 assert!(u32::from(piece.slot) < SLOTS && piece.len > 0 && piece.len <= SLOT_BYTES);
                 assert!(piece.offset + u64::from(piece.len) <= piece.range.len && piece.range.len <= 1 << 63);
             }
-            (Message::Abort { .. }, Payload::Inline(_)) => {}
+            (Message::Abort { .. } | Message::ReadEnd { .. }, Payload::Inline(_)) => {}
             (message, payload) => panic!("{message:?} with {payload:?}"),
         }
         if self.is_honest {
@@ -262,7 +264,8 @@ impl Fixture {
                 let slot = input.byte().is_multiple_of(2).then(|| u16::from(input.byte() % 4));
                 let results = [Ok(()), Err(AccessError::UnknownKey), Err(AccessError::NotMapped)];
                 let result = results[usize::from(input.byte() % 3)];
-                Answer::Accessed { id: AccessId(id.0), slot, result }
+                let wants_end = slot.is_some() && input.byte().is_multiple_of(2);
+                Answer::Accessed(AccessAnswer { id: AccessId(id.0), slot, wants_end, result })
             }
             0 => Answer::Matched { id, len: input.word() >> 1 },
             1 if input.byte().is_multiple_of(2) => Answer::Received { id },
@@ -294,7 +297,9 @@ impl Fixture {
                 assert!(count > 0 && usize::from(count) <= MOST_SLOTS_FREE);
                 assert!(slots.iter().all(|slot| u32::from(*slot) < SLOTS));
             }
-            Answer::Accessed { slot, .. } => assert!(slot.is_none_or(|slot| u32::from(slot) < SLOTS)),
+            Answer::Accessed(AccessAnswer { slot, wants_end, .. }) => {
+                assert!(slot.map_or(!wants_end, |slot| u32::from(slot) < SLOTS));
+            }
             Answer::Prefers { class, .. } => assert!(class < 64),
             Answer::Received { .. } => {}
         }

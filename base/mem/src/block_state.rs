@@ -1,4 +1,4 @@
-//! Who may access a block: one writer, or any number of readers, or neither.
+//! Access to a block: one writer, or any number of readers, or neither.
 //!
 //! ```text
 //! free ─take─► taken ─keep─► kept, with a number of readers ─release, and the last drop_reader─► free

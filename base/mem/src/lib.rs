@@ -5,7 +5,7 @@
 //! ```text
 //! Space ─┬─ Local    this process' memory: guarded assembly kernels; SIGSEGV and SIGBUS continue at a landing
 //!        ├─ Strict   the same, but pages that are not present are faults
-//!        ├─ Remote   another process' memory, by system calls
+//!        ├─ Remote   another process' memory, or what it has granted, by system calls
 //!        └─ MockSpace (test-util)  sparse pages in safe Rust
 //! Fault             address, direction, bytes done: exact
 //! StableBuf(Mut)    owned bytes at a fixed address: Vec, Box, Arc, &'static, Region, Slice
@@ -16,6 +16,7 @@
 //! Shared            bytes of a file that other processes share and may truncate
 //! RawPages             owned pages that are known by address only
 //! MemoryFile        an unnamed file in memory; a Window maps parts of several
+//! MemoryGrant       memory that other processes may access until it is revoked, as GrantedMemory
 //! hook              lets a foreign signal handler handle the faults of the kernels
 //! Pages (test-util) pages to protect, discard, truncate
 //! ```
@@ -27,6 +28,7 @@ compile_error!("telpher-mem is for x86-64 Linux: its kernels are assembly and it
 mod block_state;
 mod blocks;
 mod gaps;
+mod grant;
 pub mod hook;
 mod local;
 mod map;
@@ -46,6 +48,7 @@ mod strict_space;
 mod sync;
 
 pub use blocks::{BlockError, BlockMemory, BlockPages, BlockRun, OwnedBytes, SharedBytes, SharedPart, SharedRun};
+pub use grant::{Access, GrantError, GrantFile, GrantedMemory, MemoryGrant};
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MIN_BYTES, STREAM_MOVE_BYTES, WordWidth};
 pub use map::{DurableFile, DurableFileError, FileError, MapError, MemoryFile, Persistence, Window};
 #[cfg(any(test, feature = "test-util"))]

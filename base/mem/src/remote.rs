@@ -10,10 +10,13 @@
 //!    the lines of another process' addresses, and caches are coherent.
 //! 3. A change of mappings during an operation takes effect at the chunk the operation has reached.
 
+mod source;
 mod vm;
 
+use crate::grant::GrantedMemory;
 use crate::map::SMALL_BYTES;
 use crate::{Fault, PAGE_BYTES, Space, WriteHint};
+use source::Source;
 use std::io;
 use std::os::fd::OwnedFd;
 use telpher_os::page_presence::{BATCH_PAGES, ask_pagemap};
@@ -39,7 +42,7 @@ const PATTERN_BYTES: usize = 16;
 /// and its id is reused at once, the change is not noticed.
 #[derive(Debug)]
 pub struct Remote {
-    process: Process,
+    source: Source,
     /// Its page tables. Without them the mappings' permissions decide page requests for writing.
     pagemap: Option<OwnedFd>,
     strict: bool,
@@ -58,9 +61,9 @@ impl Remote {
     /// # Errors
     /// If the process does not exist, or shares this process' memory.
     pub fn new(process: u32) -> io::Result<Remote> {
-        let process = Process::new(process)?;
-        let pagemap = process.pagemap().ok();
-        Ok(Remote { process, pagemap, strict: false })
+        let source = Source::Process(Process::new(process)?);
+        let pagemap = source.pagemap().ok();
+        Ok(Remote { source, pagemap, strict: false })
     }
 
     /// Opens the memory of a process; pages that are not present fault, as with [`Strict`](crate::Strict) for this
@@ -69,9 +72,17 @@ impl Remote {
     /// # Errors
     /// As for [`new`](Remote::new), or if the kernel does not show the process' page tables.
     pub fn strict(process: u32) -> io::Result<Remote> {
-        let process = Process::new(process)?;
-        let pagemap = Some(process.pagemap()?);
-        Ok(Remote { process, pagemap, strict: true })
+        let source = Source::Process(Process::new(process)?);
+        let pagemap = Some(source.pagemap()?);
+        Ok(Remote { source, pagemap, strict: true })
+    }
+
+    /// The granted part of another process' memory, at its addresses there; every other access faults, and so does each
+    /// access once the grant is revoked. Pages that an access would bring in count as present. Unlike a space of a whole
+    /// process, it is bound to the owner's address space, and not only to its process id.
+    #[must_use]
+    pub fn granted(memory: GrantedMemory) -> Remote {
+        Remote { source: Source::Granted(memory), pagemap: None, strict: false }
     }
 
     /// Counts the bytes on present pages, from the end processed first; all bytes unless strict. The range is at most a
@@ -98,14 +109,14 @@ impl Remote {
     fn fetch(&self, address: u64, into: &mut [u8], order: Order) -> usize {
         let len = self.present(address, into.len(), false, order);
         let from = if order == Order::Ascending { 0 } else { into.len() - len };
-        self.process.read(address.wrapping_add(from as u64), &mut into[from..from + len], order)
+        self.source.read(address.wrapping_add(from as u64), &mut into[from..from + len], order)
     }
 
     /// Writes at most a chunk; returns how many bytes, from the end processed first, were written.
     fn put(&self, address: u64, bytes: &[u8], order: Order) -> usize {
         let len = self.present(address, bytes.len(), true, order);
         let from = if order == Order::Ascending { 0 } else { bytes.len() - len };
-        self.process.write(address.wrapping_add(from as u64), &bytes[from..from + len], order)
+        self.source.write(address.wrapping_add(from as u64), &bytes[from..from + len], order)
     }
 
     /// True if a store would find the page present; `None` if the kernel does not report it.
@@ -303,21 +314,21 @@ impl Space for Remote {
         for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(record) {
             *place = word.to_le_bytes();
         }
-        if self.process.write_first_byte_last(address, &bytes) { Ok(()) } else { Err(fault(0)) }
+        if self.source.write_first_byte_last(address, &bytes) { Ok(()) } else { Err(fault(0)) }
     }
 
     fn page_request(&self, address: u64, write: bool) -> bool {
         if !write {
-            return self.process.read(address, &mut [0], Order::Ascending) == 1;
+            return self.source.read(address, &mut [0], Order::Ascending) == 1;
         }
         let before = self.is_present_for_writing(address);
-        self.process.pin_for_writing(address);
+        self.source.pin_for_writing(address);
         match (before, self.is_present_for_writing(address)) {
             // The pin brought the page in, so stores are allowed.
             (Some(false), Some(true)) => true,
             (_, Some(false)) => false,
             // The page was present before, or the kernel does not report it: the permissions of the mapping decide.
-            _ => self.process.is_writable(address),
+            _ => self.source.is_writable(address),
         }
     }
 }

@@ -51,6 +51,16 @@ pub fn level() -> Level {
     Kernels::best().level()
 }
 
+/// Returns what the free functions of this crate use on this CPU, in words: the level and, of AVX-512, the variants of
+/// its kernels.
+#[must_use]
+pub fn description() -> String {
+    match level() {
+        level @ Level::Avx512 => format!("{level} ({})", crate::Variants::current()),
+        level => level.to_string(),
+    }
+}
+
 impl Kernels {
     /// Returns the fastest kernels of this CPU, which the free functions of this crate use.
     #[must_use]
@@ -74,6 +84,13 @@ mod tests {
     fn the_best_kernels_are_the_last_available_ones() {
         assert_eq!(Kernels::available().last().map(Kernels::level), Some(level()));
         assert!(Level::Portable.is_available());
+    }
+
+    #[test]
+    fn the_description_begins_with_the_level_and_names_variants_of_avx512() {
+        let text = description();
+        assert!(text.starts_with(level().name()), "{text}");
+        assert_eq!(text.contains("(crc="), level() == Level::Avx512, "{text}");
     }
 
     #[test]

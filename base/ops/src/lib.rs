@@ -11,12 +11,13 @@
 //! convert  reduce  reduce::fold      arithmetic on arrays of numbers   │
 //! flush::{flush, write_back}         removal of lines from the cache   ┘
 //! sgl::{gather, scatter, scatter_fill}   buffers named by a list
+//! Variants                           which variants of the AVX-512 kernels run on this processor
 //! ```
 //!
-//! Every function is safe, keeps nothing, allocates nothing and starts no thread. The free functions run the fastest
-//! kernels of this CPU; [`dispatch::Kernels`] offers the same operations as methods for callers that want to choose.
-//! Operations that can stop half-way take and return the state needed to continue. So a transfer can be processed in
-//! chunks of any size that is a multiple of the operation's unit.
+//! Every function is safe, keeps nothing and starts no thread, and only [`Variants::measure`] allocates. The free
+//! functions run the fastest kernels of this CPU; [`dispatch::Kernels`] offers the same operations as methods for
+//! callers that want to choose. Operations that can stop half-way take and return the state needed to continue. So a
+//! transfer can be processed in chunks of any size that is a multiple of the operation's unit.
 //!
 //! Legality (alignment, limits, forbidden overlaps) is not checked here; the device does that.
 //!
@@ -52,6 +53,7 @@ pub mod number;
 mod polynomial;
 pub mod reduce;
 pub mod sgl;
+mod variants;
 
 pub use compare::{compare, compare_pattern};
 pub use convert::convert;
@@ -62,6 +64,7 @@ pub use fill::{fill, fill16};
 pub use hint::{Hint, STREAM_BYTES};
 pub use number::{Arithmetic, E4m3Overflow};
 pub use reduce::{fold, reduce};
+pub use variants::{VariantError, Variants};
 
 /// The README's example runs as a test.
 #[cfg(doctest)]

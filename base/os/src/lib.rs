@@ -42,7 +42,10 @@ pub use eventfd::PeerEventfd;
 pub use lineage::{Lineage, on_fork};
 pub use log::Log;
 pub use memory::{MemoryError, available_memory, check_memory};
-pub use new_memory::{PUBLISHED, PUBLISHED_FROM, map_private, map_shared, published_words, published_words_or_own};
+pub use new_memory::{
+    PUBLISHED, PUBLISHED_DEVICES, PUBLISHED_FROM, map_private, map_shared, published_words, published_words_as,
+    published_words_or_own,
+};
 pub use nodes::{Nodes, parse_number_list};
 pub use output::{check_writable, create_file, write_file};
 pub use page_presence::Pagemap;

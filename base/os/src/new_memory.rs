@@ -10,6 +10,9 @@ use std::sync::atomic::AtomicU64;
 
 /// The name of memory files in which processes publish what they count. Readers find them in `/proc/PID/fd`.
 pub const PUBLISHED: &str = "telpher-metrics";
+/// The name of memory files in which the modelled devices of a process count what they do. Readers find them beside the
+/// others.
+pub const PUBLISHED_DEVICES: &str = "telpher-devices";
 
 /// Maps memory of this process: readable, writable and zero. A forked child gets a copy. It stays mapped until the
 /// caller unmaps it.
@@ -46,8 +49,16 @@ pub const PUBLISHED_FROM: i32 = 900;
 /// # Errors
 /// The system's refusal; also if the process may not have descriptors with such numbers.
 pub fn published_words(words: usize) -> Result<&'static [AtomicU64], Errno> {
+    published_words_as(PUBLISHED, words)
+}
+
+/// Returns [`published_words`] in a file of another name, such as [`PUBLISHED_DEVICES`]. The words begin at a page.
+///
+/// # Errors
+/// As of [`published_words`].
+pub fn published_words_as(name: &str, words: usize) -> Result<&'static [AtomicU64], Errno> {
     let bytes = words.checked_mul(size_of::<AtomicU64>()).filter(|bytes| *bytes != 0).ok_or(Errno::INVAL)?;
-    let file = memfd_create(PUBLISHED, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     ftruncate(&file, bytes as u64)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

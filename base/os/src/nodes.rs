@@ -83,6 +83,13 @@ impl Nodes {
         known.copied().unwrap_or(if from == to { LOCAL } else { REMOTE })
     }
 
+    /// Returns the node of a CPU; `None` for a CPU that does not exist.
+    #[must_use]
+    pub fn of_cpu(&self, cpu: usize) -> Option<u32> {
+        // Without NUMA support in the kernel, all CPUs are on node 0.
+        if self.of_cpu.is_empty() { Some(0) } else { self.of_cpu.get(cpu).copied().flatten() }
+    }
+
     /// Returns the node of the CPU on which this thread is running now.
     #[must_use]
     pub fn of_this_thread(&self) -> Option<u32> {

@@ -3,12 +3,14 @@
  * telpher.h: move and transform memory without the CPU.
  *
  * Copies, fills, comparisons, checksums, deltas and data integrity fields, executed by a Data Streaming Accelerator,
- * by a software model of one, or by the CPU, whichever is available and faster. There are seven interfaces; each can
+ * by a software model of one, or by the CPU, whichever is available and faster. There are nine interfaces; each can
  * be used alone:
  *
  *   telpher_copy, telpher_run, ...     synchronous calls
  *   telpher_start, telpher_batch_*     jobs: continue meanwhile, poll or wait later; many threads, many queues
  *   telpher_channel_*                  poll mode: one thread, one queue, tickets; no call blocks or allocates
+ *   telpher_grant_*, telpher_window_*  memory of one process that another one reads and writes
+ *   telpher_durable_*                  files whose bytes survive
  *   telpher_cache_*                    blocks copied to faster memory ahead of time, and shared by many threads
  *   telpher_tier_*                     memory on several tiers (HBM, DDR, CXL); pages change tiers while the program runs
  *   telpher_vhost_*                    a virtual machine's network card, whose packets a switch in this process polls
@@ -56,6 +58,7 @@
  *   anything that ended with -ETIMEDOUT        telpher_mover_outstanding (telpher_channel_quarantined) returns 0 afterwards:
  *                                              the device has not answered, and may still write until it does;
  *   a packet                                   see "virtual machines" below: a port owns it until it returns it;
+ *   granted memory                             see "windows" below: until it is revoked;
  *   a block of a cache                         see "caches" below: a cache may read it until it is invalidated.
  *
  * The telpher_op structure itself, its telpher_result, and texts are accessed only during the call. Members of a
@@ -106,6 +109,12 @@ typedef struct telpher_batch telpher_batch;
 typedef struct telpher_channel telpher_channel;
 /* Copies of blocks in fast memory. */
 typedef struct telpher_cache telpher_cache;
+/* Memory of this process that other processes access. */
+typedef struct telpher_grant telpher_grant;
+/* Memory that another process has granted. */
+typedef struct telpher_window telpher_window;
+/* A file whose bytes survive. */
+typedef struct telpher_durable telpher_durable;
 /* A handle to an entry of a cache: a block, with or without its copy. */
 typedef struct telpher_entry telpher_entry;
 /* A block that was requested ahead of time. */
@@ -158,6 +167,7 @@ typedef enum telpher_opcode {
     TELPHER_GATHER = 0x1c,          /* the blocks of src, len, that the list src2, src2_len, names, to dst, dst_len; block */
     TELPHER_SCATTER = 0x1d,         /* src, len, to the blocks of dst, dst_len, that the list src2, src2_len, names; block */
     TELPHER_SCATTER_FILL = 0x1e,    /* the blocks of dst, dst_len, that the list src, len, names; pattern[0], block */
+    TELPHER_PREFETCH_PAGES = 0x0a,  /* brings the pages of src, len in, and asks a device for their translations */
     TELPHER_FLUSH = 0x20,           /* flushes the cache lines of src, len */
     TELPHER_MOVE = 0x103,           /* src to dst, len; they may overlap, as with memmove */
     TELPHER_FILL16 = 0x104,         /* dst, len, pattern: its 16 bytes repeated */
@@ -890,6 +900,102 @@ TELPHER_API int telpher_channel_quarantined(const telpher_channel *channel);
 TELPHER_API int telpher_channel_free(telpher_channel *channel);
 
 
+/* ------------------------------------------------------------------------------------------------ windows
+ *
+ * Memory of one process that another one reads and writes. The owner grants it and hands the files of the grant to the
+ * other process: by fork, in a message on a Unix socket (SCM_RIGHTS), or by pidfd_getfd. That process opens a window.
+ * Any thread, any time, except for the functions that free a handle. Functions wait for their end.
+ *
+ * Granted memory is lent until telpher_grant_revoke or telpher_grant_free has returned 0: it stays mapped, and this
+ * process accesses it only by atomics, or when the two processes have agreed that the other one does not.
+ *
+ * Long operations go to a device with inter-domain operations, if the mover has one (option windows), all others to the
+ * CPU. For the CPU, and for a modelled device, the system must permit this process to trace the owner. Such a process
+ * could access all of the owner's memory: only a real device limits a hostile one to what was granted. */
+
+/* Lets other processes read and write len bytes from start on.
+ * Out: a handle, to be freed with telpher_grant_free.
+ * -EINVAL: no bytes. Other errors come from the system, which has no file left, or from a device's driver. */
+TELPHER_API int telpher_grant_new(telpher_grant **grant, const telpher_mover *mover, void *start, size_t len);
+
+/* Lets other processes read len bytes from start on. */
+TELPHER_API int telpher_grant_new_readable(telpher_grant **grant, const telpher_mover *mover, const void *start, size_t len);
+
+/* Writes the file descriptors of the grant, at most room, and returns how many it has: 1, or 2 if a device's driver has
+ * made a window. They belong to the grant and are closed with it.
+ * -EINVAL: it was revoked. */
+TELPHER_API int telpher_grant_files(const telpher_grant *grant, int32_t *files, uint32_t room);
+
+/* Ends the grant: no access begins any more. Returns when none is in progress, after at most timeout_ns (-1: no limit).
+ * -EBUSY: an access is still in progress, or another process keeps the file locked; it may be called again. */
+TELPHER_API int telpher_grant_revoke(const telpher_grant *grant, int64_t timeout_ns);
+
+/* Revokes the grant, within one second, and frees the handle; NULL is allowed.
+ * -EBUSY: as for telpher_grant_revoke. The handle then stays valid and can be freed later. */
+TELPHER_API int telpher_grant_free(telpher_grant *grant);
+
+/* Opens a window by the files of a grant, count of them, in their order. They may be closed afterwards.
+ * Out: a handle, to be freed with telpher_window_free.
+ * -EBADF: the files are no grant, or its owner has ended. -ESTALE: it was revoked. -EOPNOTSUPP: no device of the mover
+ * has windows, and the option windows excludes the CPU. -EACCES, -EPERM: the system does not let this process trace the
+ * owner. */
+TELPHER_API int telpher_window_open(telpher_window **window, const telpher_mover *mover, const int32_t *files, uint32_t count);
+
+/* Writes the number of granted bytes to *size. */
+TELPHER_API int telpher_window_size(const telpher_window *window, uint64_t *size);
+
+/* Copy len bytes, 1 or more, out of the window and into it; at is an offset in the granted bytes. Bytes before a failure
+ * may have been copied.
+ * -EINVAL: outside of the window. -EPERM: granted for reading only. -ESTALE: it was revoked, or its owner has ended. */
+TELPHER_API int telpher_window_read(const telpher_window *window, uint64_t at, void *into, size_t len);
+TELPHER_API int telpher_window_write(const telpher_window *window, uint64_t at, const void *from, size_t len);
+
+/* Repeats the 8 bytes of pattern, lowest first, over len bytes of the window; failures as above. */
+TELPHER_API int telpher_window_fill(const telpher_window *window, uint64_t at, uint64_t len, uint64_t pattern);
+
+/* Return 1 if bytes of the window differ from other bytes or from a repeated pattern, with the offset of the first
+ * difference from at on in *difference, which may be NULL; 0 if they are equal; failures as above. */
+TELPHER_API int telpher_window_compare(const telpher_window *window, uint64_t at, const void *with, size_t len,
+                                       uint64_t *difference);
+TELPHER_API int telpher_window_compare_pattern(const telpher_window *window, uint64_t at, uint64_t len, uint64_t pattern,
+                                               uint64_t *difference);
+
+/* Frees the handle; NULL is allowed. */
+TELPHER_API void telpher_window_free(telpher_window *window);
+
+
+/* ------------------------------------------------------------------------------------------------ durable files
+ *
+ * One thread at a time. A file is locked as long as it is open. Files in memory are refused, and files that other users
+ * may write. No test has tried a loss of power. */
+
+/* Creates a file of size zero bytes, with its blocks on the disk.
+ * Out: a handle, to be freed with telpher_durable_free.
+ * -EEXIST: it exists. -EINVAL: it has no bytes, or would be in memory. Other errors come from the system. */
+TELPHER_API int telpher_durable_create(telpher_durable **file, const char *path, uint64_t size);
+
+/* Opens a file.
+ * -EBUSY: another process has it. -EPERM: other users may write it. -EINVAL: as above. */
+TELPHER_API int telpher_durable_open(telpher_durable **file, const char *path);
+
+/* Writes to *bytes where the bytes of the file are mapped, to be read until the handle is freed, and their number to
+ * *size. telpher_durable_store changes them. */
+TELPHER_API int telpher_durable_bytes(const telpher_durable *file, const void **bytes, uint64_t *size);
+
+/* Returns 1 if the system maps persistent memory directly, so that cache lines are written back; 0 if telpher_durable_store
+ * uses msync. */
+TELPHER_API int telpher_durable_direct(const telpher_durable *file);
+
+/* Copies len bytes, 1 or more, to the file from offset at on. Returns when they survive the end of this process and, as
+ * far as the system and the CPU promise it, a loss of power.
+ * -EINVAL: outside of the file. Other errors: the bytes are not known to be durable. */
+TELPHER_API int telpher_durable_store(telpher_durable *file, const telpher_mover *mover, uint64_t at, const void *from,
+                                      size_t len);
+
+/* Closes the file; NULL is allowed. */
+TELPHER_API void telpher_durable_free(telpher_durable *file);
+
+
 /* ------------------------------------------------------------------------------------------------ caches
  *
  * Any thread, any time, except for the functions that free a handle. Functions do not wait for copies unless stated.
@@ -1564,6 +1670,12 @@ static inline telpher_op telpher_op_flush(const void *src, uint64_t len) {
     telpher_op op = telpher_op_of(TELPHER_FLUSH);
     op.src = src;
     op.len = len;
+    return op;
+}
+
+static inline telpher_op telpher_op_prefetch_pages(const void *src, uint64_t len) {
+    telpher_op op = telpher_op_flush(src, len);
+    op.opcode = TELPHER_PREFETCH_PAGES;
     return op;
 }
 

@@ -24,7 +24,7 @@
 // destroyed before its end.
 //
 // Threads. As in telpher.h: device, mover, cache, entry, prefetched and the classes of tier and vhost any thread, any
-// time; job, batch, channel, loop and vhost::burst one thread at a time.
+// time, and so grant and window; job, batch, channel, loop, durable_file and vhost::burst one thread at a time.
 #ifndef TELPHER_HPP
 #define TELPHER_HPP
 
@@ -81,6 +81,13 @@ struct closer {
         }
     }
     void operator()(telpher_cache *cache) const noexcept { (void)telpher_cache_free(cache); }
+    void operator()(telpher_grant *grant) const noexcept {
+        // Its memory may go out of scope next, so retry until no process uses it.
+        while (telpher_grant_free(grant) == -EBUSY) {
+        }
+    }
+    void operator()(telpher_window *window) const noexcept { telpher_window_free(window); }
+    void operator()(telpher_durable *file) const noexcept { telpher_durable_free(file); }
     void operator()(telpher_entry *entry) const noexcept { telpher_entry_free(entry); }
     void operator()(telpher_prefetch *prefetch) const noexcept { telpher_prefetch_free(prefetch); }
     void operator()(telpher_tier_heap *heap) const noexcept { telpher_tier_heap_free(heap); }
@@ -226,6 +233,7 @@ inline telpher_op scatter(writable dst, bytes src, bytes list, std::uint32_t blo
 inline telpher_op scatter_fill(writable dst, bytes list, std::uint32_t block, std::uint32_t flags, std::uint64_t pattern) {
     return telpher_op_scatter_fill(dst.data(), dst.size(), list.data(), list.size(), block, flags, pattern);
 }
+inline telpher_op prefetch_pages(bytes src) { return telpher_op_prefetch_pages(src.data(), src.size()); }
 inline telpher_op flush(bytes src) { return telpher_op_flush(src.data(), src.size()); }
 
 // The same operation with additional flags of enum telpher_flag.
@@ -473,6 +481,117 @@ class channel {
 };
 
 // ---------------------------------------------------------------------------------------------------- caches
+
+// Memory of this process that other processes access. The destructor waits until it is revoked. Any thread, any time.
+class grant {
+  public:
+    // Lets other processes read and write the range.
+    grant(const mover &mover, writable range) {
+        telpher_grant *raw;
+        detail::check(telpher_grant_new(&raw, mover.get(), range.data(), range.size()));
+        handle_.reset(raw);
+    }
+    // Lets other processes read the range.
+    static grant readable(const mover &mover, bytes range) {
+        telpher_grant *raw;
+        detail::check(telpher_grant_new_readable(&raw, mover.get(), range.data(), range.size()));
+        return grant(raw);
+    }
+
+    // The file descriptors to hand over. They are closed with the grant.
+    std::vector<std::int32_t> files() const {
+        std::vector<std::int32_t> files(2);
+        files.resize(static_cast<std::size_t>(detail::check(telpher_grant_files(get(), files.data(), 2))));
+        return files;
+    }
+    // Ends it; throws if an access is still in progress after the timeout.
+    void revoke(std::chrono::nanoseconds timeout = std::chrono::seconds(10)) {
+        detail::check(telpher_grant_revoke(get(), timeout.count()));
+    }
+
+    telpher_grant *get() const noexcept { return handle_.get(); }
+
+  private:
+    explicit grant(telpher_grant *raw) : handle_(raw) {}
+    detail::handle<telpher_grant> handle_;
+};
+
+// Memory that another process has granted; offsets count from its first byte. Any thread, any time.
+class window {
+  public:
+    window(const mover &mover, std::span<const std::int32_t> files) {
+        telpher_window *raw;
+        detail::check(telpher_window_open(&raw, mover.get(), files.data(), static_cast<std::uint32_t>(files.size())));
+        handle_.reset(raw);
+    }
+
+    std::uint64_t size() const {
+        std::uint64_t size;
+        detail::check(telpher_window_size(get(), &size));
+        return size;
+    }
+    void read(std::uint64_t at, writable into) const {
+        detail::check(telpher_window_read(get(), at, into.data(), into.size()));
+    }
+    void write(std::uint64_t at, bytes from) const {
+        detail::check(telpher_window_write(get(), at, from.data(), from.size()));
+    }
+    void fill(std::uint64_t at, std::uint64_t len, std::uint64_t pattern) const {
+        detail::check(telpher_window_fill(get(), at, len, pattern));
+    }
+    // The offset of the first difference from `at` on, or nullopt.
+    std::optional<std::uint64_t> compare(std::uint64_t at, bytes with) const {
+        std::uint64_t difference = 0;
+        const bool differ = detail::check(telpher_window_compare(get(), at, with.data(), with.size(), &difference)) == 1;
+        return differ ? std::optional(difference) : std::nullopt;
+    }
+    std::optional<std::uint64_t> compare_pattern(std::uint64_t at, std::uint64_t len, std::uint64_t pattern) const {
+        std::uint64_t difference = 0;
+        const bool differ = detail::check(telpher_window_compare_pattern(get(), at, len, pattern, &difference)) == 1;
+        return differ ? std::optional(difference) : std::nullopt;
+    }
+
+    telpher_window *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_window> handle_;
+};
+
+// A file whose bytes survive. One thread at a time.
+class durable_file {
+  public:
+    static durable_file create(const std::string &path, std::uint64_t size) {
+        telpher_durable *raw;
+        detail::check(telpher_durable_create(&raw, path.c_str(), size));
+        return durable_file(raw);
+    }
+    static durable_file open(const std::string &path) {
+        telpher_durable *raw;
+        detail::check(telpher_durable_open(&raw, path.c_str()));
+        return durable_file(raw);
+    }
+
+    // Its bytes, valid as long as the file is open. store changes them.
+    bytes content() const & {
+        const void *start;
+        std::uint64_t size;
+        detail::check(telpher_durable_bytes(get(), &start, &size));
+        return {static_cast<const std::byte *>(start), static_cast<std::size_t>(size)};
+    }
+    bytes content() const && = delete;
+    // True if the system maps persistent memory directly.
+    bool direct() const { return detail::check(telpher_durable_direct(get())) == 1; }
+    // Copies bytes to the file; they survive when it returns.
+    void store(const mover &mover, std::uint64_t at, bytes from) {
+        detail::check(telpher_durable_store(get(), mover.get(), at, from.data(), from.size()));
+    }
+
+    telpher_durable *get() const noexcept { return handle_.get(); }
+
+  private:
+    explicit durable_file(telpher_durable *raw) : handle_(raw) {}
+    detail::handle<telpher_durable> handle_;
+};
 
 // Fast memory of one kind, as a cache's tier.
 namespace tiers {

@@ -11,7 +11,10 @@ use telpher_abi::Status;
 use telpher_cache::{AccessError, ConfigError};
 use telpher_device::OpenError;
 use telpher_mem::MapError;
-use telpher_mover::{ChannelError, ComputeResult, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
+use telpher_mover::{
+    ChannelError, ComputeResult, Delta, DurableFileError, GrantError, JobError, Opcode, Outcome, RejectReason,
+    StoreError, TuningError, Via, WindowError,
+};
 use telpher_os::chain;
 use telpher_os::{PerfError, UserfaultError};
 use telpher_switch::SwitchError;
@@ -230,6 +233,49 @@ impl From<SwitchError> for Failure {
             _ => libc::EINVAL,
         };
         Failure::Other(errno, text)
+    }
+}
+
+impl From<WindowError> for Failure {
+    fn from(error: WindowError) -> Self {
+        let errno = match &error {
+            WindowError::Job(job) => errno_of(job),
+            WindowError::Files { .. } => libc::EINVAL,
+            WindowError::NoDevice { .. } => libc::EOPNOTSUPP,
+            WindowError::Grant(grant) => match grant {
+                GrantError::Outside { .. } | GrantError::Range { .. } => libc::EINVAL,
+                GrantError::NotAGrant { .. } => libc::EBADF,
+                GrantError::ReadOnly => libc::EPERM,
+                GrantError::Revoked | GrantError::Gone { .. } => libc::ESTALE,
+                GrantError::InUse { .. } => libc::EBUSY,
+                GrantError::Forked => libc::ECHILD,
+                _ => system_errno(&error).unwrap_or(libc::EIO),
+            },
+            _ => system_errno(&error).unwrap_or(libc::EIO),
+        };
+        Failure::Other(errno, chain(&error))
+    }
+}
+
+impl From<DurableFileError> for Failure {
+    fn from(error: DurableFileError) -> Self {
+        let errno = match &error {
+            DurableFileError::InUse { .. } => libc::EBUSY,
+            DurableFileError::Writable { .. } => libc::EPERM,
+            DurableFileError::InMemory { .. } | DurableFileError::NoBytes { .. } => libc::EINVAL,
+            _ => system_errno(&error).unwrap_or(libc::EIO),
+        };
+        Failure::Other(errno, chain(&error))
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Copy(error) => Failure::Job(error),
+            StoreError::Outside { .. } => Failure::Other(libc::EINVAL, chain(&error)),
+            _ => Failure::Other(system_errno(&error).unwrap_or(libc::EIO), chain(&error)),
+        }
     }
 }
 

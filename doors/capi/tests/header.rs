@@ -74,6 +74,9 @@ fn rust_type(c: &str) -> String {
         "telpher_vhost_stats" => "VhostStats",
         "telpher_vhost_dma_queue_stats" => "VhostDmaQueueStats",
         "telpher_vhost_socket_state" => "VhostSocketState",
+        "telpher_grant" => "Grant",
+        "telpher_window" => "Window",
+        "telpher_durable" => "DurableFile",
         "telpher_switch" => "PacketSwitch",
         "telpher_switch_port" => "SwitchPort",
         "telpher_switch_stats" => "SwitchStats",
@@ -120,7 +123,9 @@ fn c_functions(header: &str) -> BTreeMap<String, Signature> {
 
 fn rust_functions() -> BTreeMap<String, Signature> {
     let mut found = BTreeMap::new();
-    for file in ["about", "batch", "cache", "channel", "device", "job", "mover", "switch", "tier", "vhost"] {
+    for file in
+        ["about", "batch", "cache", "channel", "device", "durable", "job", "mover", "switch", "tier", "vhost", "window"]
+    {
         let source = read(&format!("src/exports/{file}.rs"));
         for function in source.split("#[unsafe(no_mangle)]").skip(1) {
             let (front, _) = function.split_once('{').expect("a body");
@@ -273,7 +278,7 @@ const SEEN: [Seen; 11] = [
         ("Reduce", Some("TELPHER_REDUCE")), ("ReduceDualcast", Some("TELPHER_REDUCE_DUALCAST")),
         ("GatherReduce", Some("TELPHER_GATHER_REDUCE")),
         ("Gather", Some("TELPHER_GATHER")), ("Scatter", Some("TELPHER_SCATTER")),
-        ("ScatterFill", Some("TELPHER_SCATTER_FILL")), ("Flush", Some("TELPHER_FLUSH")),
+        ("ScatterFill", Some("TELPHER_SCATTER_FILL")), ("PrefetchPages", Some("TELPHER_PREFETCH_PAGES")), ("Flush", Some("TELPHER_FLUSH")),
     ]),
 ];
 

@@ -216,6 +216,8 @@ fn passes(name: &str, source: &str) {
 
 /// Devices of the first version, and one with all operations.
 const EVERY_VERSION: [&str; 3] = [DEVICES[0], DEVICES[1], "model:v3-full"];
+/// A device without windows between processes, and one with them.
+const WITH_WINDOWS: [&str; 2] = [DEVICES[0], "model:v2-full"];
 
 fn passes_on(name: &str, source: &str, devices: &[&str]) {
     let stage = match stage() {
@@ -255,6 +257,16 @@ fn handles_jobs_and_threads_follow_the_headers_rules() {
 #[test]
 fn cpp_handles_exceptions_and_coroutines_work() {
     passes("cpp", "tests/programs/coroutines.cpp");
+}
+
+#[test]
+fn windows_and_durable_files_follow_the_headers_rules() {
+    passes_on("windows", "tests/programs/windows.c", &WITH_WINDOWS);
+}
+
+#[test]
+fn cpp_windows_end_with_their_objects() {
+    passes_on("cpp windows", "tests/programs/windows.cpp", &WITH_WINDOWS);
 }
 
 #[test]

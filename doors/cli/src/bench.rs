@@ -1,15 +1,17 @@
 //! `telpher bench`: measures, and delivers what was measured.
 
-use crate::args::{Bench, BenchKind, Contests, Output};
+use crate::args::{AllBench, Bench, BenchKind, Contests, Format, Output};
 use crate::{log, version};
 use serde::Serialize;
 use std::io;
+use telpher_bench::all::{AllOptions, HostFileError};
 use telpher_bench::questions::Answers;
 use telpher_bench::results::Route;
 use telpher_bench::{BenchError, report};
 use telpher_report::deliver::{self, DeliverError};
 use telpher_report::machine::Machine;
 use telpher_report::schema::{self, Schema};
+use telpher_report::terminal;
 
 /// Why a bench ended without results.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,9 @@ pub(crate) enum Error {
     /// Standard output is closed.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
+    /// A result of a host cannot be read or written.
+    #[error(transparent)]
+    HostFile(#[from] HostFileError),
 }
 
 /// Runs what the command line asks for.
@@ -120,6 +125,10 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
                 [report::fabric::text, report::fabric::csv, report::fabric::html],
             ),
         },
+        Some(BenchKind::All(args)) => all(args, &machine),
+        Some(BenchKind::Hosts(args)) => {
+            Ok(deliver::print(report::all::markdown(&telpher_bench::all::read_folder(&args.folder)?))?)
+        }
         Some(BenchKind::Vhost(vhost)) => measured(
             schema::BENCH_VHOST,
             &vhost.output,
@@ -127,6 +136,26 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
             [report::vhost::text, report::vhost::csv, report::vhost::html],
         ),
     }
+}
+
+/// Runs all benches, saves the result, and compares it with those of other hosts.
+fn all(args: &AllBench, machine: &Machine) -> Result<(), Error> {
+    args.printed.check()?;
+    // Read before the measurement: a wrong folder is reported at once, and not the file that is written below.
+    let others = args.against.as_deref().map_or(Ok(Vec::new()), telpher_bench::all::read_folder)?;
+    let options = AllOptions { only: args.only.clone(), rounds: args.rounds, seconds: args.seconds };
+    let result = telpher_bench::all::run(&options, machine)?;
+    if let Some(folder) = &args.save {
+        let path = result.save(folder)?;
+        eprintln!("Result: {}", path.display());
+    }
+    args.printed.begin();
+    Ok(args.printed.write(match args.printed.format {
+        Format::Table => terminal::folded(&report::all::text(&result, &others), terminal::columns()),
+        // The result names its own schema, that of the saved file.
+        Format::Json => serde_json::to_string_pretty(&result).expect("results are plain data with string keys"),
+        Format::Csv => report::all::csv(&result),
+    })?)
 }
 
 /// Measures, and delivers the result in the format asked for: text, CSV, HTML.

@@ -3,14 +3,18 @@
 use crate::args::{Exporter, Printable};
 use crate::exit::Usage;
 use crate::{log, published, top};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_os::chain;
 use telpher_report::deliver::{DeliverError, write_result};
 use telpher_telemetry::exporter;
+use telpher_telemetry::exporter::kubelet::{self, CallError, Grant};
 use telpher_telemetry::exporter::{ALERTS, DASHBOARD, Metrics, Server, TextFormat};
+use telpher_telemetry::in_process::{DeviceRegion, DeviceSums};
 use telpher_telemetry::pmu::{Pmus, SystemCounters};
 
 /// Why the exporter ended.
@@ -65,7 +69,9 @@ pub(crate) fn run(args: &Exporter) -> Result<(), ExporterError> {
     // Counters of hardware count while they are open, so a single reading has none.
     let pmus = (!args.once).then(|| Pmus::new(Path::new("/sys"), Box::new(SystemCounters), false));
     let exporter = exporter::Exporter::new(args.per_process);
-    let mut readings = Readings { exporter, times: args.times, renewed: None, pmus };
+    let devices = DeviceSums::default();
+    let kubelet = Kubelet::ask(args.kubelet.clone());
+    let mut readings = Readings { exporter, devices, kubelet, times: args.times, renewed: None, pmus };
     match &args.textfile {
         Some(path) => write_files(path, args, &mut readings),
         None => serve(args.listen, &mut readings),
@@ -117,9 +123,48 @@ fn write_files(path: &Path, args: &Exporter, readings: &mut Readings) -> Result<
 /// How often subscriptions are renewed. Source: they last ten seconds.
 const RENEWED_EVERY: Duration = Duration::from_secs(4);
 
+/// How often the kubelet is asked. Source: chosen; Prometheus scrapes as often.
+const ASKED_EVERY: Duration = Duration::from_secs(15);
+
+/// What the kubelet says about queues; `None` on a node without one.
+type Grants = Option<Result<BTreeSet<Grant>, String>>;
+
+/// Asks the kubelet again and again, on a thread of its own: no scrape waits for it.
+struct Kubelet(Arc<Mutex<Grants>>);
+
+impl Kubelet {
+    fn ask(socket: PathBuf) -> Kubelet {
+        let said = Arc::new(Mutex::new(grants(&socket)));
+        let kubelet = Kubelet(Arc::clone(&said));
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(ASKED_EVERY);
+                let now = grants(&socket);
+                *said.lock().unwrap_or_else(PoisonError::into_inner) = now;
+            }
+        });
+        kubelet
+    }
+
+    fn said(&self) -> Grants {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn grants(socket: &Path) -> Grants {
+    match kubelet::grants(socket) {
+        Err(CallError::Connect { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+        said => Some(said.map_err(|error| chain(&error))),
+    }
+}
+
 /// Reads the devices and the processes.
 struct Readings {
     exporter: exporter::Exporter,
+    /// The devices that programs model themselves.
+    devices: DeviceSums,
+    /// Which queues containers were given.
+    kubelet: Kubelet,
     /// Whether times are recorded.
     times: bool,
     /// When subscriptions were renewed last.
@@ -135,14 +180,20 @@ impl Metrics for Readings {
         if let Some(pmus) = &mut self.pmus {
             pmus.fill(&mut snapshot);
         }
-        let (processes, unread) = published::read();
+        let published = published::read();
+        if self.times {
+            published.devices.iter().for_each(DeviceRegion::subscribe);
+        }
+        snapshot.append(self.devices.rows(&published.devices));
         for problem in &snapshot.problems {
             log::info(|| problem.clone());
         }
-        for problem in &unread {
+        for problem in &published.unread {
             log::info(|| format!("process {}: {}", problem.pid, problem.why));
         }
-        let families = self.exporter.families(&snapshot, (&processes, &unread), begun.elapsed());
+        self.exporter.set_grants(self.kubelet.said());
+        let read = (&published.processes[..], &published.unread[..]);
+        let families = self.exporter.families(&snapshot, read, begun.elapsed());
         families.text(format)
     }
 
@@ -150,6 +201,7 @@ impl Metrics for Readings {
         if self.times && self.renewed.is_none_or(|renewed| renewed.elapsed() >= RENEWED_EVERY) {
             // A reading subscribes.
             let _ = top::read(true);
+            published::read().devices.iter().for_each(DeviceRegion::subscribe);
             self.renewed = Some(Instant::now());
         }
     }

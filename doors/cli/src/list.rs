@@ -18,7 +18,7 @@ pub(crate) fn run(args: &List) -> Result<(), Error> {
         if args.device.name == "all" && plain.iter().all(|listing| listing.modelled) {
             text.push_str("hw: the driver reports no DSA hardware; `telpher doctor` looks for the reason\n");
         }
-        text + &format!("cpu: the CPU path, kernels {}\n", telpher_ops::dispatch::level())
+        text + &format!("cpu: the CPU path, kernels {}\n", telpher_ops::dispatch::description())
     };
     args.printed.begin();
     Ok(args.printed.write(match args.printed.format {

@@ -3,7 +3,7 @@
 
 use crate::tier;
 use std::path::Path;
-use telpher_telemetry::published::{self, ProcessMetrics, Unread};
+use telpher_telemetry::published::{self, ProcessMetrics, Publications};
 use telpher_tier_wire::State;
 
 /// In place of inodes: those of memory files are larger.
@@ -34,9 +34,9 @@ fn of_tier(state: &State) -> ProcessMetrics {
 }
 
 /// Reads what the processes of this user count themselves.
-pub(crate) fn read() -> (Vec<ProcessMetrics>, Vec<Unread>) {
-    let (mut processes, unread) = published::read(Path::new("/proc"));
-    processes.extend(telpher_offload::running().into_iter().map(|(_, process)| of_offload(&process)));
-    processes.extend(tier::states(None).iter().map(of_tier));
-    (processes, unread)
+pub(crate) fn read() -> Publications {
+    let mut found = published::read(Path::new("/proc"));
+    found.processes.extend(telpher_offload::running().into_iter().map(|(_, process)| of_offload(&process)));
+    found.processes.extend(tier::states(None).iter().map(of_tier));
+    found
 }

@@ -1,6 +1,6 @@
-//! `telpher top`: what devices do, of runs and of hardware.
+//! `telpher top`: what devices do, of runs, of hardware and in programs.
 
-use crate::args::{Format, Top, Updates};
+use crate::args::{Format, Top, TopKind, Updates};
 use crate::{live, published};
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -11,10 +11,12 @@ use telpher_os::{PackageEnergy, chain};
 use telpher_report::deliver::{DeliverError, write_update};
 use telpher_report::schema;
 use telpher_report::table::WIDTH;
+use telpher_telemetry::in_process::DeviceRegion;
 use telpher_telemetry::live::{LiveError, show};
 use telpher_telemetry::pmu::{Pmus, SystemCounters};
+use telpher_telemetry::published::Unread;
 use telpher_telemetry::view::View;
-use telpher_telemetry::{Snapshot, Value, programs, run, subscribe, sysfs, tables};
+use telpher_telemetry::{Snapshot, Value, in_process, programs, run, subscribe, sysfs, tables};
 
 /// Why nothing can be shown.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +36,7 @@ pub(crate) enum DevicesError {
     Live(#[from] LiveError),
 }
 
-/// Shows the devices until none is left, and what programs publish.
+/// Shows devices, and what programs publish, until no device of a run or of hardware is left.
 ///
 /// # Errors
 /// If there is nothing to show at the beginning, or standard output is closed.
@@ -55,8 +57,8 @@ pub(crate) fn run(args: &Top) -> Result<(), DevicesError> {
     let mut had_devices = false;
     let read = || {
         let snapshot = reader.read();
-        let is_over = snapshot.is_empty() || (had_devices && snapshot.devices.is_empty());
-        had_devices |= !snapshot.devices.is_empty();
+        let is_over = snapshot.is_empty() || (had_devices && !snapshot.has_lasting_devices());
+        had_devices |= snapshot.has_lasting_devices();
         if is_over { Vec::new() } else { vec![snapshot] }
     };
     let width = width();
@@ -111,6 +113,8 @@ fn pcm(args: &Top) -> Result<(), DevicesError> {
 
 /// Reads devices again and again, as the arguments say.
 struct Reader {
+    /// What is shown.
+    only: Vec<TopKind>,
     /// Have engines record times.
     times: bool,
     /// The counters of hardware, which count while they are open: not for a single reading.
@@ -128,14 +132,23 @@ impl Reader {
         } else {
             PackageEnergy::open(Path::new("/sys")).map_err(|error| chain(&error))
         };
-        Reader { times: !args.updates.once && !args.pcm, pmus: (!is_single).then(pmus), energy }
+        let is_shown = |kind: &TopKind| {
+            // The devices of programs come and go, which the columns of pcm-accel cannot show.
+            (args.only.is_empty() || args.only.contains(kind)) && !(args.pcm && *kind == TopKind::Programs)
+        };
+        let only = [TopKind::Runs, TopKind::Hardware, TopKind::Programs].into_iter().filter(is_shown).collect();
+        let times = !args.updates.once && !args.pcm;
+        Reader { only, times, pmus: (!is_single).then(pmus), energy }
     }
 
     fn read(&mut self) -> Snapshot {
-        let mut snapshot = read(self.times);
-        let (processes, unread) = published::read();
-        snapshot.programs = programs::rows(&processes);
-        snapshot.problems.extend(unread.iter().map(|problem| format!("process {}: {}", problem.pid, problem.why)));
+        let mut snapshot = if self.only.contains(&TopKind::Runs) { runs(self.times) } else { Snapshot::default() };
+        if self.only.contains(&TopKind::Hardware) {
+            snapshot.append(hardware());
+        }
+        if self.only.contains(&TopKind::Programs) {
+            self.add_programs(&mut snapshot);
+        }
         if let Some(pmus) = &mut self.pmus {
             pmus.fill(&mut snapshot);
         }
@@ -145,10 +158,32 @@ impl Reader {
         };
         snapshot
     }
+
+    fn add_programs(&self, snapshot: &mut Snapshot) {
+        let published = published::read();
+        if self.times {
+            published.devices.iter().for_each(DeviceRegion::subscribe);
+        }
+        snapshot.append(in_process::rows(&published.devices));
+        snapshot.programs = programs::rows(&published.processes);
+        let problem = |unread: &Unread| format!("process {}: {}", unread.pid, unread.why);
+        snapshot.problems.extend(published.unread.iter().map(problem));
+    }
 }
 
-/// Reads all devices; with `times`, engines record the times of their descriptors until the next reading.
+/// Reads the devices of runs and hardware; with `times`, engines of runs record the times of their descriptors until
+/// the next reading.
 pub(crate) fn read(times: bool) -> Snapshot {
+    let mut snapshot = runs(times);
+    snapshot.append(hardware());
+    snapshot
+}
+
+fn hardware() -> Snapshot {
+    sysfs::read(Path::new("/sys"))
+}
+
+fn runs(times: bool) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let directories: BTreeSet<PathBuf> = RunDirectory::running(RunKind::Device).into_iter().collect();
     for directory in directories {
@@ -161,6 +196,5 @@ pub(crate) fn read(times: bool) -> Snapshot {
             Err(error) => snapshot.problems.push(chain(&error)),
         }
     }
-    snapshot.append(sysfs::read(Path::new("/sys")));
     snapshot
 }

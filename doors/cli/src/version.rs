@@ -16,5 +16,5 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
 /// Names the kernels that this machine's processor executes.
 pub(crate) fn kernels() -> String {
     let copies = format!("{:?}", Isa::best()).to_lowercase();
-    format!("operations {}, guarded copies {copies}", telpher_ops::dispatch::level())
+    format!("operations {}, guarded copies {copies}", telpher_ops::dispatch::description())
 }

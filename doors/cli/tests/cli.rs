@@ -62,6 +62,8 @@ fn help_and_version_succeed_and_have_examples() {
         &["bench", "tier", "--help"],
         &["bench", "vhost", "--help"],
         &["bench", "fabric", "--help"],
+        &["bench", "all", "--help"],
+        &["bench", "hosts", "--help"],
     ] {
         let text = success(args);
         assert!(text.contains("Examples:") && text.contains("telpher bench"), "{text}");
@@ -93,6 +95,9 @@ fn invalid_values_list_the_valid_ones() {
         (&["bench", "cache", "--only", "hit"], "is not an experiment; use hits, threads"),
         (&["bench", "tier", "--only", "smal"], "is not an experiment; use small, huge, busy"),
         (&["bench", "tier", "--only", "programs"], "name them with --program"),
+        (&["bench", "all", "--only", "pollution"], "is no bench with goals; use ops, mover"),
+        (&["bench", "all", "--against", "no/such/folder"], "cannot read no/such/folder"),
+        (&["bench", "hosts", "no/such/folder"], "cannot read no/such/folder"),
         (&["bench", "vhost", "--only", "copied"], "copies or pipeline or threads"),
         (&["bench", "vhost", "--ring", "spilt"], "split or packed"),
         (&["bench", "fabric", "--only", "latencies"], "latency or long"),
@@ -158,7 +163,14 @@ fn the_table_and_the_report_are_readable() {
     let html = test_folder().join("report.html");
     let path = html.to_str().expect("a path in UTF-8");
     let text = success(&["bench", "--full", "--seconds", "0.2", "--size", "64,4k", "--op", "move", "--html", path]);
-    for words in ["throughput, GB/s", "p50 / p99 / p99.9", "4 KiB", "Crossover", "not the speed of DSA hardware"] {
+    for words in [
+        "throughput, GB/s",
+        "p50 / p99 / p99.9",
+        "4 KiB",
+        "Crossover",
+        "not the speed of DSA hardware",
+        "copies of 4 MiB, waiting for model:spr",
+    ] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
     let page = std::fs::read_to_string(&html).expect("the report was written");
@@ -298,6 +310,29 @@ fn the_cost_of_the_cache_is_reported_by_experiment_in_every_format() {
 }
 
 #[test]
+fn goals_of_a_host_are_saved_compared_and_counted() {
+    let folder = test_folder().join("hosts");
+    let _ = std::fs::remove_dir_all(&folder);
+    let path = folder.to_str().expect("a path in UTF-8");
+    let all = ["bench", "all", "--only", "cache", "--seconds", "0.2"];
+    let saved: Value =
+        serde_json::from_str(&success(&[&all[..], &["--rounds", "2", "--save", path, "--format", "json"]].concat()))
+            .expect("valid JSON");
+    let quantities = saved["quantities"].as_array().expect("quantities");
+    let hits = quantities.iter().find(|quantity| quantity["experiment"] == "hits").expect("the experiment hits");
+    assert_eq!(hits["values"].as_array().expect("a value for each round").len(), 2, "{hits}");
+    assert_eq!(saved["missing"], serde_json::json!([]));
+    let files: Vec<_> = std::fs::read_dir(&folder).expect("the folder").collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    let table = success(&[&all[..], &["--against", path]].concat());
+    assert!(table.contains("telpher bench cache") && table.contains("goals are reached"), "{table}");
+    let page = success(&["bench", "hosts", path]);
+    assert!(page.starts_with("1 kind of host") && page.contains("| cache | "), "{page}");
+    let csv = success(&[&all[..], &["--format", "csv"]].concat());
+    assert!(csv.lines().count() > 2 && csv.starts_with("bench,experiment,what,median"), "{csv}");
+}
+
+#[test]
 fn without_duckdb_only_the_engine_is_timed() {
     let small = ["bench", "query", "--size", "1m", "--seconds", "0.1", "--python", "/nowhere/python3", "--no-html"];
     let result = schemas::parse(&success(&[&small[..], &["--format", "json"]].concat()));
@@ -363,7 +398,10 @@ fn the_long_version_names_commit_target_and_kernels() {
     assert!(is_hash || commit == "unknown", "{text}");
     assert!(lines[2].starts_with("target: x86_64-"), "{text}");
     let level = telpher_ops::dispatch::level();
-    assert!(lines[3].starts_with(&format!("kernels: operations {level}, guarded copies ")), "{text}");
+    assert!(
+        lines[3].starts_with(&format!("kernels: operations {level}")) && lines[3].contains(", guarded copies "),
+        "{text}"
+    );
 }
 
 /// Runs `telpher run -- true` and returns its messages.

@@ -1204,7 +1204,7 @@ fn invalid_options_are_refused_in_one_sentence_with_a_remedy() {
     let path = folder.word("a");
     let long = folder.word(&"x".repeat(120));
     let [file, living] = ["file", "living"].map(|name| folder.word(name));
-    std::fs::write(&file, "somebody's").expect("a file");
+    std::fs::write(&file, "another program's").expect("a file");
     let _listener = UnixListener::bind(&living).expect("a socket");
     let cases: [(&[&str], &str); 17] = [
         (&[], "give --socket PATH for a guest, or --tap NAME"),
@@ -1232,7 +1232,7 @@ fn invalid_options_are_refused_in_one_sentence_with_a_remedy() {
         assert_eq!(said.trim_end().lines().count(), 1, "{args:?} said more than a sentence: {said}");
         assert!(said.starts_with("telpher: ") && said.contains(words), "{args:?}: {said}");
     }
-    assert_eq!(std::fs::read(&file).expect("it is there"), b"somebody's");
+    assert_eq!(std::fs::read(&file).expect("it is there"), b"another program's");
     assert!(Path::new(&living).exists());
 }
 

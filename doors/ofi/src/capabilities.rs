@@ -27,11 +27,11 @@ pub(crate) const ACCESS_DIRECTIONS: u64 = f::READ | f::WRITE | f::REMOTE_READ | 
 /// Capabilities that every answer has, because they cost nothing.
 const ALWAYS: u64 = f::LOCAL_COMM | f::REMOTE_COMM | f::MULTI_RECV | f::SOURCE;
 /// All capabilities.
-pub(crate) const ALL: u64 = PRIMARY | DIRECTIONS | ACCESS_DIRECTIONS | ALWAYS | f::DIRECTED_RECV;
+pub(crate) const ALL: u64 = PRIMARY | DIRECTIONS | ACCESS_DIRECTIONS | ALWAYS | f::DIRECTED_RECV | f::RMA_EVENT;
 
 const TX_CAPS: u64 = PRIMARY | f::SEND | f::READ | f::WRITE;
 const RX_CAPS: u64 =
-    PRIMARY | f::RECV | f::REMOTE_READ | f::REMOTE_WRITE | f::MULTI_RECV | f::SOURCE | f::DIRECTED_RECV;
+    PRIMARY | f::RECV | f::REMOTE_READ | f::REMOTE_WRITE | f::MULTI_RECV | f::SOURCE | f::DIRECTED_RECV | f::RMA_EVENT;
 const DOMAIN_CAPS: u64 = f::LOCAL_COMM | f::REMOTE_COMM;
 
 /// Flags that may be the default of all sends.
@@ -168,7 +168,7 @@ pub(crate) enum Refusal {
 
 /// Lists capabilities by their names.
 fn names(caps: u64) -> String {
-    const NAMES: [(u64, &str); 10] = [
+    const NAMES: [(u64, &str); 9] = [
         (f::MSG, "FI_MSG"),
         (f::RMA, "FI_RMA"),
         (f::TAGGED, "FI_TAGGED"),
@@ -176,7 +176,6 @@ fn names(caps: u64) -> String {
         (1 << 5, "FI_MULTICAST"),
         (1 << 6, "FI_COLLECTIVE"),
         (f::HMEM, "FI_HMEM"),
-        (1 << 56, "FI_RMA_EVENT"),
         (1 << 58, "FI_NAMED_RX_CTX"),
         (1 << 50, "FI_SOURCE_ERR"),
     ];

@@ -3,17 +3,20 @@
 use crate::bound::BoundEndpoint;
 use crate::domain::Domain;
 use crate::failure::Errno;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A counter of the operations of the endpoints that it is bound to.
 #[derive(Debug)]
 pub(crate) struct Counter {
-    _domain: Arc<Domain>,
-    successes: AtomicU64,
+    domain: Arc<Domain>,
+    /// `telpher-fabric` adds to it, too, if it counts accesses of peers.
+    successes: Arc<AtomicU64>,
     failures: AtomicU64,
     endpoints: Mutex<Vec<Weak<dyn BoundEndpoint>>>,
+    /// True if it counts changes of a region, which come through any endpoint of the domain.
+    is_of_region: AtomicBool,
 }
 
 /// Which of a counter's two numbers a call is about.
@@ -26,11 +29,23 @@ pub(crate) enum Counted {
 impl Counter {
     pub(crate) fn new(domain: Arc<Domain>) -> Counter {
         Counter {
-            _domain: domain,
-            successes: AtomicU64::new(0),
+            domain,
+            successes: Arc::default(),
             failures: AtomicU64::new(0),
             endpoints: Mutex::default(),
+            is_of_region: AtomicBool::new(false),
         }
+    }
+
+    /// Returns the number of successes, for what counts accesses of peers.
+    pub(crate) fn successes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.successes)
+    }
+
+    /// Returns the same, for what counts changes of a region.
+    pub(crate) fn changes_of_region(&self) -> Arc<AtomicU64> {
+        self.is_of_region.store(true, Ordering::Relaxed);
+        self.successes()
     }
 
     pub(crate) fn bind(&self, endpoint: &Arc<dyn BoundEndpoint>) {
@@ -55,7 +70,11 @@ impl Counter {
         for endpoint in endpoints {
             endpoint.count_completions();
         }
-        self.word(counted).load(Ordering::Relaxed)
+        if self.is_of_region.load(Ordering::Relaxed) {
+            self.domain.endpoints().iter().for_each(|endpoint| endpoint.count_completions());
+        }
+        // The bytes of a counted access are there for this thread.
+        self.word(counted).load(Ordering::Acquire)
     }
 
     pub(crate) fn add(&self, counted: Counted, value: u64) {

@@ -1,8 +1,10 @@
 //! Fabrics and domains: parents of the other objects, which count as used while one of these exists. Regions of a
 //! domain's memory.
 
-use crate::failure::Errno;
-use std::sync::Arc;
+use crate::bound::BoundEndpoint;
+use crate::failure::{Errno, INVALID};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use telpher_fabric::{Buffer, Permissions, Region, Regions, Segments};
 
 /// A fabric. All fabrics are the same one: this machine.
@@ -25,6 +27,23 @@ pub(crate) struct Domain {
     pub(crate) chooses_keys: bool,
     /// The memory that peers of all its endpoints may access.
     pub(crate) regions: Arc<Regions>,
+    /// Its endpoints that are enabled.
+    pub(crate) endpoints: Mutex<Vec<Weak<dyn BoundEndpoint>>>,
+}
+
+impl Domain {
+    /// An endpoint of the domain is enabled.
+    pub(crate) fn enabled(&self, endpoint: &Arc<dyn BoundEndpoint>) {
+        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.retain(|known| known.strong_count() > 0);
+        endpoints.push(Arc::downgrade(endpoint));
+    }
+
+    /// Returns the endpoints that are enabled.
+    pub(crate) fn endpoints(&self) -> Vec<Arc<dyn BoundEndpoint>> {
+        let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        endpoints.iter().filter_map(Weak::upgrade).collect()
+    }
 }
 
 /// A region that a program has registered. It is closed when the value is dropped.
@@ -50,6 +69,14 @@ impl MemoryRegion {
         let key = (!domain.chooses_keys).then_some(requested_key);
         let key = domain.regions.register(Region { segments, base, permissions }, key)?;
         Ok(MemoryRegion { domain, key })
+    }
+
+    /// Lets a number count the writes and atomic operations of peers that change the region.
+    ///
+    /// # Errors
+    /// `EINVAL` in a forked child.
+    pub(crate) fn count_changes(&self, changes: Arc<AtomicU64>) -> Result<(), Errno> {
+        if self.domain.regions.count_changes(self.key, changes) { Ok(()) } else { Err(INVALID) }
     }
 
     /// Returns the key by which peers name the region.

@@ -17,8 +17,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use telpher_fabric::{
-    AccessKind, AccessRequest, Address, Completes, Completion, Config, Endpoint, FabricError, Operation, PeerId,
-    ProbeAction, ProbeRequest, ProgressBy, ReceiveRequest, RemoteAddress, Segments, SendEnd, SendRequest, TagMatch,
+    AccessCounters, AccessKind, AccessRequest, Address, Completes, Completion, Config, Endpoint, FabricError,
+    Operation, PeerId, ProbeAction, ProbeRequest, ProgressBy, ReceiveRequest, RemoteAddress, Segments, SendEnd,
+    SendRequest, TagMatch,
 };
 
 /// What a buffer for many messages keeps free, unless the program sets it. Source: as libfabric's shm provider.
@@ -35,6 +36,8 @@ const COUNTED_ONLY: u64 = 1 << 63;
 pub(crate) struct EpOptions {
     /// True if the endpoint may access memory of peers.
     pub(crate) accesses: bool,
+    /// True if counters may count the accesses of peers.
+    pub(crate) counts_peers: bool,
     /// True if the source of a receive is looked at; otherwise programs may pass any number.
     pub(crate) directed: bool,
     /// True if the endpoint sends, and true if it receives.
@@ -47,7 +50,7 @@ pub(crate) struct EpOptions {
 /// An endpoint.
 #[derive(Debug)]
 pub(crate) struct Ep {
-    _domain: Arc<Domain>,
+    domain: Arc<Domain>,
     options: EpOptions,
     endpoint: Arc<Endpoint>,
     peers: Peers,
@@ -72,11 +75,19 @@ struct Bindings {
     count_receives: Option<Arc<Counter>>,
     count_reads: Option<Arc<Counter>>,
     count_writes: Option<Arc<Counter>>,
+    count_reads_of_peers: Option<Arc<Counter>>,
+    count_writes_of_peers: Option<Arc<Counter>>,
 }
 
 impl Bindings {
+    /// Returns the counters of the endpoint's own operations.
     fn counters(&self) -> impl Iterator<Item = &Arc<Counter>> {
         [&self.count_sends, &self.count_receives, &self.count_reads, &self.count_writes].into_iter().flatten()
+    }
+
+    /// Returns the counters of accesses of peers.
+    fn counters_of_peers(&self) -> impl Iterator<Item = &Arc<Counter>> {
+        [&self.count_reads_of_peers, &self.count_writes_of_peers].into_iter().flatten()
     }
 
     /// Returns the counter of an operation.
@@ -188,7 +199,7 @@ impl Ep {
             Errno::from(error)
         })?;
         Ok(Ep {
-            _domain: domain,
+            domain,
             options,
             endpoint: Arc::new(endpoint),
             peers: Peers::default(),
@@ -258,8 +269,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Binds a counter for the directions in `flags`. Accesses of peers are not counted: that needs `FI_RMA_EVENT`,
-    /// which is not offered, and libfabric's manual says that the flags are ignored then.
+    /// Binds a counter for the directions in `flags`. Accesses of peers are counted with `FI_RMA_EVENT`; without it,
+    /// libfabric's manual says that the flags are ignored.
     pub(crate) fn bind_counter(&self, counter: &Arc<Counter>, flags: u64) -> Result<(), Errno> {
         self.still_binds()?;
         let mut binding = self.binding();
@@ -274,6 +285,12 @@ impl Ep {
         }
         if flags & f::WRITE != 0 {
             binding.count_writes = Some(Arc::clone(counter));
+        }
+        if self.options.counts_peers && flags & f::REMOTE_READ != 0 {
+            binding.count_reads_of_peers = Some(Arc::clone(counter));
+        }
+        if self.options.counts_peers && flags & f::REMOTE_WRITE != 0 {
+            binding.count_writes_of_peers = Some(Arc::clone(counter));
         }
         Ok(())
     }
@@ -303,9 +320,15 @@ impl Ep {
         let receive = defaults(bindings.receives.as_ref(), self.options.rx_flags);
         let this: Arc<dyn BoundEndpoint> = Arc::clone(self) as _;
         av.bind(&this)?;
-        for counter in bindings.counters() {
+        self.domain.enabled(&this);
+        for counter in bindings.counters().chain(bindings.counters_of_peers()) {
             counter.bind(&this);
         }
+        let successes = |counter: &Option<Arc<Counter>>| counter.as_ref().map(|counter| counter.successes());
+        self.endpoint.count_accesses_of_peers(AccessCounters {
+            reads: successes(&bindings.count_reads_of_peers),
+            writes: successes(&bindings.count_writes_of_peers),
+        })?;
         let queues = [&bindings.sends, &bindings.receives].map(|target| target.as_ref().map(|target| &target.queue));
         for (direction, queue) in [Direction::Sends, Direction::Receives].into_iter().zip(queues) {
             if let Some(queue) = queue
@@ -589,8 +612,11 @@ impl BoundEndpoint for Ep {
     }
 
     fn count_completions(&self) {
-        if let Some(bound) = self.bound.get() {
-            self.distribute(bound, &mut self.taken());
+        match self.bound.get() {
+            Some(bound) if !bound.direct => self.distribute(bound, &mut self.taken()),
+            // The queue takes the completions itself.
+            Some(_) => drop(self.endpoint.progress()),
+            None => {}
         }
     }
 }

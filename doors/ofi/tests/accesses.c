@@ -418,6 +418,59 @@ static void a_thousand_accesses_are_under_way(void)
 	close_both();
 }
 
+static void accesses_of_peers_are_counted(void)
+{
+	open_both(COUNTS_PEERS);
+	struct memory memory = registered(3000000, both), readable = registered(8, FI_REMOTE_READ);
+	struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP};
+	struct fid_cntr *changes;
+	uint64_t reads = 0, writes = 0, at = memory.address, key = memory.key;
+	CALL(fi_cntr_open(domain, &attr, &changes, NULL));
+	CALL(fi_mr_bind(memory.mr, &changes->fid, FI_REMOTE_WRITE));
+	CALL(fi_mr_enable(memory.mr));
+	CHECK(fi_mr_bind(memory.mr, &changes->fid, FI_REMOTE_READ) == -FI_EBADFLAGS);
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		size_t len = sizes[i];
+		unsigned char *bytes = filled(len, (unsigned)i);
+		CALL(fi_write(a.ep, bytes, len, NULL, PEER, at, key, &contexts[0]));
+		/* The bytes are there when the number is. */
+		CALL(fi_cntr_wait(b.writes_of_peers, ++writes, -1));
+		check_filled(memory.bytes, len, (unsigned)i);
+		succeed(&a, &contexts[0]);
+		CALL(fi_read(a.ep, bytes, len, NULL, PEER, at, key, &contexts[0]));
+		succeed(&a, &contexts[0]);
+		reads++;
+		CALL(fi_writedata(a.ep, bytes, len, NULL, 1, PEER, at, key, &contexts[0]));
+		succeed(&b, NULL);
+		succeed(&a, &contexts[0]);
+		writes++;
+		CHECK(fi_cntr_read(b.reads_of_peers) == reads && fi_cntr_read(b.writes_of_peers) == writes);
+		CHECK(fi_cntr_read(changes) == writes);
+		free(bytes);
+	}
+	int64_t word = 5, result;
+	CALL(fi_atomic(a.ep, &word, 1, NULL, PEER, at, key, FI_INT64, FI_SUM, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CALL(fi_fetch_atomic(a.ep, &word, 1, NULL, &result, NULL, PEER, at, key, FI_INT64, FI_SUM, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CALL(fi_fetch_atomic(a.ep, NULL, 1, NULL, &result, NULL, PEER, at, key, FI_INT64, FI_ATOMIC_READ, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(fi_cntr_read(b.reads_of_peers) == reads + 2 && fi_cntr_read(b.writes_of_peers) == writes + 1);
+	CHECK(fi_cntr_read(changes) == writes + 2);
+	/* What fails is not counted, and neither are accesses to other regions or of this side. */
+	CALL(fi_write(a.ep, &word, 8, NULL, PEER, readable.address, readable.key, &contexts[0]));
+	fail(&a, &contexts[0], FI_EACCES);
+	CALL(fi_read(a.ep, &word, 8, NULL, PEER, readable.address, readable.key, &contexts[0]));
+	succeed(&a, &contexts[0]);
+	CHECK(fi_cntr_read(b.reads_of_peers) == reads + 3 && fi_cntr_read(b.writes_of_peers) == writes + 1);
+	CHECK(fi_cntr_read(a.reads_of_peers) == 0 && fi_cntr_read(a.writes_of_peers) == 0);
+	CHECK(fi_cntr_read(changes) == writes + 2 && fi_cntr_readerr(b.writes_of_peers) == 0);
+	CALL(fi_close(&changes->fid));
+	closed(&readable);
+	closed(&memory);
+	close_both();
+}
+
 static const struct test cases[] = {
 	CASE(all_sizes_are_written_and_read),
 	CASE(a_word_comes_after_the_bytes),
@@ -429,13 +482,14 @@ static const struct test cases[] = {
 	CASE(atomic_operations_are_done_by_each_call),
 	CASE(atomic_operations_that_cannot_be_are_refused),
 	CASE(a_thousand_accesses_are_under_way),
+	CASE(accesses_of_peers_are_counted),
 };
 
 int main(int argc, char **argv)
 {
 	struct fi_info *hints = fi_allocinfo();
 	is_virtual = argc > 1 && strcmp(argv[1], "virtual") == 0;
-	hints->caps = FI_MSG | FI_RMA | FI_ATOMIC;
+	hints->caps = FI_MSG | FI_RMA | FI_ATOMIC | FI_RMA_EVENT;
 	hints->tx_attr->msg_order = FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
 	hints->domain_attr->mr_mode = is_virtual ? FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY : 0;
 	run(hints, cases, COUNT(cases), NULL);

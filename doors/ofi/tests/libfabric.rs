@@ -36,6 +36,9 @@ fn fi_info_lists_the_provider_once_and_says_why_it_does_not() {
     let names: Vec<&str> = listed.lines().filter(|line| line.starts_with("provider: ")).collect();
     assert_eq!(names, ["provider: telpher"], "{listed}");
     assert!(listed.contains("type: FI_EP_RDM"), "{listed}");
+    // Without the variable, libfabric loads nothing of ours.
+    let without = Command::new("fi_info").env_remove("FI_PROVIDER_PATH").output().expect("installed");
+    assert!(!text(&without.stdout).contains("telpher"), "{}", text(&without.stdout));
     let detailed = text(&info(&["-p", "telpher", "-v", "-c", "FI_TAGGED|FI_DIRECTED_RECV"]).expect("installed").stdout);
     for expected in ["FI_TAGGED", "FI_DIRECTED_RECV", "FI_REMOTE_COMM", "FI_PROGRESS_MANUAL", "FI_ORDER_SAS"] {
         assert!(detailed.contains(expected), "{expected} is missing:\n{detailed}");
@@ -87,7 +90,7 @@ fn every_operation_works_from_c() {
         let remarks = text(&output.stderr);
         let report = format!("{device}: {}\n{}{remarks}", output.status, text(&output.stdout));
         assert!(output.status.success(), "{report}");
-        assert_eq!(text(&output.stdout).lines().count(), 26, "{report}");
+        assert_eq!(text(&output.stdout).lines().count(), 29, "{report}");
         assert!(
             remarks.contains("is on another machine; telpher carries messages within one machine only"),
             "{report}"
@@ -146,7 +149,7 @@ fn memory_of_peers_is_accessed_from_c() {
             let output = command.output().expect("it was just compiled");
             let report = format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
             assert!(output.status.success(), "{registration}, {device}: {report}");
-            assert_eq!(text(&output.stdout).lines().count(), 10, "{registration}, {device}: {report}");
+            assert_eq!(text(&output.stdout).lines().count(), 11, "{registration}, {device}: {report}");
         }
     }
 }

@@ -190,6 +190,8 @@ static void unmatched_receives_are_canceled_once(void)
 	fail(&b, &contexts[0], FI_ECANCELED);
 	CHECK(fi_cancel(&b.ep->fid, &contexts[0]) < 0);
 	CALL(fi_tsend(a.ep, sent, 16, NULL, PEER, 1, &contexts[2]));
+	/* A send is not canceled. */
+	CHECK(fi_cancel(&a.ep->fid, &contexts[2]) < 0);
 	succeed(&b, &contexts[1]);
 	CHECK(strcmp(got, sent) == 0);
 	CHECK(fi_cancel(&b.ep->fid, &contexts[1]) < 0);
@@ -294,6 +296,42 @@ static void completions_come_if_they_are_asked_for(void)
 	CALL(fi_trecvmsg(b.ep, &msg, 0));
 	CALL(fi_cancel(&b.ep->fid, &contexts[3]));
 	fail(&b, &contexts[3], FI_ECANCELED);
+	close_both();
+}
+
+static void a_short_queue_keeps_all_completions(void)
+{
+	enum { MANY = 300, SHORT = 8 };
+	static unsigned char sent[MANY], got[MANY];
+	struct fi_cq_tagged_entry entries[100];
+	queue_size = SHORT;
+	open_both(0);
+	queue_size = 0;
+	for (int i = 0; i < MANY; i++) {
+		sent[i] = (unsigned char)i;
+		CALL(fi_trecv(b.ep, &got[i], 1, NULL, PEER, (uint64_t)i, 0, &contexts[i]));
+		CALL(fi_tsend(a.ep, &sent[i], 1, NULL, PEER, (uint64_t)i, &contexts[i]));
+	}
+	settle();
+	struct side *sides[] = {&a, &b};
+	for (int side = 0; side < 2; side++) {
+		static char seen[MANY];
+		memset(seen, 0, sizeof(seen));
+		/* One at a time, and then as many as there are. */
+		for (ssize_t count = 0, most = 0; count < MANY;) {
+			ssize_t room = count < 10 ? 1 : 100, taken = fi_cq_read(sides[side]->cq, entries, (size_t)room);
+			CHECK(taken > 0 && taken <= room);
+			for (ssize_t i = 0; i < taken; i++) {
+				size_t which = (size_t)((int *)entries[i].op_context - contexts);
+				CHECK(which < MANY && !seen[which]++);
+			}
+			count += taken;
+			most = taken > most ? taken : most;
+			CHECK(count < MANY || most > 1);
+		}
+		CHECK(fi_cq_read(sides[side]->cq, entries, 1) == -FI_EAGAIN);
+	}
+	CHECK(memcmp(sent, got, MANY) == 0);
 	close_both();
 }
 
@@ -729,6 +767,34 @@ static void received_messages_leave_nothing_in_memory(void)
 	close_both();
 }
 
+/* Asks once for each set of capabilities, copies the answers, and frees both. */
+static void ask_for_offers(void)
+{
+	static const uint64_t asked[] = {0, FI_MSG, FI_TAGGED, FI_RMA, FI_ATOMIC, FI_TAGGED | FI_RMA | FI_DIRECTED_RECV};
+	for (size_t i = 0; i < COUNT(asked); i++) {
+		struct fi_info *hints = fi_allocinfo(), *offer, *copy;
+		hints->caps = asked[i];
+		hints->fabric_attr->prov_name = strdup("telpher");
+		CALL(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &offer));
+		copy = fi_dupinfo(offer);
+		CHECK(copy && (copy->caps & asked[i]) == asked[i]);
+		CHECK(strcmp(copy->domain_attr->name, offer->domain_attr->name) == 0);
+		fi_freeinfo(copy);
+		fi_freeinfo(offer);
+		fi_freeinfo(hints);
+	}
+}
+
+/* libfabric frees what the provider has allocated. */
+static void offers_leave_nothing_in_memory(void)
+{
+	ask_for_offers();
+	size_t before = mallinfo2().uordblks;
+	for (int i = 0; i < 200; i++)
+		ask_for_offers();
+	CHECK(mallinfo2().uordblks < before + 200);
+}
+
 static const int ends[] = {SIGTERM, SIGINT, SIGSEGV, SIGBUS};
 
 /* The program keeps its own handlers, and what the provider needs for itself changes no end of the program. */
@@ -784,6 +850,44 @@ static void an_endpoint_that_cannot_be_opened_is_an_error(void)
 	close_both();
 }
 
+/* Returns the address space that this process uses, in bytes. */
+static size_t address_space(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	size_t pages = 0;
+	CHECK(file && fscanf(file, "%zu", &pages) == 1);
+	fclose(file);
+	return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void a_connection_without_memory_fails_its_messages(void)
+{
+	open_side(&a, 0);
+	open_side(&b, 0);
+	introduce(&a, &b);
+	introduce(&b, &a);
+	char sent[8] = "message", got[8] = "";
+	/* Small allocations succeed, and the memory of a connection does not. */
+	struct rlimit before, less;
+	CALL(getrlimit(RLIMIT_AS, &before));
+	less = before;
+	less.rlim_cur = address_space() + (1 << 20);
+	CALL(setrlimit(RLIMIT_AS, &less));
+	CALL(fi_tsend(a.ep, sent, sizeof(sent), NULL, PEER, 1, &contexts[0]));
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry error = {0};
+	CHECK(take(&a, &entry) == -FI_EAVAIL);
+	CALL(setrlimit(RLIMIT_AS, &before));
+	CHECK(fi_cq_readerr(a.cq, &error, 0) == 1 && error.op_context == &contexts[0] && error.err > 0);
+	/* Messages the other way arrive. */
+	CALL(fi_trecv(a.ep, got, sizeof(got), NULL, PEER, 2, 0, &contexts[1]));
+	CALL(fi_tsend(b.ep, sent, sizeof(sent), NULL, PEER, 2, &contexts[2]));
+	succeed(&a, &contexts[1]);
+	succeed(&b, &contexts[2]);
+	CHECK(memcmp(sent, got, sizeof(sent)) == 0);
+	close_both();
+}
+
 static const struct test cases[] = {
 	CASE(all_sizes_arrive),
 	CASE(segments_are_joined),
@@ -795,6 +899,7 @@ static const struct test cases[] = {
 	CASE(one_buffer_receives_many_messages),
 	CASE(an_endpoint_sends_to_itself),
 	CASE(completions_come_if_they_are_asked_for),
+	CASE(a_short_queue_keeps_all_completions),
 	CASE(counters_count_all_operations),
 	CASE(a_directed_receive_takes_messages_of_its_peer_only),
 	CASE(sends_before_the_receives_do_not_deadlock),
@@ -809,8 +914,10 @@ static const struct test cases[] = {
 	CASE(a_bound_event_queue_stays_open),
 	CASE(error_entries_are_as_long_as_the_version_of_the_program_says),
 	CASE(received_messages_leave_nothing_in_memory),
+	CASE(offers_leave_nothing_in_memory),
 	CASE(signals_end_the_program_as_before),
 	CASE(an_endpoint_that_cannot_be_opened_is_an_error),
+	CASE(a_connection_without_memory_fails_its_messages),
 };
 
 int main(int argc, char **argv)

@@ -39,7 +39,7 @@ struct side {
 	struct fid_ep *ep;
 	struct fid_cq *cq;
 	struct fid_av *av;
-	struct fid_cntr *sends, *receives, *accesses;
+	struct fid_cntr *sends, *receives, *accesses, *reads_of_peers, *writes_of_peers;
 	char name[64];
 	size_t name_len;
 };
@@ -50,11 +50,14 @@ static struct fid_domain *domain;
 static struct side a, b;
 enum { PEER = 0, SELF = 1 };
 
-enum { WITH_COUNTERS = 1, SELECTIVE = 2 };
+enum { WITH_COUNTERS = 1, SELECTIVE = 2, COUNTS_PEERS = 4 };
+
+/* The entries that a program asks a completion queue to have; 0 leaves it to the provider. */
+static size_t queue_size;
 
 static inline void open_side(struct side *side, int how)
 {
-	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .size = queue_size};
 	struct fi_av_attr av = {.type = FI_AV_TABLE};
 	CALL(fi_cq_open(domain, &cq, &side->cq, NULL));
 	CALL(fi_av_open(domain, &av, &side->av, NULL));
@@ -62,7 +65,14 @@ static inline void open_side(struct side *side, int how)
 	CALL(fi_ep_bind(side->ep, &side->av->fid, 0));
 	uint64_t selective = how & SELECTIVE ? FI_SELECTIVE_COMPLETION : 0;
 	CALL(fi_ep_bind(side->ep, &side->cq->fid, FI_TRANSMIT | FI_RECV | selective));
-	side->sends = side->receives = side->accesses = NULL;
+	side->sends = side->receives = side->accesses = side->reads_of_peers = side->writes_of_peers = NULL;
+	if (how & COUNTS_PEERS) {
+		struct fi_cntr_attr cntr = {.events = FI_CNTR_EVENTS_COMP};
+		CALL(fi_cntr_open(domain, &cntr, &side->reads_of_peers, NULL));
+		CALL(fi_cntr_open(domain, &cntr, &side->writes_of_peers, NULL));
+		CALL(fi_ep_bind(side->ep, &side->reads_of_peers->fid, FI_REMOTE_READ));
+		CALL(fi_ep_bind(side->ep, &side->writes_of_peers->fid, FI_REMOTE_WRITE));
+	}
 	if (how & WITH_COUNTERS) {
 		struct fi_cntr_attr cntr = {.events = FI_CNTR_EVENTS_COMP};
 		CALL(fi_cntr_open(domain, &cntr, &side->sends, NULL));
@@ -84,6 +94,10 @@ static inline void close_side(struct side *side)
 		CALL(fi_close(&side->sends->fid));
 		CALL(fi_close(&side->receives->fid));
 		CALL(fi_close(&side->accesses->fid));
+	}
+	if (side->reads_of_peers) {
+		CALL(fi_close(&side->reads_of_peers->fid));
+		CALL(fi_close(&side->writes_of_peers->fid));
 	}
 	CALL(fi_close(&side->cq->fid));
 	CALL(fi_close(&side->av->fid));

@@ -10,12 +10,14 @@ mod arithmetic;
 mod batch;
 mod cache;
 mod dif;
+mod durable;
 mod error;
 mod job;
 mod mover;
 mod operations;
 mod result;
 mod view;
+mod window;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -52,6 +54,9 @@ fn _telpher(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cache::Cache>()?;
     module.add_class::<cache::Block>()?;
     module.add_class::<cache::Prefetch>()?;
+    module.add_class::<window::Grant>()?;
+    module.add_class::<window::Window>()?;
+    module.add_class::<durable::DurableFile>()?;
     module.add_class::<arithmetic::Numbers>()?;
     module.add_class::<dif::Dif>()?;
     module.add_class::<result::DifTags>()?;

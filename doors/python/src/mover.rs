@@ -3,11 +3,13 @@
 use crate::arithmetic::{BlockList, Compute, ListFormat, Numbers};
 use crate::batch::Batch;
 use crate::dif::Dif;
+use crate::durable::DurableFile;
 use crate::error::OpenError;
 use crate::job::Job;
-use crate::operations::{Pattern, ShortPattern, operations};
+use crate::operations::{Pattern, ShortPattern, Work, WorkOf, operations};
 use crate::result::DifTags;
 use crate::view::{CopyViews, View, ViewMut, disjoint, lie};
+use crate::window::{Grant, Window};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -255,6 +257,26 @@ macro_rules! mover_methods {
                 Ok(mover.orphaned() + mover.quarantined())
             }
 
+            /// Lets other processes access a buffer, and returns the `Grant`. Hand its `files` to them.
+            #[pyo3(signature = (buffer, *, writable=true))]
+            fn grant(&self, buffer: &Bound<'_, PyAny>, writable: bool) -> PyResult<Grant> {
+                crate::window::grant(self, buffer, writable)
+            }
+
+            /// Opens a `Window` to memory of another process by the file descriptors of its `Grant`.
+            #[allow(clippy::needless_pass_by_value, reason = "as Python passes it")]
+            fn open_window(&self, py: Python<'_>, files: Vec<i32>) -> PyResult<Window> {
+                crate::window::open(py, self, &files)
+            }
+
+            /// Copies `data` to a `DurableFile` from offset `at` on, and returns when it survives. Returns what copied
+            /// it: "cpu", "device" or "both".
+            #[pyo3(signature = (data, file, at=0))]
+            #[allow(clippy::needless_pass_by_value, reason = "a view is held for the call")]
+            fn store(&self, py: Python<'_>, data: View, file: &DurableFile, at: u64) -> PyResult<&'static str> {
+                crate::durable::store(py, self, &data, file, at)
+            }
+
             fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
                 slf
             }
@@ -282,7 +304,10 @@ macro_rules! mover_methods {
                 #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
                 fn $name_async(&self, py: Python<'_>, $first: $First $(, $arg: $Arg)*) -> PyResult<Job> {
                     disjoint(&[$(&$read),*], &[$(&$write),*])?;
-                    self.begin(py, $first.len(), |$front| $call)
+                    let mut work = Work::default();
+                    $first.add_to(&mut work);
+                    $($arg.add_to(&mut work);)*
+                    self.begin(py, work.bytes(), |$front| $call)
                 }
             )*
         }

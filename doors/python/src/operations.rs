@@ -1,7 +1,10 @@
 //! The operations: one list for the three interfaces, `Mover.crc`, `Mover.crc_async` and `Batch.crc`. Copy is separate,
 //! because its buffers may overlap.
 
-use crate::view::View;
+use crate::arithmetic::{BlockList, Compute, ListFormat, Numbers};
+use crate::dif::Dif;
+use crate::result::DifTags;
+use crate::view::{View, ViewMut};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use telpher_mem::StableBuf;
@@ -121,6 +124,11 @@ macro_rules! operations {
             dix_generate, dix_generate_async (src: View, dst: ViewMut, config: Dif, tags: DifTags)
                 = (src, dst, config, tags), reads [src], writes [dst],
                 |front| front.dix_generate(src, dst, config.0, tags.into());
+            /// Brings the pages of the buffer in, and asks a device for their translations, so that its next operations do
+            /// not wait for them.
+            prefetch_pages, prefetch_pages_async (data: View)
+                = (data), reads [data], writes [],
+                |front| front.prefetch_pages(data);
             /// Flushes every cache line of the buffer to memory.
             flush, flush_async (data: View)
                 = (data), reads [data], writes [],
@@ -129,6 +137,60 @@ macro_rules! operations {
     };
 }
 pub(crate) use operations;
+
+/// How much an operation has to do, as far as its arguments tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Bytes of the longest buffer.
+    longest: usize,
+    /// The most blocks that a list names.
+    blocks: usize,
+    /// Bytes of a block.
+    block: usize,
+}
+
+impl Work {
+    /// Bytes read or written: a short list may name a long block often.
+    pub(crate) fn bytes(self) -> usize {
+        self.longest.max(self.blocks.saturating_mul(self.block))
+    }
+}
+
+/// An argument of an operation.
+pub(crate) trait WorkOf {
+    /// Adds what the argument tells; most tell nothing.
+    fn add_to(&self, _work: &mut Work) {}
+}
+
+macro_rules! no_work {
+    ($($argument:ty),*) => { $(impl WorkOf for $argument {})* };
+}
+no_work!(Pattern, ShortPattern, Numbers, Compute, ListFormat, Dif, DifTags, u64, usize);
+
+macro_rules! buffers {
+    ($($buffer:ty),*) => {
+        $(impl WorkOf for $buffer {
+            fn add_to(&self, work: &mut Work) {
+                work.longest = work.longest.max(self.len());
+            }
+        })*
+    };
+}
+buffers!(View, ViewMut);
+
+/// An entry has 4 bytes or more.
+impl WorkOf for BlockList {
+    fn add_to(&self, work: &mut Work) {
+        work.blocks = self.len() / 4;
+    }
+}
+
+/// The bytes of a block, in an operation with a list. Without one it counts nothing.
+impl WorkOf for u32 {
+    fn add_to(&self, work: &mut Work) {
+        work.block = usize::try_from(*self).unwrap_or(usize::MAX);
+    }
+}
 
 /// The pattern to repeat over a buffer, as 16 bytes.
 #[derive(Debug)]

@@ -1,12 +1,13 @@
 //! A Python object's bytes during an operation: the buffer protocol's own lock keeps them at their address.
 #![allow(unsafe_code, reason = "promises what the buffer protocol guarantees: bytes that stay while the view is held")]
 
-use pyo3::exceptions::{PyBufferError, PyException, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyException, PyOSError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use telpher_cache::Handle;
 use telpher_mem::{StableBuf, StableBufMut};
@@ -93,6 +94,34 @@ impl View {
         }
         bytes
     }
+}
+
+impl ViewMut {
+    /// Overwrites the first bytes.
+    pub(crate) fn store(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.len());
+        if len > 0 {
+            // SAFETY: the buffer is held, writable and at least `len` long; the bytes are another object's.
+            unsafe { self.0.0.buf.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        }
+    }
+}
+
+/// Duplicates the file descriptors that a program names by number.
+pub(crate) fn descriptors(numbers: &[i32]) -> PyResult<Vec<OwnedFd>> {
+    let duplicate = |&number: &i32| {
+        let open = number >= 0;
+        // SAFETY: not -1, and used for one system call, which refuses a number that is not open.
+        let duplicate = open.then(|| unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned());
+        match duplicate {
+            Some(Ok(file)) => Ok(file),
+            Some(Err(error)) => {
+                Err(PyOSError::new_err((error.raw_os_error(), format!("descriptor {number}: {error}"))))
+            }
+            None => Err(PyValueError::new_err(format!("{number} is no file descriptor"))),
+        }
+    };
+    numbers.iter().map(duplicate).collect()
 }
 
 impl<'py> FromPyObject<'_, 'py> for View {

@@ -253,6 +253,14 @@ class Waiting(unittest.TestCase):
                 # Retried until the other thread is scheduled in time: a released lock must also be taken.
                 self.assertTrue(any(self.lets_others_run(lambda: m.copy(src, dst)) for _ in range(100)))
 
+    def test_other_threads_run_while_a_short_list_names_a_long_block_often(self):
+        # The list has 64 bytes and the memory is short, but 64 MiB are written.
+        memory, offsets = bytearray(8 << 20), np.zeros(8, np.uint64)
+        for device in ["cpu", "model:v3-full"]:
+            with telpher.Mover(device, threaded=True) as m:
+                work = lambda: m.scatter_fill(offsets, memory, 8 << 20, 1)
+                self.assertTrue(any(self.lets_others_run(work) for _ in range(100)))
+
     def test_other_threads_run_while_a_closing_mover_waits_for_dropped_jobs(self):
         def goes():
             only = [mover()]

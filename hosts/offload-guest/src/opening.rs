@@ -23,7 +23,7 @@ impl Opening {
     /// Returns true for one call in each process, of whatever thread: the caller opens the device. For all others the
     /// device is being opened, or could not be opened.
     pub(crate) fn begin(&self, process: u32) -> bool {
-        // Relaxed: the word decides who opens, and publishes nothing; `device::publish` does.
+        // Relaxed: the word decides which thread opens, and publishes nothing; `device::publish` does.
         let before = self.0.load(Ordering::Relaxed);
         before != process && self.0.compare_exchange(before, process, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }

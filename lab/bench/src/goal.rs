@@ -1,7 +1,8 @@
 //! A measured number, its goal, and how it was measured.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use telpher_report::units;
 
 /// A measured number with its goal.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -35,7 +36,7 @@ impl Verdict {
     /// Returns its mark in a table.
     pub fn mark(self) -> &'static str {
         match self {
-            Verdict::Reached => "",
+            Verdict::Reached => "✓",
             Verdict::Short => "<",
             Verdict::Open => "?",
         }
@@ -43,13 +44,32 @@ impl Verdict {
 }
 
 /// A goal.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
     /// This or less.
     AtMost(f64),
     /// This or more.
     AtLeast(f64),
+}
+
+impl Goal {
+    /// Returns true if a number reaches the goal. A number that is none (NaN) reaches no goal.
+    pub fn is_reached(self, measured: f64) -> bool {
+        match self {
+            Goal::AtMost(most) => measured <= most,
+            Goal::AtLeast(least) => measured >= least,
+        }
+    }
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Goal::AtMost(most) => write!(f, "≤ {}", units::trimmed(*most)),
+            Goal::AtLeast(least) => write!(f, "≥ {}", units::trimmed(*least)),
+        }
+    }
 }
 
 impl Row {
@@ -82,11 +102,7 @@ impl Row {
 
     /// Returns true if the goal is reached, or there is none. A quantity that was not measured reaches no goal.
     pub fn reached(&self) -> bool {
-        match self.goal {
-            None => true,
-            Some(Goal::AtMost(most)) => self.measured <= most,
-            Some(Goal::AtLeast(least)) => self.measured >= least,
-        }
+        self.goal.is_none_or(|goal| goal.is_reached(self.measured))
     }
 }
 
@@ -109,7 +125,7 @@ mod tests {
         assert_eq!([f64::NAN, 0.8, 1.0].map(|n| row(n).verdict()), [Verdict::Open, Verdict::Short, Verdict::Reached]);
         let little = [f64::NAN, 0.8, 1.0].map(|n| row(n).open_if(true).verdict());
         assert_eq!(little, [Verdict::Open, Verdict::Short, Verdict::Open]);
-        assert_eq!(row(1.0).open_if(false).verdict().mark(), "");
+        assert_eq!(row(1.0).open_if(false).verdict().mark(), "✓");
         assert_eq!(Row::new("a", 1.0, "ns", None, "").open_if(true).verdict(), Verdict::Reached);
     }
 }

@@ -60,8 +60,8 @@ pub(crate) fn rates_by_both<S: Send>(
         let count = loads.len();
         let first = seen[0].len();
         for place in 0..count {
-            let who = (first + place) % count;
-            seen[who].push(turn(machine, slice, &mut loads[who])?);
+            let contestant = (first + place) % count;
+            seen[contestant].push(turn(machine, slice, &mut loads[contestant])?);
         }
     }
     Ok(seen)

@@ -6,10 +6,12 @@
 //!         │        └──► results ──► report
 //!         ├─► fabric: programs in C, compiled here ──► report::fabric
 //!         ├─► tune: a sweep, for a tuning file
-//!         └─► prefetch ──► telpher-report's query
+//!         ├─► prefetch ──► telpher-report's query
+//!         └─► all: these benches as programs ──► report::all
 //! ```
 #![deny(unsafe_code)]
 
+pub mod all;
 pub mod buffers;
 pub mod cache;
 pub mod cachelike;
@@ -57,6 +59,7 @@ pub mod tier;
 pub mod tune;
 pub mod vfio;
 pub mod vhost;
+pub mod waiting;
 
 use measure::Implausible;
 use std::io;

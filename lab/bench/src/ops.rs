@@ -91,7 +91,8 @@ const COSTS_SHARE: f64 = 0.2;
 /// Runs the whole benchmark.
 pub fn run(args: &OpsOptions, machine: Machine) -> Result<OpsResult, BenchError> {
     let isal = Isal::open();
-    let mut remarks = vec![format!("telpher's kernels: {}.", telpher_ops::dispatch::level()), MODEL_REMARK.to_owned()];
+    let mut remarks =
+        vec![format!("telpher's kernels: {}.", telpher_ops::dispatch::description()), MODEL_REMARK.to_owned()];
     if isal.is_none() {
         let library = ffi::ISAL_LIBRARY.to_string_lossy();
         remarks.push(format!("ISA-L is not installed ({library}; apt install libisal2): its rows are left out."));

@@ -59,6 +59,8 @@ pub struct SweepOptions {
     pub hint: Hint,
     /// Name of the device.
     pub device: String,
+    /// Measure the energy of each way of waiting, too.
+    pub waits: bool,
     /// Measuring time in seconds.
     pub seconds: f64,
 }

@@ -225,11 +225,11 @@ pub(super) fn round<E>(
     let mut values = vec![None; contestants];
     let mut before = distance()?;
     for place in 0..contestants {
-        let who = (first + place) % contestants;
-        let seen = measure(who)?;
+        let contestant = (first + place) % contestants;
+        let seen = measure(contestant)?;
         let after = distance()?;
         if let Some(distance) = drops.judge(before, after, seen.counts) {
-            values[who] = Some(Kept { distance, value: seen.value, share: seen.share });
+            values[contestant] = Some(Kept { distance, value: seen.value, share: seen.share });
         }
         before = after;
     }
@@ -252,7 +252,8 @@ mod tests {
             at += 1;
             Ok::<_, ()>(distances[at - 1])
         };
-        let measure = |who: usize| Ok(Seen { value: who as f64, share: None, counts: counts[who] });
+        let measure =
+            |contestant: usize| Ok(Seen { value: contestant as f64, share: None, counts: counts[contestant] });
         let values = round(2, 1, &mut drops, probe, measure).unwrap();
         (values.into_iter().map(|kept| kept.map(|kept| (kept.distance, kept.value))).collect(), drops)
     }

@@ -36,23 +36,33 @@ pub struct Experiment {
 impl Experiment {
     /// Checks the result of a copy.
     pub fn done(&self, result: Result<Outcome, JobError>) -> Result<(), BenchError> {
-        // Called for each measured copy: nothing is allocated in the good case.
-        if let Ok(Outcome::Done) = result {
-            return Ok(());
-        }
-        let (op, route) = ("move".into(), self.name.into());
-        Err(match result {
-            Ok(_) => BenchError::Wrong { op, route },
-            Err(source) => BenchError::Job { op, route, source },
-        })
+        done(self.name, result)
     }
 
     /// Checks that the bytes are equal.
     pub fn arrived(&self, src: &[u8], dst: &[u8]) -> Result<(), BenchError> {
-        let (op, route, size) = ("move".into(), self.name.into(), src.len() as u64);
-        let wrong = |at| Err(BenchError::Mismatch { op, route, size, offset: at as u64 });
-        first_difference(dst, src).map_or(Ok(()), wrong)
+        arrived(self.name, src, dst)
     }
+}
+
+/// Checks the result of a copy by a route.
+pub(crate) fn done(route: &str, result: Result<Outcome, JobError>) -> Result<(), BenchError> {
+    // Called for each measured copy: nothing is allocated in the good case.
+    if let Ok(Outcome::Done) = result {
+        return Ok(());
+    }
+    let (op, route) = ("move".into(), route.into());
+    Err(match result {
+        Ok(_) => BenchError::Wrong { op, route },
+        Err(source) => BenchError::Job { op, route, source },
+    })
+}
+
+/// Checks that the bytes of a copy by a route are equal.
+pub(crate) fn arrived(route: &str, src: &[u8], dst: &[u8]) -> Result<(), BenchError> {
+    let (op, route, size) = ("move".into(), route.into(), src.len() as u64);
+    let wrong = |at| Err(BenchError::Mismatch { op, route, size, offset: at as u64 });
+    first_difference(dst, src).map_or(Ok(()), wrong)
 }
 
 /// The result of one experiment.

@@ -3,6 +3,7 @@
 use super::crossover::{Crossover, crossover};
 use super::distance::RoundTrip;
 use super::simulated::Simulated;
+use super::waiting::WaitingEnergy;
 use serde::Serialize;
 use telpher_report::machine::Machine;
 
@@ -149,13 +150,22 @@ pub struct SweepResult {
     pub crossovers: Vec<CrossoverRow>,
     /// What a real device would give, in simulated time.
     pub simulated: Option<Simulated>,
+    /// The energy of the CPU's copies and of each way of waiting, if it was asked for.
+    pub waiting: Option<WaitingEnergy>,
 }
 
 impl SweepResult {
     /// Creates a result and derives the crossovers.
     pub fn new(machine: Machine, remarks: Vec<String>, points: Vec<Point>) -> Self {
-        let mut result =
-            SweepResult { kind: "sweep", machine, remarks, points, crossovers: Vec::new(), simulated: None };
+        let mut result = SweepResult {
+            kind: "sweep",
+            machine,
+            remarks,
+            points,
+            crossovers: Vec::new(),
+            simulated: None,
+            waiting: None,
+        };
         for op in result.ops() {
             for route in result.routes().into_iter().filter(|r| !r.is_cpu()) {
                 let against = |cost: fn(&Point) -> f64| {

@@ -10,14 +10,16 @@ use super::progress::{Budget, weight};
 use super::results::{LOAD, Point, Route, Runner, SweepResult};
 use super::simulated::Simulated;
 use super::submitter::{BufferMemory, OperationSlots, refuses};
+use super::waiting::WaitingEnergy;
 use crate::ffi;
 use crate::options::Placement;
 use crate::options::{Hint, SweepOptions};
 use std::path::Path;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 use telpher_abi::Opcode;
+use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
@@ -29,6 +31,9 @@ struct RouteUnderTest {
     operations: Option<telpher_abi::registers::OpCap>,
 }
 
+/// The device that the ways of waiting wait for: its name, and a queue.
+type WaitedFor = (String, Arc<dyn Portal>);
+
 /// The maximum number of engines behind a hardware queue: those of the largest device. Source: semantics-notes §13,
 /// SPR's profile.
 const MOST_ENGINES: u32 = 4;
@@ -38,6 +43,9 @@ const ROUNDS: u32 = 3;
 const MOST_IN_FLIGHT: usize = 16 << 20;
 /// Minimum number of buffer slots, so that consecutive transfers do not touch the same bytes.
 const FEWEST_PLACES: usize = 4;
+
+/// The time for the energy of each way of waiting, as a part of the sweep's, which it prolongs. Source: chosen.
+const WAITING: f64 = 0.25;
 
 /// Warns of other load. Source: proc(5), `/proc/loadavg`.
 fn busy(machine: &Machine) -> Option<String> {
@@ -54,7 +62,7 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
     let clock = Clock::calibrate();
     let mut remarks = Vec::new();
     let load = busy(&machine);
-    let mut contestants = contestants(args, &machine, &mut remarks)?;
+    let (mut contestants, waited_for) = contestants(args, &machine, &mut remarks)?;
     remarks.extend(load);
     if machine.cores.len() <= args.threads as usize {
         remarks.push(format!(
@@ -103,8 +111,14 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
         points.extend(at_size(op, size, &mut able, &mut works, time, &machine, &clock, &mut energy)?);
     }
     budget.finish();
+    let waiting = || {
+        let device = waited_for.as_ref().map(|(name, portal)| (name.as_str(), portal));
+        let time = Duration::from_secs_f64(args.seconds * WAITING);
+        WaitingEnergy::measure(device, time, &mut energy, &machine)
+    };
+    let waiting = args.waits.then(waiting).transpose()?;
     let simulated = Simulated::of(&args.ops, &args.sizes);
-    Ok(SweepResult { simulated, ..SweepResult::new(machine, remarks, points) })
+    Ok(SweepResult { simulated, waiting, ..SweepResult::new(machine, remarks, points) })
 }
 
 /// Refuses nodes that do not exist.
@@ -136,7 +150,7 @@ fn contestants(
     args: &SweepOptions,
     machine: &Machine,
     remarks: &mut Vec<String>,
-) -> Result<Vec<RouteUnderTest>, BenchError> {
+) -> Result<(Vec<RouteUnderTest>, Option<WaitedFor>), BenchError> {
     let hint = match args.hint {
         Hint::Cache => telpher_mover::Hint::Cache,
         Hint::Memory => telpher_mover::Hint::Memory,
@@ -149,7 +163,12 @@ fn contestants(
         operations: None,
     }];
     let chosen = args.depths.is_some() || args.batches.is_some();
+    let mut waited_for = None;
     for Running { name, runner, portals } in devices::beside_the_cpu(&args.device, Shape::of(args), machine, remarks)? {
+        // An inline device has executed when the submission returns. Hardware comes last.
+        if runner != Runner::Inline {
+            waited_for = Some((name.clone(), Arc::clone(&portals[0])));
+        }
         for (depth, batch) in modes(args) {
             // An inline submission completes at once, so a depth without batches has no effect.
             if runner == Runner::Inline && depth > 1 && batch == 1 && !chosen {
@@ -181,7 +200,7 @@ fn contestants(
             all.push(RouteUnderTest { operations: Some(info.operations), route, copiers, engines });
         }
     }
-    Ok(all)
+    Ok((all, waited_for))
 }
 
 /// Measures all routes at one size: each is checked first, then they take turns.
@@ -216,11 +235,10 @@ fn at_size(
     let mut energies = vec![EnergyPerByte::default(); contestants.len()];
     for _ in 0..rounds {
         for (i, contestant) in contestants.iter_mut().enumerate() {
-            let (seen, joules) = energy.around(|| {
-                on_threads(&mut contestant.copiers, works, machine, |copier, work| copier.throughput(op, work, slice))
-            });
-            let window = together(&seen?);
-            energies[i].add(joules, window.ops as f64 * size as f64);
+            let window = energies[i].around(energy, size as f64, || {
+                let copy = |copier: &mut CopyRoute, work: &mut OperationSlots| copier.throughput(op, work, slice);
+                on_threads(&mut contestant.copiers, works, machine, copy).map(|seen| together(&seen))
+            })?;
             plausible(&window, size, contestant.route.threads, contestant.route.threads + contestant.engines)
                 .map_err(|source| implausible(op, size, &contestant.route, source))?;
             let ns = window.ns_per_op() * threads as f64;

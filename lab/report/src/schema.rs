@@ -80,6 +80,8 @@ schemas! {
     SIM_RUN = "sim-run", 1;
     /// `telpher sim validate`.
     SIM_VALIDATE = "sim-validate", 1;
+    /// `telpher advise` and `telpher sim run` for tenants.
+    TENANTS = "tenants", 1;
     /// `telpher tier run`.
     TIER_RUN = "tier-run", 1;
     /// `telpher tier top`.

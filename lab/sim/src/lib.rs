@@ -21,6 +21,7 @@ mod rng;
 mod scenario;
 mod simulated_portal;
 mod submission;
+pub mod tenants;
 mod workload;
 mod world;
 

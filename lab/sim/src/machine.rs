@@ -301,6 +301,10 @@ pub struct SoftwareCosts {
     pub window_lines: u64,
     /// Shortest time of one line, wherever it is.
     pub cached_line: Picos,
+    /// The C library's copies of more than this many bytes run backwards, from the end to the start.
+    pub backward_above: u64,
+    /// The C library's copies of more than this many bytes run forwards again.
+    pub forward_above: u64,
     /// Costs per operation.
     pub ops: SoftwareOps,
 }

@@ -244,12 +244,12 @@ impl<T: Ord + Copy> Pipes<T> {
         self.share_out(now);
     }
 
-    /// Bytes that flowed, or will flow, through a pipe.
+    /// Bytes that have flowed through a pipe by `now`.
     #[must_use]
-    pub(crate) fn carried(&self, pipe: Pipe) -> u128 {
+    pub(crate) fn carried(&self, pipe: Pipe, now: Picos) -> u128 {
         let through = |class: &ClassState<T>| {
             let shares = class.pipes.iter().filter(|(other, _)| *other == pipe.0).map(|(_, share)| u128::from(*share));
-            class.carried * shares.sum::<u128>() / u128::from(WHOLE)
+            class.carried.saturating_sub(class.left(now)) * shares.sum::<u128>() / u128::from(WHOLE)
         };
         self.classes.iter().map(through).sum()
     }
@@ -353,6 +353,12 @@ impl<T: Ord> ClassState<T> {
         self.since = now;
     }
 
+    /// Bytes of its flows that have not flowed by `now`.
+    fn left(&self, now: Picos) -> u128 {
+        let served = self.served + u128::from(self.rate) * u128::from(now.since(self.since).0);
+        self.flows.iter().map(|Reverse((end, _, _))| end.saturating_sub(served)).sum::<u128>() >> GRAIN_BITS
+    }
+
     /// When its next flow ends, if it is served up to now.
     fn end(&self, now: Picos) -> Picos {
         let Some(Reverse((end, _, _))) = self.flows.peek() else { return now };
@@ -445,15 +451,20 @@ mod tests {
     }
 
     #[test]
-    fn carried_bytes_are_those_of_all_flows() {
+    fn carried_bytes_are_those_that_have_flowed() {
         let mut pipes = Pipes::default();
         let (both, one) = (pipes.pipe(10 * GB), pipes.pipe(10 * GB));
         let twice = pipes.class(&[(both, 2 * WHOLE)], None);
         let once = pipes.class(&[(both, WHOLE), (one, WHOLE)], None);
         pipes.start(Picos::ZERO, twice, 1000, 1);
         pipes.start(Picos::ZERO, once, 500, 2);
+        let carried = |pipes: &Pipes<u32>, ns| [both, one].map(|pipe| pipes.carried(pipe, Picos::from_nanos(ns)));
+        assert_eq!(carried(&pipes, 0), [0, 0]);
+        // Both flow at the same rate, so the shared pipe gives a third of its 10 bytes a nanosecond to each transfer.
+        let [half, third] = carried(&pipes, 60);
+        assert!(half.abs_diff(600) <= 3 && third.abs_diff(200) <= 3, "{half} {third}");
         end_of_all(&mut pipes);
-        assert_eq!((pipes.carried(both), pipes.carried(one)), (2500, 500));
+        assert_eq!(carried(&pipes, 250), [2500, 500]);
     }
 
     #[test]

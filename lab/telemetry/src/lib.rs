@@ -4,14 +4,16 @@
 //!
 //! ```text
 //! RUN/devices.json, /proc/HOST/fd/N ──► run    ─┐
-//! /sys/bus/dsa/devices ─► sysfs ──────► pmu    ─┴─► snapshot: devices, queues, engines, processes ──► tables
-//!                                                             └─────► exporter ──► text for Prometheus
-//! /proc/PID/fd/N, of any process ─────► published: what processes count ──┘─► programs: rows of the snapshot
+//! /sys/bus/dsa/devices ─► sysfs ──────► pmu    ─┼─► snapshot: devices, queues, engines, processes ──► tables
+//! /proc/PID/fd/N ─► published ──► in_process   ─┘             └─────► exporter ──► text for Prometheus
+//!                       └─────► what processes count ─────────────────┘─► programs: rows of the snapshot
 //! ```
 #![forbid(unsafe_code)]
 
+mod device_rows;
 mod event_log;
 pub mod exporter;
+pub mod in_process;
 pub mod live;
 pub mod pmu;
 pub mod programs;

@@ -38,7 +38,8 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the view until a key or a signal ends it, or no device is left, or no program if there was no device.
+/// Shows the view until a key or a signal ends it, or until no device of a run or of hardware is left. If there was none
+/// at first, until nothing is left.
 ///
 /// # Errors
 /// If the terminal fails.
@@ -58,7 +59,7 @@ fn show_until_end(mut view: View, every: Duration, mut read: impl FnMut() -> Sna
     // Never dropped: ratatui would report that the cursor of a terminal that is gone cannot be shown, on this terminal,
     // and panic. The screen shows the cursor.
     let mut terminal = ManuallyDrop::new(ratatui::try_init().map_err(LiveError::Terminal)?);
-    let begins_with_devices = view.has_devices();
+    let begins_with_devices = view.has_lasting_devices();
     let mut last = Instant::now();
     // crossterm notices a new size from its first poll on, so that comes before the first drawing.
     let mut has_event = event::poll(Duration::ZERO).map_err(LiveError::Terminal)?;
@@ -84,7 +85,7 @@ fn show_until_end(mut view: View, every: Duration, mut read: impl FnMut() -> Sna
         }
         if last.elapsed() >= every {
             let snapshot = read();
-            if snapshot.is_empty() || (begins_with_devices && snapshot.devices.is_empty()) {
+            if snapshot.is_empty() || (begins_with_devices && !snapshot.has_lasting_devices()) {
                 return Ok(());
             }
             view.update(snapshot, last.elapsed().as_secs_f64());

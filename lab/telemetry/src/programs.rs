@@ -4,8 +4,8 @@
 //! ProcessMetrics, one for each region ──► values by name and label ──► SYSTEMS: which of them are operations, bytes, …
 //! ```
 
+use crate::device_rows::command;
 use crate::published::ProcessMetrics;
-use crate::run::command;
 use crate::snapshot::{ProgramRow, Value};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,12 +2,14 @@
 //! memory files, which a process keeps open under a name that readers know (`telpher_os::PUBLISHED`).
 //!
 //! ```text
-//! /proc/PID/fd/N ──► memfd:telpher-metrics ──► copied while no set is claimed ──► RegionReader ──► values by metric
+//! /proc/PID/fd/N ─┬► memfd:telpher-metrics ──► copied while no set is claimed ──► RegionReader ──► values by metric
+//!                 └► memfd:telpher-devices ──► DeviceRegion: the devices that the process models itself
 //! ```
 //!
 //! Only processes of this user are looked at. A file may have any content: it is copied, at most some hundred KiB of
 //! it, and the copy is checked.
 
+use crate::in_process::{DeviceMemory, DeviceRegion};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +18,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use telpher_metrics::{Description, MetricSet, RegionReader};
-use telpher_os::{PUBLISHED, PUBLISHED_FROM};
+use telpher_os::{PUBLISHED, PUBLISHED_DEVICES, PUBLISHED_FROM};
 
 /// The most bytes of a region that are read. Source: chosen; a crate's region has some 20 KiB.
 const MOST_BYTES: u64 = 512 << 10;
@@ -70,61 +72,84 @@ pub struct Unread {
     pub why: String,
 }
 
+/// What the processes of this user publish.
+#[derive(Debug, Default)]
+pub struct Publications {
+    /// The statistics of each process.
+    pub processes: Vec<ProcessMetrics>,
+    /// The devices that processes model themselves.
+    pub devices: Vec<DeviceRegion>,
+    /// What was left out.
+    pub unread: Vec<Unread>,
+}
+
 /// Reads what the processes of this user publish, below `proc`, which is `/proc` except in tests. A region that a
 /// process shares with its children is read once.
 #[must_use]
-pub fn read(proc: &Path) -> (Vec<ProcessMetrics>, Vec<Unread>) {
+pub fn read(proc: &Path) -> Publications {
     let user = rustix::process::geteuid().as_raw();
     let mut pids: Vec<u32> = fs::read_dir(proc)
         .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
         .unwrap_or_default();
     pids.sort_unstable();
-    let mut found: BTreeMap<u64, ProcessMetrics> = BTreeMap::new();
-    let mut unread = Vec::new();
+    let mut found = Found::default();
     for pid in pids {
-        read_process(pid, &proc.join(pid.to_string()), user, &mut found, &mut unread);
+        find(pid, &proc.join(pid.to_string()), user, &mut found);
     }
-    (found.into_values().collect(), unread)
+    let mut publications =
+        Publications { processes: found.metrics.into_values().collect(), unread: found.unread, ..Default::default() };
+    for (inode, memory) in found.devices {
+        match DeviceRegion::read(proc, inode, &memory) {
+            Ok(region) => publications.devices.extend(region),
+            Err(error) => publications.unread.push(Unread { pid: memory.holders[0], why: error.to_string() }),
+        }
+    }
+    publications
 }
 
-fn read_process(
-    pid: u32,
-    folder: &Path,
-    user: u32,
-    found: &mut BTreeMap<u64, ProcessMetrics>,
-    unread: &mut Vec<Unread>,
-) {
+/// What was found so far, by inode.
+#[derive(Debug, Default)]
+struct Found {
+    metrics: BTreeMap<u64, ProcessMetrics>,
+    devices: BTreeMap<u64, DeviceMemory>,
+    unread: Vec<Unread>,
+}
+
+fn find(pid: u32, folder: &Path, user: u32, found: &mut Found) {
     for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
         let path = folder.join(format!("fd/{number}"));
         // A process without this number publishes nothing more, has ended, or belongs to a user whose processes the
         // kernel does not show.
         let Ok(name) = fs::read_link(&path) else { return };
-        let is_published = name.to_str().and_then(|name| name.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
-        if is_published != Some(PUBLISHED) {
-            continue;
-        }
+        let name = name.to_str().and_then(|name| name.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
+        let Some(name @ (PUBLISHED | PUBLISHED_DEVICES)) = name else { continue };
         // Root is shown the processes of all users.
         if !fs::metadata(folder).is_ok_and(|process| process.uid() == user) {
             return;
         }
-        let region = OpenOptions::new()
-            .read(true)
-            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
-            .open(&path)
-            .and_then(|file| Ok((file.metadata()?.ino(), file)));
-        match region {
-            Ok((inode, _)) if found.contains_key(&inode) => {}
+        match open(&path) {
+            Ok((inode, file)) if name == PUBLISHED_DEVICES => {
+                let memory = || DeviceMemory { file, path, holders: Vec::new() };
+                found.devices.entry(inode).or_insert_with(memory).holders.push(pid);
+            }
+            Ok((inode, _)) if found.metrics.contains_key(&inode) => {}
             Ok((inode, file)) => match read_region(&file) {
                 Ok((metrics, values)) => {
-                    found.insert(inode, ProcessMetrics { pid, inode, metrics, values });
+                    found.metrics.insert(inode, ProcessMetrics { pid, inode, metrics, values });
                 }
-                Err(error) => unread.push(Unread { pid, why: error.to_string() }),
+                Err(error) => found.unread.push(Unread { pid, why: error.to_string() }),
             },
             // The process has closed it, or has ended.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => unread.push(Unread { pid, why: error.to_string() }),
+            Err(error) => found.unread.push(Unread { pid, why: error.to_string() }),
         }
     }
+}
+
+fn open(path: &Path) -> io::Result<(u64, File)> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    Ok((file.metadata()?.ino(), file))
 }
 
 /// Reads the values of a region, summed over its sets.

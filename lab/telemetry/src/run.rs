@@ -3,7 +3,8 @@
 //! Nothing is locked, and the run is not asked. The index is read again after the words: if it was replaced meanwhile,
 //! a file may have been closed, and everything is read once more.
 
-use crate::snapshot::{DeviceRow, EngineRow, NOT_RECORDED, ProcessRow, QueueRow, Snapshot, Value, Work, errors};
+use crate::device_rows::{Client, Closed, DeviceReading, Done, add_device};
+use crate::snapshot::{Snapshot, Value};
 use rustix::fs::{Mode, OFlags};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,18 +12,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
-use telpher_abi::{Opcode, Status};
-use telpher_device::published::{INDEX, INDEX_VERSION, PublishedDevice, PublishedFile, RunIndex, SharedFile};
-use telpher_model::{DeviceCounts, LONGEST_NS, OPERATIONS, QueueTotals, STATUSES, Totals};
+use telpher_device::published::{INDEX, INDEX_VERSION, PublishedFile, RunIndex, SharedFile};
+use telpher_model::{DeviceCounts, LONGEST_NS, Totals};
 use telpher_os::monotonic_ns;
 
 /// The most bytes of an index. Source: chosen; ten times that of a run with all slots of eight queues in use.
 const MOST_BYTES: u64 = 16 << 20;
 /// Readings of a run whose files come and go, before the last one is taken as it is.
 const READINGS: u32 = 8;
-
-/// The reason of a sum that cannot be known.
-const UNREAD: &str = "the totals of a process cannot be read";
 
 /// Why the devices of a run cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -132,28 +129,6 @@ pub fn subscribe(directory: &Path) -> Result<usize, ReadError> {
     Ok(written.count())
 }
 
-/// An open file with its numbers.
-struct ReadFile<'a> {
-    file: &'a PublishedFile,
-    /// What it has done in its own queue.
-    done: Done,
-    occupancy: Value,
-}
-
-/// The numbers of a file, or of closed ones, in their queue.
-struct Done {
-    work: QueueTotals,
-    retries: u64,
-    lost: u64,
-}
-
-impl Done {
-    fn of(totals: &Totals, wq: u32) -> Done {
-        let wq = wq as usize;
-        Done { work: totals.queue(wq), retries: totals.retries(wq), lost: totals.lost(wq) }
-    }
-}
-
 /// The sums of the words of files by device and queue.
 type Sums = BTreeMap<(u32, u32), Totals>;
 
@@ -176,172 +151,53 @@ pub fn read(directory: &Path, source: &str) -> Result<Snapshot, ReadError> {
 
 fn read_once(index: &RunIndex, source: &str) -> Snapshot {
     let mut snapshot = Snapshot::default();
-    let mut files = Vec::new();
+    let mut clients: BTreeMap<u32, Vec<Client>> = BTreeMap::new();
     let mut unread = BTreeSet::new();
     let (mut bytes, mut slots, mut sums) = (Vec::new(), BTreeMap::new(), Sums::new());
     for file in &index.files {
+        let PublishedFile { device, wq, process, pasid, .. } = *file;
         match totals(index.host, file, &mut bytes) {
             Ok(totals) => {
                 let occupancy = occupancy(index.host, file, &mut slots)
                     .map_or_else(|e| Value::unknown(e.to_string()), Value::Known);
                 // The words of a guest may hold any queue: a file counts for its own queue only.
-                sums.entry((file.device, file.wq)).or_default().add(&totals);
-                files.push(ReadFile { file, done: Done::of(&totals, file.wq), occupancy });
+                sums.entry((device, wq)).or_default().add(&totals);
+                let done = Done::of(&totals, wq);
+                let client = Client { wq, process, pasid, done, occupancy, is_shown: true };
+                clients.entry(device).or_default().push(client);
             }
             Err(error) => {
-                unread.insert((file.device, file.wq));
+                unread.insert((device, wq));
                 snapshot.problems.push(format!(
-                    "{source}: the totals of process {} at wq{}.{} cannot be read: {error}",
-                    file.process, file.device, file.wq
+                    "{source}: the totals of process {process} at wq{device}.{wq} cannot be read: {error}"
                 ));
             }
         }
     }
     for device in &index.devices {
-        add_device(&mut snapshot, index, (&files, &mut sums), &unread, device, source);
+        let departed = index.departed.iter().filter(|departed| departed.device == device.device);
+        let mut closed = Vec::new();
+        for (departed, totals) in departed.filter_map(|departed| Some((departed, departed.totals()?))) {
+            let (wq, files) = (departed.wq, departed.files);
+            sums.entry((device.device, wq)).or_default().add(&totals);
+            closed.push(Closed { wq, files, done: Done::of(&totals, wq) });
+        }
+        let mut sum = Totals::default();
+        let mut queues = BTreeMap::new();
+        for ((_, wq), totals) in sums.range((device.device, 0)..=(device.device, u32::MAX)) {
+            sum.add(totals);
+            queues.insert(*wq, Done::of(totals, *wq));
+        }
+        let reading = DeviceReading {
+            device,
+            sum,
+            queues,
+            clients: clients.remove(&device.device).unwrap_or_default(),
+            closed,
+            unread: unread.iter().filter(|(of, _)| *of == device.device).map(|(_, wq)| *wq).collect(),
+            no_log: "a run shows the log inside, in debugfs",
+        };
+        add_device(&mut snapshot, source, &reading);
     }
     snapshot
-}
-
-fn add_device(
-    snapshot: &mut Snapshot,
-    index: &RunIndex,
-    (files, sums): (&[ReadFile<'_>], &mut Sums),
-    unread: &BTreeSet<(u32, u32)>,
-    device: &PublishedDevice,
-    source: &str,
-) {
-    // A sum without one of its files would be a wrong number.
-    let is_whole = !unread.iter().any(|(of, _)| *of == device.device);
-    let known = |is_whole: bool, value: u64| if is_whole { value.into() } else { Value::unknown(UNREAD) };
-    let work = |is_whole: bool, totals: QueueTotals| if is_whole { totals.into() } else { Work::unknown(UNREAD) };
-    let files = || files.iter().filter(|read| read.file.device == device.device);
-    let departed = || {
-        let of_device = index.departed.iter().filter(|departed| departed.device == device.device);
-        of_device.filter_map(|departed| Some((departed, departed.totals()?)))
-    };
-    let number = |queue: u32| queue as usize;
-    departed().for_each(|(departed, totals)| sums.entry((device.device, departed.wq)).or_default().add(&totals));
-    let mut sum = Totals::default();
-    sums.range((device.device, 0)..=(device.device, u32::MAX)).for_each(|(_, totals)| sum.add(totals));
-    let mut all = QueueTotals::default();
-    let (mut shared, mut dedicated) = (0_u64, 0_u64);
-    let (mut retries, mut lost) = (0_u64, 0_u64);
-    for queue in &device.queues {
-        let totals = sums.remove(&(device.device, queue.wq)).unwrap_or_default();
-        let done = totals.queue(number(queue.wq));
-        all = [all, done].into_iter().sum();
-        let is_read = !unread.contains(&(device.device, queue.wq));
-        let requests = if queue.dedicated { &mut dedicated } else { &mut shared };
-        *requests = requests.saturating_add(done.descriptors);
-        retries = retries.saturating_add(totals.retries(number(queue.wq)));
-        lost = lost.saturating_add(totals.lost(number(queue.wq)));
-        let open = || files().filter(|read| read.file.wq == queue.wq);
-        let waiting = open().try_fold(0_u64, |sum, read| Some(sum.saturating_add(read.occupancy.known()?)));
-        snapshot.queues.push(QueueRow {
-            source: source.into(),
-            queue: format!("wq{}.{}", device.device, queue.wq),
-            state: if queue.enabled { "enabled" } else { "disabled" }.into(),
-            mode: if queue.dedicated { "dedicated" } else { "shared" }.into(),
-            size: u64::from(queue.size).into(),
-            threshold: if queue.dedicated {
-                Value::unknown("a dedicated queue has none")
-            } else {
-                u64::from(queue.threshold).into()
-            },
-            priority: u64::from(queue.priority).into(),
-            group: group(queue.group),
-            clients: known(is_read, open().count() as u64),
-            occupancy: waiting.filter(|_| is_read).map_or_else(|| Value::unknown(UNREAD), Value::Known),
-            work: work(is_read, done),
-            retries: known(is_read, totals.retries(number(queue.wq))),
-            lost: known(is_read, totals.lost(number(queue.wq))),
-        });
-    }
-    for engine in &device.engines {
-        let times = sum.times(number(engine.engine));
-        let recorded = |value: Option<u64>| value.map_or_else(|| Value::unknown(NOT_RECORDED), Value::Known);
-        snapshot.engines.push(EngineRow {
-            source: source.into(),
-            engine: format!("engine{}.{}", device.device, engine.engine),
-            group: group(engine.group),
-            work: work(is_whole, sum.engine(number(engine.engine))),
-            timed: recorded(times.as_ref().map(|times| times.count)),
-            busy_ns: recorded(times.as_ref().map(|times| times.sum_ns)),
-            times: times.map_or_else(Vec::new, |times| times.buckets.to_vec()),
-        });
-    }
-    for read in files() {
-        snapshot.processes.push(process(source, read));
-    }
-    for (departed, totals) in departed() {
-        snapshot.processes.push(ProcessRow {
-            source: source.into(),
-            queue: format!("wq{}.{}", departed.device, departed.wq),
-            pid: Value::unknown("the sum of closed files"),
-            command: format!("{} closed", departed.files),
-            pasid: Value::unknown("the sum of closed files"),
-            ..row(&Done::of(&totals, departed.wq))
-        });
-    }
-    let named = |count: usize, name: &dyn Fn(u8) -> String, of: &dyn Fn(u8) -> u64| {
-        (0..).take(count).filter(|code| of(*code) != 0).map(|code| (name(code), of(code))).collect()
-    };
-    snapshot.devices.push(DeviceRow {
-        source: source.into(),
-        device: format!("dsa{}", device.device),
-        state: device.state.clone(),
-        clients: known(is_whole, files().count() as u64),
-        work: work(is_whole, all),
-        retries: known(is_whole, retries),
-        lost: known(is_whole, lost),
-        errors: known(is_whole, errors(&sum)),
-        shared_requests: known(is_whole, shared),
-        dedicated_requests: known(is_whole, dedicated),
-        operations: named(OPERATIONS, &|code| Opcode::from_code(code).name().to_owned(), &|code| sum.operation(code)),
-        statuses: named(STATUSES, &|code| format!("{:?}", Status::from_code(code)), &|code| sum.status(code)),
-        logged: Value::unknown("a run shows the log inside, in debugfs"),
-        logged_codes: Vec::new(),
-    });
-}
-
-fn group(group: Option<u32>) -> Value {
-    group.map_or_else(|| Value::unknown("in no group"), |group| u64::from(group).into())
-}
-
-/// The numbers of a process row, or of a sum.
-fn row(done: &Done) -> ProcessRow {
-    ProcessRow {
-        source: String::new(),
-        queue: String::new(),
-        pid: Value::Known(0),
-        command: String::new(),
-        pasid: Value::Known(0),
-        work: done.work.into(),
-        retries: done.retries.into(),
-        lost: done.lost.into(),
-        record_faults: Value::unknown("the modelled driver does not count them by file"),
-    }
-}
-
-fn process(source: &str, read: &ReadFile<'_>) -> ProcessRow {
-    let PublishedFile { device, wq, process, pasid, .. } = *read.file;
-    ProcessRow {
-        source: source.into(),
-        queue: format!("wq{device}.{wq}"),
-        pid: u64::from(process).into(),
-        command: command(process),
-        pasid: u64::from(pasid).into(),
-        ..row(&read.done)
-    }
-}
-
-/// Returns the name of a process's program; empty if it has ended.
-pub(crate) fn command(process: u32) -> String {
-    // The kernel's names have at most 15 bytes.
-    let mut name = [0; 64];
-    let read =
-        File::open(format!("/proc/{process}/comm")).and_then(|mut file| file.read(&mut name)).unwrap_or_default();
-    // A program may put any characters into its name, also those that control a terminal.
-    String::from_utf8_lossy(&name[..read]).trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -19,6 +19,11 @@ pub enum Value {
     },
 }
 
+/// The source of the devices that programs model in their own processes, summed over the processes.
+pub const PROGRAMS: &str = "programs";
+/// The beginning of the source of such devices of one process.
+pub(crate) const PROCESS: &str = "process-";
+
 /// The reason of a value that is recorded only while a reader has subscribed.
 pub const NOT_RECORDED: &str = "not recorded";
 
@@ -113,7 +118,7 @@ impl From<telpher_model::QueueTotals> for Work {
 /// A device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DeviceRow {
-    /// Where it was found: the name of a run, or `hardware`.
+    /// Where it was found: the name of a run, `hardware`, or the process that models it.
     pub source: String,
     /// Its name, such as dsa0.
     pub device: String,
@@ -218,6 +223,8 @@ pub struct ProcessRow {
     pub lost: Value,
     /// Faults at completion records that the driver serviced.
     pub record_faults: Value,
+    /// The distance from the NUMA node of the CPU on which the process ran last to the device's: 10 on the same node.
+    pub numa_distance: Value,
 }
 
 /// What a process publishes of one part of this project that it uses.
@@ -285,6 +292,13 @@ impl Snapshot {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty() && self.programs.is_empty()
+    }
+
+    /// True if there is a device of a run or of hardware. Others come and go with the programs that model them.
+    #[must_use]
+    pub fn has_lasting_devices(&self) -> bool {
+        let is_in_program = |source: &str| source == PROGRAMS || source.starts_with(PROCESS);
+        self.devices.iter().any(|row| !is_in_program(&row.source))
     }
 
     /// The rows of programs, which have no source.

@@ -10,7 +10,7 @@ const GAP: usize = 2;
 /// The columns of the CSV.
 const CSV: &str = "kind,source,name,pid,command,state,mode,group,clients,occupancy,size,threshold,descriptors,members,\
                    read_bytes,written_bytes,faults,retries,lost,errors,timed,busy_ns,record_faults,system,operations,\
-                   bytes,cpu_part,cpu_whole,fallbacks,waited_ns,logged\n";
+                   bytes,cpu_part,cpu_whole,fallbacks,waited_ns,logged,numa_distance\n";
 
 /// The header of the columns of Intel's pcm-accel. Source: pcm, `pcm-accel.cpp` and `opCode-6-143-accel.txt`.
 const PCM: &str = "Accelerator,Socket,Inbound_BW(Bps),Outbound_BW(Bps),ShareWQ_ReqNb,DedicateWQ_ReqNb\n";
@@ -83,7 +83,7 @@ pub fn csv(snapshot: &Snapshot) -> String {
         fields.extend([row.state.clone(), none(), none(), value(&row.clients), none(), none(), none()]);
         fields.extend(work(&row.work));
         fields.extend([&row.retries, &row.lost, &row.errors].map(value));
-        fields.resize(columns - 1, none());
+        fields.resize(columns - 2, none());
         fields.push(value(&row.logged));
         line(fields);
     }
@@ -108,10 +108,12 @@ pub fn csv(snapshot: &Snapshot) -> String {
         fields.extend([row.command.clone(), none(), none(), none(), none(), none(), none(), none()]);
         fields.extend(work(&row.work));
         fields.extend([value(&row.retries), value(&row.lost), none(), none(), none(), value(&row.record_faults)]);
+        fields.resize(columns - 1, none());
+        fields.push(value(&row.numa_distance));
         line(fields);
     }
-    // Programs have the last columns but one.
-    let of_programs = columns - 8;
+    // Programs have the last columns but two.
+    let of_programs = columns - 9;
     for row in &snapshot.programs {
         let mut fields = vec!["program".into(), none(), none(), row.pid.to_string(), row.command.clone()];
         fields.resize(of_programs, none());

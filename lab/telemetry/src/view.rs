@@ -79,9 +79,9 @@ impl View {
         self.seconds = seconds;
     }
 
-    /// True if the present snapshot has a device.
-    pub(crate) fn has_devices(&self) -> bool {
-        !self.now.devices.is_empty()
+    /// True if the present snapshot has a device of a run or of hardware.
+    pub(crate) fn has_lasting_devices(&self) -> bool {
+        self.now.has_lasting_devices()
     }
 
     /// Handles a key.

@@ -15,7 +15,7 @@ use telpher_device::published::{
 use telpher_metrics::{SEQUENCE_WORD, SharedCells, metrics};
 use telpher_model::DeviceCounts;
 use telpher_telemetry::exporter::{DEFINITIONS, Exporter, TextFormat};
-use telpher_telemetry::published::{self, ProcessMetrics};
+use telpher_telemetry::published::{self, ProcessMetrics, Publications};
 use telpher_telemetry::{Snapshot, run, sysfs};
 
 const QUEUES: u32 = 8;
@@ -276,7 +276,7 @@ fn what_processes_publish_is_read_and_damage_is_left_out() {
     // "counter\t" becomes "gauge\t…": the names then break a rule.
     name(odd, b"counter\t", b"gauge\t\t\t");
     let own = |pid: u32| pid == std::process::id();
-    let (found, unread) = published::read(Path::new("/proc"));
+    let Publications { processes: found, unread, .. } = published::read(Path::new("/proc"));
     let found: Vec<_> = found.into_iter().filter(|process| own(process.pid)).collect();
     let unread: Vec<_> = unread.into_iter().filter(|process| own(process.pid)).map(|process| process.why).collect();
     let [process] = &found[..] else { panic!("{found:?}") };

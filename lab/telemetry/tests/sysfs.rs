@@ -103,6 +103,37 @@ fn processes_are_those_that_the_driver_names() {
 }
 
 #[test]
+fn the_distance_of_a_process_is_from_the_node_on_which_it_ran_last() {
+    let pid = format!("{}\n", std::process::id());
+    // All CPUs are on node 0, and the device is on node 1.
+    let two_nodes: &[(&str, &str)] = &[
+        ("dsa0/numa_node", "1\n"),
+        ("wq0.0/dsa!wq0.0/file2/pid", &pid),
+        ("../../../devices/system/node/online", "0-1\n"),
+        ("../../../devices/system/node/node0/cpulist", "0-8191\n"),
+        ("../../../devices/system/node/node0/distance", "10 21\n"),
+        ("../../../devices/system/node/node1/distance", "21 10\n"),
+    ];
+    let distances = |test: &str, files: &[(&str, &str)]| {
+        let snapshot = Tree::new(test, &[TREE, files].concat()).read();
+        let mut exporter = Exporter::new(true);
+        let text = exporter.families(&snapshot, (&[], &[]), Duration::ZERO).text(TextFormat::Prometheus);
+        let distances: Vec<_> = snapshot.processes.into_iter().map(|row| row.numa_distance).collect();
+        (distances, text)
+    };
+    let (seen, text) = distances("far", two_nodes);
+    assert_eq!(seen.iter().map(Value::known).collect::<Vec<_>>(), [None, None, Some(21)], "{seen:?}");
+    let sample =
+        format!("dsa_client_numa_distance{{source=\"hardware\",device=\"dsa0\",wq=\"wq0.0\",pid=\"{}\"", pid.trim());
+    assert!(text.lines().any(|line| line.starts_with(&sample) && line.ends_with("} 21")), "{text}");
+    let (seen, text) = distances("no-node", &[("dsa0/numa_node", "-1\n"), two_nodes[1]]);
+    assert!(
+        seen.iter().all(|value| value.known().is_none()) && !text.contains("dsa_client_numa_distance{"),
+        "{seen:?}"
+    );
+}
+
+#[test]
 fn a_machine_without_the_driver_has_no_devices() {
     assert_eq!(Tree::new("none", &[]).read(), Snapshot::default());
 }

@@ -49,6 +49,7 @@ fn snapshot(source: &str, done: u64) -> Snapshot {
         retries: 0.into(),
         lost: 0.into(),
         record_faults: Value::unknown("not counted"),
+        numa_distance: Value::unknown("not counted"),
     };
     Snapshot {
         devices: vec![DeviceRow {

@@ -1,11 +1,12 @@
 //! Writes a configuration to registers as a driver does: group table, queue table, then the enable commands.
 
 use crate::config::{Config, GroupConfig, WqConfig, WqMode};
-use telpher_abi::registers::{Command, CommandCode, GrpCfg, Offsets, OpCap, WqCfg, offset};
+use crate::published::PublishedDevice;
+use telpher_abi::registers::{Command, CommandCode, DeviceState, GrpCfg, Offsets, OpCap, WqCfg, offset};
 use telpher_model::{Capabilities, Device};
 
 /// PASID of this process on its own modelled device. Source: chosen; any non-zero value serves.
-pub(crate) const OWN_PASID: u32 = 1;
+pub const OWN_PASID: u32 = 1;
 
 /// Traffic class of both selectors, as Linux and DPDK program every 1.x and 2.x device. Source: K612 `init.c`.
 const TRAFFIC_CLASS: u8 = 1;
@@ -108,6 +109,15 @@ impl Image {
             image.groups.push((index, cfg));
         }
         Ok(image)
+    }
+
+    /// Describes the enabled device that has this configuration.
+    pub(crate) fn published(&self, capabilities: &Capabilities) -> PublishedDevice {
+        let groups: Vec<_> = self.groups.iter().map(|(group, cfg)| (u32::from(*group), *cfg)).collect();
+        let mut queues: Vec<_> = self.wqs.iter().map(|(wq, cfg)| (u32::from(*wq), *cfg, true)).collect();
+        queues.sort_by_key(|(wq, ..)| *wq);
+        let engines = capabilities.eng_cap.engines().into();
+        PublishedDevice::configured(0, DeviceState::Enabled, queues.into_iter(), engines, &groups)
     }
 
     /// Writes the tables. The device must be disabled.

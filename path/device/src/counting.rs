@@ -1,5 +1,6 @@
 //! Where a modelled device counts.
 
+use crate::in_process::SlotLease;
 use std::fmt;
 use std::sync::Arc;
 use telpher_model::DeviceCounts;
@@ -12,6 +13,9 @@ pub enum CountsIn {
     Own,
     /// In these words, which may lie in memory shared with other processes. No other device counts its ends there.
     Shared(Arc<dyn AsRef<DeviceCounts> + Send + Sync>),
+    /// In memory that `telpher top` and `telpher exporter` find, as a device of this process, if
+    /// [`ModelDevice::start`](crate::ModelDevice::start) starts it. In memory of its own where the system refuses that.
+    Published,
     /// Nowhere; to measure what counting costs.
     Nowhere,
 }
@@ -21,6 +25,7 @@ impl fmt::Debug for CountsIn {
         f.write_str(match self {
             CountsIn::Own => "Own",
             CountsIn::Shared(_) => "Shared",
+            CountsIn::Published => "Published",
             CountsIn::Nowhere => "Nowhere",
         })
     }
@@ -30,13 +35,18 @@ impl fmt::Debug for CountsIn {
 pub(crate) enum Counts {
     Own(Box<DeviceCounts>),
     Shared(Arc<dyn AsRef<DeviceCounts> + Send + Sync>),
+    Published(&'static DeviceCounts),
     Nowhere,
 }
 
 impl Counts {
-    pub(crate) fn new(place: CountsIn) -> Counts {
+    /// Returns the words of this place; of published ones, those of the caller's slot.
+    pub(crate) fn new(place: CountsIn, slot: Option<&SlotLease>) -> Counts {
+        if let Some(slot) = slot {
+            return Counts::Published(slot.counts());
+        }
         match place {
-            CountsIn::Own => Counts::Own(Box::default()),
+            CountsIn::Own | CountsIn::Published => Counts::Own(Box::default()),
             CountsIn::Shared(words) => Counts::Shared(words),
             CountsIn::Nowhere => Counts::Nowhere,
         }
@@ -47,6 +57,7 @@ impl Counts {
         match self {
             Counts::Own(words) => Some(words),
             Counts::Shared(words) => Some((**words).as_ref()),
+            Counts::Published(words) => Some(words),
             Counts::Nowhere => None,
         }
     }

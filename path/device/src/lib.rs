@@ -33,6 +33,7 @@ mod config;
 mod counting;
 mod device_times;
 mod imposed;
+pub mod in_process;
 mod listing;
 mod model;
 mod name;
@@ -44,6 +45,7 @@ mod replica;
 mod runner;
 mod spaces;
 mod sync;
+mod windows;
 
 pub use apply::ApplyError;
 pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMode};

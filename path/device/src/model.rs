@@ -4,13 +4,16 @@ use crate::apply::{ApplyError, Image, OWN_PASID};
 use crate::config::Config;
 use crate::counting::{Counts, CountsIn};
 use crate::imposed::{ImposedTimes, Schedule};
+use crate::in_process::SlotLease;
 use crate::listing::Listing;
 use crate::name::WqName;
 use crate::own_memory::own_memory;
 use crate::portal::ModelPortal;
+use crate::published::PublishedDevice;
 use crate::replica::EventLog;
 use crate::runner::{Core, Inline, Runner, Threaded};
 use crate::spaces::SpaceTable;
+use crate::windows::Windows;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
@@ -198,8 +201,12 @@ pub(crate) struct Inner {
     pub(crate) schedule: Option<Arc<Schedule>>,
     /// Memory of the event log, if the device owns it. Dropped after the core, when nothing writes to it any more.
     pub(crate) log: Option<EventLog>,
+    /// Its place among the devices that this process publishes. Dropped after the core, when all is counted.
+    slot: Option<SlotLease>,
     /// Serialises commands.
     command_lock: Mutex<()>,
+    /// Windows to memory of other processes.
+    pub(crate) windows: Windows,
 }
 
 #[derive(Debug)]
@@ -219,7 +226,11 @@ impl ModelDevice {
         options.capabilities.validate()?;
         let config = options.config.clone().unwrap_or_else(|| Config::default_for(&options.capabilities));
         let image = Image::of(&config, &options.capabilities)?;
-        let device = Self::power_on(ModelOptions { config: Some(config), ..options })?;
+        let is_published = matches!(options.counts, CountsIn::Published);
+        let slot = is_published.then(|| SlotLease::claim(&image.published(&options.capabilities))).flatten();
+        let own = own_memory(options.residency);
+        let options = ModelOptions { config: Some(config), ..options };
+        let device = Self::assemble(options, vec![(OWN_PASID, own)], None, slot)?;
         device.unmask_interrupts();
         image.write(&device.inner.core.device);
         for command in image.enable_commands() {
@@ -254,7 +265,7 @@ impl ModelDevice {
     /// If the capabilities exceed the model, or the system refuses a thread.
     pub fn power_on(options: ModelOptions) -> Result<Self, StartError> {
         let own = own_memory(options.residency);
-        Self::assemble(options, vec![(OWN_PASID, own)], None)
+        Self::assemble(options, vec![(OWN_PASID, own)], None, None)
     }
 
     /// Assembles a device and the memory it accesses; the first space serves requests without a PASID.
@@ -262,13 +273,14 @@ impl ModelDevice {
         options: ModelOptions,
         spaces: Vec<(u32, Box<dyn Space>)>,
         log: Option<EventLog>,
+        slot: Option<SlotLease>,
     ) -> Result<Self, StartError> {
         let schedule = options.times.map(|times| Arc::new(Schedule::new(times)));
         let core = Arc::new(Core {
             device: Device::new(options.capabilities, options.pci)?,
             spaces: SpaceTable::new(),
             observer: schedule.clone().map(|schedule| schedule as Arc<dyn Observer>).or(options.observer),
-            counts: Counts::new(options.counts),
+            counts: Counts::new(options.counts, slot.as_ref()),
         });
         for (pasid, space) in spaces {
             core.spaces.add(pasid, space);
@@ -289,7 +301,8 @@ impl ModelDevice {
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
         let (residency, numa_node) = (options.residency, options.numa_node);
-        let inner = Inner { runner, core, residency, config, numa_node, schedule, log, command_lock: Mutex::new(()) };
+        let (command_lock, windows) = (Mutex::new(()), Windows::default());
+        let inner = Inner { runner, core, residency, config, numa_node, schedule, log, slot, command_lock, windows };
         Ok(ModelDevice { inner: Arc::new(inner) })
     }
 
@@ -392,6 +405,7 @@ impl ModelDevice {
             self.advance();
             std::thread::yield_now();
         }
+        self.inner.publish_state();
         let status = device.cmd_status();
         match CommandError::from_code(status.error_code()) {
             CommandError::None => Ok(status.result()),
@@ -461,6 +475,13 @@ impl Inner {
         match &self.runner {
             RunnerState::Inline(inline) => inline.run_engines(&self.core, group),
             RunnerState::Threaded(threaded) | RunnerState::Auto(threaded) => threaded.drive(&self.core, group),
+        }
+    }
+
+    /// Has readers in other processes see the present state of the device and its queues.
+    pub(crate) fn publish_state(&self) {
+        if let Some(slot) = &self.slot {
+            slot.describe(&PublishedDevice::of(0, &self.core.device), self.core.device.state());
         }
     }
 

@@ -1,6 +1,7 @@
 //! Opens a device name as queues for a mover; every front end makes this call.
 
 use crate::config::{Config, ConfigError};
+use crate::counting::CountsIn;
 use crate::imposed::ImposedTimes;
 use crate::model::{ModelDevice, ModelOptions, PortalError, StartError};
 use crate::name::{DeviceName, ModelSource, WqName};
@@ -157,7 +158,8 @@ impl PreparedDevice {
                 Ok(opened)
             }
             Kind::Model(model, skipped) => {
-                let started = ModelDevice::start((**model).clone().with_runner(options.runner));
+                let model = (**model).clone().with_runner(options.runner).with_counts(CountsIn::Published);
+                let started = ModelDevice::start(model);
                 let failed = |source| OpenError::Start { name: self.name.to_string(), source };
                 let device = started.map_err(failed)?;
                 let queues = device.enabled_queues();

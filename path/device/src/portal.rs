@@ -3,11 +3,12 @@
 
 use crate::imposed::Schedule;
 use crate::model::{Inner, RunnerState};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use telpher_abi::DeviceError;
 use telpher_abi::registers::{DeviceState, PortalKind};
 use telpher_model::Write;
-use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
+use telpher_portal::{AttachedWindow, Health, Offer, Portal, QueueInfo, Submission, WindowError};
 
 /// A client's access to one queue of a modelled device.
 #[derive(Debug)]
@@ -69,6 +70,10 @@ unsafe impl Portal for ModelPortal {
         offer.seen_by_submitter()
     }
 
+    fn attach_window(&self, file: BorrowedFd<'_>) -> Result<AttachedWindow, WindowError> {
+        self.inner.attach_window(file)
+    }
+
     fn drive(&self) {
         self.inner.drive(Some(self.inner.core.device.group_of_wq(self.wq)));
     }
@@ -79,6 +84,7 @@ unsafe impl Portal for ModelPortal {
         if !device.has_stopped(self.wq) {
             return Health::Working;
         }
+        self.inner.publish_state();
         let name = &self.info.name;
         Health::Stopped(match (device.state(), device.sw_error()) {
             (DeviceState::Halted, error) if error.valid() => {

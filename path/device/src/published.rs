@@ -12,7 +12,7 @@
 //! never shrink and nothing is counted twice.
 
 use serde::{Deserialize, Serialize};
-use telpher_abi::registers::{DeviceState, WqState};
+use telpher_abi::registers::{DeviceState, GrpCfg, WqCfg, WqState};
 use telpher_model::{Device, Totals};
 
 /// The name of the index in a run's directory.
@@ -126,30 +126,53 @@ impl PublishedDevice {
     #[must_use]
     pub fn of(number: u32, device: &Device) -> PublishedDevice {
         let capabilities = device.capabilities();
-        let groups = 0..u32::from(capabilities.grp_cap.groups());
-        let group_with = |is_in: &dyn Fn(usize) -> bool| groups.clone().find(|group| is_in(*group as usize));
-        let queues = (0..u32::from(capabilities.wq_cap.queues())).filter_map(|wq| {
-            let config = device.wq_cfg(wq as usize);
-            (config.size() > 0).then(|| PublishedQueue {
-                wq,
-                dedicated: config.dedicated(),
-                enabled: device.wq_state(wq as usize) == WqState::Enabled,
-                size: config.size().into(),
-                threshold: config.threshold().into(),
-                priority: config.priority().into(),
-                group: group_with(&|group| device.grp_cfg(group).wqs() >> wq & 1 == 1),
-            })
-        });
-        let engines = (0..u32::from(capabilities.eng_cap.engines())).map(|engine| PublishedEngine {
-            engine,
-            group: group_with(&|group| device.grp_cfg(group).engines() >> engine & 1 == 1),
-        });
-        let state = match device.state() {
-            DeviceState::Enabled => "enabled",
-            DeviceState::Halted => "halted",
-            DeviceState::Disabled | DeviceState::Draining => "disabled",
+        let groups: Vec<_> = (0..u32::from(capabilities.grp_cap.groups()))
+            .map(|group| (group, device.grp_cfg(group as usize)))
+            .collect();
+        let queues = (0..u32::from(capabilities.wq_cap.queues()))
+            .map(|wq| (wq, device.wq_cfg(wq as usize), device.wq_state(wq as usize) == WqState::Enabled));
+        let engines = capabilities.eng_cap.engines().into();
+        PublishedDevice::configured(number, device.state(), queues, engines, &groups)
+    }
+
+    /// Describes a device by its configuration: the number, registers and state of each queue, the number of engines,
+    /// and the registers of the groups. A queue without entries does not exist.
+    pub(crate) fn configured(
+        number: u32,
+        state: DeviceState,
+        queues: impl Iterator<Item = (u32, WqCfg, bool)>,
+        engines: u32,
+        groups: &[(u32, GrpCfg)],
+    ) -> PublishedDevice {
+        let group_with = |is_in: &dyn Fn(&GrpCfg) -> bool| {
+            groups.iter().find(|(_, registers)| is_in(registers)).map(|(group, _)| *group)
         };
-        PublishedDevice { device: number, state: state.into(), queues: queues.collect(), engines: engines.collect() }
+        let queue = |(wq, config, enabled): (u32, WqCfg, bool)| PublishedQueue {
+            wq,
+            dedicated: config.dedicated(),
+            enabled,
+            size: config.size().into(),
+            threshold: config.threshold().into(),
+            priority: config.priority().into(),
+            group: group_with(&|group| group.wqs() >> wq & 1 == 1),
+        };
+        let engine =
+            |engine| PublishedEngine { engine, group: group_with(&|group| group.engines() >> engine & 1 == 1) };
+        PublishedDevice {
+            device: number,
+            state: state_name(state).into(),
+            queues: queues.filter(|(_, config, _)| config.size() > 0).map(queue).collect(),
+            engines: (0..engines).map(engine).collect(),
+        }
+    }
+}
+
+/// Returns the word for a state. A device that drains is about to be disabled.
+pub(crate) fn state_name(state: DeviceState) -> &'static str {
+    match state {
+        DeviceState::Enabled => "enabled",
+        DeviceState::Halted => "halted",
+        DeviceState::Disabled | DeviceState::Draining => "disabled",
     }
 }
 

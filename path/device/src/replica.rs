@@ -138,7 +138,7 @@ impl ModelDevice {
         let page_requests = options.capabilities.page_request_capacity;
         let pci = PciControl { prs: page_requests != 0, page_requests, ..PciControl::SHARED_VIRTUAL_MEMORY };
         let options = ModelOptions { pci, ..options };
-        let device = Self::assemble(options, vec![(NO_PASID, own), (pasid, space)], log)?;
+        let device = Self::assemble(options, vec![(NO_PASID, own), (pasid, space)], log, None)?;
         device.unmask_interrupts();
         // Without a PASID a request would count as the device's own.
         let wq_cfg = image.wq_cfg.with_pasid(pasid).with_pasid_enable(true);

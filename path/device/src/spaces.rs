@@ -46,7 +46,7 @@ impl AddressSpaces for SpaceTable {
 
 /// The memory of an unknown PASID: every access faults.
 #[derive(Debug)]
-struct UnmappedSpace;
+pub(crate) struct UnmappedSpace;
 
 fn fault(address: u64, write: bool) -> Result<(), Fault> {
     Err(Fault { address, write, done: 0 })

@@ -34,6 +34,7 @@ mod queue_test;
 mod skip;
 mod submit;
 mod wait;
+mod window;
 
 pub use discover::discover;
 pub use error::OpenError;

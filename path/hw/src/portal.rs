@@ -12,16 +12,21 @@ use crate::node::Node;
 use crate::page::Page;
 use crate::submit::{Enqcmd, Movdir64b, simulate_submit};
 use crate::wait::Waitpkg;
+use crate::window;
 use std::fs::File;
 use std::hint::spin_loop;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
 use telpher_abi::{COMPLETION_RECORD_BYTES, Descriptor, Opcode};
 use telpher_os::Lineage;
-use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission, Watch};
+use telpher_portal::{
+    AttachedWindow, CreatedWindow, Health, Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission, Watch,
+    WindowError,
+};
 
 /// How descriptors are submitted to the queue.
 #[derive(Debug)]
@@ -136,6 +141,13 @@ impl HwPortal {
         }
     }
 
+    /// Asks the driver of an open queue about windows.
+    fn driver<T>(&self, call: impl FnOnce(&File) -> Result<T, WindowError>) -> Result<T, WindowError> {
+        let node = self.node.as_ref().filter(|_| self.opened_in.is_current());
+        let stopped = || WindowError::Refused { why: format!("{} is not open in this process", self.info.name) };
+        node.ok_or(WindowError::Unsupported)?.call(call).unwrap_or_else(|| Err(stopped()))
+    }
+
     /// Returns the reason why the queue has stopped, or is no longer reliable, if there is one.
     fn why_stopped(&self) -> Option<String> {
         let refused = || match self.refused.load(Ordering::Relaxed) {
@@ -217,6 +229,14 @@ unsafe impl Portal for HwPortal {
             Some(why) => self.stop(why),
             None => Health::Working,
         }
+    }
+
+    fn create_window(&self, base: u64, size: u64, writable: bool) -> Result<CreatedWindow, WindowError> {
+        self.driver(|file| window::create(file, base, size, writable))
+    }
+
+    fn attach_window(&self, file: BorrowedFd<'_>) -> Result<AttachedWindow, WindowError> {
+        self.driver(|queue| window::attach(queue, file))
     }
 
     fn retire(&self) -> Health {

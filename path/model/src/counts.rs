@@ -119,6 +119,20 @@ impl DeviceCounts {
         Totals(self.0.iter().map(Word::get).collect())
     }
 
+    /// Takes the totals down in `earlier`, so that a reader can tell those of another device that counts here from now on,
+    /// and forgets descriptors that the last device did not end. No device counts here meanwhile.
+    pub fn hand_over(&self, earlier: &DeviceCounts) {
+        for (at, (word, earlier)) in self.0.iter().zip(&earlier.0).enumerate() {
+            // Words that are zero are not written: their pages may not have been touched so far.
+            match word.get() {
+                0 => {}
+                total if is_total(at) => earlier.set(total),
+                _ if at >= ENGINES => word.set(0),
+                _ => {}
+            }
+        }
+    }
+
     /// Adds to a word that only the caller writes.
     #[inline]
     fn add_alone(&self, at: usize, more: u64) {
@@ -420,6 +434,13 @@ impl Totals {
         for (at, (word, more)) in self.0.iter_mut().zip(&other.0).enumerate() {
             *word = if is_total(at) { word.saturating_add(*more) } else { 0 };
         }
+    }
+
+    /// Returns what was counted since these earlier totals of the same words. What is no total becomes zero.
+    #[must_use]
+    pub fn since(&self, earlier: &Totals) -> Totals {
+        let words = self.0.iter().zip(&earlier.0).enumerate();
+        Totals(words.map(|(at, (now, then))| if is_total(at) { now.saturating_sub(*then) } else { 0 }).collect())
     }
 
     /// Returns the deadline of the subscription in nanoseconds of the monotonic clock; 0 for none.

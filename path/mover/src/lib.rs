@@ -52,6 +52,7 @@ pub use api::channel_policy::{ChannelPolicy, Order};
 pub use api::dry_run::{DryRun, Expected, Parts, QueueEntry, Waiting};
 pub use api::durable::StoreError;
 pub use api::error::{ChannelError, Expired, JobError};
+pub use api::grant::{Grant, NotGranted, StillInUse};
 pub use api::job::{Done, Job, Timed};
 pub use api::mover::Mover;
 pub use api::notifier::{NOTIFIER_THREAD, Notifier, Watchable, Watched};
@@ -59,9 +60,10 @@ pub use api::notifier::{NOTIFIER_THREAD, Notifier, Watchable, Watched};
 pub use api::open::OpenError;
 pub use api::operation::Blocks;
 pub use api::outcome::{Delta, Outcome, Tags, Via};
-pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
+pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry, WindowPath};
 pub use api::scope::{Scope, ScopedJob};
 pub use api::setting::{Setting, SettingError};
+pub use api::window::{Window, WindowDone, WindowError};
 pub use inflight::{
     Buffers, CallResult, CallStep, Copies, CopiesPolicy, CopyResult, CpuCalls, MemoryCall, MemoryCalls,
     MemoryCallsPolicy,
@@ -77,7 +79,7 @@ pub use wait::time::{Clock, ManualClock, Moment, Rest, SystemClock};
 pub use wait::{DEFAULT_PAUSES, Wait};
 
 pub use telpher_abi::{ComputeResult, ComputeType, DataType, Opcode, Rounding, SglFormat};
-pub use telpher_mem::{DurableFile, DurableFileError, Persistence, StableBuf, StableBufMut};
+pub use telpher_mem::{Access, DurableFile, DurableFileError, GrantError, Persistence, StableBuf, StableBufMut};
 pub use telpher_ops::crc::CrcMode;
 pub use telpher_ops::dif::DifConfig;
 pub use telpher_ops::{Arithmetic, E4m3Overflow};

@@ -20,12 +20,15 @@ pub mod mock;
 mod record;
 mod submission;
 mod sync;
+mod window;
 
 pub use record::RecordCell;
 pub use submission::Submission;
 pub use telpher_abi::Offer;
+pub use window::{AttachedWindow, CreatedWindow, WindowError};
 
 use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use telpher_abi::registers::{DsaCap0, GenCap, OpCap};
 
@@ -131,6 +134,26 @@ pub unsafe trait Portal: Send + Sync + Debug {
     /// returns [`Health::Stopped`]. May wait for work in progress. The default cannot do this, and returns the health.
     fn retire(&self) -> Health {
         self.health()
+    }
+
+    /// Has the driver make a window to `size` bytes of this process' memory from `base` on, for other processes that use
+    /// the same device. Descriptors name bytes of it by their addresses in this process. The default has no driver that
+    /// can do this.
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    fn create_window(&self, _base: u64, _size: u64, _writable: bool) -> Result<CreatedWindow, WindowError> {
+        Err(WindowError::Unsupported)
+    }
+
+    /// Gets the right to use a window of another process in descriptors for this queue. The file is that
+    /// of [`create_window`](Portal::create_window) there, or for a modelled device the file of a grant of memory.
+    /// The default has no windows.
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    fn attach_window(&self, _file: BorrowedFd<'_>) -> Result<AttachedWindow, WindowError> {
+        Err(WindowError::Unsupported)
     }
 }
 

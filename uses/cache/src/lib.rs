@@ -11,6 +11,7 @@
 //!
 //! Versioned   data that changes: readers have blocks, a writer has exclusive access
 //! WriteBack   a block that is modified in fast memory and copied back
+//! Replicas    durable copies of blocks in a file, found again by their keys
 //! ```
 #![deny(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod handle;
 mod index;
 mod prefetch;
 mod reads;
+mod replicas;
 mod schedule;
 mod shared_copy;
 mod source;
@@ -36,6 +38,7 @@ pub use config::{Config, Eviction, Placement, PlacementRequest, Resident, TierCo
 pub use error::{AccessError, ConfigError};
 pub use handle::{Arrival, Handle, Location, WaitCopy};
 pub use prefetch::Prefetch;
+pub use replicas::{ReplicaError, Replicas};
 pub use schedule::Priority;
 pub use source::{Readable, Source};
 pub use stats::Stats;

@@ -6,6 +6,7 @@
 //! atomic:        one Atomic with the operands, and a free slot for the elements before ─► Accessed: complete
 //! longer:        pieces of a slot each, in any order; complete when all are answered
 //!   with a word:   then a Write of no bytes with the word ─► Accessed: complete
+//!   counted:       if the receiver counts the access, then a Write of no bytes or a ReadEnd ─► Accessed: complete
 //! ```
 //!
 //! Atomic operations are sent in the order of their calls. Short accesses overtake longer ones, whose pieces use at
@@ -18,10 +19,10 @@ use crate::buffer::{Buffer, Segments, TakenBytes};
 use crate::completion::{Completion, Failure, Operation};
 use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
-use crate::entry::{AccessId, AccessPiece, AtomicEntry, Message};
+use crate::entry::{AccessAnswer, AccessId, AccessPiece, AtomicEntry, Message};
 use crate::error::Broken;
 use crate::output::{AccessSlot, AccessStep, Output, Pushed, Slot};
-use crate::regions::{AccessError, RemoteRange};
+use crate::regions::RemoteRange;
 use crate::reports::Reports;
 use crate::request::{AccessKind, Completes};
 use std::collections::VecDeque;
@@ -43,8 +44,8 @@ enum Step {
     Whole,
     /// It is pieces; the next one begins at this byte.
     Pieces { next: u64 },
-    /// Its bytes are written; an entry with the word is the last.
-    Word,
+    /// Its bytes are written or read; an entry that says so, and that may have a word, is the last.
+    End,
 }
 
 /// An access that has not ended.
@@ -56,6 +57,8 @@ struct Open {
     step: Step,
     /// True while an entry without a slot is not answered.
     is_asked: bool,
+    /// True if the receiver wants to be told the end of its pieces.
+    wants_end: bool,
     /// Slots that it has.
     slots: usize,
     failure: Option<Failure>,
@@ -126,7 +129,8 @@ impl Accesses {
             u32::try_from(self.open.len() - 1).expect("an access has more than a byte")
         });
         let len = access.range.len;
-        let open = Open { access, taken: None, step: Step::Whole, is_asked: false, slots: 0, failure: None };
+        let open =
+            Open { access, taken: None, step: Step::Whole, is_asked: false, wants_end: false, slots: 0, failure: None };
         self.open[id as usize] = Some(open);
         self.open_count += 1;
         self.short.push_back(id);
@@ -212,15 +216,14 @@ impl Accesses {
         let StartedAccess { range, kind, .. } = open.access;
         let nothing = RemoteRange { len: 0, ..range };
         let (message, payload) = match kind {
-            AccessKind::Write { data, .. } if open.step == Step::Word => {
+            AccessKind::Write { data, .. } if open.step == Step::End => {
                 (Message::Write { id: AccessId(id), range: nothing, data }, Segments::default())
             }
             AccessKind::Write { from, data } if range.len <= eager_bytes => {
                 (Message::Write { id: AccessId(id), range, data }, from)
             }
-            // A write of nothing asks only whether the peer is there.
-            AccessKind::Read { .. } if range.len == 0 => {
-                (Message::Write { id: AccessId(id), range: nothing, data: None }, Segments::default())
+            AccessKind::Read { .. } if range.len == 0 || open.step == Step::End => {
+                (Message::ReadEnd { id: AccessId(id) }, Segments::default())
             }
             AccessKind::Read { .. } if range.len <= slot_bytes => return self.push_read(id, 0, range.len, output),
             AccessKind::Atomic { atomic, operands, results, .. } => {
@@ -405,15 +408,14 @@ impl Accesses {
     /// The peer has answered an entry.
     pub(crate) fn answered(
         &mut self,
-        id: AccessId,
-        slot: Option<u16>,
-        result: Result<(), AccessError>,
+        answer: &AccessAnswer,
         output: &mut Output,
         copier: &mut Copier,
         reports: &mut Reports,
     ) -> Result<(), Broken> {
-        let AccessId(id) = id;
+        let AccessAnswer { id: AccessId(id), slot, wants_end, result } = *answer;
         let Some(Some(open)) = self.open.get_mut(id as usize) else { return Err(NOT_ASKED) };
+        open.wants_end |= wants_end;
         let Some(slot) = slot else {
             if !std::mem::take(&mut open.is_asked) {
                 return Err(NOT_ASKED);
@@ -457,8 +459,10 @@ impl Accesses {
         let len = open.access.range.len;
         match (open.failure, open.step, &open.access.kind) {
             (None, Step::Pieces { next }, _) if next < len => return,
-            (None, Step::Pieces { .. }, AccessKind::Write { data: Some(_), .. }) => {
-                open.step = Step::Word;
+            (None, Step::Pieces { .. }, kind)
+                if open.wants_end || matches!(kind, AccessKind::Write { data: Some(_), .. }) =>
+            {
+                open.step = Step::End;
                 self.short.push_back(id);
                 return;
             }

@@ -2,6 +2,7 @@
 //!
 //! One lock guards its state. It is held for copies, but never while a thread waits.
 
+use crate::access_counters::AccessCounters;
 use crate::address::Address;
 use crate::completion::{Completion, Failure};
 use crate::config::{Config, ProgressBy};
@@ -165,6 +166,16 @@ impl Endpoint {
         let started = state.access(index, &request, &self.inner.connector);
         self.inner.leave(state);
         started
+    }
+
+    /// Sets what counts the accesses of peers through this endpoint to the memory of this process.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::Forked`], [`FabricError::Closed`].
+    pub fn count_accesses_of_peers(&self, counters: AccessCounters) -> Result<(), FabricError> {
+        self.inner.lock()?.receives.reports.accesses_of_peers = counters;
+        Ok(())
     }
 
     /// Starts a receive. The buffer belongs to the endpoint until the completion.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! messages, sender to receiver:   Eager | Announce | Offer | Piece | Abort
-//! accesses, sender to receiver:   Write | WritePiece | ReadPiece | Atomic
+//! accesses, sender to receiver:   Write | WritePiece | ReadPiece | ReadEnd | Atomic
 //! answers, receiver to sender:    Matched | SlotsFree | Received | Prefers | Accessed
 //! ```
 //!
@@ -13,6 +13,8 @@
 //!
 //! An access to the receiver's memory: each entry names the whole range, is done at once, and is answered with
 //! `Accessed`. So the receiver remembers nothing of it. The slot of a piece is the sender's again after the answer.
+//! A receiver that counts accesses says so in the answers to pieces. Then a `Write` of no bytes, or a `ReadEnd`,
+//! follows the last answer, and the receiver counts that.
 
 use crate::atomics::{Atomic, AtomicForm};
 use crate::offered::Offered;
@@ -84,7 +86,7 @@ pub enum Message {
         id: MessageId,
     },
     /// Bytes for the receiver's memory. Up to [`ACCESS_INLINE_BYTES`] bytes are in the entry, otherwise all are in the
-    /// payload area.
+    /// payload area. Without bytes it may be the end of a write that went in pieces.
     Write {
         /// The access.
         id: AccessId,
@@ -97,6 +99,11 @@ pub enum Message {
     WritePiece(AccessPiece),
     /// The receiver shall put a part of a range of its memory into a slot.
     ReadPiece(AccessPiece),
+    /// A read of no bytes, or the end of one that went in pieces.
+    ReadEnd {
+        /// The access.
+        id: AccessId,
+    },
     /// The receiver shall do an atomic operation. Up to [`ACCESS_INLINE_BYTES`] bytes of operands are in the entry,
     /// otherwise all are in the payload area.
     Atomic(AtomicEntry),
@@ -190,14 +197,20 @@ pub enum Answer {
         offers: bool,
     },
     /// An entry of an access was done or refused.
-    Accessed {
-        /// The access.
-        id: AccessId,
-        /// The slot of a piece.
-        slot: Option<u16>,
-        /// Why it was refused.
-        result: Result<(), AccessError>,
-    },
+    Accessed(AccessAnswer),
+}
+
+/// An entry of an access was done or refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccessAnswer {
+    /// The access.
+    pub id: AccessId,
+    /// The slot of a piece.
+    pub slot: Option<u16>,
+    /// True for a piece if the receiver counts such accesses, and is to be told the end of this one.
+    pub wants_end: bool,
+    /// Why it was refused.
+    pub result: Result<(), AccessError>,
 }
 
 /// The most slots in one `SlotsFree`.

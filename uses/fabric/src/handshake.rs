@@ -24,7 +24,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The version of the packets, the layout and the entries. It must be the same on both sides.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Begins both packets. Source: chosen.
 const MAGIC: [u8; 8] = *b"telpherF";
 /// Where the sizes begin, after the magic and the version.

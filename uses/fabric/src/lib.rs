@@ -14,6 +14,7 @@
 //!     atomics         what atomic operations compute, and how they are done on memory
 //!     output          what messages and accesses share at the sender: the ring and the slots
 //!   regions           the memory of this process that peers may access
+//!   access_counters   counters of these accesses
 //!   reports           completions and counts of the operations
 //!   stores            chooses the stores that fill slots, by the time that they took
 //!   ways              chooses between pieces and pulls, by the time that they took
@@ -35,6 +36,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod access_counters;
 mod accesses;
 pub mod address;
 pub mod atomics;
@@ -81,6 +83,7 @@ mod sync;
 mod ways;
 mod wire;
 
+pub use access_counters::AccessCounters;
 pub use address::Address;
 pub use atomics::{Atomic, AtomicForm, AtomicOp};
 pub use buffer::{Buffer, Segments};

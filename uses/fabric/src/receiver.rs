@@ -14,10 +14,12 @@
 
 mod pulls;
 
+use crate::access_counters::count;
+use crate::atomics::AtomicOp;
 use crate::completion::Failure;
 use crate::connection_memory::LOST;
 use crate::copier::{Copier, CopyFor, Started};
-use crate::entry::{AccessId, Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
+use crate::entry::{AccessAnswer, Answer, Envelope, MOST_SLOTS_FREE, Message, MessageId};
 use crate::error::{Broken, PushError};
 use crate::incoming::{Incoming, Payload};
 use crate::matching::{MessageKey, Source};
@@ -88,6 +90,14 @@ struct Reception {
     pull: Option<Box<Pull>>,
     /// When the receive matched the message, if that tells how long the bytes take.
     since: Option<Instant>,
+}
+
+/// What ends with an entry of an access.
+#[derive(Clone, Copy, Debug)]
+struct EndedAccess {
+    is_read: bool,
+    /// The key of the region that it may have changed.
+    changes: Option<u64>,
 }
 
 /// How a connection stands.
@@ -277,7 +287,10 @@ impl Receiver {
                 let slot = entry.slot.and_then(|slot| arrived.slot(slot));
                 let result = serving::atomic(&self.regions, copier, &entry, arrived.payload(), slot);
                 drop(arrived);
-                self.accessed(entry.id, entry.slot, result, &mut receives.reports)?;
+                let changes = (entry.atomic.op != AtomicOp::Read).then_some(entry.range.key);
+                let ended = EndedAccess { is_read: entry.slot.is_some(), changes };
+                let answer = AccessAnswer { id: entry.id, slot: entry.slot, wants_end: false, result };
+                self.accessed(answer, Some(ended), &mut receives.reports)?;
                 return Ok(true);
             }
             let Message::Write { id, range, data } = message else {
@@ -298,7 +311,9 @@ impl Receiver {
             if let (Some(data), Ok(())) = (data, result) {
                 receives.written_by_peer(self.source, range.len, data);
             }
-            self.accessed(id, None, result, &mut receives.reports)?;
+            let ended = EndedAccess { is_read: false, changes: Some(range.key) };
+            let answer = AccessAnswer { id, slot: None, wants_end: false, result };
+            self.accessed(answer, Some(ended), &mut receives.reports)?;
             return Ok(true);
         };
         let key = key(self.source, &envelope);
@@ -353,11 +368,24 @@ impl Receiver {
             Message::WritePiece(piece) | Message::ReadPiece(piece) => {
                 let is_free = self.held.get(usize::from(piece.slot)).is_some_and(|held| !held);
                 let Some(slot) = self.incoming.slot(piece.slot).filter(|_| is_free) else { return Err(SLOT_IN_USE) };
-                let result = match message {
-                    Message::WritePiece(_) => serving::write_piece(&self.regions, copier, &piece, slot),
-                    _ => serving::read_piece(&self.regions, copier, &piece, slot),
+                let is_read = matches!(message, Message::ReadPiece(_));
+                let result = match is_read {
+                    false => serving::write_piece(&self.regions, copier, &piece, slot),
+                    true => serving::read_piece(&self.regions, copier, &piece, slot),
                 };
-                self.accessed(piece.id, Some(piece.slot), result, &mut receives.reports)?;
+                // A read in one piece has no other entry.
+                let ended = (is_read && u64::from(piece.len) == piece.range.len)
+                    .then_some(EndedAccess { is_read: true, changes: None });
+                let counts = receives.reports.accesses_of_peers.of(is_read).is_some()
+                    || (!is_read && self.regions.counts_changes(piece.range.key));
+                let wants_end = ended.is_none() && result.is_ok() && counts;
+                let answer = AccessAnswer { id: piece.id, slot: Some(piece.slot), wants_end, result };
+                self.accessed(answer, ended, &mut receives.reports)?;
+            }
+            Message::ReadEnd { id } => {
+                let ended = EndedAccess { is_read: true, changes: None };
+                let answer = AccessAnswer { id, slot: None, wants_end: false, result: Ok(()) };
+                self.accessed(answer, Some(ended), &mut receives.reports)?;
             }
             Message::Announce { envelope, id } | Message::Offer { envelope, id, .. } => {
                 let offered = if let Message::Offer { at, .. } = *message { Some(at) } else { None };
@@ -410,19 +438,26 @@ impl Receiver {
         Ok(())
     }
 
-    /// Answers an entry of an access.
+    /// Answers an entry of an access, and counts the access that it ends, if it does.
     fn accessed(
         &mut self,
-        id: AccessId,
-        slot: Option<u16>,
-        result: Result<(), AccessError>,
+        answer: AccessAnswer,
+        ends: Option<EndedAccess>,
         reports: &mut Reports,
     ) -> Result<(), Broken> {
         if !self.incoming.memory().is_whole() {
             return Err(LOST);
         }
-        *if result.is_ok() { &mut reports.served } else { &mut reports.refused } += 1;
-        self.answer(Answer::Accessed { id, slot, result })
+        if let Some(EndedAccess { is_read, changes }) = ends.filter(|_| answer.result.is_ok()) {
+            if let Some(counter) = reports.accesses_of_peers.of(is_read) {
+                count(counter);
+            }
+            if let Some(key) = changes {
+                self.regions.changed(key);
+            }
+        }
+        *if answer.result.is_ok() { &mut reports.served } else { &mut reports.refused } += 1;
+        self.answer(Answer::Accessed(answer))
     }
 
     /// A receive matches an announced message that was kept.

@@ -3,10 +3,12 @@
 //! An access holds the table's lock for reading while it runs, and `close` takes it for writing. So after a region was
 //! closed, no thread of this process accesses its memory for a peer.
 
+use crate::access_counters::count;
 use crate::buffer::Segments;
 use crate::error::FabricError;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use telpher_os::Lineage;
 
 /// What peers may do with a region.
@@ -53,21 +55,30 @@ pub enum AccessError {
 #[derive(Debug)]
 pub struct Regions {
     table: RwLock<Table>,
+    /// True once a counter counts the changes of a region.
+    is_counting: AtomicBool,
     created_in: Lineage,
 }
 
 #[derive(Debug)]
 struct Table {
-    regions: HashMap<u64, Region>,
+    regions: HashMap<u64, Registered>,
     /// The next key to try when the caller wants any.
     next_key: u64,
+}
+
+#[derive(Debug)]
+struct Registered {
+    region: Region,
+    /// What counts its changes by peers.
+    changes: Option<Arc<AtomicU64>>,
 }
 
 impl Default for Regions {
     fn default() -> Regions {
         // Not 0, so that a zeroed structure of a program names no region.
         let table = Table { regions: HashMap::new(), next_key: 1 };
-        Regions { table: RwLock::new(table), created_in: Lineage::current() }
+        Regions { table: RwLock::new(table), is_counting: AtomicBool::new(false), created_in: Lineage::current() }
     }
 }
 
@@ -90,8 +101,39 @@ impl Regions {
                 key
             }
         };
-        table.regions.insert(key, region);
+        table.regions.insert(key, Registered { region, changes: None });
         Ok(key)
+    }
+
+    /// Lets a counter count the writes and atomic operations of peers that change a region, each when it has ended.
+    /// False if there is no such region.
+    #[must_use]
+    pub fn count_changes(&self, key: u64, counter: Arc<AtomicU64>) -> bool {
+        let Some(mut table) = self.change() else { return false };
+        let Some(registered) = table.regions.get_mut(&key) else { return false };
+        registered.changes = Some(counter);
+        self.is_counting.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Calls `use_counter` with what counts the changes of a region that peers may write.
+    fn counter_of<R>(&self, key: u64, use_counter: impl FnOnce(&AtomicU64) -> R) -> Option<R> {
+        if !self.is_counting.load(Ordering::Relaxed) {
+            return None;
+        }
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let registered = table.regions.get(&key).filter(|registered| registered.region.permissions.write)?;
+        registered.changes.as_deref().map(use_counter)
+    }
+
+    /// True if the changes of a region are counted.
+    pub(crate) fn counts_changes(&self, key: u64) -> bool {
+        self.counter_of(key, |_| ()).is_some()
+    }
+
+    /// A peer has changed a region.
+    pub(crate) fn changed(&self, key: u64) {
+        let _ = self.counter_of(key, count);
     }
 
     /// Closes a region: later accesses fail. When this returns, none is under way. True if the region existed.
@@ -117,7 +159,7 @@ impl Regions {
             return Ok(());
         }
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let region = table.regions.get(&range.key).ok_or(AccessError::UnknownKey)?;
+        let Registered { region, .. } = table.regions.get(&range.key).ok_or(AccessError::UnknownKey)?;
         let offset = range.address.checked_sub(region.base).ok_or(AccessError::OutOfRange)?;
         if offset.checked_add(range.len).is_none_or(|end| end > region.segments.len()) {
             return Err(AccessError::OutOfRange);

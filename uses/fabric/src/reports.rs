@@ -1,5 +1,6 @@
 //! What the operations of callers report, and what is counted.
 
+use crate::access_counters::AccessCounters;
 use crate::buffer::{Buffer, Segments, TakenBytes};
 use crate::completion::{Completion, Failure, Operation};
 use crate::entry::Envelope;
@@ -39,6 +40,8 @@ pub(crate) struct Reports {
     pub(crate) pulls_mapped: u64,
     pub(crate) slots_plain: u64,
     pub(crate) slots_streaming: u64,
+    /// What counts accesses of peers, if the caller wants them counted.
+    pub(crate) accesses_of_peers: AccessCounters,
 }
 
 impl Reports {

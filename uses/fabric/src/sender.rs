@@ -364,8 +364,8 @@ impl Sender {
                     self.offered_classes =
                         if offers { self.offered_classes | bit } else { self.offered_classes & !bit };
                 }
-                Answer::Accessed { id, slot, result } => {
-                    self.accesses.answered(id, slot, result, &mut self.output, copier, reports)?;
+                Answer::Accessed(answer) => {
+                    self.accesses.answered(&answer, &mut self.output, copier, reports)?;
                 }
             }
         }

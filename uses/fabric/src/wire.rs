@@ -11,18 +11,19 @@
 //! Write        key, data, id and length, address, 24 bytes
 //! WritePiece   key, offset, id and length, address, length of the range
 //! ReadPiece    as WritePiece
+//! ReadEnd      -, -, id
 //! Atomic       key, operation and type and length of the range, id and length of the operands, address, 24 bytes
 //! Matched      length, -, id
 //! SlotsFree    -, 24 slots of 16 bits
 //! Received     -, -, id
 //! Prefers      the number of bits of a length; whether memory is offered, in place of a count
-//! Accessed     whether there is a slot, -, id; the result in place of a count
+//! Accessed     whether there is a slot and whether the end is wanted, -, id; the result in place of a count
 //! ```
 
 use crate::atomics::{Atomic, AtomicOp};
 use crate::entry::{
-    ACCESS_INLINE_BYTES, AccessId, AccessPiece, Answer, AtomicEntry, Envelope, INLINE_BYTES, MOST_SLOTS_FREE, Message,
-    MessageId,
+    ACCESS_INLINE_BYTES, AccessAnswer, AccessId, AccessPiece, Answer, AtomicEntry, Envelope, INLINE_BYTES,
+    MOST_SLOTS_FREE, Message, MessageId,
 };
 use crate::error::Broken;
 use crate::layout::Sizes;
@@ -42,6 +43,7 @@ const READ_PIECE: u8 = 7;
 const ATOMIC: u8 = 8;
 const OFFER: u8 = 9;
 const OFFER_FILE: u8 = 10;
+const READ_END: u8 = 11;
 const MATCHED: u8 = 17;
 const SLOTS_FREE: u8 = 18;
 const RECEIVED: u8 = 19;
@@ -61,6 +63,9 @@ const IS_TAGGED: u8 = 1;
 const HAS_DATA: u8 = 2;
 const WANTS_ANSWER: u8 = 4;
 const FETCHES: u8 = 8;
+
+const HAS_SLOT: u64 = 1;
+const WANTS_END: u64 = 2;
 
 /// The first word of an entry's inline bytes.
 const INLINE_WORD: usize = ENTRY_WORDS - INLINE_BYTES / size_of::<u64>();
@@ -169,6 +174,10 @@ pub(crate) fn encode_message(message: &Message, inline: &Inline) -> Entry {
         }
         Message::WritePiece(piece) => put_piece(&mut entry, WRITE_PIECE, &piece),
         Message::ReadPiece(piece) => put_piece(&mut entry, READ_PIECE, &piece),
+        Message::ReadEnd { id } => {
+            entry[0] = head(READ_END, 0, 0);
+            entry[3] = pair(MessageId(id.0), 0);
+        }
         Message::Atomic(AtomicEntry { id, range, atomic, slot }) => {
             entry[0] = head(ATOMIC, flag(slot.is_some(), FETCHES), slot.unwrap_or(0));
             entry[1] = range.key;
@@ -271,6 +280,7 @@ pub(crate) fn decode_message(entry: &Entry, sizes: &Sizes) -> Result<(Message, I
         }
         WRITE_PIECE => Message::WritePiece(access_piece(entry, flags, slot, sizes)?),
         READ_PIECE => Message::ReadPiece(access_piece(entry, flags, slot, sizes)?),
+        READ_END if flags == 0 && len == 0 => Message::ReadEnd { id: AccessId(id.0) },
         ATOMIC => {
             take_inline(&entry[ACCESS_INLINE_WORD..], &mut inline);
             Message::Atomic(atomic(entry, flags, slot, sizes)?)
@@ -373,11 +383,11 @@ pub(crate) fn encode_answer(answer: &Answer) -> Entry {
             entry[0] = head(PREFERS, offers.into(), 0);
             entry[1] = class.into();
         }
-        Answer::Accessed { id, slot, result } => {
+        Answer::Accessed(AccessAnswer { id, slot, wants_end, result }) => {
             let number = result.err().and_then(|error| ACCESS_ERRORS.iter().position(|known| *known == error));
             let number = number.map_or(0, |at| u8::try_from(at + 1).expect("a few errors"));
             entry[0] = head(ACCESSED, number, slot.unwrap_or(0));
-            entry[1] = slot.is_some().into();
+            entry[1] = if slot.is_some() { HAS_SLOT } else { 0 } | if wants_end { WANTS_END } else { 0 };
             entry[3] = pair(MessageId(id.0), 0);
         }
     }
@@ -413,7 +423,14 @@ pub(crate) fn decode_answer(entry: &Entry, sizes: &Sizes) -> Result<Answer, Brok
 
 fn accessed(entry: &Entry, number: u8, slot: u16, sizes: &Sizes) -> Result<Answer, Broken> {
     let (MessageId(id), rest) = split_pair(entry[3]);
-    if entry[1] > 1 || rest != 0 || (entry[1] == 0 && slot != 0) || u32::from(slot) >= sizes.slots {
+    // The end is wanted of accesses in pieces, which have slots.
+    let (has_slot, wants_end) = match entry[1] {
+        0 => (false, false),
+        HAS_SLOT => (true, false),
+        word if word == HAS_SLOT | WANTS_END => (true, true),
+        _ => return Err(broken("the answer to an access has an unknown flag")),
+    };
+    if rest != 0 || (!has_slot && slot != 0) || u32::from(slot) >= sizes.slots {
         return Err(broken("the answer to an access names a slot that does not exist"));
     }
     let result = match number.checked_sub(1) {
@@ -423,7 +440,7 @@ fn accessed(entry: &Entry, number: u8, slot: u16, sizes: &Sizes) -> Result<Answe
             None => return Err(broken("the answer to an access has an unknown result")),
         },
     };
-    Ok(Answer::Accessed { id: AccessId(id), slot: (entry[1] == 1).then_some(slot), result })
+    Ok(Answer::Accessed(AccessAnswer { id: AccessId(id), slot: has_slot.then_some(slot), wants_end, result }))
 }
 
 fn slots_free(entry: &Entry, count: u8, sizes: &Sizes) -> Result<Answer, Broken> {
@@ -494,6 +511,7 @@ mod tests {
         let mut messages = Vec::new();
         for (number, key, address) in [(0, 0, 0), (u32::MAX, u64::MAX, u64::MAX)] {
             let id = AccessId(number);
+            messages.push(Message::ReadEnd { id });
             for len in [0, 1, 24, 25, u64::from(sizes().eager_bytes)] {
                 for data in [None, Some(0), Some(u64::MAX)] {
                     messages.push(Message::Write { id, range: RemoteRange { key, address, len }, data });
@@ -524,7 +542,10 @@ mod tests {
             answers.push(Answer::Received { id });
             for slot in [None, Some(0), Some(63)] {
                 let results = ACCESS_ERRORS.map(Err).into_iter().chain([Ok(())]);
-                answers.extend(results.map(|result| Answer::Accessed { id: AccessId(id.0), slot, result }));
+                let accessed =
+                    |wants_end, result| Answer::Accessed(AccessAnswer { id: AccessId(id.0), slot, wants_end, result });
+                answers.extend(results.map(|result| accessed(false, result)));
+                answers.extend(slot.map(|_| accessed(true, Ok(()))));
             }
             answers.extend([0, MOST_LEN].map(|len| Answer::Matched { id, len }));
         }
@@ -565,6 +586,7 @@ mod tests {
         let abort = Message::Abort { id: MessageId(1) };
         let range = RemoteRange { key: 7, address: 8, len: 100 };
         let write = Message::Write { id: AccessId(1), range, data: None };
+        let read_end = Message::ReadEnd { id: AccessId(1) };
         let access = Message::WritePiece(AccessPiece { id: AccessId(1), range, slot: 1, len: 8, offset: 92 });
         let atomic = Atomic { op: AtomicOp::Sum, of: Number::U32 };
         let atomic = Message::Atomic(AtomicEntry {
@@ -630,6 +652,9 @@ mod tests {
             (&write, 2, u64::MAX, 1),
             (&write, 3, u64::MAX, (eager_bytes + 1) << 32),
             (&write, 3, u64::MAX, u64::MAX),
+            (&read_end, 0, flags, 1 << 40),
+            (&read_end, 0, slot, 1 << 48),
+            (&read_end, 3, u64::MAX, 1 << 32 | 1),
             (&access, 0, kind, 15 << 32),
             (&access, 0, flags, 1 << 40),
             (&access, 0, slot, slots << 48),
@@ -696,9 +721,11 @@ mod tests {
             entry[word] = if word == 0 { entry[0] | value } else { value };
             assert!(decode_answer(&entry, &sizes()).is_err(), "{value:#x} in word {word}");
         }
-        let accessed = encode_answer(&Answer::Accessed { id: AccessId(3), slot: Some(5), result: Ok(()) });
+        let accessed = AccessAnswer { id: AccessId(3), slot: Some(5), wants_end: false, result: Ok(()) };
+        let accessed = encode_answer(&Answer::Accessed(accessed));
         let last_error = u64::try_from(ACCESS_ERRORS.len()).unwrap();
-        let wrong = [(0, (last_error + 1) << 40), (0, 0xff << 40), (0, 0xffff << 48), (1, 0), (1, 2), (3, 1 << 32)];
+        let wrong =
+            [(0, (last_error + 1) << 40), (0, 0xff << 40), (0, 0xffff << 48), (1, 0), (1, 2), (1, 4), (3, 1 << 32)];
         for (word, value) in wrong {
             let mut entry = accessed;
             entry[word] = if word == 0 { entry[0] | value } else { value };

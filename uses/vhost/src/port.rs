@@ -307,7 +307,7 @@ impl Port {
 
     pub(crate) fn slot(&self, ring: usize) -> MutexGuard<'_, Slot> {
         let ring_slot = &self.ring_slots[ring];
-        // Relaxed: it only says who is next, and nothing about the slot.
+        // Relaxed: it only says whose turn is next, and nothing about the slot.
         ring_slot.waiters.fetch_add(1, Ordering::Relaxed);
         let slot = ring_slot.slot.lock().unwrap_or_else(PoisonError::into_inner);
         ring_slot.waiters.fetch_sub(1, Ordering::Relaxed);

@@ -117,10 +117,10 @@ mod tests {
             rows: std::array::from_fn(|_| Row { version: AtomicU64::new(0), slots: Default::default() }),
             locked: AtomicBool::new(false),
         }));
-        let writers = [1u64, 2].map(|who| {
+        let writers = [1u64, 2].map(|writer| {
             std::thread::spawn(move || {
                 for round in 0..50_000u64 {
-                    let word = round << 2 | who;
+                    let word = round << 2 | writer;
                     let lock = table.lock();
                     #[allow(clippy::cast_possible_truncation, reason = "addresses have 64 bits here")]
                     table.write(&lock, 10, Action { handler: word as usize, flags: word, mask: word });

@@ -42,6 +42,14 @@ pub(crate) fn is_available(level: Level) -> bool {
     }
 }
 
+/// Returns the vendor and the family of this processor, if it is an x86 processor.
+pub(crate) fn vendor_and_family() -> Option<([u8; 12], u32)> {
+    #[cfg(target_arch = "x86_64")]
+    return Some(x86::vendor_and_family());
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
 /// Calls the kernel of the level of a `Kernels`.
 macro_rules! run {
     ($kernels:expr, $room:ident :: $name:ident $(::<$generic:ident>)? ($($argument:expr),*)) => {

@@ -12,22 +12,26 @@ mod batch;
 mod cache;
 mod channel;
 mod device;
+mod durable;
 mod job;
 mod mover;
 mod switch;
 mod tier;
 mod vhost;
+mod window;
 
 pub use about::*;
 pub use batch::*;
 pub use cache::*;
 pub use channel::*;
 pub use device::*;
+pub use durable::*;
 pub use job::*;
 pub use mover::*;
 pub use switch::*;
 pub use tier::*;
 pub use vhost::*;
+pub use window::*;
 
 pub use crate::cache::{Cache, Entry, Prefetch};
 pub use crate::channel::Channel;
@@ -59,6 +63,9 @@ const _: () = {
     any_thread::<TierHeap>();
     any_thread::<TierArena>();
     any_thread::<TierManager>();
+    any_thread::<Grant>();
+    any_thread::<Window>();
+    one_thread_at_a_time::<DurableFile>();
     one_thread_at_a_time::<Job>();
     one_thread_at_a_time::<Batch>();
     one_thread_at_a_time::<Channel>();

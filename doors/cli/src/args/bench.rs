@@ -3,7 +3,7 @@
 use super::bench_fabric::FabricBench;
 use super::device::{DeviceArg, QueueArgs, WqMode};
 use super::operation::Ops;
-use super::output::Output;
+use super::output::{Output, Printed};
 use super::values::{Counts, Placement, Sizes, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -106,6 +106,58 @@ Examples:
   telpher bench vfio --only shares --seconds 10")]
     Vfio(Contests),
     Dml(DmlBench),
+    All(AllBench),
+    Hosts(HostsBench),
+}
+
+/// Run every bench that has goals, and say which goals this host reaches.
+///
+/// Each bench runs as a program of its own, with its default options: ops, mover, cache, tier, run, offload, query,
+/// vhost, fabric, nvmf, telemetry, sim, vfio, dml. One that fails is named with its reason, and the others run. With
+/// --rounds, all of them run several times; the numbers are medians, and the range of the rounds is the noise.
+///
+/// --save keeps the result, one file for each kind of processor and version of telpher. --against compares with the
+/// files of other hosts, and prints what differs by more than the noise.
+#[derive(Debug, Args)]
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
+A round takes some seven minutes. Nothing else should run meanwhile.
+
+Examples:
+  telpher bench all --rounds 3 --save results
+  telpher bench all --only ops,mover --against results"
+)]
+pub(crate) struct AllBench {
+    /// Benches to run, by name [default: all].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// How often all benches run.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) rounds: u32,
+    /// Measuring time of each bench in seconds [default: that of each bench].
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Write the result into this folder.
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) save: Option<PathBuf>,
+    /// Compare with the results in this folder.
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) against: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
+}
+
+/// Say on how many kinds of host each goal holds, from files of `telpher bench all --save`.
+///
+/// Measures nothing. Prints Markdown: the hosts, the counts of goals by bench, and each goal that does not hold on
+/// every kind of host. Processors with the same name, family and model are one kind; its newest file counts.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  telpher bench hosts lab/results")]
+pub(crate) struct HostsBench {
+    /// The folder with the files.
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -145,7 +197,8 @@ pub(crate) struct Sweep {
     /// Where the device writes results (DSA's cache-control flag).
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Device", default_value_t = Hint::Cache)]
     pub(crate) hint: Hint,
-    /// Print every table: throughput, latency and CPU time of all sizes and modes.
+    /// Print every table: throughput, latency and CPU time of all sizes and modes, and the energy of each way of
+    /// waiting where Linux shows it.
     #[arg(long, help_heading = "Output")]
     pub(crate) full: bool,
     #[command(flatten)]
@@ -327,9 +380,9 @@ pub(crate) struct TierBench {
 /// Measure what jobs of libdml, the replacement for Intel's DML, cost a program in C.
 ///
 /// Experiments: a no-op, and copies, CRCs and DIF on the software path, beside the operations themselves; copies on the
-/// hardware path, beside the mover's own call, both on a modelled device. With --original, the same jobs of
-/// Intel's library are measured, too. The sides run in turns of some milliseconds, and the numbers are medians over
-/// the turns.
+/// hardware path, beside the mover's own call, both on a modelled device; jobs on devices that Intel's library does
+/// not use. With --original, the same jobs of Intel's library are measured, too. The sides run in turns of some
+/// milliseconds, and the numbers are medians over the turns.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Work",
@@ -590,6 +643,7 @@ impl Sweep {
                 Hint::Memory => options::Hint::Memory,
             },
             device: self.device.name.clone(),
+            waits: self.full,
             seconds: self.seconds,
         }
     }

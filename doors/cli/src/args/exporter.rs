@@ -40,6 +40,10 @@ pub(crate) struct Exporter {
     /// Have times of descriptors recorded while the exporter runs. This slows short descriptors down.
     #[arg(long, help_heading = "Content")]
     pub(crate) times: bool,
+    /// The kubelet's socket for resources, which only root may open: it says which container was given which queue.
+    #[arg(long, value_name = "SOCKET", default_value = telpher_telemetry::exporter::kubelet::KUBELET_SOCKET,
+          help_heading = "Content")]
+    pub(crate) kubelet: PathBuf,
     /// Print a file that is made for the metrics, and exit.
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Content", conflicts_with_all = ["textfile", "listen"])]
     pub(crate) print: Option<Printable>,

@@ -45,7 +45,7 @@ pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};
 pub(crate) use shell::{Completions, Man, ShellName};
 pub(crate) use sim::{Figures, OtherMachine, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
-pub(crate) use top::Top;
+pub(crate) use top::{Top, TopKind};
 pub(crate) use trace::Trace;
 pub(crate) use tune::Tune;
 pub(crate) use vfio::Vfio;

@@ -3,6 +3,7 @@
 
 use crate::harness::{Run, Runtime, TELPHER, View, client, eventually, finish, in_both_views, lacking, test_folder};
 use crate::skip::skip;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -23,13 +24,13 @@ impl Drop for Running {
 }
 
 /// A `telpher exporter` at a port that the system chose.
-struct Exporter {
+pub(crate) struct Exporter {
     _child: Running,
     address: SocketAddr,
 }
 
 impl Exporter {
-    fn start(runtime: &Runtime, options: &[&str]) -> Exporter {
+    pub(crate) fn start(runtime: &Runtime, options: &[&str]) -> Exporter {
         let mut command = Command::new(TELPHER);
         command.args(["exporter", "--listen", "127.0.0.1:0"]).args(options);
         command.env("TELPHER_RUNTIME_DIR", runtime.path()).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -42,7 +43,7 @@ impl Exporter {
         Exporter { _child: Running(child), address }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let (head, body) = get(self.address, "/metrics", "text/plain").expect("the exporter answers");
         assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
         body
@@ -61,16 +62,31 @@ fn get(address: SocketAddr, target: &str, accept: &str) -> std::io::Result<(Stri
     Ok((head.to_owned(), body.to_owned()))
 }
 
-/// The sums of the samples of a run by their name.
-fn sums(text: &str) -> BTreeMap<String, f64> {
-    let mut sums = BTreeMap::new();
-    // Inside of a run, /sys shows its devices as hardware, too.
-    for line in text.lines().filter(|line| line.contains("source=\"run-")) {
-        let (series, value) = line.rsplit_once(' ').expect("a value");
-        let name = series.split('{').next().expect("a name");
-        *sums.entry(name.to_owned()).or_insert(0.0) += value.parse::<f64>().expect("a number");
+/// The sums of samples by their name.
+#[derive(Debug, Default)]
+pub(crate) struct Sums(BTreeMap<String, f64>);
+
+impl Sums {
+    /// Sums the samples whose labels contain a text.
+    pub(crate) fn of(text: &str, labels: &str) -> Sums {
+        let mut sums = BTreeMap::new();
+        for line in text.lines().filter(|line| line.contains(labels)) {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            let name = series.split('{').next().expect("a name");
+            *sums.entry(name.to_owned()).or_insert(0.0) += value.parse::<f64>().expect("a number");
+        }
+        Sums(sums)
     }
-    sums
+
+    /// Returns a sum; NaN, which equals nothing, if there is no sample.
+    pub(crate) fn get(&self, name: &str) -> f64 {
+        self.0.get(name).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// The sums of the samples of a run. Inside of a run, /sys shows its devices as hardware, too.
+fn sums(text: &str) -> Sums {
+    Sums::of(text, "source=\"run-")
 }
 
 /// A run with a program that has done known work, another one that has closed its queue, and both are awaited.
@@ -108,19 +124,19 @@ in_both_views! {
             let sums = sums(&text);
             let bytes = f64::from(3 * 100 + 5 * 1000);
             for of in ["wq", "engine", "client"] {
-                let sum = |what: &str| sums[&format!("dsa_{of}_{what}_total")];
+                let sum = |what: &str| sums.get(&format!("dsa_{of}_{what}_total"));
                 let all = ["descriptors", "batch_members", "read_bytes", "written_bytes", "page_faults"].map(sum);
                 assert_eq!(all, [18.0, 0.0, bytes, bytes, 0.0], "{of}: {text}");
             }
-            assert_eq!([sums["dsa_operations_total"], sums["dsa_completions_total"]], [18.0; 2], "{text}");
-            assert_eq!(sums["dsa_wq_clients"], 1.0, "{text}");
+            assert_eq!(["dsa_operations_total", "dsa_completions_total"].map(|name| sums.get(name)), [18.0; 2], "{text}");
+            assert_eq!(sums.get("dsa_wq_clients"), 1.0, "{text}");
             // The first program has closed its queue.
             let is_of_client = |line: &&str| line.starts_with("dsa_client_descriptors_total{");
             let clients: Vec<&str> = text.lines().filter(is_of_client).collect();
             let has_pid = clients.iter().filter(|line| line.contains("pid=") && line.ends_with("} 11")).count();
             assert_eq!(has_pid, usize::from(!options.is_empty()), "{clients:?}");
             // Times were not recorded, which is not zero.
-            assert!(!sums.contains_key("dsa_engine_busy_seconds_total"), "{text}");
+            assert!(sums.get("dsa_engine_busy_seconds_total").is_nan(), "{text}");
             let why = "metric=\"dsa_engine_busy_seconds_total\",reason=\"not recorded\"";
             assert!(text.contains(why), "{text}");
         }
@@ -139,7 +155,7 @@ fn a_file_for_node_exporter_has_the_same_samples_and_is_replaced_as_a_whole() {
     };
     export(&file).expect_success();
     let text = std::fs::read_to_string(&file).unwrap();
-    assert_eq!(sums(&text)["dsa_wq_descriptors_total"], 18.0, "{text}");
+    assert_eq!(sums(&text).get("dsa_wq_descriptors_total"), 18.0, "{text}");
     let reader = std::fs::File::open(&file).unwrap();
     export(&file).expect_success();
     let mut old = String::new();
@@ -321,6 +337,90 @@ fn the_dashboard_and_the_rules_use_metrics_of_the_documentation() {
     assert!(unknown.is_empty() && used.len() > 25, "{unknown:?}");
 }
 
+/// A process group that is stopped until this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(leader: &Child) -> Stopped {
+        let group = Pid::from_child(leader);
+        kill_process_group(group, Signal::STOP).expect("the group exists");
+        Stopped(group)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.0, Signal::CONT);
+    }
+}
+
+/// The processes of the device run no instruction during a scrape: they cannot allocate, lock or answer.
+#[test]
+fn a_scrape_needs_no_instruction_of_the_processes_of_the_device() {
+    let (runtime, folder) = (Runtime::new("exporter-stopped"), test_folder("exporter-stopped"));
+    let Some(run) = counted(View::Preload, &runtime, &folder) else { return };
+    let exporter = Exporter::start(&runtime, &[]);
+    let stopped = Stopped::new(&run._run.0);
+    let text = exporter.text();
+    drop(stopped);
+    let sums = sums(&text);
+    let totals = ["dsa_wq_descriptors_total", "dsa_client_descriptors_total"].map(|name| sums.get(name));
+    assert_eq!((totals, sums.get("dsa_wq_occupancy")), ([18.0; 2], 0.0), "{text}");
+}
+
+/// The server is the unmodified gRPC library of Debian; the kubelet has the same service.
+#[test]
+fn queues_that_the_kubelet_has_given_are_shown_with_their_containers() {
+    let test = "queues_that_the_kubelet_has_given_are_shown_with_their_containers";
+    let python = Path::new("/usr/bin/python3");
+    let has_grpc = || Command::new(python).args(["-c", "import grpc"]).stderr(Stdio::null()).status();
+    if !python.exists() || !has_grpc().is_ok_and(|status| status.success()) {
+        return skip(test, "no gRPC for Python (Debian package python3-grpcio)");
+    }
+    let (runtime, folder) = (Runtime::new("exporter-kubelet"), test_folder("exporter-kubelet"));
+    // A path for a socket has at most 107 bytes.
+    let socket = std::env::temp_dir().join(format!("telpher-kubelet-{}", std::process::id()));
+    let _ = std::fs::remove_file(&socket);
+    let kubelet = format!("--kubelet={}", socket.display());
+    let text = Exporter::start(&runtime, &[&kubelet]).text();
+    assert!(!text.contains("dsa_wq_granted_info"), "a node without a kubelet has no samples: {text}");
+    // ListPodResourcesResponse { pod_resources { name, namespace, containers { name, devices { resource, ids } } } },
+    // many times, so that the answer is longer than a frame and than the usual window.
+    let field = |number: u8, bytes: &[u8]| {
+        let len = bytes.len();
+        let low = |number: usize| u8::try_from(number & 127).expect("seven bits");
+        [&[number << 3 | 2, low(len) | 128, low(len >> 7)][..], bytes].concat()
+    };
+    let pod = |number: u32| {
+        let ids = ["wq-user-shared-wq0.1-3", "wq-user-shared-wq2.7-0"].map(|id| field(2, id.as_bytes())).concat();
+        let device = field(2, &[field(1, b"dsa.intel.com/wq-user-shared"), ids].concat());
+        let container = field(3, &[field(1, b"server"), device].concat());
+        field(1, &[field(1, format!("web-{number}").as_bytes()), field(2, b"shop"), container].concat())
+    };
+    let answer: Vec<u8> = (0..800).flat_map(pod).collect();
+    assert!(answer.len() > 100_000);
+    std::fs::write(folder.join("answer"), answer).unwrap();
+    let mut command = Command::new(python);
+    command.arg(crate::harness::source("kubelet.py")).arg(&socket).stdout(Stdio::piped());
+    command.stdin(std::fs::File::open(folder.join("answer")).unwrap());
+    let mut server = Running(command.spawn().expect("Python starts"));
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().expect("a pipe")).read_line(&mut line).unwrap();
+    assert_eq!(line, "listening\n");
+    let text = Exporter::start(&runtime, &[&kubelet]).text();
+    let samples: Vec<&str> = text.lines().filter(|line| line.starts_with("dsa_wq_granted_info{")).collect();
+    let expected = "dsa_wq_granted_info{source=\"hardware\",device=\"dsa2\",wq=\"wq2.7\",namespace=\"shop\",\
+                    pod=\"web-799\",container_name=\"server\",resource=\"dsa.intel.com/wq-user-shared\"} 1";
+    assert!(samples.len() == 1600 && samples.contains(&expected), "{} {:?}", samples.len(), samples.last());
+    // A server that has gone leaves its socket, which is no node without a kubelet: it is said why.
+    drop(server);
+    let text = Exporter::start(&runtime, &[&kubelet]).text();
+    let _ = std::fs::remove_file(&socket);
+    assert!(!text.contains("dsa_wq_granted_info{"), "{text}");
+    let why = "source=\"hardware\",metric=\"dsa_wq_granted_info\",reason=\"cannot connect to ";
+    assert!(text.contains(why), "{text}");
+}
+
 #[test]
 fn a_killed_exporter_changes_no_total() {
     let (runtime, folder) = (Runtime::new("exporter-killed"), test_folder("exporter-killed"));
@@ -333,7 +433,7 @@ fn a_killed_exporter_changes_no_total() {
         drop(exporter);
     }
     let sums = sums(&Exporter::start(&runtime, &[]).text());
-    assert_eq!([sums["dsa_wq_descriptors_total"], sums["dsa_client_descriptors_total"]], [18.0; 2]);
+    assert_eq!(["dsa_wq_descriptors_total", "dsa_client_descriptors_total"].map(|name| sums.get(name)), [18.0; 2]);
 }
 
 #[test]

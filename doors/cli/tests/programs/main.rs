@@ -27,6 +27,7 @@ mod hardware;
 mod harness;
 mod hostile;
 mod hygiene;
+mod in_process;
 mod inject;
 mod libdml;
 mod libtelpher;

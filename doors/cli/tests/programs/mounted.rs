@@ -134,7 +134,7 @@ fn a_32_bit_program_is_refused_with_a_message() {
 fn a_setuid_program_is_refused_with_a_message() {
     let test = "a_setuid_program_is_refused_with_a_message";
     if !rustix::process::getuid().is_root() {
-        return skip(test, "only root can make a program that is setuid to somebody else");
+        return skip(test, "only root can make a program that is setuid to another user");
     }
     let Some(program) = client("rotating") else { return };
     let path = test_folder("setuid").join("program");

@@ -15,6 +15,7 @@ pub(crate) const MULTI_RECV: u64 = 1 << 16;
 pub(crate) const HMEM: u64 = 1 << 47;
 pub(crate) const LOCAL_COMM: u64 = 1 << 51;
 pub(crate) const REMOTE_COMM: u64 = 1 << 52;
+pub(crate) const RMA_EVENT: u64 = 1 << 56;
 pub(crate) const SOURCE: u64 = 1 << 57;
 pub(crate) const DIRECTED_RECV: u64 = 1 << 59;
 

@@ -118,6 +118,7 @@ fn every_combination_of_capabilities_has_what_was_asked_or_is_refused() {
         f::RMA,
         f::READ,
         f::REMOTE_WRITE,
+        f::RMA_EVENT,
         f::HMEM,
     ];
     for choice in 1_u32..1 << bits.len() {
@@ -136,6 +137,7 @@ fn every_combination_of_capabilities_has_what_was_asked_or_is_refused() {
         assert!(answer.caps & ACCESSES == 0 || answer.caps & ACCESS_DIRECTIONS != 0, "{caps:#x}");
         // Programs may pass any source if they did not ask for this.
         assert_eq!(answer.caps & f::DIRECTED_RECV, caps & f::DIRECTED_RECV, "{caps:#x}");
+        assert_eq!(answer.rx_caps & f::RMA_EVENT, caps & f::RMA_EVENT, "{caps:#x}");
         assert_eq!(answer.tx_caps & !answer.caps, 0, "{caps:#x}");
         assert_eq!(answer.rx_caps & !answer.caps, 0, "{caps:#x}");
         // The answer is a valid hint, and is answered by itself.

@@ -144,6 +144,7 @@ unsafe extern "C" fn endpoint(
         let starts = any || info.caps & (f::SEND | f::READ | f::WRITE) != 0;
         let options = EpOptions {
             accesses: info.caps & ACCESSES != 0,
+            counts_peers: info.caps & f::RMA_EVENT != 0,
             directed: info.caps & f::DIRECTED_RECV != 0,
             directions: (starts, any || info.caps & f::RECV != 0),
             tx_flags: tx_flags & TX_OP_FLAGS,

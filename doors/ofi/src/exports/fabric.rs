@@ -12,7 +12,7 @@ use crate::domain::{Domain, Fabric};
 use crate::event_queue::EventQueue;
 use crate::failure::{Errno, INVALID};
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 static FID: OpsFid = fid_table(close::<FidFabric>, bind_nothing, no_control);
 
@@ -58,6 +58,7 @@ unsafe extern "C" fn open_domain(
             virtual_addresses: mr_mode == f::MR_BASIC || mr_mode & f::MR_VIRT_ADDR != 0,
             chooses_keys: mr_mode == f::MR_BASIC || mr_mode & f::MR_PROV_KEY != 0,
             regions: Arc::default(),
+            endpoints: Mutex::default(),
         };
         // SAFETY: as above.
         unsafe { domain::open(out, object, context) }

@@ -4,12 +4,13 @@ use super::missing::fid_table;
 use super::object::{close, head, inner_of_fid, open};
 use super::segments::of_region;
 use super::{answer, read};
+use crate::abi::errors;
 use crate::abi::flags as f;
-use crate::abi::objects::{Fid, FidDomain, FidMr};
+use crate::abi::objects::{Fid, FidCntr, FidDomain, FidMr};
 use crate::abi::objects::{OpsFid, OpsMr};
 use crate::abi::queues::MrAttr;
 use crate::domain::MemoryRegion;
-use crate::failure::Errno;
+use crate::failure::{Errno, INVALID};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use telpher_fabric::{Permissions, Segments};
@@ -88,11 +89,21 @@ unsafe extern "C" fn regattr(domain: *mut Fid, attr: *const MrAttr, _flags: u64,
 }
 
 /// Programs may bind regions to endpoints, which changes nothing: all endpoints of a domain have the same regions. A
-/// counter of accesses to a region is not offered.
-unsafe extern "C" fn bind(_: *mut Fid, other: *mut Fid, _: u64) -> c_int {
+/// counter counts the writes and atomic operations of peers that change the region.
+unsafe extern "C" fn bind(region: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
     answer(|| {
-        // SAFETY: the rules of `exports`.
-        if unsafe { read(other) }?.class == f::CLASS_EP { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
+        // SAFETY: the rules of `exports`; so are the next ones.
+        match unsafe { read(other) }?.class {
+            f::CLASS_EP => Ok(()),
+            f::CLASS_CNTR if flags != f::REMOTE_WRITE => Err(Errno(errors::EBADFLAGS)),
+            f::CLASS_CNTR => {
+                // SAFETY: as above.
+                let region = unsafe { inner_of_fid::<FidMr>(region) }?;
+                // SAFETY: as above.
+                region.count_changes(unsafe { inner_of_fid::<FidCntr>(other) }?.changes_of_region())
+            }
+            _ => Err(INVALID),
+        }
     })
 }
 

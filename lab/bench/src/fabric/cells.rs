@@ -96,7 +96,7 @@ pub(super) fn verdicts(cells: &[Cell], demand: &Demand, missing: &[(Peer, String
         demand.sizes.contains(&cell.of.size) && demand.rewritten.is_none_or(|which| which == cell.of.rewritten)
     };
     let meant: Vec<&Cell> = cells.iter().filter(is_meant).collect();
-    let why = |peer: &Peer| missing.iter().find(|(who, _)| who == peer).map(|(_, why)| why.as_str());
+    let why = |peer: &Peer| missing.iter().find(|(of, _)| of == peer).map(|(_, why)| why.as_str());
     let mut rows = Vec::new();
     for distance in DISTANCES.into_iter().filter(|&distance| demand.distance.is_none_or(|only| only == distance)) {
         rows.extend(verdict(&meant, demand, distance, &why));

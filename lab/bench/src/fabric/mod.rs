@@ -226,8 +226,8 @@ impl Found {
         let mut turns = Vec::new();
         let mut before = distance(self.cpus[0], self.cpus[1], PROBE)?;
         for place in 0..contestants.len() {
-            let who = (number + place) % contestants.len();
-            let contestant = &mut contestants[who];
+            let next = (number + place) % contestants.len();
+            let contestant = &mut contestants[next];
             let watch = Watch::begin(&[], self.cpus);
             let Some(asked) = contestant.turn(at, of) else { continue };
             let stolen = watch.end();

@@ -170,7 +170,7 @@ fn ways(args: &PrefetchOptions, options: Options) -> Vec<Configuration> {
         },
         Configuration {
             name: "in step",
-            how: "fetched ahead; no chunk is asked for before its turn, and those who ask meet with the others",
+            how: "fetched ahead; no chunk is asked for before its turn: fetching waits for scanning",
             options: Some(fetching(options, false, PrefetchWhen::WhereApart)),
         },
         Configuration {

@@ -1,5 +1,6 @@
 //! The results of each bench as text, CSV and HTML.
 
+pub mod all;
 pub mod cachelike;
 pub mod fabric;
 pub mod nvmf_load;

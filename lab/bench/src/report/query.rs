@@ -29,7 +29,7 @@ pub fn html(result: &QueryResult) -> String {
     page.section(
         "Queries",
         "Both sides answer in turns, and every answer is compared; ratios are medians over the rounds, so that what \
-         changes slowly meets both. A row that is marked '<' is short of its goal.",
+         changes slowly meets both. '✓' marks a goal that is reached, '<' one that is missed.",
     );
     page.table(&rows::HEADER.map(String::from), result.rows.iter().map(|row| rows::cells(row).to_vec()));
     page.finish()

@@ -31,15 +31,10 @@ pub(super) fn text(rows: &[Row]) -> String {
 
 /// The meaning of the marks.
 pub(super) const MARKS: &str =
-    "A row that is marked '<' is short of its goal; of one with '?' too little was measured to tell.";
+    "'✓' marks a goal that is reached, '<' one that is missed, '?' one for which too little was measured.";
 
-/// Returns a row's cells; '<' marks a missed goal, '?' an undecided one.
+/// Returns a row's cells, with the mark of its verdict if it has a goal.
 pub(super) fn cells(row: &Row) -> [String; 5] {
-    let goal = match row.goal {
-        None => String::new(),
-        Some(Goal::AtMost(most)) => format!("≤ {}", units::trimmed(most)),
-        Some(Goal::AtLeast(least)) => format!("≥ {}", units::trimmed(least)),
-    };
     [
         row.what.clone().into_owned(),
         if row.measured.is_nan() {
@@ -47,8 +42,8 @@ pub(super) fn cells(row: &Row) -> [String; 5] {
         } else {
             format!("{} {}", units::three(row.measured), row.unit)
         },
-        goal,
-        row.verdict().mark().into(),
+        row.goal.map(|goal| goal.to_string()).unwrap_or_default(),
+        if row.goal.is_some() { row.verdict().mark() } else { "" }.into(),
         row.how.clone(),
     ]
 }
@@ -98,5 +93,7 @@ mod tests {
         let row = Row::new("a", f64::NAN, "ns", Some(Goal::AtMost(5.0)), "none");
         assert_eq!(cells(&row), ["a", "not measured", "≤ 5", "?", "none"]);
         assert_eq!(csv(&row), "\"a\",,ns,5,,unknown");
+        let verdict = |goal| cells(&Row::new("a", 4.0, "ns", goal, ""))[3].clone();
+        assert_eq!([Some(Goal::AtMost(5.0)), Some(Goal::AtMost(3.0)), None].map(verdict), ["✓", "<", ""]);
     }
 }

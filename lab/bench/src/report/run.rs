@@ -29,7 +29,7 @@ pub fn html(result: &RunResult) -> String {
     page.section(
         "Under telpher run",
         "The contestants run in turns of some milliseconds; ratios and differences are medians over the turns, so that \
-         what changes slowly meets both sides. A row that is marked '<' is short of its goal.",
+         what changes slowly meets both sides. '✓' marks a goal that is reached, '<' one that is missed.",
     );
     page.table(&rows::HEADER.map(String::from), result.rows.iter().map(|row| rows::cells(row).to_vec()));
     page.finish()

@@ -2,10 +2,11 @@
 
 use crate::crossover::Crossover;
 use crate::results::{Point, Route, SweepResult};
+use crate::waiting::WaitingEnergy;
 use std::fmt::Write as _;
 use telpher_report::chart::{self, Scale, Series, TRANSFER};
 use telpher_report::html::{Figure, Page};
-use telpher_report::table::{Align, Table};
+use telpher_report::table::{Align, Table, WIDTH, wrapped};
 use telpher_report::units;
 
 /// Returns the tables for a terminal: throughput, latency and CPU time for each operation, then the crossovers.
@@ -29,9 +30,31 @@ pub fn text(result: &SweepResult) -> String {
             let _ = write!(out, "\n{op}: energy of the processor packages, J/GB\n{}", by_route(result, op, joules));
         }
     }
+    if let Some(waiting) = &result.waiting {
+        let _ = write!(out, "\n{}", ways(waiting));
+    }
     if !result.crossovers.is_empty() {
         out.push_str("\nCrossover: the size from which a route beats the CPU path at every larger size measured\n");
         out.push_str(&crossovers(result).to_string());
+    }
+    out
+}
+
+/// The cells of the energy of the CPU's copies and of each way of waiting.
+fn energy_cells(waiting: &WaitingEnergy) -> impl Iterator<Item = [String; 2]> + '_ {
+    waiting.ways.iter().map(|(way, joules)| [(*way).into(), joules.map_or_else(|| "–".into(), units::three)])
+}
+
+/// Returns the energy of the CPU's copies and of each way of waiting, and why it is not known.
+fn ways(waiting: &WaitingEnergy) -> String {
+    let device = waiting.device.as_deref().map_or(String::new(), |device| format!(", waiting for {device}"));
+    let size = units::size(waiting.bytes as u64);
+    let mut table = Table::new(&[("way", Align::Left), ("J/GB", Align::Right)]);
+    energy_cells(waiting).for_each(|cells| table.row(cells));
+    let mut out = format!("energy of the processor packages, copies of {size}{device}\n{table}");
+    if let Some(reason) = &waiting.reason {
+        let lines = wrapped(&format!("–: {reason}."), WIDTH - 2);
+        lines.iter().for_each(|line| out.push_str(&format!("  {line}\n")));
     }
     out
 }
@@ -258,6 +281,19 @@ pub fn html(result: &SweepResult) -> String {
                 .map(|c| vec![c.op.into(), c.route.clone(), wins(&c.throughput), wins(&c.cpu_time)]),
         );
     }
+    if let Some(waiting) = &result.waiting {
+        let reason = waiting.reason.as_ref().map_or(String::new(), |reason| format!(" Not known here: {reason}."));
+        let device = waiting.device.as_deref().unwrap_or("no device");
+        page.section(
+            "Energy of waiting",
+            &format!(
+                "Joules of the processor packages per 10⁹ bytes, for copies of {} by the CPU, and by {device} with \
+                 each way of waiting.{reason}",
+                units::size(waiting.bytes as u64)
+            ),
+        );
+        page.table(&["way", "J/GB"].map(String::from), energy_cells(waiting).map(|cells| cells.to_vec()));
+    }
     page.details("Every number", |page| every_number(page, result));
     page.finish()
 }
@@ -355,6 +391,26 @@ mod tests {
             assert!(text.contains(word), "{word} is missing in\n{text}");
         }
         assert!(text.contains(MODEL_REMARK));
+    }
+
+    #[test]
+    fn the_energy_of_each_way_of_waiting_is_a_number_or_a_dash_with_its_reason() {
+        let of = |joules: Option<f64>, reason: Option<&str>| {
+            let ways = vec![("CPU", joules), ("spinning", joules.map(|joules| 2.0 * joules)), ("yielding", None)];
+            let (device, reason) = (Some("model:spr".into()), reason.map(Into::into));
+            let waiting = Some(WaitingEnergy { device, bytes: 4 << 20, ways, reason });
+            let result = SweepResult { waiting, ..sample() };
+            (text(&result), html(&result))
+        };
+        let (text, html) = of(Some(1.5), None);
+        let heading = "energy of the processor packages, copies of 4 MiB, waiting for model:spr\n";
+        let table = text.split_once(heading).expect("the table").1;
+        let rows: Vec<Vec<&str>> = table.lines().skip(2).take(3).map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(rows, [["CPU", "1.50"], ["spinning", "3.00"], ["yielding", "–"]], "{text}");
+        assert!(html.contains("Energy of waiting") && html.contains("3.00"));
+        let (text, html) = of(None, Some("Linux shows no package energy"));
+        assert!(text.contains("CPU          –") && text.contains("–: Linux shows no package energy."), "{text}");
+        assert!(html.contains("Not known here: Linux shows no package energy."));
     }
 
     #[test]

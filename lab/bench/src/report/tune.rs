@@ -56,8 +56,11 @@ pub fn text(result: &TuneResult, path: &Path) -> String {
     };
     let mut text =
         format!("What operations cost their caller on {cpu}, by the CPU and by {device}, {how}\n\n{table}\n");
+    // Writing to a string does not fail (here and below).
+    if let Some(kernels) = tuning.kernels {
+        let _ = writeln!(text, "Kernels that are fastest on data outside of the caches: {kernels}\n");
+    }
     for remark in remarks {
-        // Writing to a string does not fail (here and below).
         let _ = writeln!(text, "{remark}");
     }
     let shown = std::path::absolute(path).unwrap_or_else(|_| path.into());
@@ -86,6 +89,8 @@ struct Report<'a> {
     in_flight: u32,
     /// The date of the measurement.
     date: &'a str,
+    /// The variants of the CPU's kernels, if they were measured.
+    kernels: Option<String>,
     /// What to know about the numbers, one sentence each.
     remarks: &'a [String],
     /// The operations.
@@ -131,7 +136,9 @@ pub fn json(result: &TuneResult, path: &Path) -> String {
         points: points.iter().map(PointReport::from).collect(),
     });
     let operations = operations.collect();
-    let report = Report { kind: "tune", file: path, cpu, device, in_flight: *in_flight, date, remarks, operations };
+    let kernels = tuning.kernels.map(|kernels| kernels.to_string());
+    let in_flight = *in_flight;
+    let report = Report { kind: "tune", file: path, cpu, device, in_flight, date, kernels, remarks, operations };
     schema::TUNE.pretty(&report)
 }
 

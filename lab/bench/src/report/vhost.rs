@@ -44,17 +44,17 @@ fn name_of((part, ring, traffic, distance): Group) -> String {
 /// The columns of a group: the competitors with rates, and the compared pairs.
 struct Columns<'a> {
     rates: Vec<&'a Rate>,
-    who: Vec<&'static str>,
+    backends: Vec<&'static str>,
     compared: Vec<(&'static str, &'static str)>,
     sizes: Vec<u32>,
 }
 
 fn columns(result: &VhostResult, group: Group) -> Columns<'_> {
     let rates: Vec<&Rate> = result.rates.iter().filter(|rate| group_of(rate.place) == group).collect();
-    let (mut who, mut sizes, mut compared) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut backends, mut sizes, mut compared) = (Vec::new(), Vec::new(), Vec::new());
     for rate in &rates {
-        if !who.contains(&rate.who) {
-            who.push(rate.who);
+        if !backends.contains(&rate.backend) {
+            backends.push(rate.backend);
         }
         if !sizes.contains(&rate.place.size) {
             sizes.push(rate.place.size);
@@ -67,13 +67,13 @@ fn columns(result: &VhostResult, group: Group) -> Columns<'_> {
             compared.push(pair);
         }
     }
-    Columns { rates, who, compared, sizes }
+    Columns { rates, backends, compared, sizes }
 }
 
 /// Returns one line of a group: the length, a rate for each competitor, a ratio for each pair.
 fn line(result: &VhostResult, group: Group, columns: &Columns<'_>, size: u32) -> Vec<String> {
-    let rate = |who: &&'static str| {
-        let rate = columns.rates.iter().find(|rate| rate.who == *who && rate.place.size == size);
+    let rate = |backend: &&'static str| {
+        let rate = columns.rates.iter().find(|rate| rate.backend == *backend && rate.place.size == size);
         let share = |rate: &Rate| rate.share.map_or(String::new(), |share| format!("; {:.0} %", 100.0 * share));
         rate.map_or("–".into(), |rate| format!("{:.2} ({}{})", rate.mpps, rate.points, share(rate)))
     };
@@ -83,13 +83,13 @@ fn line(result: &VhostResult, group: Group, columns: &Columns<'_>, size: u32) ->
         found.map_or("–".into(), |ratio| format!("{:.2} ({})", ratio.ratio, ratio.rounds))
     };
     let first = std::iter::once(format!("{size} B"));
-    first.chain(columns.who.iter().map(rate)).chain(columns.compared.iter().map(ratio)).collect()
+    first.chain(columns.backends.iter().map(rate)).chain(columns.compared.iter().map(ratio)).collect()
 }
 
 fn header(columns: &Columns<'_>) -> Vec<String> {
     let ratios = columns.compared.iter().map(|(of, by)| format!("{of} / {by}"));
-    let who = columns.who.iter().map(|who| (*who).to_owned());
-    std::iter::once("packet".to_owned()).chain(who).chain(ratios).collect()
+    let backends = columns.backends.iter().map(|backend| (*backend).to_owned());
+    std::iter::once("packet".to_owned()).chain(backends).chain(ratios).collect()
 }
 
 /// Returns the tables for a terminal.
@@ -133,12 +133,13 @@ fn cost_cells(cost: &Cost) -> Vec<String> {
 
 /// Returns the CSV: one line for each rate, ratio and cost, then the verdicts.
 pub fn csv(result: &VhostResult) -> String {
-    let mut out = String::from("kind,part,ring,traffic,distance,size_bytes,who,by,value,unit,points,device_share\n");
-    for Rate { place: p, who, mpps, points, share, .. } in &result.rates {
+    let mut out =
+        String::from("kind,part,ring,traffic,distance,size_bytes,backend,by,value,unit,points,device_share\n");
+    for Rate { place: p, backend, mpps, points, share, .. } in &result.rates {
         let share = share.map_or(String::new(), |share| format!("{share:.4}"));
         let _ = writeln!(
             out,
-            "rate,{},{},{},{},{},\"{who}\",,{mpps:.4},Mpps,{points},{share}",
+            "rate,{},{},{},{},{},\"{backend}\",,{mpps:.4},Mpps,{points},{share}",
             p.part,
             p.ring,
             p.traffic,
@@ -185,8 +186,8 @@ pub fn csv(result: &VhostResult) -> String {
 }
 
 /// Colours of our CPU copies, our device, both together, and the peer.
-fn style(who: &str) -> usize {
-    match who {
+fn style(backend: &str) -> usize {
+    match backend {
         CPU => 3,
         PIPELINE | HYBRID => 4,
         DEVICE => 5,
@@ -246,16 +247,17 @@ pub fn html(result: &VhostResult) -> String {
 
 fn rates_figure(result: &VhostResult, group: Group) -> Figure<'static> {
     let columns = columns(result, group);
-    let styles: Vec<(usize, &'static str)> = columns.who.iter().map(|who| (style(who), *who)).collect();
-    let series = styles.iter().map(|&(style, who)| {
+    let styles: Vec<(usize, &'static str)> =
+        columns.backends.iter().map(|backend| (style(backend), *backend)).collect();
+    let series = styles.iter().map(|&(style, backend)| {
         let mut points: Vec<(u64, f64)> = columns
             .rates
             .iter()
-            .filter(|rate| rate.who == who)
+            .filter(|rate| rate.backend == backend)
             .map(|rate| (u64::from(rate.place.size), rate.mpps))
             .collect();
         points.sort_unstable_by_key(|point| point.0);
-        Series { name: who.into(), style, dashed: false, points }
+        Series { name: backend.into(), style, dashed: false, points }
     });
     let svg =
         chart::lines(&series.collect::<Vec<_>>(), "rate, million packets/s", PACKET, Scale::Fitting, units::trimmed);

@@ -56,10 +56,32 @@ impl Clients {
     }
 }
 
+/// Keeps all processes of the run stopped until it is dropped.
+pub(super) struct Stopped<'a>(&'a Clients);
+
+impl Clients {
+    /// Stops all processes of the run: none of their threads runs an instruction.
+    pub(super) fn stop(&self) -> Stopped<'_> {
+        self.signal(Signal::STOP);
+        Stopped(self)
+    }
+
+    fn signal(&self, signal: Signal) {
+        // An error: the run has ended, which the next reading reports.
+        let _ = kill_process_group(Pid::from_child(&self.child), signal);
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.signal(Signal::CONT);
+    }
+}
+
 impl Drop for Clients {
     fn drop(&mut self) {
         // The run's directory is in the folder, so that nothing is left of it.
-        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        self.signal(Signal::KILL);
         let _ = self.child.wait();
     }
 }

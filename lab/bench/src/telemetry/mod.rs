@@ -25,7 +25,7 @@ pub const LEAD: &str = "What it costs to count what a device does, and to read i
 pub fn run(args: &ExperimentOptions, machine: Machine) -> Result<Answers, BenchError> {
     let remarks = vec![
         "The device is a model: software on this CPU. Readers read shared memory; the processes of the device take no \
-         part in it: they allocate nothing and lock nothing for it."
+         part in it, which the row with stopped processes shows."
             .to_owned(),
     ];
     questions::hold("telemetry", EXPERIMENTS, &args.only, args.seconds, machine, remarks)

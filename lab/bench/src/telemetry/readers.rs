@@ -51,15 +51,20 @@ fn failed(what: &str) -> impl Fn(io::Error) -> BenchError {
     move |source| BenchError::Program { what: what.clone(), source }
 }
 
-/// Calls `read` for about the time; returns milliseconds of each call.
-fn times(time: Duration, mut read: impl FnMut() -> Result<(), BenchError>) -> Result<Vec<f64>, BenchError> {
-    // One is not measured: it loads files and code.
-    read()?;
-    let (mut seen, begin) = (Vec::new(), Instant::now());
-    while seen.len() < FEWEST || begin.elapsed() < time {
-        let begun = Instant::now();
-        read()?;
-        seen.push(begun.elapsed().as_secs_f64() * 1e3);
+/// Calls `read` with the numbers of the ways in turn for about the time; returns milliseconds of each call by way.
+fn times<const WAYS: usize>(
+    time: Duration,
+    mut read: impl FnMut(usize) -> Result<(), BenchError>,
+) -> Result<[Vec<f64>; WAYS], BenchError> {
+    // One of each is not measured: it loads files and code.
+    (0..WAYS).try_for_each(&mut read)?;
+    let (mut seen, begin) = (std::array::from_fn(|_| Vec::new()), Instant::now());
+    while seen[0].len() < FEWEST || begin.elapsed() < time {
+        for (way, seen) in seen.iter_mut().enumerate() {
+            let begun = Instant::now();
+            read(way)?;
+            seen.push(begun.elapsed().as_secs_f64() * 1e3);
+        }
     }
     Ok(seen)
 }
@@ -69,34 +74,57 @@ fn row(what: &'static str, seen: &mut [f64], most: f64, how: &str) -> Row {
     Row::new(what, median(seen), "ms", Some(Goal::AtMost(most)), how)
 }
 
-fn scrape(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
-    let failed = failed("telpher exporter");
-    let clients = Clients::start()?;
-    let mut rows = Vec::new();
-    for (what, option) in [("a scrape", None), ("a scrape with labels of processes", Some("--per-process"))] {
+/// An exporter, and the address at which it answers.
+struct Exporter {
+    _child: Killed,
+    address: SocketAddr,
+}
+
+impl Exporter {
+    fn start(clients: &Clients, option: Option<&str>) -> Result<Exporter, BenchError> {
+        let failed = failed("telpher exporter");
         let mut command = clients.telpher(&["exporter", "--listen", "127.0.0.1:0"])?;
-        let child = command.args(option).stdout(Stdio::piped()).spawn().map_err(&failed)?;
-        let mut exporter = Killed(child);
+        let mut child = Killed(command.args(option).stdout(Stdio::piped()).spawn().map_err(&failed)?);
         let mut line = String::new();
-        BufReader::new(exporter.0.stdout.take().expect("standard output is piped"))
+        BufReader::new(child.0.stdout.take().expect("standard output is piped"))
             .read_line(&mut line)
             .map_err(&failed)?;
         let address = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics")?.parse().ok());
-        let address: SocketAddr = address.ok_or_else(|| failed(io::Error::other(line)))?;
-        let mut seen = times(time / 2, || {
-            let text = get(address).map_err(&failed)?;
-            // All processes are in it: the clients of the eight queues are a hundred. Inside of no run, no hardware.
-            let clients = text.lines().filter_map(|line| line.strip_prefix("dsa_wq_clients{source=\"run-"));
-            let clients: f64 = clients.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
-            if clients == PROCESSES as f64 {
-                Ok(())
-            } else {
-                Err(failed(io::Error::other(format!("{clients} clients"))))
-            }
-        })?;
-        rows.push(row(what, &mut seen, SCRAPE_MS, "GET /metrics from connection to end"));
+        let address = address.ok_or_else(|| failed(io::Error::other(line)))?;
+        Ok(Exporter { _child: child, address })
     }
-    Ok(rows)
+
+    /// Scrapes once. All processes must be in the answer: the clients of the eight queues are a hundred. Inside of no
+    /// run, hardware has none of them.
+    fn scrape(&self) -> Result<(), BenchError> {
+        let failed = failed("telpher exporter");
+        let text = get(self.address).map_err(&failed)?;
+        let clients = text.lines().filter_map(|line| line.strip_prefix("dsa_wq_clients{source=\"run-"));
+        let clients: f64 = clients.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+        if clients == PROCESSES as f64 { Ok(()) } else { Err(failed(io::Error::other(format!("{clients} clients")))) }
+    }
+}
+
+fn scrape(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
+    let clients = Clients::start()?;
+    let plain = Exporter::start(&clients, None)?;
+    let by_process = Exporter::start(&clients, Some("--per-process"))?;
+    let mut seen = times::<3>(time, |way| match way {
+        0 => plain.scrape(),
+        1 => by_process.scrape(),
+        _ => {
+            let _stopped = clients.stop();
+            plain.scrape()
+        }
+    })?;
+    let how = "GET /metrics from connection to end";
+    let stopped = format!("{how}; no thread of the device's processes runs an instruction, so none allocates or locks");
+    let ways = [
+        ("a scrape", how),
+        ("a scrape with labels of processes", how),
+        ("a scrape while all processes of the device are stopped", &stopped),
+    ];
+    Ok(ways.into_iter().zip(&mut seen).map(|((what, how), seen)| row(what, seen, SCRAPE_MS, how)).collect())
 }
 
 fn get(address: SocketAddr) -> io::Result<String> {
@@ -110,7 +138,7 @@ fn get(address: SocketAddr) -> io::Result<String> {
 fn top(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let failed = failed("telpher top --once");
     let clients = Clients::start()?;
-    let mut seen = times(time, || {
+    let [mut seen] = times(time, |_| {
         let output = clients.telpher(&["top", "--once"])?.output().map_err(&failed)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let rows = text.lines().filter(|line| line.contains(" wq0.") && line.contains(" sleep ")).count();

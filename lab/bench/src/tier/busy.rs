@@ -177,7 +177,7 @@ impl<'a> MechanismCase<'a> {
                 let moved = side.shuttle(begun + time)?;
                 Ok::<_, BenchError>(moved as f64 / begun.elapsed().as_secs_f64())
             });
-            let rate = mover.join().expect("who moves pages does not panic");
+            let rate = mover.join().expect("the thread that moves pages does not panic");
             // Relaxed: nothing is published by it; the join synchronises.
             stop.store(true, Ordering::Relaxed);
             let written = writers.into_iter().map(|writer| writer.join().expect("writers do not panic"));

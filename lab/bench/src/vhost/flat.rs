@@ -102,7 +102,7 @@ pub(super) fn measure(
 /// Returns the rows of the costs.
 pub(super) fn rows(costs: &[Cost]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (by_device, who) in [(true, "a device"), (false, "the core itself")] {
+    for (by_device, copier) in [(true, "a device"), (false, "the core itself")] {
         let of: Vec<&Cost> = costs.iter().filter(|cost| cost.by_device == by_device).collect();
         let (Some(least), Some(most)) =
             (of.iter().min_by_key(|cost| cost.size), of.iter().max_by_key(|cost| cost.size))
@@ -122,7 +122,7 @@ pub(super) fn rows(costs: &[Cost]) -> Vec<Row> {
             least.interrupted,
             most.interrupted
         );
-        let what = format!("{ring} ring: {} B against {} B, copied by {who}", most.size, least.size);
+        let what = format!("{ring} ring: {} B against {} B, copied by {copier}", most.size, least.size);
         let goal = by_device.then_some(Goal::AtMost(FLAT));
         rows.push(Row::new(what, most.ticks / least.ticks, "times the cost", goal, how));
         if by_device {

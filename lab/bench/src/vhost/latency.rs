@@ -61,10 +61,10 @@ pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Re
             for number in 0..rounds {
                 let mut heard = [[0.0; 2]; 2];
                 let first = number as usize % 2;
-                let measure = |who: usize| {
-                    let passed = pass(if who == 0 { &mut cpu } else { &mut pipeline }, size, gap, time, cores)?;
+                let measure = |backend: usize| {
+                    let passed = pass(if backend == 0 { &mut cpu } else { &mut pipeline }, size, gap, time, cores)?;
                     let at = |part| passed.latencies.percentile(&clock, part).map_or(f64::NAN, |ns| ns / 1e3);
-                    heard[who] = [0.5, 0.99].map(at);
+                    heard[backend] = [0.5, 0.99].map(at);
                     Ok::<_, BenchError>(Seen { value: 0.0, share: None, counts: passed.counts })
                 };
                 if let [Some(one), Some(other)] = round(2, first, drops, || cores.distance(), measure)?[..]

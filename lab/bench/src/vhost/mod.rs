@@ -244,14 +244,14 @@ impl Found {
 
     /// Measures CPU copies against the peer's, and the pipeline against CPU copies, in one scene per ring.
     fn copies(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
-        let mut who = vec![(CPU, BackendKind::Ours(CopyBy::Cpu))];
+        let mut backends = vec![(CPU, BackendKind::Ours(CopyBy::Cpu))];
         if plan.has(VhostPart::Copies) && !plan.own_guest {
-            who.push((NET_VHOST, BackendKind::NetVhost));
+            backends.push((NET_VHOST, BackendKind::NetVhost));
         }
         if plan.has(VhostPart::Pipeline) {
-            who.push((PIPELINE, BackendKind::Ours(CopyBy::Inline(plan.hybrid))));
+            backends.push((PIPELINE, BackendKind::Ours(CopyBy::Inline(plan.hybrid))));
         }
-        self.contest(COPIES, plan, pool, &who, &[[CPU, NET_VHOST], [PIPELINE, CPU]])?;
+        self.contest(COPIES, plan, pool, &backends, &[[CPU, NET_VHOST], [PIPELINE, CPU]])?;
         if plan.has(VhostPart::Copies) && !plan.own_guest {
             let rows = verdicts(&self.ratios, COPIES, [CPU, NET_VHOST], OF_COPIES, &plan.asked());
             self.answer("copies", "How fast are CPU copies beside DPDK's net_vhost?", rows);
@@ -283,9 +283,10 @@ impl Found {
         self.alone(alone, plan, pool, missing.is_none())?;
         for (part, core) in others.into_iter().zip([plan.cores.guest, plan.cores.backend]) {
             let hybrid = BackendKind::Ours(CopyBy::Thread(plan.hybrid, core));
-            let mut who = vec![(HYBRID, hybrid), (DEVICE, BackendKind::Ours(CopyBy::Thread(CopyPolicy::Device, core)))];
-            who.extend(missing.is_none().then_some((DPDK, BackendKind::DpdkAsync(core))));
-            self.contest(part, plan, pool, &who, &THREADED)?;
+            let mut backends =
+                vec![(HYBRID, hybrid), (DEVICE, BackendKind::Ours(CopyBy::Thread(CopyPolicy::Device, core)))];
+            backends.extend(missing.is_none().then_some((DPDK, BackendKind::DpdkAsync(core))));
+            self.contest(part, plan, pool, &backends, &THREADED)?;
         }
         if missing.is_none() {
             let all = PLACES.into_iter().flat_map(|part| THREADED.map(|pair| (part, pair)));
@@ -316,15 +317,15 @@ impl Found {
         part: &'static str,
         plan: &Plan,
         pool: &PacketPool,
-        who: &[(&'static str, BackendKind)],
+        backends: &[(&'static str, BackendKind)],
         compared: &[[&'static str; 2]],
     ) -> Result<(), BenchError> {
-        let names: Vec<&'static str> = who.iter().map(|who| who.0).collect();
-        let contestants: Vec<BackendKind> = who.iter().map(|who| who.1).collect();
+        let names: Vec<&'static str> = backends.iter().map(|backend| backend.0).collect();
+        let contestants: Vec<BackendKind> = backends.iter().map(|backend| backend.1).collect();
         for &ring in &plan.rings {
             let about = Grid { part, ring, names: &names, compared };
             let held = Scene::start(&contestants, ring, plan.own_guest, plan.cores, pool).and_then(|mut scene| {
-                self.grid(plan, &about, |who, traffic, size| scene.rate(who, traffic, size, plan.slice))
+                self.grid(plan, &about, |backend, traffic, size| scene.rate(backend, traffic, size, plan.slice))
             });
             self.bear(part, ring, held)?;
         }
@@ -344,7 +345,7 @@ impl Found {
             };
             let about = Grid { part, ring, names: &names, compared: &THREADED };
             let held = start().and_then(|mut sides| {
-                self.grid(plan, &about, |who, traffic, size| sides[who].rate(traffic, size, slice, cores))
+                self.grid(plan, &about, |backend, traffic, size| sides[backend].rate(traffic, size, slice, cores))
             });
             self.bear(part, ring, held)?;
         }
@@ -367,7 +368,7 @@ impl Found {
         let held = turns.into_iter().try_for_each(|(number, (at, (traffic, size)))| {
             let first = number as usize % names.len();
             let probe = || plan.cores.distance();
-            let measure = |who| rate(who, traffic, size);
+            let measure = |backend| rate(backend, traffic, size);
             cells[at].rounds.push(round(names.len(), first, &mut self.points, probe, measure)?);
             Ok(())
         });
@@ -479,8 +480,8 @@ pub(crate) mod tests {
             .into_iter()
             .map(|ratio| Ratio { of: CPU, by: NET_VHOST, ..ratio })
             .collect();
-        let rate = |who, mpps: f64| {
-            move |ratio: &Ratio| Rate { place: ratio.place, who, mpps, range: [mpps; 2], share: None, points: 5 }
+        let rate = |backend, mpps: f64| {
+            move |ratio: &Ratio| Rate { place: ratio.place, backend, mpps, range: [mpps; 2], share: None, points: 5 }
         };
         let rates = ratios.iter().map(rate(CPU, 6.0)).chain(ratios.iter().map(rate(NET_VHOST, 5.0))).collect();
         let costs = [(64, false), (1518, false), (64, true), (1518, true)].map(|(size, by_device)| Cost {
@@ -586,7 +587,7 @@ pub(crate) mod tests {
         };
         let result = run(&options, Machine::read()).unwrap();
         // Busy cores drop points; the points that count have packets.
-        assert!(result.rates.iter().all(|rate| rate.mpps > 0.0 && rate.who != NET_VHOST), "{:?}", result.rates);
+        assert!(result.rates.iter().all(|rate| rate.mpps > 0.0 && rate.backend != NET_VHOST), "{:?}", result.rates);
         let points: usize = result.rates.iter().map(|rate| rate.points).sum();
         assert_eq!(points, result.points.kept as usize);
         assert_eq!(result.points.kept + result.points.all(), 2 * 3 * 2 * 2);

@@ -30,7 +30,7 @@ pub struct Rate {
     #[serde(flatten)]
     pub place: RateConditions,
     /// The competitor's name.
-    pub who: &'static str,
+    pub backend: &'static str,
     /// Million packets per second, the median.
     pub mpps: f64,
     /// The lowest and the highest observed rate.
@@ -77,17 +77,21 @@ impl Cell {
 
     /// Returns the medians of the competitors that have points.
     pub(super) fn rates(&self, names: &[&'static str]) -> Vec<Rate> {
-        let one = |distance, who: usize| {
-            let kept = || self.rounds.iter().filter_map(|round| round[who].filter(|kept| kept.distance == distance));
+        let one = |distance, backend: usize| {
+            let kept =
+                || self.rounds.iter().filter_map(|round| round[backend].filter(|kept| kept.distance == distance));
             let mut values: Vec<f64> = kept().map(|kept| kept.value).collect();
             let mut shares: Vec<f64> = kept().filter_map(|kept| kept.share).collect();
             let share = (!shares.is_empty()).then(|| median(&mut shares));
             let mpps = (!values.is_empty()).then(|| median(&mut values))?;
             let range = values.iter().fold([f64::INFINITY, 0.0_f64], |[low, high], v| [low.min(*v), high.max(*v)]);
             let (place, points) = (self.place(distance), values.len());
-            Some(Rate { place, who: names[who], mpps, range, share, points })
+            Some(Rate { place, backend: names[backend], mpps, range, share, points })
         };
-        DISTANCES.iter().flat_map(|&distance| (0..names.len()).filter_map(move |who| one(distance, who))).collect()
+        DISTANCES
+            .iter()
+            .flat_map(|&distance| (0..names.len()).filter_map(move |backend| one(distance, backend)))
+            .collect()
     }
 
     /// Returns the median ratios of two competitors.
@@ -232,7 +236,8 @@ pub(super) mod tests {
     #[test]
     fn medians_are_per_distance_and_ratios_per_round() {
         let rates = cell().rates(&["a", "b"]);
-        let seen: Vec<_> = rates.iter().map(|rate| (rate.place.distance, rate.who, rate.mpps, rate.points)).collect();
+        let seen: Vec<_> =
+            rates.iter().map(|rate| (rate.place.distance, rate.backend, rate.mpps, rate.points)).collect();
         assert_eq!(seen, [(Near, "a", 8.0, 1), (Far, "a", 5.0, 4), (Far, "b", 2.5, 4)]);
         assert_eq!(rates[1].range, [3.0, 9.0]);
         assert_eq!((rates[0].share, rates[1].share), (None, Some(0.5)));

@@ -63,20 +63,20 @@ pub(super) const MIB: u64 = 128;
 impl Scene {
     /// Starts the guest and the backends. A missing peer is an error; callers check for it first.
     pub(super) fn start(
-        who: &[BackendKind],
+        kinds: &[BackendKind],
         ring: VhostRing,
         own_guest: bool,
         cores: Cores,
         pool: &PacketPool,
     ) -> Result<Scene, BenchError> {
         let folder = Folder::new()?;
-        let sockets: Vec<PathBuf> = (0..who.len()).map(|number| folder.file(&format!("socket{number}"))).collect();
+        let sockets: Vec<PathBuf> = (0..kinds.len()).map(|number| folder.file(&format!("socket{number}"))).collect();
         let testpmds =
-            who.iter().filter(|who| !matches!(who, BackendKind::Ours(_))).count() as u64 + u64::from(!own_guest);
+            kinds.iter().filter(|kind| !matches!(kind, BackendKind::Ours(_))).count() as u64 + u64::from(!own_guest);
         let pages = if testpmds > 0 { Some(HugePages::reserve(testpmds * MIB / 2)?) } else { None };
         let mut backends = Vec::new();
-        for (who, socket) in who.iter().zip(&sockets) {
-            backends.push(match who {
+        for (kind, socket) in kinds.iter().zip(&sockets) {
+            backends.push(match kind {
                 BackendKind::Ours(way) => {
                     let mut ours = Ours::new(*way, pool)?;
                     if !own_guest {
@@ -103,7 +103,7 @@ impl Scene {
             let sockets: Vec<&Path> = sockets.iter().map(PathBuf::as_path).collect();
             Frontend::Testpmd(Testpmd::guest(&seat("guest", cores.guest, folder.path()), &virtio(ring), &sockets)?)
         };
-        let shared = who.iter().map(|who| match who {
+        let shared = kinds.iter().map(|kind| match kind {
             BackendKind::Ours(CopyBy::Thread(_, core)) | BackendKind::DpdkAsync(core) => Some(*core),
             _ => None,
         });

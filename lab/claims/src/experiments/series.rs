@@ -1,7 +1,7 @@
 //! The raw series of LightDSA, point by point.
 
 use crate::lab::Lab;
-use crate::published::{ExecutedBy as Who, Series, Use};
+use crate::published::{ExecutedBy as MeasuredOn, Series, Use};
 use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
@@ -51,7 +51,7 @@ impl Comparison {
     /// True if several descriptors compete for a device. One at a time, and on a core alone, nothing does.
     #[must_use]
     pub fn contends(&self) -> bool {
-        self.series.by == Who::Device && !self.series.id.contains(".single.")
+        self.series.by == MeasuredOn::Device && !self.series.id.contains(".single.")
     }
 
     /// True if it is held out.
@@ -63,13 +63,13 @@ impl Comparison {
     /// True if it is held out, and a device's.
     #[must_use]
     pub fn is_held_out_device(&self) -> bool {
-        self.series.usage == Use::Validate && self.series.by == Who::Device
+        self.series.usage == Use::Validate && self.series.by == MeasuredOn::Device
     }
 
     /// True if it is held out, and a core's.
     #[must_use]
     pub fn is_held_out_core(&self) -> bool {
-        self.series.usage == Use::Validate && self.series.by == Who::Cpu
+        self.series.usage == Use::Validate && self.series.by == MeasuredOn::Cpu
     }
 }
 
@@ -125,20 +125,20 @@ pub fn scenario(series: &Series, size: u32) -> Scenario {
         _ => words.next().unwrap_or(""),
     };
     let stream = match (series.by, how) {
-        (Who::Cpu, how) => {
+        (MeasuredOn::Cpu, how) => {
             let walk = if how == "random" { AccessPattern::Random } else { AccessPattern::Sequential };
             Stream { by: ExecutedBy::Cpu, library: Library::Raw, walk, submissions: 400, ..one }
         }
-        (Who::Device, "single") => one,
-        (Who::Device, "sg64") => Stream { depth: 128, submissions: 3000, ..one },
-        (Who::Device, "batch") => Stream { depth: 20, batch: 32, submissions: 300, ..one },
-        (Who::Device, "naive") => {
+        (MeasuredOn::Device, "single") => one,
+        (MeasuredOn::Device, "sg64") => Stream { depth: 128, submissions: 3000, ..one },
+        (MeasuredOn::Device, "batch") => Stream { depth: 20, batch: 32, submissions: 300, ..one },
+        (MeasuredOn::Device, "naive") => {
             // Buffers begin at 0x555 of a page, as in the artifact's motivation_speed_test.cpp; written data is read
             // back.
             let askew = BufferPlacement { skew: 0x555, ..far };
             Stream { src: askew, dst: askew, readback: true, depth: 80, batch: 32, submissions: 300, ..one }
         }
-        (Who::Device, _) => Stream { depth: 80, batch: 32, submissions: 600, ..one },
+        (MeasuredOn::Device, _) => Stream { depth: 80, batch: 32, submissions: 600, ..one },
     };
     alone(asplos(1, WqMode::Shared, series.engines.max(1)), stream)
 }

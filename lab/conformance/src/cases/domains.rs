@@ -1,4 +1,4 @@
-//! The inter-domain operations and their table: who may access whose memory, and what each refusal reports.
+//! The inter-domain operations and their table: which process may access whose memory, and what each refusal reports.
 
 use super::{List, liberal};
 use crate::arena::{Access, PAGE, place};
@@ -253,7 +253,7 @@ fn bitmaps(list: &mut List) {
     }
 }
 
-/// Update Window: who may, with what values, and what it changes.
+/// Update Window: which process may update, with which values, and what changes.
 fn updates(list: &mut List) {
     let record = list.arena.at(sample::RECORD);
     let base = list.arena.at(place::OUT1);

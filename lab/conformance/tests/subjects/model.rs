@@ -9,7 +9,7 @@ use telpher_conformance::{
     Capabilities, Device, DeviceSpec, Guarantees, HERE, Instruction, Interrupt, PortalSpec, Refusal, Registers,
     Residency, Subject, bring_up,
 };
-use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_device::{CountsIn, ModelDevice, ModelOptions, Preset, Runner};
 use telpher_model::{Identity, PciControl, Write, layout};
 use telpher_portal::Portal;
 
@@ -24,6 +24,8 @@ pub(crate) struct Model {
     pub(crate) preset: Preset,
     pub(crate) runner: Runner,
     pub(crate) promises: Guarantees,
+    /// Where its devices count.
+    pub(crate) counts: CountsIn,
 }
 
 impl Model {
@@ -35,7 +37,7 @@ impl Model {
             result_mask_bits: Some(tolerances.result_mask_bits),
             ..Guarantees::ALL
         };
-        Model { preset, runner, promises }
+        Model { preset, runner, promises, counts: CountsIn::default() }
     }
 }
 
@@ -65,7 +67,7 @@ impl Subject for Model {
     }
 
     fn device(&self, spec: &DeviceSpec) -> Result<Box<dyn Device>, Refusal> {
-        let mut options = ModelOptions::of(self.preset).with_runner(self.runner);
+        let mut options = ModelOptions::of(self.preset).with_runner(self.runner).with_counts(self.counts.clone());
         if let Some(c) = spec.capabilities {
             options.capabilities = telpher_model::Capabilities {
                 version: c.version,

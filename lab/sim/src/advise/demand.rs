@@ -46,30 +46,33 @@ impl WorkRequest {
         let demands = root
             .list("work")?
             .into_iter()
-            .map(|section| demand(section, machine))
+            .map(|section| {
+                let demand = WorkRequest::read(&section, machine)?;
+                section.end()?;
+                Ok(demand)
+            })
             .collect::<Result<_, ProfileError>>()?;
         root.end()?;
         Ok(demands)
     }
-}
 
-fn demand(section: Section<'_>, machine: &Machine) -> Result<WorkRequest, ProfileError> {
-    let op = workload::op(&section)?;
-    if matches!(op, Opcode::Nop | Opcode::Batch | Opcode::Drain) {
-        return Err(section.wrong("op", format!("is {}, which does nothing to bytes", op.name())));
+    /// Reads the keys of work in a section, which may have others.
+    pub(crate) fn read(section: &Section<'_>, machine: &Machine) -> Result<WorkRequest, ProfileError> {
+        let op = workload::op(section)?;
+        if matches!(op, Opcode::Nop | Opcode::Batch | Opcode::Drain) {
+            return Err(section.wrong("op", format!("is {}, which does nothing to bytes", op.name())));
+        }
+        // Cannot fail: up to 2 GiB.
+        let of = WorkRequest::of(op, u32::try_from(section.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX));
+        Ok(WorkRequest {
+            name: section.text_if_there("name")?.map_or(of.name, str::to_owned),
+            threads: section.count_if_there("threads", 1..=1024, "threads")?.unwrap_or(of.threads),
+            rate: section.count_if_there("rate", 1..=u32::MAX, "operations a second")?.map(u64::from),
+            in_flight: section.count_if_there("in_flight", 1..=4096, "operations")?.unwrap_or(of.in_flight),
+            src: workload::node(section, "src", machine)?.unwrap_or(of.src),
+            dst: workload::node(section, "dst", machine)?.unwrap_or(of.dst),
+            read_soon: section.flag_if_there("read_soon")?.unwrap_or(of.read_soon),
+            ..of
+        })
     }
-    // Cannot fail: up to 2 GiB.
-    let of = WorkRequest::of(op, u32::try_from(section.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX));
-    let demand = WorkRequest {
-        name: section.text_if_there("name")?.map_or(of.name, str::to_owned),
-        threads: section.count_if_there("threads", 1..=1024, "threads")?.unwrap_or(of.threads),
-        rate: section.count_if_there("rate", 1..=u32::MAX, "operations a second")?.map(u64::from),
-        in_flight: section.count_if_there("in_flight", 1..=4096, "operations")?.unwrap_or(of.in_flight),
-        src: workload::node(&section, "src", machine)?.unwrap_or(of.src),
-        dst: workload::node(&section, "dst", machine)?.unwrap_or(of.dst),
-        read_soon: section.flag_if_there("read_soon")?.unwrap_or(of.read_soon),
-        ..of
-    };
-    section.end()?;
-    Ok(demand)
 }

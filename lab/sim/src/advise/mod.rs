@@ -21,6 +21,7 @@ use crate::scenario::{LoadOutcome, Outcome, Scenario, ScenarioError};
 use crate::workload::NamedValue;
 pub use demand::WorkRequest;
 use knobs::KNOBS;
+pub(crate) use plan::nearest_devices;
 pub use plan::{Plan, WorkPlan};
 use std::collections::HashMap;
 use telpher_device::{Capabilities, Config};

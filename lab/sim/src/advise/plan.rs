@@ -87,13 +87,7 @@ impl Plan {
 
     /// One device, one engine, one operation at a time: the initial setting of all knobs.
     pub(super) fn simplest(machine: &Machine, demands: &[WorkRequest]) -> Plan {
-        let socket = |node: usize| machine.nodes.get(node).map(|node| node.socket);
-        let wanted = demands.first().map_or(0, |demand| demand.dst);
-        let mut devices: Vec<usize> = (0..machine.devices.len()).collect();
-        devices.sort_by_key(|device| {
-            let at = machine.devices[*device];
-            (at != wanted, socket(at) != socket(wanted))
-        });
+        let devices = nearest_devices(machine, demands.first().map_or(0, |demand| demand.dst));
         let queues = demands.iter().map(|demand| demand.threads).sum::<u32>();
         let way = |demand: &WorkRequest| WorkPlan {
             device: true,
@@ -255,6 +249,17 @@ impl Plan {
         };
         Some((0..=used.iter().copied().max()?).map(config).collect())
     }
+}
+
+/// A machine's devices, those nearest to a memory node first.
+pub(crate) fn nearest_devices(machine: &Machine, node: usize) -> Vec<usize> {
+    let socket = |node: usize| machine.nodes.get(node).map(|node| node.socket);
+    let mut devices: Vec<usize> = (0..machine.devices.len()).collect();
+    devices.sort_by_key(|device| {
+        let at = machine.devices[*device];
+        (at != node, socket(at) != socket(node))
+    });
+    devices
 }
 
 /// The load of a piece of work.

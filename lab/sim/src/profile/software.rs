@@ -25,6 +25,8 @@ pub(super) fn costs(section: &Section<'_>) -> Result<SoftwareCosts, ProfileError
         alone_lines: section.count("alone_lines", 0..=1 << 20, "lines")?,
         window_lines: section.count("window_lines", 1..=1 << 20, "lines")?,
         cached_line: section.nanos("cached_line_ns")?,
+        backward_above: section.count("backward_above_bytes", 0..=1 << 30, "bytes")?,
+        forward_above: section.count("forward_above_bytes", 0..=1 << 30, "bytes")?,
         ops,
     })
 }

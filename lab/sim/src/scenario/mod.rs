@@ -13,6 +13,7 @@ pub(crate) mod workload;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;
+use crate::picos::Picos;
 use crate::workload::{ExecutedBy, QueueId, Stream};
 use crate::world::{Chase, RefusedWork, World};
 pub use bottleneck::{Bottleneck, Limit};
@@ -193,6 +194,14 @@ impl Scenario {
     /// # Errors
     /// The machine lacks something, or a device refuses something.
     pub fn simulate(&self) -> Result<Outcome, ScenarioError> {
+        self.simulate_until(None)
+    }
+
+    /// Simulates the scenario until all loads are done, or until `end`. What is in progress then does not count.
+    ///
+    /// # Errors
+    /// See [`simulate`](Scenario::simulate).
+    pub(crate) fn simulate_until(&self, end: Option<Picos>) -> Result<Outcome, ScenarioError> {
         self.check()?;
         let mut world = World::new(self.machine.clone(), self.capabilities, &self.devices)
             .map_err(|source| self.refused(source))?;
@@ -214,6 +223,9 @@ impl Scenario {
                 Workload::App(app) => Running::App(app.start(&mut world)),
             });
             Scenario::check_refusal(load, &world)?;
+        }
+        if let Some(end) = end {
+            world.end_at(end);
         }
         let took = world.run();
         // A mover's operations are known only now. What an application submits is its own, and is counted.

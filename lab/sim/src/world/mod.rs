@@ -86,6 +86,8 @@ pub(crate) enum Event {
     Again(u32),
     /// A chase continues to read.
     Chase(u32),
+    /// The simulation ends, whatever is in progress.
+    End,
 }
 
 /// The owner of a flow.
@@ -182,6 +184,11 @@ impl World {
         })
     }
 
+    /// Ends the next run at `time`, if it lasts that long.
+    pub(crate) fn end_at(&mut self, time: Picos) {
+        self.events.at(time, Event::End);
+    }
+
     /// Runs until there are no more events; returns the time of the last.
     pub fn run(&mut self) -> Picos {
         loop {
@@ -200,7 +207,7 @@ impl World {
                 continue;
             }
             match self.events.next() {
-                None => return self.events.now(),
+                None | Some(Event::End) => return self.events.now(),
                 Some(Event::Thread(thread)) => self.go_on(thread),
                 Some(Event::Worked(number)) => self.worked(number),
                 Some(Event::Program(number)) => self.go_on_program(number),

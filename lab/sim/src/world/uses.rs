@@ -155,10 +155,11 @@ impl World {
         self.translations
     }
 
-    /// The bytes that every pipe of the machine carried.
+    /// The bytes that every pipe of the machine has carried.
     #[must_use]
     pub fn pipes(&self) -> Vec<PipeUse> {
-        let of = |what: Resource, pipe: Pipe, rate: u64| PipeUse { what, bytes: self.pipes.carried(pipe), rate };
+        let now = self.events.now();
+        let of = |what: Resource, pipe: Pipe, rate: u64| PipeUse { what, bytes: self.pipes.carried(pipe, now), rate };
         let costs = &self.machine.device;
         let mut uses = Vec::new();
         for (number, dsa) in self.devices.iter().enumerate() {

@@ -53,6 +53,8 @@ families! {
     WQ_FAULTS = "dsa_wq_page_faults" Counter Count "Descriptors and members that ended with a page fault.";
     WQ_RETRIES = "dsa_wq_retries" Counter Count "Deferrable submissions that were answered with Retry.";
     WQ_DROPPED = "dsa_wq_dropped" Counter Count "Posted submissions that the queue dropped.";
+    WQ_GRANTED = "dsa_wq_granted" Info Count
+        "A queue of which the kubelet has given a share, or the whole, to a container.";
     ENGINE = "dsa_engine" Info Count "An engine, with its group.";
     ENGINE_DESCRIPTORS = "dsa_engine_descriptors" Counter Count "Descriptors that the engine ended, without members.";
     ENGINE_MEMBERS = "dsa_engine_batch_members" Counter Count "Members of batches that the engine ended.";
@@ -73,6 +75,9 @@ families! {
     CLIENT_DROPPED = "dsa_client_dropped" Counter Count "Posted submissions of the clients that the queue dropped.";
     RECORD_FAULTS = "dsa_client_record_faults" Counter Count
         "Faults at completion records that the driver serviced; only with process labels.";
+    NUMA_DISTANCE = "dsa_client_numa_distance" Gauge Count
+        "Distance from the NUMA node on which the process ran last to the device's, 10 on the same node; only with \
+         process labels.";
     UNKNOWN = "telpher_unknown" Info Count "A metric that cannot be known, and why.";
     EXPORTER = "telpher_exporter" Info Count "The exporter, with its version.";
     PROBLEMS = "telpher_exporter_problems" Gauge Count "What the last reading could not read.";

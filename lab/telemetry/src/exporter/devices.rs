@@ -2,6 +2,7 @@
 
 use super::definitions as of;
 use super::family::{Definition, Families, Labels, Sample};
+use super::kubelet::Grant;
 use super::ledger::Ledger;
 use super::owner::Owner;
 use crate::snapshot::{DeviceRow, EngineRow, ProcessRow, QueueRow, Snapshot, Value, Work};
@@ -153,10 +154,15 @@ impl DeviceMemory {
         for row in &snapshot.processes {
             to.source.clone_from(&row.source);
             let place = (row.source.as_str(), row.queue.as_str());
-            if per_process && let (Some(pid), Value::Known(faults)) = (row.pid.known(), &row.record_faults) {
+            if per_process && let Some(pid) = row.pid.known() {
                 let mut labels = place_labels(&row.source, &row.queue);
                 labels.extend(process_labels(pid, &row.command));
-                to.whole(&of::RECORD_FAULTS, &labels, *faults);
+                let values = [(&of::RECORD_FAULTS, &row.record_faults), (&of::NUMA_DISTANCE, &row.numa_distance)];
+                for (definition, value) in values {
+                    if let Value::Known(value) = value {
+                        to.whole(definition, &labels, *value);
+                    }
+                }
             }
             let totals = match client_totals(row) {
                 Ok(totals) => totals,
@@ -204,6 +210,25 @@ impl DeviceMemory {
             for (definition, total) in CLIENT_TOTALS.iter().zip(totals) {
                 to.whole(definition, &labels, *total);
             }
+        }
+    }
+}
+
+/// Adds the queues that the kubelet has given to containers, or why they are unknown.
+pub(super) fn add_grants(families: &mut Families, grants: &Result<BTreeSet<Grant>, String>) {
+    let source = crate::sysfs::HARDWARE;
+    match grants {
+        Ok(grants) => {
+            for grant in grants {
+                let mut labels = place_labels(source, &grant.queue);
+                labels.extend([label("namespace", &grant.namespace), label("pod", &grant.pod)]);
+                labels.extend([label("container_name", &grant.container), label("resource", &grant.resource)]);
+                families.add(&of::WQ_GRANTED, labels, Sample::Info);
+            }
+        }
+        Err(reason) => {
+            let labels = [("source", source), ("metric", &of::WQ_GRANTED.name()), ("reason", &cut(reason))];
+            families.add(&of::UNKNOWN, labels.map(|(name, value)| label(name, value)).into(), Sample::Info);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Snapshot: devices of runs, hardware ──► devices ─┐
 //! published: what processes count     ──► systems ─┴─► family ──► text ──► server, or a file
 //!          owner: pod, container, VM of a process; pods: their names
+//!          kubelet: which queues it has given to which containers
 //!          ledger: sums by owner that do not shrink when a process ends
 //! ```
 //!
@@ -13,6 +14,7 @@
 mod definitions;
 mod devices;
 mod family;
+pub mod kubelet;
 mod ledger;
 mod owner;
 mod pods;
@@ -28,8 +30,10 @@ pub use server::{Metrics, Server};
 use crate::published::{ProcessMetrics, Unread};
 use crate::snapshot::Snapshot;
 use devices::DeviceMemory;
+use kubelet::Grant;
 use pods::PodNames;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use systems::SystemMemory;
@@ -49,6 +53,8 @@ pub struct Exporter {
     log: PathBuf,
     devices: DeviceMemory,
     systems: SystemMemory,
+    /// What the kubelet said last, or why it said nothing; `None` on a node without one.
+    grants: Option<Result<BTreeSet<Grant>, String>>,
 }
 
 impl Exporter {
@@ -62,7 +68,12 @@ impl Exporter {
     #[must_use]
     pub fn with_roots(per_process: bool, sys: PathBuf, proc: PathBuf, log: PathBuf) -> Exporter {
         let (devices, systems) = (DeviceMemory::default(), SystemMemory::default());
-        Exporter { per_process, sys, proc, log, devices, systems }
+        Exporter { per_process, sys, proc, log, devices, systems, grants: None }
+    }
+
+    /// Takes what the kubelet says about queues, or why it says nothing; `None` on a node without a kubelet.
+    pub fn set_grants(&mut self, grants: Option<Result<BTreeSet<Grant>, String>>) {
+        self.grants = grants;
     }
 
     /// Returns the families of a reading, which took some time. Readings must be passed in their order.
@@ -79,6 +90,9 @@ impl Exporter {
         let names = PodNames::new(&self.log);
         let look_up = |pid| Owner::of(&self.proc, &names, pid);
         self.devices.add(&mut families, snapshot, self.per_process, &self.sys, &look_up);
+        if let Some(grants) = &self.grants {
+            devices::add_grants(&mut families, grants);
+        }
         let refused = self.systems.add(&mut families, processes, self.per_process, &look_up);
         let problems = snapshot.problems.len() as u64 + unread.len() as u64 + refused;
         families.add(&definitions::PROBLEMS, Labels::new(), Sample::Whole(problems));

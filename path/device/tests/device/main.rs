@@ -6,6 +6,7 @@ mod counts;
 mod fast_path;
 mod health;
 mod imposed;
+mod in_process;
 mod inline;
 mod lifecycle;
 mod model;

@@ -98,7 +98,8 @@ impl Mover {
     }
 
     /// Loads costs that were measured on this machine and replace the published ones. Learning ([`Policy::learning`])
-    /// starts from them. The settings of a tuning file are in [`Tuning::policy`].
+    /// starts from them. The variants of kernels in the file become those of this process. The settings of a tuning
+    /// file are in [`Tuning::policy`].
     ///
     /// ```no_run
     /// use telpher_mover::{Mover, Tuning};
@@ -112,12 +113,13 @@ impl Mover {
     /// # Ok::<(), telpher_mover::TuningError>(())
     /// ```
     pub fn load_costs(&self, tuning: &Tuning) {
+        tuning.apply_kernels();
         self.core().load_costs(tuning);
     }
 
     /// The calling thread's handle to the shared core.
     #[inline]
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.stripes[thread_stripe::of_this_thread() % self.stripes.len()]
     }
 

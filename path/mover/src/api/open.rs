@@ -2,7 +2,10 @@
 
 use crate::api::mover::Mover;
 use crate::learn::tuning::{Tuning, TuningError};
+use std::sync::Once;
+use std::time::Duration;
 use telpher_device::{DeviceName, NameError, OpenOptions, Opened};
+use telpher_ops::Variants;
 
 /// Error: no mover for a name.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +51,22 @@ impl Mover {
         if let Some(tuning) = &tuning {
             mover.load_costs(tuning);
         }
+        if tuning.is_none_or(|tuning| tuning.kernels.is_none()) {
+            choose_kernels();
+        }
         Ok(mover)
+    }
+}
+
+/// How long kernels are measured on a processor of an unknown family. Source: chosen; a program does not notice it.
+const SELF_TEST: Duration = Duration::from_millis(2);
+
+/// Measures the variants of kernels once in a process, if the processor's family was not measured beforehand, and makes
+/// the fastest ones those of this process.
+fn choose_kernels() {
+    static CHOSEN: Once = Once::new();
+    if Variants::family().is_none() {
+        CHOSEN.call_once(|| Variants::measure(&mut vec![0; Variants::SCRATCH], SELF_TEST).apply());
     }
 }
 

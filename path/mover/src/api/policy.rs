@@ -51,6 +51,17 @@ impl Default for OnFault {
     }
 }
 
+/// Who copies into and out of the windows of other processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WindowPath {
+    /// A device that has inter-domain operations; without one, or below the threshold, the CPU, by the system's file of
+    /// the other process' memory. The CPU needs the right to trace that process.
+    #[default]
+    DeviceOrCpu,
+    /// A device only; without one, opening a window is an error.
+    Device,
+}
+
 /// How long a record may be missing before the mover asks its queue whether it still works.
 /// Source: assumed. A hundred times what 2 MiB take at 30 GB/s, so that working queues are rarely asked. Asking costs
 /// some microseconds of system calls, a thousandth of this time.
@@ -97,6 +108,8 @@ pub struct Policy {
     /// cache that I/O may use (§4.5), so a long result ends in memory anyway. The ways overflow through the sum of what
     /// all devices write (§4.3). For bulk data that is not read soon, use [`Hint::Memory`].
     pub hint: Hint,
+    /// Who copies into and out of the windows of other processes.
+    pub windows: WindowPath,
     /// Limit on descriptors in flight over all queues; at the limit, a queue counts as full. 128 bytes each.
     pub capacity: u32,
     /// How long a completion record may be missing before the mover asks its queue whether it still works, and then
@@ -131,6 +144,7 @@ impl Default for Policy {
             on_fault: OnFault::default(),
             wait: Wait::default(),
             hint: Hint::default(),
+            windows: WindowPath::default(),
             capacity: 1024,
             patience: DEFAULT_PATIENCE,
             limit: DEFAULT_LIMIT,

@@ -3,7 +3,7 @@
 //! One table ([`Policy::SETTINGS`]) says for each name which values it takes, how they are read, and how they are
 //! written. So all front ends write a policy in the same way.
 
-use crate::api::policy::{Hint, OnFault, Policy, Retry};
+use crate::api::policy::{Hint, OnFault, Policy, Retry, WindowPath};
 use crate::learn::Learning;
 use crate::plan::route::Route;
 use crate::plan::split::Split;
@@ -154,6 +154,13 @@ impl Policy {
             write: |policy| write_word(HINTS, &policy.hint),
         },
         Setting {
+            name: "windows",
+            takes: "device-or-cpu or device",
+            about: "who copies into and out of the windows of other processes",
+            read: |policy, value| Some(Policy { windows: read_word(WINDOWS, value)?, ..policy }),
+            write: |policy| write_word(WINDOWS, &policy.windows),
+        },
+        Setting {
             name: "capacity",
             takes: "a number of descriptors from 1 to 1048576",
             about: "the most descriptors in flight",
@@ -239,6 +246,8 @@ const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
 const LEARNINGS: &[(&str, Learning)] = &[("off", Learning::Off), ("on", Learning::On)];
 
 const HINTS: &[(&str, Hint)] = &[("cache", Hint::Cache), ("memory", Hint::Memory)];
+
+const WINDOWS: &[(&str, WindowPath)] = &[("device-or-cpu", WindowPath::DeviceOrCpu), ("device", WindowPath::Device)];
 
 fn read_word<T: Copy>(words: &[(&str, T)], value: &str) -> Option<T> {
     words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning)

@@ -6,9 +6,11 @@ use super::owned_request::{Held, OwnedRequest};
 use super::shared::Shared;
 use crate::api::error::JobError;
 use crate::api::outcome::{Outcome, Via};
+use crate::plan::request::Request;
 use crate::report::AbortOnUnwind;
 use std::fmt::Debug;
 use std::task::Poll;
+use telpher_abi::{Descriptor, Opcode, WindowFlags};
 
 /// An op over borrowed memory. The memory outlives it only because a thread waits for it.
 pub(crate) struct BorrowedInFlight {
@@ -113,6 +115,90 @@ pub(crate) fn copy_whole(shared: &Shared, src: &[u8], dst: &mut [u8]) -> Option<
     });
     guard.disarm();
     Some(result)
+}
+
+/// An operation of one queue with a window of another process, named by a handle of that queue and an address in it.
+/// Its other operand is lent for the call.
+#[derive(Debug)]
+pub(crate) enum WindowOperation<'a> {
+    /// Copies out of the window.
+    Read(&'a mut [u8]),
+    /// Copies into the window.
+    Write(&'a [u8]),
+    /// Repeats a pattern over this many bytes of the window.
+    Fill(u64, u64),
+    /// Compares the window with other bytes.
+    Compare(&'a [u8]),
+    /// Compares this many bytes of the window with a repeated pattern. A difference is a lower bound.
+    ComparePattern(u64, u64),
+    /// Takes all permissions away from a window of this process, which begins at the address and has this many bytes.
+    /// Ends when no descriptor uses them any more.
+    Close(u64),
+}
+
+impl WindowOperation<'_> {
+    /// Returns the operation within one memory that it resembles, and the bytes, to compare with a threshold.
+    pub(crate) fn weight(&self) -> (Opcode, u64) {
+        match self {
+            WindowOperation::Read(into) => (Opcode::MemoryMove, into.len() as u64),
+            WindowOperation::Write(from) => (Opcode::MemoryMove, from.len() as u64),
+            WindowOperation::Fill(_, len) => (Opcode::Fill, *len),
+            WindowOperation::Compare(with) => (Opcode::Compare, with.len() as u64),
+            WindowOperation::ComparePattern(_, len) => (Opcode::ComparePattern, *len),
+            WindowOperation::Close(_) => (Opcode::UpdateWindow, 0),
+        }
+    }
+
+    /// True if it writes bytes of the window.
+    pub(crate) fn writes_window(&self) -> bool {
+        matches!(self, WindowOperation::Write(_) | WindowOperation::Fill(..))
+    }
+
+    /// True if its outcome is whether bytes are equal.
+    pub(crate) fn compares(&self) -> bool {
+        matches!(self, WindowOperation::Compare(_) | WindowOperation::ComparePattern(..))
+    }
+}
+
+/// Executes an operation with a window, and waits. An operation that the queue cannot do, or does not get to its end, is
+/// an error: the CPU does not take over.
+pub(crate) fn run_in_window(
+    shared: &Shared,
+    queue: usize,
+    handle: u16,
+    address: u64,
+    operation: &mut WindowOperation<'_>,
+) -> Result<Outcome, JobError> {
+    // The addresses of slices that are borrowed for this call; no code below uses the slices themselves.
+    let (descriptor, len) = match operation {
+        WindowOperation::Read(into) => {
+            let (to, len) = (into.as_mut_ptr().expose_provenance() as u64, into.len() as u64);
+            (Descriptor::inter_domain_copy(address, Some(handle), to, None, 0), len)
+        }
+        WindowOperation::Write(from) => {
+            let (from, len) = (from.as_ptr().expose_provenance() as u64, from.len() as u64);
+            (Descriptor::inter_domain_copy(from, None, address, Some(handle), 0), len)
+        }
+        WindowOperation::Fill(pattern, len) => (Descriptor::inter_domain_fill(*pattern, address, handle, 0), *len),
+        WindowOperation::Compare(with) => {
+            let (with, len) = (with.as_ptr().expose_provenance() as u64, with.len() as u64);
+            (Descriptor::inter_domain_compare(address, Some(handle), with, None, 0), len)
+        }
+        WindowOperation::ComparePattern(pattern, len) => {
+            (Descriptor::inter_domain_compare_pattern(address, handle, *pattern, 0), *len)
+        }
+        WindowOperation::Close(size) => (Descriptor::update_window(handle, address, *size, WindowFlags::ENABLE), 0),
+    };
+    // SAFETY: the request's own ranges are the borrowed slice, the destination exclusively, until this returns; if it
+    // unwinds, the process ends. Memory of other processes belongs to no code of this one.
+    let mut op = unsafe { Op::for_queue(queue, Request::new(descriptor, len)) };
+    let guard = AbortOnUnwind("a panic while a copy waited for its device; borrowed memory may still be written");
+    let result = shared.wait(|| {
+        op.drive(shared);
+        op.step(shared)
+    });
+    guard.disarm();
+    result
 }
 
 /// A payload that is only held.

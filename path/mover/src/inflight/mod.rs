@@ -39,13 +39,15 @@ mod stub_portal;
 mod table;
 
 pub(crate) use batch::{BatchInFlight, Member};
-pub(crate) use borrowed::{BorrowedInFlight, copy_whole, extend_lifetime, extend_lifetime_mut};
+pub(crate) use borrowed::{
+    BorrowedInFlight, WindowOperation, copy_whole, extend_lifetime, extend_lifetime_mut, run_in_window,
+};
 pub use calls::{CallResult, CallStep, CpuCalls, MemoryCall, MemoryCalls, MemoryCallsPolicy};
 pub use copies::{Copies, CopiesPolicy, CopyResult};
 pub(crate) use meter::Meter;
 pub use owned_request::Buffers;
 pub(crate) use owned_request::{
-    BufferSlot, InvalidRequest, OwnedRequest, Placed, boxed, copy_now, drain, nop, placed, side, tuple,
+    BufferSlot, Held, InvalidRequest, OwnedRequest, Placed, boxed, copy_now, drain, lend, nop, placed, side, tuple,
 };
 pub(crate) use ring::{NotPut, Ring};
 pub(crate) use shared::{Core, Shared};

@@ -97,12 +97,12 @@ impl Op {
         Self::at(request, Stage::Ready, queue, 0)
     }
 
-    /// A part, whose first queue the caller chose.
+    /// An op whose first queue the caller chose.
     ///
     /// # Safety
     ///
     /// As for [`Op::new`].
-    unsafe fn for_queue(queue: usize, request: Request) -> Self {
+    pub(super) unsafe fn for_queue(queue: usize, request: Request) -> Self {
         Self::at(request, Stage::Ready, queue, 0)
     }
 
@@ -286,7 +286,7 @@ impl Op {
                     return Poll::Pending;
                 }
             }
-            if drain {
+            if drain || self.request.is_bound_to_queue() {
                 break;
             }
             self.offers = 0;

@@ -22,7 +22,7 @@ impl<P> Held<P> {
     }
 
     /// Returns the payload; its addresses must no longer be used.
-    pub(super) fn into_inner(self) -> P {
+    pub(crate) fn into_inner(self) -> P {
         let this = ManuallyDrop::new(self);
         // SAFETY: `new` initialised it. Only this function and `drop` take it out, and `this` is never dropped.
         unsafe { this.0.assume_init_read() }
@@ -60,6 +60,15 @@ fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<Request, JobError>)
         Ok(request) => Ok(OwnedRequest { payload, request }),
         Err(error) => Err(InvalidRequest { error, payload: payload.into_inner() }),
     }
+}
+
+/// Holds a buffer for accesses from outside of this process, and returns what `place` says about it: its address and
+/// its length.
+pub(crate) fn lend<P>(payload: P, place: impl FnOnce(&mut P) -> (u64, u64)) -> (Held<P>, u64, u64) {
+    let mut payload = Held::new(payload);
+    // SAFETY: `new` initialised it.
+    let (address, len) = place(unsafe { payload.0.assume_init_mut() });
+    (payload, address, len)
 }
 
 /// The place of the buffers of one operation in a ring. Buffers are written and read here and not moved as a whole,

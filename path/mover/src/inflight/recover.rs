@@ -191,7 +191,11 @@ impl Request {
         match status {
             Status::Success | Status::SuccessPredicateFalse => self.succeeded(record),
             Status::PageFault | Status::PageFaultRefused => self.faulted(record, on_fault),
-            Status::DifError => self.mismatched(record),
+            Status::DifError if matches!(op, Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate) => {
+                self.mismatched(record)
+            }
+            // The other operations check nothing.
+            Status::DifError => self.nonsense(record),
             Status::DeltaOffsetOrder | Status::DeltaOffsetRange => {
                 Next::Failed(Failure::BadDelta { at: self.base + u64::from(record.bytes_completed()), status })
             }
@@ -244,12 +248,17 @@ impl Request {
         let completed = u64::from(record.bytes_completed());
         self.device = true;
         match self.opcode() {
-            Opcode::Compare | Opcode::ComparePattern if record.result() & 1 == 1 => {
+            Opcode::Compare
+            | Opcode::ComparePattern
+            | Opcode::InterDomainCompare
+            | Opcode::InterDomainComparePattern
+                if record.result() & 1 == 1 =>
+            {
                 if completed >= chunk.len {
                     return self.nonsense(record);
                 }
                 let outcome = Outcome::Different { at: self.base + completed };
-                if self.opcode() == Opcode::Compare {
+                if self.opcode() != Opcode::ComparePattern {
                     return Next::Finished(outcome);
                 }
                 self.advance_by(completed, record);
@@ -283,7 +292,10 @@ impl Request {
     fn end(&self) -> Outcome {
         let d = self.template();
         match self.opcode() {
-            Opcode::Compare | Opcode::ComparePattern => Outcome::Equal,
+            Opcode::Compare
+            | Opcode::ComparePattern
+            | Opcode::InterDomainCompare
+            | Opcode::InterDomainComparePattern => Outcome::Equal,
             Opcode::CrcGeneration | Opcode::CopyCrc if d.flags().contains(OpFlags::CRC64) => {
                 Outcome::Crc64(d.crc64_seed())
             }
@@ -311,9 +323,16 @@ impl Request {
     }
 
     fn faulted(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
+        let op = self.opcode();
+        if op == Opcode::TranslationFetch {
+            // Its bytes completed are undefined (SPEC §8.3.11). It is quicker to touch the rest than to ask for each page.
+            let fault = Fault { address: record.fault_address(), write: false, done: self.done };
+            let touches = matches!(on_fault, OnFault::TouchAndResubmit { .. });
+            let on_fault = if touches { OnFault::FinishOnCpu } else { on_fault };
+            return self.decide(record.status(), fault, record.fault_address_masked(), on_fault);
+        }
         let completed = u64::from(record.bytes_completed());
         let Some(chunk) = self.chunk.filter(|chunk| completed < chunk.len) else { return self.nonsense(record) };
-        let op = self.opcode();
         let moved_on = match op {
             // A new record's offsets would restart at 0, so the whole operation is repeated. How far it came still
             // tells progress from a standstill.

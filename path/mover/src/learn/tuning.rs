@@ -17,6 +17,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telpher_abi::Opcode;
+use telpher_ops::{VariantError, Variants};
 
 /// Measured costs of a machine and the settings that follow from them.
 ///
@@ -32,6 +33,8 @@ use telpher_abi::Opcode;
 ///     [policy]
 ///     threshold = "16k,fill=8k"
 ///     wait = "spin"
+///     [kernels]
+///     compare = "32"
 ///     [measured]
 ///     ## bytes, nanoseconds on the CPU, nanoseconds by the device
 ///     memory-move = [[4096, 400, 1140], [65536, 6300, 3400]]
@@ -47,6 +50,8 @@ pub struct Tuning {
     pub machine: TunedMachine,
     /// The initial policy of a mover: [`Policy::default`] with the settings of the file.
     policy: Policy,
+    /// The variants of the CPU's kernels, if they were measured.
+    pub kernels: Option<Variants>,
     /// Costs, ascending by operation and size.
     pub measured: Vec<Measured>,
 }
@@ -112,6 +117,9 @@ pub enum TuningError {
     /// A setting under `[policy]` is not valid.
     #[error("under [policy]")]
     Setting(#[source] SettingError),
+    /// A value under `[kernels]` is not valid.
+    #[error("under [kernels]")]
+    Kernels(#[source] VariantError),
     /// A value under `[measured]` cannot have been measured.
     #[error("under [measured], {operation}: {what}")]
     Measured {
@@ -131,6 +139,8 @@ struct Shape {
     machine: TunedMachine,
     #[serde(default)]
     policy: BTreeMap<String, String>,
+    #[serde(default)]
+    kernels: BTreeMap<String, String>,
     #[serde(default)]
     measured: BTreeMap<String, Vec<[u64; 3]>>,
 }
@@ -163,7 +173,14 @@ impl Tuning {
         measured.sort_by_key(|point| (point.op, point.bytes));
         measured.dedup_by_key(|point| (point.op, point.bytes));
         let policy = Policy { threshold: best_threshold(&measured), ..Policy::default() };
-        Tuning { machine, policy, measured }
+        Tuning { machine, policy, kernels: None, measured }
+    }
+
+    /// Makes the measured variants of the CPU's kernels those of this process.
+    pub(crate) fn apply_kernels(&self) {
+        if let Some(variants) = self.kernels {
+            variants.apply();
+        }
     }
 
     /// Returns the initial policy of a mover.
@@ -187,6 +204,11 @@ impl Tuning {
         let mut policy = Policy::default();
         for (name, value) in &shape.policy {
             policy.set(name, value).map_err(TuningError::Setting)?;
+        }
+        let mut kernels = None;
+        for (name, value) in &shape.kernels {
+            let variants: &mut Variants = kernels.get_or_insert_with(Variants::current);
+            variants.set(name, value).map_err(TuningError::Kernels)?;
         }
         let mut measured = Vec::new();
         for (operation, points) in shape.measured {
@@ -214,7 +236,7 @@ impl Tuning {
             let what = format!("{} bytes appears twice", twice[0].bytes);
             return Err(TuningError::Measured { operation: twice[0].op.name().into(), what });
         }
-        Ok(Tuning { machine: shape.machine, policy, measured })
+        Ok(Tuning { machine: shape.machine, policy, kernels, measured })
     }
 
     /// Reads a tuning file.
@@ -306,6 +328,16 @@ impl Tuning {
             let own = value(&self.policy, setting.name);
             if setting.name == "threshold" || own != value(&defaults, setting.name) {
                 let _ = writeln!(text, "{} = {}", setting.name, quoted(&own));
+            }
+        }
+        if let Some(variants) = self.kernels {
+            text.push_str("\n# Variants of the CPU's kernels that were fastest on data outside of the caches:\n");
+            for (name, values) in Variants::CHOICES {
+                let _ = writeln!(text, "#   {name}: {values}.");
+            }
+            text.push_str("[kernels]\n");
+            for (name, value) in variants.values() {
+                let _ = writeln!(text, "{name} = {}", quoted(&value));
             }
         }
         text.push_str(

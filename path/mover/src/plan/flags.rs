@@ -14,7 +14,7 @@ pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &Policy,
         flags |= Flags::CACHE_CONTROL_1;
     }
     // Reserved for operations without buffers (SPEC Table 8-3).
-    let has_buffers = !matches!(d.opcode(), Opcode::Nop | Opcode::Drain | Opcode::Batch);
+    let has_buffers = !matches!(d.opcode(), Opcode::Nop | Opcode::Drain | Opcode::Batch | Opcode::UpdateWindow);
     if has_buffers && policy.on_fault == OnFault::Block && limits.block_on_fault {
         flags |= Flags::BLOCK_ON_FAULT;
     }

@@ -55,6 +55,9 @@ pub(crate) struct Chunk {
     pub(crate) len: u64,
 }
 
+/// The longest region of one Translation Fetch: whole pages in 32 bits.
+const LONGEST_REGION: u64 = u32::MAX as u64 / PAGE_BYTES * PAGE_BYTES;
+
 impl Chunk {
     /// True if it is all that is left of a request of `len`.
     #[inline]
@@ -104,11 +107,15 @@ impl Request {
     pub(crate) fn of(descriptor: Descriptor) -> Self {
         let size = u64::from(descriptor.size());
         let len = match descriptor.opcode() {
-            Opcode::Nop => 0,
+            Opcode::Nop | Opcode::UpdateWindow => 0,
             Opcode::Drain => 1,
             Opcode::ApplyDelta => u64::from(descriptor.delta_record_size()),
             Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
                 size * Self::element_bytes(&descriptor).0
+            }
+            // Its size is the number of elements of a block.
+            Opcode::GatherReduce => {
+                u64::from(descriptor.sgl_size()).saturating_mul(Request::new(descriptor, 0).list_block())
             }
             _ => size,
         };
@@ -141,7 +148,7 @@ impl Request {
     pub(crate) fn transfer(&self) -> u64 {
         match self.opcode() {
             Opcode::ApplyDelta => u64::from(self.template().size()),
-            Opcode::Nop | Opcode::Drain => 0,
+            Opcode::Nop | Opcode::Drain | Opcode::UpdateWindow => 0,
             _ => self.len,
         }
     }
@@ -276,11 +283,26 @@ impl Request {
                 | Opcode::GatherCopy
                 | Opcode::ScatterCopy
                 | Opcode::ScatterFill
+                | Opcode::InterDomainCopy
+                | Opcode::InterDomainFill
         )
     }
 
-    /// Returns the ranges that the request reads or writes. The last one of an operation with a list is all memory in
-    /// which its blocks may lie.
+    /// Returns true if only one queue can do the request: a handle means something else to another device.
+    #[inline]
+    pub(crate) fn is_bound_to_queue(&self) -> bool {
+        matches!(
+            self.opcode(),
+            Opcode::InterDomainCopy
+                | Opcode::InterDomainFill
+                | Opcode::InterDomainCompare
+                | Opcode::InterDomainComparePattern
+                | Opcode::UpdateWindow
+        )
+    }
+
+    /// Returns the ranges of this process' memory that the request reads or writes. The last one of an operation with a
+    /// list is all memory in which its blocks may lie.
     pub(crate) fn ranges(&self) -> [Option<Range>; 4] {
         let d = self.template();
         let len = self.len;
@@ -319,6 +341,13 @@ impl Request {
             }
             Opcode::ScatterFill => [read(d.dst(), self.list_bytes(len)), write(d.sgl_base(), self.memory), None, None],
             Opcode::CacheFlush => [None, read(d.dst(), len), None, None],
+            Opcode::TranslationFetch => [read(d.src(), len), None, None, None],
+            Opcode::InterDomainCopy | Opcode::InterDomainCompare => {
+                let has = |flag| !d.flags().contains(flag);
+                let second = Range { address: d.dst(), len, written: self.writes() };
+                let first = read(d.src(), len).filter(|_| has(OpFlags::ALTERNATE_SOURCE));
+                [first, Some(second).filter(|_| has(OpFlags::ALTERNATE_DESTINATION)), None, None]
+            }
             _ => [None; 4],
         }
     }
@@ -342,7 +371,7 @@ impl Request {
             return None;
         }
         let whole = match self.opcode() {
-            Opcode::Nop => 0,
+            Opcode::Nop | Opcode::UpdateWindow => 0,
             Opcode::Drain => 1,
             Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
                 let (input, output) = Self::element_bytes(&self.template());
@@ -352,6 +381,8 @@ impl Request {
                 let block = self.list_block();
                 self.len.min((limits.max_transfer / block).min(limits.longest_list()) * block)
             }
+            // It moves no bytes, so the queue's limit does not apply (SPEC §8.3.11).
+            Opcode::TranslationFetch => self.len.min(LONGEST_REGION),
             _ => match self.unit() {
                 1 => self.len.min(limits.max_transfer),
                 unit => self.len.min(limits.max_transfer / unit * unit),
@@ -370,7 +401,7 @@ impl Request {
         if !limits.operations.contains(op) {
             return false;
         }
-        if matches!(op, Opcode::Nop | Opcode::Drain) {
+        if matches!(op, Opcode::Nop | Opcode::Drain | Opcode::UpdateWindow) {
             return true;
         }
         if self.len == 0 || limits.max_transfer < self.unit() {
@@ -437,7 +468,7 @@ impl Request {
         // A chunk is never longer than `max_transfer`, which `Limits` keeps below 2^32.
         let len = u32::try_from(chunk.len).unwrap_or(u32::MAX);
         match self.opcode() {
-            Opcode::Nop | Opcode::Drain | Opcode::GatherReduce => d,
+            Opcode::Nop | Opcode::Drain | Opcode::GatherReduce | Opcode::UpdateWindow => d,
             Opcode::TypeConversion | Opcode::Reduce | Opcode::ReduceDualcast => {
                 // Shorter than `len`.
                 d.with_size(u32::try_from(chunk.len / self.unit()).unwrap_or(u32::MAX))
@@ -469,15 +500,19 @@ impl Request {
         // Wrapping: the device refuses an address past the end of the address space.
         let (src, dst) = (d.src().wrapping_add(n), d.dst().wrapping_add(n));
         let next = match self.opcode() {
-            Opcode::MemoryMove | Opcode::CopyCrc | Opcode::DifUpdate | Opcode::Compare | Opcode::CreateDelta => {
-                d.with_src(src).with_dst(dst)
-            }
-            Opcode::Fill => fill_phase(d.with_dst(dst), n),
-            Opcode::ComparePattern => d.with_src(src).with_dst(rotated(d.dst(), n)),
+            Opcode::MemoryMove
+            | Opcode::CopyCrc
+            | Opcode::DifUpdate
+            | Opcode::Compare
+            | Opcode::CreateDelta
+            | Opcode::InterDomainCopy
+            | Opcode::InterDomainCompare => d.with_src(src).with_dst(dst),
+            Opcode::Fill | Opcode::InterDomainFill => fill_phase(d.with_dst(dst), n),
+            Opcode::ComparePattern | Opcode::InterDomainComparePattern => d.with_src(src).with_dst(rotated(d.dst(), n)),
             Opcode::Dualcast => d.with_src(src).with_dst(dst).with_dst2(d.dst2().wrapping_add(n)),
             Opcode::DifInsert | Opcode::DifStrip => d.with_src(src).with_dst(d.dst().wrapping_add(self.dif_dest(n))),
             Opcode::DixGenerate => d.with_src(src).with_dst(d.dst().wrapping_add(self.dif_dest(n))),
-            Opcode::ApplyDelta | Opcode::CrcGeneration | Opcode::DifCheck => d.with_src(src),
+            Opcode::ApplyDelta | Opcode::CrcGeneration | Opcode::DifCheck | Opcode::TranslationFetch => d.with_src(src),
             Opcode::CacheFlush => d.with_dst(dst),
             Opcode::TypeConversion => d.with_src(src).with_dst(d.dst().wrapping_add(self.result_bytes(n))),
             Opcode::Reduce => {
@@ -590,6 +625,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Regression: it counted as long as its number of elements, and a fault record with more bytes than that was taken
+    /// for nonsense.
+    #[test]
+    fn a_gather_reduce_is_as_long_as_its_blocks() {
+        use telpher_abi::{CompletionRecord, ComputeType, Status, StatusByte};
+        let list = (0x1000, 3);
+        let d = Descriptor::gather_reduce(ComputeType::Add, list, SglFormat::Offset64, 0x2000, 0x9000, 5);
+        // Five elements of two bytes, three times; the types are the lowest bits of byte 56.
+        let mut d = Descriptor(d.0);
+        d.0[7] |= u64::from(DataType::Int16.code()) | u64::from(DataType::Int16.code()) << 4;
+        let mut request = Request::of(d);
+        assert_eq!(request.len(), 3 * 5 * 2);
+        let record = CompletionRecord::new(StatusByte::new(Status::PageFault)).with_bytes_completed(10);
+        let next = request.arrived_whole(&record, crate::api::policy::OnFault::FinishOnCpu);
+        assert!(matches!(next, crate::inflight::recover::Next::OnCpu(Status::PageFault, Some(_))), "{next:?}");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Programs that are legal and must not hang: many sends each way before the receives.
 
 use crate::common::{Node, config, exact, nodes, nodes_with, pattern, run_until_done};
-use telpher_fabric::Copier;
+use crate::skip::skip;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use telpher_fabric::{Copier, PeerId, ProgressBy};
 
 /// Each node sends `count` messages to each other one, and only then posts its receives.
 fn exchange(nodes: &mut [Node], count: u64, len: usize) {
@@ -71,5 +73,51 @@ fn seventeen_endpoints_exchange_messages_with_all_others() {
     });
     for len in [100, 20_000, 300_000] {
         exchange(&mut nodes_with(17, &config, Copier::cpu), 2, len);
+    }
+}
+
+/// Peers of one endpoint, more than libfabric's shm provider can have.
+const MANY: u64 = 300;
+/// An endpoint has three descriptors and a thread, and each of its connections up to three.
+const OPEN_FILES: u64 = 32 * MANY;
+
+#[test]
+fn three_hundred_peers_exchange_messages_with_one() {
+    let test = "three_hundred_peers_exchange_messages_with_one";
+    let files = getrlimit(Resource::Nofile);
+    if files.maximum.is_some_and(|most| most < OPEN_FILES) {
+        return skip(test, "this process may not have enough open files (`ulimit -H -n`)");
+    }
+    if files.current.is_some_and(|current| current < OPEN_FILES) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(OPEN_FILES), ..files }).unwrap();
+    }
+    let config = config(|config| {
+        config.ring_entries = 64;
+        config.slots = 4;
+        config.payload_bytes = 32 << 10;
+        config.long_payload_bytes = 32 << 10;
+    });
+    let mut nodes: Vec<Node> =
+        (0..=MANY).map(|_| Node::new(config.clone(), Copier::cpu(), ProgressBy::Caller)).collect();
+    // The first one has all others as peers, and they have the first.
+    for number in 1..=MANY {
+        let peer = &nodes[usize::try_from(number).unwrap()];
+        assert_eq!(peer.endpoint.insert_peer(&nodes[0].address()).unwrap(), PeerId(0));
+        assert_eq!(nodes[0].endpoint.insert_peer(&peer.address()).unwrap(), PeerId(number - 1));
+    }
+    let len = 20_000;
+    for number in 0..MANY {
+        nodes[0].send(number, Some(number), pattern(len, number), 2 * number);
+        nodes[0].receive(Some(number), exact(number), len, 2 * number + 1);
+        let peer = &mut nodes[usize::try_from(number + 1).unwrap()];
+        peer.receive(None, exact(number), len, 1);
+        peer.send(0, Some(number), pattern(len, number + MANY), 2);
+    }
+    let mut ends = vec![2; nodes.len()];
+    ends[0] = usize::try_from(2 * MANY).unwrap();
+    run_until_done(&mut nodes, &ends);
+    for number in 0..MANY {
+        nodes[0].check_received(2 * number + 1, number, &pattern(len, number + MANY));
+        nodes[usize::try_from(number + 1).unwrap()].check_received(1, number, &pattern(len, number));
     }
 }

@@ -3,10 +3,10 @@
 use crate::common::{Node, exact, nodes_with, pattern, run_until, run_until_done};
 use crate::rma::{BOTH, Nodes, ended, register, with_regions};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use telpher_abi::registers::{Command, CommandCode};
-use telpher_abi::{Descriptor, Opcode};
+use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status, StatusByte};
 use telpher_device::{ModelDevice, ModelOptions, Residency};
 use telpher_fabric::{Config, Copier, Failure, PeerId, ProgressBy};
 use telpher_mem::{PAGE_BYTES, Pages};
@@ -20,9 +20,13 @@ fn copier(portal: Arc<dyn Portal>, policy: ChannelPolicy) -> Copier {
     Copier::device(Channel::new(portal, 64, policy).unwrap(), 4096)
 }
 
-/// Sends messages each way and checks their bytes.
+/// Sends messages of all lengths each way and checks their bytes.
 fn exchange(nodes: &mut [Node], round: u64) {
-    for (number, len) in LENGTHS.into_iter().enumerate() {
+    exchange_of(nodes, &LENGTHS, round);
+}
+
+fn exchange_of(nodes: &mut [Node], lengths: &[usize], round: u64) {
+    for (number, &len) in lengths.iter().enumerate() {
         let context = round * 100 + number as u64;
         for side in [0, 1] {
             nodes[side].send(1 - side as u64, Some(context), pattern(len, context + side as u64), context);
@@ -31,9 +35,9 @@ fn exchange(nodes: &mut [Node], round: u64) {
             node.receive(None, exact(context), len, context + 50);
         }
     }
-    let ends = nodes[0].done.len() + 2 * LENGTHS.len();
+    let ends = nodes[0].done.len() + 2 * lengths.len();
     run_until_done(nodes, &[ends, ends]);
-    for (number, len) in LENGTHS.into_iter().enumerate() {
+    for (number, &len) in lengths.iter().enumerate() {
         let context = round * 100 + number as u64;
         for side in [0, 1] {
             nodes[side].check_received(context + 50, context, &pattern(len, context + 1 - side as u64));
@@ -135,6 +139,139 @@ fn what_a_device_refuses_or_cannot_access_is_copied_by_the_cpu() {
         for node in &nodes {
             assert!(by_fallback(node) > 0 && by_device(node) > 0, "{spoil:?}: {:?}", node.endpoint.statistics());
         }
+    }
+}
+
+/// A portal that ends every third copy itself, in its middle.
+#[derive(Debug)]
+struct Interrupter {
+    inner: Arc<dyn Portal>,
+    offers: AtomicU64,
+    status: StatusByte,
+}
+
+#[allow(unsafe_code, reason = "plays a device that ends copies in their middle")]
+// SAFETY: the inner portal executes what the caller vouched for. `interrupt` accesses a part of that.
+unsafe impl Portal for Interrupter {
+    fn info(&self) -> &QueueInfo {
+        self.inner.info()
+    }
+
+    fn offer(&self, submission: &Submission) -> Offer {
+        if self.offers.fetch_add(1, Ordering::Relaxed) % 3 != 1 {
+            return self.inner.offer(submission);
+        }
+        interrupt(submission.descriptor(), self.status);
+        Offer::Taken
+    }
+
+    fn drive(&self) {
+        self.inner.drive();
+    }
+
+    fn watch(&self, record: &RecordCell, how: Watch, at_most: Duration) {
+        self.inner.watch(record, how, at_most);
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+}
+
+/// The record, the source, the destination and the length of a copy.
+fn operands(descriptor: &Descriptor) -> (u64, u64, u64, u32) {
+    assert_eq!(descriptor.opcode(), Opcode::MemoryMove);
+    let bytes = descriptor.to_bytes();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    (word(8), word(16), word(24), u32::from_le_bytes(bytes[32..36].try_into().unwrap()))
+}
+
+/// Copies the first half and ends with the status. Only page faults say how far a copy came; with other statuses, the
+/// half is wrong.
+#[allow(unsafe_code, reason = "plays a device that ends copies in their middle")]
+fn interrupt(descriptor: &Descriptor, status: StatusByte) {
+    let (record, from, to, len) = operands(descriptor);
+    let half = len / 2;
+    let faults = matches!(status.status(), Status::PageFault | Status::PageFaultRefused);
+    let fault_address = if status.is_write() { to } else { from } + u64::from(half);
+    let written = CompletionRecord::new(status).with_bytes_completed(half).with_fault_address(fault_address);
+    // SAFETY: the descriptor was vouched for, and its record is not written yet: the device owns both ranges. The
+    // status is written last.
+    unsafe {
+        if faults {
+            std::ptr::copy(from as *const u8, to as *mut u8, half as usize);
+        } else {
+            std::ptr::write_bytes(to as *mut u8, 0xbb, half as usize);
+        }
+        for (at, word) in written.0.iter().enumerate().rev() {
+            std::ptr::write_volatile((record as *mut u64).add(at), *word);
+        }
+    }
+}
+
+#[test]
+fn every_status_in_the_middle_of_a_message_leaves_its_bytes_right() {
+    let faults = [Status::PageFault, Status::PageFaultRefused]
+        .into_iter()
+        .flat_map(|status| [false, true].map(|is_write| StatusByte::fault(status, is_write)));
+    // All others but those of success. The last one is unknown.
+    let others = (0x05..=0x24).chain([0x3f]).map(StatusByte);
+    for status in faults.chain(others) {
+        let device = ModelDevice::start(ModelOptions::default()).unwrap();
+        let policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
+        let mut nodes = nodes_with(2, &Config::default(), || {
+            let inner = device.portal("wq0.0").unwrap();
+            copier(Arc::new(Interrupter { inner, offers: AtomicU64::new(0), status }), policy)
+        });
+        exchange_of(&mut nodes, &[20_000, 100_000], 0);
+        assert!(nodes.iter().all(|node| by_device(node) + by_fallback(node) > 0), "{status:?}");
+    }
+}
+
+/// A portal of a device that takes descriptors, executes none, and halts.
+#[derive(Debug)]
+struct Halting {
+    inner: MockPortal,
+    has_halted: AtomicBool,
+}
+
+#[allow(unsafe_code, reason = "passes descriptors to a portal that executes none")]
+// SAFETY: it executes nothing.
+unsafe impl Portal for Halting {
+    fn info(&self) -> &QueueInfo {
+        self.inner.info()
+    }
+
+    fn offer(&self, submission: &Submission) -> Offer {
+        if self.has_halted.load(Ordering::Relaxed) { Offer::Retry } else { self.inner.offer(submission) }
+    }
+
+    fn health(&self) -> Health {
+        if self.has_halted.load(Ordering::Relaxed) { Health::Stopped("it has halted".into()) } else { Health::Working }
+    }
+}
+
+#[test]
+fn a_device_that_halts_leaves_what_it_took_to_the_cpu() {
+    let inner = MockPortal::new(QueueMode::Shared, 64);
+    let halting = Arc::new(Halting { inner, has_halted: AtomicBool::new(false) });
+    let mut policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
+    policy.patience = Duration::from_micros(100);
+    let mut nodes = nodes_with(2, &Config::default(), || {
+        let portal: Arc<dyn Portal> = Arc::<Halting>::clone(&halting);
+        copier(portal, policy)
+    });
+    for side in [0, 1] {
+        nodes[side].send(1 - side as u64, Some(1), pattern(40_000, side as u64), 1);
+        nodes[side].receive(None, exact(1), 40_000, 2);
+    }
+    // Both sides have offered the pieces of their message.
+    run_until(&mut nodes, |_| halting.inner.waiting() == 6);
+    halting.has_halted.store(true, Ordering::Relaxed);
+    run_until_done(&mut nodes, &[2, 2]);
+    for side in [0, 1] {
+        nodes[side].check_received(2, 1, &pattern(40_000, 1 - side as u64));
+        assert!(by_device(&nodes[side]) == 0 && by_fallback(&nodes[side]) >= 3);
     }
 }
 
@@ -240,10 +377,7 @@ fn a_queue_that_stops_leaves_its_pieces_to_the_others() {
 #[allow(unsafe_code, reason = "plays a device that answers late")]
 fn let_go(portal: &MockPortal) {
     while let Some(descriptor) = portal.take() {
-        assert_eq!(descriptor.opcode(), Opcode::MemoryMove);
-        let bytes = descriptor.to_bytes();
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-        let (record, to, len) = (word(8), word(24), u32::from_le_bytes(bytes[32..36].try_into().unwrap()));
+        let (record, _, to, len) = operands(&descriptor);
         // SAFETY: the descriptor was vouched for, and its record is not written yet: the device owns both ranges.
         unsafe {
             std::ptr::write_bytes(to as *mut u8, 0xbb, len as usize);

@@ -4,7 +4,7 @@ use crate::common::{ANY_TAG, HANG, Node, exact, nodes, pattern, receive_request,
 use crate::rma::{BOTH, Nodes, with_regions};
 use std::collections::HashMap;
 use std::time::Instant;
-use telpher_fabric::entry::{AccessId, AccessPiece, Answer, AtomicEntry, Envelope, Message, MessageId};
+use telpher_fabric::entry::{AccessAnswer, AccessId, AccessPiece, Answer, AtomicEntry, Envelope, Message, MessageId};
 use telpher_fabric::regions::RemoteRange;
 use telpher_fabric::{
     AccessError, Atomic, AtomicOp, Config, Connector, ConnectorEvent, Copier, Failure, Incoming, Number, Offered,
@@ -60,7 +60,7 @@ fn access_piece(range: RemoteRange, slot: u16, len: u32, offset: u64) -> AccessP
 }
 
 fn accessed(id: u32, slot: Option<u16>) -> Answer {
-    Answer::Accessed { id: AccessId(id), slot, result: Ok(()) }
+    Answer::Accessed(AccessAnswer { id: AccessId(id), slot, wants_end: false, result: Ok(()) })
 }
 
 fn free(slot: u16) -> Answer {
@@ -145,7 +145,8 @@ fn random_access(random: &mut Random) -> Message {
     let offset = random.below(range.len);
     let len = u32::try_from(1 + random.below(range.len - offset)).unwrap();
     let piece = access_piece(range, slot, len, offset);
-    match random.below(4) {
+    match random.below(5) {
+        4 => Message::ReadEnd { id: AccessId(0) },
         3 => {
             let op = AtomicOp::ALL[usize::try_from(random.below(19)).unwrap()];
             let atomic = Atomic { op, of: Number::ALL[usize::try_from(random.below(8)).unwrap()] };
@@ -282,11 +283,9 @@ fn a_hostile_peer_accesses_what_regions_permit_and_nothing_else() {
                         statistics.accesses_served + statistics.accesses_refused == asked
                     });
                     let answer = peer.outgoing.next_answer().unwrap().unwrap();
-                    assert_eq!(
-                        answer,
-                        Answer::Accessed { id: AccessId(0), slot: Some(7), result: expected },
-                        "{message:?}"
-                    );
+                    let id = AccessId(0);
+                    let expected_answer = AccessAnswer { id, slot: Some(7), wants_end: false, result: expected };
+                    assert_eq!(answer, Answer::Accessed(expected_answer), "{message:?}");
                     let mut around = memory[..100].iter().chain(&memory[200..]);
                     assert!(around.all(|&byte| byte == fill), "{message:?}");
                     let is_changed = memory[100..200].iter().any(|&byte| byte != fill);

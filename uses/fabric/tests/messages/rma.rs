@@ -3,11 +3,11 @@
 use crate::common::{HANG, Node, config, nodes, nodes_with, pattern, run_until, segments, unmapped};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use telpher_fabric::{
-    AccessError, AccessKind, AccessRequest, Buffer, Completes, Config, Copier, Endpoint, FabricError, Failure,
-    Operation, PeerId, Permissions, ProgressBy, Region, Regions, RemoteAddress, Segments,
+    AccessCounters, AccessError, AccessKind, AccessRequest, Buffer, Completes, Config, Copier, Endpoint, FabricError,
+    Failure, Operation, PeerId, Permissions, ProgressBy, Region, Regions, RemoteAddress, Segments,
 };
 
 pub(crate) const BOTH: Permissions = Permissions { read: true, write: true };
@@ -134,6 +134,54 @@ fn segments_are_joined_on_both_sides() {
         assert!(got == pattern(len, context), "{len} bytes");
         assert!(regions[1].close(77));
     }
+}
+
+#[test]
+fn accesses_of_peers_are_counted_once_when_they_have_ended() {
+    let Nodes { mut nodes, regions } = with_regions(2, &Config::default(), Copier::cpu);
+    let mut memory = vec![0; 1 << 20];
+    let key = register(&regions[1], &mut memory, BOTH);
+    let other = register(&regions[1], &mut memory, Permissions { read: true, write: false });
+    let [reads, writes, changes, none] = [(); 4].map(|()| Arc::<AtomicU64>::default());
+    let counters = AccessCounters { reads: Some(Arc::clone(&reads)), writes: Some(Arc::clone(&writes)) };
+    nodes[1].endpoint.count_accesses_of_peers(counters).unwrap();
+    assert!(regions[1].count_changes(key, Arc::clone(&changes)) && regions[1].count_changes(other, Arc::clone(&none)));
+    assert!(!regions[1].count_changes(other + 1, Arc::clone(&none)), "there is no such region");
+    let numbers = || [&reads, &writes, &changes, &none].map(|counter| counter.load(Ordering::Acquire));
+    let mut context = 0;
+    for (number, &len) in LENGTHS.iter().enumerate() {
+        let before = 3 * number as u64;
+        nodes[0].write(1, key, 0, pattern(len, context), context);
+        // The write is counted once, after its last byte.
+        run_until(&mut nodes, |_| numbers()[1] > before);
+        assert!(memory[..len] == pattern(len, context), "{len} bytes");
+        assert_eq!(ended(&mut nodes, context), Ok(()));
+        nodes[0].read(1, key, 0, len, context + 1);
+        assert_eq!(ended(&mut nodes, context + 1), Ok(()));
+        nodes[0].read(1, other, 0, len, context + 2);
+        assert_eq!(ended(&mut nodes, context + 2), Ok(()));
+        for data in [None, Some(7)] {
+            context += 3;
+            let mut bytes = pattern(len, context);
+            let kind = AccessKind::Write { from: segments(&mut bytes), data };
+            nodes[0].endpoint.access(request(1, key, 0, kind, context)).unwrap();
+            assert_eq!(ended(&mut nodes, context), Ok(()));
+        }
+        let (reads, writes) = (2 * (number as u64 + 1), before + 3);
+        assert_eq!(numbers(), [reads, writes, writes, 0], "{len} bytes");
+        context += 3;
+    }
+    let before = numbers();
+    for len in [8, 100_000] {
+        nodes[0].write(1, other, 0, pattern(len, 1), context);
+        assert_eq!(ended(&mut nodes, context), Err(Failure::Access(AccessError::NotPermitted)));
+        context += 1;
+    }
+    assert_eq!(numbers(), before, "what fails is not counted");
+    nodes[1].endpoint.count_accesses_of_peers(AccessCounters::default()).unwrap();
+    nodes[0].read(1, key, 0, 100_000, context);
+    assert_eq!(ended(&mut nodes, context), Ok(()));
+    assert_eq!(numbers(), before, "nothing counts reads any more");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::controller::{ENABLE, ENTRY_SIZES, property};
 use crate::identify::IDENTIFY_BYTES;
 use crate::target::CONNECT_BYTES;
 
-/// Who connects to what.
+/// The host and the subsystem that a connection names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// HOSTID.

@@ -43,8 +43,12 @@ pub(crate) fn latencies() -> Vec<u32> {
 /// The kernel modules that create a device from memory marked for it.
 pub(crate) const MODULES: [&str; 2] = ["device_dax", "dax_hmem"];
 
-/// How long a guest may print nothing before it counts as hung. Each test takes seconds on an idle machine.
-const SILENCE: Duration = Duration::from_secs(90);
+/// How much processor time QEMU may spend while the guest prints nothing; beyond it, the guest counts as hung. Each test
+/// takes seconds. Processor time, since other programs of the host may hold the processors.
+const SILENCE: Duration = Duration::from_secs(180);
+
+/// How much longer than [`SILENCE`] the guest may print nothing in wall-clock time: a hung guest may be idle.
+const IDLE_FACTOR: u32 = 4;
 
 /// The commands of the guest, besides the shell.
 const COMMANDS: [&str; 6] = ["mount", "cat", "insmod", "uname", "poweroff", "stty"];
@@ -211,20 +215,41 @@ impl Machine {
     /// Returns all its output up to the power-off.
     ///
     /// # Errors
-    /// It printed nothing for this long; the error contains its output until then.
+    /// It printed nothing while QEMU spent this much processor time, or for [`IDLE_FACTOR`] times as long; the error
+    /// contains its output until then.
     fn until_it_ends(&mut self, silence: Duration) -> Result<String, String> {
         let mut said = Vec::new();
+        let mut last = (Instant::now(), self.processor_time());
         loop {
-            match self.serial.recv_timeout(silence) {
-                Ok(bytes) => said.extend(bytes.into_iter().filter(|&byte| byte != b'\r')),
-                Err(end) => {
-                    let said = String::from_utf8_lossy(&said).into_owned();
-                    let hangs =
-                        || format!("the guest has said nothing for {silence:?}; before that:\n{}", shown(&said));
-                    return if end == RecvTimeoutError::Timeout { Err(hangs()) } else { Ok(said) };
+            match self.serial.recv_timeout(Duration::from_secs(1)) {
+                Ok(bytes) => {
+                    said.extend(bytes.into_iter().filter(|&byte| byte != b'\r'));
+                    last = (Instant::now(), self.processor_time());
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(String::from_utf8_lossy(&said).into_owned()),
+                Err(RecvTimeoutError::Timeout) => {
+                    let wall = last.0.elapsed();
+                    let processor = self.processor_time().saturating_sub(last.1);
+                    if processor > silence || wall > IDLE_FACTOR * silence {
+                        return Err(format!(
+                            "the guest has said nothing for {wall:.0?}, in which QEMU ran for {processor:.0?}; before \
+                             that:\n{}",
+                            shown(&String::from_utf8_lossy(&said))
+                        ));
+                    }
                 }
             }
         }
+    }
+
+    /// Returns the processor time that QEMU has spent; zero after its end.
+    fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // After the name: the state is field 3; user and system time are fields 14 and 15, in hundredths of a second.
+        // Source: proc(5); USER_HZ is 100 on x86 (Linux, include/asm-generic/param.h).
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        let hundredths: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        Duration::from_millis(10 * hundredths)
     }
 }
 

@@ -74,13 +74,13 @@ impl Backend {
     }
 }
 
-/// Defines tests for every backend: `fn name(who: Backend)` becomes `cpu::name`, `device::name` and so on.
+/// Defines tests for every backend: `fn name(kind: Backend)` becomes `cpu::name`, `device::name` and so on.
 ///
 /// Tests with DPDK's backend belong to the long run (`ci/peers.sh` leaves `dpdk::` out): their result does not depend
 /// on this crate.
 macro_rules! with_each_backend {
-    ($(fn $name:ident($who:ident: Backend) $body:block)+) => {
-        crate::backend::with_each_of_ours! { $(fn $name($who: Backend) $body)+ }
+    ($(fn $name:ident($kind:ident: Backend) $body:block)+) => {
+        crate::backend::with_each_of_ours! { $(fn $name($kind: Backend) $body)+ }
         mod dpdk {
             $(
                 #[test]
@@ -93,8 +93,8 @@ pub(crate) use with_each_backend;
 
 /// Defines tests for every copy path of this crate.
 macro_rules! with_each_of_ours {
-    ($(fn $name:ident($who:ident: Backend) $body:block)+) => {
-        $(fn $name($who: Backend) $body)+
+    ($(fn $name:ident($kind:ident: Backend) $body:block)+) => {
+        $(fn $name($kind: Backend) $body)+
         mod cpu {
             $(#[test] fn $name() { super::$name(crate::backend::Backend::Telpher(crate::backend::Copies::Cpu)); })+
         }

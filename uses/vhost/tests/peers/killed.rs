@@ -16,18 +16,18 @@ fn more(kills: u64, began: Instant) -> bool {
 }
 
 with_each_of_ours! {
-    fn repeatedly_killed_backends_lose_only_packets_in_flight(who: Backend) {
-        backends_killed("repeatedly_killed_backends_lose_only_packets_in_flight", who, Virtio::SPLIT);
+    fn repeatedly_killed_backends_lose_only_packets_in_flight(kind: Backend) {
+        backends_killed("repeatedly_killed_backends_lose_only_packets_in_flight", kind, Virtio::SPLIT);
     }
 
-    fn repeatedly_killed_backends_lose_only_packets_in_flight_with_packed_rings(who: Backend) {
+    fn repeatedly_killed_backends_lose_only_packets_in_flight_with_packed_rings(kind: Backend) {
         let test = "repeatedly_killed_backends_lose_only_packets_in_flight_with_packed_rings";
-        backends_killed(test, who, Virtio::PACKED);
+        backends_killed(test, kind, Virtio::PACKED);
     }
 
-    fn repeatedly_killed_guests_leave_nothing_behind(who: Backend) {
+    fn repeatedly_killed_guests_leave_nothing_behind(kind: Backend) {
         let test = "repeatedly_killed_guests_leave_nothing_behind";
-        let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
+        let Some(mut pair) = Pair::start(test, kind, Virtio::SPLIT) else { return };
         let (began, mut kills) = (Instant::now(), 0);
         loop {
             let before = pair.backend.counts();
@@ -49,8 +49,8 @@ with_each_of_ours! {
 
 /// Numbered packets circulate while the backend is killed repeatedly. Packets that come back to the next backend are
 /// intact, in order, and not seen by its predecessor; the rest was lost with the predecessor.
-fn backends_killed(test: &str, who: Backend, virtio: Virtio) {
-    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
+fn backends_killed(test: &str, kind: Backend, virtio: Virtio) {
+    let Some(mut pair) = Pair::start(test, kind, Virtio { server: true, ..virtio }) else { return };
     pair.guest.work(Work::Return);
     pair.backend.work(Work::Begin(LENGTHS[2]));
     let (began, mut kills, mut lost) = (Instant::now(), 0, 0);

@@ -15,7 +15,7 @@ struct Guests {
     other: Option<Qemu>,
     backend: Box<dyn Endpoint>,
     image: &'static Image,
-    who: Backend,
+    kind: Backend,
     sockets: Vec<Socket>,
     slot: PeerSlot,
 }
@@ -33,15 +33,15 @@ struct Wanted {
 
 impl Guests {
     /// Booted guests; `None`, with a message, if they cannot run here.
-    fn start(test: &str, who: Backend, wanted: Wanted) -> Option<Guests> {
-        let missing = crate::qemu::missing().or_else(|| who.missing());
+    fn start(test: &str, kind: Backend, wanted: Wanted) -> Option<Guests> {
+        let missing = crate::qemu::missing().or_else(|| kind.missing());
         let slot = PeerSlot::take();
         let image = missing.map_or_else(|| Image::get(&slot), Err);
         let image = image.map_err(|why| skip(test, &why)).ok()?;
         let names: &[&str] = if wanted.second || wanted.two { &["first", "second"] } else { &["first"] };
         let sockets: Vec<Socket> =
             names.iter().map(|name| Socket { client: wanted.client, ..Socket::new(&slot, name) }).collect();
-        let mut backend = who.start(&slot, &sockets);
+        let mut backend = kind.start(&slot, &sockets);
         backend.work(if wanted.two { Work::Hand } else { Work::Echo });
         let machine = Machine { name: "guest", address: 2, socket: &sockets[0], packed: wanted.packed, incoming: None };
         let mut guest = Qemu::start(&slot, image, &machine);
@@ -53,13 +53,13 @@ impl Guests {
         }
         guest.up();
         other.iter_mut().for_each(Qemu::up);
-        Some(Guests { guest, other, backend, image, who, sockets, slot })
+        Some(Guests { guest, other, backend, image, kind, sockets, slot })
     }
 
     /// Kills the backend and starts another.
     fn another_backend(&mut self) {
         self.backend.kill();
-        self.backend = self.who.start(&self.slot, &self.sockets);
+        self.backend = self.kind.start(&self.slot, &self.sockets);
         self.backend.work(Work::Echo);
     }
 
@@ -99,8 +99,8 @@ fn stop_pinging(guest: &mut Qemu) -> u64 {
 
 /// Answers in flight when a machine stops: DPDK's backend loses them. This crate's keeps them until they can be
 /// delivered.
-fn lost_standing(who: Backend) -> u64 {
-    if who == Backend::Dpdk { 4 } else { 0 }
+fn lost_standing(kind: Backend) -> u64 {
+    if kind == Backend::Dpdk { 4 } else { 0 }
 }
 
 /// Pings while something else happens. At most `lost` are unanswered.
@@ -140,8 +140,8 @@ fn fetch(from: &mut Qemu, at: u8, to: &mut Qemu) {
 }
 
 with_each_backend! {
-    fn linux_pings(who: Backend) {
-        let Some(mut guests) = Guests::start("linux_pings", who, Wanted::default()) else { return };
+    fn linux_pings(kind: Backend) {
+        let Some(mut guests) = Guests::start("linux_pings", kind, Wanted::default()) else { return };
         expect_answers(&guests.guest.run(PING));
         // Its driver is unbound and bound again.
         let device = guests.guest.run("cd /sys/bus/virtio/drivers/virtio_net && echo virtio*").trim().to_owned();
@@ -151,9 +151,9 @@ with_each_backend! {
         assert_eq!(guests.damaged(), 0);
     }
 
-    fn linux_pings_over_packed_rings(who: Backend) {
+    fn linux_pings_over_packed_rings(kind: Backend) {
         let wanted = Wanted { packed: true, ..Wanted::default() };
-        let Some(mut guests) = Guests::start("linux_pings_over_packed_rings", who, wanted) else { return };
+        let Some(mut guests) = Guests::start("linux_pings_over_packed_rings", kind, wanted) else { return };
         // VIRTIO_F_RING_PACKED, feature 34.
         let features = guests.guest.run("cat /sys/bus/virtio/devices/virtio0/features");
         assert_eq!(features.trim().as_bytes().get(34), Some(&b'1'), "{features}");
@@ -161,18 +161,18 @@ with_each_backend! {
         assert_eq!(guests.damaged(), 0);
     }
 
-    fn two_linux_guests_exchange_files(who: Backend) {
+    fn two_linux_guests_exchange_files(kind: Backend) {
         let wanted = Wanted { two: true, ..Wanted::default() };
-        let Some(mut guests) = Guests::start("two_linux_guests_exchange_files", who, wanted) else { return };
+        let Some(mut guests) = Guests::start("two_linux_guests_exchange_files", kind, wanted) else { return };
         let other = guests.other.as_mut().expect("asked for");
         fetch(&mut guests.guest, 2, other);
         fetch(other, 3, &mut guests.guest);
         assert_eq!(guests.guest.damaged() + other.damaged(), 0);
     }
 
-    fn memory_is_added_and_removed_while_linux_pings(who: Backend) {
+    fn memory_is_added_and_removed_while_linux_pings(kind: Backend) {
         let test = "memory_is_added_and_removed_while_linux_pings";
-        let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
+        let Some(mut guests) = Guests::start(test, kind, Wanted::default()) else { return };
         meanwhile(&mut guests, 0, |Guests { guest, .. }| {
             // The guest uses this memory for itself: all it had lies below 4 GiB, so packets are placed here first.
             guest.run("echo online_kernel >/sys/devices/system/memory/auto_online_blocks");
@@ -193,20 +193,20 @@ with_each_backend! {
         });
     }
 
-    fn linux_pings_while_its_memory_is_written_to_a_file(who: Backend) {
+    fn linux_pings_while_its_memory_is_written_to_a_file(kind: Backend) {
         let test = "linux_pings_while_its_memory_is_written_to_a_file";
-        let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
-        meanwhile(&mut guests, lost_standing(who), |guests| {
+        let Some(mut guests) = Guests::start(test, kind, Wanted::default()) else { return };
+        meanwhile(&mut guests, lost_standing(kind), |guests| {
             guests.guest.migrate("exec:cat >/dev/null");
             // Its migration is complete, so it has stopped; no other machine continues it.
             guests.guest.monitor("cont");
         });
     }
 
-    fn linux_migrates_to_another_machine_and_keeps_pinging(who: Backend) {
+    fn linux_migrates_to_another_machine_and_keeps_pinging(kind: Backend) {
         let test = "linux_migrates_to_another_machine_and_keeps_pinging";
         let wanted = Wanted { second: true, ..Wanted::default() };
-        let Some(mut guests) = Guests::start(test, who, wanted) else { return };
+        let Some(mut guests) = Guests::start(test, kind, wanted) else { return };
         let way = guests.slot.file("way");
         let machine = Machine { name: "second", address: 2, socket: &guests.sockets[1], packed: false, incoming: Some(way.clone()) };
         let mut second = Qemu::start(&guests.slot, guests.image, &machine);
@@ -215,17 +215,17 @@ with_each_backend! {
         guests.guest.migrate(&format!("unix:{}", way.display()));
         second.has_arrived();
         let unanswered = stop_pinging(&mut second);
-        assert!(unanswered <= lost_standing(who), "{unanswered} pings were not answered");
+        assert!(unanswered <= lost_standing(kind), "{unanswered} pings were not answered");
         assert_eq!(second.run("echo $carried"), "along\n");
         expect_answers(&second.run(PING));
         assert_eq!(second.damaged() + guests.backend.counts().errors, 0);
     }
 
-    fn linux_continues_when_the_backend_is_replaced(who: Backend) {
+    fn linux_continues_when_the_backend_is_replaced(kind: Backend) {
         const KILLS: u64 = 3;
         let test = "linux_continues_when_the_backend_is_replaced";
         let wanted = Wanted { client: true, ..Wanted::default() };
-        let Some(mut guests) = Guests::start(test, who, wanted) else { return };
+        let Some(mut guests) = Guests::start(test, kind, wanted) else { return };
         begin_pinging(&mut guests.guest);
         let mut away = Duration::ZERO;
         for _ in 0..KILLS {
@@ -244,9 +244,9 @@ with_each_backend! {
         assert_eq!(guests.damaged(), 0);
     }
 
-    fn a_killed_linux_guest_is_replaced(who: Backend) {
+    fn a_killed_linux_guest_is_replaced(kind: Backend) {
         let test = "a_killed_linux_guest_is_replaced";
-        let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
+        let Some(mut guests) = Guests::start(test, kind, Wanted::default()) else { return };
         begin_pinging(&mut guests.guest);
         expect_answers(&guests.guest.run(PING));
         guests.guest.kill();

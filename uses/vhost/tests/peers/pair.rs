@@ -18,7 +18,7 @@ const RECONNECT: Duration = Duration::from_secs(60);
 pub(crate) struct Pair {
     pub(crate) guest: Driven,
     pub(crate) backend: Box<dyn Endpoint>,
-    who: Backend,
+    kind: Backend,
     virtio: Virtio,
     socket: Socket,
     _pages: Option<HugePages>,
@@ -27,14 +27,14 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Both, connected; `None`, with a message, if they cannot run here.
-    pub(crate) fn start(test: &str, who: Backend, virtio: Virtio) -> Option<Pair> {
-        Pair::with_memory(test, who, virtio, Memory::Small)
+    pub(crate) fn start(test: &str, kind: Backend, virtio: Virtio) -> Option<Pair> {
+        Pair::with_memory(test, kind, virtio, Memory::Small)
     }
 
     /// Like `new`, with a guest, and perhaps a backend, in this memory.
-    pub(crate) fn with_memory(test: &str, who: Backend, virtio: Virtio, memory: Memory) -> Option<Pair> {
+    pub(crate) fn with_memory(test: &str, kind: Backend, virtio: Virtio, memory: Memory) -> Option<Pair> {
         let slot = PeerSlot::take();
-        let missing = peers::missing().or_else(|| who.missing());
+        let missing = peers::missing().or_else(|| kind.missing());
         let needed = 2 * TestpmdSetup { memory, ..slot.seat("guest", 1) }.pages();
         let pages = match missing {
             None if needed > 0 => HugePages::reserve(needed).map(Some).map_err(|why| why.to_string()),
@@ -45,7 +45,7 @@ impl Pair {
         let Virtio { queues, server, .. } = virtio;
         let socket = Socket { queues, memory, client: server, ..Socket::new(&slot, "socket") };
         let guest = || guest(&slot, &virtio, &socket);
-        let backend = || who.start(&slot, std::slice::from_ref(&socket));
+        let backend = || kind.start(&slot, std::slice::from_ref(&socket));
         // The side that listens starts first.
         let (guest, backend) = if server {
             let (mut guest, backend) = (guest(), backend());
@@ -55,7 +55,7 @@ impl Pair {
             let backend = backend();
             (guest(), backend)
         };
-        Some(Pair { guest, backend, who, virtio, socket, _pages: pages, slot })
+        Some(Pair { guest, backend, kind, virtio, socket, _pages: pages, slot })
     }
 
     /// Packets into the guest, out of it, and around.
@@ -118,7 +118,7 @@ impl Pair {
         }
         let before = self.guest.0.reconnections();
         self.backend.kill();
-        self.backend = self.who.start(&self.slot, std::slice::from_ref(&self.socket));
+        self.backend = self.kind.start(&self.slot, std::slice::from_ref(&self.socket));
         let deadline = Instant::now() + RECONNECT;
         while self.guest.0.reconnections() == before {
             assert!(

@@ -5,9 +5,9 @@ use crate::pair::{ENOUGH, LENGTHS, Pair};
 use telpher_vhost::peers::{Virtio, Work};
 
 with_each_backend! {
-    fn a_killed_guest_is_replaced(who: Backend) {
+    fn a_killed_guest_is_replaced(kind: Backend) {
         let test = "a_killed_guest_is_replaced";
-        let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
+        let Some(mut pair) = Pair::start(test, kind, Virtio::SPLIT) else { return };
         pair.send(LENGTHS[1]);
         pair.another_guest(Virtio::PACKED);
         pair.send(LENGTHS[1]);
@@ -21,26 +21,26 @@ with_each_backend! {
         assert!(pair.guest.runs() && pair.backend.runs());
     }
 
-    fn a_backend_killed_while_idle_is_replaced(who: Backend) {
-        killed_at_rest("a_backend_killed_while_idle_is_replaced", who, Virtio::SPLIT);
+    fn a_backend_killed_while_idle_is_replaced(kind: Backend) {
+        killed_at_rest("a_backend_killed_while_idle_is_replaced", kind, Virtio::SPLIT);
     }
 
-    fn a_backend_killed_while_idle_is_replaced_with_packed_rings(who: Backend) {
-        killed_at_rest("a_backend_killed_while_idle_is_replaced_with_packed_rings", who, Virtio::PACKED);
+    fn a_backend_killed_while_idle_is_replaced_with_packed_rings(kind: Backend) {
+        killed_at_rest("a_backend_killed_while_idle_is_replaced_with_packed_rings", kind, Virtio::PACKED);
     }
 
-    fn a_backend_killed_under_traffic_is_replaced(who: Backend) {
-        killed_at_work("a_backend_killed_under_traffic_is_replaced", who, Virtio::SPLIT);
+    fn a_backend_killed_under_traffic_is_replaced(kind: Backend) {
+        killed_at_work("a_backend_killed_under_traffic_is_replaced", kind, Virtio::SPLIT);
     }
 
-    fn a_backend_killed_under_traffic_is_replaced_with_packed_rings(who: Backend) {
-        killed_at_work("a_backend_killed_under_traffic_is_replaced_with_packed_rings", who, Virtio::PACKED);
+    fn a_backend_killed_under_traffic_is_replaced_with_packed_rings(kind: Backend) {
+        killed_at_work("a_backend_killed_under_traffic_is_replaced_with_packed_rings", kind, Virtio::PACKED);
     }
 }
 
 /// The guest listens at the socket; its backend dies with no packet in flight, so no packet may be lost.
-fn killed_at_rest(test: &str, who: Backend, virtio: Virtio) {
-    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
+fn killed_at_rest(test: &str, kind: Backend, virtio: Virtio) {
+    let Some(mut pair) = Pair::start(test, kind, Virtio { server: true, ..virtio }) else { return };
     pair.send(LENGTHS[0]);
     pair.take(LENGTHS[0]);
     pair.another_backend();
@@ -49,8 +49,8 @@ fn killed_at_rest(test: &str, who: Backend, virtio: Virtio) {
 }
 
 /// The same with packets in flight.
-fn killed_at_work(test: &str, who: Backend, virtio: Virtio) {
-    let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
+fn killed_at_work(test: &str, kind: Backend, virtio: Virtio) {
+    let Some(mut pair) = Pair::start(test, kind, Virtio { server: true, ..virtio }) else { return };
     let before = pair.guest.counts();
     pair.guest.work(Work::Sink);
     pair.backend.work(Work::Source(LENGTHS[0]));

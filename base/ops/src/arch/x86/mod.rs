@@ -7,6 +7,8 @@ mod crc;
 mod crc64;
 pub(super) mod flush;
 
+pub(in crate::arch) use cpuid::vendor_and_family;
+
 /// Orders earlier stores, including streaming stores, before all later accesses.
 pub(super) fn store_fence() {
     // SAFETY: SFENCE belongs to SSE, which every x86-64 CPU has; it accesses no memory.

@@ -27,6 +27,9 @@ fn a_tuning_reads_what_it_writes_for_any_machine_name() {
     ];
     let mut tuning = Tuning::new(machine(), measured);
     tuning.policy.wait = Wait::Spin;
+    let mut variants = Variants::current();
+    variants.set("guard-prefetch", "1024").unwrap();
+    tuning.kernels = Some(variants);
     let read = Tuning::parse(&tuning.to_toml()).unwrap();
     assert_eq!(read, tuning, "{}", tuning.to_toml());
     assert_eq!(read.policy().threshold.of(Opcode::MemoryMove), 1 << 20);
@@ -48,6 +51,17 @@ fn the_threshold_has_the_lowest_cost_over_all_sizes() {
     assert_eq!(threshold(&[[1, 10, 100], [2, 200, 100], [4, 400, 500], [8, 800, 100], [16, 900, 100]]), 2);
     // Equal is not better.
     assert_eq!(threshold(&[[1, 10, 10], [2, 20, 20]]), u64::MAX);
+}
+
+#[test]
+fn variants_of_kernels_are_read_by_name_and_wrong_ones_are_refused() {
+    let read = |text: &str| Tuning::parse(&format!("{FILE}[kernels]\n{text}\n"));
+    let kernels = read("compare = \"32\"").unwrap().kernels.unwrap();
+    assert_eq!(kernels.values()[1], ("compare", "32".into()));
+    assert_eq!(Tuning::parse(FILE).unwrap().kernels, None);
+    let refused = read("compare = \"48\"").unwrap_err();
+    assert!(matches!(refused, TuningError::Kernels(_)), "{refused}");
+    assert!(std::error::Error::source(&refused).unwrap().to_string().contains("32 or 64"));
 }
 
 #[test]

@@ -17,12 +17,12 @@ pub enum DamonError {
     Forbidden(#[source] io::Error),
     /// Other software uses it, and there is only one.
     #[error(
-        "other software uses DAMON ({who}), and a machine has only one; end it (for example with `damo stop`), or, \
+        "other software uses DAMON ({other}), and a machine has only one; end it (for example with `damo stop`), or, \
          if it is a leftover, write off to {folder}/0/state and 0 to {folder}/nr_kdamonds"
     )]
     Busy {
         /// What its files contain.
-        who: String,
+        other: String,
         /// Its folder.
         folder: String,
     },
@@ -34,12 +34,12 @@ pub enum DamonError {
     Alone(#[source] io::Error),
     /// Other software has changed what was set up.
     #[error(
-        "other software has changed DAMON's settings ({who}); \
+        "other software has changed DAMON's settings ({other}); \
          telpher leaves them as they are now and no longer uses DAMON"
     )]
     Lost {
         /// What the files contain now.
-        who: String,
+        other: String,
     },
     /// A process of this library uses it.
     #[error(

@@ -186,7 +186,7 @@ impl Taken {
     /// Fails if other software has ended DAMON and set it up differently. **Staleness**: that may happen from now on.
     fn is_still_ours(&self) -> Result<(), DamonError> {
         let is_ours = is_as_ours(&*self.files) && target(&*self.files) == Some(self.files.pid());
-        if is_ours { Ok(()) } else { Err(DamonError::Lost { who: who(&*self.files) }) }
+        if is_ours { Ok(()) } else { Err(DamonError::Lost { other: other_user(&*self.files) }) }
     }
 
     fn ends(&self) -> bool {
@@ -235,7 +235,7 @@ impl Interface {
         locked.map_err(|pid| DamonError::Ours { pid: Some(pid) })?;
         if number::<u64>(&*files, NUMBER)? != 0 {
             if !is_left_behind(&*files) {
-                return Err(DamonError::Busy { who: who(&*files), folder: files.folder() });
+                return Err(DamonError::Busy { other: other_user(&*files), folder: files.folder() });
             }
             // Refused if DAMON does not run.
             let _ = write(&*files, "0/state", "off");
@@ -446,7 +446,7 @@ fn is_left_behind(files: &dyn Files) -> bool {
 }
 
 /// Returns what the files say of their user, for people.
-fn who(files: &dyn Files) -> String {
+fn other_user(files: &dyn Files) -> String {
     let says = |file: &str| files.read(file).ok().map(|said| said.trim().to_string()).filter(|said| !said.is_empty());
     let settings = [
         ("kdamonds", NUMBER.to_string()),

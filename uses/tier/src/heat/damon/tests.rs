@@ -201,7 +201,10 @@ fn settings_changed_by_other_software_are_left_alone() {
             fake.kernel().written.clear();
             // The same ranges, other ranges, and the end.
             let refused = looks(&mut interface).unwrap_err();
-            assert!(matches!(&refused, DamonError::Lost { who } if who.contains("kdamonds: ")), "{file}: {refused}");
+            assert!(
+                matches!(&refused, DamonError::Lost { other } if other.contains("kdamonds: ")),
+                "{file}: {refused}"
+            );
             let other = interface.look(one(MIB..2 * MIB), Intervals::FIRST).unwrap_err();
             assert!(matches!(other, DamonError::Lost { .. }), "{file}: {other}");
             drop(interface);

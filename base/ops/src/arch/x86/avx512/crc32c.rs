@@ -12,9 +12,9 @@
 //!
 //! Bytes that do not fill a vector come first, preceded by zeros, which do not change an empty register.
 
-use super::super::cpuid;
 use super::super::crc::{self, shift};
 use super::fold;
+use crate::Variants;
 use crate::arch::portable::crc32c::reversed;
 use crate::polynomial::crc32c_forward;
 use core::arch::x86_64::*;
@@ -169,7 +169,7 @@ pub(in crate::arch) fn feed_copy<const REVERSE: bool>(state: u32, src: &[u8], ds
 #[inline]
 fn fuse(len: usize) -> bool {
     // Messages without a whole block do not use the answer.
-    len >= 1600 && cpuid::facts().slow_multiply
+    len >= 1600 && Variants::current().fuse_crc
 }
 
 /// Returns the register after the cursor's bytes; with `fuse` the `crc32` instruction processes a part of long

@@ -7,6 +7,7 @@
 //! are independent, the chain overlaps the next four blocks' multiplies.
 
 use super::fold;
+use crate::Variants;
 use crate::arch::blocks_fit;
 use crate::polynomial::{T10_QUOTIENT, t10_power};
 use core::arch::x86_64::*;
@@ -16,9 +17,6 @@ use telpher_abi::DifBlock;
 const V: usize = 64;
 /// Bytes folded in one round.
 const ROUND: usize = 8 * V;
-
-/// The prefetch distance for later blocks.
-const PREFETCH_BYTES: usize = 4096;
 
 /// One vector of multipliers, a low and a high one for each 128-bit lane, aligned for a single load.
 #[derive(Clone, Copy)]
@@ -88,13 +86,14 @@ unsafe fn run<const COPY: bool>(
     (dst, dst_stride): (*mut u8, usize),
     guards: &mut [u16],
 ) {
+    let prefetch = Variants::current().guard_bytes();
     for (four, guards) in guards.chunks_mut(4).enumerate() {
         let mut sums = [_mm512_setzero_si512(); 4];
         for (i, sum) in sums.iter_mut().enumerate().take(guards.len()) {
             let index = 4 * four + i;
             let (src, dst) = (src.wrapping_add(index * stride), dst.wrapping_add(index * dst_stride));
             // SAFETY: `index` is one of `guards`, for which the contract holds.
-            *sum = unsafe { block_sum::<COPY>(block, seed, src, dst) };
+            *sum = unsafe { block_sum::<COPY>(block, seed, src, dst, prefetch) };
         }
         let reduced = reduce(sums);
         for (guard, reduced) in guards.iter_mut().zip(reduced) {
@@ -103,13 +102,19 @@ unsafe fn run<const COPY: bool>(
     }
 }
 
-/// Returns a vector whose lanes sum up to 80 bits, whose remainder is the block's guard.
+/// Returns a vector whose lanes sum up to 80 bits, whose remainder is the block's guard; prefetches so many bytes ahead.
 ///
 /// # Safety
 /// The block is readable at `src` and, with `COPY`, writable at `dst`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
-unsafe fn block_sum<const COPY: bool>(block: DifBlock, seed: u16, src: *const u8, dst: *mut u8) -> __m512i {
+unsafe fn block_sum<const COPY: bool>(
+    block: DifBlock,
+    seed: u16,
+    src: *const u8,
+    dst: *mut u8,
+    prefetch: usize,
+) -> __m512i {
     let size = block.bytes() as usize;
     let lead = size % ROUND;
     debug_assert!(lead == 0 || lead == 8);
@@ -117,7 +122,7 @@ unsafe fn block_sum<const COPY: bool>(block: DifBlock, seed: u16, src: *const u8
     let order = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f));
     // SAFETY: called only with `at + 64` ≤ `size`, the bytes that the contract grants. A prefetch may use any address.
     let vector = |at: usize| unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + PREFETCH_BYTES).cast());
+        _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + prefetch).cast());
         let vector = _mm512_loadu_si512(src.add(at).cast());
         if COPY {
             _mm512_storeu_si512(dst.add(at).cast(), vector);

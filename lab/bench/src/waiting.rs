@@ -1,0 +1,193 @@
+//! Ways of waiting for a device, and the energy per byte that each of them and the CPU's own copies take.
+//!
+//! One copy of 4 MiB at a time goes to a device. No cache holds the buffers: within the last-level cache this model
+//! needs only a quarter of the real device's time, too short for a sleep. All ways take turns on the same queue.
+
+use crate::BenchError;
+use crate::buffers::fill_known;
+use crate::energy::{EnergyMeter, EnergyPerByte};
+use crate::measure::window;
+use crate::questions;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use telpher_mover::{Mover, Policy, Split, Threshold, Wait};
+use telpher_portal::Portal;
+use telpher_report::machine::Machine;
+
+/// Bytes of a copy.
+pub(crate) const BYTES: usize = 4 << 20;
+/// Intended number of turns, and the minimum.
+const TURNS: u32 = 11;
+const FEWEST: usize = 3;
+/// Copies before the first measured one. Source: chosen; an estimate of the predicted sleep settles after about twenty.
+const LESSONS: u32 = 32;
+
+/// The ways of waiting.
+pub(crate) const WAYS: [(&str, Wait); 4] = [
+    ("spinning", Wait::Spin),
+    ("predicted sleep", Wait::Predicted),
+    ("yielding", Wait::Yield { pauses: telpher_mover::DEFAULT_PAUSES }),
+    ("sleeping 50 µs at a time", Wait::Sleep { pauses: 0, interval: Duration::from_micros(50) }),
+];
+
+/// Pairs of buffers; the pair used last is at the end. All ways share them, because not all memory is equally fast.
+pub(crate) type Rooms = VecDeque<(Vec<u8>, Vec<u8>)>;
+
+/// Returns pairs of buffers that no cache holds together.
+pub(crate) fn rooms(machine: &Machine) -> Rooms {
+    let pairs = usize::try_from(machine.cold_bytes()).unwrap_or(usize::MAX) / (2 * BYTES);
+    let mut src = vec![0; BYTES];
+    fill_known(&mut src, 7);
+    (0..pairs.max(1)).map(|_| (src.clone(), vec![0; BYTES])).collect()
+}
+
+/// One way, and nanoseconds per copy in each turn: wall-clock and CPU time.
+pub(crate) struct WaitMethod {
+    /// Its name.
+    pub(crate) name: &'static str,
+    pub(crate) mover: Mover,
+    pub(crate) wall: Vec<f64>,
+    pub(crate) cpu: Vec<f64>,
+    pub(crate) energy: EnergyPerByte,
+}
+
+impl WaitMethod {
+    fn of(name: &'static str, mover: Mover) -> WaitMethod {
+        WaitMethod { name, mover, wall: Vec::new(), cpu: Vec::new(), energy: EnergyPerByte::default() }
+    }
+
+    /// Waits for a device in this way.
+    pub(crate) fn new((name, wait): (&'static str, Wait), portal: &Arc<dyn Portal>) -> Self {
+        // The device makes the whole copy in one piece, because only the wait is measured.
+        let split = Split { hybrid: false, above: u64::MAX, ..Split::default() };
+        let policy = Policy { wait, split, threshold: Threshold::DEVICE, ..Policy::default() };
+        WaitMethod::of(name, Mover::new([Arc::clone(portal)], policy))
+    }
+
+    /// The CPU copies, and waits for nothing.
+    pub(crate) fn cpu() -> Self {
+        WaitMethod::of("CPU", Mover::cpu())
+    }
+
+    fn turn(&mut self, rooms: &mut Rooms, time: Duration, energy: &mut EnergyMeter) -> Result<(), BenchError> {
+        let WaitMethod { mover, wall, cpu, energy: sum, .. } = self;
+        let seen = sum.around(energy, BYTES as f64, || window(time, || copy(mover, rooms)))?;
+        wall.push(seen.ns_per_op());
+        cpu.push(seen.cpu_ns_per_op());
+        Ok(())
+    }
+}
+
+fn copy(mover: &Mover, rooms: &mut Rooms) -> Result<u64, BenchError> {
+    let (src, dst) = rooms.pop_front().expect("the buffers came back");
+    let (result, src, dst) = mover.copy(src, dst).wait().into_parts();
+    rooms.push_back((src, dst));
+    questions::done("wait", result).map(|()| 1)
+}
+
+/// Runs each way in turn until the time is over, on the first core.
+pub(crate) fn turns(
+    ways: &mut [WaitMethod],
+    rooms: &mut Rooms,
+    time: Duration,
+    energy: &mut EnergyMeter,
+    machine: &Machine,
+) -> Result<(), BenchError> {
+    let mut run = || {
+        let _ = telpher_os::run_on(&[machine.core(0)]);
+        let slice = time / (TURNS * u32::try_from(ways.len()).unwrap_or(1));
+        // Not measured: first touch of the pages, and the operations from which the prediction learns.
+        for way in &mut *ways {
+            for _ in 0..LESSONS {
+                copy(&way.mover, rooms)?;
+            }
+        }
+        let begin = Instant::now();
+        while ways[0].wall.len() < FEWEST || begin.elapsed() < time {
+            ways.iter_mut().try_for_each(|way| way.turn(rooms, slice, energy))?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| scope.spawn(&mut run).join().expect("measurements report their errors"))
+}
+
+/// The energy of the CPU's copies and of each way of waiting for a device.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct WaitingEnergy {
+    /// The device that is waited for.
+    pub device: Option<String>,
+    /// Bytes of a copy.
+    pub bytes: usize,
+    /// Joules per GB (10⁹ bytes) of the processor packages; `None` where they are not known.
+    pub ways: Vec<(&'static str, Option<f64>)>,
+    /// Why they are not known.
+    pub reason: Option<String>,
+}
+
+impl WaitingEnergy {
+    /// The energy of ways that were measured, or why it is not known.
+    fn of(device: Option<&str>, ways: &[WaitMethod], reason: Option<String>) -> WaitingEnergy {
+        let known = |way: &WaitMethod| (way.name, way.energy.joules_per_gb());
+        WaitingEnergy { device: device.map(Into::into), bytes: BYTES, ways: ways.iter().map(known).collect(), reason }
+    }
+
+    /// Measures for about the given time. Where the energy cannot be read, nothing is copied.
+    pub(crate) fn measure(
+        device: Option<(&str, &Arc<dyn Portal>)>,
+        time: Duration,
+        energy: &mut EnergyMeter,
+        machine: &Machine,
+    ) -> Result<WaitingEnergy, BenchError> {
+        let name = device.map(|(name, _)| name);
+        let waiting = device.iter().flat_map(|(_, portal)| WAYS.map(|way| WaitMethod::new(way, portal)));
+        let mut ways: Vec<WaitMethod> = std::iter::once(WaitMethod::cpu()).chain(waiting).collect();
+        if energy.reason().is_none() {
+            let mut rooms = rooms(machine);
+            turns(&mut ways, &mut rooms, time, energy, machine)?;
+            rooms.iter().try_for_each(|(src, dst)| questions::arrived("wait", src, dst))?;
+        }
+        Ok(WaitingEnergy::of(name, &ways, energy.reason().map(Into::into)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::energy::tests::Tree;
+    use crate::measure::Window;
+
+    #[test]
+    fn each_way_has_the_energy_of_its_own_turns_also_where_the_counter_begins_again() {
+        let tree = Tree::new("ways");
+        // The range of the recorded counter ends within the turn of the second way.
+        let mut at = tree.range_uj() - 5_000_000;
+        tree.set(at);
+        let mut meter = EnergyMeter::open(tree.sys());
+        let mut ways = [WaitMethod::cpu(), WaitMethod::cpu(), WaitMethod::cpu()];
+        for _ in 0..2 {
+            for (way, microjoules) in ways.iter_mut().zip([4_000_000, 3_000_000, 1_000_000]) {
+                let work = || {
+                    at = (at + microjoules) % tree.range_uj();
+                    tree.set(at);
+                    Ok(Window { ops: 2, ..Window::default() })
+                };
+                way.energy.around(&mut meter, 5e8, work).unwrap();
+            }
+        }
+        let seen = WaitingEnergy::of(Some("model:spr"), &ways, None);
+        let joules: Vec<_> = seen.ways.iter().map(|(_, joules)| joules.unwrap()).collect();
+        assert!(joules.iter().zip([4.0, 3.0, 1.0]).all(|(seen, right)| (seen - right).abs() < 1e-9), "{joules:?}");
+    }
+
+    #[test]
+    fn without_counters_nothing_is_copied_and_the_reason_is_kept() {
+        let mut meter = EnergyMeter::open(std::path::Path::new("/nonexistent"));
+        let machine = Machine::read();
+        let seen = WaitingEnergy::measure(None, Duration::from_secs(600), &mut meter, &machine).unwrap();
+        assert_eq!(seen.ways, [("CPU", None)]);
+        assert!(seen.reason.unwrap().starts_with("Linux shows no package energy"));
+    }
+}
