@@ -6,6 +6,7 @@ use telpher_device::{Config, WqMode};
 use telpher_predict::advise::{advise, tables as report};
 use telpher_predict::sharing;
 use telpher_report::deliver::{deliver, writable};
+use telpher_report::schema;
 use telpher_sim::Machine;
 use telpher_sim::advise::WorkRequest;
 use telpher_sim::tenants::Tenants;
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
     let result = advise(&machine, &demands, args.objective.0)?;
     let json = configuration(args, &result.accel_config)?;
     let (text, csv) = (|| report::text(&result, &json), || report::csv(&result));
-    Ok(deliver(&args.output.destination(), &result, text, csv, || report::html(&result, &json))?)
+    Ok(deliver(&args.output.destination(), schema::ADVISE, &result, text, csv, || report::html(&result, &json))?)
 }
 
 /// Computes and prints the configuration for tenants.
@@ -40,7 +41,8 @@ fn share(args: &Advise, machine: &Machine, tenants: &Tenants) -> Result<(), SimE
     let result = sharing::advise(machine, tenants)?;
     let json = configuration(args, &result.accel_config)?;
     let (text, csv) = (|| sharing::tables::text(&result, &json), || sharing::tables::csv(&result));
-    Ok(deliver(&args.output.destination(), &result, text, csv, || sharing::tables::html(&result, &json))?)
+    let html = || sharing::tables::html(&result, &json);
+    Ok(deliver(&args.output.destination(), schema::TENANTS, &result, text, csv, html)?)
 }
 
 /// Returns the configuration in the format of accel-config, and writes it to the file of --config.

@@ -19,6 +19,7 @@ use telpher_claims::validation::tables as validation;
 use telpher_predict::sharing::{self, SharingResult};
 use telpher_predict::{DEFAULT_PROFILE, WorkloadFile};
 use telpher_report::deliver::{deliver, print, writable};
+use telpher_report::schema;
 use telpher_report::simulation::{RunResult, tables as report};
 use telpher_report::terminal;
 use telpher_sim::tenants::Tenants;
@@ -32,11 +33,11 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
                 // The configuration is the user's own.
                 let (text, csv) = (|| sharing::tables::text(&result, ""), || sharing::tables::csv(&result));
                 let html = || sharing::tables::html(&result, "");
-                return Ok(deliver(&run.output.destination(), &result, text, csv, html)?);
+                return Ok(deliver(&run.output.destination(), schema::TENANTS, &result, text, csv, html)?);
             }
             let result = simulated(run)?;
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
-            deliver(&run.output.destination(), &result, text, csv, || report::html(&result))?;
+            deliver(&run.output.destination(), schema::SIM_RUN, &result, text, csv, || report::html(&result))?;
             // The result has the reasons.
             let is_without_numbers = result.points.is_empty() && result.apps.is_empty();
             if is_without_numbers && !result.refused.is_empty() { Err(SimError::AllRefused) } else { Ok(()) }
@@ -51,7 +52,9 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
             }
             let tables = if args.markdown { validation::markdown } else { validation::text };
             let (text, csv) = (|| tables(&result), || validation::csv(&result));
-            Ok(deliver(&args.output.destination(), &result, text, csv, || validation::html(&result))?)
+            Ok(deliver(&args.output.destination(), schema::SIM_VALIDATE, &result, text, csv, || {
+                validation::html(&result)
+            })?)
         }
         SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
     }

@@ -3,7 +3,7 @@
 //! `doors/dml/tests/dml.rs` and `tests/cpp.rs` run them on the CPU and on the model.
 
 use crate::harness::{Run, TELPHER, View, finish, in_both_views, lacking, source, test_folder};
-use serde_json::Value;
+use crate::schemas;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -235,7 +235,7 @@ fn bench_dml_has_a_row_for_every_goal_and_compares_with_another_library() {
     command.env("PKG_CONFIG_PATH", stage().join("lib/pkgconfig")).env("STAND_IN_MARK", &mark);
     let done = finish(command.current_dir(&original), None, Duration::from_secs(300));
     done.expect_success();
-    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let result = schemas::parse(&done.stdout);
     let row = |experiment: &str, what: &str| {
         let experiments = result["contests"].as_array().expect("experiments");
         let named = experiments.iter().find(|one| one["name"] == experiment).expect("the experiment");
