@@ -133,7 +133,7 @@ fn rows(snapshot: &Value, kind: &str, pid: u32) -> Vec<Value> {
 
 fn top(runtime: &Runtime) -> Value {
     let mut command = Command::new(TELPHER);
-    command.args(["top", "--once", "--format", "json", "--only", "programs"]);
+    command.args(["top", "--once", "--format", "json", "--show", "programs"]);
     let done = finish(command.env("TELPHER_RUNTIME_DIR", runtime.path()), None, Duration::from_secs(120));
     done.expect_success();
     let list: Vec<Value> = serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done}"));
