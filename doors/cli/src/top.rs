@@ -114,7 +114,7 @@ fn pcm(args: &Top) -> Result<(), DevicesError> {
 /// Reads devices again and again, as the arguments say.
 struct Reader {
     /// What is shown.
-    only: Vec<TopKind>,
+    shown: Vec<TopKind>,
     /// Have engines record times.
     times: bool,
     /// The counters of hardware, which count while they are open: not for a single reading.
@@ -134,19 +134,19 @@ impl Reader {
         };
         let is_shown = |kind: &TopKind| {
             // The devices of programs come and go, which the columns of pcm-accel cannot show.
-            (args.only.is_empty() || args.only.contains(kind)) && !(args.pcm && *kind == TopKind::Programs)
+            (args.show.is_empty() || args.show.contains(kind)) && !(args.pcm && *kind == TopKind::Programs)
         };
-        let only = [TopKind::Runs, TopKind::Hardware, TopKind::Programs].into_iter().filter(is_shown).collect();
+        let shown = [TopKind::Runs, TopKind::Hardware, TopKind::Programs].into_iter().filter(is_shown).collect();
         let times = !args.updates.once && !args.pcm;
-        Reader { only, times, pmus: (!is_single).then(pmus), energy }
+        Reader { shown, times, pmus: (!is_single).then(pmus), energy }
     }
 
     fn read(&mut self) -> Snapshot {
-        let mut snapshot = if self.only.contains(&TopKind::Runs) { runs(self.times) } else { Snapshot::default() };
-        if self.only.contains(&TopKind::Hardware) {
+        let mut snapshot = if self.shown.contains(&TopKind::Runs) { runs(self.times) } else { Snapshot::default() };
+        if self.shown.contains(&TopKind::Hardware) {
             snapshot.append(hardware());
         }
-        if self.only.contains(&TopKind::Programs) {
+        if self.shown.contains(&TopKind::Programs) {
             self.add_programs(&mut snapshot);
         }
         if let Some(pmus) = &mut self.pmus {

@@ -1,6 +1,5 @@
 //! The energy of the processor packages during measurements, where the system shows it.
 
-use crate::BenchError;
 use crate::measure::Window;
 use std::path::Path;
 use telpher_os::{PackageEnergy, chain};
@@ -54,12 +53,12 @@ pub(crate) struct EnergyPerByte {
 
 impl EnergyPerByte {
     /// Runs a window of operations of some bytes each, and adds it.
-    pub(crate) fn around(
+    pub(crate) fn around<E>(
         &mut self,
         meter: &mut EnergyMeter,
         bytes: f64,
-        work: impl FnOnce() -> Result<Window, BenchError>,
-    ) -> Result<Window, BenchError> {
+        work: impl FnOnce() -> Result<Window, E>,
+    ) -> Result<Window, E> {
         let (seen, joules) = meter.around(work);
         let seen = seen?;
         self.add(joules, seen.ops as f64 * bytes);

@@ -3,7 +3,6 @@
 use super::crossover::{Crossover, crossover};
 use super::distance::RoundTrip;
 use super::simulated::Simulated;
-use super::waiting::WaitingEnergy;
 use serde::Serialize;
 use telpher_report::machine::Machine;
 
@@ -133,6 +132,19 @@ pub struct CrossoverRow {
     pub throughput: Crossover,
     /// By the submitting thread's CPU time.
     pub cpu_time: Crossover,
+}
+
+/// The energy of the CPU's copies and of each way of waiting for a device.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct WaitingEnergy {
+    /// The device that is waited for.
+    pub device: Option<String>,
+    /// Bytes of a copy.
+    pub bytes: usize,
+    /// Joules per GB (10⁹ bytes) of the processor packages; `None` where they are not known.
+    pub ways: Vec<(&'static str, Option<f64>)>,
+    /// Why they are not known.
+    pub reason: Option<String>,
 }
 
 /// A whole sweep.

@@ -10,7 +10,7 @@ use super::progress::{Budget, weight};
 use super::results::{LOAD, Point, Route, Runner, SweepResult};
 use super::simulated::Simulated;
 use super::submitter::{BufferMemory, OperationSlots, refuses};
-use super::waiting::WaitingEnergy;
+use super::waiting;
 use crate::ffi;
 use crate::options::Placement;
 use crate::options::{Hint, SweepOptions};
@@ -114,7 +114,7 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
     let waiting = || {
         let device = waited_for.as_ref().map(|(name, portal)| (name.as_str(), portal));
         let time = Duration::from_secs_f64(args.seconds * WAITING);
-        WaitingEnergy::measure(device, time, &mut energy, &machine)
+        waiting::energy(device, time, &mut energy, &machine)
     };
     let waiting = args.waits.then(waiting).transpose()?;
     let simulated = Simulated::of(&args.ops, &args.sizes);

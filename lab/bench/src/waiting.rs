@@ -8,7 +8,7 @@ use crate::buffers::fill_known;
 use crate::energy::{EnergyMeter, EnergyPerByte};
 use crate::measure::window;
 use crate::questions;
-use serde::Serialize;
+use crate::results::WaitingEnergy;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
@@ -114,43 +114,29 @@ pub(crate) fn turns(
     thread::scope(|scope| scope.spawn(&mut run).join().expect("measurements report their errors"))
 }
 
-/// The energy of the CPU's copies and of each way of waiting for a device.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct WaitingEnergy {
-    /// The device that is waited for.
-    pub device: Option<String>,
-    /// Bytes of a copy.
-    pub bytes: usize,
-    /// Joules per GB (10⁹ bytes) of the processor packages; `None` where they are not known.
-    pub ways: Vec<(&'static str, Option<f64>)>,
-    /// Why they are not known.
-    pub reason: Option<String>,
+/// Returns the energy of ways that were measured, or why it is not known.
+fn of_ways(device: Option<&str>, ways: &[WaitMethod], reason: Option<String>) -> WaitingEnergy {
+    let known = |way: &WaitMethod| (way.name, way.energy.joules_per_gb());
+    WaitingEnergy { device: device.map(Into::into), bytes: BYTES, ways: ways.iter().map(known).collect(), reason }
 }
 
-impl WaitingEnergy {
-    /// The energy of ways that were measured, or why it is not known.
-    fn of(device: Option<&str>, ways: &[WaitMethod], reason: Option<String>) -> WaitingEnergy {
-        let known = |way: &WaitMethod| (way.name, way.energy.joules_per_gb());
-        WaitingEnergy { device: device.map(Into::into), bytes: BYTES, ways: ways.iter().map(known).collect(), reason }
+/// Measures the energy of the CPU's copies and of each way of waiting for about the given time. Where it cannot be read,
+/// nothing is copied.
+pub(crate) fn energy(
+    device: Option<(&str, &Arc<dyn Portal>)>,
+    time: Duration,
+    energy: &mut EnergyMeter,
+    machine: &Machine,
+) -> Result<WaitingEnergy, BenchError> {
+    let name = device.map(|(name, _)| name);
+    let waiting = device.iter().flat_map(|(_, portal)| WAYS.map(|way| WaitMethod::new(way, portal)));
+    let mut ways: Vec<WaitMethod> = std::iter::once(WaitMethod::cpu()).chain(waiting).collect();
+    if energy.reason().is_none() {
+        let mut rooms = rooms(machine);
+        turns(&mut ways, &mut rooms, time, energy, machine)?;
+        rooms.iter().try_for_each(|(src, dst)| questions::arrived("wait", src, dst))?;
     }
-
-    /// Measures for about the given time. Where the energy cannot be read, nothing is copied.
-    pub(crate) fn measure(
-        device: Option<(&str, &Arc<dyn Portal>)>,
-        time: Duration,
-        energy: &mut EnergyMeter,
-        machine: &Machine,
-    ) -> Result<WaitingEnergy, BenchError> {
-        let name = device.map(|(name, _)| name);
-        let waiting = device.iter().flat_map(|(_, portal)| WAYS.map(|way| WaitMethod::new(way, portal)));
-        let mut ways: Vec<WaitMethod> = std::iter::once(WaitMethod::cpu()).chain(waiting).collect();
-        if energy.reason().is_none() {
-            let mut rooms = rooms(machine);
-            turns(&mut ways, &mut rooms, time, energy, machine)?;
-            rooms.iter().try_for_each(|(src, dst)| questions::arrived("wait", src, dst))?;
-        }
-        Ok(WaitingEnergy::of(name, &ways, energy.reason().map(Into::into)))
-    }
+    Ok(of_ways(name, &ways, energy.reason().map(Into::into)))
 }
 
 #[cfg(test)]
@@ -172,12 +158,12 @@ mod tests {
                 let work = || {
                     at = (at + microjoules) % tree.range_uj();
                     tree.set(at);
-                    Ok(Window { ops: 2, ..Window::default() })
+                    Ok::<_, BenchError>(Window { ops: 2, ..Window::default() })
                 };
                 way.energy.around(&mut meter, 5e8, work).unwrap();
             }
         }
-        let seen = WaitingEnergy::of(Some("model:spr"), &ways, None);
+        let seen = of_ways(Some("model:spr"), &ways, None);
         let joules: Vec<_> = seen.ways.iter().map(|(_, joules)| joules.unwrap()).collect();
         assert!(joules.iter().zip([4.0, 3.0, 1.0]).all(|(seen, right)| (seen - right).abs() < 1e-9), "{joules:?}");
     }
@@ -186,7 +172,7 @@ mod tests {
     fn without_counters_nothing_is_copied_and_the_reason_is_kept() {
         let mut meter = EnergyMeter::open(std::path::Path::new("/nonexistent"));
         let machine = Machine::read();
-        let seen = WaitingEnergy::measure(None, Duration::from_secs(600), &mut meter, &machine).unwrap();
+        let seen = energy(None, Duration::from_secs(600), &mut meter, &machine).unwrap();
         assert_eq!(seen.ways, [("CPU", None)]);
         assert!(seen.reason.unwrap().starts_with("Linux shows no package energy"));
     }

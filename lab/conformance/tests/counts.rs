@@ -122,7 +122,11 @@ impl Drop for CountedDevice {
 struct Seen {
     words: Arc<Words>,
     answers: Arc<Answers>,
+    /// Devices whose totals are exactly what was submitted.
     compared: AtomicU64,
+    /// Devices in which descriptors were left.
+    left: AtomicU64,
+    /// Devices that their case has stopped.
     stopped: AtomicU64,
 }
 
@@ -148,11 +152,14 @@ impl Seen {
         let of_queues = |of: &dyn Fn(usize) -> u64| (0..16).map(of).sum::<u64>();
         let all = counted.all();
         assert_eq!(of_queues(&|wq| counted.retries(wq)), retries);
-        assert_eq!(all.descriptors + of_queues(&|wq| counted.lost(wq)), taken, "{counted:?}");
+        let ended = all.descriptors + of_queues(&|wq| counted.lost(wq));
+        assert!(ended <= taken, "{ended} of {taken}: {counted:?}");
         for of in [Totals::operation, Totals::status] {
             assert_eq!((0..64).map(|code| of(&counted, code)).sum::<u64>(), all.descriptors + all.members);
         }
-        self.compared.fetch_add(1, Ordering::SeqCst);
+        // A case may leave descriptors in a queue that no engine serves.
+        let counter = if ended == taken { &self.compared } else { &self.left };
+        counter.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -182,9 +189,9 @@ fn totals_are_what_the_suite_submitted() {
         let subject = Counted::new(preset);
         let report = run(&subject, &Filter::all());
         assert!(report.is_green(), "{report}");
-        let [compared, stopped] =
-            [&subject.seen.compared, &subject.seen.stopped].map(|word| word.load(Ordering::SeqCst));
-        println!("{}: {compared} devices compared, {stopped} stopped by their case", subject.name());
-        assert!(compared > 10 * stopped, "{compared} {stopped}");
+        let Seen { compared, left, stopped, .. } = &*subject.seen;
+        let [equal, left, stopped] = [compared, left, stopped].map(|word| word.load(Ordering::SeqCst));
+        println!("{}: {equal} devices compared, {left} with descriptors left, {stopped} stopped", subject.name());
+        assert!(equal > 20 * left && equal > 5 * stopped, "{equal} {left} {stopped}");
     }
 }

@@ -38,8 +38,8 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the view until a key or a signal ends it, or until no device of a run or of hardware is left. If there was none
-/// at first, until nothing is left.
+/// Shows the view until a key or a signal ends it, or until no device of a run or of hardware is left. If there was
+/// none at first, until nothing is left.
 ///
 /// # Errors
 /// If the terminal fails.

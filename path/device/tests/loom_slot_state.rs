@@ -1,6 +1,7 @@
 //! A device that takes a slot sees everything that the last device has counted there, and has the slot alone.
 //!
-//! Seen to fail: with `Relaxed` in place of the Acquire in `take`, or of the Release in `close`, loom finds a lost count.
+//! Seen to fail: with `Relaxed` in place of the Acquire in `take`, or of the Release in `close`, loom finds a lost
+//! count.
 #![cfg(loom)]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
 

@@ -119,8 +119,8 @@ impl DeviceCounts {
         Totals(self.0.iter().map(Word::get).collect())
     }
 
-    /// Takes the totals down in `earlier`, so that a reader can tell those of another device that counts here from now on,
-    /// and forgets descriptors that the last device did not end. No device counts here meanwhile.
+    /// Takes the totals down in `earlier`, so that a reader can tell those of another device that counts here from now
+    /// on, and forgets descriptors that the last device did not end. No device counts here meanwhile.
     pub fn hand_over(&self, earlier: &DeviceCounts) {
         for (at, (word, earlier)) in self.0.iter().zip(&earlier.0).enumerate() {
             // Words that are zero are not written: their pages may not have been touched so far.

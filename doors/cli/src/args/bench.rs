@@ -197,8 +197,7 @@ pub(crate) struct Sweep {
     /// Where the device writes results (DSA's cache-control flag).
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Device", default_value_t = Hint::Cache)]
     pub(crate) hint: Hint,
-    /// Print every table: throughput, latency and CPU time of all sizes and modes, and the energy of each way of
-    /// waiting where Linux shows it.
+    /// Print every table: throughput, latency, CPU time and energy of all sizes and modes.
     #[arg(long, help_heading = "Output")]
     pub(crate) full: bool,
     #[command(flatten)]

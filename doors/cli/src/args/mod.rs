@@ -31,7 +31,7 @@ mod vhost;
 mod vocabulary;
 
 pub(crate) use advise::Advise;
-pub(crate) use bench::{Bench, BenchKind, Contests, Hint};
+pub(crate) use bench::{AllBench, Bench, BenchKind, Contests, Hint};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use exporter::{Exporter, Printable};

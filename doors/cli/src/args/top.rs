@@ -3,8 +3,8 @@ use clap::{Args, ValueEnum};
 
 /// Show what DSA devices do, by device, queue, engine and process.
 ///
-/// Shows the devices of this user's runs (`telpher run`) and those that programs model themselves (such as `model:spr`),
-/// which count exactly, and hardware as far as Linux shows it. Numbers are totals since the start of the device, or of
+/// Shows the devices of this user's runs (`telpher run`) and those that programs model themselves (`model:spr`), which
+/// count exactly, and hardware as far as Linux shows it. Numbers are totals since the start of the device, or of
 /// the process that models it; those of processes that have closed a queue are kept in one row. A value that cannot be
 /// known is a dash, "unknown" in CSV, and has its reason in JSON.
 ///
@@ -20,15 +20,15 @@ Examples:
   telpher top
   telpher top --sort retries
   telpher top --once --format json
-  telpher top --only programs        what programs do by themselves
+  telpher top --show programs        what programs do by themselves
   telpher top --pcm --every 3        the columns of Intel's pcm-accel, as CSV")]
 pub(crate) struct Top {
     /// Print the columns of Intel's pcm-accel as CSV: what each device does per second.
     #[arg(long, help_heading = "Output", conflicts_with = "format")]
     pub(crate) pcm: bool,
     /// Show only these, such as runs,hardware.
-    #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', help_heading = "Output")]
-    pub(crate) only: Vec<TopKind>,
+    #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',', help_heading = "Output")]
+    pub(crate) show: Vec<TopKind>,
     /// Sort by this column: numbers descend, names ascend. Without it, rows are in the order of their names.
     #[arg(long, value_name = "COLUMN", value_parser = telpher_telemetry::sections::NAMES, conflicts_with = "pcm",
           help_heading = "Output")]

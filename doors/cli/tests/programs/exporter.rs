@@ -128,7 +128,9 @@ in_both_views! {
                 let all = ["descriptors", "batch_members", "read_bytes", "written_bytes", "page_faults"].map(sum);
                 assert_eq!(all, [18.0, 0.0, bytes, bytes, 0.0], "{of}: {text}");
             }
-            assert_eq!(["dsa_operations_total", "dsa_completions_total"].map(|name| sums.get(name)), [18.0; 2], "{text}");
+            for name in ["dsa_operations_total", "dsa_completions_total"] {
+                assert_eq!(sums.get(name), 18.0, "{text}");
+            }
             assert_eq!(sums.get("dsa_wq_clients"), 1.0, "{text}");
             // The first program has closed its queue.
             let is_of_client = |line: &&str| line.starts_with("dsa_client_descriptors_total{");
@@ -398,7 +400,7 @@ fn queues_that_the_kubelet_has_given_are_shown_with_their_containers() {
         field(1, &[field(1, format!("web-{number}").as_bytes()), field(2, b"shop"), container].concat())
     };
     let answer: Vec<u8> = (0..800).flat_map(pod).collect();
-    assert!(answer.len() > 100_000);
+    assert!(answer.len() > 1 << 16);
     std::fs::write(folder.join("answer"), answer).unwrap();
     let mut command = Command::new(python);
     command.arg(crate::harness::source("kubelet.py")).arg(&socket).stdout(Stdio::piped());

@@ -134,7 +134,7 @@ fn rows(snapshot: &Value, kind: &str, pid: u32) -> Vec<Value> {
 
 fn top(runtime: &Runtime) -> Value {
     let mut command = Command::new(TELPHER);
-    command.args(["top", "--once", "--format", "json", "--only", "programs"]);
+    command.args(["top", "--once", "--format", "json", "--show", "programs"]);
     let done = finish(command.env("TELPHER_RUNTIME_DIR", runtime.path()), None, Duration::from_secs(120));
     done.expect_success();
     schemas::list(&done.stdout, "snapshots").into_iter().next().expect("a snapshot")

@@ -85,13 +85,13 @@ fn without_a_device_the_message_says_what_to_do() {
         return crate::skip::skip("without_a_device_the_message_says_what_to_do", "this machine has devices");
     }
     let runtime = Runtime::new("top-none");
-    let without_programs = &["top", "--once", "--only", "runs,hardware"][..];
+    let without_programs = &["top", "--once", "--show", "runs,hardware"][..];
     for words in [&["top", "--once"][..], without_programs, &["top", "--pcm", "--once"]] {
         let mut command = Command::new(TELPHER);
         command.args(words).env("TELPHER_RUNTIME_DIR", runtime.path());
         let done = finish(&mut command, None, Duration::from_secs(120));
         // Programs of this user may publish what they count meanwhile; the columns of pcm-accel have none.
-        if words.contains(&"--pcm") || words.contains(&"--only") || done.stdout.is_empty() {
+        if words.contains(&"--pcm") || words.contains(&"--show") || done.stdout.is_empty() {
             assert_eq!(done.code(), 1, "{done}");
             assert!(done.stderr.contains("no DSA device is in use"), "{done}");
         }
@@ -147,7 +147,7 @@ impl Watched {
     /// Shows the run, and nothing that other programs of this machine do.
     fn top(&self, words: &[&str]) -> Command {
         let mut command = Command::new(TELPHER);
-        command.args(["top", "--only", "runs,hardware"]).args(words).env("TELPHER_RUNTIME_DIR", self.runtime.path());
+        command.args(["top", "--show", "runs,hardware"]).args(words).env("TELPHER_RUNTIME_DIR", self.runtime.path());
         command
     }
 

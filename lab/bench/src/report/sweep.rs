@@ -1,8 +1,7 @@
 //! A sweep as terminal tables, CSV and an HTML page.
 
 use crate::crossover::Crossover;
-use crate::results::{Point, Route, SweepResult};
-use crate::waiting::WaitingEnergy;
+use crate::results::{Point, Route, SweepResult, WaitingEnergy};
 use std::fmt::Write as _;
 use telpher_report::chart::{self, Scale, Series, TRANSFER};
 use telpher_report::html::{Figure, Page};

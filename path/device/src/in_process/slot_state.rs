@@ -31,7 +31,7 @@ impl SlotState {
         let word = self.0.load(Ordering::Relaxed);
         // It cannot overflow: a slot is taken less often than 2^61 times.
         let taken = ((word >> PHASE_BITS) + 1) << PHASE_BITS | CHANGING;
-        // Acquire: pairs with the Release in `close` and `put_back`; everything that the last device has counted is seen.
+        // Acquire: pairs with the Release in `close` and `put_back`; all that the last device has counted is seen.
         let exchange = || self.0.compare_exchange(word, taken, Ordering::Acquire, Ordering::Relaxed);
         word & PHASE == FREE && exchange().is_ok()
     }
