@@ -74,6 +74,7 @@ impl VfioRun {
                 listener: SocketListener::bind(&path).map_err(refused)?,
                 pool,
                 member,
+                number,
                 uses_messages: options.uses_messages,
                 remarks: Remarks::new(Arc::new(move |remark: &str| report(&format!("machine {number}: {remark}")))),
             };

@@ -44,6 +44,8 @@ pub(crate) struct ServerOptions {
     pub(crate) pool: Arc<EnginePool>,
     /// Its number in the pool.
     pub(crate) member: usize,
+    /// The machine's number, which its engine thread has in its name.
+    pub(crate) number: usize,
     pub(crate) uses_messages: bool,
     pub(crate) remarks: Remarks,
 }
@@ -65,9 +67,10 @@ impl Server {
             threads: Vec::new(),
         };
         let engines = Arc::clone(&function);
-        let named = |name: &str| Builder::new().name(name.into());
-        server.threads.push(named("vfio-engines").spawn(move || execute(&engines, &pool, member))?);
-        server.threads.push(named("vfio-user").spawn(move || shared.listen(&function, &options))?);
+        let named = |name: String| Builder::new().name(name);
+        let name = format!("vfio-engines-{}", options.number);
+        server.threads.push(named(name).spawn(move || execute(&engines, &pool, member))?);
+        server.threads.push(named("vfio-user".into()).spawn(move || shared.listen(&function, &options))?);
         Ok(server)
     }
 }

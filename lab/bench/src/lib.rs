@@ -197,6 +197,9 @@ pub enum BenchError {
     /// A peer program failed.
     #[error(transparent)]
     Peer(#[from] telpher_vhost::peers::PeerError),
+    /// A device cannot be simulated.
+    #[error(transparent)]
+    Simulated(#[from] telpher_sim::ScenarioError),
     /// The command line asks for something that exists on no machine.
     #[error("{0}")]
     Usage(String),

@@ -6,6 +6,7 @@ use crate::BenchError;
 use crate::folder::Folder;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::fs;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -84,6 +85,24 @@ impl Server {
                 },
             }
         }
+    }
+}
+
+impl Server {
+    /// How long the engine thread of machine `number` has been ready to run without a processor. Source:
+    /// Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`.
+    pub(super) fn waited_for_processor(&self, number: usize) -> Result<Duration, BenchError> {
+        let name = format!("vfio-engines-{number}");
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).map_err(failed)?;
+        let its = |task: &fs::DirEntry| {
+            fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+        };
+        let missing = || failed(io::Error::other(format!("it has no thread {name}")));
+        let task = tasks.filter_map(Result::ok).find(its).ok_or_else(missing)?;
+        let text = fs::read_to_string(task.path().join("schedstat")).map_err(failed)?;
+        let waited = text.split(' ').nth(1).and_then(|waited| waited.parse().ok());
+        let unknown = || failed(io::Error::other(format!("schedstat of {name} has '{}'", text.trim())));
+        waited.map(Duration::from_nanos).ok_or_else(unknown)
     }
 }
 

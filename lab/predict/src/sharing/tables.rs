@@ -136,10 +136,10 @@ pub fn html(result: &SharingResult, json: &str) -> String {
     let header = COLUMNS.map(String::from);
     let rows = |tenants: &[TenantNumbers]| tenants.iter().map(|tenant| cells(tenant).to_vec()).collect::<Vec<_>>();
     page.section("Tenants", &verdict(result));
-    page.table(&header, rows(&result.tenants).into_iter());
+    page.table(&header, rows(&result.tenants));
     if let Some(advice) = &result.advice {
         page.section("With the defaults", "All tenants in one group of one device.");
-        page.table(&header, rows(&advice.by_default).into_iter());
+        page.table(&header, rows(&advice.by_default));
         page.section("Settings", "What differs from the defaults, and the same plan without it.");
         let of = |choice: &ChoiceNumbers| {
             let (what, chosen, default) = (choice.what.clone(), choice.chosen.clone(), choice.default.clone());
@@ -174,7 +174,7 @@ pub fn csv(result: &SharingResult) -> String {
     };
     result.tenants.iter().for_each(|tenant| line("beside", tenant, &tenant.beside));
     result.tenants.iter().for_each(|tenant| line("alone", tenant, &tenant.alone));
-    for advice in &result.advice {
+    if let Some(advice) = &result.advice {
         advice.by_default.iter().for_each(|tenant| line("defaults", tenant, &tenant.beside));
         for choice in &advice.choices {
             let plan = format!("without {}", choice.what);
