@@ -44,8 +44,8 @@ const REVOKED: u64 = 2;
 /// The file can no longer be shortened, or written other than through the owner's mapping.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// Time after which an access gives up if the owner neither has revoked the grant nor lets it begin. Source: chosen; the
-/// owner holds the lock for some microseconds.
+/// Time after which an access gives up if the owner neither has revoked the grant nor lets it begin. Source: chosen;
+/// the owner holds the lock for some microseconds.
 const LOCK_LIMIT: Duration = Duration::from_secs(1);
 /// Time between two attempts to lock. Source: chosen; of the order of an access.
 const LOCK_PAUSE: Duration = Duration::from_micros(50);
@@ -157,7 +157,8 @@ pub struct MemoryGrant {
 }
 
 impl MemoryGrant {
-    /// Grants `len` bytes of this process' memory from `address` on to each process that gets [`file`](MemoryGrant::file).
+    /// Grants `len` bytes of this process' memory from `address` on to each process that gets
+    /// [`file`](MemoryGrant::file).
     ///
     /// # Errors
     /// [`GrantError::System`], or [`GrantError::Range`].

@@ -19,15 +19,8 @@ use crate::{Fault, PAGE_BYTES, Space, WriteHint};
 use source::Source;
 use std::io;
 use std::os::fd::OwnedFd;
-use telpher_os::page_presence::{BATCH_PAGES, ask_pagemap};
-use vm::Process;
-
-/// Bytes moved at once; a multiple of the patterns' 16 bytes. Source: chosen; large enough to hide the cost of a system
-/// call, and within L2.
-const CHUNK_BYTES: usize = 64 << 10;
-/// Pages of one chunk; an unaligned chunk may touch one more.
-const CHUNK_PAGES: usize = CHUNK_BYTES / SMALL_BYTES;
-const _: () = assert!(CHUNK_PAGES < BATCH_PAGES);
+use telpher_os::page_presence::ask_pagemap;
+use vm::{CHUNK_BYTES, CHUNK_PAGES, Order, Process, in_page};
 
 /// Bytes after which both kinds of pattern repeat.
 const PATTERN_BYTES: usize = 16;
@@ -46,13 +39,6 @@ pub struct Remote {
     /// Its page tables. Without them the mappings' permissions decide page requests for writing.
     pagemap: Option<OwnedFd>,
     strict: bool,
-}
-
-/// The end of a range that is processed first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Order {
-    Ascending,
-    Descending,
 }
 
 impl Remote {
@@ -78,8 +64,8 @@ impl Remote {
     }
 
     /// The granted part of another process' memory, at its addresses there; every other access faults, and so does each
-    /// access once the grant is revoked. Pages that an access would bring in count as present. Unlike a space of a whole
-    /// process, it is bound to the owner's address space, and not only to its process id.
+    /// access once the grant is revoked. Pages that an access would bring in count as present. Unlike the space of a
+    /// whole process, it is bound to the owner's address space, and not only to its process id.
     #[must_use]
     pub fn granted(memory: GrantedMemory) -> Remote {
         Remote { source: Source::Granted(memory), pagemap: None, strict: false }
@@ -161,10 +147,6 @@ fn buffer(len: u64) -> Vec<u8> {
 /// Returns the length of the next chunk if `left` bytes are left.
 fn chunk(left: u64) -> usize {
     usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)
-}
-
-fn in_page(address: u64) -> usize {
-    usize::try_from(address % PAGE_BYTES).expect("below a page")
 }
 
 /// Repeats a pattern over a chunk and one unit more, so that a chunk may start at any byte of the unit.

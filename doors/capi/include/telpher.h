@@ -167,6 +167,7 @@ typedef enum telpher_opcode {
     TELPHER_GATHER = 0x1c,          /* the blocks of src, len, that the list src2, src2_len, names, to dst, dst_len; block */
     TELPHER_SCATTER = 0x1d,         /* src, len, to the blocks of dst, dst_len, that the list src2, src2_len, names; block */
     TELPHER_SCATTER_FILL = 0x1e,    /* the blocks of dst, dst_len, that the list src, len, names; pattern[0], block */
+    TELPHER_PREFETCH_PAGES = 0x0a,  /* brings the pages of src, len in, and asks a device for their translations */
     TELPHER_FLUSH = 0x20,           /* flushes the cache lines of src, len */
     TELPHER_MOVE = 0x103,           /* src to dst, len; they may overlap, as with memmove */
     TELPHER_FILL16 = 0x104,         /* dst, len, pattern: its 16 bytes repeated */
@@ -1669,6 +1670,12 @@ static inline telpher_op telpher_op_flush(const void *src, uint64_t len) {
     telpher_op op = telpher_op_of(TELPHER_FLUSH);
     op.src = src;
     op.len = len;
+    return op;
+}
+
+static inline telpher_op telpher_op_prefetch_pages(const void *src, uint64_t len) {
+    telpher_op op = telpher_op_flush(src, len);
+    op.opcode = TELPHER_PREFETCH_PAGES;
     return op;
 }
 

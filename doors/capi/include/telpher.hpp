@@ -233,6 +233,7 @@ inline telpher_op scatter(writable dst, bytes src, bytes list, std::uint32_t blo
 inline telpher_op scatter_fill(writable dst, bytes list, std::uint32_t block, std::uint32_t flags, std::uint64_t pattern) {
     return telpher_op_scatter_fill(dst.data(), dst.size(), list.data(), list.size(), block, flags, pattern);
 }
+inline telpher_op prefetch_pages(bytes src) { return telpher_op_prefetch_pages(src.data(), src.size()); }
 inline telpher_op flush(bytes src) { return telpher_op_flush(src.data(), src.size()); }
 
 // The same operation with additional flags of enum telpher_flag.

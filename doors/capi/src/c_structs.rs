@@ -334,6 +334,8 @@ numbers! {
     TELPHER_SCATTER = 0x1d;
     /// Fills the blocks that a list names.
     TELPHER_SCATTER_FILL = 0x1e;
+    /// Brings pages in.
+    TELPHER_PREFETCH_PAGES = 0x0a;
     /// Flushes cache lines.
     TELPHER_FLUSH = 0x20;
     /// Copies between ranges that may overlap.

@@ -278,7 +278,8 @@ const SEEN: [Seen; 11] = [
         ("Reduce", Some("TELPHER_REDUCE")), ("ReduceDualcast", Some("TELPHER_REDUCE_DUALCAST")),
         ("GatherReduce", Some("TELPHER_GATHER_REDUCE")),
         ("Gather", Some("TELPHER_GATHER")), ("Scatter", Some("TELPHER_SCATTER")),
-        ("ScatterFill", Some("TELPHER_SCATTER_FILL")), ("Flush", Some("TELPHER_FLUSH")),
+        ("ScatterFill", Some("TELPHER_SCATTER_FILL")), ("PrefetchPages", Some("TELPHER_PREFETCH_PAGES")),
+        ("Flush", Some("TELPHER_FLUSH")),
     ]),
 ];
 

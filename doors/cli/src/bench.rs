@@ -1,6 +1,6 @@
 //! `telpher bench`: measures, and delivers what was measured.
 
-use crate::args::{AllBench, Bench, BenchKind, Contests, Output};
+use crate::args::{AllBench, Bench, BenchKind, Contests, Format, Output};
 use crate::{log, version};
 use serde::Serialize;
 use std::io;
@@ -10,6 +10,8 @@ use telpher_bench::results::Route;
 use telpher_bench::{BenchError, report};
 use telpher_report::deliver::{self, DeliverError};
 use telpher_report::machine::Machine;
+use telpher_report::schema::{self, Schema};
+use telpher_report::terminal;
 
 /// Why a bench ended without results.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +42,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
     let sweep_text = if args.sweep.full { report::sweep::text } else { report::summary::text };
     match &args.kind {
         None => measured(
+            schema::BENCH,
             &args.sweep.output,
             || {
                 let result = telpher_bench::sweep::run(&args.sweep.options(), machine)?;
@@ -50,11 +53,13 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
             [sweep_text, report::sweep::csv, report::sweep::html],
         ),
         Some(BenchKind::Ops(ops)) => measured(
+            schema::BENCH_OPS,
             &ops.output,
             || telpher_bench::ops::run(&ops.options(), machine),
             [report::ops::text, report::ops::csv, report::ops::html],
         ),
         Some(BenchKind::Pollution(pollution)) => measured(
+            schema::BENCH_POLLUTION,
             &pollution.output,
             || telpher_bench::pollution::run(&pollution.options(), machine),
             [report::pollution::text, report::pollution::csv, report::pollution::html],
@@ -70,12 +75,14 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
         }
         Some(BenchKind::Cachelike(cache)) if cache.program => telpher_bench::cachelike::obey().map_err(Error::Output),
         Some(BenchKind::Cachelike(cache)) => measured(
+            schema::BENCH_CACHELIKE,
             &cache.output,
             || telpher_bench::cachelike::run(&cache.options(), machine),
             [report::cachelike::text, report::cachelike::csv, report::cachelike::html],
         ),
         Some(BenchKind::Run(run)) if run.program => telpher_bench::run::program::obey().map_err(Error::Output),
         Some(BenchKind::Run(run)) => measured(
+            schema::BENCH_RUN,
             &run.output,
             || telpher_bench::run::run(run.seconds, machine),
             [report::run::text, report::run::csv, report::run::html],
@@ -87,6 +94,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
             telpher_bench::offload::run(&args.contests.options(), machine)
         }),
         Some(BenchKind::Query(query)) => measured(
+            schema::BENCH_QUERY,
             &query.output,
             || telpher_bench::query::run(&query.options(), machine),
             [report::query::text, report::query::csv, report::query::html],
@@ -111,6 +119,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
                 telpher_bench::fabric::library::obey(&socket, number, cpu).map_err(Error::Rank)
             }
             None => measured(
+                schema::BENCH_FABRIC,
                 &fabric.output,
                 || telpher_bench::fabric::run(&fabric.options(), machine),
                 [report::fabric::text, report::fabric::csv, report::fabric::html],
@@ -121,6 +130,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
             Ok(deliver::print(report::all::markdown(&telpher_bench::all::read_folder(&args.folder)?))?)
         }
         Some(BenchKind::Vhost(vhost)) => measured(
+            schema::BENCH_VHOST,
             &vhost.output,
             || telpher_bench::vhost::run(&vhost.options(), machine),
             [report::vhost::text, report::vhost::csv, report::vhost::html],
@@ -139,12 +149,18 @@ fn all(args: &AllBench, machine: &Machine) -> Result<(), Error> {
         let path = result.save(folder)?;
         eprintln!("Result: {}", path.display());
     }
-    let (text, csv) = (|| report::all::text(&result, &others), || report::all::csv(&result));
-    Ok(args.printed.deliver(&result, text, csv)?)
+    args.printed.begin();
+    Ok(args.printed.write(match args.printed.format {
+        Format::Table => terminal::folded(&report::all::text(&result, &others), terminal::columns()),
+        // The result names its own schema, that of the saved file.
+        Format::Json => serde_json::to_string_pretty(&result).expect("results are plain data with string keys"),
+        Format::Csv => report::all::csv(&result),
+    })?)
 }
 
 /// Measures, and delivers the result in the format asked for: text, CSV, HTML.
 fn measured<T: Serialize>(
+    schema: Schema,
     output: &Output,
     measure: impl FnOnce() -> Result<T, BenchError>,
     [as_text, as_csv, as_html]: [fn(&T) -> String; 3],
@@ -152,7 +168,7 @@ fn measured<T: Serialize>(
     let output = output.destination();
     deliver::writable(&output)?;
     let result = measure()?;
-    Ok(deliver::deliver(&output, &result, || as_text(&result), || as_csv(&result), || as_html(&result))?)
+    Ok(deliver::deliver(&output, schema, &result, || as_text(&result), || as_csv(&result), || as_html(&result))?)
 }
 
 /// Runs experiments, and delivers their answers.
@@ -161,5 +177,7 @@ fn answered(args: &Contests, lead: &str, run: impl FnOnce() -> Result<Answers, B
     deliver::writable(&output)?;
     let answers = run()?;
     let (text, csv) = (|| report::questions::text(&answers), || report::questions::csv(&answers));
-    Ok(deliver::deliver(&output, &answers, text, csv, || report::questions::html(&answers, lead))?)
+    Ok(deliver::deliver(&output, schema::BENCH_ANSWERS, &answers, text, csv, || {
+        report::questions::html(&answers, lead)
+    })?)
 }

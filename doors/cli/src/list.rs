@@ -1,10 +1,11 @@
 //! `telpher list`: devices, groups, queues, engines and what they can do.
 
-use crate::args::List;
+use crate::args::{Format, List};
 use crate::bench::Error;
 use telpher_bench::listing::{described, listings};
 use telpher_device::Listing;
 use telpher_report::devices::{self, Device};
+use telpher_report::{schema, terminal};
 
 /// Prints the devices.
 pub(crate) fn run(args: &List) -> Result<(), Error> {
@@ -19,5 +20,11 @@ pub(crate) fn run(args: &List) -> Result<(), Error> {
         }
         text + &format!("cpu: the CPU path, kernels {}\n", telpher_ops::dispatch::description())
     };
-    Ok(args.printed.deliver(&plain, text, || devices::csv(&described))?)
+    args.printed.begin();
+    Ok(args.printed.write(match args.printed.format {
+        Format::Table => terminal::folded(&text(), terminal::columns()),
+        // Programs that read accel-config's format expect a list.
+        Format::Json => schema::LIST.pretty_each(&plain),
+        Format::Csv => devices::csv(&described),
+    })?)
 }

@@ -20,6 +20,7 @@ use telpher_nvmf_run::{
 use telpher_os::Termination;
 use telpher_report::deliver::{self, DeliverError};
 use telpher_report::machine::Machine;
+use telpher_report::schema;
 
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
@@ -145,12 +146,17 @@ pub(crate) fn bench(args: &NvmfBench) -> Result<(), NvmfError> {
     let (load, machine) = (args.load(), Machine::read());
     if args.address.is_some() {
         let result = nvmf_load::run(&load, machine)?;
-        args.printed.deliver(&result, || report::nvmf_load::text(&result), || report::nvmf_load::csv(&result))?;
+        args.printed.deliver(
+            schema::NVMF_BENCH,
+            &result,
+            || report::nvmf_load::text(&result),
+            || report::nvmf_load::csv(&result),
+        )?;
         return succeeded([&result.load]);
     }
     let result = nvmf_load::run_loops(&load, &args.servers(), machine)?;
     let (text, csv) = (|| report::nvmf_load::loops_text(&result), || report::nvmf_load::loops_csv(&result));
-    args.printed.deliver(&result, text, csv)?;
+    args.printed.deliver(schema::NVMF_BENCH_LOOPS, &result, text, csv)?;
     succeeded(result.runs.iter().map(|run| &run.load))
 }
 
@@ -202,18 +208,29 @@ pub(crate) fn ctl(args: &NvmfCtl) -> Result<(), NvmfError> {
         NvmfCtlKind::Statistics(printed) => {
             printed.check()?;
             let statistics = statistics()?;
-            return Ok(printed.deliver(&statistics, || statistics.text(), || statistics.csv())?);
+            return Ok(printed.deliver(
+                schema::NVMF_STATISTICS,
+                &statistics,
+                || statistics.text(),
+                || statistics.csv(),
+            )?);
         }
         NvmfCtlKind::Top(updates) => {
             let mut first = Some(statistics()?);
             let read = || first.take().or_else(|| statistics().ok()).into_iter().collect();
             let joined = |all: &[Statistics], one: fn(&Statistics) -> String| all.iter().map(one).collect::<String>();
-            live::show(updates, read, |all| joined(all, Statistics::text), |all| joined(all, Statistics::csv))?;
+            live::show(
+                updates,
+                (schema::NVMF_TOP, "servers"),
+                read,
+                |all| joined(all, Statistics::text),
+                |all| joined(all, Statistics::csv),
+            )?;
             return Ok(());
         }
         NvmfCtlKind::Show => {
             let shown = send(json!({ "command": "show" }))?;
-            return Ok(deliver::print(format!("{shown:#}"))?);
+            return Ok(deliver::print(schema::NVMF_SHOW.pretty(&shown))?);
         }
     };
     log::info(|| format!("the server's answer: {answer}"));

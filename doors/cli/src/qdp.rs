@@ -16,6 +16,7 @@ use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, Opened};
 use telpher_mover::{Mover, Policy, Tuning, TuningError};
 use telpher_report::deliver::{DeliverError, deliver, writable};
 use telpher_report::query::tables as report;
+use telpher_report::schema;
 use telpher_sim::PlanTraffic;
 
 /// Why a query has no result.
@@ -55,15 +56,19 @@ pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
             let plan = measured(args)?;
             let result = plan::simulate_plan(machine, !args.set.is_empty(), &plan).map_err(SimError::from)?;
             let (text, csv) = (|| plan::text(&result), || plan::csv(&result));
-            return Ok(deliver(&args.output.destination(), &result, text, csv, || plan::html(&result))?);
+            return Ok(deliver(&args.output.destination(), schema::QDP_PLAN, &result, text, csv, || {
+                plan::html(&result)
+            })?);
         }
         let result = thesis_query::simulate(machine, !args.set.is_empty()).map_err(SimError::from)?;
         let (text, csv) = (|| tables::text(&result), || tables::csv(&result));
-        return Ok(deliver(&args.output.destination(), &result, text, csv, || tables::html(&result))?);
+        return Ok(deliver(&args.output.destination(), schema::QDP_THESIS, &result, text, csv, || {
+            tables::html(&result)
+        })?);
     }
     let result = prefetch::run(&args.options(), |remarks| mover(args, remarks))?;
     let (text, csv) = (|| report::text(&result), || report::csv(&result));
-    Ok(deliver(&args.output.destination(), &result, text, csv, || report::html(&result))?)
+    Ok(deliver(&args.output.destination(), schema::QDP, &result, text, csv, || report::html(&result))?)
 }
 
 /// Executes the plan once, and returns what its stages read.

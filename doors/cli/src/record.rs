@@ -14,6 +14,7 @@ use telpher_recording::{Recording, Site};
 use telpher_report::deliver::DeliverError;
 use telpher_report::prediction::{self as report_prediction, Prediction, SitePolicy};
 use telpher_report::recording::{self as report, CopyProfile};
+use telpher_report::schema;
 use telpher_report::units;
 
 /// Why a recording cannot be shown or joined.
@@ -97,7 +98,7 @@ pub(crate) fn show(args: &RecordShow) -> Result<(), ReadingError> {
         write_report(path, &report::html(&profile), &report::csv(&profile))?;
     }
     let text = || if args.stats == StatsArg::Dto { report::dto(&profile) } else { report::text(&profile) };
-    Ok(args.printed.deliver(&profile, text, || report::csv(&profile))?)
+    Ok(args.printed.deliver(schema::RECORD_SHOW, &profile, text, || report::csv(&profile))?)
 }
 
 /// Predicts what devices would gain.
@@ -131,7 +132,7 @@ pub(crate) fn predict(args: &RecordPredict) -> Result<(), ReadingError> {
         write_report(path, &report_prediction::html(&prediction), &csv)?;
     }
     let (text, csv) = (|| report_prediction::text(&prediction), || report_prediction::csv(&prediction));
-    Ok(args.printed.deliver(&prediction, text, csv)?)
+    Ok(args.printed.deliver(schema::RECORD_PREDICT, &prediction, text, csv)?)
 }
 
 /// Returns the best choice for each call site that belongs to a file and was replayed. The prediction knows nothing of

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use telpher_launch::{RunDirectory, RunKind};
 use telpher_os::{PackageEnergy, chain};
 use telpher_report::deliver::{DeliverError, write_update};
+use telpher_report::schema;
 use telpher_report::table::WIDTH;
 use telpher_telemetry::in_process::DeviceRegion;
 use telpher_telemetry::live::{LiveError, show};
@@ -65,7 +66,11 @@ pub(crate) fn run(args: &Top) -> Result<(), DevicesError> {
         snapshots.iter().map(|snapshot| tables::text(snapshot, width, args.sort.as_deref())).collect::<String>()
     };
     let csv = |snapshots: &[Snapshot]| snapshots.iter().map(tables::csv).collect::<String>();
-    if live::show(&args.updates, read, text, csv)? { Ok(()) } else { Err(DevicesError::None) }
+    if live::show(&args.updates, (schema::TOP, "snapshots"), read, text, csv)? {
+        Ok(())
+    } else {
+        Err(DevicesError::None)
+    }
 }
 
 /// True if the user sees a terminal that can show a live view.

@@ -4,8 +4,8 @@ use crate::args::{Format, Trace};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use telpher_report::csv;
 use telpher_report::deliver::DeliverError;
+use telpher_report::{csv, schema};
 use telpher_vdev::summary::Summary;
 use telpher_vdev::trace::{COLUMNS, Line, ReadError, Reader};
 
@@ -51,7 +51,12 @@ pub(crate) fn run(args: &Trace) -> Result<(), TraceError> {
             summary.add_line(line);
             Ok(true)
         })?;
-        return Ok(args.printed.deliver(&summary, || summary.to_string(), || summary_csv(&summary))?);
+        return Ok(args.printed.deliver(
+            schema::TRACE_SUMMARY,
+            &summary,
+            || summary.to_string(),
+            || summary_csv(&summary),
+        )?);
     }
     let failed = |source| match args.printed.file() {
         Some(path) => DeliverError::File { path: path.into(), source },
@@ -105,7 +110,7 @@ fn text(line: &Line, format: Format) -> String {
     match format {
         Format::Table => line.to_string(),
         Format::Csv => line.fields().iter().map(|field| csv::field(field)).collect::<Vec<_>>().join(","),
-        Format::Json => serde_json::to_string(line).expect("lines are plain data with string keys"),
+        Format::Json => line.json(),
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+mod schemas;
 #[path = "../../../ci/skip.rs"]
 mod skip;
 
@@ -125,7 +126,7 @@ fn an_unwritable_report_is_an_error_before_measuring() {
 #[test]
 fn json_has_every_point_with_its_distance_and_the_crossovers() {
     let args = [&SMALL[..], &["--op", "move,crc", "--format", "json"]].concat();
-    let result: Value = serde_json::from_str(&success(&args)).expect("valid JSON");
+    let result = schemas::parse(&success(&args));
     let points = result["points"].as_array().expect("points");
     assert!(points.len() >= 2 * 2 * 4, "{} points", points.len());
     for point in points {
@@ -241,7 +242,7 @@ fn the_comparison_with_alternatives_has_ratios_and_costs() {
 fn the_pollution_experiment_runs_where_there_are_two_cores() {
     let args = ["bench", "pollution", "--working-set", "64k", "--seconds", "0.5", "--no-html", "--format", "json"];
     if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {
-        let result: Value = serde_json::from_str(&success(&args)).expect("valid JSON");
+        let result = schemas::parse(&success(&args));
         assert_eq!(result["rows"].as_array().expect("rows").len(), 4);
     } else {
         assert!(refusal(&args).contains("needs two cores"));
@@ -260,7 +261,7 @@ fn an_experiment_of_the_mover_runs_by_name_in_every_format() {
     assert!(text.contains("sharing: ") && text.contains("one shared queue"), "{text}");
     assert!(std::fs::read_to_string(&path).expect("the report is there").contains("one shared queue"));
     let json = success(&[&small[..], &["--no-html", "--format", "json"]].concat());
-    let result: Value = serde_json::from_str(&json).expect("valid JSON");
+    let result = schemas::parse(&json);
     assert_eq!((result["kind"].as_str(), result["contests"][0]["name"].as_str()), (Some("mover"), Some("sharing")));
     let csv = success(&[&small[..], &["--no-html", "--format", "csv"]].concat());
     assert!(csv.starts_with("contest,what,measured,unit,at_most,at_least,reached\nsharing,"), "{csv}");
@@ -269,7 +270,7 @@ fn an_experiment_of_the_mover_runs_by_name_in_every_format() {
 #[test]
 fn the_cost_of_moving_pages_is_measured_and_bytes_are_checked() {
     let json = success(&["bench", "tier", "--only", "small,huge", "--seconds", "0.5", "--no-html", "--format", "json"]);
-    let result: Value = serde_json::from_str(&json).expect("valid JSON");
+    let result = schemas::parse(&json);
     assert_eq!(result["kind"].as_str(), Some("tier"));
     let rows = |at: usize| result["contests"][at]["rows"].as_array().expect("rows").clone();
     let measured = |row: &Value| row["measured"].as_f64().expect("a number");
@@ -299,7 +300,7 @@ fn the_cost_of_the_cache_is_reported_by_experiment_in_every_format() {
     let page = std::fs::read_to_string(&path).expect("the report is there");
     assert!(page.contains("telpher bench cache") && page.contains("memory of an entry"), "{page}");
     let json = success(&[&small[..], &["--no-html", "--format", "json"]].concat());
-    let result: Value = serde_json::from_str(&json).expect("valid JSON");
+    let result = schemas::parse(&json);
     assert_eq!((result["kind"].as_str(), result["contests"][0]["name"].as_str()), (Some("cache"), Some("hits")));
     let entry = &result["contests"][1]["rows"][0];
     // An entry is at least as large as its addresses and lengths.
@@ -334,8 +335,7 @@ fn goals_of_a_host_are_saved_compared_and_counted() {
 #[test]
 fn without_duckdb_only_the_engine_is_timed() {
     let small = ["bench", "query", "--size", "1m", "--seconds", "0.1", "--python", "/nowhere/python3", "--no-html"];
-    let result: Value =
-        serde_json::from_str(&success(&[&small[..], &["--format", "json"]].concat())).expect("valid JSON");
+    let result = schemas::parse(&success(&[&small[..], &["--format", "json"]].concat()));
     let rows = result["rows"].as_array().expect("rows");
     assert!(rows.iter().any(|row| row["what"] == "TPC-H query 1"), "{rows:?}");
     assert!(rows.iter().all(|row| row["unit"] == "ms" && row["goal"].is_null()), "{rows:?}");
@@ -350,7 +350,7 @@ fn without_testpmd_packets_are_forwarded_to_our_own_guest() {
         ["bench", "vhost", "--own-guest", "--quick", "--size", "64,1518", "--only", "copies,rings,flat,latency"];
     let html = test_folder().join("vhost.html");
     let args = [&small[..], &["--format", "json", "--html", html.to_str().expect("text")]].concat();
-    let result: Value = serde_json::from_str(&success(&args)).expect("valid JSON");
+    let result = schemas::parse(&success(&args));
     let list = |name: &str| result[name].as_array().unwrap_or_else(|| panic!("{name}")).clone();
     let names: Vec<String> = list("contests").iter().map(|contest| contest["name"].to_string()).collect();
     // On busy cores no point may count; the rows of latency then say that nothing was measured.
@@ -366,7 +366,7 @@ fn without_testpmd_packets_are_forwarded_to_our_own_guest() {
 #[test]
 fn the_listing_has_accel_configs_format_and_loads_as_a_device() {
     let text = success(&["list", "--device", "model:spr", "--format", "json"]);
-    let listing: Value = serde_json::from_str(&text).expect("valid JSON");
+    let listing = schemas::parse(&text);
     let groups = listing[0]["groups"].as_array().expect("groups");
     assert_eq!((listing[0]["dev"].as_str(), groups.len()), (Some("dsa0"), 4));
     assert!(groups[0]["grouped_workqueues"][0]["size"].as_u64().expect("a size") > 0);
@@ -455,7 +455,7 @@ fn tune_replaces_the_file_with_the_printed_values() {
     assert!(text.contains("version = 1") && text.contains("memory-move = [") && text.contains("[policy]"), "{text}");
     let words: Vec<&str> =
         args.into_iter().chain(["--format", "json", "--in-flight", "4", "--runner", "threaded"]).collect();
-    let json: Value = serde_json::from_str(&success(&words)).expect("JSON");
+    let json = schemas::parse(&success(&words));
     assert_eq!(json["kind"], "tune");
     assert_eq!(json["in_flight"], 4);
     assert_eq!(json["operations"].as_array().map(Vec::len), Some(2));
@@ -527,7 +527,7 @@ fn a_summary_of_a_trace_counts_what_passes() {
     for part in parts.into_iter().chain(["misses 4 events"]) {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
-    let json: Value = serde_json::from_str(&summary(&["--format", "json"])).unwrap();
+    let json = schemas::parse(&summary(&["--format", "json"]));
     assert_eq!(json["operations"]["memory-move"]["ends"]["success"], 1);
     let csv = summary(&["--format", "csv"]);
     assert!(csv.lines().next().unwrap().contains("operation"), "{csv}");

@@ -1,5 +1,7 @@
 //! `telpher qdp` from a user's view: answers, formats, files, errors, simulated tables.
 
+mod schemas;
+
 use arrow_array::{
     ArrayRef, BinaryArray, Date32Array, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray,
 };
@@ -30,7 +32,7 @@ fn success(args: &[&str]) -> String {
 }
 
 fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&success(&[args, &["--format", "json", "--no-html"]].concat())).expect("valid JSON")
+    schemas::parse(success(&[args, &["--format", "json", "--no-html"]].concat()))
 }
 
 /// Runs a command that must fail; returns its error message.

@@ -1,5 +1,7 @@
 //! `telpher sim run`, `telpher sim profiles` and `telpher advise` from a user's view.
 
+mod schemas;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -30,7 +32,7 @@ fn refusal(args: &[&str]) -> String {
 }
 
 fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&success(args)).expect("valid JSON")
+    schemas::parse(success(args))
 }
 
 fn file(name: &str, text: &str) -> String {
@@ -404,7 +406,7 @@ fn published_experiments_run_on_any_machine_or_are_reported_as_impossible() {
         // A claim for any machine, one that needs CXL, one with the thesis' HBM, and a switch.
         let only = ["--only", "asplos-5,asplos-6,thesis-3.6,vhost", "--folder", &out, "--format", "json"];
         let figures = json(&[&["sim", "figures", "--no-html", "--profile", name][..], &only].concat());
-        for figure in figures.as_array().expect("figures") {
+        for figure in figures["figures"].as_array().expect("figures") {
             let (panels, cannot) = (figure["panels"].as_array().expect("panels").len(), figure["cannot"].as_str());
             assert_eq!(panels == 0, cannot.is_some(), "{name}: {figure}");
             assert_eq!(figure["profiles"].as_array().map(Vec::len), Some(1));
@@ -497,4 +499,68 @@ fn a_time_can_replace_the_count() {
     assert!(
         refusal(&["sim", "run", "--seconds", "1", "--count", "5", "--no-html"]).contains("cannot be used together")
     );
+}
+
+/// A tenant with 1 KiB copies and a limit of latency beside one with 1 MiB copies.
+const TENANTS: &str = "devices = 1\n\
+    [[tenant]]\nname = \"requests\"\nop = \"memory-move\"\nsize = \"1k\"\nrate = 500_000\nin_flight = 8\np99_us = 4\n\
+    [[tenant]]\nname = \"bulk\"\nop = \"memory-move\"\nsize = \"1m\"\nin_flight = 16\n";
+
+#[test]
+fn advice_for_tenants_keeps_their_limits_and_shows_the_plan_without_each_setting() {
+    let (work, config) = (file("tenants.toml", TENANTS), test_folder().join("tenants.json"));
+    let config_path = config.display().to_string();
+    let result = json(&["advise", &work, "--config", &config_path, "-f", "json"]);
+    assert_eq!((&result["kind"], &result["keeps"]), (&"advise tenants".into(), &true.into()), "{result:#}");
+    let of = |plan: &Value, name: &str| -> Value {
+        plan.as_array().unwrap().iter().find(|tenant| tenant["name"] == name).unwrap().clone()
+    };
+    let limited = of(&result["tenants"], "requests");
+    assert!(limited["beside"]["p99_ns"].as_f64().unwrap() <= 4000.0, "{limited}");
+    assert_eq!(of(&result["advice"]["by_default"], "requests")["keeps"], false);
+    let choices = result["advice"]["choices"].as_array().unwrap();
+    assert!(!choices.is_empty());
+    for choice in choices {
+        assert_eq!(choice["without"].as_array().unwrap().len(), 2, "{choice}");
+        assert_ne!(choice["chosen"], choice["default"], "{choice}");
+    }
+    // The text has the same, with a line for each setting.
+    let text = success(&["advise", &work]);
+    assert!(text.contains("The limits of all tenants hold.") && text.contains("With the defaults"), "{text}");
+    let without = text.split("without it:").count() - 1;
+    assert_eq!(without, choices.len(), "{text}");
+    // The simulator agrees on the file that was written, and finds that the defaults do not keep the limits.
+    let device = format!("model:{config_path}");
+    let again = json(&["sim", "run", &work, "--device", &device, "-f", "json"]);
+    assert_eq!((&again["kind"], &again["keeps"]), (&"sim tenants".into(), &true.into()), "{again:#}");
+    assert_eq!(again["tenants"], result["tenants"]);
+    let text = success(&["sim", "run", &work]);
+    assert!(text.contains("The limits of a tenant do not hold."), "{text}");
+    let csv = success(&["sim", "run", &work, "--device", &device, "-f", "csv"]);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(lines.len() == 5 && lines.iter().all(|line| fields(line) == fields(lines[0])), "{csv}");
+    // A virtual device can be configured so.
+    let run = ["run", "--hardware", &config_path, "--view", "preload", "--"];
+    let script = "cat /sys/bus/dsa/devices/wq0.0/name /sys/bus/dsa/devices/wq0.1/name /sys/bus/dsa/devices/wq*/state";
+    let names = success(&[&run[..], &["/bin/sh", "-c", script]].concat());
+    assert_eq!(names.lines().collect::<Vec<_>>()[..4], ["requests", "bulk", "enabled", "enabled"], "{names}");
+}
+
+#[test]
+fn wrong_tenants_are_named_with_their_line() {
+    for (from, to, words) in [
+        ("\"bulk\"", "\"requests\"", "tenants-wrong.toml, line 10: tenant[1].name is requests, as of another tenant"),
+        ("\"bulk\"", "\"bulk copies\"", "tenant[1].name is 'bulk copies', not 1 to 15 letters"),
+        ("p99_us = 4", "p99_us = 0", "tenant[0].p99_us is 0, not a number from 0.001"),
+        ("devices = 1", "devices = 9", "devices is 9, not a number from 1 to 4 devices"),
+        ("p99_us = 4", "p98_us = 4", "tenant[0].p98_us is not a parameter"),
+    ] {
+        let wrong = TENANTS.replace(from, to);
+        assert_ne!(wrong, TENANTS);
+        let said = refusal(&["advise", &file("tenants-wrong.toml", &wrong)]);
+        assert!(said.contains(words), "{said}\ninstead of {words}");
+    }
+    // A queue for each tenant, by its name.
+    let said = refusal(&["sim", "run", &file("tenants.toml", TENANTS), "--device", &narrow()]);
+    assert!(said.contains("load requests: no queue of the devices has the name requests"), "{said}");
 }

@@ -5,6 +5,7 @@
 //!
 //! `./soak` runs it for half an hour.
 
+mod schemas;
 #[path = "../../../ci/skip.rs"]
 mod skip;
 
@@ -82,7 +83,7 @@ fn soak(program: &Path, name: &str, host: &[&str], options: &[&str], seed: u64) 
     output.read_to_string(&mut said).expect("text");
     let status = run.wait().expect("a child");
     assert!(status.success() && said.starts_with("ok "), "{name}, seed {seed}: {status}: {said}");
-    serde_json::from_slice(&std::fs::read(&json).expect("counters")).expect("JSON")
+    schemas::list(std::fs::read(&json).expect("counters"), "processes")
 }
 
 #[test]

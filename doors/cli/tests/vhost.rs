@@ -3,6 +3,7 @@
 
 #[path = "../../../uses/vhost/tests/frontend/mod.rs"]
 mod frontend;
+mod schemas;
 #[path = "../../../ci/skip.rs"]
 mod skip;
 
@@ -88,7 +89,7 @@ impl Switch {
         let output = self.end();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{errors}");
-        serde_json::from_slice(&output.stdout).expect("JSON on standard output")
+        schemas::parse(&output.stdout)
     }
 }
 
@@ -421,7 +422,7 @@ fn packets_for_a_dead_guest_are_counted_and_the_next_guest_is_served() {
         assert!(packets.iter().enumerate().all(|(number, bytes)| is_packet(bytes, number as u64)));
     }
     let output = switch.end();
-    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let summary = schemas::parse(&output.stdout);
     assert_adds_up(&summary);
     assert_eq!((number(&summary, "/ports/0/sessions"), number(&summary, "/ports/1/sessions")), (1, 2));
     assert_eq!(number(&summary, "/ports/1/dropped/no receiver"), 30, "{summary:#}");
@@ -971,7 +972,7 @@ fn features_are_shown_with_and_without_a_guest() {
     for words in ["Device features (offered)", "34  yes  VIRTIO_F_RING_PACKED", "Protocol features", "REPLY_ACK"] {
         assert!(offered.contains(words), "{words}: {offered}");
     }
-    let bits: Value = serde_json::from_str(&telpher(&["--show-features", "--format", "json"])).expect("JSON");
+    let bits = schemas::parse(telpher(&["--show-features", "--format", "json"]));
     assert_eq!(bits["device"][0]["name"], "VIRTIO_NET_F_CSUM");
     let folder = TestFolder::new("features");
     let path = folder.word("a");

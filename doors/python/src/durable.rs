@@ -1,7 +1,6 @@
 //! `telpher.DurableFile`: a file whose bytes survive.
 
 use crate::error::{Error, raised};
-use crate::mover::Mover;
 use crate::result::via;
 use crate::view::View;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -9,11 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use telpher_mover::{DurableFileError, Persistence, StoreError};
+use telpher_mover::{DurableFileError, Mover, Persistence, StoreError};
 
 /// A file whose bytes survive once `Mover.store` has returned: the end of this process and, as far as the system and
-/// the CPU promise it, a loss of power (no test has tried that). It is locked until it is closed, and a context manager,
-/// which closes it. `create` makes a file of `size` zero bytes, `open` opens one.
+/// the CPU promise it, a loss of power (no test has tried that). It is locked until it is closed, and a context
+/// manager, which closes it. `create` makes a file of `size` zero bytes, `open` opens one.
 #[pyclass(frozen, weakref, module = "telpher", name = "DurableFile")]
 pub(crate) struct DurableFile(Mutex<State>);
 
@@ -66,7 +65,7 @@ impl DurableFile {
 
 /// Stores bytes, for `Mover.store`. The mutex is not held while the interpreter lock is released.
 pub(crate) fn store(py: Python<'_>, mover: &Mover, data: &View, file: &DurableFile, at: u64) -> PyResult<&'static str> {
-    let (mover, bytes) = (mover.open()?, data.to_vec());
+    let bytes = data.to_vec();
     file.with(|_| Ok(()))?;
     let State::Open(mut opened) = std::mem::replace(&mut *file.lock(), State::Lent) else {
         return Err(Error::new_err("another thread stores bytes in this file; one thread may do so at a time"));

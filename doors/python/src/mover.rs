@@ -260,13 +260,13 @@ macro_rules! mover_methods {
             /// Lets other processes access a buffer, and returns the `Grant`. Hand its `files` to them.
             #[pyo3(signature = (buffer, *, writable=true))]
             fn grant(&self, buffer: &Bound<'_, PyAny>, writable: bool) -> PyResult<Grant> {
-                crate::window::grant(self, buffer, writable)
+                crate::window::grant(&self.open()?, buffer, writable)
             }
 
             /// Opens a `Window` to memory of another process by the file descriptors of its `Grant`.
             #[allow(clippy::needless_pass_by_value, reason = "as Python passes it")]
             fn open_window(&self, py: Python<'_>, files: Vec<i32>) -> PyResult<Window> {
-                crate::window::open(py, self, &files)
+                crate::window::open(py, &self.open()?, &files)
             }
 
             /// Copies `data` to a `DurableFile` from offset `at` on, and returns when it survives. Returns what copied
@@ -274,7 +274,7 @@ macro_rules! mover_methods {
             #[pyo3(signature = (data, file, at=0))]
             #[allow(clippy::needless_pass_by_value, reason = "a view is held for the call")]
             fn store(&self, py: Python<'_>, data: View, file: &DurableFile, at: u64) -> PyResult<&'static str> {
-                crate::durable::store(py, self, &data, file, at)
+                crate::durable::store(py, &self.open()?, &data, file, at)
             }
 
             fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

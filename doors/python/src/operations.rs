@@ -124,6 +124,11 @@ macro_rules! operations {
             dix_generate, dix_generate_async (src: View, dst: ViewMut, config: Dif, tags: DifTags)
                 = (src, dst, config, tags), reads [src], writes [dst],
                 |front| front.dix_generate(src, dst, config.0, tags.into());
+            /// Brings the pages of the buffer in, and asks a device for their translations, so that its next operations
+            /// do not wait for them.
+            prefetch_pages, prefetch_pages_async (data: View)
+                = (data), reads [data], writes [],
+                |front| front.prefetch_pages(data);
             /// Flushes every cache line of the buffer to memory.
             flush, flush_async (data: View)
                 = (data), reads [data], writes [],

@@ -1,7 +1,6 @@
 //! `telpher.Grant` and `telpher.Window`: memory that one process lends to others.
 
 use crate::error::{Error, raised};
-use crate::mover::Mover;
 use crate::operations::ShortPattern;
 use crate::result::via;
 use crate::view::{View, ViewMut, descriptors};
@@ -11,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use telpher_mem::StableBuf;
-use telpher_mover::{GrantError, Outcome, StillInUse, WindowDone, WindowError};
+use telpher_mover::{GrantError, Mover, Outcome, StillInUse, WindowDone, WindowError};
 
 /// A granted buffer.
 enum Lent {
@@ -61,7 +60,6 @@ fn failed(error: &WindowError) -> PyErr {
 
 /// Grants a buffer, for `Mover.grant`.
 pub(crate) fn grant(mover: &Mover, buffer: &Bound<'_, PyAny>, writable: bool) -> PyResult<Grant> {
-    let mover = mover.open()?;
     let lent = if writable {
         let buffer = buffer.extract::<ViewMut>()?;
         mover.grant(buffer).map(Box::new).map(Lent::Writable).map_err(|refused| failed(&refused.source))?
@@ -74,7 +72,7 @@ pub(crate) fn grant(mover: &Mover, buffer: &Bound<'_, PyAny>, writable: bool) ->
 
 /// Opens a window, for `Mover.open_window`.
 pub(crate) fn open(py: Python<'_>, mover: &Mover, files: &[i32]) -> PyResult<Window> {
-    let (mover, files) = (mover.open()?, descriptors(files)?);
+    let files = descriptors(files)?;
     py.detach(|| mover.open_window(&files)).map(Window).map_err(|error| failed(&error))
 }
 
@@ -187,8 +185,8 @@ impl Window {
         Ok(via(self.perform(py, |window| window.write(at, &bytes))?.via))
     }
 
-    /// Repeats a pattern (a byte, or 1, 2, 4 or 8 bytes; zero by default) over `size` bytes from offset `at` on. Returns
-    /// what did it.
+    /// Repeats a pattern (a byte, or 1, 2, 4 or 8 bytes; zero by default) over `size` bytes from offset `at` on.
+    /// Returns what did it.
     #[pyo3(signature = (at, size, pattern=ShortPattern(0)))]
     #[allow(clippy::needless_pass_by_value, reason = "as Python passes it")]
     fn fill(&self, py: Python<'_>, at: u64, size: u64, pattern: ShortPattern) -> PyResult<&'static str> {

@@ -39,6 +39,11 @@ causes! {
     GUEST_WITHOUT_IOMMU = "guest-without-iommu", Firmware, Error,
         "This virtual machine has a DSA but no virtual IOMMU, so the device cannot use programs' addresses";
 
+    HBM_NOT_A_NODE = "hbm-not-a-node", Firmware, Note,
+        "This is a Xeon Max, and its high-bandwidth memory is no memory node of its own";
+    ADDRESSES_LIMITED = "addresses-limited", Firmware, Note,
+        "Physical addresses have 46 bits or fewer, and the processor has 52";
+
     KERNEL_TOO_OLD = "kernel-too-old", Kernel, Error,
         "The kernel's idxd driver is older than the driver model that accel-config, telpher and other programs use \
          (Linux 5.15)";
@@ -56,6 +61,9 @@ causes! {
         "The IOMMU runs without scalable mode, which shared virtual addressing needs";
     ATS_OFF = "ats-off", Boot, Error,
         "Address translation services are switched off on the kernel's command line (pci=noats)";
+
+    DEEP_IDLE_STATES = "deep-idle-states", Boot, Note,
+        "Idle processors sleep so deeply that waking takes 100 µs or more";
 
     IOMMU_WITHOUT_SCALABLE_MODE = "iommu-without-scalable-mode", Iommu, Error,
         "The device's IOMMU does not support scalable mode, which shared virtual addressing needs";
@@ -190,6 +198,9 @@ causes! {
     NODE_WITHOUT_QUEUE = "node-without-queue", Numa, Note,
         "A NUMA node that this process may run on has no usable queue";
 
+    NUMA_BALANCING = "numa-balancing", Numa, Note,
+        "NUMA balancing is on: the kernel moves pages of programs by itself";
+
     MOVDIR64B_MISSING = "movdir64b-missing", Instructions, Error,
         "The processor, as visible on this system, lacks MOVDIR64B, which submits to dedicated queues";
     ENQCMD_MASKED = "enqcmd-masked", Instructions, Error,
@@ -205,6 +216,10 @@ causes! {
         "Transparent huge pages are switched off, so `telpher tier` moves 2 MiB as 512 small pages";
     HUGE_PAGES_USED_UP = "huge-pages-used-up", Memory, Note,
         "All reserved huge pages are in use";
+    GIGANTIC_PAGES_NONE = "gigantic-pages-none", Memory, Note,
+        "This machine can run virtual machines, and no page of 1 GiB is reserved for their memory";
+    CACHE_WAYS_FEW = "cache-ways-few", Memory, Note,
+        "Devices may fill two or fewer ways of the last-level cache";
 
     CPU_QUOTA = "cpu-quota", Container, Warning,
         "A control group allows less than one processor, and a program that waits by spinning is stopped until the \

@@ -23,6 +23,7 @@ mod report;
 use bundle::Bundle;
 use examined_machine::ExaminedMachine;
 use std::path::Path;
+use telpher_report::schema::{DOCTOR, DOCTOR_CAUSES, List};
 
 pub use bundle::BundleError;
 pub use checks::Examination;
@@ -62,7 +63,7 @@ pub fn text(examination: &Examination) -> String {
 /// Never: an examination is plain data with string keys.
 #[must_use]
 pub fn json(examination: &Examination) -> String {
-    serde_json::to_string_pretty(examination).expect("an examination is plain data with string keys") + "\n"
+    DOCTOR.pretty(examination)
 }
 
 /// Returns the findings of the examination as CSV, one line each.
@@ -83,7 +84,7 @@ pub fn causes_text() -> String {
 /// Never: causes are plain data with string keys.
 #[must_use]
 pub fn causes_json() -> String {
-    serde_json::to_string_pretty(causes::ALL).expect("causes are plain data with string keys") + "\n"
+    DOCTOR_CAUSES.pretty(&List { name: "causes", elements: causes::ALL })
 }
 
 /// Returns the list of all causes as CSV, one line each.

@@ -7,6 +7,7 @@
 //! options ──► run         a sweep, or a file of loads ──► scenarios ──► point: one result
 //!             └─► config  a file of devices, with the lines of its errors
 //! advise ──► tables       the advice for some work, as data; as text, CSV and a page
+//! sharing ──► tables      tenants of the same devices: whether their bounds hold, and with what configuration
 //! recording               what a recorded program would gain by offloading its copies
 //! error                   why there is no prediction
 //! ```
@@ -20,6 +21,7 @@ mod options;
 mod point;
 pub mod recording;
 mod run;
+pub mod sharing;
 
 pub use error::PredictError;
 pub use machine::{DEFAULT_PROFILE, about_of, machine};

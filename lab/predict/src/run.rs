@@ -21,18 +21,18 @@ const MODES: [(u32, u32); 3] = [(1, 1), (32, 1), (2, 32)];
 const MANY: u64 = 100_000_000;
 
 /// Devices and their queues.
-struct Devices {
+pub(crate) struct Devices {
     /// Their name in outputs.
     name: String,
     capabilities: Capabilities,
-    configs: Vec<Config>,
+    pub(crate) configs: Vec<Config>,
     /// The configuration file, if there is one.
     file: Option<ConfigFile>,
 }
 
 impl Devices {
     /// Converts an error, with the line of the configuration file if there is one.
-    fn at_line(&self, error: ScenarioError) -> PredictError {
+    pub(crate) fn at_line(&self, error: ScenarioError) -> PredictError {
         match &self.file {
             Some(file) => file.at_line(error),
             None => error.into(),
@@ -129,12 +129,7 @@ impl WorkloadFile {
 /// If the file is not valid, or the machine or the device does not support its loads.
 pub fn workload(file: WorkloadFile, machine: Machine, device: &str) -> Result<RunResult, PredictError> {
     let WorkloadFile { name, text, header } = file;
-    let (capabilities, devices) = match device.parse::<DeviceName>()? {
-        DeviceName::All => (Preset::default().capabilities(), None),
-        DeviceName::Model(ModelSource::Preset(preset)) => (preset.capabilities(), None),
-        DeviceName::Model(ModelSource::File(file)) => (Preset::default().capabilities(), Some(from_file(&file)?)),
-        other => return Err(PredictError::Not(format!("a workload's work goes to models of devices, not to {other}"))),
-    };
+    let (capabilities, devices) = models(device)?;
     let configs = devices.as_ref().map(|devices| devices.configs.clone());
     let scenario = Scenario::parse(&name, &text, machine, capabilities, configs)?;
     let outcome = scenario.simulate().map_err(|error| match &devices {
@@ -168,6 +163,16 @@ pub fn workload(file: WorkloadFile, machine: Machine, device: &str) -> Result<Ru
         result.points.push(point);
     }
     Ok(result)
+}
+
+/// The devices of a file of loads: their capabilities, and their configurations if a file has them.
+pub(crate) fn models(device: &str) -> Result<(Capabilities, Option<Devices>), PredictError> {
+    match device.parse::<DeviceName>()? {
+        DeviceName::All => Ok((Preset::default().capabilities(), None)),
+        DeviceName::Model(ModelSource::Preset(preset)) => Ok((preset.capabilities(), None)),
+        DeviceName::Model(ModelSource::File(file)) => Ok((Preset::default().capabilities(), Some(from_file(&file)?))),
+        other => Err(PredictError::Not(format!("a workload's work goes to models of devices, not to {other}"))),
+    }
 }
 
 /// Returns whether to simulate the CPU, and the devices to simulate.

@@ -1,5 +1,6 @@
 //! Delivers results: to standard output or a file in the requested format, and as a report in another file.
 
+use crate::schema::Schema;
 use crate::{html, terminal};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -17,9 +18,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns a result as text in this format.
+    /// Returns a result as text in this format. `schema` describes its JSON.
     pub fn render<T: Serialize>(
         self,
+        schema: Schema,
         result: &T,
         text: impl FnOnce() -> String,
         csv: impl FnOnce() -> String,
@@ -27,9 +29,7 @@ impl Format {
         match self {
             Format::Table => terminal::folded(&text(), terminal::columns()),
             Format::Csv => csv(),
-            Format::Json => {
-                serde_json::to_string_pretty(result).expect("results are plain data with string keys") + "\n"
-            }
+            Format::Json => schema.pretty(result),
         }
     }
 }
@@ -95,6 +95,7 @@ pub fn writable(output: &Output) -> Result<(), DeliverError> {
 /// If one of the files or standard output cannot be written.
 pub fn deliver<T: Serialize>(
     output: &Output,
+    schema: Schema,
     result: &T,
     text: impl FnOnce() -> String,
     csv: impl Fn() -> String,
@@ -103,7 +104,7 @@ pub fn deliver<T: Serialize>(
     if output.file.is_some() {
         terminal::unset();
     }
-    write_result(output.file.as_deref(), output.format.render(result, text, &csv))?;
+    write_result(output.file.as_deref(), output.format.render(schema, result, text, &csv))?;
     if let Some(path) = &output.html {
         write_report(path, &html(), &csv()).map_err(|source| DeliverError::Html { path: path.clone(), source })?;
         eprintln!("Report: {}", path.display());

@@ -1,7 +1,7 @@
 //! The feature bits of a vhost-user device: offered to guests, those that a guest accepted, and their meanings.
 
-use crate::csv;
 use crate::deliver::Format;
+use crate::{csv, schema};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -41,7 +41,7 @@ pub struct FeatureTable {
 impl FeatureTable {
     /// Returns the features as text, JSON or CSV.
     pub fn text(&self, format: Format) -> String {
-        format.render(self, || self.table(), || self.csv())
+        format.render(schema::VHOST_FEATURES, self, || self.table(), || self.csv())
     }
 
     fn csv(&self) -> String {

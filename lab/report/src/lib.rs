@@ -9,6 +9,7 @@
 //! hover     the values of points and bars, shown under the pointer
 //! terminal  the width and the colours of the terminal; tables fit into it
 //! about     the header of a simulation
+//! schema    the names of JSON results' schemas
 //! machine   the machine on which the result was measured; stands at the top of every report
 //! ```
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod plot;
 pub mod prediction;
 pub mod query;
 pub mod recording;
+pub mod schema;
 pub mod simulation;
 pub mod switch;
 pub mod table;

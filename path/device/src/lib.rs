@@ -29,6 +29,7 @@
 #![deny(unsafe_code)]
 
 mod apply;
+mod attach;
 mod config;
 mod counting;
 mod device_times;

@@ -91,16 +91,43 @@ pub(crate) enum Pick {
 }
 
 impl Device {
+    /// True if the limit of a group on work descriptors in progress lets an engine take another one. The caller holds
+    /// the group's lock. Source: SPEC ENGCAP and GRPCFG, work descriptors in progress.
+    #[inline]
+    fn has_room(&self, group: usize, engine: usize) -> bool {
+        // The code is in bits 353:352 of the configuration.
+        let code = self.grpcfg[group][5].get() >> (352 - 320) & 3;
+        code == 0 || self.is_below_limit(engine, code)
+    }
+
+    /// Compares with all, half, a quarter or an eighth of what the engine can have in progress, but one at least.
+    #[cold]
+    fn is_below_limit(&self, engine: usize, code: u64) -> bool {
+        let all = self.capabilities.eng_cap.work_descriptors();
+        let limit = usize::from(all >> code).max(1);
+        let taken = self.lanes[engine].iter().filter(|lane| lane.0.is_taken()).count();
+        taken < limit || !self.capabilities.grp_cap.progress_limits()
+    }
+
     /// Takes the next descriptor of a group for an engine. `mark` marks it as in progress before the lock is released,
     /// so that a Drain taken next cannot miss it.
     #[inline]
-    pub(crate) fn pick(&self, group: usize, into: &mut Descriptor, mark: impl FnOnce(usize, &Entry)) -> Pick {
+    pub(crate) fn pick(
+        &self,
+        group: usize,
+        engine: usize,
+        into: &mut Descriptor,
+        mark: impl FnOnce(usize, &Entry),
+    ) -> Pick {
         let arbiter = &self.groups[group].0;
         let members = arbiter.wqs.get();
         if !self.any_occupied(members) {
             return Pick::Nothing;
         }
         let take = || {
+            if !self.has_room(group, engine) {
+                return Pick::Nothing;
+            }
             let mut ready = 0;
             for wq in bits(members) {
                 let queue = &self.wqs[wq];

@@ -38,6 +38,12 @@ impl EngineLane {
         self.key.store(0, Ordering::Release);
     }
 
+    /// True if the lane holds a descriptor.
+    pub(crate) fn is_taken(&self) -> bool {
+        // Acquire: pairs with the Release in `take` and `release`.
+        self.key.load(Ordering::Acquire) != 0
+    }
+
     /// True if the lane holds a descriptor of the queue at a position before `end`, of this PASID if one is given.
     pub(crate) fn holds(&self, wq: usize, end: u64, pasid: Option<u32>) -> bool {
         // Acquire: pairs with the Release in `take` and `release`.

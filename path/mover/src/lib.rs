@@ -29,7 +29,7 @@
 //!
 //! **Invariants.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
 //! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that get
-//! the time from a [`Clock`]; this crate starts no thread.
+//! the time from a [`Clock`]; only a [`Notifier`] has a thread.
 //!
 //! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US.
 #![deny(unsafe_code)]
@@ -55,6 +55,7 @@ pub use api::error::{ChannelError, Expired, JobError};
 pub use api::grant::{Grant, NotGranted, StillInUse};
 pub use api::job::{Done, Job, Timed};
 pub use api::mover::Mover;
+pub use api::notifier::{NOTIFIER_THREAD, Notifier, Watchable, Watched};
 #[cfg(feature = "device")]
 pub use api::open::OpenError;
 pub use api::operation::Blocks;

@@ -261,8 +261,8 @@ fn files_that_are_no_grant_are_refused() {
     }
 }
 
-/// A queue whose driver makes windows, as Intel's outside of Linux does. It takes descriptors and ends them all with one
-/// status, and does nothing else.
+/// A queue whose driver makes windows, as Intel's outside of Linux does. It takes descriptors and ends them all with
+/// one status, and does nothing else.
 #[derive(Debug)]
 struct DriverQueue {
     info: QueueInfo,

@@ -136,9 +136,9 @@ pub unsafe trait Portal: Send + Sync + Debug {
         self.health()
     }
 
-    /// Has the driver make a window to `size` bytes of this process' memory from `base` on, for other processes that use
-    /// the same device. Descriptors name bytes of it by their addresses in this process. The default has no driver that
-    /// can do this.
+    /// Has the driver make a window to `size` bytes of this process' memory from `base` on, for other processes that
+    /// use the same device. Descriptors name bytes of it by their addresses in this process. The default has no driver
+    /// that can do this.
     ///
     /// # Errors
     /// [`WindowError`].

@@ -7,8 +7,8 @@
 //! open:      headers whose checksum is right ──► for each key the highest generation
 //! ```
 //!
-//! A header is written after its bytes are durable, and never over that of the replica it replaces. So a process that is
-//! killed leaves, for each key, the last replica that it had acknowledged, or a later one, and always a whole one.
+//! A header is written after its bytes are durable, and never over that of the replica it replaces. So a process that
+//! is killed leaves, for each key, the last replica that it had acknowledged, or a later one, and always a whole one.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -144,8 +144,8 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Creates a file with this many places, each for a block of at most `bytes` bytes. A file for `n` keys needs `n + 1`
-    /// places, because a replica never overwrites the one before it.
+    /// Creates a file with this many places, each for a block of at most `bytes` bytes. A file for `n` keys needs `n +
+    /// 1` places, because a replica never overwrites the one before it.
     ///
     /// # Errors
     ///
@@ -222,8 +222,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Returns the last replica of a key, with its checksum checked: a source for [`Cache::access`](crate::Cache::access).
-    /// `None` if there is none.
+    /// Returns the last replica of a key, with its checksum checked: a source for
+    /// [`Cache::access`](crate::Cache::access). `None` if there is none.
     ///
     /// # Errors
     ///

@@ -155,8 +155,8 @@ fn the_writer_replicates() {
     }
 }
 
-/// A writer is killed after a random number of replicas, at whatever it is doing then. Each replica that it has reported
-/// is there, or a later one of its key, and whole.
+/// A writer is killed after a random number of replicas, at whatever it is doing then. Each replica that it has
+/// reported is there, or a later one of its key, and whole.
 #[test]
 fn a_killed_process_leaves_every_acknowledged_block_whole() {
     let Some(path) = path("killed") else { return };

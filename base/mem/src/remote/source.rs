@@ -1,7 +1,6 @@
 //! Where the bytes of a [`Remote`](super::Remote) come from: a process, or what a process has granted.
 
-use super::vm::Process;
-use super::{Order, in_page};
+use super::vm::{Order, Process, in_page};
 use crate::grant::{GrantError, GrantedMemory};
 use std::io;
 use std::ops::Range;

@@ -1,7 +1,6 @@
 //! The system calls that copy bytes to and from another process' memory.
 #![allow(unsafe_code, reason = "process_vm_readv, process_vm_writev and kcmp")]
 
-use super::{CHUNK_PAGES, Order};
 use crate::PAGE_BYTES;
 use crate::map::SMALL_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,12 +8,32 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use telpher_os::page_presence::BATCH_PAGES;
+
+/// Bytes moved at once; a multiple of the patterns' 16 bytes. Source: chosen; large enough to hide the cost of a system
+/// call, and within L2.
+pub(super) const CHUNK_BYTES: usize = 64 << 10;
+/// Pages of one chunk; an unaligned chunk may touch one more.
+pub(super) const CHUNK_PAGES: usize = CHUNK_BYTES / SMALL_BYTES;
+const _: () = assert!(CHUNK_PAGES < BATCH_PAGES);
 
 /// The most parts of one transfer: the pages that a chunk touches.
 const MAX_PARTS: usize = CHUNK_PAGES + 1;
 
 /// Compare address spaces. Source: Linux `include/uapi/linux/kcmp.h`.
 const KCMP_VM: libc::c_int = 1;
+
+/// The end of a range that is processed first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    Ascending,
+    Descending,
+}
+
+/// Returns the offset of an address in its page.
+pub(super) fn in_page(address: u64) -> usize {
+    usize::try_from(address % PAGE_BYTES).expect("below a page")
+}
 
 /// Another process, which may have ended.
 #[derive(Debug)]
@@ -200,6 +219,6 @@ mod tests {
         assert_eq!(parts(0x1000, 0x1000), [(0x1000, 0x1000)]);
         assert_eq!(parts(0x1001, 3), [(0x1001, 3)]);
         assert_eq!(parts(0x1000, 0), []);
-        assert_eq!(parts(0xfff, super::super::CHUNK_BYTES).len(), MAX_PARTS);
+        assert_eq!(parts(0xfff, CHUNK_BYTES).len(), MAX_PARTS);
     }
 }

@@ -86,7 +86,8 @@ pub unsafe extern "C" fn telpher_durable_store(
         // SAFETY: guaranteed by our caller, for both.
         let (file, mover) = unsafe { (change("the file", file)?, look("the mover", mover)?) };
         Raw::place("the source", from, len as u64)?;
-        // SAFETY: not null, `len` bytes in the address space, and not written during the call (guaranteed by our caller).
+        // SAFETY: not null, `len` bytes in the address space, and not written during the call (guaranteed by our
+        // caller).
         let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) };
         mover.inner.store(from, &mut file.0, at)?;
         Ok(0)

@@ -185,7 +185,8 @@ pub unsafe extern "C" fn telpher_window_read(window: *const Window, at: u64, int
         // SAFETY: guaranteed by our caller.
         let window = unsafe { look("the window", window) }?;
         Raw::place("the destination", into, len as u64)?;
-        // SAFETY: not null, `len` bytes in the address space, and ours alone during the call (guaranteed by our caller).
+        // SAFETY: not null, `len` bytes in the address space, and ours alone during the call (guaranteed by our
+        // caller).
         let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), len) };
         window.0.read(at, into)?;
         Ok(0)

@@ -43,6 +43,7 @@ pub(crate) enum Request {
     Gather(Raw, Raw, Raw, Blocks),
     Scatter(Raw, Raw, Raw, Blocks),
     ScatterFill(Raw, Raw, Blocks, u64),
+    PrefetchPages(Raw),
     Flush(Raw),
 }
 
@@ -83,6 +84,7 @@ macro_rules! dispatch {
             Request::Gather(src, list, dst, blocks) => $then($front.gather(src, list, dst, blocks)),
             Request::Scatter(src, list, dst, blocks) => $then($front.scatter(src, list, dst, blocks)),
             Request::ScatterFill(list, dst, blocks, pattern) => $then($front.scatter_fill(list, dst, blocks, pattern)),
+            Request::PrefetchPages(src) => $then($front.prefetch_pages(src)),
             Request::Flush(src) => $then($front.flush(src)),
         }
     }};
@@ -204,6 +206,7 @@ impl Request {
             opcode::TELPHER_SCATTER_FILL => {
                 Request::ScatterFill(apart(src()?, &[&own()?])?, own()?, blocks(op)?, op.pattern[0])
             }
+            opcode::TELPHER_PREFETCH_PAGES => Request::PrefetchPages(src()?),
             opcode::TELPHER_FLUSH => Request::Flush(src()?),
             other => return Err(Refusal::Opcode(other)),
         })

@@ -146,6 +146,7 @@ static void moving(void) {
     CHECK(memcmp(pages, a, 8000) == 0 && memcmp(pages + 8192, a, 8000) == 0);
     CHECK(go(telpher_op_dualcast(pages + 7, pages + 8192, b, 8000)).outcome == TELPHER_DONE);
     CHECK(memcmp(pages + 7, b, 8000) == 0 && memcmp(pages + 8192, b, 8000) == 0);
+    CHECK(go(telpher_op_prefetch_pages(a, LEN)).outcome == TELPHER_DONE);
     CHECK(go(telpher_op_flush(a, LEN)).outcome == TELPHER_DONE);
     CHECK(go(telpher_op_nop()).outcome == TELPHER_DONE);
 }

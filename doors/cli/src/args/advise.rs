@@ -29,6 +29,18 @@ A file WORK lists several loads that run at the same time:
   dst = 0
   read_soon = true      # a core reads the results soon
 
+A file with [[tenant]] instead has users that share devices. Each may limit how
+much the others disturb it; the advice keeps these limits:
+  devices = 1           # devices that they may use [default: all]
+  [[tenant]]            # keys as above
+  name = \"requests\"
+  op = \"memory-move\"
+  size = \"1k\"
+  rate = 500_000
+  p99_us = 4            # 99 % of the operations are not slower, in microseconds
+  loss_percent = 5      # of the throughput that it has without the others
+  batch = 1             # operations of a batch
+
 Examples:
   telpher advise --size 4k --threads 4
   telpher advise --size 64k --in-flight 1 --objective latency

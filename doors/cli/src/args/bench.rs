@@ -380,9 +380,9 @@ pub(crate) struct TierBench {
 /// Measure what jobs of libdml, the replacement for Intel's DML, cost a program in C.
 ///
 /// Experiments: a no-op, and copies, CRCs and DIF on the software path, beside the operations themselves; copies on the
-/// hardware path, beside the mover's own call, both on a modelled device. With --original, the same jobs of
-/// Intel's library are measured, too. The sides run in turns of some milliseconds, and the numbers are medians over
-/// the turns.
+/// hardware path, beside the mover's own call, both on a modelled device; jobs on devices that Intel's library does
+/// not use. With --original, the same jobs of Intel's library are measured, too. The sides run in turns of some
+/// milliseconds, and the numbers are medians over the turns.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Work",

@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 pub(crate) use telpher_report::deliver::Format;
 use telpher_report::deliver::{self, DeliverError};
+use telpher_report::schema::Schema;
 use telpher_report::terminal;
 
 /// The result of a command: its format and its file.
@@ -77,15 +78,16 @@ impl Printed {
         deliver::check_result(self.file())
     }
 
-    /// Writes the result in the wanted format.
+    /// Writes the result in the wanted format. `schema` describes its JSON.
     pub(crate) fn deliver<T: Serialize>(
         &self,
+        schema: Schema,
         result: &T,
         text: impl FnOnce() -> String,
         csv: impl FnOnce() -> String,
     ) -> Result<(), DeliverError> {
         self.begin();
-        self.write(self.format.render(result, text, csv))
+        self.write(self.format.render(schema, result, text, csv))
     }
 
     /// A result in a file is not for the terminal, so it has neither its width nor its colours.

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use telpher_report::schema::Schema;
 use telpher_report::terminal;
 
 /// The program, and where the summary goes.
@@ -84,12 +85,13 @@ impl ProgramArgs {
         self.output.as_deref().map_or(Ok(()), check_writable)
     }
 
-    /// Prints the summary, or writes it to the file.
+    /// Prints the summary, or writes it to the file. `schema` describes its JSON.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn summarise<T: Serialize>(
         &self,
+        schema: Schema,
         result: &T,
         text: impl FnOnce() -> String,
         csv: impl FnOnce() -> String,
@@ -99,7 +101,7 @@ impl ProgramArgs {
             Some(_) => terminal::unset(),
             None => screen::show_on(&io::stderr()),
         }
-        self.deliver(&self.format.render(result, text, csv))
+        self.deliver(&self.format.render(schema, result, text, csv))
     }
 
     /// Prints a text at the end, or writes it to the file.

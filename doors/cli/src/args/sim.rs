@@ -80,7 +80,7 @@ Examples:
   telpher sim run -f csv -o out.csv                   for a spreadsheet"
 )]
 pub(crate) struct SimRun {
-    /// A TOML file with several loads, instead of the options for one.
+    /// A TOML file with several loads, or with tenants and their limits (see advise), instead of the options for one.
     #[arg(value_name = "WORKLOAD", conflicts_with_all = WORKLOAD)]
     pub(crate) workload: Option<PathBuf>,
     /// Machine: a profile of `telpher sim profiles`, or a file [default: spr-asplos].

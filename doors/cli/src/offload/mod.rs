@@ -22,6 +22,7 @@ use telpher_predict::recording::PredictOptions;
 use telpher_record::SiteNames;
 use telpher_report::deliver::{DeliverError, write_result};
 use telpher_report::offload::{self as report, OffloadedProcess};
+use telpher_report::schema;
 
 /// Why a program was not run, or its summary not written.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +124,7 @@ fn summarise(args: &Offload, processes: &[Process]) -> Result<(), WriteError> {
         report::text(&processes) + separator + &sites
     };
     let csv = || if args.sites { report::sites_csv(&processes) } else { report::csv(&processes) };
-    args.run.summarise(&processes, text, csv)
+    args.run.summarise(schema::OFFLOAD, &schema::List { name: "processes", elements: &processes }, text, csv)
 }
 
 /// Returns the times of a simulated device, as the text of a setting.

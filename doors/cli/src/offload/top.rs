@@ -8,6 +8,7 @@ use std::time::Instant;
 use telpher_record::SiteNames;
 use telpher_report::deliver::DeliverError;
 use telpher_report::offload::{RunningProcess, running_csv, running_text};
+use telpher_report::schema;
 
 /// Why nothing can be shown.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +54,6 @@ pub(crate) fn top(args: &OffloadTop) -> Result<(), TopError> {
         rows.sort_by_key(|row| row.calls.pid);
         rows
     };
-    let shown = live::show(&args.updates, read, running_text, running_csv)?;
+    let shown = live::show(&args.updates, (schema::OFFLOAD_TOP, "processes"), read, running_text, running_csv)?;
     if shown { Ok(()) } else { Err(TopError::None(!args.pid.is_empty())) }
 }

@@ -7,6 +7,7 @@ use crate::log;
 use std::path::Path;
 use telpher_claims::figures::{Figure, Sheet, claims_without_figure, draw, page as report, sheets};
 use telpher_report::machine::command;
+use telpher_report::schema;
 
 /// Draws and writes the figures, and prints the list.
 pub(super) fn run(args: &Figures) -> Result<(), SimError> {
@@ -21,7 +22,7 @@ pub(super) fn run(args: &Figures) -> Result<(), SimError> {
     for figure in &figures {
         let id = figure.sheet.id;
         write(&args.folder.join(format!("{id}.csv")), &report::csv(std::slice::from_ref(figure)))?;
-        write(&args.folder.join(format!("{id}.json")), &pretty(&report::json(figure)))?;
+        write(&args.folder.join(format!("{id}.json")), &schema::SIM_FIGURE.pretty(&report::json(figure)))?;
     }
     if !args.no_html {
         let page = args.folder.join("index.html");
@@ -36,12 +37,11 @@ fn printed(figures: &[Figure], format: Format) -> String {
     match format {
         Format::Table => report::text(figures),
         Format::Csv => report::csv(figures),
-        Format::Json => pretty(&figures.iter().map(report::json).collect()),
+        Format::Json => {
+            let figures: Vec<_> = figures.iter().map(report::json).collect();
+            schema::SIM_FIGURES.pretty(&schema::List { name: "figures", elements: &figures })
+        }
     }
-}
-
-fn pretty(value: &serde_json::Value) -> String {
-    serde_json::to_string_pretty(value).expect("plain data with string keys")
 }
 
 /// Returns the figures with this name or prefix.
@@ -98,6 +98,7 @@ mod tests {
         for id in ["asplos-5", "asplos-8"] {
             let json: serde_json::Value = serde_json::from_str(&read(&format!("{id}.json"))).unwrap();
             assert_eq!((json["simulated"].as_bool(), json["figure"].as_str()), (Some(true), Some(id)));
+            assert_eq!(json["schema"], "telpher.sim-figure/1");
             assert!(read(&format!("{id}.csv")).contains("simulated,spr-asplos ("));
             assert!(read("index.html").contains(id));
         }

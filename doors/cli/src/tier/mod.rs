@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use telpher_launch::{RunDirectory, RunKind};
 use telpher_report::deliver::DeliverError;
+use telpher_report::schema;
 use telpher_report::tier::tables as report;
 use telpher_tier::{Mechanism, SourceKind};
 use telpher_tier_run::{RunOptions, TierError};
@@ -83,7 +84,8 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
         log::debug(|| format!("process {}: pages moved by {}, hot pages by {source}", state.pid, state.mechanism));
     }
     let rows = || state::for_tables(&states);
-    args.run.summarise(&states, || report::text(&rows()), || report::csv(&rows()))?;
+    let list = schema::List { name: "processes", elements: &states };
+    args.run.summarise(schema::TIER_RUN, &list, || report::text(&rows()), || report::csv(&rows()))?;
     if let Some(path) = &args.html {
         write_report(path, &report::html(&rows()), &report::csv(&rows()))?;
     }
@@ -114,7 +116,11 @@ fn of(pid: Option<u32>) -> String {
 pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
     let text = |states: &[State]| report::picture(&state::for_tables(states));
     let csv = |states: &[State]| report::csv(&state::for_tables(states));
-    if live::show(&args.updates, || states(args.pid), text, csv)? { Ok(()) } else { Err(TopError::None(args.pid)) }
+    if live::show(&args.updates, (schema::TIER_TOP, "processes"), || states(args.pid), text, csv)? {
+        Ok(())
+    } else {
+        Err(TopError::None(args.pid))
+    }
 }
 
 /// Returns the states of the processes that are alive.

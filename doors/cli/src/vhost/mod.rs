@@ -14,6 +14,7 @@ use crate::{log, version};
 use live::Live;
 use telpher_report::deliver::DeliverError;
 use telpher_report::features::{FeatureBit, FeatureTable};
+use telpher_report::schema;
 use telpher_switch_run::{SwitchRun, SwitchRunError};
 use telpher_vhost::Offer;
 use telpher_vhost::feature_names::{DEVICE, FeatureName, PROTOCOL};
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     live.begin(&switch.port_names(), switch.options().settings.mode, &switch.dma_queues().rule());
     let stopped = switch.run(|last, now| live.news(&begun, last, now));
     let summary = totals::summary(switch.options(), switch.dma_queues(), &begun, &switch.snapshot());
-    args.printed.deliver(&summary, || summary.text(), || summary.csv())?;
+    args.printed.deliver(schema::VHOST, &summary, || summary.text(), || summary.csv())?;
     Ok(stopped?)
 }
 

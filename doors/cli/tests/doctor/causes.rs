@@ -62,6 +62,11 @@ const RELEASE: &str = "/proc/sys/kernel/osrelease";
 const STATUS: &str = "/proc/self/status";
 
 const GUEST: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon\nflags\t\t: fpu la57 movdir64b enqcmd waitpkg hypervisor";
+const XEON_MAX: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n\
+                        model name\t: Intel(R) Xeon(R) CPU Max 9480\nflags\t\t: fpu la57 movdir64b enqcmd waitpkg";
+const LIMITED: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon\n\
+                       flags\t\t: fpu la57 movdir64b enqcmd waitpkg\n\
+                       address sizes\t: 46 bits physical, 57 bits virtual";
 const WITHOUT_ENQCMD: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon\nflags\t\t: fpu la57 movdir64b waitpkg";
 
 cases! {
@@ -71,6 +76,9 @@ cases! {
     "vtd-off": &[Without("/sys/firmware/acpi/tables", "DMAR")], NO_IOMMU, NO_SVA;
     "guest-without-iommu": &[Without("/sys/firmware/acpi/tables", "DMAR"), Text(CPUINFO, GUEST)], NO_IOMMU, NO_SVA;
 
+    "hbm-not-a-node": &[Text(CPUINFO, XEON_MAX)];
+    "addresses-limited": &[Text(CPUINFO, LIMITED)];
+
     "kernel-too-old": &[Names("/sys/bus/dsa/drivers", &["dsa"])];
     "driver-not-built": &[Text("/lib/modules/6.12.1-amd64/modules.dep", "kernel/drivers/dma/ioat/ioatdma.ko:")], NO_DRIVER;
     "svm-not-built": &[Text("/boot/config-6.12.1-amd64", "CONFIG_INTEL_IOMMU=y\nCONFIG_INTEL_IDXD=m")], NO_SVA;
@@ -79,6 +87,16 @@ cases! {
     "iommu-not-switched-on": &[Text(CMDLINE, "ro quiet")], NO_IOMMU, NO_SVA;
     "scalable-mode-off": &[Text(CMDLINE, "ro intel_iommu=on")], NO_SVA;
     "ats-off": &[Text(CMDLINE, "ro intel_iommu=on,sm_on pci=noats")], NO_SVA;
+    "deep-idle-states": &[
+        Names("/sys/devices/system/cpu/cpu0/cpuidle", &["state0", "state1", "state2"]),
+        Text("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL"),
+        Text("/sys/devices/system/cpu/cpu0/cpuidle/state0/latency", "0"),
+        Text("/sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C1E"),
+        Text("/sys/devices/system/cpu/cpu0/cpuidle/state1/latency", "4"),
+        Text("/sys/devices/system/cpu/cpu0/cpuidle/state2/name", "C6"),
+        Text("/sys/devices/system/cpu/cpu0/cpuidle/state2/latency", "290"),
+        Text("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable", "0"),
+    ];
 
     "iommu-without-scalable-mode": &[Text("/sys/class/iommu/dmar1/intel-iommu/ecap", "f050df")], NO_SVA;
     "iommu-without-pasid": &[Text("/sys/class/iommu/dmar1/intel-iommu/ecap", "3ee9e86f050df")], NO_SVA;
@@ -218,6 +236,7 @@ cases! {
     "queues-far": &[Text(STATUS, "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\nCpus_allowed_list:\t112-167")];
     "node-without-queue": &[Text("/sys/bus/dsa/devices/dsa2/numa_node", "0")];
 
+    "numa-balancing": &[Text("/proc/sys/kernel/numa_balancing", "1")];
     "movdir64b-missing": &[Text(CPUINFO, "vendor_id\t: GenuineIntel\nmodel name\t: Xeon\nflags\t\t: fpu enqcmd waitpkg")];
     "enqcmd-masked": &[Text(CPUINFO, WITHOUT_ENQCMD), Text(RELEASE, "5.15.0-91-generic")];
     "enqcmd-missing": &[Text(CPUINFO, WITHOUT_ENQCMD)];
@@ -230,6 +249,12 @@ cases! {
     ];
     "transparent-huge-pages-off": &[Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")];
     "huge-pages-used-up": &[Text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0")];
+    "gigantic-pages-none": HOST_OF_MACHINES,
+        &[Text("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0")];
+    "cache-ways-few": &[
+        Text("/sys/fs/resctrl/info/L3/shareable_bitmask", "6000"),
+        Text("/sys/fs/resctrl/info/L3/cbm_mask", "7fff"),
+    ];
     "cpu-quota": &[Text("/sys/fs/cgroup/user.slice/cpu.max", "50000 100000")];
     "hugetlb-limit": &[Text("/sys/fs/cgroup/user.slice/hugetlb.2MB.max", "0")];
 
@@ -237,6 +262,13 @@ cases! {
     "dml-twice": LOADS, &[Text(EXECUTABLE, DML_OF_INTEL), Text(LIBDML, DML_OF_TELPHER)];
     "dml-of-intel": LOADS, &[Text(EXECUTABLE, DML_OF_INTEL), Text(LIBDML, "")];
 }
+
+/// A kernel that can run virtual machines, and huge pages of both sizes.
+const HOST_OF_MACHINES: &[Change] = &[
+    Names("/sys/module/kvm_intel", &["parameters"]),
+    Names("/sys/kernel/mm/hugepages", &["hugepages-2048kB", "hugepages-1048576kB"]),
+    Text("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "0"),
+];
 
 /// A process that has two files mapped as code.
 pub(crate) const LOADS: &[Change] =
@@ -343,6 +375,32 @@ pub(crate) const HARMLESS: &[Harmless] = &[
         "no device and no huge pages",
         &[NO_DEVICE, &[Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")]],
         &["device-not-enumerated", "transparent-huge-pages-off"],
+    ),
+    (
+        "high-bandwidth memory as a node of its own",
+        &[&[
+            Text(CPUINFO, XEON_MAX),
+            Names("/sys/devices/system/node", &["node0", "node1", "node2", "node3"]),
+            Text("/sys/devices/system/node/node3/cpulist", ""),
+        ]],
+        &[],
+    ),
+    (
+        "an idle state that is switched off, and pages for guests",
+        &[
+            HOST_OF_MACHINES,
+            &[
+                Text("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "4"),
+                Names("/sys/devices/system/cpu/cpu0/cpuidle", &["state0"]),
+                Text("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "C6"),
+                Text("/sys/devices/system/cpu/cpu0/cpuidle/state0/latency", "290"),
+                Text("/sys/devices/system/cpu/cpu0/cpuidle/state0/disable", "1"),
+                Text("/proc/sys/kernel/numa_balancing", "0"),
+                Text("/sys/fs/resctrl/info/L3/shareable_bitmask", "7800"),
+                Text("/sys/fs/resctrl/info/L3/cbm_mask", "7fff"),
+            ],
+        ],
+        &[],
     ),
     (
         "a guest of another maker",

@@ -7,6 +7,8 @@
 //! 2316; intel/dsa-perf-micros 2; intel/intel-device-plugins-for-kubernetes 1779, 1836.
 
 mod causes;
+#[path = "../schemas/mod.rs"]
+mod schemas;
 mod tree;
 
 use causes::{CASES, Case, HARMLESS};
@@ -32,9 +34,7 @@ fn examined(name: &str, tree: &Tree) -> (Value, i32) {
     let path = file(&format!("{name}.json"));
     std::fs::write(&path, tree.text()).expect("room for a bundle");
     let output = telpher(&["doctor", "--format", "json", "--bundle", path.to_str().expect("a path in UTF-8")]);
-    let said = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{name}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
-    (said, output.status.code().expect("no signal"))
+    (schemas::parse(&output.stdout), output.status.code().expect("no signal"))
 }
 
 fn ids(said: &Value) -> Vec<&str> {
@@ -85,9 +85,8 @@ fn each_cause_is_found_in_its_tree_and_nothing_else_is() {
 #[test]
 fn every_cause_has_its_tree() {
     let output = telpher(&["doctor", "--causes", "--format", "json"]);
-    let table: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
-    let known: BTreeSet<&str> =
-        table.as_array().expect("causes").iter().filter_map(|cause| cause["id"].as_str()).collect();
+    let table = schemas::list(&output.stdout, "causes");
+    let known: BTreeSet<&str> = table.iter().filter_map(|cause| cause["id"].as_str()).collect();
     let tested: BTreeSet<&str> = CASES.iter().map(|case| case.id).collect();
     assert_eq!(known, tested);
     assert!(known.len() >= 20);
@@ -183,10 +182,9 @@ fn a_machine_without_a_device_has_one_finding() {
 fn the_page_about_the_doctor_has_every_cause() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
     let page = std::fs::read_to_string(page).expect("docs/doctor.md");
-    let table: Value =
-        serde_json::from_slice(&telpher(&["doctor", "--causes", "--format", "json"]).stdout).expect("JSON");
+    let table = schemas::list(telpher(&["doctor", "--causes", "--format", "json"]).stdout, "causes");
     let says = |cause: &Value, key: &str| cause[key].as_str().expect("a text").to_owned();
-    let rows = table.as_array().expect("causes").iter().map(|cause| {
+    let rows = table.iter().map(|cause| {
         format!(
             "| {} | {} | {} | {} |",
             says(cause, "stage"),
@@ -243,7 +241,7 @@ fn a_recording_gives_the_same_result_as_the_machine() {
     let here = telpher(&["doctor", "--format", "json"]);
     let there = telpher(&["doctor", "--format", "json", "--bundle", name]);
     assert_eq!(here.status.code(), there.status.code());
-    let parsed = |output: &Output| serde_json::from_slice::<Value>(&output.stdout).expect("valid JSON");
+    let parsed = |output: &Output| schemas::parse(&output.stdout);
     let (here, there) = (parsed(&here), parsed(&there));
     assert_eq!(ids(&here), ids(&there));
     assert_eq!(here["walk"].as_array().map(Vec::len), Some(15));

@@ -2,6 +2,7 @@
 //! fabric` measure everything they promise. Their goals are not checked here; that needs a quiet machine.
 
 use crate::harness::{TELPHER, finish, test_folder};
+use crate::schemas;
 use crate::skip::skip;
 use serde_json::Value;
 use std::process::Command;
@@ -17,7 +18,7 @@ fn bench(format: &str) -> String {
 
 #[test]
 fn bench_run_measures_every_promise() {
-    let result: Value = serde_json::from_str(&bench("json")).expect("valid JSON");
+    let result = schemas::parse(bench("json"));
     let rows = result["rows"].as_array().expect("rows");
     for row in rows {
         let difference = row["what"].as_str().is_some_and(|what| what.contains("adds"));
@@ -45,7 +46,7 @@ fn bench_telemetry_measures_every_promise() {
     command.args(["bench", "telemetry", "--seconds", "1", "--no-html", "--format", "json"]);
     let done = finish(command.current_dir(test_folder("bench_telemetry")), None, Duration::from_secs(240));
     done.expect_success();
-    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let result = schemas::parse(&done.stdout);
     let experiments = result["contests"].as_array().expect("experiments");
     let rows: Vec<&Value> = experiments.iter().flat_map(|one| one["rows"].as_array().expect("rows")).collect();
     for (what, most) in [("totals", 1.05), ("recorded times", 1.5), ("a scrape", 5.0), ("telpher top --once", 100.0)] {
@@ -62,7 +63,7 @@ fn bench_offload_measures_every_promise() {
     command.args(["bench", "offload", "--seconds", "1", "--no-html", "--format", "json"]);
     let done = finish(command.current_dir(test_folder("bench_offload")), None, Duration::from_secs(240));
     done.expect_success();
-    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let result = schemas::parse(&done.stdout);
     let remarks = result["remarks"].as_array().expect("remarks");
     let experiments = result["contests"].as_array().expect("experiments");
     for name in ["calls", "start", "hot", "cold", "simulated", "prediction", "redis"] {
@@ -92,7 +93,7 @@ fn bench_nvmf_measures_every_promise() {
     command.args(["bench", "nvmf", "--seconds", "1", "--no-html", "--format", "json"]);
     let done = finish(command.current_dir(test_folder("bench_nvmf")), None, Duration::from_secs(240));
     done.expect_success();
-    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let result = schemas::parse(&done.stdout);
     let remarks = result["remarks"].as_array().expect("remarks");
     let experiments = result["contests"].as_array().expect("experiments");
     for (name, goals) in [("idle", 2), ("reads", 1), ("digests", 8), ("engines", 4)] {
@@ -116,7 +117,7 @@ fn bench_fabric_has_every_goal_and_says_what_is_missing() {
     command.args(["bench", "fabric", "--quick", "--seconds", "1", "--no-html", "--format", "json"]);
     let done = finish(command.current_dir(test_folder("bench_fabric")), None, Duration::from_secs(600));
     done.expect_success();
-    let result: Value = serde_json::from_str(&done.stdout).expect("valid JSON");
+    let result = schemas::parse(&done.stdout);
     let remarks: Vec<&str> = result["remarks"].as_array().expect("remarks").iter().filter_map(Value::as_str).collect();
     if remarks.iter().any(|remark| remark.contains("has one core")) {
         return skip("bench_fabric_has_every_goal_and_says_what_is_missing", "only one core");

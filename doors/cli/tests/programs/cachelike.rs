@@ -3,6 +3,7 @@
 
 use crate::harness::{Done, TELPHER, finish, test_folder};
 use crate::offload::{offload, sum};
+use crate::schemas;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
@@ -44,7 +45,7 @@ fn all_sides_have_the_same_load_and_the_device_executes_the_long_copies() {
     let said = "fields without effect in";
     assert_eq!(done.stderr.lines().filter(|line| line.contains(said)).count(), 1, "{done}");
     assert!(done.stderr.contains("cache_config.htBucketPower, test_config.opRatePerSec"), "{done}");
-    let result: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let result = schemas::parse(&done.stdout);
     assert!(result["remarks"].to_string().contains("The device is modelled"), "{result}");
     let sides = result["sides"].as_array().expect("sides");
     let names: Vec<_> = sides.iter().map(|side| side["name"].as_str().unwrap()).collect();
@@ -116,7 +117,7 @@ fn a_driver_under_offload_shows_its_copies_to_the_library() {
     ];
     let (done, processes) = offload("cachelike_under_offload", &options, &program);
     done.expect_success();
-    let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).expect("JSON");
+    let result = schemas::parse(std::fs::read(&json).unwrap());
     let side = &result["sides"][0];
     assert_eq!((side["name"].as_str(), number(&side["counts"], "wrong")), (Some("as it is"), 0), "{side}");
     let long = number(&side["counts"], "long_copies");

@@ -1,6 +1,7 @@
 //! `telpher list` and `telpher bench` on the virtual device, as on hardware.
 
 use crate::harness::{Run, TELPHER, View, in_both_views, lacking, test_folder};
+use crate::schemas;
 use serde_json::Value;
 
 /// Returns the output of `telpher ARGS` on one shared and one dedicated queue.
@@ -9,7 +10,7 @@ fn on_two_queues(view: View, args: &[&str]) -> String {
 }
 
 fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+    schemas::parse(text)
 }
 
 /// Returns the queues of the first device in a listing.

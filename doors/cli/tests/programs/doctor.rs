@@ -1,6 +1,7 @@
 //! `telpher doctor` under `telpher run`: a device that is configured step by step, and a machine recorded inside.
 
 use crate::harness::{Run, TELPHER, View, in_both_views, lacking, test_folder};
+use crate::schemas;
 use serde_json::Value;
 
 /// Stages about the device, not about the machine.
@@ -10,7 +11,7 @@ const OURS: [&str; 7] = ["device", "groups", "engines", "queues", "permissions",
 fn findings(run: &Run, script: &str) -> Vec<Value> {
     let done = run.program(&["/bin/sh", "-c", &format!("{{ :\n{script}\n}} >&2\nexec {TELPHER} doctor --format json")]);
     assert!([0, 2, 3].contains(&done.code()), "{done}");
-    let said: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done}"));
+    let said = schemas::parse(&done.stdout);
     // The doctor must not report firmware and IOMMU if the device is virtual.
     let walk = said["walk"].as_array().expect("a walk");
     assert!(walk[..5].iter().all(|step| step["state"] == "skipped"), "{done}");
@@ -137,7 +138,7 @@ fn a_machine_recorded_inside_is_examined_outside() {
     assert_eq!(done.code(), 0, "{done}");
     let output =
         std::process::Command::new(TELPHER).args(["doctor", "--format", "json", "--bundle"]).arg(&bundle).output();
-    let said: Value = serde_json::from_slice(&output.expect("the binary runs").stdout).expect("valid JSON");
+    let said = schemas::parse(output.expect("the binary runs").stdout);
     let ids: Vec<&str> =
         said["findings"].as_array().expect("findings").iter().filter_map(|f| f["id"].as_str()).collect();
     assert!(ids.contains(&"driver-name-missing"), "{said:#}");

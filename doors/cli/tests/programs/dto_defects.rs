@@ -12,6 +12,7 @@
 //!   `pages_are_populated_with_the_memory_policy_of_their_mapping` of `telpher-offload-guest`.
 
 use crate::harness::{Done, TELPHER, client, finish, source, test_folder};
+use crate::schemas;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -76,7 +77,7 @@ fn run_in(folder: &Path, case: &str, device: Device, options: &[&str], variables
     std::fs::create_dir_all(&files).expect("a folder for the program's files");
     command.arg("--").arg(program).arg(case).arg(files).envs(variables.iter().copied());
     let done = finish(&mut command, None, Duration::from_secs(200));
-    let processes = std::fs::read(&json).ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+    let processes = std::fs::read(&json).map_or(Vec::new(), |json| schemas::list(json, "processes"));
     Some(Ended { done, processes })
 }
 
@@ -226,7 +227,7 @@ fn b14_a_transfer_limit_of_2_gib_leaves_nothing_to_the_cpu() {
     let mut command = Command::new(TELPHER);
     command.args(["offload", "--device", "model:spr", "--always", "--format", "json", "--output"]).arg(&json);
     let done = finish(command.arg("--").arg(program).arg("64-mib"), None, Duration::from_secs(200));
-    let processes = serde_json::from_slice(&std::fs::read(&json).unwrap_or_default()).unwrap_or_default();
+    let processes = schemas::list(std::fs::read(&json).expect("counters"), "processes");
     let ended = Ended { done, processes }.check();
     assert!(ended.sum("device_bytes") >= 64 << 20 && ended.sum("cpu_bytes") == 0, "{:?}", ended.processes);
 }
@@ -329,7 +330,7 @@ fn b23_threads_that_are_cancelled_in_a_copy_end_alone_and_nothing_is_written_aft
         let done = finish(command.arg("--").arg(&program).arg(count), None, Duration::from_secs(300));
         assert_eq!((done.code(), done.stdout.as_str()), (0, "ok\n"), "{device} {options:?}: {done}");
         if options.contains(&"--always") && !is_table {
-            let processes = serde_json::from_slice(&std::fs::read(&json).expect("counters")).expect("JSON");
+            let processes = schemas::list(std::fs::read(&json).expect("counters"), "processes");
             let ended = Ended { done, processes };
             // The pages are present, so devices do all of it, except what a handler has left.
             let (by_device, by_cpu) = (ended.sum("device_bytes"), ended.sum("cpu_bytes"));

@@ -2,6 +2,7 @@
 //! built with a sanitizer.
 
 use crate::harness::{Done, Run, TELPHER, View, client, client_with, finish, in_both_views, lacking, test_folder};
+use crate::schemas;
 use crate::skip::skip;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -199,10 +200,10 @@ fn a_program_built_with_address_sanitizer_has_its_memory_managed() {
         let done = tier(NAME, options, &[program.to_str().expect("UTF-8")]);
         done.expect_success();
         assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("done\n", ""));
-        let told: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).expect("a report")).expect("JSON");
+        let told = schemas::list(std::fs::read(&json).expect("a report"), "processes");
         // The shadow memory, 14 TiB of addresses, is not managed.
         let managed = told[0]["mapped_bytes"].as_u64().expect("a process told of itself");
-        assert!((1..1 << 40).contains(&managed), "{told}");
+        assert!((1..1 << 40).contains(&managed), "{told:?}");
     }
     let Some(program) = sanitized(NAME, "sanitized", &["-static-libasan"]) else { return };
     let done = tier(NAME, &["--format", "json", "--output", path, "--shuffle"], &[program.to_str().expect("UTF-8")]);

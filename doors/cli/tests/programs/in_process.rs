@@ -6,6 +6,7 @@
 
 use crate::exporter::{Exporter, Sums};
 use crate::harness::{Runtime, TELPHER, eventually, finish, test_folder};
+use crate::schemas;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -136,8 +137,7 @@ fn top(runtime: &Runtime) -> Value {
     command.args(["top", "--once", "--format", "json", "--only", "programs"]);
     let done = finish(command.env("TELPHER_RUNTIME_DIR", runtime.path()), None, Duration::from_secs(120));
     done.expect_success();
-    let list: Vec<Value> = serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done}"));
-    list.into_iter().next().expect("a snapshot")
+    schemas::list(&done.stdout, "snapshots").into_iter().next().expect("a snapshot")
 }
 
 /// Waits until the device rows of a program have so many descriptors: a record is written before its descriptor counts.

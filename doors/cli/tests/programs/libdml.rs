@@ -2,11 +2,13 @@
 //! `doors/dml/install.sh` installs, and run on the queues of a virtual device. They check every byte themselves.
 //! `doors/dml/tests/dml.rs` and `tests/cpp.rs` run them on the CPU and on the model.
 
-use crate::harness::{Run, TELPHER, View, in_both_views, lacking, source, test_folder};
+use crate::harness::{Run, TELPHER, View, finish, in_both_views, lacking, source, test_folder};
+use crate::schemas;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 fn dml() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../dml")
@@ -203,4 +205,71 @@ fn the_commands_of_the_readme_relink_a_dml_program() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(said.lines().last(), Some(expected));
+}
+
+/// A folder in which a library stands in for Intel's.
+fn stand_in() -> PathBuf {
+    let folder = test_folder("libdml-original");
+    let (object, lib) = (folder.join("dml.o"), folder.join("lib"));
+    std::fs::create_dir(&lib).expect("a folder");
+    std::os::unix::fs::symlink(stage().join("include"), folder.join("include")).expect("a new name");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-O2", "-c"]).arg(source("stand_in_dml.c")).arg("-I").arg(folder.join("include"));
+    succeed(compile.arg("-o").arg(&object));
+    succeed(Command::new("ar").arg("rcs").arg(lib.join("libdml.a")).arg(&object));
+    folder
+}
+
+/// Every goal has a row with what Intel's library was measured with. Whether it is reached depends on the machine;
+/// that programs run on every kind of queue does not.
+#[test]
+fn bench_dml_has_a_row_for_every_goal_and_compares_with_another_library() {
+    let test = "bench_dml_has_a_row_for_every_goal_and_compares_with_another_library";
+    if lacking(test, &[("cc", "gcc"), ("c++", "g++"), ("ar", "binutils"), ("pkg-config", "pkg-config")]) {
+        return;
+    }
+    let original = stand_in();
+    let mark = original.join("mark");
+    let mut command = Command::new(TELPHER);
+    command.args(["bench", "dml", "--seconds", "1", "--no-html", "--format", "json", "--original"]).arg(&original);
+    command.env("PKG_CONFIG_PATH", stage().join("lib/pkgconfig")).env("STAND_IN_MARK", &mark);
+    let done = finish(command.current_dir(&original), None, Duration::from_secs(300));
+    done.expect_success();
+    let result = schemas::parse(&done.stdout);
+    let row = |experiment: &str, what: &str| {
+        let experiments = result["contests"].as_array().expect("experiments");
+        let named = experiments.iter().find(|one| one["name"] == experiment).expect("the experiment");
+        let rows = named["rows"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["what"] == what).unwrap_or_else(|| panic!("{what}: {rows:?}"));
+        assert!(row["measured"].as_f64().is_some_and(|number| number > 0.0), "{row}");
+        row.clone()
+    };
+    let jobs = [
+        ("no-op", 0.5, "33 ns on another machine"),
+        ("move, 4096 bytes", 1.05, "Intel's 44 on another machine"),
+        ("move, 65536 bytes", 1.05, "Intel's 55 "),
+        ("move, 67108864 bytes", 1.05, "Intel's 13.4 "),
+        ("crc, 4096 bytes", 1.05, "Intel's 11.8 "),
+        ("crc, 1048576 bytes", 1.05, "Intel's 14.6 "),
+        ("dif-check, 4096 bytes", 1.05, "Intel's 0.12 to 0.16 "),
+        ("dif-insert, 65536 bytes", 1.05, "Intel's 0.12 to 0.16 "),
+        ("dif-strip, 4096 bytes", 1.05, "Intel's 0.12 to 0.16 "),
+        ("dif-update, 65536 bytes", 1.05, "Intel's 0.12 to 0.16 "),
+    ];
+    for (what, goal, published) in jobs {
+        let software = row("software", what);
+        assert_eq!(software["goal"]["at_most"], goal, "{software}");
+        assert!(software["how"].as_str().is_some_and(|how| how.contains(published)), "{software}");
+        let beside = row("original", what);
+        assert_eq!(beside["goal"]["at_most"], if what == "no-op" { 0.5 } else { 1.0 }, "{beside}");
+    }
+    for bytes in [4096, 65536, 1 << 20] {
+        let hardware = row("hardware", &format!("copy, {bytes} bytes, model:spr"));
+        assert_eq!(hardware["goal"]["at_most"], 1.3, "{hardware}");
+    }
+    for what in ["a device without a NUMA node", "no shared queue"] {
+        let machine = row("machines", what);
+        assert_eq!((&machine["goal"]["at_least"], &machine["measured"]), (&1.0.into(), &1.0.into()), "{machine}");
+    }
+    assert_eq!(std::fs::read_to_string(&mark).expect("the other library was used"), "used");
 }

@@ -44,6 +44,8 @@ mod plans;
 mod record;
 mod refusals;
 mod runner;
+#[path = "../schemas/mod.rs"]
+mod schemas;
 mod segments;
 #[path = "../../../../ci/skip.rs"]
 mod skip;

@@ -2,6 +2,7 @@
 //! the long calls.
 
 use crate::harness::{Done, Runtime, TELPHER, client, client_with, finish, lacking, test_folder};
+use crate::schemas;
 use crate::skip::skip;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ pub(crate) fn offload(name: &str, options: &[&str], program: &[&str]) -> (Done, 
     let mut command = Command::new(TELPHER);
     command.args(["offload", "--format", "json", "--output"]).arg(&json).args(options).arg("--").args(program);
     let done = finish(&mut command, None, Duration::from_secs(120));
-    let counters = std::fs::read(&json).ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+    let counters = std::fs::read(&json).map_or(Vec::new(), |json| schemas::list(json, "processes"));
     (done, counters)
 }
 
@@ -200,7 +201,7 @@ fn with_variables(
     command.args(["offload", "--format", "json", "--output"]).arg(&json).args(options).arg("--").args(program);
     command.envs(variables.iter().copied());
     let done = finish(&mut command, None, Duration::from_secs(120));
-    let counters = serde_json::from_slice(&std::fs::read(&json).unwrap_or_default()).unwrap_or_default();
+    let counters = std::fs::read(&json).map_or(Vec::new(), |json| schemas::list(json, "processes"));
     let said = done.stderr.lines().filter(|line| line.contains("variables of DTO")).collect::<Vec<_>>().join("\n");
     (done, counters, said)
 }
@@ -460,7 +461,7 @@ fn on_processes(runtime: &Runtime, words: &[&str]) -> Done {
 fn row_of(runtime: &Runtime, pid: &str) -> Value {
     let done = on_processes(runtime, &["top", "--once", "--format", "json", pid]);
     assert_eq!(done.code(), 0, "{done}");
-    let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("JSON");
+    let rows = schemas::list(&done.stdout, "processes");
     assert_eq!(rows.len(), 1, "{done}");
     rows[0].clone()
 }
@@ -531,7 +532,7 @@ fn the_live_table_shows_the_chosen_processes_and_ends_with_them() {
     command.env("TELPHER_RUNTIME_DIR", runtime.path()).stdout(Stdio::piped());
     let mut live = command.spawn().expect("telpher runs");
     let mut updates = BufReader::new(live.stdout.take().unwrap()).lines();
-    let mut update = || serde_json::from_str::<Value>(&updates.next()?.ok()?).ok();
+    let mut update = || Some(schemas::list(updates.next()?.ok()?, "processes"));
     assert_eq!(update().expect("an update")[0]["device_calls"], 3);
     first.copy(5);
     while update().expect("another update")[0]["device_calls"] != 8 {}

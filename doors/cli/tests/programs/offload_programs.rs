@@ -6,6 +6,7 @@
 
 use crate::harness::{TELPHER, eventually, lacking, test_folder};
 use crate::offload::{ALWAYS, offload, sum};
+use crate::schemas;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -73,7 +74,7 @@ impl Server {
         if !self.is_offloaded {
             return Vec::new();
         }
-        serde_json::from_slice(&counters.expect("a summary")).expect("JSON")
+        schemas::list(counters.expect("a summary"), "processes")
     }
 
     /// Asks the server to end by SIGTERM, and waits for it.

@@ -3,6 +3,7 @@
 
 use crate::harness::{Done, Run, TELPHER, View, client, lacking, source, test_folder};
 use crate::offload::{ALWAYS, sum};
+use crate::schemas;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +17,7 @@ fn offload_in_run(name: &str, device: &str, inject: Option<&str>, program: &[&st
     let output = ["--format", "json", "--output", json.to_str().expect("a path of text"), "--device", device];
     let words = [&[TELPHER, "offload"], &output[..], &ALWAYS[2..], &["--"], program].concat();
     let done = run.program(&words);
-    let counters = std::fs::read(&json).ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+    let counters = std::fs::read(&json).map_or(Vec::new(), |json| schemas::list(json, "processes"));
     (done, counters)
 }
 

@@ -1,6 +1,7 @@
 //! The perf PMU of the virtual device: Debian's `perf`, unmodified, and the system call itself.
 
 use crate::harness::{Run, TELPHER, View, client, in_both_views, lacking};
+use crate::schemas;
 use std::collections::BTreeMap;
 
 /// Parses the lines of `perf stat -x,`: counts by the name of their event.
@@ -81,7 +82,7 @@ in_both_views! {
              {program} 5 1000 6 true > /dev/null; wait; tail -n 1 /tmp/perf-top-$$; rm /tmp/perf-top-$$"
         );
         let printed = Run::on_two_queues(view).shell(&script);
-        let snapshots: Vec<serde_json::Value> = serde_json::from_str(&printed).expect("JSON");
+        let snapshots = schemas::list(&printed, "snapshots");
         let devices = snapshots[0]["devices"].as_array().expect("devices");
         let device = devices.iter().find(|row| row["source"] == "hardware").expect("a device");
         let of = |name: &str| device[name].as_u64().unwrap_or_else(|| panic!("{name} of {device}"));

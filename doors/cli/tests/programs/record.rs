@@ -3,6 +3,7 @@
 
 use crate::harness::{Done, TELPHER, client, client_with, eventually, finish, test_folder};
 use crate::offload::{offload, sum};
+use crate::schemas;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,7 +33,7 @@ fn word(path: &Path) -> &str {
 fn show(path: &Path) -> Value {
     let done = ask(&["show", "--format", "json", word(path)]);
     done.expect_success();
-    serde_json::from_str(&done.stdout).expect("JSON")
+    schemas::parse(&done.stdout)
 }
 
 /// Returns the sites whose calls all have this size.
@@ -107,7 +108,7 @@ fn a_recording_has_a_prediction() {
     let json = |words: &[&str]| -> Value {
         let done = ask(&[&["predict", "-f", "json", word(&folder)], words].concat());
         done.expect_success();
-        serde_json::from_str(&done.stdout).expect("JSON")
+        schemas::parse(&done.stdout)
     };
     let prediction = json(&["--against", word(&folder), "--devices", "1", "--hint", "cache", "--comparisons"]);
     let recorded = &prediction["recorded"];
@@ -163,7 +164,7 @@ fn a_predicted_time_is_that_of_a_run_with_simulated_device_times() {
     let file = folder.join("choices");
     let done = ask(&["predict", "-f", "json", "--hint", "cache", "--verdicts", word(&file), word(&folder)]);
     done.expect_success();
-    let prediction: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let prediction = schemas::parse(&done.stdout);
     // The prediction depends on how cold the data was, so the test gives both sites with long calls to the device.
     let choices = std::fs::read_to_string(&file).unwrap();
     let chosen: String = choices.lines().map(|line| format!("{}\n", line.replacen("cpu   ", "device", 1))).collect();

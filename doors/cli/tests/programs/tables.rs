@@ -8,7 +8,7 @@ use std::process::Command;
 const COLUMNS: u16 = 80;
 
 /// Commands whose output is tables, and a text of each; `telpher` is the binary.
-const TABLES: [(&str, &str); 20] = [
+const TABLES: [(&str, &str); 22] = [
     ("list --device model:full", "wq0.7"),
     ("run --hardware spr-1 -- telpher doctor", "no problem found"),
     ("doctor --causes", "hugetlb-limit"),
@@ -25,11 +25,29 @@ const TABLES: [(&str, &str); 20] = [
     ("sim validate --only K-021,K-044", "K-044"),
     ("sim figures --only asplos-8 --no-html --folder figures", "asplos-8"),
     ("advise --size 64k --in-flight 1", "guideline"),
+    ("advise tenants.toml", "load-config"),
+    ("sim run tenants.toml", "of a tenant do not hold"),
     ("qdp --query thesis --size 64k --plain --repeat 1", "AGGREGATE"),
     ("tune --op move --size 4k --seconds 0.1 --tuning tuning.toml", "tuning.toml"),
     ("nvmf --memory 1m --print-config", "nqn"),
     ("run --hardware spr-1 -- telpher top --once", "wq0.0"),
 ];
+
+/// Tenants that share a device.
+const TENANTS: &str = "devices = 1
+[[tenant]]
+name = \"requests\"
+op = \"memory-move\"
+size = \"1k\"
+rate = 500_000
+in_flight = 8
+p99_us = 4
+[[tenant]]
+name = \"bulk\"
+op = \"memory-move\"
+size = \"1m\"
+in_flight = 16
+";
 
 /// Returns a folder with a link to the binary.
 fn folder_with_telpher(name: &str) -> PathBuf {
@@ -70,8 +88,10 @@ fn plain(text: &str) -> String {
 
 #[test]
 fn every_table_fits_into_80_columns() {
+    let folder = folder_with_telpher("tables");
+    std::fs::write(folder.join("tenants.toml"), TENANTS).expect("our own folder");
     let lines = TABLES.map(|(command, expected)| (format!("{command} 2>/dev/null"), expected));
-    assert_fit(&folder_with_telpher("tables"), &lines.each_ref().map(|(line, expected)| (line.as_str(), *expected)));
+    assert_fit(&folder, &lines.each_ref().map(|(line, expected)| (line.as_str(), *expected)));
 }
 
 /// Has memory to manage, and looks at itself until it is managed.

@@ -1,6 +1,7 @@
 //! Unmodified programs under `telpher tier run` with all their memory moving back and forth: they must not notice it.
 
 use crate::harness::{TELPHER, client, finish, lacking, test_folder};
+use crate::schemas;
 use crate::skip::skip;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -30,15 +31,15 @@ fn trapping(json: &Path) -> Command {
 
 /// Returns the number of page faults caused by traps.
 fn trapped(json: &Path) -> u64 {
-    let told: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    told.as_array().unwrap().iter().map(|state| state["tracking"]["faults"].as_u64().unwrap()).sum()
+    let told = schemas::list(std::fs::read(json).unwrap(), "processes");
+    told.iter().map(|state| state["tracking"]["faults"].as_u64().unwrap()).sum()
 }
 
 /// Returns the number of moved pages; asserts that none was lost.
 fn moved(json: &Path) -> u64 {
-    let told: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    let counts = || told.as_array().unwrap().iter().map(|state| &state["counts"]);
-    assert!(counts().all(|counts| counts["lost"] == 0), "{told}");
+    let told = schemas::list(std::fs::read(json).unwrap(), "processes");
+    let counts = || told.iter().map(|state| &state["counts"]);
+    assert!(counts().all(|counts| counts["lost"] == 0), "{told:?}");
     counts().map(|counts| counts["moved"].as_u64().unwrap()).sum()
 }
 
@@ -118,7 +119,7 @@ fn given_programs_are_measured_alone_and_managed() {
     };
     let done = bench(&format!("{} 1", stress.display()));
     assert_eq!(done.code(), 0, "{done}");
-    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let told = schemas::parse(&done.stdout);
     let rows = told["contests"][0]["rows"].as_array().unwrap();
     let measured: Vec<f64> = rows.iter().map(|row| row["measured"].as_f64().unwrap()).collect();
     // The program runs for little more than a second.
@@ -262,8 +263,8 @@ fn a_program_registers_its_own_userfaultfd_on_managed_memory() {
 /// Returns the state of a running process, as `telpher tier top` shows it.
 fn state(pid: &str) -> Value {
     let top = Command::new(TELPHER).args(["tier", "top", "--once", "--format", "json", pid]).output().unwrap();
-    let told: Value = serde_json::from_slice(&top.stdout).unwrap_or_default();
-    told[0].clone()
+    // Until the process has a state, there is nothing to show.
+    if top.stdout.is_empty() { Value::Null } else { schemas::parse(&top.stdout)["processes"][0].take() }
 }
 
 /// Waits until the state of the process fulfils a condition.
@@ -340,9 +341,9 @@ fn a_tracer_reads_every_page_and_other_readers_too_while_paused() {
     let done = run.wait_with_output().unwrap();
     assert!(done.status.success(), "{done:?}");
     assert!(moved(&json) > 10_000);
-    let states: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let held = states.as_array().unwrap().iter().filter_map(|state| state["held_seconds"].as_f64());
-    assert!(held.sum::<f64>() > 0.0, "pages were held in place meanwhile: {states}");
+    let states = schemas::list(std::fs::read(&json).unwrap(), "processes");
+    let held = states.iter().filter_map(|state| state["held_seconds"].as_f64());
+    assert!(held.sum::<f64>() > 0.0, "pages were held in place meanwhile: {states:?}");
     // The program has ended.
     let refused = tier("pause", pid);
     let said = String::from_utf8_lossy(&refused.stderr);

@@ -1,6 +1,7 @@
 //! `telpher top`: the numbers of a run's devices are those of its programs.
 
 use crate::harness::{Run, Runtime, TELPHER, View, client, finish, have, in_both_views, lacking};
+use crate::schemas;
 use crate::terminal::{Terminal, hang_up};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -28,7 +29,7 @@ fn counted(view: View, test: &str, inject: &str) -> Option<(String, Value)> {
     let done = finish(&mut command, None, Duration::from_secs(120));
     done.expect_success();
     let (retries, printed): (Vec<&str>, Vec<&str>) = done.stdout.lines().partition(|line| line.starts_with("retries "));
-    let snapshot = serde_json::from_str::<Vec<Value>>(&printed.join("\n")).ok().and_then(|mut list| list.pop());
+    let snapshot = schemas::list(printed.join("\n"), "snapshots").pop();
     Some((retries.join("\n"), snapshot.unwrap_or_default()))
 }
 
@@ -112,8 +113,8 @@ fn programs_are_shown_with_what_they_publish() {
         done.expect_success();
         done.stdout
     };
-    let json: Value = serde_json::from_str(&top("json")).expect("JSON");
-    let rows = json[0]["programs"].as_array().expect("programs");
+    let snapshots = schemas::list(top("json"), "snapshots");
+    let rows = snapshots[0]["programs"].as_array().expect("programs");
     let is_own = |row: &&Value| row["pid"] == std::process::id() && row["system"] == "mover";
     let row = rows.iter().find(is_own).unwrap_or_else(|| panic!("{rows:?}"));
     assert!(row["operations"].as_u64() >= Some(1) && row["bytes"].as_u64() >= Some(1 << 20), "{row}");

@@ -1,6 +1,7 @@
 //! `--trace`, `--summary` and `telpher trace`: a program's submissions and their results.
 
 use crate::harness::{Run, TELPHER, View, client, finish, in_both_views, test_folder};
+use crate::schemas;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,7 @@ const BYTES: usize = 256;
 /// Returns the lines of a JSON trace that describe descriptors.
 fn stories(trace: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(trace).expect("the trace was written");
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|e| panic!("{e}: {line}")));
+    let lines = text.lines().map(schemas::parse);
     lines.filter(|line| line["event"] == "descriptor").collect()
 }
 

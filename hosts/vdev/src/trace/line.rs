@@ -26,6 +26,17 @@ pub enum Line {
     Lost(LostLine),
 }
 
+/// The name and version of the schema of a line in JSON.
+const SCHEMA: &str = "telpher.trace/1";
+
+/// A line with its schema.
+#[derive(Serialize)]
+struct LineWithSchema<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    line: &'a Line,
+}
+
 /// The time and origin of a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Origin {
@@ -179,6 +190,16 @@ impl Line {
             Line::Misuse(misuse) => &misuse.origin,
             Line::Lost(lost) => &lost.origin,
         }
+    }
+
+    /// Returns the line as JSON, as docs/schemas/trace.json describes it.
+    ///
+    /// # Panics
+    /// Never: lines are plain data with string keys.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let line = LineWithSchema { schema: SCHEMA, line: self };
+        serde_json::to_string(&line).expect("lines are plain data with string keys")
     }
 }
 

@@ -74,9 +74,7 @@ impl Sink {
             }
             let text = match self.format {
                 TraceFormat::Text => format!("{line}\n"),
-                TraceFormat::JsonLines => {
-                    serde_json::to_string(line).expect("lines are plain data with string keys") + "\n"
-                }
+                TraceFormat::JsonLines => line.json() + "\n",
             };
             self.failed = self.out.write_all(text.as_bytes()).err();
         }

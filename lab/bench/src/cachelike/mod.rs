@@ -355,11 +355,17 @@ fn write_shared_queues(file: &Path) -> Result<(), BenchError> {
     std::fs::write(file, text).map_err(failed)
 }
 
+/// The result of `telpher offload`.
+#[derive(Deserialize)]
+struct OffloadResult {
+    processes: Vec<OffloadCounters>,
+}
+
 /// Reads what `telpher offload` has counted.
 fn read_counters(file: &PathBuf) -> Result<OffloadCounters, BenchError> {
     let failed = |source| BenchError::Program { what: "reading the counters of telpher offload".into(), source };
     let text = std::fs::read(file).map_err(failed)?;
-    let processes: Vec<OffloadCounters> = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+    let OffloadResult { processes } = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
     let sum = |of: fn(&OffloadCounters) -> u64| processes.iter().map(of).sum();
     Ok(OffloadCounters {
         device_calls: sum(|it| it.device_calls),

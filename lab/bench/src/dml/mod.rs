@@ -17,7 +17,7 @@ use super::measured_program::MeasuredProgram;
 use super::questions::{self, Answer, Answers, Experiment};
 use crate::measure::{median, window};
 use crate::options::DmlOptions;
-use program::{Library, compile};
+use program::{Library, Program, compile};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,12 +25,13 @@ use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
 use telpher_device::OpenOptions;
 use telpher_mover::{Mover, Policy, Threshold};
 use telpher_ops::crc::{CrcMode, copy_crc32c, crc32c};
-use telpher_ops::dif::{DifConfig, Tags, insert};
+use telpher_ops::dif::{DifConfig, Tags, check, insert, strip, update};
 use telpher_ops::{Hint, copy};
+use telpher_os::chain;
 use telpher_report::machine::Machine;
 
 /// Every experiment that needs no other library, in the order in which they run.
-pub const EXPERIMENTS: &[Experiment] = &[SOFTWARE, HARDWARE];
+pub const EXPERIMENTS: &[Experiment] = &[SOFTWARE, HARDWARE, MACHINES];
 
 /// The name of the experiment with Intel's library.
 pub const ORIGINAL: &str = "original";
@@ -54,6 +55,14 @@ const HARDWARE: Experiment = Experiment {
     measure: hardware,
 };
 
+const MACHINES: Experiment = Experiment {
+    name: "machines",
+    question: "Do programs run where Intel's library finds no queue?",
+    cores: 1,
+    weight: 0.2,
+    measure: machines,
+};
+
 /// Nanoseconds of a no-op with Intel's library 1.1.1. Source: measured on a machine with AVX2 and two cores.
 const ORIGINAL_NOP_NS: f64 = 33.0;
 /// Most of the time of Intel's library that a no-op may take.
@@ -70,16 +79,52 @@ const TURN: Duration = Duration::from_millis(10);
 /// Fewest turns.
 const FEWEST: usize = 3;
 
-/// The operations of the software path, with their names for the program in C and their sizes.
-const TASKS: [(&str, &[usize]); 4] = [
-    ("move", &[4 << 10, 64 << 10, 64 << 20]),
-    ("crc", &[4 << 10, 1 << 20]),
-    ("copy-crc", &[4 << 10, 1 << 20]),
-    ("dif-insert", &[4 << 10, 64 << 10]),
+/// A job of the software path.
+struct Task {
+    /// Its name for the program in C.
+    operation: &'static str,
+    /// Bytes of data.
+    bytes: usize,
+    /// GB/s with Intel's library 1.1.1, where they are known. Source: as for [`ORIGINAL_NOP_NS`].
+    original: Option<&'static str>,
+}
+
+impl Task {
+    /// The task of the measured programs.
+    fn line(&self) -> String {
+        format!("sw {} {}", self.operation, self.bytes)
+    }
+}
+
+const fn task(operation: &'static str, bytes: usize, original: Option<&'static str>) -> Task {
+    Task { operation, bytes, original }
+}
+
+/// GB/s of all integrity operations with Intel's library.
+const ORIGINAL_DIF: Option<&str> = Some("0.12 to 0.16");
+
+const TASKS: &[Task] = &[
+    task("move", 4 << 10, Some("44")),
+    task("move", 64 << 10, Some("55")),
+    task("move", 64 << 20, Some("13.4")),
+    task("crc", 4 << 10, Some("11.8")),
+    task("crc", 1 << 20, Some("14.6")),
+    task("copy-crc", 4 << 10, None),
+    task("copy-crc", 1 << 20, None),
+    task("dif-check", 4 << 10, ORIGINAL_DIF),
+    task("dif-check", 64 << 10, ORIGINAL_DIF),
+    task("dif-insert", 4 << 10, ORIGINAL_DIF),
+    task("dif-insert", 64 << 10, ORIGINAL_DIF),
+    task("dif-strip", 4 << 10, ORIGINAL_DIF),
+    task("dif-strip", 64 << 10, ORIGINAL_DIF),
+    task("dif-update", 4 << 10, ORIGINAL_DIF),
+    task("dif-update", 64 << 10, ORIGINAL_DIF),
 ];
 /// The sizes of copies on the hardware path.
 const COPIES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 const MOST: usize = 64 << 20;
+/// Bytes of data of the longest integrity operation.
+const MOST_DIF: usize = 64 << 10;
 
 /// Runs the requested experiments.
 ///
@@ -155,33 +200,29 @@ fn software(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         let mut jobs = compile(folder.path(), &Library::Installed)?.start("jobs of libdml", None)?;
         let mut rows = Vec::new();
         // The no-op takes turns with every other job: what it costs then is what it is compared with.
-        let sizes: usize = TASKS.iter().map(|(_, sizes)| sizes.len()).sum();
-        let slice = time / u32::try_from(sizes).unwrap_or(u32::MAX);
+        let slice = time / u32::try_from(TASKS.len()).unwrap_or(u32::MAX);
         let mut nops = Vec::new();
         let mut memory = Memory::new();
-        for (operation, sizes) in TASKS {
-            for &bytes in sizes {
-                let task = format!("sw {operation} {bytes}");
-                let mut nop = 0.0;
-                let (both, turns) = in_turns(
-                    slice,
-                    || {
-                        nop = jobs.turn("sw nop 0", TURN)?;
-                        nops.push(nop);
-                        jobs.turn(&task, TURN)
-                    },
-                    || memory.operation(operation, bytes),
-                )?;
-                let [job, itself] = both;
-                let nop = median(&mut nops.clone());
-                let how = format!(
-                    "{job:.1} ns ({}), itself {itself:.1} ns, a no-op {nop:.1} ns; {turns} turns",
-                    rate(bytes, job)
-                );
-                let what = format!("{operation}, {bytes} bytes");
-                let unit = "of operation and no-op";
-                rows.push(Row::new(what, job / (itself + nop), unit, Some(Goal::AtMost(SOFTWARE_GOAL)), how));
-            }
+        for task in TASKS {
+            let line = task.line();
+            let (both, turns) = in_turns(
+                slice,
+                || {
+                    nops.push(jobs.turn("sw nop 0", TURN)?);
+                    jobs.turn(&line, TURN)
+                },
+                || memory.operation(task.operation, task.bytes),
+            )?;
+            let [job, itself] = both;
+            let nop = median(&mut nops.clone());
+            let original = task.original.map_or(String::new(), |rate| format!(", Intel's {rate} on another machine"));
+            let how = format!(
+                "{job:.1} ns ({:.2} GB/s{original}), itself {itself:.1} ns, a no-op {nop:.1} ns; {turns} turns",
+                task.bytes as f64 / job
+            );
+            let what = format!("{}, {} bytes", task.operation, task.bytes);
+            let unit = "of operation and no-op";
+            rows.push(Row::new(what, job / (itself + nop), unit, Some(Goal::AtMost(SOFTWARE_GOAL)), how));
         }
         jobs.end()?;
         let nop = median(&mut nops);
@@ -192,35 +233,39 @@ fn software(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     })
 }
 
-/// Bytes a second.
-fn rate(bytes: usize, ns: f64) -> String {
-    format!("{:.2} GB/s", bytes as f64 / ns)
-}
-
 /// The memory of the operations in this process.
 struct Memory {
     src: Vec<u8>,
     dst: Vec<u8>,
+    /// Blocks with integrity fields.
+    protected: Vec<u8>,
 }
+
+const BLOCK: usize = 512;
+const PROTECTED: usize = 520;
+const DIF: DifConfig = DifConfig {
+    block: DifBlock::B512,
+    flags: DifFlags::empty(),
+    source: SourceDifFlags::empty(),
+    dest: DestDifFlags::empty(),
+};
 
 impl Memory {
     fn new() -> Memory {
-        // Room for the integrity fields of the longest DIF Insert.
-        Memory { src: vec![7; MOST], dst: vec![1; MOST + (1 << 20)] }
+        let src = vec![7; MOST];
+        let mut protected = vec![0; MOST_DIF / BLOCK * PROTECTED];
+        insert(&DIF, &src[..MOST_DIF], &mut protected, &mut Tags::default());
+        Memory { src, dst: vec![1; MOST], protected }
     }
 
     /// One turn of an operation of `telpher-ops`; nanoseconds for each.
     fn operation(&mut self, operation: &str, bytes: usize) -> Result<f64, BenchError> {
-        let src = &self.src[..bytes];
-        let dst = &mut self.dst;
-        let mode = CrcMode::default();
-        let config = DifConfig {
-            block: DifBlock::B512,
-            flags: DifFlags::empty(),
-            source: SourceDifFlags::empty(),
-            dest: DestDifFlags::empty(),
-        };
+        let (src, dst, mode) = (&self.src[..bytes], &mut self.dst, CrcMode::default());
+        // Unused by the operations without integrity fields.
+        let longer = bytes / BLOCK * PROTECTED;
+        let protected = self.protected.get(..longer).unwrap_or_default();
         let measured = window(TURN, || {
+            let (mut tags, mut dest_tags) = (Tags::default(), Tags::default());
             match operation {
                 "move" => copy(black_box(src), black_box(&mut dst[..bytes]), Hint::default()),
                 "crc" => {
@@ -229,9 +274,18 @@ impl Memory {
                 "copy-crc" => {
                     black_box(copy_crc32c(black_box(src), &mut dst[..bytes], 0, mode, Hint::default()));
                 }
+                "dif-check" => {
+                    let _ = black_box(check(&DIF, black_box(protected), &mut tags));
+                }
+                "dif-insert" => {
+                    insert(&DIF, black_box(src), black_box(&mut dst[..longer]), &mut tags);
+                }
+                "dif-strip" => {
+                    let _ = strip(&DIF, black_box(protected), black_box(&mut dst[..bytes]), &mut tags);
+                }
                 _ => {
-                    let mut tags = Tags { ref_tag: 0, app_mask: 0, app_tag: 0 };
-                    insert(&config, black_box(src), black_box(&mut dst[..bytes / 512 * 520]), &mut tags);
+                    let to = black_box(&mut dst[..longer]);
+                    let _ = update(&DIF, black_box(protected), to, &mut tags, &mut dest_tags);
                 }
             }
             Ok::<u64, BenchError>(1)
@@ -277,23 +331,55 @@ fn hardware(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     })
 }
 
+/// A device with one dedicated queue, which Intel's library does not use.
+const DEDICATED: &str = r#"[{ "dev": "dsa0", "groups": [{ "dev": "group0.0",
+    "grouped_workqueues": [{ "dev": "wq0.0", "mode": "dedicated", "size": 16 }],
+    "grouped_engines": [{ "dev": "engine0.0" }] }] }]"#;
+
+fn machines(machine: &Machine, _: Duration) -> Result<Vec<Row>, BenchError> {
+    alone(machine, || {
+        let folder = Folder::new()?;
+        let program = compile(folder.path(), &Library::Installed)?;
+        let file = folder.file("dedicated.json");
+        std::fs::write(&file, DEDICATED)
+            .map_err(|source| BenchError::Program { what: format!("writing {}", file.display()), source })?;
+        let dedicated = format!("model:{}", file.display());
+        // The device of a preset names no NUMA node.
+        let found = [("a device without a NUMA node", MODEL), ("no shared queue", dedicated.as_str())];
+        found.into_iter().map(|(what, device)| Ok(runs(what, &program, device))).collect()
+    })
+}
+
+/// Whether jobs run on the queues of a device; the hardware path uses nothing else.
+fn runs(what: &'static str, program: &Program, device: &str) -> Row {
+    let run = || {
+        let mut jobs = program.start("jobs of libdml", Some(device))?;
+        let ns = jobs.turn("hw move 4096", TURN)?;
+        jobs.end()?;
+        Ok::<f64, BenchError>(ns)
+    };
+    let (ran, how) = match run() {
+        Ok(ns) => (1.0, format!("copies of 4096 bytes, {ns:.0} ns each")),
+        Err(error) => (0.0, chain(&error)),
+    };
+    Row::new(what, ran, "programs ran", Some(Goal::AtLeast(1.0)), how)
+}
+
 fn original(prefix: &Path, time: Duration) -> Result<Vec<Row>, BenchError> {
     let (ours, theirs) = (Folder::new()?, Folder::new()?);
     let mut ours = compile(ours.path(), &Library::Installed)?.start("jobs of libdml", None)?;
     let mut theirs = compile(theirs.path(), &Library::Original(prefix))?.start("jobs of Intel's library", None)?;
-    let tasks: Vec<(&str, usize)> =
-        TASKS.iter().flat_map(|(operation, sizes)| sizes.iter().map(move |&size| (*operation, size))).collect();
-    let slice = time / u32::try_from(tasks.len() + 1).unwrap_or(u32::MAX);
+    let slice = time / u32::try_from(TASKS.len() + 1).unwrap_or(u32::MAX);
     let mut rows = Vec::new();
-    for (operation, bytes) in [("nop", 0)].into_iter().chain(tasks) {
-        let task = format!("sw {operation} {bytes}");
-        let turn = |jobs: &mut MeasuredProgram| jobs.turn(&task, TURN);
+    for task in [task("nop", 0, None)].iter().chain(TASKS) {
+        let line = task.line();
+        let turn = |jobs: &mut MeasuredProgram| jobs.turn(&line, TURN);
         let (both, turns) = in_turns(slice, || turn(&mut ours), || turn(&mut theirs))?;
         let [job, other] = both;
         let how = format!("{job:.1} ns, beside {other:.1} ns; {turns} turns");
-        let (what, goal) = match bytes {
+        let (what, goal) = match task.bytes {
             0 => ("no-op".into(), NOP_GOAL),
-            _ => (format!("{operation}, {bytes} bytes"), ORIGINAL_GOAL),
+            bytes => (format!("{}, {bytes} bytes", task.operation), ORIGINAL_GOAL),
         };
         rows.push(Row::new(what, job / other, "of Intel's library", Some(Goal::AtMost(goal)), how));
     }

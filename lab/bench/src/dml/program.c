@@ -17,7 +17,8 @@ enum { LINE = 64, BLOCK = 512, FIELD = 8 };
 static const double PERIOD = 20000;
 
 static uint8_t *source, *destination;
-static uint32_t room, crc;
+/* What the operation in hand reads and writes. */
+static uint32_t room, reads, writes, crc;
 
 static double now(void) {
     struct timespec time;
@@ -25,31 +26,56 @@ static double now(void) {
     return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
-static const char *prepare(dml_job_t *job, const char *operation, uint32_t bytes) {
-    if (bytes > room) {
+static const struct { const char *name; dml_operation_t code; } operations[] = {
+    {"nop", DML_OP_NOP},
+    {"move", DML_OP_MEM_MOVE},
+    {"crc", DML_OP_CRC},
+    {"copy-crc", DML_OP_COPY_CRC},
+    {"dif-check", DML_OP_DIF_CHECK},
+    {"dif-insert", DML_OP_DIF_INSERT},
+    {"dif-strip", DML_OP_DIF_STRIP},
+    {"dif-update", DML_OP_DIF_UPDATE},
+};
+
+static void describe(dml_job_t *job, dml_operation_t operation) {
+    job->operation = operation;
+    job->source_first_ptr = source;
+    job->destination_first_ptr = destination;
+    job->source_length = reads;
+    job->destination_length = writes;
+    job->crc_checksum_ptr = &crc;
+}
+
+static const char *prepare(dml_job_t *job, const char *name, uint32_t bytes) {
+    dml_operation_t operation = DML_OP_BATCH;
+    for (size_t at = 0; at < sizeof operations / sizeof operations[0]; at++) {
+        if (strcmp(name, operations[at].name) == 0) operation = operations[at].code;
+    }
+    if (operation == DML_OP_BATCH) return "no such operation";
+    uint32_t longer = bytes + bytes / BLOCK * FIELD;
+    int checks = operation == DML_OP_DIF_CHECK || operation == DML_OP_DIF_STRIP || operation == DML_OP_DIF_UPDATE;
+    reads = checks ? longer : bytes;
+    writes = operation == DML_OP_DIF_INSERT || operation == DML_OP_DIF_UPDATE ? longer : bytes;
+    if (longer > room) {
         free(source);
         free(destination);
-        room = bytes;
-        source = malloc(bytes);
-        /* The protected blocks of DIF Insert are longer than the data. */
-        destination = malloc(bytes + bytes / BLOCK * FIELD + FIELD);
+        room = longer;
+        source = malloc(room);
+        destination = malloc(room);
         if (source == NULL || destination == NULL) return "no memory";
     }
     for (uint32_t at = 0; at < bytes; at++) source[at] = (uint8_t)(at * 7 + at / 251);
-    if (bytes != 0) memset(destination, 0xa5, bytes + bytes / BLOCK * FIELD);
-    job->source_first_ptr = source;
-    job->destination_first_ptr = destination;
-    job->source_length = bytes;
-    job->destination_length = bytes;
-    job->crc_checksum_ptr = &crc;
-    if (strcmp(operation, "nop") == 0) job->operation = DML_OP_NOP;
-    else if (strcmp(operation, "move") == 0) job->operation = DML_OP_MEM_MOVE;
-    else if (strcmp(operation, "crc") == 0) job->operation = DML_OP_CRC;
-    else if (strcmp(operation, "copy-crc") == 0) job->operation = DML_OP_COPY_CRC;
-    else if (strcmp(operation, "dif-insert") == 0) {
-        job->operation = DML_OP_DIF_INSERT;
-        job->destination_length = bytes + bytes / BLOCK * FIELD;
-    } else return "no such operation";
+    if (checks) {
+        /* Blocks with the fields that the same library makes. */
+        uint32_t asked = reads;
+        reads = bytes;
+        describe(job, DML_OP_DIF_INSERT);
+        reads = asked;
+        if (dml_execute_job(job, DML_WAIT_MODE_BUSY_POLL) != DML_STATUS_OK) return "the insertion of fields failed";
+        memcpy(source, destination, longer);
+    }
+    if (bytes != 0) memset(destination, 0xa5, longer);
+    describe(job, operation);
     return NULL;
 }
 
@@ -64,14 +90,18 @@ static uint32_t naive_crc(uint32_t bytes) {
 }
 
 static const char *check(const dml_job_t *job, uint32_t bytes) {
+    /* Bytes from one block to the next. */
+    uint32_t from = reads > bytes ? BLOCK + FIELD : BLOCK, to = writes > bytes ? BLOCK + FIELD : BLOCK;
     switch (job->operation) {
     case DML_OP_COPY_CRC:
     case DML_OP_MEM_MOVE:
         if (memcmp(source, destination, bytes) != 0) return "wrong bytes";
         break;
     case DML_OP_DIF_INSERT:
+    case DML_OP_DIF_STRIP:
+    case DML_OP_DIF_UPDATE:
         for (uint32_t block = 0; block < bytes / BLOCK; block++) {
-            if (memcmp(source + block * BLOCK, destination + block * (BLOCK + FIELD), BLOCK) != 0) return "wrong bytes";
+            if (memcmp(source + block * from, destination + block * to, BLOCK) != 0) return "wrong bytes";
         }
         break;
     default:

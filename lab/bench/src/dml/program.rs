@@ -29,9 +29,12 @@ impl Library<'_> {
                 Ok(words)
             }
             Library::Original(prefix) => {
-                let prefix = prefix.display();
+                // Some systems have folders of their own for libraries of 64 bits.
+                let names = ["lib", "lib64"].map(|folder| prefix.join(folder).join("libdml.a"));
+                let archive = names.iter().find(|name| name.exists()).unwrap_or(&names[0]);
+                let words = [format!("-I{}", prefix.join("include").display()), archive.display().to_string()];
                 let libraries = ["-lstdc++", "-ldl", "-lpthread", "-lm"].map(str::to_owned);
-                Ok([vec![format!("-I{prefix}/include"), format!("{prefix}/lib/libdml.a")], libraries.into()].concat())
+                Ok([&words[..], &libraries].concat())
             }
         }
     }

@@ -106,7 +106,7 @@ pub(super) fn offloaded(counters: &Path) -> Result<Offloaded, BenchError> {
 
 /// Sums the counters of all processes.
 fn summed(result: &Value) -> Result<Offloaded, BenchError> {
-    let processes = result.as_array().filter(|processes| !processes.is_empty());
+    let processes = result["processes"].as_array().filter(|processes| !processes.is_empty());
     let processes = processes.ok_or_else(|| wrong_result("it has no process".into()))?;
     let sum = |field: &str| processes.iter().map(|process| number(process, field)).sum::<Result<f64, _>>();
     Ok(Offloaded {
@@ -165,10 +165,10 @@ mod tests {
     #[test]
     fn counters_are_summed_and_a_missing_one_is_an_error() {
         let process = json!({ "device_calls": 2, "device_bytes": 128, "simulated_ns": 9, "late_descriptors": 1 });
-        let done = summed(&json!([process, process])).unwrap();
+        let done = summed(&json!({ "processes": [process, process] })).unwrap();
         assert_eq!(done, Offloaded { calls: 4.0, bytes: 256.0, ns: 18.0, late: 2.0 });
-        assert!(summed(&json!([process, { "device_calls": 2 }])).is_err());
-        assert!(summed(&json!([])).is_err() && summed(&json!({})).is_err());
+        assert!(summed(&json!({ "processes": [process, { "device_calls": 2 }] })).is_err());
+        assert!(summed(&json!({ "processes": [] })).is_err() && summed(&json!({})).is_err());
     }
 
     #[test]

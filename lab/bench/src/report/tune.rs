@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use telpher_mover::{Measured, TunedMachine, Tuning};
 use telpher_report::table::{Align, Table};
-use telpher_report::units;
+use telpher_report::{schema, units};
 
 /// Formats a threshold: `never`, `always`, or a size.
 fn limit(bytes: u64) -> String {
@@ -77,29 +77,43 @@ pub fn text(result: &TuneResult, path: &Path) -> String {
 /// The output of `--format json`.
 #[derive(Serialize)]
 struct Report<'a> {
+    /// Always `tune`.
     kind: &'static str,
+    /// The tuning file.
     file: &'a Path,
+    /// The processor.
     cpu: &'a str,
+    /// The device that was compared with it.
     device: &'a str,
+    /// Operations in flight while the device was measured.
     in_flight: u32,
+    /// The date of the measurement.
     date: &'a str,
+    /// The variants of the CPU's kernels, if they were measured.
     kernels: Option<String>,
+    /// What to know about the numbers, one sentence each.
     remarks: &'a [String],
+    /// The operations.
     operations: Vec<OperationReport<'a>>,
 }
 
 #[derive(Serialize)]
 struct OperationReport<'a> {
+    /// Its name.
     op: &'a str,
-    /// Bytes from which the operation goes to the device; absent if never.
+    /// Bytes from which the operation goes to the device; null if never.
     device_from: Option<u64>,
+    /// The measured sizes.
     points: Vec<PointReport>,
 }
 
 #[derive(Serialize)]
 struct PointReport {
+    /// Bytes of an operation.
     size: u64,
+    /// Nanoseconds of an operation by the CPU.
     cpu_ns: u128,
+    /// Nanoseconds of an operation by the device.
     device_ns: u128,
 }
 
@@ -125,7 +139,7 @@ pub fn json(result: &TuneResult, path: &Path) -> String {
     let kernels = tuning.kernels.map(|kernels| kernels.to_string());
     let in_flight = *in_flight;
     let report = Report { kind: "tune", file: path, cpu, device, in_flight, date, kernels, remarks, operations };
-    serde_json::to_string_pretty(&report).expect("results are plain data with string keys") + "\n"
+    schema::TUNE.pretty(&report)
 }
 
 /// Returns the CSV: one line for each operation and size.

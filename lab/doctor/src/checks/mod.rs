@@ -14,6 +14,7 @@ mod numa;
 mod permissions;
 mod program;
 mod queues;
+mod settings;
 mod status;
 mod steps;
 mod submission;
@@ -86,6 +87,9 @@ pub(crate) fn examine(p: &ExaminedMachine<'_>) -> Examination {
         findings.extend(memory::examine(p));
         findings.extend(container::examine(p));
         findings.extend(queues::none_for_programs(p, &findings));
+        if !p.emulated {
+            findings.extend(settings::examine(p));
+        }
     } else if findings.iter().all(|finding| finding.severity < Severity::Error) {
         // A machine without a device always has a finding, even if no check found the reason.
         findings.push(

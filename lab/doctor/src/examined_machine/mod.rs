@@ -3,12 +3,14 @@
 mod platform;
 mod process;
 mod program;
+mod settings;
 
 pub(super) use platform::{
     Cpu, Function, IOMMUS, Iommu, Kernel, Module, ModuleFile, NUMA, NumaNode, PCI, TABLES, Unit,
 };
 pub(super) use process::{APPARMOR, Container, LABEL, Memory, Process, SELINUX, STATUS, TRANSPARENT, UID_MAP, numbers};
 pub(super) use program::files_of;
+pub(super) use settings::{BALANCING, CACHE, GIGANTIC, Settings};
 
 use self::program::Program;
 use super::bundle::{Bundle, Node};
@@ -40,6 +42,7 @@ pub(crate) struct ExaminedMachine<'a> {
     pub(super) process: Process,
     pub(super) memory: Memory,
     pub(super) container: Container,
+    pub(super) settings: Settings,
     /// The program that the user names.
     pub(super) program: Option<Program>,
     /// Lines of the kernel's log.
@@ -90,6 +93,7 @@ impl<'a> ExaminedMachine<'a> {
             process: Process::of(files),
             memory: Memory::of(files),
             container: Container::of(files),
+            settings: Settings::of(files),
             program: bundle.program.map(|pid| Program::of(|path| text(files, path), pid)),
             messages: bundle.messages.clone(),
             files,

@@ -40,7 +40,7 @@ pub(super) struct Knob {
 /// Parts of all read buffers that a group may use, or has reserved, in per cent. Source: chosen.
 const ALLOWED: [u32; 5] = [75, 50, 25, 12, 6];
 const RESERVED: [u32; 3] = [25, 50, 75];
-/// Priorities besides the default, the most and the least among them. Source: the field has four bits, and 0 is invalid.
+/// Priorities besides the default, the highest and the lowest among them. Source: a field of four bits, not 0.
 const PRIORITIES: [u32; 4] = [15, 5, 2, 1];
 /// Sizes of transfers, each a quarter of the one before. Source: chosen; below 4 KiB a device is slower.
 const TRANSFERS: [u64; 5] = [1 << 20, 256 << 10, 64 << 10, 16 << 10, 4 << 10];
@@ -50,8 +50,8 @@ const BATCHES: [u32; 4] = [16, 8, 4, 2];
 pub(super) const KNOBS: &[Knob] = &[
     Knob {
         what: "place",
-        why: "tenants of a group wait for each other's descriptors; groups of one device share its read buffers and its \
-              rate; devices share only the memory",
+        why: "tenants of a group wait for each other's descriptors; groups of one device share its read buffers and \
+              its rate; devices share only the memory",
         per: Per::Plan,
         choices: |context, plan, _| {
             let mut plans = vec![SharingPlan::plain(context.tenants)];

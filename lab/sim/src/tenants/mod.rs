@@ -119,8 +119,8 @@ pub fn advise(
     Ok(SharingAdvice { configs, choices, tenants: outcomes, by_default, simulated })
 }
 
-/// The configuration without advice: one group of one device with all engines, a queue for each tenant, and the driver's
-/// defaults.
+/// The configuration without advice: one group of one device with all engines, a queue for each tenant, and the
+/// driver's defaults.
 ///
 /// # Errors
 /// A device has too few queues.

@@ -5,7 +5,7 @@ use crate::advise::nearest_devices;
 use crate::machine::Machine;
 use telpher_device::{Capabilities, Config, EngineConfig, GroupConfig, WqConfig, WqMode};
 
-/// The Linux driver's defaults of a queue, and the priority of accel-config's packaged profiles. Source: K612 `sysfs.c`.
+/// The Linux driver's defaults of a queue (K612 `idxd.h`), and the priority of accel-config's packaged profiles.
 const TRANSFER: u64 = 2 << 20;
 const BATCH: u32 = 32;
 const PRIORITY: u32 = 10;

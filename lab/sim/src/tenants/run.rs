@@ -122,8 +122,8 @@ impl Run<'_> {
             Some(load) => {
                 let milliseconds = time.as_secs_f64() * 1e3;
                 let what = format!(
-                    "none of its operations ended in {milliseconds} ms of simulated time; give shorter operations, fewer \
-                     in flight, or a higher rate"
+                    "none of its operations ended in {milliseconds} ms of simulated time; give shorter operations, \
+                     fewer in flight, or a higher rate"
                 );
                 Err(ScenarioError::Load { load: load.name.clone(), what })
             }

@@ -43,8 +43,8 @@ pub struct StillInUse<B: Send + 'static> {
 /// Otherwise, and for what their CPUs copy, the window's own code in the other process does it; the system permits the
 /// access only to processes that may trace this one, and those could access all its memory without a window.
 ///
-/// A grant that is dropped is revoked. If the buffer is still in use after [`Policy::linger`](crate::Policy::linger), it
-/// is leaked.
+/// A grant that is dropped is revoked. If the buffer is still in use after [`Policy::linger`](crate::Policy::linger),
+/// it is leaked.
 #[derive(Debug)]
 pub struct Grant<B: Send + 'static> {
     /// Present until it is given back.

@@ -11,6 +11,7 @@ pub(crate) mod error;
 pub(crate) mod grant;
 pub(crate) mod job;
 pub(crate) mod mover;
+pub(crate) mod notifier;
 #[cfg(feature = "device")]
 pub(crate) mod open;
 pub(crate) mod operation;

@@ -123,6 +123,11 @@ impl Mover {
         &self.stripes[thread_stripe::of_this_thread() % self.stripes.len()]
     }
 
+    /// The shared core, for a thread that outlives this handle.
+    pub(crate) fn shared_core(&self) -> &Arc<Core> {
+        self.shared().core()
+    }
+
     /// The shared core, for callers that only read.
     #[inline(always)]
     fn core(&self) -> &Core {

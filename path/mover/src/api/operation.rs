@@ -105,6 +105,10 @@ macro_rules! operations {
             /// Repeats the 8 bytes of `pattern`, lowest first, over each block of `dst` that the list `src` names. The
             /// outcome is [`Done`](crate::Outcome::Done).
             scatter_fill(src: R [StableBuf], dst: W [StableBufMut])(blocks: crate::Blocks, pattern: u64);
+            /// Brings the pages of the buffer in, and asks a device for their translations, so that its next operations
+            /// do not wait for them. Devices have Translation Fetch from 2.x on; the CPU touches the pages for others.
+            /// The outcome is [`Done`](crate::Outcome::Done).
+            prefetch_pages(src: R [StableBuf])();
             /// Flushes every cache line of the buffer. The outcome is [`Done`](crate::Outcome::Done).
             flush(src: R [StableBuf])();
         }
@@ -514,6 +518,10 @@ pub(crate) fn gather_reduce(
     let (list, dst) = ((list.address(), entries), dst.address_mut());
     let d = Descriptor::gather_reduce(compute, list, blocks.format, memory.address(), dst, elements);
     Ok(Request::new(arithmetic.write_to(d), n).with_memory(len(memory)))
+}
+
+pub(crate) fn prefetch_pages(buf: &mut impl StableBuf) -> RequestResult {
+    Ok(Request::new(Descriptor::translation_fetch(buf.address(), 0), len(buf)))
 }
 
 pub(crate) fn flush(buf: &mut impl StableBuf) -> RequestResult {

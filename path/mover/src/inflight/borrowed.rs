@@ -160,8 +160,8 @@ impl WindowOperation<'_> {
     }
 }
 
-/// Executes an operation with a window, and waits. An operation that the queue cannot do, or does not get to its end, is
-/// an error: the CPU does not take over.
+/// Executes an operation with a window, and waits. An operation that the queue cannot do, or does not get to its end,
+/// is an error: the CPU does not take over.
 pub(crate) fn run_in_window(
     shared: &Shared,
     queue: usize,

@@ -6,6 +6,7 @@ use crate::api::policy::Hint;
 use crate::inflight::cpu;
 use crate::plan::request::{Range, Request};
 use telpher_abi::{Opcode, SglFormat};
+use telpher_mem::PAGE_BYTES;
 
 /// # Safety
 ///
@@ -130,6 +131,17 @@ pub(super) unsafe fn finish(request: &Request, hint: Hint) -> Result<Outcome, Jo
         Opcode::GatherReduce | Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => unsafe {
             listed(request, hint)?
         },
+        Opcode::TranslationFetch => {
+            let mut done = 0;
+            while done < len {
+                let page = Range { address: d.src() + done, len: 1, written: false };
+                // SAFETY: as above; a byte of the range.
+                unsafe { touch(&page) };
+                // To the begin of the next page.
+                done += PAGE_BYTES - page.address % PAGE_BYTES;
+            }
+            Outcome::Done
+        }
         Opcode::CacheFlush => {
             // SAFETY: as above.
             telpher_ops::flush::flush(unsafe { bytes(d.dst(), len) });

@@ -323,9 +323,17 @@ impl Request {
     }
 
     fn faulted(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
+        let op = self.opcode();
+        if op == Opcode::TranslationFetch {
+            // Its bytes completed are undefined (SPEC §8.3.11). It is quicker to touch the rest than to ask for each
+            // page.
+            let fault = Fault { address: record.fault_address(), write: false, done: self.done };
+            let touches = matches!(on_fault, OnFault::TouchAndResubmit { .. });
+            let on_fault = if touches { OnFault::FinishOnCpu } else { on_fault };
+            return self.decide(record.status(), fault, record.fault_address_masked(), on_fault);
+        }
         let completed = u64::from(record.bytes_completed());
         let Some(chunk) = self.chunk.filter(|chunk| completed < chunk.len) else { return self.nonsense(record) };
-        let op = self.opcode();
         let moved_on = match op {
             // A new record's offsets would restart at 0, so the whole operation is repeated. How far it came still
             // tells progress from a standstill.

@@ -340,15 +340,27 @@ impl Core {
 
     /// Calls `look` until it is ready, and rests between the calls as the policy says.
     pub(crate) fn wait<T>(&self, look: impl FnMut() -> Poll<T>) -> T {
-        self.wait_by(Waiter::new(self.policy.wait), look)
+        self.wait_by(Waiter::new(self.policy.wait), |nap| self.sleep(nap), look)
+    }
+
+    /// Like [`wait`](Core::wait), for a thread whose sleeps another thread may end: `sleep` sleeps for at most the
+    /// given time, and returns false if it was ended early.
+    pub(crate) fn wait_with<T>(&self, sleep: impl Fn(Duration) -> bool, look: impl FnMut() -> Poll<T>) -> T {
+        self.wait_by(Waiter::new(self.policy.wait), sleep, look)
     }
 
     /// Like [`wait`](Core::wait), for a caller that has something to do at `end`: no sleep goes beyond it.
     pub(crate) fn wait_until<T>(&self, end: Moment, look: impl FnMut() -> Poll<T>) -> T {
-        self.wait_by(Waiter::new(self.policy.wait).until(end), look)
+        self.wait_by(Waiter::new(self.policy.wait).until(end), |nap| self.sleep(nap), look)
     }
 
-    fn wait_by<T>(&self, mut waiter: Waiter, mut look: impl FnMut() -> Poll<T>) -> T {
+    /// Sleeps for this long.
+    fn sleep(&self, nap: Duration) -> bool {
+        self.clock.rest(Rest::Sleep(nap));
+        true
+    }
+
+    fn wait_by<T>(&self, mut waiter: Waiter, sleep: impl Fn(Duration) -> bool, mut look: impl FnMut() -> Poll<T>) -> T {
         let _ = forecast::take_missed();
         loop {
             // Only this thread's own checks count, and only until it does something else.
@@ -358,18 +370,22 @@ impl Core {
             if let Poll::Ready(found) = found {
                 return found;
             }
-            self.pass(&mut waiter);
+            self.pass(&mut waiter, &sleep);
         }
     }
 
     /// Rests as a waiter's policy says.
-    fn pass(&self, waiter: &mut Waiter) {
+    fn pass(&self, waiter: &mut Waiter, sleep: impl Fn(Duration) -> bool) {
         let awaited = forecast::take_missed();
         match waiter.pass(awaited.as_ref(), || self.clock.now(), &self.wake_up) {
             Pass::Rest(Rest::Sleep(nap)) if self.policy.wait == Wait::Predicted => {
                 let end = self.clock.now().after(nap);
-                self.clock.rest(Rest::Sleep(nap));
-                self.wake_up.learn(self.clock.now().since(end));
+                if sleep(nap) {
+                    self.wake_up.learn(self.clock.now().since(end));
+                }
+            }
+            Pass::Rest(Rest::Sleep(nap)) => {
+                sleep(nap);
             }
             Pass::Rest(rest) => self.clock.rest(rest),
             Pass::Watch(how, at_most) => {

@@ -55,6 +55,9 @@ pub(crate) struct Chunk {
     pub(crate) len: u64,
 }
 
+/// The longest region of one Translation Fetch: whole pages in 32 bits.
+const LONGEST_REGION: u64 = u32::MAX as u64 / PAGE_BYTES * PAGE_BYTES;
+
 impl Chunk {
     /// True if it is all that is left of a request of `len`.
     #[inline]
@@ -338,6 +341,7 @@ impl Request {
             }
             Opcode::ScatterFill => [read(d.dst(), self.list_bytes(len)), write(d.sgl_base(), self.memory), None, None],
             Opcode::CacheFlush => [None, read(d.dst(), len), None, None],
+            Opcode::TranslationFetch => [read(d.src(), len), None, None, None],
             Opcode::InterDomainCopy | Opcode::InterDomainCompare => {
                 let has = |flag| !d.flags().contains(flag);
                 let second = Range { address: d.dst(), len, written: self.writes() };
@@ -377,6 +381,8 @@ impl Request {
                 let block = self.list_block();
                 self.len.min((limits.max_transfer / block).min(limits.longest_list()) * block)
             }
+            // It moves no bytes, so the queue's limit does not apply (SPEC §8.3.11).
+            Opcode::TranslationFetch => self.len.min(LONGEST_REGION),
             _ => match self.unit() {
                 1 => self.len.min(limits.max_transfer),
                 unit => self.len.min(limits.max_transfer / unit * unit),
@@ -506,7 +512,7 @@ impl Request {
             Opcode::Dualcast => d.with_src(src).with_dst(dst).with_dst2(d.dst2().wrapping_add(n)),
             Opcode::DifInsert | Opcode::DifStrip => d.with_src(src).with_dst(d.dst().wrapping_add(self.dif_dest(n))),
             Opcode::DixGenerate => d.with_src(src).with_dst(d.dst().wrapping_add(self.dif_dest(n))),
-            Opcode::ApplyDelta | Opcode::CrcGeneration | Opcode::DifCheck => d.with_src(src),
+            Opcode::ApplyDelta | Opcode::CrcGeneration | Opcode::DifCheck | Opcode::TranslationFetch => d.with_src(src),
             Opcode::CacheFlush => d.with_dst(dst),
             Opcode::TypeConversion => d.with_src(src).with_dst(d.dst().wrapping_add(self.result_bytes(n))),
             Opcode::Reduce => {

@@ -8,6 +8,7 @@ pub(crate) mod naive;
 
 use device::TestDevice;
 use proptest::prelude::*;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use telpher_mover::{ManualClock, Mover, OnFault, Policy, Threshold};
@@ -78,6 +79,17 @@ pub(crate) fn block_on<F: Future + Unpin>(mut future: F, polls: usize) -> Option
         std::task::Poll::Ready(output) => Some(output),
         std::task::Poll::Pending => None,
     })
+}
+
+/// Runs one test, `file::name`, again in a process of its own, with `TELPHER_ALONE` set.
+pub(crate) fn alone(test: &str, stderr: Stdio) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("TELPHER_ALONE", "1").stderr(stderr).output().unwrap()
+}
+
+/// Returns true in a process that [`alone`] has started.
+pub(crate) fn is_alone() -> bool {
+    std::env::var_os("TELPHER_ALONE").is_some()
 }
 
 /// Creates a durable file for a test, unless the machine's target folder is in memory.

@@ -18,6 +18,7 @@ mod faults_stopped;
 mod learning;
 mod lists;
 mod model;
+mod notifier;
 mod ownership;
 mod properties;
 mod queues;

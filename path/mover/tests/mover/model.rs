@@ -2,8 +2,10 @@
 
 use crate::common::{Chance, naive};
 use std::sync::Arc;
-use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
+use telpher_device::{ModelDevice, ModelOptions, Preset, Residency, Runner};
+use telpher_mem::{PageSize, Region, StableBuf};
 use telpher_mover::{Channel, ChannelPolicy, CrcMode, Mover, Outcome, Policy, Threshold, Via};
+use telpher_os::page_presence::{BATCH_PAGES, Presence};
 use telpher_portal::Portal;
 
 /// Runs a test with every device preset, and a portal to each of its queues.
@@ -121,5 +123,35 @@ fn a_record_written_during_completed_ends_its_operation() {
         }
         let back = done.pop().unwrap().buffers.unwrap();
         buffers = back.src.zip(back.dst);
+    }
+}
+
+/// Devices of 2.x fetch the translations, however long the buffer is; the CPU touches the pages for others, and after a
+/// fault of the device.
+#[test]
+fn pages_are_present_after_they_were_prefetched() {
+    const LEN: usize = 5 << 20;
+    for (preset, residency, via) in [
+        (Preset::V2Full, Residency::Lenient, Via::Device),
+        (Preset::V2Full, Residency::Strict, Via::Cpu),
+        (Preset::Spr, Residency::Lenient, Via::Cpu),
+    ] {
+        let device = ModelDevice::start(ModelOptions::of(preset).with_residency(residency)).unwrap();
+        let portals = device.enabled_queues().into_iter().map(|n| device.portal(&format!("wq0.{n}")).unwrap());
+        let mover = Mover::new(portals.collect::<Vec<_>>(), Policy::default());
+        let pages = Region::new(LEN, PageSize::Small).unwrap();
+        let first = pages.address() / 4096;
+        let done = mover.prefetch_pages(pages).wait();
+        assert_eq!((done.result, done.via), (Ok(Outcome::Done), via), "{preset:?} {residency:?}");
+        let mut present = [false; LEN / 4096];
+        let presence = Presence::open();
+        for (at, present) in (first..).step_by(BATCH_PAGES).zip(present.chunks_mut(BATCH_PAGES)) {
+            presence.ask(at, false, present);
+        }
+        assert!(present.iter().all(|present| *present), "{preset:?} {residency:?}");
+        // Present pages are found without a fault.
+        let again = mover.prefetch_pages(done.buffers.0).wait();
+        let expected = if preset == Preset::V2Full { Via::Device } else { Via::Cpu };
+        assert_eq!((again.result, again.via), (Ok(Outcome::Done), expected), "{preset:?} {residency:?}");
     }
 }

@@ -2,9 +2,9 @@
 #![allow(unsafe_code, reason = "a portal and a buffer that panic; both traits are promises")]
 
 use crate::common::device::TestDevice;
-use crate::common::{Watched, mover, policy};
+use crate::common::{Watched, alone, is_alone, mover, policy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -244,26 +244,11 @@ fn a_clock_that_panics_after_a_submission_frees_nothing() {
     }
 }
 
-/// Runs one test of this file again in a process of its own, with `TELPHER_ALONE` set.
-fn alone(test: &str, stderr: Stdio) -> Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", &format!("unwinding::{test}"), "--nocapture"])
-        .env("TELPHER_ALONE", "1")
-        .stderr(stderr)
-        .output()
-        .unwrap()
-}
-
-fn is_alone() -> bool {
-    std::env::var_os("TELPHER_ALONE").is_some()
-}
-
 #[test]
 fn a_failed_write_to_standard_error_frees_nothing() {
     if !is_alone() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let out = alone("a_failed_write_to_standard_error_frees_nothing", full.into());
+        let out = alone("unwinding::a_failed_write_to_standard_error_frees_nothing", full.into());
         let stdout = String::from_utf8_lossy(&out.stdout);
         assert!(out.status.success() && stdout.contains("1 passed"), "{stdout}");
         return;
@@ -287,7 +272,7 @@ fn a_failed_write_to_standard_error_frees_nothing() {
 fn a_portal_that_panics_after_it_took_a_descriptor_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;
     if !is_alone() {
-        let out = alone("a_portal_that_panics_after_it_took_a_descriptor_ends_the_process", Stdio::piped());
+        let out = alone("unwinding::a_portal_that_panics_after_it_took_a_descriptor_ends_the_process", Stdio::piped());
         assert_eq!(out.status.signal(), Some(6), "SIGABRT");
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(said.contains("telpher: a portal panicked while it was offered a descriptor"), "{said}");

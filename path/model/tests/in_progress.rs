@@ -1,0 +1,99 @@
+//! The limit of a group on work descriptors in progress in an engine.
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "submissions are vouched for: their memory is simulated")]
+
+use telpher_abi::registers::{Command, CommandCode, GrpCfg, PortalKind, WqCfg};
+use telpher_abi::{Descriptor, Flags};
+use telpher_mem::{MockSpace, Protection, Space};
+use telpher_model::{
+    Capabilities, Device, Engine, MAX_LANES, NoObserver, OperandSpaces, PciControl, Preset, Scratch, Step, Write,
+    execute, layout,
+};
+use telpher_portal::{Offer, Submission};
+
+const MEMORY: u64 = 0x10_0000;
+const SUBMITTED: u64 = 40;
+const SUBMITTED_COUNT: usize = 40;
+
+/// A device with one engine, whose group has a limit, and descriptors that wait for it.
+fn device(capabilities: Capabilities, code: u8) -> Box<Device> {
+    let device = Device::new(capabilities, PciControl::SHARED_VIRTUAL_MEMORY).unwrap();
+    let write = |at: u64, words: &[u64]| {
+        for (word, at) in words.iter().zip((at..).step_by(8)) {
+            device.write_register(at, 8, *word);
+        }
+    };
+    let group = device.grp_cfg(0).with_wqs(1).with_engines(1).with_work_limit_code(code);
+    write(layout::GRPCFG, &GrpCfg(group.0).0);
+    let queue =
+        WqCfg::default().with_size(64).with_dedicated(true).with_priority(1).with_pasid(1).with_pasid_enable(true);
+    write(layout::WQCFG, &queue.with_max_transfer_shift(20).with_max_batch_shift(4).0[..3]);
+    for (code, operand) in [(CommandCode::EnableDevice, 0), (CommandCode::EnableWq, 0)] {
+        assert!(device.start_command(Command::new(code, operand)));
+        assert_eq!(device.cmd_status().error_code(), 0, "{code:?}");
+    }
+    for number in 0..SUBMITTED {
+        let at = MEMORY + 0x100 * number;
+        let copy = Descriptor::memory_move(at, at + 64, 8).and_flags(Flags::RECORD).with_record(at + 128);
+        // SAFETY: the memory is simulated.
+        let copy = unsafe { Submission::vouch(copy) };
+        assert_eq!(device.submit(0, PortalKind::UnlimitedMsix, Write::Posted, &copy), Offer::Taken);
+    }
+    device
+}
+
+/// Steps every lane once that is not in progress, and returns those that got a descriptor.
+fn take(device: &Device, lanes: &mut [Engine], in_progress: &[usize]) -> Vec<usize> {
+    let free = (0..lanes.len()).filter(|lane| !in_progress.contains(lane));
+    free.filter(|&lane| lanes[lane].step(device, &NoObserver) == Step::Execute).collect()
+}
+
+/// Takes a lane's descriptor to its end; returns true if the lane has the next one then.
+fn finish(device: &Device, lane: &mut Engine, space: &MockSpace) -> bool {
+    let outcome = execute(lane.action(), &OperandSpaces::own(space), false, false, &mut Scratch::default());
+    lane.executed(device, outcome);
+    loop {
+        match lane.step(device, &NoObserver) {
+            Step::Record { address } => {
+                lane.recorded(device, space.write_record(address, &lane.record().0));
+            }
+            Step::Ended => {}
+            Step::Execute => return true,
+            Step::Idle => return false,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_engine_takes_as_many_descriptors_as_its_group_allows() {
+    let full = Preset::Full.capabilities();
+    let without = Capabilities { grp_cap: full.grp_cap.with_progress_limits(false), ..full };
+    let most = usize::from(full.eng_cap.work_descriptors());
+    for (capabilities, code, limit) in [
+        (full, 0, MAX_LANES),
+        (full, 1, MAX_LANES.min(most / 2)),
+        (full, 2, most / 4),
+        (full, 3, most / 8),
+        (without, 3, MAX_LANES),
+    ] {
+        let space = MockSpace::default();
+        space.map(MEMORY, 4, Protection::ReadWrite);
+        let device = device(capabilities, code);
+        let mut lanes: Vec<Engine> = (0..MAX_LANES).map(|lane| Engine::new(0, lane)).collect();
+        let mut in_progress = take(&device, &mut lanes, &[]);
+        assert_eq!(in_progress.len(), limit, "code {code}");
+        let mut finished = 0;
+        while let Some(lane) = in_progress.pop() {
+            if finish(&device, &mut lanes[lane], &space) {
+                in_progress.push(lane);
+            }
+            finished += 1;
+            let more = take(&device, &mut lanes, &in_progress);
+            in_progress.extend(more);
+            let expected = limit.min(SUBMITTED_COUNT - finished);
+            assert_eq!(in_progress.len(), expected, "code {code}: one begins for each that ends");
+        }
+        assert_eq!(finished, SUBMITTED_COUNT, "code {code}");
+    }
+}

@@ -1,0 +1,413 @@
+//! The ends of jobs as a descriptor that becomes readable, for programs with an event loop of their own.
+//!
+//! ```text
+//! watch(job, token) ──► arrived ──► the notifier's thread steps each job ──► ended, eventfd ──► take_ended()
+//! ```
+//!
+//! Kernels give user space no interrupt for a completion record, so a thread has to look for it. Here that is the
+//! notifier's thread: it rests between two looks as [`Policy::wait`](crate::Policy::wait) says, and it sleeps while no
+//! job is in flight.
+
+use crate::api::batch::BatchJob;
+use crate::api::job::Job;
+use crate::api::mover::Mover;
+use crate::inflight::Core;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// The name of a notifier's thread, as Linux shows it.
+pub const NOTIFIER_THREAD: &str = "telpher-notify";
+
+/// Something that a [`Notifier`] can watch: it makes progress in steps, and ends.
+pub trait Watchable: Send {
+    /// Makes one step, without waiting; returns true if it has ended.
+    fn is_done(&mut self) -> bool;
+}
+
+impl<B: Send + 'static> Watchable for Job<B> {
+    fn is_done(&mut self) -> bool {
+        Job::is_done(self)
+    }
+}
+
+impl Watchable for BatchJob {
+    fn is_done(&mut self) -> bool {
+        BatchJob::is_done(self)
+    }
+}
+
+/// Reports the ends of jobs by a descriptor that is readable while there are ends to take, so that a loop over epoll,
+/// poll, io_uring or libuv needs no polling. From [`Mover::notifier`].
+///
+/// Each job is watched under a number of the caller's, its token. [`take_ended`](Notifier::take_ended) returns the
+/// tokens of jobs that have ended, each once.
+///
+/// ```
+/// use rustix::event::{PollFd, PollFlags, poll};
+/// use telpher_mover::Mover;
+///
+/// let mover = Mover::cpu();
+/// let notifier = mover.notifier()?;
+/// let watched = [7, 8].map(|byte| notifier.watch(mover.copy(vec![byte; 64], vec![0; 64]), byte.into()));
+/// let mut ended = Vec::new();
+/// while ended.len() < 2 {
+///     poll(&mut [PollFd::new(&notifier, PollFlags::IN)], None)?;
+///     ended.extend(notifier.take_ended(usize::MAX));
+/// }
+/// assert_eq!(ended, [7, 8]);
+/// let copied = watched.map(|watched| watched.wait().wait().into_parts().2[0]);
+/// assert_eq!(copied, [7, 8]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # The thread
+///
+/// The notifier has a thread, because no kernel interrupts user space for a completion record. While jobs are in flight
+/// the thread looks for their records and rests as [`Policy::wait`](crate::Policy::wait) says;
+/// [`Wait::Predicted`](crate::Wait::Predicted) leaves most of the core to other threads. While none is in flight it
+/// sleeps and uses no CPU time. A look costs a step of each watched job. The thread handles no signals of the program.
+///
+/// A forked child does not have the thread: there, no watched job ends.
+///
+/// # On drop
+///
+/// Jobs that are watched go on to their end, and their [`Watched`] handles get them. The thread ends after the last.
+pub struct Notifier(Arc<Inner>);
+
+/// A job that a [`Notifier`] watches, until it is taken back.
+///
+/// As a future it wakes its task when the job has ended, so that an executor's thread is idle meanwhile; a [`Job`] by
+/// itself has to be polled.
+///
+/// # On drop
+///
+/// As when the job itself is dropped: it goes on, and its buffers stay with the mover until the device has ended. Its
+/// end is not reported any more.
+#[must_use = "dropping it drops the job"]
+pub struct Watched<J: Watchable + 'static>(Arc<Entry<J>>);
+
+struct Inner {
+    eventfd: OwnedFd,
+    /// Jobs that have ended and were not taken yet. Locked while the eventfd is changed: it is readable if this is not
+    /// empty.
+    ended: Mutex<VecDeque<Arc<dyn AnyEntry>>>,
+    arrived: Mutex<Arrived>,
+    /// Signalled when something arrives, and when the notifier is dropped.
+    changed: Condvar,
+}
+
+/// What the thread has not seen yet.
+#[derive(Default)]
+struct Arrived {
+    jobs: Vec<Arc<dyn AnyEntry>>,
+    /// The notifier was dropped: no more jobs will come.
+    is_closed: bool,
+    /// Set by each of both, until the thread has seen it.
+    is_news: bool,
+}
+
+/// A watched job.
+struct Entry<J> {
+    token: u64,
+    state: Mutex<State<J>>,
+    has_ended: Condvar,
+}
+
+enum State<J> {
+    InFlight(J, Option<Waker>),
+    Ended(J),
+    /// The owner has taken the job back.
+    Taken,
+    /// The handle was dropped.
+    Dropped,
+}
+
+/// What a look at a job has found.
+#[derive(PartialEq, Eq)]
+enum Found {
+    InFlight,
+    Ended,
+    Dropped,
+}
+
+/// An entry without the type of its job.
+trait AnyEntry: Send + Sync {
+    fn step(&self) -> Found;
+    /// Returns the token, unless the handle was dropped.
+    fn token(&self) -> Option<u64>;
+}
+
+/// A panic of a job's step is caught, so no lock protects anything half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<J: Watchable> AnyEntry for Entry<J> {
+    fn step(&self) -> Found {
+        let mut state = lock(&self.state);
+        let State::InFlight(job, _) = &mut *state else {
+            return if matches!(*state, State::Dropped) { Found::Dropped } else { Found::Ended };
+        };
+        // A job whose step panics is given back: its owner's next call panics in the owner's thread.
+        if !catch_unwind(AssertUnwindSafe(|| job.is_done())).unwrap_or(true) {
+            return Found::InFlight;
+        }
+        let waker = match std::mem::replace(&mut *state, State::Dropped) {
+            State::InFlight(job, waker) => {
+                *state = State::Ended(job);
+                waker
+            }
+            _ => unreachable!("it is locked since it was in flight"),
+        };
+        drop(state);
+        self.has_ended.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Found::Ended
+    }
+
+    fn token(&self) -> Option<u64> {
+        (!matches!(*lock(&self.state), State::Dropped)).then_some(self.token)
+    }
+}
+
+impl Inner {
+    /// Reports that jobs have ended.
+    fn report(&self, jobs: impl IntoIterator<Item = Arc<dyn AnyEntry>>) {
+        let mut ended = lock(&self.ended);
+        ended.extend(jobs);
+        self.signal();
+    }
+
+    /// Makes the descriptor readable, also if the program has read it without taking the ends.
+    fn signal(&self) {
+        // Fails only if the counter is full, and then it is readable.
+        let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
+    }
+
+    /// The thread: steps the watched jobs until the notifier is dropped and all have ended.
+    fn run(&self, core: &Core) {
+        // The kernel's usual slack would make each sleep 50 µs longer; an error only leaves it so.
+        let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
+        let mut jobs = Vec::new();
+        loop {
+            let mut arrived = lock(&self.arrived);
+            while arrived.jobs.is_empty() && jobs.is_empty() {
+                if arrived.is_closed {
+                    return;
+                }
+                arrived = self.changed.wait(arrived).unwrap_or_else(PoisonError::into_inner);
+            }
+            jobs.append(&mut arrived.jobs);
+            arrived.is_news = false;
+            drop(arrived);
+            core.wait_with(|nap| self.sleep(nap), || self.look(&mut jobs));
+        }
+    }
+
+    /// Steps each job and reports those that have ended; ready if the list of jobs changes.
+    fn look(&self, jobs: &mut Vec<Arc<dyn AnyEntry>>) -> Poll<()> {
+        let count = jobs.len();
+        let mut ended = Vec::new();
+        jobs.retain(|job| match job.step() {
+            Found::InFlight => true,
+            Found::Ended => {
+                ended.push(Arc::clone(job));
+                false
+            }
+            Found::Dropped => false,
+        });
+        if !ended.is_empty() {
+            self.report(ended);
+        }
+        if jobs.len() < count || lock(&self.arrived).is_news { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Sleeps until there is news, at most for the given time; returns false if there is.
+    fn sleep(&self, at_most: Duration) -> bool {
+        let result = self.changed.wait_timeout_while(lock(&self.arrived), at_most, |arrived| !arrived.is_news);
+        let (arrived, _) = result.unwrap_or_else(PoisonError::into_inner);
+        !arrived.is_news
+    }
+
+    /// Tells the thread something.
+    fn tell(&self, news: impl FnOnce(&mut Arrived)) {
+        let mut arrived = lock(&self.arrived);
+        news(&mut arrived);
+        arrived.is_news = true;
+        drop(arrived);
+        self.changed.notify_one();
+    }
+}
+
+impl Mover {
+    /// Starts a thread that reports the ends of jobs by a descriptor; see [`Notifier`].
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a descriptor or a thread.
+    pub fn notifier(&self) -> io::Result<Notifier> {
+        let inner = Arc::new(Inner {
+            eventfd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            ended: Mutex::default(),
+            arrived: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let (core, of_thread) = (Arc::clone(self.shared_core()), Arc::clone(&inner));
+        telpher_os::spawn_unsignalled(NOTIFIER_THREAD, move || of_thread.run(&core))?;
+        Ok(Notifier(inner))
+    }
+}
+
+impl Notifier {
+    /// Watches a job. When it has ended, the descriptor becomes readable and [`take_ended`](Notifier::take_ended)
+    /// returns `token`; at once if it has ended already.
+    ///
+    /// The job may be one of another mover; then the thread rests as this notifier's mover says.
+    pub fn watch<J: Watchable + 'static>(&self, mut job: J, token: u64) -> Watched<J> {
+        let is_done = job.is_done();
+        let state = Mutex::new(if is_done { State::Ended(job) } else { State::InFlight(job, None) });
+        let entry = Arc::new(Entry { token, state, has_ended: Condvar::new() });
+        let any: Arc<dyn AnyEntry> = Arc::clone(&entry) as _;
+        if is_done {
+            self.0.report([any]);
+        } else {
+            self.0.tell(|arrived| arrived.jobs.push(any));
+        }
+        Watched(entry)
+    }
+
+    /// Returns the tokens of at most `most` jobs that have ended, in the order of their ends, each once. If none is
+    /// left, the descriptor is not readable any more. Never blocks.
+    ///
+    /// The end of a job whose [`Watched`] handle was dropped is left out, so the descriptor may have been readable
+    /// without an end.
+    #[must_use = "an end is reported once"]
+    pub fn take_ended(&self, most: usize) -> Vec<u64> {
+        let mut ended = lock(&self.0.ended);
+        // Fails if it is not readable.
+        let _ = rustix::io::read(&self.0.eventfd, &mut [0; 8]);
+        let mut tokens = Vec::new();
+        while tokens.len() < most
+            && let Some(job) = ended.pop_front()
+        {
+            tokens.extend(job.token());
+        }
+        if !ended.is_empty() {
+            self.0.signal();
+        }
+        tokens
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        self.0.tell(|arrived| arrived.is_closed = true);
+    }
+}
+
+impl AsFd for Notifier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.eventfd.as_fd()
+    }
+}
+
+impl Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notifier").field("eventfd", &self.0.eventfd).finish_non_exhaustive()
+    }
+}
+
+const TAKEN: &str = "the job was taken before";
+
+impl<J: Watchable> Watched<J> {
+    /// Returns true if the job has ended; takes no step.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        !matches!(*lock(&self.0.state), State::InFlight(..))
+    }
+
+    /// Returns the job if it has ended and was not taken before. Its end is reported nevertheless.
+    pub fn take(&self) -> Option<J> {
+        take(&mut lock(&self.0.state))
+    }
+
+    /// Waits until the job has ended, without using CPU time on this thread, and returns it.
+    ///
+    /// # Panics
+    ///
+    /// If the job was [taken](Watched::take) before.
+    pub fn wait(self) -> J {
+        let is_in_flight = |state: &mut State<J>| matches!(state, State::InFlight(..));
+        let state = self.0.has_ended.wait_while(lock(&self.0.state), is_in_flight);
+        take(&mut state.unwrap_or_else(PoisonError::into_inner)).expect(TAKEN)
+    }
+
+    /// Waits until the job has ended, for at most `at_most`; returns true if it has.
+    pub fn wait_for(&self, at_most: Duration) -> bool {
+        // A time that the clock cannot express is no limit.
+        let Some(end) = Instant::now().checked_add(at_most) else {
+            let is_in_flight = |state: &mut State<J>| matches!(state, State::InFlight(..));
+            drop(self.0.has_ended.wait_while(lock(&self.0.state), is_in_flight));
+            return true;
+        };
+        let mut state = lock(&self.0.state);
+        while matches!(*state, State::InFlight(..)) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.0.has_ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+/// Returns the job of a state in which it has ended.
+fn take<J>(state: &mut State<J>) -> Option<J> {
+    if !matches!(state, State::Ended(_)) {
+        return None;
+    }
+    match std::mem::replace(state, State::Taken) {
+        State::Ended(job) => Some(job),
+        _ => None,
+    }
+}
+
+impl<J: Watchable> Future for Watched<J> {
+    type Output = J;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<J> {
+        let mut state = lock(&self.0.state);
+        if let State::InFlight(_, waker) = &mut *state {
+            *waker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(take(&mut state).expect(TAKEN))
+    }
+}
+
+impl<J: Watchable> Drop for Watched<J> {
+    fn drop(&mut self) {
+        let state = std::mem::replace(&mut *lock(&self.0.state), State::Dropped);
+        // Without the lock: the job's buffers may do anything when they are dropped.
+        drop(state);
+    }
+}
+
+impl<J: Watchable> Debug for Watched<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("token", &self.0.token).field("is_done", &self.is_done()).finish()
+    }
+}
