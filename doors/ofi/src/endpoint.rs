@@ -189,8 +189,7 @@ impl Ep {
         let progress = if domain.automatic_progress { ProgressBy::HelperThread } else { manual };
         let mut config = Config::default();
         config.memory_bytes = MEMORY_BYTES;
-        config.pull_bytes = settings::pull_bytes();
-        config.mapped_bytes = settings::mapped_bytes();
+        settings::set_lengths(&mut config);
         // A program without remote memory access expects no completions of it.
         config.accepts_words = options.accesses;
         let regions = Arc::clone(&domain.regions);

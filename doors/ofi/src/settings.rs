@@ -1,11 +1,12 @@
 //! Settings from the environment.
 
 use crate::log;
+use std::sync::OnceLock;
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions, Opened};
 use telpher_fabric::copier::DEFAULT_SHORTEST;
 use telpher_fabric::{Config, Copier};
-use telpher_mover::{Channel, ChannelPolicy};
+use telpher_mover::{Channel, ChannelPolicy, MessageTuning, Tuning};
 
 /// The variable with the device that copies the pieces of long messages. Without it, the CPU copies.
 const DEVICE: &str = "TELPHER_FABRIC_DEVICE";
@@ -55,19 +56,35 @@ pub(crate) fn copier() -> Copier {
     })
 }
 
-/// Returns the shortest message that receivers may read from the memory of its sender; `u64::MAX` for none.
-pub(crate) fn pull_bytes() -> u64 {
+/// Sets the lengths from which messages travel in another way: those of the variables, otherwise those of the tuning
+/// file.
+pub(crate) fn set_lengths(config: &mut Config) {
+    let tuned = tuned();
+    apply(&tuned, config);
+    config.mapped_bytes = bytes(MAPPED, config.mapped_bytes);
     // A device copies pieces, which leaves the caller free.
-    if !names_cpu(&std::env::var(DEVICE).unwrap_or_default()) {
-        return u64::MAX;
-    }
-    bytes(PULL, PULL_BYTES)
+    config.pull_bytes = if names_cpu(&std::env::var(DEVICE).unwrap_or_default()) {
+        bytes(PULL, tuned.pull_bytes.unwrap_or(PULL_BYTES))
+    } else {
+        u64::MAX
+    };
 }
 
-/// Returns the shortest message that receivers may read from a file in memory which both sides map; `u64::MAX` for
-/// none.
-pub(crate) fn mapped_bytes() -> u64 {
-    bytes(MAPPED, Config::default().mapped_bytes)
+/// Returns what the tuning file says of messages. If it cannot be read, a line says why, once.
+fn tuned() -> MessageTuning {
+    static TUNED: OnceLock<MessageTuning> = OnceLock::new();
+    *TUNED.get_or_init(|| match Tuning::from_environment() {
+        Ok(tuning) => tuning.map(|tuning| tuning.messages).unwrap_or_default(),
+        Err(error) => {
+            log::warn(format_args!("the tuning file that {} names is not used: {error}", Tuning::VARIABLE));
+            MessageTuning::default()
+        }
+    })
+}
+
+fn apply(tuned: &MessageTuning, config: &mut Config) {
+    config.eager_bytes = tuned.eager_bytes.unwrap_or(config.eager_bytes);
+    config.streaming_bytes = tuned.streaming_bytes.unwrap_or(config.streaming_bytes);
 }
 
 /// Returns the number of bytes that a variable says; `u64::MAX` for `off`.
@@ -117,6 +134,17 @@ fn device(name: &str) -> Result<Copier, DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tuning_file_sets_what_it_says_and_nothing_else() {
+        let (mut config, defaults) = (Config::default(), Config::default());
+        apply(&MessageTuning::default(), &mut config);
+        let lengths = |config: &Config| (config.eager_bytes, config.streaming_bytes, config.mapped_bytes);
+        assert_eq!(lengths(&config), lengths(&defaults));
+        let tuned = MessageTuning { eager_bytes: Some(16 << 10), streaming_bytes: Some(u64::MAX), pull_bytes: None };
+        apply(&tuned, &mut config);
+        assert_eq!(lengths(&config), (16 << 10, u64::MAX, defaults.mapped_bytes));
+    }
 
     #[test]
     fn a_length_is_a_number_or_off() {

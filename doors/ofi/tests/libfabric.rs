@@ -106,6 +106,32 @@ fn every_operation_works_from_c() {
 }
 
 #[test]
+fn a_tuning_file_says_how_messages_travel() {
+    let test = "a_tuning_file_says_how_messages_travel";
+    let folder = Folder::new(test);
+    let program = match compiled("messages", &folder) {
+        Ok(program) => program,
+        Err(lacking) => return skip(test, lacking),
+    };
+    let file = Path::new(folder.path()).join("tuning.toml");
+    let machine = "version = 1\n[machine]\ncpu = \"x\"\ndevice = \"cpu\"\nin-flight = 1\n";
+    for (lengths, remark) in [
+        ("eager-bytes = 65536\nstreaming-bytes = \"off\"\npull-bytes = 16384\n", None),
+        ("eager-bytes = 1\n", Some("is not used: under [messages], eager-bytes: 1 bytes; it is from 8192 to 65536")),
+    ] {
+        std::fs::write(&file, format!("{machine}[messages]\n{lengths}")).expect("room");
+        let mut command = Command::new(&program);
+        command.env("FI_PROVIDER_PATH", folder.path()).env("TELPHER_TUNING", &file);
+        let output = command.arg("all_sizes_arrive").output().expect("it was just compiled");
+        let remarks = text(&output.stderr);
+        assert!(output.status.success(), "{remarks}");
+        // A remark about the processor comes, too.
+        assert!(remark.is_none_or(|remark| remarks.contains(remark)), "{remarks}");
+        assert_eq!(remarks.contains("is not used"), remark.is_some(), "{remarks}");
+    }
+}
+
+#[test]
 fn without_a_problem_nothing_is_printed() {
     let test = "without_a_problem_nothing_is_printed";
     let folder = Folder::new(test);

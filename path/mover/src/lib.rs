@@ -69,6 +69,7 @@ pub use inflight::{
     MemoryCallsPolicy,
 };
 pub use learn::Learning;
+pub use learn::messages::MessageTuning;
 pub use learn::tuning::{Measured, TunedMachine, Tuning, TuningError};
 pub use plan::route::Route;
 pub use plan::split::Split;

@@ -124,6 +124,11 @@ fn three_ranks_of_open_mpi_get_right_results() {
 }
 
 #[test]
+fn four_ranks_of_open_mpi_get_right_results() {
+    check_results("four_ranks_of_open_mpi_get_right_results", open_mpi(4), 4);
+}
+
+#[test]
 fn eight_ranks_of_open_mpi_get_right_results() {
     check_results("eight_ranks_of_open_mpi_get_right_results", open_mpi(8), 8);
 }
@@ -136,6 +141,16 @@ fn two_ranks_of_mpich_get_right_results() {
 #[test]
 fn three_ranks_of_mpich_get_right_results() {
     check_results("three_ranks_of_mpich_get_right_results", mpich(3), 3);
+}
+
+#[test]
+fn four_ranks_of_mpich_get_right_results() {
+    check_results("four_ranks_of_mpich_get_right_results", mpich(4), 4);
+}
+
+#[test]
+fn eight_ranks_of_mpich_get_right_results() {
+    check_results("eight_ranks_of_mpich_get_right_results", mpich(8), 8);
 }
 
 /// Runs `train.py` with two ranks of Open MPI. Returns its losses, and how many calls of `MPI_Allreduce` were taken.

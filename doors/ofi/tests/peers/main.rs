@@ -13,6 +13,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use telpher_os::SharedFiles;
 
 /// Seconds after which a program has hung. Each takes a few on a quiet machine.
 const LONGEST: &str = "600";
@@ -241,6 +242,35 @@ fn two_ranks_of_open_mpi_exchange_messages() {
 #[test]
 fn five_ranks_of_open_mpi_exchange_messages() {
     exchange_by_open_mpi("five_ranks_of_open_mpi_exchange_messages", "5");
+}
+
+/// Runs `mapped.py` with Debian's Open MPI and mpi4py.
+fn exchange_from_shared_mappings(test: &str, mapped_bytes: &str) -> Option<String> {
+    let folder = Folder::new(test);
+    let Some(mpirun) = open_mpi_with_python() else {
+        skip(test, "Open MPI or mpi4py is not installed (openmpi-bin, python3-mpi4py)");
+        return None;
+    };
+    let mut command = open_mpi(&mpirun, &folder, "2");
+    command.env("TELPHER_FABRIC_MAPPED", mapped_bytes);
+    command.arg(PYTHON).args(RUN_SCRIPT).arg(script("mapped.py"));
+    let printed = output(command);
+    for part in ["written_before_each_send", "into_a_shared_buffer", "mapped_by_the_receiver"] {
+        assert!(printed.lines().any(|line| line == part), "{printed}");
+    }
+    Some(printed.lines().find(|line| line.starts_with("mapped by")).expect("rank 0 says it").to_owned())
+}
+
+#[test]
+fn two_ranks_of_open_mpi_receive_from_shared_mappings() {
+    let test = "two_ranks_of_open_mpi_receive_from_shared_mappings";
+    if SharedFiles::open().is_err() {
+        return skip(test, "this kernel has no PROCMAP_QUERY (Linux 6.11)");
+    }
+    let Some(mapped) = exchange_from_shared_mappings(test, "262144") else { return };
+    assert_eq!(mapped, "mapped by 0 1");
+    let without = exchange_from_shared_mappings(test, "off").expect("it has just run");
+    assert_eq!(without, "mapped by");
 }
 
 #[test]

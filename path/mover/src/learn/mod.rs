@@ -3,6 +3,7 @@
 mod chooser;
 pub(crate) mod costs;
 pub(crate) mod estimate;
+pub(crate) mod messages;
 pub(crate) mod tuning;
 pub(crate) mod verdict_bits;
 

@@ -8,6 +8,7 @@
 
 use crate::api::policy::Policy;
 use crate::api::setting::{SIZED, SettingError, sized};
+use crate::learn::messages::{MessageTuning, Section};
 use crate::plan::threshold::Threshold;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -54,6 +55,8 @@ pub struct Tuning {
     pub kernels: Option<Variants>,
     /// Costs, ascending by operation and size.
     pub measured: Vec<Measured>,
+    /// How messages between processes travel.
+    pub messages: MessageTuning,
 }
 
 /// Where a [`Tuning`] was measured.
@@ -128,6 +131,14 @@ pub enum TuningError {
         /// What is wrong.
         what: String,
     },
+    /// A value under `[messages]` is not possible.
+    #[error("under [messages], {name}: {what}")]
+    Messages {
+        /// The key.
+        name: &'static str,
+        /// What is wrong.
+        what: String,
+    },
 }
 
 /// The file's structure.
@@ -143,6 +154,8 @@ struct Shape {
     kernels: BTreeMap<String, String>,
     #[serde(default)]
     measured: BTreeMap<String, Vec<[u64; 3]>>,
+    #[serde(default)]
+    messages: Section,
 }
 
 /// Read first, so that a file of another version is reported as such, not by its unknown keys.
@@ -173,7 +186,7 @@ impl Tuning {
         measured.sort_by_key(|point| (point.op, point.bytes));
         measured.dedup_by_key(|point| (point.op, point.bytes));
         let policy = Policy { threshold: best_threshold(&measured), ..Policy::default() };
-        Tuning { machine, policy, kernels: None, measured }
+        Tuning { machine, policy, kernels: None, measured, messages: MessageTuning::default() }
     }
 
     /// Makes the measured variants of the CPU's kernels those of this process.
@@ -236,7 +249,8 @@ impl Tuning {
             let what = format!("{} bytes appears twice", twice[0].bytes);
             return Err(TuningError::Measured { operation: twice[0].op.name().into(), what });
         }
-        Ok(Tuning { machine: shape.machine, policy, kernels, measured })
+        let messages = shape.messages.check().map_err(|(name, what)| TuningError::Messages { name, what })?;
+        Ok(Tuning { machine: shape.machine, policy, kernels, measured, messages })
     }
 
     /// Reads a tuning file.
@@ -350,6 +364,7 @@ impl Tuning {
             }
             text.push_str("]\n");
         }
+        self.messages.write(&mut text);
         text
     }
 }

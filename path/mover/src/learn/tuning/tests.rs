@@ -27,6 +27,8 @@ fn a_tuning_reads_what_it_writes_for_any_machine_name() {
     ];
     let mut tuning = Tuning::new(machine(), measured);
     tuning.policy.wait = Wait::Spin;
+    tuning.messages.eager_bytes = Some(16 << 10);
+    tuning.messages.pull_bytes = Some(u64::MAX);
     let mut variants = Variants::current();
     variants.set("guard-prefetch", "1024").unwrap();
     tuning.kernels = Some(variants);
@@ -93,6 +95,10 @@ fn every_error_names_what_is_wrong() {
         (&format!("{FILE}[measured]\nfill = [[1, 2, -3]]\n"), "invalid value: integer `-3`"),
         (&format!("{FILE}[measured]\nfill = [[1, 2]]\n"), "invalid length 2"),
         (&format!("{FILE}[measured]\nfill = [[8, 2, 3], [9, 2, 3], [8, 3, 4]]\n"), "fill: 8 bytes appears twice"),
+        (&format!("{FILE}[messages]\neager = 3\n"), "unknown field `eager`"),
+        (&format!("{FILE}[messages]\neager-bytes = 4096\n"), "eager-bytes: 4096 bytes; it is from 8192 to 65536"),
+        (&format!("{FILE}[messages]\neager-bytes = \"off\"\n"), "eager-bytes: 18446744073709551615 bytes"),
+        (&format!("{FILE}[messages]\npull-bytes = \"on\"\n"), "pull-bytes: 'on' is neither"),
         ("version = 1\n[machine\n", "line 2"),
     ] {
         let error = Tuning::parse(text).unwrap_err();
