@@ -3,6 +3,10 @@
 //!
 //! They are shared objects, and must not share features with the crates that carry them. So one nested cargo run builds
 //! them all, in a target directory of its own, with the profile `preloaded` of the workspace.
+//!
+//! A package of this crate has no workspace around it. Its folder `sources` has one with these libraries and what they
+//! depend on, written by `ci/publish.sh`. Its manifests have another name there, since cargo leaves crates within a
+//! package out.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,11 +27,19 @@ const PROFILE: &str = "preloaded";
 
 fn main() {
     let folder = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let root = folder.ancestors().nth(2).expect("crates lie two folders deep");
-    for path in sources(root) {
-        println!("cargo::rerun-if-changed={}", path.display());
-    }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    let workspace = folder.ancestors().nth(2).expect("crates lie two folders deep");
+    let is_packaged = !workspace.join("hosts/launch/build.rs").exists();
+    let unpacked = out.join("sources");
+    if is_packaged {
+        unpack(&folder.join("sources"), &unpacked);
+        println!("cargo::rerun-if-changed=build.rs");
+    } else {
+        for path in sources(workspace) {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+    }
+    let root = if is_packaged { &unpacked } else { workspace };
     // OUT_DIR is `<profile>/build/<package>/out`, one for each choice of features. The libraries are the same for all
     // of them.
     let target = out.ancestors().nth(3).unwrap_or(&out).join("preloaded");
@@ -35,6 +47,32 @@ fn main() {
     for (library, variable) in LIBRARIES {
         let file = format!("libtelpher_{}.so", name(library).replace('-', "_"));
         println!("cargo::rustc-env={variable}={}", target.join(PROFILE).join(file).display());
+    }
+}
+
+/// The name of a manifest in a package.
+const PACKAGED_MANIFEST: &str = "manifest.toml";
+
+/// Copies the workspace of a package, with the usual names of its manifests.
+fn unpack(from: &Path, to: &Path) {
+    let failed = |error: std::io::Error| -> ! {
+        panic!(
+            "the sources of the preloaded libraries cannot be copied from {}: {error}; is this package complete?",
+            from.display()
+        )
+    };
+    std::fs::create_dir_all(to).unwrap_or_else(|error| failed(error));
+    for entry in std::fs::read_dir(from).unwrap_or_else(|error| failed(error)) {
+        let path = entry.unwrap_or_else(|error| failed(error)).path();
+        let name = path.file_name().expect("an entry of a folder has a name");
+        if path.is_dir() {
+            unpack(&path, &to.join(name));
+            continue;
+        }
+        let name = if name == PACKAGED_MANIFEST { "Cargo.toml".as_ref() } else { name };
+        if let Err(error) = std::fs::copy(&path, to.join(name)) {
+            failed(error);
+        }
     }
 }
 

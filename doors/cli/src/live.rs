@@ -11,8 +11,8 @@ use telpher_report::schema::{List, Schema};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Shows what `read` returns, at intervals: until it returns nothing, the wanted number of updates is reached, or the
-/// reader of a pipe has gone. In JSON, `name` is the field that has the list. Returns false if there was nothing to show
-/// at the beginning.
+/// reader of a pipe has gone. In JSON, `name` is the field that has the list. Returns false if there was nothing to
+/// show at the beginning.
 ///
 /// # Errors
 /// If standard output is closed, or the file cannot be written.

@@ -80,8 +80,8 @@ fn versions_are_stated_once_in_the_workspace() {
                 in_dependencies = line.ends_with("dependencies]");
                 continue;
             }
-            // A crate's tests may enable its own features, without a version.
-            let shared = ["workspace = true", "path = \".\""].iter().any(|source| line.contains(source));
+            // A crate's tests may enable its own features, or need a crate that depends on it, without a version.
+            let shared = line.contains("workspace = true") || line.contains("path = \".") && !line.contains("version");
             if in_dependencies && line.contains('=') && !line.starts_with('#') && !shared {
                 findings.push(format!("{manifest}: `{line}` has a version of its own"));
             }
