@@ -453,7 +453,7 @@ impl GrantedMemory {
             io::ErrorKind::NotFound => not(NO_OWNER),
             _ => GrantError::System { attempt: "open the memory of the grant's owner", advice: TRACE, source },
         })?;
-        if !is_mapped_by(process, file.file.as_fd())? {
+        if !is_mapped_by_owner(process, file.file.as_fd())? {
             return Err(not(NO_OWNER));
         }
         Ok(GrantedMemory { file, memory, users: Mutex::new(0), opened_in: Lineage::current() })
@@ -502,21 +502,58 @@ impl GrantedMemory {
     }
 }
 
-/// True if a process has the file mapped writable: only its owner can, since it was sealed.
-fn is_mapped_by(process: u32, file: BorrowedFd<'_>) -> Result<bool, GrantError> {
+/// True if a process has the file mapped as `MemoryGrant::new` maps it: one writable page at offset 0 that forked
+/// children do not get. After the seals no process can map the file so.
+///
+/// A process can map a file that another one made, before that one seals it, and is then no owner of a grant; but a
+/// program that maps files of others (as a vhost-user backend maps a guest's) does not keep them from its children.
+fn is_mapped_by_owner(process: u32, file: BorrowedFd<'_>) -> Result<bool, GrantError> {
     let about = fstat(file).map_err(refused("examine the file of a grant", FILES))?;
-    let path = format!("/proc/{process}/maps");
-    let maps = std::fs::read_to_string(path).map_err(|source| GrantError::System {
-        attempt: "read the mappings of the grant's owner",
-        advice: TRACE,
-        source,
+    let maps = std::fs::read_to_string(format!("/proc/{process}/smaps"));
+    let maps = maps.map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => GrantError::NotAGrant { why: NO_OWNER },
+        _ => GrantError::System { attempt: "read the mappings of the grant's owner", advice: TRACE, source },
     })?;
     let device = format!("{:02x}:{:02x}", major(about.st_dev), minor(about.st_dev));
-    let inode = about.st_ino.to_string();
-    Ok(maps.lines().any(|line| {
+    Ok(is_mapped_as_by_an_owner(&maps, &device, &about.st_ino.to_string()))
+}
+
+/// As [`is_mapped_by_owner`], for the text of an smaps file. Source of its form: proc_pid_smaps(5).
+fn is_mapped_as_by_an_owner(maps: &str, device: &str, inode: &str) -> bool {
+    let mut is_page = false;
+    maps.lines().any(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        words.get(1).is_some_and(|flags| flags.starts_with("rw") && flags.ends_with('s'))
-            && words.get(3).is_some_and(|number| *number == device)
-            && words.get(4).is_some_and(|number| *number == inode)
-    }))
+        if let Some((start, end)) = words.first().and_then(|range| range.split_once('-')) {
+            let address = |digits| u64::from_str_radix(digits, 16).ok();
+            is_page = address(start).zip(address(end)).is_some_and(|(start, end)| end - start == PAGE_BYTES)
+                && words.get(1).is_some_and(|flags| flags.starts_with("rw") && flags.ends_with('s'))
+                && words.get(2).is_some_and(|offset| address(offset) == Some(0))
+                && words.get(3) == Some(&device)
+                && words.get(4) == Some(&inode);
+        }
+        is_page && words.first() == Some(&"VmFlags:") && words.contains(&"dc")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_page_that_children_do_not_get_is_that_of_an_owner() {
+        let maps = |range: &str, flags: &str, offset: &str, vm_flags: &str| {
+            format!(
+                "{range} {flags} {offset} 00:01 77                  /memfd:telpher-grant (deleted)\nSize: 4 kB\n\
+                 VmFlags: {vm_flags} \n7f00-7f01 rw-p 00000000 00:00 0 \nVmFlags: rd wr dc \n"
+            )
+        };
+        let is = |maps: &str| is_mapped_as_by_an_owner(maps, "00:01", "77");
+        let page = "7ff2b1035000-7ff2b1036000";
+        assert!(is(&maps(page, "rw-s", "00000000", "rd wr sh mr mw me ms dc sd")));
+        assert!(!is(&maps(page, "rw-s", "00000000", "rd wr sh mr mw me ms sd")), "forked children have it");
+        assert!(!is(&maps(page, "r--s", "00000000", "rd sh dc")));
+        assert!(!is(&maps(page, "rw-s", "00001000", "rd wr sh dc")));
+        assert!(!is(&maps("7ff2b1035000-7ff2b1037000", "rw-s", "00000000", "rd wr sh dc")));
+        assert!(!is_mapped_as_by_an_owner(&maps(page, "rw-s", "00000000", "rd wr sh dc"), "00:01", "78"));
+    }
 }

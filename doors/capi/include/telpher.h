@@ -931,7 +931,8 @@ TELPHER_API int telpher_grant_files(const telpher_grant *grant, int32_t *files, 
 TELPHER_API int telpher_grant_revoke(const telpher_grant *grant, int64_t timeout_ns);
 
 /* Revokes the grant, within one second, and frees the handle; NULL is allowed.
- * -EBUSY: as for telpher_grant_revoke. The handle then stays valid and can be freed later. */
+ * -EBUSY: as for telpher_grant_revoke. Other errors: the device did not close its window, so that the memory is still
+ * lent. In both cases the handle stays valid and can be freed later. */
 TELPHER_API int telpher_grant_free(telpher_grant *grant);
 
 /* Opens a window by the files of a grant, count of them, in their order. They may be closed afterwards.

@@ -82,8 +82,13 @@ struct closer {
     }
     void operator()(telpher_cache *cache) const noexcept { (void)telpher_cache_free(cache); }
     void operator()(telpher_grant *grant) const noexcept {
-        // Its memory may go out of scope next, so retry until no process uses it.
-        while (telpher_grant_free(grant) == -EBUSY) {
+        // Its memory may go out of scope next, so retry until no process uses it. After another error a device may
+        // still use the memory, which nothing may then release.
+        int result;
+        while ((result = telpher_grant_free(grant)) == -EBUSY) {
+        }
+        if (result != 0) {
+            std::terminate();
         }
     }
     void operator()(telpher_window *window) const noexcept { telpher_window_free(window); }

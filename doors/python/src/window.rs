@@ -36,7 +36,17 @@ impl Lent {
 /// A buffer that other processes access by `Mover.open_window`, until it is revoked. It is a context manager, which
 /// revokes it. The buffer is held until then: a `bytearray` cannot grow.
 #[pyclass(frozen, weakref, module = "telpher", name = "Grant")]
-pub(crate) struct Grant(Mutex<Option<Lent>>);
+pub(crate) struct Grant(Mutex<State>);
+
+/// What has become of a grant.
+enum State {
+    /// Other processes may use the buffer.
+    Lent(Lent),
+    /// A thread waits for the end of their accesses.
+    Revoking,
+    /// The buffer is its owner's again.
+    Revoked,
+}
 
 /// A window to memory that another process has granted. Offsets count from the first granted byte.
 #[pyclass(frozen, weakref, module = "telpher", name = "Window")]
@@ -67,7 +77,7 @@ pub(crate) fn grant(mover: &Mover, buffer: &Bound<'_, PyAny>, writable: bool) ->
         let buffer = buffer.extract::<View>()?;
         mover.grant_readable(buffer).map(Box::new).map(Lent::Readable).map_err(|refused| failed(&refused.source))?
     };
-    Ok(Grant(Mutex::new(Some(lent))))
+    Ok(Grant(Mutex::new(State::Lent(lent))))
 }
 
 /// Opens a window, for `Mover.open_window`.
@@ -77,19 +87,21 @@ pub(crate) fn open(py: Python<'_>, mover: &Mover, files: &[i32]) -> PyResult<Win
 }
 
 impl Grant {
-    fn lock(&self) -> MutexGuard<'_, Option<Lent>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<T>(&self, act: impl FnOnce(&Lent) -> PyResult<T>) -> PyResult<T> {
-        let lent = self.lock();
-        act(lent.as_ref().ok_or_else(|| PyValueError::new_err("this grant was revoked"))?)
+        match &*self.lock() {
+            State::Lent(lent) => act(lent),
+            State::Revoking | State::Revoked => Err(PyValueError::new_err("this grant was revoked")),
+        }
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let lent = self.lock().take();
+        let lent = std::mem::replace(&mut *self.lock(), State::Revoked);
         // Waits for accesses in progress, while other threads run.
         Python::try_attach(|py| py.detach(|| drop(lent)));
     }
@@ -116,17 +128,30 @@ impl Grant {
     fn revoke(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|_| PyValueError::new_err("a timeout must be a number of seconds, 0 or more"))?;
-        let Some(lent) = self.lock().take() else { return Ok(()) };
-        py.detach(|| lent.revoke(timeout)).map_err(|(lent, error)| {
-            *self.lock() = Some(lent);
-            failed(&error)
-        })
+        let lent = {
+            let mut state = self.lock();
+            match std::mem::replace(&mut *state, State::Revoking) {
+                State::Lent(lent) => lent,
+                State::Revoking => return Err(Error::new_err("another thread is revoking this grant")),
+                State::Revoked => {
+                    *state = State::Revoked;
+                    return Ok(());
+                }
+            }
+        };
+        let ended = py.detach(|| lent.revoke(timeout));
+        let (state, result) = match ended {
+            Ok(()) => (State::Revoked, Ok(())),
+            Err((lent, error)) => (State::Lent(lent), Err(failed(&error))),
+        };
+        *self.lock() = state;
+        result
     }
 
     /// True once it was revoked.
     #[getter]
     fn revoked(&self) -> bool {
-        self.lock().is_none()
+        matches!(*self.lock(), State::Revoked)
     }
 
     fn __len__(&self) -> PyResult<usize> {

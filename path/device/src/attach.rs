@@ -13,6 +13,7 @@ use telpher_abi::WindowFlags;
 use telpher_abi::registers::{Command, CommandCode, IdptEntry};
 use telpher_mem::{GrantedMemory, Remote};
 use telpher_model::layout;
+use telpher_os::Lineage;
 use telpher_portal::{AttachedWindow, WindowError};
 
 /// Bytes of an entry of the table. Source: SPEC §9.2.29.
@@ -24,6 +25,7 @@ struct Attached {
     device: ModelDevice,
     index: usize,
     memory: Arc<SlotSpace>,
+    made_in: Lineage,
 }
 
 impl Inner {
@@ -39,7 +41,7 @@ impl Inner {
         let entries = usize::from(capabilities.id_cap.entries()).min(MAX_ATTACHED);
         let (index, slot) = self.windows.take(&self.core.spaces, entries).ok_or(WindowError::NoRoom)?;
         // From here on the drop of `attached` gives the slot back.
-        let attached = Attached { device, index, memory: slot };
+        let attached = Attached { device, index, memory: slot, made_in: Lineage::current() };
         let mut flags = WindowFlags::READ | WindowFlags::ENABLE;
         flags.set(WindowFlags::WRITE, memory.file().access().writes());
         let entry = IdptEntry::default()
@@ -78,6 +80,10 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
+        // A forked child has a copy of the device, with locks that threads of the parent may have held.
+        if !self.made_in.is_current() {
+            return;
+        }
         let at = layout::IDPT + ENTRY_BYTES * self.index as u64;
         // Not usable any more; then the other words can be cleared.
         self.device.inner.core.device.write_register(at, 8, 0);

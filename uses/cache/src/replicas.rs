@@ -10,7 +10,7 @@
 //! A header is written after its bytes are durable, and never over that of the replica it replaces. So a process that
 //! is killed leaves, for each key, the last replica that it had acknowledged, or a later one, and always a whole one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use telpher_mover::{CrcMode, DurableFile, DurableFileError, JobError, Mover, Outcome, Persistence, StoreError};
@@ -139,6 +139,8 @@ pub struct Replicas {
     shape: Shape,
     /// The last replica of each key.
     last: HashMap<u64, Replica>,
+    /// The places without the last replica of a key.
+    free: BTreeSet<u32>,
     /// The generation of the next replica.
     next: u64,
 }
@@ -157,7 +159,7 @@ impl Replicas {
         let words = [MAGIC, places.into(), bytes, 0];
         let header = sealed(&mover, words)?;
         mover.store(&header, &mut file, 0)?;
-        Ok(Replicas { mover, file, shape, last: HashMap::new(), next: 1 })
+        Ok(Replicas { mover, file, shape, last: HashMap::new(), free: (0..places).collect(), next: 1 })
     }
 
     /// Opens a file and finds the last replica of each key. Their bytes are checked when they are restored.
@@ -185,7 +187,11 @@ impl Replicas {
                 last.insert(key, found);
             }
         }
-        Ok(Replicas { mover, file, shape, last, next })
+        let mut free: BTreeSet<u32> = (0..shape.places).collect();
+        last.values().for_each(|replica| {
+            free.remove(&replica.place);
+        });
+        Ok(Replicas { mover, file, shape, last, free, next })
     }
 
     /// Makes a durable replica of a block, and returns when it survives. It replaces the one that the key had before.
@@ -199,8 +205,7 @@ impl Replicas {
             return Err(ReplicaError::TooLong { len, most: self.shape.bytes });
         }
         let places = self.shape.places;
-        let is_free = |place: &u32| self.last.values().all(|replica| replica.place != *place);
-        let place = (0..places).find(is_free).ok_or(ReplicaError::Full { places })?;
+        let place = self.free.first().copied().ok_or(ReplicaError::Full { places })?;
         // A header that an earlier replica left in the place must not vouch for the bytes that replace its own.
         self.clear(place)?;
         let checksum = checksum(&self.mover, block)?;
@@ -209,7 +214,10 @@ impl Replicas {
         let header = sealed(&self.mover, [generation, key, len, checksum])?;
         self.mover.store(&header, &mut self.file, self.shape.header(place))?;
         self.next = generation.saturating_add(1);
-        self.last.insert(key, Replica { place, generation, len, checksum });
+        self.free.remove(&place);
+        if let Some(before) = self.last.insert(key, Replica { place, generation, len, checksum }) {
+            self.free.insert(before.place);
+        }
         Ok(())
     }
 
@@ -258,6 +266,7 @@ impl Replicas {
         }
         self.clear(replica.place)?;
         self.last.remove(&key);
+        self.free.insert(replica.place);
         Ok(true)
     }
 

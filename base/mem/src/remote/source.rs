@@ -41,7 +41,10 @@ impl Source {
             Source::Process(process) => process.write_first_byte_last(address, from),
             Source::Granted(memory) => {
                 let at = address.wrapping_sub(memory.file().address());
-                memory.write(at.wrapping_add(1), &from[1..]).is_ok() && memory.write(at, &from[..1]).is_ok()
+                // All of it or nothing: the first byte is written last.
+                memory.file().check(at, from.len() as u64, true).is_ok()
+                    && memory.write(at.wrapping_add(1), &from[1..]).is_ok()
+                    && memory.write(at, &from[..1]).is_ok()
             }
         }
     }

@@ -191,7 +191,9 @@ impl<B: Send + 'static> Grant<B> {
     }
 
     fn end(&mut self, within: Duration) -> Result<(), WindowError> {
-        self.memory.revoke(within)?;
+        // Marked as revoked even if an access is still in progress. The device's window is closed in any case: its
+        // descriptors do not wait for the lock that another process may hold.
+        let memory = self.memory.revoke(within);
         if let Some(DeviceWindow { queue, created, address, len }) = &self.device
             && self.shared.queues.all()[*queue].is_own_process()
         {
@@ -199,7 +201,7 @@ impl<B: Send + 'static> Grant<B> {
             run_in_window(&self.shared, *queue, created.handle, *address, &mut WindowOperation::Close(*len))?;
         }
         self.device = None;
-        Ok(())
+        Ok(memory?)
     }
 }
 

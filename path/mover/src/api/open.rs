@@ -1,8 +1,7 @@
 //! A mover from the name of a device, for programs that need nothing else of `telpher-device`.
 
 use crate::api::mover::Mover;
-use crate::learn::tuning::{Tuning, TuningError};
-use std::sync::Once;
+use crate::learn::tuning::{KERNELS_CHOSEN, Tuning, TuningError};
 use std::time::Duration;
 use telpher_device::{DeviceName, NameError, OpenOptions, Opened};
 use telpher_ops::Variants;
@@ -64,9 +63,8 @@ const SELF_TEST: Duration = Duration::from_millis(2);
 /// Measures the variants of kernels once in a process, if the processor's family was not measured beforehand, and makes
 /// the fastest ones those of this process.
 fn choose_kernels() {
-    static CHOSEN: Once = Once::new();
     if Variants::family().is_none() {
-        CHOSEN.call_once(|| Variants::measure(&mut vec![0; Variants::SCRATCH], SELF_TEST).apply());
+        KERNELS_CHOSEN.call_once(|| Variants::measure(&mut vec![0; Variants::SCRATCH], SELF_TEST).apply());
     }
 }
 

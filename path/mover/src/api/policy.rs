@@ -51,7 +51,7 @@ impl Default for OnFault {
     }
 }
 
-/// Who copies into and out of the windows of other processes.
+/// What copies into and out of the windows of other processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WindowPath {
     /// A device that has inter-domain operations; without one, or below the threshold, the CPU, by the system's file of
@@ -108,7 +108,7 @@ pub struct Policy {
     /// cache that I/O may use (§4.5), so a long result ends in memory anyway. The ways overflow through the sum of what
     /// all devices write (§4.3). For bulk data that is not read soon, use [`Hint::Memory`].
     pub hint: Hint,
-    /// Who copies into and out of the windows of other processes.
+    /// What copies into and out of the windows of other processes.
     pub windows: WindowPath,
     /// Limit on descriptors in flight over all queues; at the limit, a queue counts as full. 128 bytes each.
     pub capacity: u32,

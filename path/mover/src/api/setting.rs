@@ -156,7 +156,7 @@ impl Policy {
         Setting {
             name: "windows",
             takes: "device-or-cpu or device",
-            about: "who copies into and out of the windows of other processes",
+            about: "what copies into and out of the windows of other processes",
             read: |policy, value| Some(Policy { windows: read_word(WINDOWS, value)?, ..policy }),
             write: |policy| write_word(WINDOWS, &policy.windows),
         },

@@ -16,6 +16,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::Duration;
 use telpher_abi::Opcode;
 use telpher_ops::{VariantError, Variants};
@@ -164,6 +165,9 @@ struct Versioned {
     version: i64,
 }
 
+/// Done once this process' kernels were chosen, by a tuning file or by measuring them.
+pub(crate) static KERNELS_CHOSEN: Once = Once::new();
+
 /// Longest file that is read, in bytes. Source: chosen; two thousand times what `telpher tune` writes.
 const MOST_BYTES: u64 = 4 << 20;
 
@@ -192,6 +196,8 @@ impl Tuning {
     /// Makes the measured variants of the CPU's kernels those of this process.
     pub(crate) fn apply_kernels(&self) {
         if let Some(variants) = self.kernels {
+            // Measured ones do not replace them later.
+            KERNELS_CHOSEN.call_once(|| ());
             variants.apply();
         }
     }
