@@ -454,6 +454,7 @@ impl Descriptor {
 
     /// One of the DIF operations, or DIX Generate; flags and tags are added by the `with_` functions.
     #[must_use]
+    #[inline]
     pub const fn dif(opcode: Opcode, src: u64, dst: u64, size: u32) -> Self {
         Self::three(opcode, src, dst, size)
     }

@@ -156,6 +156,26 @@ impl Local {
         Some(Local { kernels, flush, fold, isa, strings: kernels::has_fast_strings() })
     }
 
+    /// Returns true if every page of a range can be read now, and with `write` also written. It reads a byte of each page,
+    /// and with `write` stores it again, not atomically: no other code may access the range meanwhile. An empty range is
+    /// reached, a range that wraps is not.
+    #[must_use]
+    #[inline]
+    pub fn reaches(&self, address: u64, len: u64, write: bool) -> bool {
+        let Some(behind) = len.checked_sub(1) else { return true };
+        let Some(last) = address.checked_add(behind) else { return false };
+        // SAFETY: accesses bytes of the range only; the creator of this Local allows that. Faults come back as an
+        // outcome, because a Local exists only after `install`.
+        let outcome = unsafe {
+            if write {
+                kernels::telpher_mem_probe_pages_write(address, last)
+            } else {
+                kernels::telpher_mem_probe_pages_read(address, last)
+            }
+        };
+        outcome.fault == 0
+    }
+
     /// Copies bytes of another process to ranges of this one's memory, which the kernel does with one copy. `proof` is
     /// the address of a word there and its value. It is read after the bytes, so that they are those of the process
     /// that has told the word.

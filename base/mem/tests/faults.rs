@@ -242,6 +242,37 @@ fn of_two_faults_the_first_is_reported_and_a_read_before_a_write() {
 }
 
 #[test]
+fn a_range_is_reached_if_each_of_its_pages_allows_the_access() {
+    let pages = Pages::new(8).unwrap();
+    let (base, before) = (pages.address(), noise(FIXTURE_BYTES, 5));
+    pages.poke(0, &before);
+    for local in locals() {
+        for protection in [Protection::None, Protection::Read, Protection::ReadWrite] {
+            pages.protect(BAD..BAD + 1, protection).unwrap();
+            let allowed = [protection != Protection::None, protection == Protection::ReadWrite];
+            let reached = |from, to: u64| [false, true].map(|write| local.reaches(base + from, to - from, write));
+            for (from, to) in [
+                (0, FIXTURE_BYTES as u64),
+                (BAD_FROM - 1, BAD_FROM + 1),
+                (BAD_FROM - 1, BAD_TO + 1),
+                (BAD_FROM, BAD_FROM + 1),
+                (BAD_FROM - PAGE - 1, BAD_TO - 7),
+                (BAD_TO - 1, BAD_TO + 1),
+            ] {
+                assert_eq!(reached(from, to), allowed, "{from:#x} to {to:#x}, {protection:?}");
+            }
+            for (from, to) in [(0, BAD_FROM), (BAD_FROM - 1, BAD_FROM), (BAD_TO, BAD_TO + 1), (BAD_FROM, BAD_FROM)] {
+                assert_eq!(reached(from, to), [true; 2], "{from:#x} to {to:#x}, {protection:?}");
+            }
+        }
+        for (address, len) in [(0, 1), (1 << 63, 1), (u64::MAX, 1), (u64::MAX - 5, 100), (base, u64::MAX)] {
+            assert!(!local.reaches(address, len, false) && !local.reaches(address, len, true), "{address:#x} {len}");
+        }
+    }
+    assert!(pages.peek(0, FIXTURE_BYTES) == before, "nothing changes");
+}
+
+#[test]
 fn records_fault_before_any_word_is_written() {
     for fixture in fixtures() {
         let (base, space) = (fixture.base(), fixture.space());

@@ -3,17 +3,21 @@
 //! Flags of the device (traffic classes, Block On Fault, fences outside batches) have no meaning here and are ignored,
 //! as the original's software path ignores them.
 
+mod direct;
+
 use crate::memory::own_memory;
 use crate::status::DmlStatus;
 use crate::strict::strict;
 use crate::validate::validate;
+use direct::copied;
 use std::cell::RefCell;
 use telpher_abi::{
     COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, SourceDifFlags,
     Status, StatusByte,
 };
-use telpher_mem::{Space, WriteHint};
-use telpher_model::{Action, OperandSpaces, Scratch, Seed, execute, overlaps};
+use telpher_mem::Space;
+use telpher_model::{Action, Dif, DifKind, OperandSpaces, Scratch, execute};
+use telpher_ops::dif::Checked;
 
 thread_local! {
     /// The buffers of this thread's operations; made when the first one needs them.
@@ -23,13 +27,44 @@ thread_local! {
 /// Executes a descriptor that passed [`validate`](crate::validate::validate), and returns its record.
 #[inline]
 pub(crate) fn run(d: &Descriptor) -> CompletionRecord {
+    if d.opcode() == Opcode::Nop { success() } else { run_operation(d) }
+}
+
+#[inline(never)]
+fn run_operation(d: &Descriptor) -> CompletionRecord {
     match d.opcode() {
-        Opcode::Nop => success(),
         Opcode::MemoryMove if copied(d) => success(),
+        Opcode::CrcGeneration => with_crc(direct::crc(d), d),
+        Opcode::CopyCrc => with_crc(direct::copy_crc(d), d),
         Opcode::Batch => run_batch(d),
         Opcode::ComparePattern if strict() => by_words(d, run_on_memory(d)),
         Opcode::DifCheck | Opcode::DifStrip | Opcode::DifUpdate if strict() => dif_as_original(d),
+        Opcode::DifCheck => dif(DifKind::Check, d),
+        Opcode::DifInsert => dif(DifKind::Insert, d),
+        Opcode::DifStrip => dif(DifKind::Strip, d),
+        Opcode::DifUpdate => dif(DifKind::Update, d),
         _ => run_on_memory(d),
+    }
+}
+
+/// Executes an operation on integrity fields directly, or else by the steps of a device. The tags behind the last block
+/// are not in the record: nothing of the interface shows them.
+#[inline]
+fn dif(kind: DifKind, d: &Descriptor) -> CompletionRecord {
+    let dif = Dif::of(kind, d);
+    match direct::dif(&dif) {
+        Some(Checked { error: None, .. }) => success(),
+        Some(Checked { error: Some(error), blocks }) => Dif::mismatch_record(error, blocks as u64 * dif.source_block()),
+        None => run_by_steps(d),
+    }
+}
+
+/// Returns the record of a CRC that was computed directly, or else computes it by the steps of a device.
+#[inline]
+fn with_crc(value: Option<u32>, d: &Descriptor) -> CompletionRecord {
+    match value {
+        Some(value) => success().with_crc(value),
+        None => run_by_steps(d),
     }
 }
 
@@ -37,16 +72,6 @@ pub(crate) fn run(d: &Descriptor) -> CompletionRecord {
 #[inline]
 pub(crate) fn success() -> CompletionRecord {
     CompletionRecord::new(StatusByte::new(Status::Success))
-}
-
-/// Copies between ranges that do not overlap, without the steps of a modelled device: what a short copy costs is mostly
-/// these. Returns false if it did not. After a page fault the whole copy can be made again, as its source is unchanged.
-#[inline]
-fn copied(d: &Descriptor) -> bool {
-    let (src, dst, len) = (d.src(), d.dst(), u64::from(d.size()));
-    let into_cache = d.flags().contains(Flags::CACHE_CONTROL_1);
-    let hint = if into_cache { WriteHint::Cache } else { WriteHint::Memory };
-    !overlaps(src, len, dst, len) && own_memory().move_forward(dst, src, len, hint).is_ok()
 }
 
 /// Returns the record of a comparison with a pattern as the original's software path writes it: it compares words, and
@@ -72,17 +97,23 @@ fn dif_as_original(d: &Descriptor) -> CompletionRecord {
     if d.opcode() == Opcode::DifCheck || checked.status() != Status::Success { checked } else { run_on_memory(&d) }
 }
 
+/// Executes an operation directly, or else by the steps of a device.
 fn run_on_memory(d: &Descriptor) -> CompletionRecord {
+    direct::run(d).unwrap_or_else(|| run_by_steps(d))
+}
+
+/// Executes an operation as the modelled device does: the Drain, those on delta records, moves between ranges that
+/// overlap, and all that stop at a page that is not mapped.
+#[cold]
+fn run_by_steps(d: &Descriptor) -> CompletionRecord {
     let mut d = *d;
     // The interface has 32-bit CRCs, and puts the seed into the descriptor; only `TELPHER_DML_STRICT` lets that flag
     // pass.
     if matches!(d.opcode(), Opcode::CrcGeneration | Opcode::CopyCrc) {
         d = d.with_flags(d.flags() - OpFlags::READ_SEED - OpFlags::CRC64);
     }
-    let action = Action::of(&d);
-    let run = |scratch: &mut Scratch| match action {
-        Action::Crc { dst: Some(dst), bypass_data_reflect: false, .. } => copy_crc(&action, dst, scratch),
-        _ => execute(&action, &OperandSpaces::own(own_memory()), false, false, scratch).record,
+    let run = |scratch: &mut Scratch| {
+        execute(&Action::of(&d), &OperandSpaces::own(own_memory()), false, false, scratch).record
     };
     let shared = SCRATCH.try_with(|scratch| {
         // Borrowed already: a signal handler has interrupted an operation of this thread.
@@ -91,52 +122,6 @@ fn run_on_memory(d: &Descriptor) -> CompletionRecord {
     });
     // An exiting thread has no buffers any more.
     shared.ok().flatten().unwrap_or_else(|| run(&mut Scratch::default()))
-}
-
-/// Bytes that are copied before their CRC is computed. Source: chosen; source and destination fit a first-level cache
-/// of 48 KiB.
-const PIECE: u64 = 16 << 10;
-
-/// Copies piece by piece and computes the CRC of each while it is in the cache. Both kernels work on whole ranges,
-/// which is several times faster than the model's way through a buffer.
-fn copy_crc(action: &Action, dst: u64, scratch: &mut Scratch) -> CompletionRecord {
-    let Action::Crc { src, len, mut seed, bypass_invert_reflect, hint, .. } = *action else {
-        return CompletionRecord::default();
-    };
-    let (mut done, mut value) = (0, 0);
-    while done < len {
-        let part = PIECE.min(len - done);
-        let (from, to) = (src.wrapping_add(done), dst.wrapping_add(done));
-        let copy = Action::Move { src: from, dst: to, len: part, backward: false, hint };
-        let copied = execute(&copy, &OperandSpaces::own(own_memory()), false, false, scratch).record;
-        if copied.status() != Status::Success {
-            return behind(copied, done);
-        }
-        let sum = Action::Crc {
-            src: from,
-            dst: None,
-            len: part,
-            seed,
-            wide: false,
-            bypass_invert_reflect,
-            bypass_data_reflect: false,
-            hint,
-        };
-        let summed = execute(&sum, &OperandSpaces::own(own_memory()), false, false, scratch).record;
-        if summed.status() != Status::Success {
-            return behind(summed, done);
-        }
-        value = summed.crc();
-        seed = Seed::Value(value.into());
-        done += part;
-    }
-    success().with_crc(value)
-}
-
-/// Adds the bytes of earlier pieces to the record of one that stopped.
-fn behind(record: CompletionRecord, done: u64) -> CompletionRecord {
-    // Cannot lose bits: a descriptor has fewer than 2^32 bytes.
-    record.with_bytes_completed(u32::try_from(done).unwrap_or(u32::MAX).saturating_add(record.bytes_completed()))
 }
 
 /// Executes the members of a batch in their order, and writes their records. As on a device, a failed member ends the

@@ -37,15 +37,41 @@ pub(crate) fn of_job(job: &DmlJob, made: &DescriptorCell, seed: impl FnOnce() ->
         made.set(Descriptor::new(Opcode::Nop).with_flags(JobFlags(job.flags).common()));
         return Ok(Opcode::Nop);
     }
-    with_operands(job, made, seed)
+    of_other(job, made, seed)
+}
+
+/// As [`of_job`], for every operation but a no-op. Those that users repeat often have functions of their own, which
+/// need less of the stack.
+#[inline(never)]
+fn of_other(job: &DmlJob, made: &DescriptorCell, seed: impl FnOnce() -> u32) -> Result<Opcode, DmlStatus> {
+    let opcode = u8::try_from(job.operation).map_or(Opcode::Unknown(u8::MAX), Opcode::from_code);
+    match opcode {
+        Opcode::CrcGeneration | Opcode::CopyCrc => of_crc(job, opcode, made, seed)?,
+        Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
+            let dst = if opcode == Opcode::DifCheck { 0 } else { job.destination_first_ptr };
+            made.set(dif(opcode, job.source_first_ptr, dst, job.source_length, &job.dif_config, job.flags));
+        }
+        _ => with_operands(job, opcode, made)?,
+    }
+    Ok(opcode)
+}
+
+fn of_crc(job: &DmlJob, opcode: Opcode, made: &DescriptorCell, seed: impl FnOnce() -> u32) -> Result<(), DmlStatus> {
+    if job.crc_checksum_ptr == 0 {
+        return Err(DmlStatus::NULL_POINTER_ERROR);
+    }
+    let seed = if job.flags & flags::CRC_READ_SEED == 0 { 0 } else { seed() };
+    let copied = (opcode == Opcode::CopyCrc).then_some(job.destination_first_ptr);
+    let given = job.flags & !flags::CRC_READ_SEED;
+    made.set(crc(job.source_first_ptr, copied, job.source_length, seed, given));
+    Ok(())
 }
 
 #[inline(never)]
-fn with_operands(job: &DmlJob, made: &DescriptorCell, seed: impl FnOnce() -> u32) -> Result<Opcode, DmlStatus> {
+fn with_operands(job: &DmlJob, opcode: Opcode, made: &DescriptorCell) -> Result<(), DmlStatus> {
     let given = JobFlags(job.flags);
     let (src, dst, len) = (job.source_first_ptr, job.destination_first_ptr, job.source_length);
     let pattern = u64::from_le_bytes(job.pattern);
-    let opcode = u8::try_from(job.operation).map_or(Opcode::Unknown(u8::MAX), Opcode::from_code);
     // Each arm writes by itself: a descriptor that is returned would be copied.
     match opcode {
         Opcode::Batch => {
@@ -66,22 +92,10 @@ fn with_operands(job: &DmlJob, made: &DescriptorCell, seed: impl FnOnce() -> u32
         }
         Opcode::ApplyDelta => made.set(apply_delta((src, len), (dst, job.destination_length), job.flags)),
         Opcode::Dualcast => made.set(dualcast(src, [dst, job.destination_second_ptr], len, job.flags)),
-        Opcode::CrcGeneration | Opcode::CopyCrc => {
-            if job.crc_checksum_ptr == 0 {
-                return Err(DmlStatus::NULL_POINTER_ERROR);
-            }
-            let seed = if job.flags & flags::CRC_READ_SEED == 0 { 0 } else { seed() };
-            let copied = (opcode == Opcode::CopyCrc).then_some(dst);
-            made.set(crc(src, copied, len, seed, job.flags & !flags::CRC_READ_SEED));
-        }
-        Opcode::DifCheck => made.set(dif(opcode, src, 0, len, &job.dif_config, job.flags)),
-        Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
-            made.set(dif(opcode, src, dst, len, &job.dif_config, job.flags));
-        }
         Opcode::CacheFlush => made.set(cache_flush(dst, job.destination_length, job.flags)),
         _ => return Err(DmlStatus::JOB_OPERATION_ERROR),
     }
-    Ok(opcode)
+    Ok(())
 }
 
 /// Returns the address of a batch buffer's descriptors; 0 for none.
@@ -152,6 +166,7 @@ pub(crate) fn crc(src: u64, copied: Option<u64>, len: u32, seed: u32, given: u64
     d.with_flags(JobFlags(given).with_specific())
 }
 
+#[inline]
 pub(crate) fn dif(opcode: Opcode, src: u64, dst: u64, len: u32, config: &DifConfig, given: u64) -> Descriptor {
     let [source, dest, common, _] = config.flags.to_le_bytes();
     let [block, ..] = config.block_size.to_le_bytes();

@@ -1,4 +1,4 @@
-//! The reason of a thread's last failed submission.
+//! The reason of a thread's last failed submission, or of its last status without a name.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -14,7 +14,7 @@ pub(crate) fn set(reason: String) {
     let _ = REASON.try_with(|stored| *stored.borrow_mut() = CString::new(reason).ok());
 }
 
-/// Returns the reason as a text of C, which lives until this thread's next failed submission.
+/// Returns the reason as a text of C, which lives until this thread's next reason.
 pub(crate) fn get() -> *const c_char {
     let stored = REASON.try_with(|stored| stored.borrow().as_ref().map(|reason| reason.as_ptr()));
     stored.ok().flatten().unwrap_or(c"".as_ptr())

@@ -108,23 +108,19 @@ fn apply_delta(d: &Descriptor) -> Result<(), DmlStatus> {
 fn dif(d: &Descriptor) -> Result<(), DmlStatus> {
     let (src, dst, size, opcode) = (d.src(), d.dst(), d.size(), d.opcode());
     let block = DifBlock::from_code(d.dif_flags()).bytes();
-    let protected = block + DIF_TUPLE_BYTES;
-    let (source_block, dest_block) = match opcode {
-        Opcode::DifCheck => (protected, 0),
-        Opcode::DifInsert => (block, protected),
-        Opcode::DifStrip => (protected, block),
-        _ => (protected, protected),
-    };
+    let source_block = if opcode == Opcode::DifInsert { block } else { block + DIF_TUPLE_BYTES };
     // A check has no destination.
     not_null(&[src, if opcode == Opcode::DifCheck { src } else { dst }])?;
     not_empty(&[size])?;
     refuse(!size.is_multiple_of(source_block), DmlStatus::JOB_LENGTH_ERROR)?;
-    let blocks = u64::from(size / source_block);
-    let written = if opcode == Opcode::DifStrip && strict() {
+    let tuples = u64::from(size / source_block * DIF_TUPLE_BYTES);
+    let written = match opcode {
+        Opcode::DifCheck => return Ok(()),
         // The original divides the source's size by the block size without the tuple.
-        u64::from(size - size / block * DIF_TUPLE_BYTES)
-    } else {
-        blocks * u64::from(dest_block)
+        Opcode::DifStrip if strict() => u64::from(size - size / block * DIF_TUPLE_BYTES),
+        Opcode::DifStrip => u64::from(size) - tuples,
+        Opcode::DifInsert => u64::from(size) + tuples,
+        _ => size.into(),
     };
     refuse(overlaps(src, size.into(), dst, written), DmlStatus::OVERLAPPING_BUFFER_ERROR)?;
     // Early devices read too far where the destination ends just below the source.

@@ -266,6 +266,32 @@ pub struct Dif {
 }
 
 impl Dif {
+    /// Returns the operation of a descriptor.
+    #[must_use]
+    #[inline]
+    pub fn of(kind: DifKind, d: &Descriptor) -> Dif {
+        Dif {
+            kind,
+            src: d.src(),
+            dst: d.dst(),
+            len: d.size().into(),
+            config: DifConfig {
+                block: DifBlock::from_code(d.dif_flags()),
+                // Bits 1:0 are the block size; the other bits outside this mask are reserved and were checked.
+                flags: DifFlags::from_bits_truncate(d.dif_flags() & 0b1100),
+                source: SourceDifFlags::from_bits_retain(d.source_dif_flags()),
+                dest: DestDifFlags::from_bits_retain(d.dest_dif_flags()),
+            },
+            source: Tags {
+                ref_tag: d.source_ref_tag(),
+                app_mask: d.source_app_tag_mask(),
+                app_tag: d.source_app_tag(),
+            },
+            dest: Tags { ref_tag: d.dest_ref_tag(), app_mask: d.dest_app_tag_mask(), app_tag: d.dest_app_tag() },
+            hint: write_hint(d),
+        }
+    }
+
     /// Returns the bytes of a block in the source.
     #[must_use]
     pub fn source_block(&self) -> u64 {
@@ -307,7 +333,7 @@ impl Action {
     pub fn of(d: &Descriptor) -> Action {
         let flags = d.flags();
         let len = u64::from(d.size());
-        let hint = if flags.contains(Flags::CACHE_CONTROL_1) { WriteHint::Cache } else { WriteHint::Memory };
+        let hint = write_hint(d);
         let expected = flags.contains(Flags::CHECK_RESULT).then_some(d.expected_result() & 1);
         match d.opcode() {
             Opcode::MemoryMove => {
@@ -350,11 +376,11 @@ impl Action {
                 bypass_data_reflect: flags.contains(OpFlags::BYPASS_DATA_REFLECT),
                 hint,
             },
-            Opcode::DifCheck => Action::Dif(dif(DifKind::Check, d, hint)),
-            Opcode::DifInsert => Action::Dif(dif(DifKind::Insert, d, hint)),
-            Opcode::DifStrip => Action::Dif(dif(DifKind::Strip, d, hint)),
-            Opcode::DifUpdate => Action::Dif(dif(DifKind::Update, d, hint)),
-            Opcode::DixGenerate => Action::Dif(dif(DifKind::Generate, d, hint)),
+            Opcode::DifCheck => Action::Dif(Dif::of(DifKind::Check, d)),
+            Opcode::DifInsert => Action::Dif(Dif::of(DifKind::Insert, d)),
+            Opcode::DifStrip => Action::Dif(Dif::of(DifKind::Strip, d)),
+            Opcode::DifUpdate => Action::Dif(Dif::of(DifKind::Update, d)),
+            Opcode::DixGenerate => Action::Dif(Dif::of(DifKind::Generate, d)),
             Opcode::TranslationFetch => {
                 let stride = if flags.contains(OpFlags::FETCH_STRIDE) { d.region_stride().into() } else { PAGE_BYTES };
                 Action::TranslationFetch { address: d.src(), len, stride }
@@ -521,21 +547,8 @@ impl Action {
     }
 }
 
-fn dif(kind: DifKind, d: &Descriptor, hint: WriteHint) -> Dif {
-    Dif {
-        kind,
-        src: d.src(),
-        dst: d.dst(),
-        len: d.size().into(),
-        config: DifConfig {
-            block: DifBlock::from_code(d.dif_flags()),
-            // Bits 1:0 are the block size; the other bits outside this mask are reserved and were checked.
-            flags: DifFlags::from_bits_truncate(d.dif_flags() & 0b1100),
-            source: SourceDifFlags::from_bits_retain(d.source_dif_flags()),
-            dest: DestDifFlags::from_bits_retain(d.dest_dif_flags()),
-        },
-        source: Tags { ref_tag: d.source_ref_tag(), app_mask: d.source_app_tag_mask(), app_tag: d.source_app_tag() },
-        dest: Tags { ref_tag: d.dest_ref_tag(), app_mask: d.dest_app_tag_mask(), app_tag: d.dest_app_tag() },
-        hint,
-    }
+/// Where a descriptor stores its results.
+#[inline]
+fn write_hint(d: &Descriptor) -> WriteHint {
+    if d.flags().contains(Flags::CACHE_CONTROL_1) { WriteHint::Cache } else { WriteHint::Memory }
 }

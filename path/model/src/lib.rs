@@ -62,7 +62,7 @@ pub use counts::{
 };
 pub use device::{Device, MAX_LANES, PciControl};
 pub use engine::{Engine, Outcome, Step};
-pub use execute::{Alternate, OperandSpaces, Scratch, execute};
+pub use execute::{Alternate, BlockTags, OperandSpaces, Scratch, compared_record, execute};
 pub use interrupt::Interrupt;
 pub use legality::{Check, Refusal};
 #[cfg(feature = "mutation")]

@@ -61,6 +61,7 @@ impl RecordCell {
 
     /// Writes the record as a device does: byte 0 becomes visible last. For executors that share this type (mocks,
     /// tests); the model writes by address.
+    #[inline]
     pub fn complete(&self, record: &CompletionRecord) {
         for i in 1..4 {
             // Relaxed: the Release below orders them.

@@ -107,6 +107,10 @@ unsafe extern "sysv64" {
     pub(super) fn telpher_mem_probe_read(address: u64) -> Outcome;
     /// Writes one byte without changing it.
     pub(super) fn telpher_mem_probe_write(address: u64) -> Outcome;
+    /// Reads one byte of each page from the first byte of a range to its last.
+    pub(super) fn telpher_mem_probe_pages_read(first: u64, last: u64) -> Outcome;
+    /// The same, and stores each byte again.
+    pub(super) fn telpher_mem_probe_pages_write(first: u64, last: u64) -> Outcome;
     /// Loads a word; `done` is the word.
     pub(super) fn telpher_mem_load_1(address: u64) -> Outcome;
     pub(super) fn telpher_mem_load_2(address: u64) -> Outcome;

@@ -99,7 +99,7 @@ const CRATES: &[Rule] = &[
     rule("doors", "cli", BELOW_DOORS, &[]),
     rule("doors", "capi", LIBRARIES, &[]),
     // A job of DML is a descriptor already, so it goes to the CPU or a queue without a mover.
-    rule("doors", "dml", &["device", "hw", "model", "portal", "mem", "os", "abi"], &[]),
+    rule("doors", "dml", &["device", "hw", "model", "portal", "ops", "mem", "os", "abi"], &[]),
     rule("doors", "mpi", LIBRARIES, &[]),
     rule("doors", "ofi", LIBRARIES, &[]),
     rule("doors", "python", LIBRARIES, &[]),

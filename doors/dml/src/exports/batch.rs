@@ -1,5 +1,6 @@
 //! Batches of jobs: their members' descriptors and records lie in the buffer of the batch.
 
+use super::jobs::explain;
 use super::{address_of, answer, job_to_read, put};
 use crate::describe::{self, as_member, batch_list};
 use crate::job::{ALIGNMENT, DifConfig, DmlJob, MEMBER_BYTES, MIN_BATCH};
@@ -380,8 +381,15 @@ pub unsafe extern "C" fn dml_batch_get_result(job: *const DmlJob, index: u32, re
 /// Writes the status of a member; 3 if it has not been executed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dml_batch_get_status(job: *const DmlJob, index: u32, status: *mut DmlStatus) -> DmlStatus {
+    let value = |record: &CompletionRecord| {
+        let (ended, status) = (record.status_byte(), DmlStatus::of_record(record));
+        if status == DmlStatus::INTERNAL_ERROR && ended.is_complete() {
+            explain(&"a member of a batch", ended);
+        }
+        status
+    };
     // SAFETY: a pointer to a job with a batch buffer.
-    unsafe { record_of_member(job, index, status, DmlStatus::of_record) }
+    unsafe { record_of_member(job, index, status, value) }
 }
 
 /// Writes the CRC of a member.

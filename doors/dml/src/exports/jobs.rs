@@ -1,15 +1,16 @@
 //! Jobs and the library's version.
 
 use super::{address_of, answer, job, put, state};
-use crate::describe;
 use crate::job::{ANY_NODE, DmlJob, JOB_BYTES, LibraryVersion, Path, aligned, flags};
 use crate::status::DmlStatus;
 use crate::strict::strict;
 use crate::task::Task;
 use crate::validate::validate;
+use crate::{describe, last_error};
+use std::fmt::Display;
 use std::mem::size_of;
 use std::ptr::with_exposed_provenance_mut;
-use telpher_abi::{CompletionRecord, Descriptor, Opcode};
+use telpher_abi::{CompletionRecord, Descriptor, Opcode, StatusByte};
 
 /// The version of DML whose interface this is. The texts for processor and hardware are those of the original.
 static VERSION: LibraryVersion = LibraryVersion {
@@ -208,7 +209,7 @@ unsafe fn write_result(job: &mut DmlJob, task: &Task) -> DmlStatus {
     let Some(status) = task.record.status() else { return DmlStatus::INTERNAL_ERROR };
     let opcode = task.descriptor.opcode();
     if opcode == Opcode::Nop {
-        return DmlStatus::of_byte(status);
+        return explained(DmlStatus::of_byte(status), opcode, status);
     }
     let record = task.record.read().unwrap_or_default();
     match opcode {
@@ -229,7 +230,22 @@ unsafe fn write_result(job: &mut DmlJob, task: &Task) -> DmlStatus {
         Opcode::CreateDelta => unsafe { write_delta(job, &record) },
         _ => {}
     }
-    DmlStatus::of_record(&record)
+    explained(DmlStatus::of_record(&record), opcode, status)
+}
+
+/// Returns a status. For one that the interface has no name for, the thread's last error has the device's own.
+#[inline]
+fn explained(status: DmlStatus, opcode: Opcode, ended: StatusByte) -> DmlStatus {
+    if status == DmlStatus::INTERNAL_ERROR {
+        explain(&opcode, ended);
+    }
+    status
+}
+
+/// Stores the device's status for one that the interface has no name for.
+#[cold]
+pub(super) fn explain(what: &dyn Display, ended: StatusByte) {
+    last_error::set(format!("{what} ended with a status that DML has no name for: {}", ended.status()));
 }
 
 /// # Safety
@@ -241,5 +257,27 @@ unsafe fn write_delta(job: &mut DmlJob, record: &CompletionRecord) {
     if !first.is_null() {
         // SAFETY: the caller's delta record, of at least 80 bytes.
         job.offset = unsafe { first.read_unaligned() }.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    #[test]
+    fn a_status_without_a_name_is_explained() {
+        let mut memory = [0_u64; JOB_BYTES / 8];
+        let job = memory.as_mut_ptr().cast::<DmlJob>();
+        // SAFETY: the memory of a job, which outlives it; its operation is a no-op.
+        let (answers, reason) = unsafe {
+            let mut answers = vec![dml_init_job(1, job), dml_execute_job(job, 0)];
+            let (task, _) = state(&*job).expect("an initialised job");
+            task.record.complete(&CompletionRecord::new(StatusByte(0x3a)));
+            answers.push(dml_check_job(job));
+            (answers, CStr::from_ptr(last_error::get()).to_string_lossy())
+        };
+        assert_eq!(answers, [DmlStatus::OK, DmlStatus::OK, DmlStatus::INTERNAL_ERROR]);
+        assert!(reason.contains("0x3a"), "{reason}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{End, Ended, Pages, Scratch, Stop, index};
 use crate::overlap::overlaps;
-use telpher_abi::OperandId;
+use telpher_abi::{CompletionRecord, OperandId};
 use telpher_mem::{PAGE_BYTES, WriteHint};
 
 /// Returns source or destination, by the direction of the access that faulted.
@@ -58,11 +58,18 @@ fn rotate(pattern: [u64; 2], done: u64) -> [u64; 2] {
     }
 }
 
-/// Ends a comparison: takes the offset of the first difference, if any, and the result to check against.
-pub(super) fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
+/// Returns the record of a comparison: takes the offset of the first difference, if any, and the result to check
+/// against.
+#[must_use]
+pub fn compared_record(difference: Option<u64>, expected: Option<u8>) -> CompletionRecord {
     let result = u8::from(difference.is_some());
-    End::checked(result, expected.is_none_or(|expected| expected == result))
-        .with_bytes_completed(difference.unwrap_or(0))
+    let as_expected = expected.is_none_or(|expected| expected == result);
+    End::checked(result, as_expected).with_bytes_completed(difference.unwrap_or(0)).record
+}
+
+/// Ends a comparison, as [`compared_record`].
+pub(super) fn compared(difference: Option<u64>, expected: Option<u8>) -> End {
+    End { record: compared_record(difference, expected), operand: OperandId::Unknown }
 }
 
 pub(super) fn compare(pages: &mut Pages<'_>, src1: u64, src2: u64, len: u64, expected: Option<u8>) -> Ended {

@@ -6,26 +6,45 @@ use telpher_abi::{CompletionRecord, DifStatus, OperandId, Status};
 use telpher_ops::dif::{Checked, Tags, check, generate, insert, strip, update};
 
 /// The tags of source and destination after the blocks done so far.
-#[derive(Clone, Copy)]
-struct BlockTags {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockTags {
     source: Tags,
     dest: Tags,
 }
 
-/// Processes whole blocks in the buffers; returns how many were good, and the error of the next.
-fn blocks(dif: &Dif, tags: &mut BlockTags, from: &[u8], to: &mut [u8]) -> Checked {
-    match dif.kind {
-        DifKind::Check => check(&dif.config, from, &mut tags.source),
-        DifKind::Insert => Checked { blocks: insert(&dif.config, from, to, &mut tags.dest), error: None },
-        DifKind::Generate => Checked { blocks: generate(&dif.config, from, to, &mut tags.dest), error: None },
-        DifKind::Strip => strip(&dif.config, from, to, &mut tags.source),
-        DifKind::Update => update(&dif.config, from, to, &mut tags.source, &mut tags.dest),
+impl Dif {
+    /// Returns the tags of the first block.
+    #[must_use]
+    #[inline]
+    pub fn first_tags(&self) -> BlockTags {
+        BlockTags { source: self.source, dest: self.dest }
+    }
+
+    /// Processes whole blocks in buffers. Returns how many were good, and the error of the next.
+    ///
+    /// # Panics
+    /// If `from` is not a whole number of source blocks, or `to` not as many destination blocks.
+    #[inline]
+    pub fn blocks(&self, tags: &mut BlockTags, from: &[u8], to: &mut [u8]) -> Checked {
+        match self.kind {
+            DifKind::Check => check(&self.config, from, &mut tags.source),
+            DifKind::Insert => Checked { blocks: insert(&self.config, from, to, &mut tags.dest), error: None },
+            DifKind::Generate => Checked { blocks: generate(&self.config, from, to, &mut tags.dest), error: None },
+            DifKind::Strip => strip(&self.config, from, to, &mut tags.source),
+            DifKind::Update => update(&self.config, from, to, &mut tags.source, &mut tags.dest),
+        }
+    }
+
+    /// Returns the record of a transfer that ended at a block with this error, after `bytes` of the source.
+    #[must_use]
+    pub fn mismatch_record(error: DifStatus, bytes: u64) -> CompletionRecord {
+        End::of(Status::DifError).with_bytes_completed(bytes).record.with_result(error.bits())
     }
 }
 
 pub(super) fn dif(pages: &mut Pages<'_>, scratch: &mut Scratch, dif: &Dif) -> Ended {
     let (from_block, to_block) = (index(dif.source_block()), index(dif.dest_block()));
-    let mut tags = BlockTags { source: dif.source, dest: dif.dest };
+    let mut tags = dif.first_tags();
     // At least one block fits: the buffer holds several of the largest.
     let most = (scratch.a.len() / from_block).min(scratch.b.len() / to_block.max(1));
     let total = index(dif.len / dif.source_block());
@@ -41,7 +60,7 @@ pub(super) fn dif(pages: &mut Pages<'_>, scratch: &mut Scratch, dif: &Dif) -> En
         let before = tags;
         let from = &buffer[..read * from_block];
         let to = &mut scratch.b[..read * to_block];
-        let checked = blocks(dif, &mut tags, from, to);
+        let checked = dif.blocks(&mut tags, from, to);
         let mut good = checked.blocks;
         let result = &to[..good * to_block];
         let mut lost = false;
@@ -51,21 +70,18 @@ pub(super) fn dif(pages: &mut Pages<'_>, scratch: &mut Scratch, dif: &Dif) -> En
             lost = true;
             // The next block's tags are those after the written blocks, so process these blocks again.
             tags = before;
-            let _ = blocks(dif, &mut tags, &from[..good * from_block], &mut scratch.b[..good * to_block]);
+            let _ = dif.blocks(&mut tags, &from[..good * from_block], &mut scratch.b[..good * to_block]);
         }
         done += good;
         if let Some(error) = checked.error.filter(|_| !lost) {
-            return Ok(mismatch(error, done * from_block));
+            let record = Dif::mismatch_record(error, (done * from_block) as u64);
+            return Ok(End { record, operand: OperandId::Unknown });
         }
         if let Some((stop, operand)) = stopped {
             return Err(partial(dif, stop, operand, done * from_block, &tags));
         }
     }
     Ok(End::success().map_record(|record| with_tags(dif, record, &tags)))
-}
-
-fn mismatch(error: DifStatus, bytes: usize) -> End {
-    End::of(Status::DifError).with_bytes_completed(bytes as u64).map_record(|record| record.with_result(error.bits()))
 }
 
 fn partial(dif: &Dif, stop: Stop, operand: OperandId, bytes: usize, tags: &BlockTags) -> End {

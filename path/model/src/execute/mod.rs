@@ -17,6 +17,8 @@ use crate::action::Action;
 use crate::engine::Outcome;
 use crate::operand::Domain;
 use crate::windows::Window;
+pub use copy::compared_record;
+pub use dif::BlockTags;
 use telpher_abi::{CompletionRecord, OperandId, Status, StatusByte};
 use telpher_mem::{Fault, Space, WriteHint};
 use telpher_ops::crc::CrcMode;

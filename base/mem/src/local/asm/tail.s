@@ -118,6 +118,33 @@ function telpher_mem_probe_write
     ret
 endfunction telpher_mem_probe_write
 
+# One byte of each page from rdi to rsi, the last byte of the range, is read, and for writing stored again. The bytes
+# between the first and the last one have different places in their pages: with the same place, a processor takes the
+# next load for one that depends on the store before. A range that wraps has faulted before, as no process can access
+# the last page of the address space.
+.macro probe_pages access, store:vararg
+function telpher_mem_probe_pages_\access
+    xor ecx, ecx
+1:  guard .Lfailed, 1, movzx eax, byte ptr [rdi]
+    \store
+    or rdi, 4095
+    inc rdi
+    cmp rdi, rsi
+    ja 2f
+    add ecx, 64
+    and ecx, 4032
+    lea rax, [rdi+rcx]
+    cmp rax, rsi
+    cmovbe rdi, rax
+    jmp 1b
+2:  xor eax, eax
+    xor edx, edx
+    ret
+endfunction telpher_mem_probe_pages_\access
+.endm
+probe_pages read
+probe_pages write, guard .Lfailed, 1, mov byte ptr [rdi], al
+
 # One word. fn(rdi address) -> (rax word, rdx faulted).
 .macro load bytes, insn:vararg
 function telpher_mem_load_\bytes
