@@ -7,9 +7,10 @@
 #[path = "../../../ci/skip.rs"]
 mod skip;
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 /// Makes the compiler check addresses and undefined behaviour in the program and in the headers.
@@ -144,6 +145,38 @@ fn handlers_wait_move_and_use_their_allocator() {
     passes("handlers", "tests/programs/handlers.cpp", &PATHS);
 }
 
+/// Programs include single headers of `hl`, too. The flag that is deprecated is a warning at its use, and a number.
+#[test]
+fn headers_compile_alone_and_a_deprecated_flag_is_only_a_warning() {
+    let stage = match stage() {
+        Ok(stage) => stage,
+        Err(why) => return skip::skip("headers_compile_alone_and_a_deprecated_flag_is_only_a_warning", why),
+    };
+    let compiles = |compiler: &str, standard: &str, source: &str| {
+        let mut command = Command::new(compiler);
+        command.args([standard, "-Wall", "-fsyntax-only", "-I"]).arg(stage.join("include")).args(["-x"]);
+        command.arg(if compiler == "cc" { "c" } else { "c++" }).arg("-").stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the compiler runs");
+        child.stdin.take().expect("a pipe").write_all(source.as_bytes()).expect("the compiler reads");
+        let output = child.wait_with_output().expect("the compiler ends");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{source}: {said}");
+        said
+    };
+    let folder = std::fs::read_dir(stage.join("include/dml/hl")).expect("the headers");
+    let names = folder.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    for name in names.filter(|name| name.ends_with(".hpp")) {
+        assert_eq!(compiles("c++", "-std=c++17", &format!("#include <dml/hl/{name}>\n")), "", "{name}");
+    }
+    for (compiler, standard) in [("cc", "-std=c11"), ("c++", "-std=c++17")] {
+        for name in ["dml.h", "dmldefs.h"] {
+            assert_eq!(compiles(compiler, standard, &format!("#include <dml/{name}>\n")), "", "{name}");
+        }
+        let used = "#include <dml/dml.h>\nvoid f(dml_job_t *job) { job->flags |= DML_FLAG_DONT_INVALIDATE_CACHE; }\n";
+        assert!(compiles(compiler, standard, used).contains("deprecated"), "{compiler}");
+    }
+}
+
 /// Object files that were compiled against the original's headers find all they call in libdmlhl.a and libdml.a.
 #[test]
 fn old_cpp_objects_relink() {
@@ -205,6 +238,12 @@ fn libdmlhl_defines_the_35_functions_of_the_original() {
     expected.sort_unstable();
     assert_eq!(functions, expected);
     assert_eq!(functions.len(), 35);
+    let program = std::fs::read_to_string(here().join("tests/programs/relinked.cpp")).expect("a program");
+    for function in &functions {
+        let name = function.rsplit("::").next().expect("a name");
+        // A declaration and a call.
+        assert!(program.matches(&format!("{name}(")).count() > 1, "relinked.cpp does not call {name}");
+    }
 }
 
 #[test]

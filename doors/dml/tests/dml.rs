@@ -12,6 +12,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Devices for the hardware and the automatic path: with and without the delta operations.
 const MODELS: [&str; 2] = ["model:spr", "model:full"];
+/// A device of DSA 3.
+const NEWEST: &str = "model:v3-full";
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -134,6 +136,7 @@ fn passes_on_every_path(name: &str) {
         passes(name, &["hw"], model);
         passes(name, &["auto"], model);
     }
+    passes(name, &["hw"], NEWEST);
     passes(name, &["hw"], &dedicated());
     passes(name, &["auto"], &dedicated());
 }
@@ -242,6 +245,29 @@ fn every_function_has_a_test_and_the_readme_names_it() {
         }
     }
     assert_eq!(listed, mapped());
+}
+
+#[test]
+fn every_program_has_a_test_and_the_readme_names_it() {
+    let readme = text("README.md");
+    let (_, table) = readme.split_once("| program in `tests/programs` | tests |").expect("the table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with("| `"));
+    let rows: BTreeSet<_> = rows.filter_map(|line| line.trim_end_matches(" |")[3..].split_once("` | ")).collect();
+    let sources = ["tests/dml.rs", "tests/cpp.rs", "../cli/tests/programs/libdml.rs"].map(text);
+    for (program, tests) in &rows {
+        // Programs in C are named without an extension where each is compiled.
+        let names = [format!("\"{}\"", program.trim_end_matches(".c")), format!("programs/{program}\"")];
+        for test in tests.split(", ").map(|test| test.trim_matches('`')) {
+            let declared = |source: &&String| source.contains(&format!("fn {test}("));
+            let source = sources.iter().find(declared).unwrap_or_else(|| panic!("there is no test {test}"));
+            assert!(names.iter().any(|name| source.contains(name)), "{program} is not in the file of {test}");
+        }
+    }
+    let listed = rows.iter().map(|(program, _)| (*program).to_owned());
+    let files = std::fs::read_dir(here().join("tests/programs")).expect("the programs");
+    let names = files.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let programs = names.filter(|name| !name.starts_with("check."));
+    assert_eq!(listed.collect::<BTreeSet<_>>(), programs.collect::<BTreeSet<_>>());
 }
 
 #[test]

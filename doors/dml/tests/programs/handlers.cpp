@@ -255,8 +255,34 @@ template <typename path> void threads() {
     CHECK(wrong == std::vector<int>(wrong.size()));
 }
 
+// What a cache across memory nodes does: a copy by the device of each node, all at once, whichever nodes there are.
+template <typename path> void nodes() {
+    constexpr std::uint32_t count = 8, part = 10000;
+    const bytes src = made_up(count * part, 4);
+    bytes dst(src.size());
+    std::vector<dml::handler<dml::mem_copy_operation, std::allocator<dml::byte_t>>> running;
+    for (std::uint32_t node = 0; node < count; node++) {
+        const auto from = make_view(src.data() + node * part, part);
+        const auto to = make_view(dst.data() + node * part, part);
+        do {
+            auto copy = dml::submit<path>(dml::mem_copy, from, to, dml::default_execution_interface<path>(), node);
+            if (!copy.valid()) {
+                CHECK(copy.get().status == status_code::queue_busy);
+                std::this_thread::yield();
+                continue;
+            }
+            running.push_back(std::move(copy));
+        } while (running.size() == node);
+    }
+    for (auto &copy : running) {
+        CHECK(copy.get().status == status_code::ok);
+    }
+    CHECK(dst == src);
+}
+
 template <typename path> void everything() {
     users<path>();
+    nodes<path>();
     lifetimes<path>();
     memory<path>();
     threads<path>();

@@ -20,16 +20,31 @@ struct alignas(32) completion_record {
     std::uint8_t bytes[32];
 };
 
-enum class mem_move_flag : std::uint16_t { cache_control = 0x100 };
-enum class compare_flag : std::uint16_t { check_result = 0x80 };
-enum class crc_flag : std::uint16_t {};
-enum class crc_specific_flag : std::uint8_t {};
+enum class nop_flag : std::uint16_t {};
 enum class batch_flag : std::uint16_t {};
-enum class nop_flag : std::uint16_t { fence = 1 };
-enum class compare_result : std::uint8_t { equal, not_equal };
+enum class drain_flag : std::uint16_t {};
+enum class mem_move_flag : std::uint16_t {};
+enum class fill_flag : std::uint16_t {};
+enum class compare_flag : std::uint16_t {};
+enum class compare_pattern_flag : std::uint16_t {};
+enum class create_delta_flag : std::uint16_t {};
+enum class apply_delta_flag : std::uint16_t {};
+enum class dualcast_flag : std::uint16_t {};
+enum class crc_flag : std::uint16_t {};
+enum class copy_crc_flag : std::uint16_t {};
+enum class dif_check_flag : std::uint16_t {};
 enum class dif_insert_flag : std::uint16_t {};
+enum class dif_strip_flag : std::uint16_t {};
+enum class dif_update_flag : std::uint16_t {};
+enum class cache_flush_flag : std::uint16_t {};
+enum class drain_specific_flag : std::uint8_t {};
+enum class dualcast_specific_flag : std::uint8_t {};
+enum class crc_specific_flag : std::uint8_t {};
 enum class dif_specific_flag : std::uint8_t {};
+enum class dif_source_flag : std::uint8_t {};
 enum class dif_destination_flag : std::uint8_t {};
+enum class compare_result : std::uint8_t { equal, not_equal };
+enum class create_delta_result : std::uint8_t { equal = 1, not_equal = 2, overflow = 4 };
 enum class validation_status { success, null_address, null_size, large_size, overlapping };
 enum class submission_status { success, queue_busy, failure };
 enum class execution_status : std::uint8_t { processing, success, false_predicate };
@@ -54,10 +69,39 @@ execution_status get_status(completion_record &record) noexcept;
 std::uint8_t get_result(completion_record &record) noexcept;
 std::uint32_t get_bytes_completed(completion_record &record) noexcept;
 std::uint32_t get_crc_value(completion_record &record) noexcept;
+std::uint32_t get_delta_record_size(completion_record &record) noexcept;
 
 namespace impl {
 
 descriptor make_nop_descriptor(options<nop_flag> general) noexcept;
+descriptor make_drain_descriptor(std::uintptr_t readback1, std::uintptr_t readback2, options<drain_flag> general,
+                                 options<drain_specific_flag> specific) noexcept;
+descriptor make_fill_descriptor(std::uint64_t pattern, std::uint8_t *dst, std::uint32_t size,
+                                options<fill_flag> general) noexcept;
+descriptor make_compare_pattern_descriptor(std::uint64_t pattern, const std::uint8_t *src, std::uint32_t size,
+                                           options<compare_pattern_flag> general, compare_result expected) noexcept;
+descriptor make_create_delta_descriptor(const std::uint8_t *src1, const std::uint8_t *src2, std::uint32_t size,
+                                        std::uint8_t *record, std::uint32_t room, options<create_delta_flag> general,
+                                        create_delta_result expected) noexcept;
+descriptor make_apply_delta_descriptor(const std::uint8_t *record, std::uint32_t record_size, std::uint8_t *dst,
+                                       std::uint32_t size, options<apply_delta_flag> general) noexcept;
+descriptor make_dualcast_descriptor(const std::uint8_t *src, std::uint8_t *dst1, std::uint8_t *dst2,
+                                    std::uint32_t size, options<dualcast_flag> general,
+                                    options<dualcast_specific_flag> specific) noexcept;
+descriptor make_copy_crc_descriptor(const std::uint8_t *src, std::uint8_t *dst, std::uint32_t size, std::uint32_t seed,
+                                    options<copy_crc_flag> general, options<crc_specific_flag> specific) noexcept;
+descriptor make_dif_check_descriptor(const std::uint8_t *src, std::uint32_t size, dif_parameters parameters,
+                                     options<dif_check_flag> general, options<dif_specific_flag> specific,
+                                     options<dif_source_flag> source) noexcept;
+descriptor make_dif_strip_descriptor(const std::uint8_t *src, std::uint8_t *dst, std::uint32_t size,
+                                     dif_parameters parameters, options<dif_strip_flag> general,
+                                     options<dif_specific_flag> specific, options<dif_source_flag> source) noexcept;
+descriptor make_dif_update_descriptor(const std::uint8_t *src, std::uint8_t *dst, std::uint32_t size,
+                                      dif_parameters expected, dif_parameters made, options<dif_update_flag> general,
+                                      options<dif_specific_flag> specific, options<dif_source_flag> source,
+                                      options<dif_destination_flag> destination) noexcept;
+descriptor make_cache_flush_descriptor(std::uint8_t *dst, std::uint32_t size,
+                                       options<cache_flush_flag> general) noexcept;
 descriptor make_mem_move_descriptor(const std::uint8_t *src, std::uint8_t *dst, std::uint32_t size,
                                     options<mem_move_flag> general) noexcept;
 descriptor make_compare_descriptor(const std::uint8_t *src1, const std::uint8_t *src2, std::uint32_t size,
@@ -112,22 +156,108 @@ void check(bool condition, const char *what, int line) {
 }
 #define CHECK(condition) check((condition), #condition, __LINE__)
 
+// Submits a descriptor until a queue has room; false if none takes it.
+template <typename path> bool submitted(descriptor &dsc, completion_record &record) {
+    impl::rebind(dsc, record);
+    CHECK(path::validate(dsc) == validation_status::success);
+    submission_status status = path::submit(dsc, 0xFFFFFFFFU);
+    while (status == submission_status::queue_busy) {
+        status = path::submit(dsc, 0xFFFFFFFFU);
+    }
+    return status == submission_status::success;
+}
+
 // A descriptor and its record on the stack of the original's execute().
 template <typename path> execution_status execute(const descriptor &made, completion_record &record) {
     descriptor dsc = made;
-    impl::rebind(dsc, record);
-    CHECK(path::validate(dsc) == validation_status::success);
-    submission_status submitted = path::submit(dsc, 0xFFFFFFFFU);
-    while (submitted == submission_status::queue_busy) {
-        submitted = path::submit(dsc, 0xFFFFFFFFU);
-    }
-    CHECK(submitted == submission_status::success);
+    CHECK(submitted<path>(dsc, record));
     path::wait(dsc, false);
     CHECK(path::finished(dsc));
     return ml::get_status(record);
 }
 
+template <typename flag_t> constexpr options<flag_t> no_flags{0};
+
+// The operations that the function below does not make.
+template <typename path> void others() {
+    constexpr std::uint32_t size = 4096;
+    constexpr std::uint64_t pattern = 0x0807060504030201U;
+    completion_record record;
+    std::vector<std::uint8_t> memory(4 * size), more(2 * size);
+    std::uint8_t *const src = memory.data();
+    std::uint8_t *const dst = src + size;
+    CHECK(execute<path>(impl::make_fill_descriptor(pattern, src, size, no_flags<fill_flag>), record)
+          == execution_status::success);
+    for (std::uint32_t at = 0; at < size; at++) {
+        CHECK(src[at] == at % 8 + 1);
+    }
+    src[100] ^= 1;
+    const options<compare_pattern_flag> checked(0x80);
+    CHECK(execute<path>(impl::make_compare_pattern_descriptor(pattern, src, size, checked, compare_result::not_equal),
+                        record)
+          == execution_status::success);
+    CHECK(ml::get_result(record) == 1 && ml::get_bytes_completed(record) == 100);
+    CHECK(execute<path>(impl::make_dualcast_descriptor(src, dst, dst + size, size, no_flags<dualcast_flag>,
+                                                       no_flags<dualcast_specific_flag>),
+                        record)
+          == execution_status::success);
+    CHECK(std::memcmp(src, dst, size) == 0 && std::memcmp(src, dst + size, size) == 0);
+    std::memcpy(src, "123456789", 9);
+    CHECK(execute<path>(impl::make_copy_crc_descriptor(src, dst, 9, 0, no_flags<copy_crc_flag>,
+                                                       no_flags<crc_specific_flag>),
+                        record)
+          == execution_status::success);
+    CHECK(ml::get_crc_value(record) == 0xE3069283U && std::memcmp(dst, "123456789", 9) == 0);
+    CHECK(execute<path>(impl::make_cache_flush_descriptor(dst, size, no_flags<cache_flush_flag>), record)
+          == execution_status::success);
+    CHECK(execute<path>(impl::make_drain_descriptor(0, 0, no_flags<drain_flag>, no_flags<drain_specific_flag>), record)
+          == execution_status::success);
+
+    // Only the words 1 and 12 differ; a device may lack the delta operations.
+    std::uint8_t *const delta = more.data();
+    std::memcpy(dst, src, size);
+    dst[8] ^= 1;
+    dst[100] ^= 1;
+    descriptor create = impl::make_create_delta_descriptor(src, dst, size, delta, 80, options<create_delta_flag>(0x80),
+                                                           create_delta_result::not_equal);
+    if (submitted<path>(create, record)) {
+        path::wait(create, true);
+        CHECK(ml::get_status(record) == execution_status::success && ml::get_result(record) == 1);
+        CHECK(ml::get_delta_record_size(record) == 20 && delta[0] == 1 && delta[10] == 12);
+        CHECK(execute<path>(impl::make_apply_delta_descriptor(delta, 20, src, size, no_flags<apply_delta_flag>), record)
+              == execution_status::success);
+        CHECK(std::memcmp(src, dst, size) == 0);
+    }
+
+    // Two blocks of zeros with their fields: guards of 0, application tag 5, reference tags 9 and 10.
+    constexpr std::uint32_t block = 520;
+    const dif_parameters tags{9, 0, 5}, other{20, 0, 6};
+    std::memset(src, 0, size);
+    for (std::uint32_t at = 0; at < 2; at++) {
+        src[at * block + 515] = 5;
+        src[at * block + 519] = static_cast<std::uint8_t>(9 + at);
+    }
+    CHECK(execute<path>(impl::make_dif_check_descriptor(src, 2 * block, tags, no_flags<dif_check_flag>,
+                                                        no_flags<dif_specific_flag>, no_flags<dif_source_flag>),
+                        record)
+          == execution_status::success);
+    std::memset(dst, 0x5A, size);
+    CHECK(execute<path>(impl::make_dif_update_descriptor(
+                            src, dst, 2 * block, tags, other, no_flags<dif_update_flag>, no_flags<dif_specific_flag>,
+                            no_flags<dif_source_flag>, no_flags<dif_destination_flag>),
+                        record)
+          == execution_status::success);
+    CHECK(dst[515] == 6 && dst[519] == 20 && dst[block + 519] == 21 && dst[2 * block] == 0x5A);
+    std::memset(dst, 0x5A, size);
+    CHECK(execute<path>(impl::make_dif_strip_descriptor(src, dst, 2 * block, tags, no_flags<dif_strip_flag>,
+                                                        no_flags<dif_specific_flag>, no_flags<dif_source_flag>),
+                        record)
+          == execution_status::success);
+    CHECK(dst[0] == 0 && dst[1023] == 0 && dst[1024] == 0x5A);
+}
+
 template <typename path> void everything() {
+    others<path>();
     std::vector<std::uint8_t> src(5000), dst(5000);
     for (std::size_t at = 0; at < src.size(); at++) {
         src[at] = static_cast<std::uint8_t>(at * 7 + at / 256);

@@ -110,6 +110,41 @@ static void embedded(void) {
     IS(dml_wait_job(&one.job, DML_WAIT_MODE_UMWAIT), DML_STATUS_OK);
 }
 
+/* A job, its tail and the buffer of a batch in one structure, as a file system has them in a slab: every batch is filled anew. Its
+ * members let the device wait for pages, unless the queue refuses that. */
+static void embedded_batch(void) {
+    enum { MEMBERS = 8 };
+    struct {
+        _Alignas(64) dml_job_t job;
+        uint8_t tail[STRIDE];
+        uint8_t buffer[MEMBERS * 96 + 64];
+    } one;
+    IS(dml_init_job(path, &one.job), DML_STATUS_OK);
+    one.job.operation = DML_OP_BATCH;
+    one.job.destination_first_ptr = one.buffer;
+    one.job.destination_length = sizeof(one.buffer);
+    dml_operation_flags_t flags = DML_FLAG_BLOCK_ON_FAULT | DML_FLAG_PREFETCH_CACHE;
+    for (unsigned round = 0; round < 20; round++) {
+        for (uint32_t i = 0; i < MEMBERS; i++) {
+            scatter(source[i], SIZE, round * 10 + i);
+            IS(dml_batch_set_mem_move_by_index(&one.job, i, source[i], target[i], SIZE - round, flags), DML_STATUS_OK);
+        }
+        IS(submit(&one.job), DML_STATUS_OK);
+        dml_status_t status, of_member;
+        while ((status = dml_check_job(&one.job)) == DML_STATUS_BEING_PROCESSED) sched_yield();
+        if (status == DML_STATUS_BATCH_ERROR && flags & DML_FLAG_BLOCK_ON_FAULT) {
+            IS(dml_batch_get_status(&one.job, 0, &of_member), DML_STATUS_OK);
+            IS(of_member, DML_STATUS_JOB_FLAGS_ERROR);
+            CHECK(path != DML_PATH_SW);
+            flags = DML_FLAG_PREFETCH_CACHE;
+            continue;
+        }
+        IS(status, DML_STATUS_OK);
+        for (uint32_t i = 0; i < MEMBERS; i++) CHECK(!memcmp(source[i], target[i], SIZE - round));
+    }
+    IS(dml_finalize_job(&one.job), DML_STATUS_OK);
+}
+
 /* Jobs whose end no call sees: a queue's entries must not run out. */
 static void forgotten(void) {
     for (int round = 0; round < 8; round++)
@@ -206,6 +241,7 @@ int main(int argc, char **argv) {
     futures();
     slab();
     embedded();
+    embedded_batch();
     forgotten();
     threads();
     nodes();

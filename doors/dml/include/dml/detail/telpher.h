@@ -161,7 +161,8 @@ uint32_t telpher_dml_status_of(const telpher_dml_record *record);
 
 /* ---- Reasons ------------------------------------------------------------------------------------------------------------ */
 
-/* The reason of this thread's last failed submission, as a sentence; "" if there was none. Valid until the thread's next call. */
+/* The reason of this thread's last failed submission, or the device's own status of the last job or batch member that was answered
+ * with DML_STATUS_INTERNAL_ERROR, as a sentence; "" if there was none. Valid until the thread's next call. */
 const char *telpher_dml_last_error(void);
 
 #if defined(__cplusplus)
