@@ -141,21 +141,24 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
 /// Runs all benches, saves the result, and compares it with those of other hosts.
 fn all(args: &AllBench, machine: &Machine) -> Result<(), Error> {
     args.printed.check()?;
+    args.save.as_deref().map_or(Ok(()), telpher_bench::all::check_folder)?;
     // Read before the measurement: a wrong folder is reported at once, and not the file that is written below.
     let others = args.against.as_deref().map_or(Ok(Vec::new()), telpher_bench::all::read_folder)?;
     let options = AllOptions { only: args.only.clone(), rounds: args.rounds, seconds: args.seconds };
     let result = telpher_bench::all::run(&options, machine)?;
-    if let Some(folder) = &args.save {
-        let path = result.save(folder)?;
-        eprintln!("Result: {}", path.display());
-    }
+    let saved = args.save.as_deref().map(|folder| result.save(folder));
     args.printed.begin();
-    Ok(args.printed.write(match args.printed.format {
+    args.printed.write(match args.printed.format {
         Format::Table => terminal::folded(&report::all::text(&result, &others), terminal::columns()),
         // The result names its own schema, that of the saved file.
         Format::Json => serde_json::to_string_pretty(&result).expect("results are plain data with string keys"),
         Format::Csv => report::all::csv(&result),
-    })?)
+    })?;
+    // After the result, which is not lost if the file is.
+    if let Some(saved) = saved {
+        eprintln!("Result: {}", saved?.display());
+    }
+    Ok(())
 }
 
 /// Measures, and delivers the result in the format asked for: text, CSV, HTML.

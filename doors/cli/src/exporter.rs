@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_os::chain;
@@ -126,6 +127,9 @@ const RENEWED_EVERY: Duration = Duration::from_secs(4);
 /// How often the kubelet is asked. Source: chosen; Prometheus scrapes as often.
 const ASKED_EVERY: Duration = Duration::from_secs(15);
 
+/// How long the start waits for the kubelet's first answer. Source: chosen; it answers within milliseconds.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
+
 /// What the kubelet says about queues; `None` on a node without one.
 type Grants = Option<Result<BTreeSet<Grant>, String>>;
 
@@ -134,15 +138,20 @@ struct Kubelet(Arc<Mutex<Grants>>);
 
 impl Kubelet {
     fn ask(socket: PathBuf) -> Kubelet {
-        let said = Arc::new(Mutex::new(grants(&socket)));
+        let said = Arc::new(Mutex::new(Some(Err("the kubelet has not answered yet".to_owned()))));
         let kubelet = Kubelet(Arc::clone(&said));
+        let (answered, first) = channel();
         std::thread::spawn(move || {
             loop {
-                std::thread::sleep(ASKED_EVERY);
                 let now = grants(&socket);
                 *said.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                // Nothing waits for later answers.
+                let _ = answered.send(());
+                std::thread::sleep(ASKED_EVERY);
             }
         });
+        // So that the first scrape has the answer, unless the kubelet is slow or silent.
+        let _ = first.recv_timeout(FIRST_ANSWER);
         kubelet
     }
 

@@ -112,6 +112,14 @@ impl WorkloadFile {
     pub fn load(path: &Path) -> Result<WorkloadFile, PredictError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| PredictError::Read { path: name.clone(), source })?;
+        WorkloadFile::parse(name, text)
+    }
+
+    /// Parses the header of a text; `name` is its file.
+    ///
+    /// # Errors
+    /// If the header is not valid.
+    pub fn parse(name: String, text: String) -> Result<WorkloadFile, PredictError> {
         let header = WorkloadHeader::parse(&name, &text)?;
         Ok(WorkloadFile { name, text, header })
     }

@@ -6,11 +6,12 @@
 //! ```
 
 use crate::device_rows::{Client, Closed, DeviceReading, Done, add_device};
+use crate::published::OPEN_FLAGS;
 use crate::snapshot::{PROCESS, PROGRAMS, Snapshot, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use telpher_device::in_process::{self, OWN_PASID, PublishedSlot, subscription_of};
 use telpher_device::published::PublishedDevice;
@@ -69,7 +70,7 @@ impl DeviceRegion {
     pub fn subscribe(&self) {
         let until = monotonic_ns().saturating_add(LONGEST_NS);
         // A process that has ended needs no subscription. The write of an aligned word is not torn on x86.
-        let Ok(file) = OpenOptions::new().write(true).open(&self.path) else { return };
+        let Ok(file) = OpenOptions::new().write(true).custom_flags(OPEN_FLAGS).open(&self.path) else { return };
         if file.metadata().is_ok_and(|metadata| metadata.ino() == self.inode) {
             for slot in self.slots.iter().filter(|slot| slot.is_open) {
                 let _ = file.write_all_at(&until.to_ne_bytes(), subscription_of(slot.slot) as u64 * 8);

@@ -146,9 +146,11 @@ fn find(pid: u32, folder: &Path, user: u32, found: &mut Found) {
     }
 }
 
+/// Flags to open a file of another process, which may be a pipe or a terminal by then.
+pub(crate) const OPEN_FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
+
 fn open(path: &Path) -> io::Result<(u64, File)> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(OPEN_FLAGS).open(path)?;
     Ok((file.metadata()?.ino(), file))
 }
 

@@ -4,13 +4,14 @@
 //! a file may have been closed, and everything is read once more.
 
 use crate::device_rows::{Client, Closed, DeviceReading, Done, add_device};
+use crate::published::OPEN_FLAGS;
 use crate::snapshot::{Snapshot, Value};
 use rustix::fs::{Mode, OFlags};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use telpher_device::published::{INDEX, INDEX_VERSION, PublishedFile, RunIndex, SharedFile};
 use telpher_model::{DeviceCounts, LONGEST_NS, Totals};
@@ -85,7 +86,9 @@ pub fn index(directory: &Path) -> Result<RunIndex, ReadError> {
 
 /// Opens shared memory of a host process; fails if another file has the descriptor's number now.
 fn open(host: u32, shared: SharedFile, write: bool) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(write).open(format!("/proc/{host}/fd/{}", shared.descriptor))?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(write);
+    let file = options.custom_flags(OPEN_FLAGS).open(format!("/proc/{host}/fd/{}", shared.descriptor))?;
     if file.metadata()?.ino() == shared.inode {
         Ok(file)
     } else {

@@ -122,7 +122,7 @@ Examples:
 #[command(
     next_help_heading = "Work",
     after_help = "\
-A round takes some seven minutes. Nothing else should run meanwhile.
+A round takes some seven minutes, with DPDK installed twenty or more. Nothing else should run meanwhile.
 
 Examples:
   telpher bench all --rounds 3 --save results

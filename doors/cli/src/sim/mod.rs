@@ -15,6 +15,7 @@ mod validate;
 use crate::args::{Sim, SimKind, SimRun};
 pub(crate) use error::SimError;
 pub(crate) use machine::machine;
+use std::path::Path;
 use telpher_claims::validation::tables as validation;
 use telpher_predict::sharing::{self, SharingResult};
 use telpher_predict::{DEFAULT_PROFILE, WorkloadFile};
@@ -29,13 +30,18 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
     match &args.kind {
         SimKind::Run(run) => {
             writable(&run.output.destination())?;
-            if let Some(result) = tenants(run)? {
+            // Read once: it may be a pipe.
+            let file = run.workload.as_deref().map(read).transpose()?;
+            if let Some((name, text)) = &file
+                && Tenants::are_in(name, text)?
+            {
+                let result = tenants(run, name, text)?;
                 // The configuration is the user's own.
                 let (text, csv) = (|| sharing::tables::text(&result, ""), || sharing::tables::csv(&result));
                 let html = || sharing::tables::html(&result, "");
                 return Ok(deliver(&run.output.destination(), schema::TENANTS, &result, text, csv, html)?);
             }
-            let result = simulated(run)?;
+            let result = simulated(run, file)?;
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
             deliver(&run.output.destination(), schema::SIM_RUN, &result, text, csv, || report::html(&result))?;
             // The result has the reasons.
@@ -60,24 +66,27 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
     }
 }
 
-/// Simulates the tenants of a file; `None` if it has loads, or there is none.
-fn tenants(args: &SimRun) -> Result<Option<SharingResult>, SimError> {
-    let Some(path) = &args.workload else { return Ok(None) };
+/// Returns the name of a workload file and its text.
+fn read(path: &Path) -> Result<(String, String), SimError> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|source| SimError::Read { path: name.clone(), source })?;
-    if !Tenants::are_in(&name, &text)? {
-        return Ok(None);
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((name, text)),
+        Err(source) => Err(SimError::Read { path: name, source }),
     }
-    let machine = machine(args.profile.as_deref().unwrap_or(DEFAULT_PROFILE), &args.set)?;
-    let tenants = Tenants::parse(&name, &text, &machine)?;
-    Ok(Some(sharing::check(&machine, &args.device.name, &tenants)?))
 }
 
-/// Simulates a sweep, or the loads of a file.
-fn simulated(args: &SimRun) -> Result<RunResult, SimError> {
+/// Simulates the tenants of a file.
+fn tenants(args: &SimRun, name: &str, text: &str) -> Result<SharingResult, SimError> {
+    let machine = machine(args.profile.as_deref().unwrap_or(DEFAULT_PROFILE), &args.set)?;
+    let tenants = Tenants::parse(name, text, &machine)?;
+    Ok(sharing::check(&machine, &args.device.name, &tenants)?)
+}
+
+/// Simulates a sweep, or the loads of a file: its name and its text.
+fn simulated(args: &SimRun, file: Option<(String, String)>) -> Result<RunResult, SimError> {
     let profile = |other: Option<&str>| args.profile.as_deref().or(other).unwrap_or(DEFAULT_PROFILE).to_owned();
-    if let Some(path) = &args.workload {
-        let file = WorkloadFile::load(path)?;
+    if let Some((name, text)) = file {
+        let file = WorkloadFile::parse(name, text)?;
         let machine = machine(&profile(file.profile()), &args.set)?;
         return Ok(telpher_predict::workload(file, machine, &args.device.name)?);
     }

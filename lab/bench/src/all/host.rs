@@ -242,6 +242,16 @@ impl HostResult {
     }
 }
 
+/// Creates a folder for results if it does not exist, and checks that a file can be written there.
+///
+/// # Errors
+/// If the system reports an error.
+pub fn check_folder(folder: &Path) -> Result<(), HostFileError> {
+    let failed = |source| HostFileError::File { what: "write", path: folder.into(), source };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    telpher_os::check_writable(&folder.join("host.json")).map_err(failed)
+}
+
 /// Reads all results in a folder, ordered by kind of host and then by date.
 ///
 /// # Errors

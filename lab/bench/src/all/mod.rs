@@ -13,7 +13,7 @@ pub mod against;
 mod host;
 mod part;
 
-pub use host::{Host, HostFileError, HostResult, Missing, Quantity, read_folder};
+pub use host::{Host, HostFileError, HostResult, Missing, Quantity, check_folder, read_folder};
 
 #[cfg(test)]
 pub(crate) use host::tests::sample;

@@ -61,13 +61,16 @@ pub(super) fn run(part: &str, seconds: Option<f64>) -> Result<Result<Vec<Quantit
     let failed = |source| BenchError::Program { what: format!("telpher bench {part}"), source };
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(["bench", part, "--format", "json"]);
-    if let Some(seconds) = seconds {
+    // The time of `vhost` is that of its rounds.
+    if let Some(seconds) = seconds.filter(|_| part != "vhost") {
         command.args(["--seconds", &seconds.to_string()]);
     }
     let output = command.stdin(Stdio::null()).output().map_err(failed)?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
-        let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed no error");
+        // The program's errors begin with its name; after a panic or a signal there is none.
+        let error = errors.lines().find_map(|line| line.strip_prefix("telpher: "));
+        let last = error.or(errors.lines().rfind(|line| !line.trim().is_empty())).unwrap_or("it printed no error");
         return Ok(Err(format!("{}: {}", output.status, telpher_report::table::printable(last.trim()))));
     }
     Ok(quantities(part, &output.stdout))

@@ -151,17 +151,21 @@ impl DeviceMemory {
         // A queue of which a file cannot be read: its totals would be wrong, and its processes seem to have ended.
         let unread = snapshot.queues.iter().filter(|queue| queue.work.descriptors.known().is_none());
         let unread: BTreeSet<_> = unread.map(|queue| (queue.source.as_str(), queue.queue.as_str())).collect();
+        let mut distances: BTreeSet<Labels> = BTreeSet::new();
         for row in &snapshot.processes {
             to.source.clone_from(&row.source);
             let place = (row.source.as_str(), row.queue.as_str());
             if per_process && let Some(pid) = row.pid.known() {
                 let mut labels = place_labels(&row.source, &row.queue);
                 labels.extend(process_labels(pid, &row.command));
-                let values = [(&of::RECORD_FAULTS, &row.record_faults), (&of::NUMA_DISTANCE, &row.numa_distance)];
-                for (definition, value) in values {
-                    if let Value::Known(value) = value {
-                        to.whole(definition, &labels, *value);
-                    }
+                // Faults of all files of the queue are added up; a distance is the same for each of them.
+                if let Value::Known(faults) = row.record_faults {
+                    to.whole(&of::RECORD_FAULTS, &labels, faults);
+                }
+                if let Value::Known(distance) = row.numa_distance
+                    && distances.insert(labels.clone())
+                {
+                    to.whole(&of::NUMA_DISTANCE, &labels, distance);
                 }
             }
             let totals = match client_totals(row) {
