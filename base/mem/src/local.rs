@@ -156,9 +156,9 @@ impl Local {
         Some(Local { kernels, flush, fold, isa, strings: kernels::has_fast_strings() })
     }
 
-    /// Returns true if every page of a range can be read now, and with `write` also written. It reads a byte of each page,
-    /// and with `write` stores it again, not atomically: no other code may access the range meanwhile. An empty range is
-    /// reached, a range that wraps is not.
+    /// Returns true if every page of a range can be read now, and with `write` also written. It reads a byte of each
+    /// page, and with `write` stores it again, not atomically: no other code may access the range meanwhile. An empty
+    /// range is reached, a range that wraps is not.
     #[must_use]
     #[inline]
     pub fn reaches(&self, address: u64, len: u64, write: bool) -> bool {
