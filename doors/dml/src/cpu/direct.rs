@@ -19,8 +19,8 @@ const PART: u64 = 1 << 20;
 /// Integrity blocks that are reached before they are used. Source: chosen; 256 KiB of the largest blocks.
 const PART_BLOCKS: u64 = 64;
 
-/// Executes a fill, a comparison, a copy to two destinations, or a flush. Returns `None` if the steps of a device must do that, from
-/// its beginning.
+/// Executes a fill, a comparison, a copy to two destinations, or a flush. Returns `None` if the steps of a device must
+/// do that, from its beginning.
 pub(super) fn run(d: &Descriptor) -> Option<CompletionRecord> {
     match Action::of(d) {
         Action::Fill { dst, pattern, len, hint } => {
