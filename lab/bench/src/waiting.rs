@@ -120,8 +120,8 @@ fn of_ways(device: Option<&str>, ways: &[WaitMethod], reason: Option<String>) ->
     WaitingEnergy { device: device.map(Into::into), bytes: BYTES, ways: ways.iter().map(known).collect(), reason }
 }
 
-/// Measures the energy of the CPU's copies and of each way of waiting for about the given time. Where it cannot be read,
-/// nothing is copied.
+/// Measures the energy of the CPU's copies and of each way of waiting for about the given time. Where it cannot be
+/// read, nothing is copied.
 pub(crate) fn energy(
     device: Option<(&str, &Arc<dyn Portal>)>,
     time: Duration,
