@@ -29,7 +29,7 @@ fn device(slot: &SlotState, count: &AtomicU64) -> u64 {
 #[test]
 fn devices_that_follow_each_other_in_a_slot_lose_no_count() {
     loom::model(|| {
-        let shared = Arc::new((SlotState::new(), AtomicU64::new(0)));
+        let shared = Arc::new((SlotState::default(), AtomicU64::new(0)));
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || device(&shared.0, &shared.1) + device(&shared.0, &shared.1))

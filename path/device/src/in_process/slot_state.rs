@@ -15,16 +15,11 @@ const CHANGING: u64 = 1;
 const OPEN: u64 = 2;
 
 /// The state of a slot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(transparent)]
 pub(super) struct SlotState(AtomicU64);
 
 impl SlotState {
-    #[cfg(any(loom, test))]
-    pub(super) fn new() -> SlotState {
-        SlotState(AtomicU64::new(0))
-    }
-
     /// Takes the slot for a device if it is free; the caller may change all of its words until [`open`](Self::open).
     pub(super) fn take(&self) -> bool {
         // Relaxed: the exchange decides.
@@ -93,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_slot_belongs_to_one_device_at_a_time_and_counts_those_that_were_closed() {
-        let state = SlotState::new();
+        let state = SlotState::default();
         let seen = || SlotWord(state.0.load(Ordering::Relaxed));
         for closed in 0..3 {
             assert!(!seen().is_open() && seen().closed() == closed);
