@@ -35,6 +35,20 @@ fn path(name: &str) -> Option<PathBuf> {
     }
 }
 
+/// Opens a file that this process has just closed. A child that another test has forked, and that does not execute its
+/// program yet, may still have it.
+fn open(mover: Mover, path: &Path) -> Result<Replicas, ReplicaError> {
+    let begun = std::time::Instant::now();
+    loop {
+        match Replicas::open(mover.clone(), path) {
+            Err(ReplicaError::File(DurableFileError::InUse { .. })) if begun.elapsed().as_secs() < 60 => {
+                std::thread::yield_now();
+            }
+            opened => return opened,
+        }
+    }
+}
+
 /// A mover with a device that does every copy.
 fn device() -> Mover {
     let opened = telpher_device::open(&"model:v2-full".parse().unwrap(), telpher_device::OpenOptions::default());
@@ -75,14 +89,14 @@ fn blocks_of_a_cache_are_found_again_by_their_keys() {
             Err(ReplicaError::File(DurableFileError::InUse { .. }))
         ));
         drop(replicas);
-        let mut replicas = Replicas::open(mover.clone(), &path).unwrap();
+        let mut replicas = open(mover.clone(), &path).unwrap();
         let restored = replicas.restore(1).unwrap().unwrap();
         assert_eq!(cache.access(&restored, 0..restored.len()).unwrap().wait()[..], source[..]);
         assert_eq!(replicas.restore(u64::MAX).unwrap().as_deref(), Some(&block(3, 19)[..]));
         assert_eq!((replicas.restore(2).unwrap().as_deref(), replicas.restore(3).unwrap()), (Some(&[][..]), None));
         assert!(replicas.remove(u64::MAX).unwrap() && !replicas.remove(u64::MAX).unwrap());
         drop(replicas);
-        let replicas = Replicas::open(mover, &path).unwrap();
+        let replicas = open(mover, &path).unwrap();
         let mut keys: Vec<u64> = replicas.keys().collect();
         keys.sort_unstable();
         assert_eq!(keys, [1, 2], "a removed key has no older replica either");
@@ -120,7 +134,7 @@ fn damage_is_reported_and_never_returned() {
         let mut bytes = intact.clone();
         bytes[at] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        match Replicas::open(Mover::cpu(), &path) {
+        match open(Mover::cpu(), &path) {
             Err(ReplicaError::NotReplicas) => assert!(at < 40, "byte {at}"),
             Ok(replicas) => match replicas.restore(1) {
                 Ok(None) => assert!((4096..8192).contains(&at), "byte {at}"),
@@ -139,7 +153,7 @@ fn the_writer_replicates() {
     let Ok(what) = std::env::var(WRITER) else { return };
     let (seed, path) = what.split_once(',').unwrap();
     let mut random = Random::new(seed.parse().unwrap());
-    let mut replicas = Replicas::open(Mover::cpu(), Path::new(path)).unwrap();
+    let mut replicas = open(Mover::cpu(), Path::new(path)).unwrap();
     let mut versions: HashMap<u64, u64> = HashMap::new();
     for key in 0..KEYS {
         versions.insert(key, replicas.restore(key).unwrap().map_or(0, |block| version(&block)));
@@ -192,7 +206,7 @@ fn a_killed_process_leaves_every_acknowledged_block_whole() {
         lines.map_while(Result::ok).for_each(|line| {
             note(line);
         });
-        let replicas = Replicas::open(Mover::cpu(), &path).unwrap();
+        let replicas = open(Mover::cpu(), &path).unwrap();
         for (&key, &least) in &acknowledged {
             let found = replicas.restore(key).unwrap().expect("an acknowledged key has a replica");
             let version = version(&found);
