@@ -78,7 +78,7 @@ fn help_and_version_succeed_and_have_examples() {
 
 #[test]
 fn invalid_values_list_the_valid_ones() {
-    let cases: [(&[&str], &str); 28] = [
+    let cases: [(&[&str], &str); 31] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "use move, fill"),
@@ -126,7 +126,7 @@ fn an_unwritable_report_is_an_error_before_measuring() {
 #[test]
 fn json_has_every_point_with_its_distance_and_the_crossovers() {
     let args = [&SMALL[..], &["--op", "move,crc", "--format", "json"]].concat();
-    let result = schemas::parse(&success(&args));
+    let result = schemas::parse(success(&args));
     let points = result["points"].as_array().expect("points");
     assert!(points.len() >= 2 * 2 * 4, "{} points", points.len());
     for point in points {
@@ -242,7 +242,7 @@ fn the_comparison_with_alternatives_has_ratios_and_costs() {
 fn the_pollution_experiment_runs_where_there_are_two_cores() {
     let args = ["bench", "pollution", "--working-set", "64k", "--seconds", "0.5", "--no-html", "--format", "json"];
     if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {
-        let result = schemas::parse(&success(&args));
+        let result = schemas::parse(success(&args));
         assert_eq!(result["rows"].as_array().expect("rows").len(), 4);
     } else {
         assert!(refusal(&args).contains("needs two cores"));
@@ -335,7 +335,7 @@ fn goals_of_a_host_are_saved_compared_and_counted() {
 #[test]
 fn without_duckdb_only_the_engine_is_timed() {
     let small = ["bench", "query", "--size", "1m", "--seconds", "0.1", "--python", "/nowhere/python3", "--no-html"];
-    let result = schemas::parse(&success(&[&small[..], &["--format", "json"]].concat()));
+    let result = schemas::parse(success(&[&small[..], &["--format", "json"]].concat()));
     let rows = result["rows"].as_array().expect("rows");
     assert!(rows.iter().any(|row| row["what"] == "TPC-H query 1"), "{rows:?}");
     assert!(rows.iter().all(|row| row["unit"] == "ms" && row["goal"].is_null()), "{rows:?}");
@@ -350,7 +350,7 @@ fn without_testpmd_packets_are_forwarded_to_our_own_guest() {
         ["bench", "vhost", "--own-guest", "--quick", "--size", "64,1518", "--only", "copies,rings,flat,latency"];
     let html = test_folder().join("vhost.html");
     let args = [&small[..], &["--format", "json", "--html", html.to_str().expect("text")]].concat();
-    let result = schemas::parse(&success(&args));
+    let result = schemas::parse(success(&args));
     let list = |name: &str| result[name].as_array().unwrap_or_else(|| panic!("{name}")).clone();
     let names: Vec<String> = list("contests").iter().map(|contest| contest["name"].to_string()).collect();
     // On busy cores no point may count; the rows of latency then say that nothing was measured.
@@ -455,7 +455,7 @@ fn tune_replaces_the_file_with_the_printed_values() {
     assert!(text.contains("version = 1") && text.contains("memory-move = [") && text.contains("[policy]"), "{text}");
     let words: Vec<&str> =
         args.into_iter().chain(["--format", "json", "--in-flight", "4", "--runner", "threaded"]).collect();
-    let json = schemas::parse(&success(&words));
+    let json = schemas::parse(success(&words));
     assert_eq!(json["kind"], "tune");
     assert_eq!(json["in_flight"], 4);
     assert_eq!(json["operations"].as_array().map(Vec::len), Some(2));

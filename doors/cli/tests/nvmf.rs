@@ -131,7 +131,7 @@ fn a_host_connects_writes_and_reads_and_the_statistics_say_so() {
     printed(&ctl(&["resize-namespace", "2", "2m"]));
     assert_eq!(queue.read(2, 4095, 1, 512), [0; 512]);
     printed(&ctl(&["remove-namespace", "2", "--subsystem", NQN]));
-    let statistics = schemas::parse(&printed(&ctl(&["statistics", "--format", "json"])));
+    let statistics = schemas::parse(printed(&ctl(&["statistics", "--format", "json"])));
     let total = &statistics["subsystems"][0]["total"];
     assert_eq!((&total["writes"], &total["reads"]), (&1.into(), &3.into()));
     assert_eq!(total["digests"]["by_device"], 2);
@@ -140,7 +140,7 @@ fn a_host_connects_writes_and_reads_and_the_statistics_say_so() {
     assert_eq!(csv.lines().count(), 3, "{csv}");
     let twice = printed(&ctl(&["top", "--count", "2", "--every", "0.05", "--format", "json"]));
     assert_eq!(twice.lines().map(|line| schemas::list(line, "servers").len()).sum::<usize>(), 2, "{twice}");
-    let shown = schemas::parse(&printed(&ctl(&["show"])));
+    let shown = schemas::parse(printed(&ctl(&["show"])));
     assert_eq!(shown["subsystems"][0]["namespaces"][0]["backend"], "memory:8m");
     let refused = ctl(&["remove-namespace", "7"]);
     assert_eq!(refused.status.code(), Some(1));
@@ -285,7 +285,7 @@ fn a_bench_counts_the_commands_of_a_target_and_verifies_its_blocks() {
     let words = ["--pattern", "write-verify", "--seconds", "0.2", "--connections", "2", "--in-flight", "4"];
     let more = [address.as_str(), "--header-digest", "--data-digest", "--idle", "3", "--format", "json"];
     let output = bench(&folder, &[&words[..], &more].concat()).output().expect("telpher runs");
-    let result = schemas::parse(&printed(&output));
+    let result = schemas::parse(printed(&output));
     assert_eq!((&result["digests"], &result["errors"]), (&"header and data".into(), &Value::Array(Vec::new())));
     assert_eq!((number(&result["connections"]), number(&result["in_flight"])), (2, 4));
     assert!(number(&result["verified_blocks"]) > 0, "{result}");
@@ -313,7 +313,7 @@ fn a_bench_without_an_address_measures_servers_of_each_number_of_loops() {
         assert_nothing_left(&folder);
         printed(&output)
     };
-    let result = schemas::parse(&run(&["--threshold", "4k", "--format", "json"]));
+    let result = schemas::parse(run(&["--threshold", "4k", "--format", "json"]));
     let runs = result["runs"].as_array().expect("runs");
     assert_eq!(runs.iter().map(|run| number(&run["loops"])).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(

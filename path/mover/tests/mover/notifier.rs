@@ -71,7 +71,7 @@ fn ten_thousand_jobs_through_one_epoll_loop_are_each_reported_once() {
                 assert!(reported.insert(token), "job {token} was reported twice");
                 let job = jobs[usize::try_from(token).unwrap()].as_ref().and_then(|job| job.take());
                 let (result, _, copied) = job.expect("a reported job has ended").wait().into_parts();
-                assert_eq!((result, &copied[..] == &source[..]), (Ok(Outcome::Done), true), "job {token}");
+                assert_eq!((result, copied[..] == source[..]), (Ok(Outcome::Done), true), "job {token}");
             }
         }
         assert!(notifier.take_ended(1).is_empty() && !is_readable(&notifier, Duration::ZERO));
