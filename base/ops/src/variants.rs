@@ -81,8 +81,8 @@ const ZEN_5: Variants = Variants { fuse_crc: true, compare_by_32: false, stream_
 /// 4 KiB; streaming copies 1.70 to 1.74 of `memcpy`, and 1.50 to 1.54.
 const ZEN_4: Variants = Variants { fuse_crc: false, compare_by_32: true, stream_prefetch: 8, guard_prefetch: 8 };
 
-/// Other processors. *Assumed*: as on Zen 5, whose data paths are 64 bytes wide, too; but a multiply takes one cycle, as
-/// Intel documents it for its processors with AVX-512.
+/// Other processors. *Assumed*: as on Zen 5, whose data paths are 64 bytes wide, too; but a multiply takes one cycle,
+/// as Intel documents it for its processors with AVX-512.
 const OTHERS: Variants = Variants { fuse_crc: false, ..ZEN_5 };
 
 /// Families that were measured, by vendor (EBX, EDX and ECX of CPUID leaf 0) and family.

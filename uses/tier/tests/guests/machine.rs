@@ -43,8 +43,8 @@ pub(crate) fn latencies() -> Vec<u32> {
 /// The kernel modules that create a device from memory marked for it.
 pub(crate) const MODULES: [&str; 2] = ["device_dax", "dax_hmem"];
 
-/// How much processor time QEMU may spend while the guest prints nothing; beyond it, the guest counts as hung. Each test
-/// takes seconds. Processor time, since other programs of the host may hold the processors.
+/// How much processor time QEMU may spend while the guest prints nothing; beyond it, the guest counts as hung. Each
+/// test takes seconds. Processor time, since other programs of the host may hold the processors.
 const SILENCE: Duration = Duration::from_secs(180);
 
 /// How much longer than [`SILENCE`] the guest may print nothing in wall-clock time: a hung guest may be idle.

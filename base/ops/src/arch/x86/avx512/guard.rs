@@ -102,7 +102,8 @@ unsafe fn run<const COPY: bool>(
     }
 }
 
-/// Returns a vector whose lanes sum up to 80 bits, whose remainder is the block's guard; prefetches so many bytes ahead.
+/// Returns a vector whose lanes sum up to 80 bits, whose remainder is the block's guard. Prefetches that many bytes
+/// ahead.
 ///
 /// # Safety
 /// The block is readable at `src` and, with `COPY`, writable at `dst`.
