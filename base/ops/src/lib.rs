@@ -49,6 +49,7 @@ pub mod dualcast;
 pub mod fill;
 pub mod flush;
 mod hint;
+mod measure;
 pub mod number;
 mod polynomial;
 pub mod reduce;

@@ -527,7 +527,7 @@ fn a_summary_of_a_trace_counts_what_passes() {
     for part in parts.into_iter().chain(["misses 4 events"]) {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
-    let json = schemas::parse(&summary(&["--format", "json"]));
+    let json = schemas::parse(summary(&["--format", "json"]));
     assert_eq!(json["operations"]["memory-move"]["ends"]["success"], 1);
     let csv = summary(&["--format", "csv"]);
     assert!(csv.lines().next().unwrap().contains("operation"), "{csv}");

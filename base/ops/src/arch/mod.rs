@@ -13,7 +13,7 @@
 
 mod portable;
 #[cfg(target_arch = "x86_64")]
-mod x86;
+pub(crate) mod x86;
 
 use crate::dispatch::Level;
 use crate::number::Arithmetic;
@@ -40,14 +40,6 @@ pub(crate) fn is_available(level: Level) -> bool {
         #[cfg(not(target_arch = "x86_64"))]
         Level::Avx2 | Level::Avx512 => false,
     }
-}
-
-/// Returns the vendor and the family of this processor, if it is an x86 processor.
-pub(crate) fn vendor_and_family() -> Option<([u8; 12], u32)> {
-    #[cfg(target_arch = "x86_64")]
-    return Some(x86::vendor_and_family());
-    #[cfg(not(target_arch = "x86_64"))]
-    None
 }
 
 /// Calls the kernel of the level of a `Kernels`.

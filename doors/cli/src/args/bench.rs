@@ -29,8 +29,6 @@ take lists and ranges: 64..64m multiplies by 4, and 1k..8k*2 by 2.
 Examples:
   telpher bench                                   a summary, in 25 seconds
   telpher bench --op move,crc --size 4k..1m*2     two operations, finer sizes
-  telpher bench --in-flight 1..64 --batch 1,32    more in flight, and batches
-  telpher bench --wq-mode shared --threads 2      two threads, one shared queue
   telpher bench --device hw:wq0.0                 one queue of a real device
   telpher bench -f csv -o bench.csv               for a spreadsheet"
 )]
@@ -142,7 +140,7 @@ pub(crate) struct AllBench {
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) save: Option<PathBuf>,
     /// Compare with the results in this folder.
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    #[arg(long, value_name = "PATH", help_heading = "Output")]
     pub(crate) against: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) printed: Printed,
@@ -153,7 +151,7 @@ pub(crate) struct AllBench {
 /// Measures nothing. Prints Markdown: the hosts, the counts of goals by bench, and each goal that does not hold on
 /// every kind of host. Processors with the same name, family and model are one kind; its newest file counts.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  telpher bench hosts lab/results")]
+#[command(after_help = "Example:\n  telpher bench hosts results")]
 pub(crate) struct HostsBench {
     /// The folder with the files.
     #[arg(value_name = "DIR")]

@@ -25,7 +25,7 @@ pub(super) fn facts() -> Facts {
 }
 
 /// Returns the vendor and the family of this processor.
-pub(in crate::arch) fn vendor_and_family() -> ([u8; 12], u32) {
+pub(crate) fn vendor_and_family() -> ([u8; 12], u32) {
     let (_, [ebx, ecx, edx]) = leaf(0);
     let mut vendor = [0; 12];
     for (bytes, register) in vendor.as_chunks_mut().0.iter_mut().zip([ebx, edx, ecx]) {

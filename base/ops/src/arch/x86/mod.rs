@@ -2,12 +2,10 @@
 
 pub(super) mod avx2;
 pub(super) mod avx512;
-mod cpuid;
+pub(crate) mod cpuid;
 mod crc;
 mod crc64;
 pub(super) mod flush;
-
-pub(in crate::arch) use cpuid::vendor_and_family;
 
 /// Orders earlier stores, including streaming stores, before all later accesses.
 pub(super) fn store_fence() {
