@@ -4,12 +4,14 @@
 //! as the original's software path ignores them.
 
 mod direct;
+#[cfg(test)]
+mod tests;
 
 use crate::memory::own_memory;
 use crate::status::DmlStatus;
 use crate::strict::strict;
 use crate::validate::validate;
-use direct::copied;
+use direct::{copied, success};
 use std::cell::RefCell;
 use telpher_abi::{
     COMPLETION_RECORD_BYTES, CompletionRecord, DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, SourceDifFlags,
@@ -66,12 +68,6 @@ fn with_crc(value: Option<u32>, d: &Descriptor) -> CompletionRecord {
         Some(value) => success().with_crc(value),
         None => run_by_steps(d),
     }
-}
-
-/// Returns the record of an operation that has nothing to report.
-#[inline]
-pub(crate) fn success() -> CompletionRecord {
-    CompletionRecord::new(StatusByte::new(Status::Success))
 }
 
 /// Returns the record of a comparison with a pattern as the original's software path writes it: it compares words, and

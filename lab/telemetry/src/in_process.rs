@@ -6,7 +6,7 @@
 //! ```
 
 use crate::device_rows::{Client, Closed, DeviceReading, Done, add_device};
-use crate::published::OPEN_FLAGS;
+use crate::opening::OPEN_FLAGS;
 use crate::snapshot::{PROCESS, PROGRAMS, Snapshot, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};

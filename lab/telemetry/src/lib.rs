@@ -15,6 +15,7 @@ mod event_log;
 pub mod exporter;
 pub mod in_process;
 pub mod live;
+mod opening;
 pub mod pmu;
 pub mod programs;
 pub mod published;

@@ -10,6 +10,7 @@
 //! it, and the copy is checked.
 
 use crate::in_process::{DeviceMemory, DeviceRegion};
+use crate::opening::OPEN_FLAGS;
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -145,9 +146,6 @@ fn find(pid: u32, folder: &Path, user: u32, found: &mut Found) {
         }
     }
 }
-
-/// Flags to open a file of another process, which may be a pipe or a terminal by then.
-pub(crate) const OPEN_FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
 
 fn open(path: &Path) -> io::Result<(u64, File)> {
     let file = OpenOptions::new().read(true).custom_flags(OPEN_FLAGS).open(path)?;

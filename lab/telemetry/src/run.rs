@@ -4,7 +4,7 @@
 //! a file may have been closed, and everything is read once more.
 
 use crate::device_rows::{Client, Closed, DeviceReading, Done, add_device};
-use crate::published::OPEN_FLAGS;
+use crate::opening::OPEN_FLAGS;
 use crate::snapshot::{Snapshot, Value};
 use rustix::fs::{Mode, OFlags};
 use std::collections::btree_map::Entry;

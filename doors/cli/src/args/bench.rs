@@ -151,7 +151,7 @@ pub(crate) struct AllBench {
 /// Measures nothing. Prints Markdown: the hosts, the counts of goals by bench, and each goal that does not hold on
 /// every kind of host. Processors with the same name, family and model are one kind; its newest file counts.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  telpher bench hosts results")]
+#[command(after_help = "Examples:\n  telpher bench hosts results")]
 pub(crate) struct HostsBench {
     /// The folder with the files.
     #[arg(value_name = "DIR")]

@@ -1,6 +1,5 @@
 //! Batches of jobs: their members' descriptors and records lie in the buffer of the batch.
 
-use super::jobs::explain;
 use super::{address_of, answer, job_to_read, put};
 use crate::describe::{self, as_member, batch_list};
 use crate::job::{ALIGNMENT, DifConfig, DmlJob, MEMBER_BYTES, MIN_BATCH};
@@ -384,7 +383,7 @@ pub unsafe extern "C" fn dml_batch_get_status(job: *const DmlJob, index: u32, st
     let value = |record: &CompletionRecord| {
         let (ended, status) = (record.status_byte(), DmlStatus::of_record(record));
         if status == DmlStatus::INTERNAL_ERROR && ended.is_complete() {
-            explain(&"a member of a batch", ended);
+            last_error::explain(&"a member of a batch", ended);
         }
         status
     };

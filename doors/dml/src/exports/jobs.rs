@@ -7,7 +7,6 @@ use crate::strict::strict;
 use crate::task::Task;
 use crate::validate::validate;
 use crate::{describe, last_error};
-use std::fmt::Display;
 use std::mem::size_of;
 use std::ptr::with_exposed_provenance_mut;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, StatusByte};
@@ -237,15 +236,9 @@ unsafe fn write_result(job: &mut DmlJob, task: &Task) -> DmlStatus {
 #[inline]
 fn explained(status: DmlStatus, opcode: Opcode, ended: StatusByte) -> DmlStatus {
     if status == DmlStatus::INTERNAL_ERROR {
-        explain(&opcode, ended);
+        last_error::explain(&opcode, ended);
     }
     status
-}
-
-/// Stores the device's status for one that the interface has no name for.
-#[cold]
-pub(super) fn explain(what: &dyn Display, ended: StatusByte) {
-    last_error::set(format!("{what} ended with a status that DML has no name for: {}", ended.status()));
 }
 
 /// # Safety

@@ -179,8 +179,11 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     probes.push(("together".into(), together));
     let chase = Chase { loads: 20_000, ..Chase::of(64 << 20) };
     let by_core = Stream { by: ExecutedBy::Cpu, walk: AccessPattern::Sequential, src: wide, dst: wide, ..many(65536) };
+    // The core copies them backwards.
+    let short = Stream { by: ExecutedBy::Cpu, walk: AccessPattern::Sequential, ..many(1024) };
     let to_cache = Stream { cache_control: true, dst: BufferPlacement { footprint: 1 << 30, ..place }, ..many(65536) };
     let beside = beside.with("reads", 2, Workload::Chase(chase)).with("cores", 8, Workload::Stream(by_core));
+    let beside = beside.with("short", 1, Workload::Stream(short));
     probes.push(("beside".into(), beside.with("device", 1, Workload::Stream(to_cache))));
     probes
 }
