@@ -11,7 +11,6 @@
 
 use crate::in_process::{DeviceMemory, DeviceRegion};
 use crate::opening::OPEN_FLAGS;
-use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;

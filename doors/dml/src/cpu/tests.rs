@@ -2,8 +2,8 @@
 
 use super::direct::{PART, copy_crc, crc, dif, run};
 use super::{run_by_steps, run_operation};
-use telpher_abi::{CompletionRecord, Descriptor, Flags, OpFlags};
 use telpher_abi::{DIF_TUPLE_BYTES, DestDifFlags, DifBlock, Opcode, SourceDifFlags};
+use telpher_abi::{Descriptor, Flags, OpFlags};
 use telpher_mem::{Pages, Protection};
 use telpher_model::Action;
 

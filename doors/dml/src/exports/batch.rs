@@ -3,6 +3,7 @@
 use super::{address_of, answer, job_to_read, put};
 use crate::describe::{self, as_member, batch_list};
 use crate::job::{ALIGNMENT, DifConfig, DmlJob, MEMBER_BYTES, MIN_BATCH};
+use crate::last_error;
 use crate::status::DmlStatus;
 use crate::strict::strict;
 use crate::validate::validate;

@@ -639,7 +639,6 @@ mod tests {
         d.0[7] |= u64::from(DataType::Int16.code()) | u64::from(DataType::Int16.code()) << 4;
         let request = Request::of(d);
         assert_eq!(request.len(), 3 * 5 * 2);
-        let record = CompletionRecord::new(StatusByte::new(Status::PageFault)).with_bytes_completed(10);
     }
 
     #[test]
