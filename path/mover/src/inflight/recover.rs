@@ -425,3 +425,21 @@ pub(crate) fn source_tags(d: &Descriptor) -> Tags {
 pub(crate) fn dest_tags(d: &Descriptor) -> Tags {
     Tags { ref_tag: d.dest_ref_tag(), app_mask: d.dest_app_tag_mask(), app_tag: d.dest_app_tag() }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use telpher_abi::{ComputeType, DataType, SglFormat, StatusByte};
+
+    /// Regression: a fault record of a Gather Reduce with more bytes than it has elements was taken for nonsense.
+    #[test]
+    fn a_fault_record_of_a_gather_reduce_counts_bytes_of_its_blocks() {
+        let d = Descriptor::gather_reduce(ComputeType::Add, (0x1000, 3), SglFormat::Offset64, 0x2000, 0x9000, 5);
+        // Five elements of two bytes; the types are the lowest bits of byte 56.
+        let mut d = Descriptor(d.0);
+        d.0[7] |= u64::from(DataType::Int16.code()) | u64::from(DataType::Int16.code()) << 4;
+        let record = CompletionRecord::new(StatusByte::new(Status::PageFault)).with_bytes_completed(10);
+        let next = Request::of(d).arrived_whole(&record, OnFault::FinishOnCpu);
+        assert!(matches!(next, Next::OnCpu(Status::PageFault, Some(_))), "{next:?}");
+    }
+}
