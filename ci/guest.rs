@@ -35,12 +35,12 @@ impl Kernel {
         );
         let done = Command::new("sh").args(["-ec", &script, "sh"]).arg(&package).arg(folder).output();
         let done = done.map_err(|error| format!("no shell: {error}"))?;
-        let said = String::from_utf8_lossy(&done.stderr);
+        let stderr = String::from_utf8_lossy(&done.stderr);
         let files = below(folder);
         let find = |begin: &str| -> Result<(PathBuf, Vec<u8>), String> {
             let named =
                 |path: &&PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(begin));
-            let why = || format!("{} has no {begin}: is it a Debian kernel? {said}", package.display());
+            let why = || format!("{} has no {begin}: is it a Debian kernel? {stderr}", package.display());
             let path = files.iter().find(named).ok_or_else(why)?;
             Ok((path.clone(), std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?))
         };
@@ -122,9 +122,9 @@ impl Archive {
     /// The unreadable file.
     pub(crate) fn add_program(&mut self, name: &str, program: &Path) -> Result<(), String> {
         let read = |path: &Path| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
-        let said = Command::new("ldd").arg(program).output().map_err(|error| format!("no ldd: {error}"))?.stdout;
-        let said = String::from_utf8_lossy(&said);
-        for library in said.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/'))) {
+        let stdout = Command::new("ldd").arg(program).output().map_err(|error| format!("no ldd: {error}"))?.stdout;
+        let stdout = String::from_utf8_lossy(&stdout);
+        for library in stdout.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/'))) {
             let at = library.trim_start_matches('/');
             let mut above: Vec<_> = Path::new(at).ancestors().skip(1).filter(|path| path.as_os_str() != "").collect();
             above.reverse();

@@ -279,7 +279,7 @@ fn map(file: BorrowedFd<'_>, writable: bool) -> Result<SharedWords64, GrantError
 
 /// Locks a file, in several attempts within `limit` or until `give_up`.
 fn lock(file: &OwnedFd, how: FlockOperation, limit: Duration, give_up: impl Fn() -> bool) -> Result<(), GrantError> {
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         match flock(file, how) {
             Ok(()) => return Ok(()),
@@ -289,7 +289,7 @@ fn lock(file: &OwnedFd, how: FlockOperation, limit: Duration, give_up: impl Fn()
         if give_up() {
             return Err(GrantError::Revoked);
         }
-        let after = begun.elapsed();
+        let after = start.elapsed();
         if after >= limit {
             return Err(GrantError::InUse { after });
         }

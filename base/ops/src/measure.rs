@@ -112,9 +112,9 @@ fn fastest(best: Variants, choice: &MeasuredChoice, scratch: &mut [u8], time: Du
     src.fill(0x5a);
     dst.fill(0x5a);
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); candidates.len()];
-    let begun = Instant::now();
+    let started = Instant::now();
     // Three rounds at least, so that a median is none of an interrupted run.
-    while times[0].len() < 3 || begun.elapsed() < time {
+    while times[0].len() < 3 || started.elapsed() < time {
         for (candidate, times) in candidates.iter().zip(&mut times) {
             candidate.apply();
             flush::flush(src);

@@ -108,7 +108,7 @@ mod tests {
         check_memory("a byte", 1, None, "").expect("there is a byte");
         let Some(left) = available_memory() else { return };
         assert!(left > 0);
-        let said = check_memory("all", u64::MAX, None, "ask for less").unwrap_err().to_string();
-        assert!(said.contains("all would take") && said.ends_with("left; ask for less"), "{said}");
+        let message = check_memory("all", u64::MAX, None, "ask for less").unwrap_err().to_string();
+        assert!(message.contains("all would take") && message.ends_with("left; ask for less"), "{message}");
     }
 }

@@ -161,14 +161,14 @@ impl Target {
             }
             let is_pipe = FileType::from_raw_mode(existing.st_mode) == FileType::Fifo;
             if ![rustix::process::geteuid().as_raw(), 0].contains(&existing.st_uid) {
-                let said = format!(
+                let message = format!(
                     "{} is a {} of another user (uid {}); telpher does not write to it; remove it, or choose another \
                      file",
                     path.display(),
                     if is_pipe { "pipe" } else { "link" },
                     existing.st_uid
                 );
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
             }
             if is_pipe {
                 return Ok(Target::Special);

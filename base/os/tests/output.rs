@@ -94,10 +94,10 @@ fn a_link_of_another_user_is_refused_and_its_target_stays() {
         let errors =
             [write_file(path, b"new"), create_file(path).map(drop), check_writable(path)].map(Result::unwrap_err);
         for error in errors {
-            let said = error.to_string();
+            let message = error.to_string();
             assert!(
-                said.contains(&format!("is a {what} of another user (uid 4711); telpher does not write to it")),
-                "{said}"
+                message.contains(&format!("is a {what} of another user (uid 4711); telpher does not write to it")),
+                "{message}"
             );
         }
     }

@@ -370,13 +370,13 @@ fn forwards(name: &str, folder: &Path, starter: &[&str]) {
         // Sent to timeout(1), which forwards it.
         let pid = rustix::process::Pid::from_child(&running);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-        let said = ok(name, running.wait_with_output().expect("it ends"));
+        let output = ok(name, running.wait_with_output().expect("it ends"));
         // 27 packets of each direction are long enough, and each passes both ports.
         let by_device = if device == "cpu" { 0 } else { 2 * 27 };
         let expected = (0..2).map(|port| {
             format!("port {port}: 50 packets from the guest, 50 to it, 0 lost, {by_device} by the device\n")
         });
-        assert_eq!(said, expected.collect::<String>(), "{device}");
+        assert_eq!(output, expected.collect::<String>(), "{device}");
     }
 }
 

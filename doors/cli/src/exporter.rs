@@ -184,7 +184,7 @@ struct Readings {
 
 impl Metrics for Readings {
     fn text(&mut self, format: TextFormat) -> String {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut snapshot = top::read(self.times);
         if let Some(pmus) = &mut self.pmus {
             pmus.fill(&mut snapshot);
@@ -202,7 +202,7 @@ impl Metrics for Readings {
         }
         self.exporter.set_grants(self.kubelet.said());
         let read = (&published.processes[..], &published.unread[..]);
-        let families = self.exporter.families(&snapshot, read, begun.elapsed());
+        let families = self.exporter.families(&snapshot, read, start.elapsed());
         families.text(format)
     }
 

@@ -112,15 +112,18 @@ fn invalid_values_list_the_valid_ones() {
         (&["run", "--zzz", "--", "true"], "takes --hardware"),
     ];
     for (args, words) in cases {
-        let said = refusal(args);
-        assert!(said.contains(words), "{args:?}: {said}");
+        let message = refusal(args);
+        assert!(message.contains(words), "{args:?}: {message}");
     }
 }
 
 #[test]
 fn an_unwritable_report_is_an_error_before_measuring() {
-    let said = refusal(&["bench", "--html", "no/such/folder/r.html"]);
-    assert!(said.contains("no/such/folder/r.html") && said.contains("name another file with --html"), "{said}");
+    let message = refusal(&["bench", "--html", "no/such/folder/r.html"]);
+    assert!(
+        message.contains("no/such/folder/r.html") && message.contains("name another file with --html"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -439,8 +442,8 @@ fn results_go_to_the_named_file() {
     let text = std::fs::read_to_string(&file).expect("the listing");
     assert_eq!(text.lines().count(), 9, "a line of names, and 8 queues: {text}");
     assert!(text.contains("wq0.7") && text.lines().next().is_some_and(|names| names.contains("max_transfer_size")));
-    let said = refusal(&["list", "--output", "no/such/folder/l"]);
-    assert!(said.contains("no/such/folder/l") && said.contains("--output"), "{said}");
+    let message = refusal(&["list", "--output", "no/such/folder/l"]);
+    assert!(message.contains("no/such/folder/l") && message.contains("--output"), "{message}");
 }
 
 #[test]
@@ -469,12 +472,12 @@ fn tune_replaces_the_file_with_the_printed_values() {
 fn invalid_devices_and_files_are_errors_before_tuning() {
     let nowhere = test_folder().join("missing").join("tuned.toml");
     let nowhere = nowhere.to_str().expect("a path of ours");
-    let said = refusal(&["tune", "--tuning", nowhere]);
-    assert!(said.contains("cannot write the tuning file") && said.contains("missing/tuned.toml"), "{said}");
-    let said = refusal(&["tune", "--device", "cpu"]);
-    assert!(said.contains("name a model or a queue"), "{said}");
-    let said = refusal(&["tune", "--device", "model:nowhere.json"]);
-    assert!(said.contains("nowhere.json"), "{said}");
+    let message = refusal(&["tune", "--tuning", nowhere]);
+    assert!(message.contains("cannot write the tuning file") && message.contains("missing/tuned.toml"), "{message}");
+    let message = refusal(&["tune", "--device", "cpu"]);
+    assert!(message.contains("name a model or a queue"), "{message}");
+    let message = refusal(&["tune", "--device", "model:nowhere.json"]);
+    assert!(message.contains("nowhere.json"), "{message}");
     assert!(refusal(&["tune", "--op", "sort"]).contains("use move, fill"));
 }
 
@@ -591,8 +594,8 @@ fn every_command_has_a_manual_page_that_renders() {
     let mut groff = Command::new("groff");
     groff.args(["-k", "-ww", "-man", "-Tutf8", "-P-cbou"]).args(&pages);
     let output = groff.output().expect("groff runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
     let text = stdout(&output);
     for words in ["telpher-tier-run - ", "telpher bench ops --op move", "--tuning", "EXAMPLES"] {
         assert!(text.contains(words), "{words} is missing");

@@ -198,15 +198,15 @@ fn run(case: &Case, file: &str) -> Output {
 
 /// Returns what is wrong with the way a command ended.
 fn wrong(case: &Case, output: &Output) -> Option<String> {
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     // If a signal ended the program, timeout(1) exits with 128 or more, or ends by the same signal.
     let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0));
     let is_ended = case.codes.contains(&code) || (code == 128 + XCPU && case.is_simulation());
     let words = ["panicked at", "memory allocation of", "stack overflow"];
-    if is_ended && !words.iter().any(|word| said.contains(word)) {
+    if is_ended && !words.iter().any(|word| stderr.contains(word)) {
         return None;
     }
-    Some(format!("ended with {code}: {}", said.chars().take(600).collect::<String>()))
+    Some(format!("ended with {code}: {}", stderr.chars().take(600).collect::<String>()))
 }
 
 /// Tests mutants of one file until the minimum number is reached and the time is over; returns the failures.

@@ -163,11 +163,11 @@ fn every_command_prints_what_the_chapter_shows() {
             let done = shell.output().expect("bash runs");
             let shown = String::from_utf8_lossy(&done.stdout);
             if let Some(line) = first_difference(&output, &shown) {
-                let said = String::from_utf8_lossy(&done.stderr);
-                wrong.push_str(&format!("{name}: $ {command}\nexpected: {line}\nprinted:\n{shown}{said}\n"));
+                let stderr = String::from_utf8_lossy(&done.stderr);
+                wrong.push_str(&format!("{name}: $ {command}\nexpected: {line}\nprinted:\n{shown}{stderr}\n"));
             } else if !done.status.success() {
-                let said = String::from_utf8_lossy(&done.stderr);
-                wrong.push_str(&format!("{name}: $ {command}\nfailed: {}\n{said}\n", done.status));
+                let errors = String::from_utf8_lossy(&done.stderr);
+                wrong.push_str(&format!("{name}: $ {command}\nfailed: {}\n{errors}\n", done.status));
             }
             seen += 1;
         }

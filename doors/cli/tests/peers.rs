@@ -47,8 +47,8 @@ impl Switch {
     /// Ends the program with SIGINT, as Ctrl-C does, and returns its summary.
     fn end(mut self) -> Value {
         kill_process(Pid::from_child(&self.0), Signal::INT).expect("it runs");
-        let said = self.0.stdout.take().expect("piped above");
-        let summary = serde_json::from_reader(said).expect("a summary in JSON");
+        let stdout = self.0.stdout.take().expect("piped above");
+        let summary = serde_json::from_reader(stdout).expect("a summary in JSON");
         assert!(self.0.wait().expect("it was started here").success());
         summary
     }

@@ -257,8 +257,8 @@ fn the_thesis_tables_have_deviations_and_simulated_hits() {
     assert_eq!(page.matches("<svg").count(), 5 + questions.len());
     let csv = success(&["--profile", "xeon-max-9468", "--format", "csv", "--no-html"]);
     assert!(csv.lines().count() > 4 + 2 * questions.len() && csv.lines().skip(1).all(|line| line.starts_with("yes,")));
-    let said = refusal(&["--profile", "xeon-max-9468", "--device", "cpu"]);
-    assert!(said.contains("cannot be used"), "{said}");
+    let message = refusal(&["--profile", "xeon-max-9468", "--device", "cpu"]);
+    assert!(message.contains("cannot be used"), "{message}");
     assert!(refusal(&["--profile", "spr-asplos"]).contains("spr-asplos cannot execute the thesis' query"));
     assert!(refusal(&["--profile", "xeon"]).contains("'xeon' is no built-in profile; there are"));
     assert!(refusal(&["--set", "device.bubble_ns=10"]).contains("--profile"));

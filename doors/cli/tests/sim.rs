@@ -168,8 +168,8 @@ fn invalid_input_is_refused_with_file_line_and_key() {
         (&["advise", "--objective", "fun"], "'fun' is not one of throughput, per-core, latency, cycles"),
     ];
     for (args, words) in cases {
-        let said = refusal(&[args, &["--no-html"][..usize::from(args[0] == "sim")]].concat());
-        assert!(said.starts_with("telpher: ") && said.contains(words), "{args:?}: {said}");
+        let message = refusal(&[args, &["--no-html"][..usize::from(args[0] == "sim")]].concat());
+        assert!(message.starts_with("telpher: ") && message.contains(words), "{args:?}: {message}");
     }
 }
 
@@ -228,8 +228,8 @@ fn the_movers_policy_decides_and_the_cache_fills() {
         ("rout=first", "one of threshold, route, split, hybrid"),
         ("route=straight", "'route' does not take 'straight'; it takes first"),
     ] {
-        let said = refusal(&[&args[..], &["--policy", policy]].concat());
-        assert!(said.contains(words), "{said}");
+        let message = refusal(&[&args[..], &["--policy", policy]].concat());
+        assert!(message.contains(words), "{message}");
     }
 }
 
@@ -466,8 +466,8 @@ fn a_refused_operation_has_a_reason_and_no_number() {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(words) && text.contains("refused"), "{args:?}: {text}");
         assert_eq!(output.status.code(), Some(1), "nothing was simulated: {args:?}");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("refuses all of these operations"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("refuses all of these operations"), "{stderr}");
     }
 }
 
@@ -494,8 +494,8 @@ fn a_time_can_replace_the_count() {
     assert_eq!(number(&brief, "operations"), 2000.0);
     let seconds = number(&long, "operations") / number(&long, "ops_per_s");
     assert!((seconds / 0.05 - 1.0).abs() < 0.02, "{seconds} s");
-    let said = refusal(&["sim", "run", "--seconds", "3600", "--no-html"]);
-    assert!(said.contains("give fewer --seconds"), "{said}");
+    let message = refusal(&["sim", "run", "--seconds", "3600", "--no-html"]);
+    assert!(message.contains("give fewer --seconds"), "{message}");
     assert!(
         refusal(&["sim", "run", "--seconds", "1", "--count", "5", "--no-html"]).contains("cannot be used together")
     );
@@ -557,10 +557,10 @@ fn wrong_tenants_are_named_with_their_line() {
     ] {
         let wrong = TENANTS.replace(from, to);
         assert_ne!(wrong, TENANTS);
-        let said = refusal(&["advise", &file("tenants-wrong.toml", &wrong)]);
-        assert!(said.contains(words), "{said}\ninstead of {words}");
+        let message = refusal(&["advise", &file("tenants-wrong.toml", &wrong)]);
+        assert!(message.contains(words), "{message}\ninstead of {words}");
     }
     // A queue for each tenant, by its name.
-    let said = refusal(&["sim", "run", &file("tenants.toml", TENANTS), "--device", &narrow()]);
-    assert!(said.contains("load requests: no queue of the devices has the name requests"), "{said}");
+    let text = refusal(&["sim", "run", &file("tenants.toml", TENANTS), "--device", &narrow()]);
+    assert!(text.contains("load requests: no queue of the devices has the name requests"), "{text}");
 }

@@ -79,10 +79,10 @@ fn soak(program: &Path, name: &str, host: &[&str], options: &[&str], seed: u64) 
         let _ = telpher(&[]).args([word, pid.trim()]).stderr(Stdio::null()).status().expect("telpher runs");
         std::thread::sleep(SWITCHED);
     }
-    let mut said = String::new();
-    output.read_to_string(&mut said).expect("text");
+    let mut answer = String::new();
+    output.read_to_string(&mut answer).expect("text");
     let status = run.wait().expect("a child");
-    assert!(status.success() && said.starts_with("ok "), "{name}, seed {seed}: {status}: {said}");
+    assert!(status.success() && answer.starts_with("ok "), "{name}, seed {seed}: {status}: {answer}");
     schemas::list(std::fs::read(&json).expect("counters"), "processes")
 }
 
@@ -116,8 +116,9 @@ fn no_byte_is_wrong_whatever_happens_meanwhile() {
 /// number of all.
 fn python_tests(launcher: &mut Command, module: &str) -> (Vec<String>, String) {
     let run = launcher.args(["python3", "-m", "unittest", "-q", module]).output().expect("a command");
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    let lines = |begin: &str| said.lines().filter(|line| line.starts_with(begin)).map(String::from).collect::<Vec<_>>();
+    let stderr = String::from_utf8_lossy(&run.stderr).into_owned();
+    let lines =
+        |begin: &str| stderr.lines().filter(|line| line.starts_with(begin)).map(String::from).collect::<Vec<_>>();
     let mut failed = [lines("FAIL: "), lines("ERROR: ")].concat();
     failed.sort();
     // "Ran 197 tests in 17 s"

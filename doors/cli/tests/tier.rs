@@ -78,9 +78,12 @@ fn invalid_options_are_one_sentence_errors_before_anything_runs() {
     }
     let refused = |args: &[&str], part: &str| {
         let refused = output(args);
-        let said = error(&refused);
-        assert_eq!(refused.status.code(), Some(125), "{said}");
-        assert!(said.starts_with("telpher: ") && said.contains(part) && said.lines().count() == 1, "{said}");
+        let message = error(&refused);
+        assert_eq!(refused.status.code(), Some(125), "{message}");
+        assert!(
+            message.starts_with("telpher: ") && message.contains(part) && message.lines().count() == 1,
+            "{message}"
+        );
         assert!(refused.stdout.is_empty());
     };
     let tiers = ["run", "--tier", "fast=64m", "--tier", "slow"];
@@ -146,10 +149,10 @@ fn a_user_without_userfaultfd_gets_both_ways_to_obtain_it() {
     let refused = setpriv.output();
     std::fs::remove_file(&copy).unwrap();
     let Ok(refused) = refused else { return skip::skip(NAME, "no setpriv (Debian package util-linux)") };
-    let said = error(&refused);
-    assert_eq!(refused.status.code(), Some(125), "{said}");
-    assert!(said.contains("CAP_SYS_PTRACE") && said.contains("/dev/userfaultfd"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let message = error(&refused);
+    assert_eq!(refused.status.code(), Some(125), "{message}");
+    assert!(message.contains("CAP_SYS_PTRACE") && message.contains("/dev/userfaultfd"), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
 }
 
 /// A Python program that allocates memory and holds it.
@@ -205,10 +208,10 @@ fn a_run_can_be_watched_and_a_killed_process_is_reported() {
     }
     assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
     let ended = running.wait().unwrap();
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut running.stderr.take().unwrap(), &mut said).unwrap();
-    assert_eq!(ended.code(), Some(137), "{said}");
-    assert!(!said.contains("process"), "the summary is in the file: {said}");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut running.stderr.take().unwrap(), &mut text).unwrap();
+    assert_eq!(ended.code(), Some(137), "{text}");
+    assert!(!text.contains("process"), "the summary is in the file: {text}");
     let told = processes(&std::fs::read(&json).unwrap());
     let state = told.iter().find(|state| state["pid"].as_u64() == pid.parse().ok()).unwrap();
     assert_eq!((state["counts"]["lost"].as_u64(), state["ended"].as_bool()), (Some(0), Some(false)));
@@ -255,21 +258,24 @@ fn the_final_report_has_the_peak_of_memory_freed_before_the_end() {
     }
     drop(running.stdin.take());
     let ended = running.wait_with_output().unwrap();
-    let said = error(&ended);
-    assert!(ended.status.success(), "{said}");
+    let message = error(&ended);
+    assert!(ended.status.success(), "{message}");
     let told = processes(&std::fs::read(&json).unwrap());
     // `python3` may be a script that starts other programs first.
     let state = told.iter().max_by_key(|state| pages(state, "most_pages"));
     let state = state.expect("the report has a process");
     assert!(pages(state, "most_pages") >= most && pages(state, "mean_pages") > 0, "{state}");
     assert!(pages(state, "pages") < most / 2, "it was let go: {state}");
-    assert!(!said.contains("peak"), "the summary is in the file: {said}");
+    assert!(!message.contains("peak"), "the summary is in the file: {message}");
     // Without a file, the summary is text on standard error.
     let mut args = vec!["run"];
     args.extend(TIERS);
     args.extend(["--", "python3", "-c", "b = bytearray(48 << 20)"]);
-    let said = error(&output(&args));
-    assert!(said.contains("peak") && said.contains("average") && said.contains("transparent huge pages: "), "{said}");
+    let message = error(&output(&args));
+    assert!(
+        message.contains("peak") && message.contains("average") && message.contains("transparent huge pages: "),
+        "{message}"
+    );
 }
 
 #[test]
@@ -278,7 +284,7 @@ fn a_run_too_short_to_be_managed_says_so() {
         return;
     }
     let ended = run(&[], &["true"]);
-    let said = error(&ended);
-    assert!(ended.status.success() && said.contains("moved 0 pages; of process "), "{said}");
-    assert!(said.contains("no mapping was managed; new ones are looked for every 50 ms"), "{said}");
+    let message = error(&ended);
+    assert!(ended.status.success() && message.contains("moved 0 pages; of process "), "{message}");
+    assert!(message.contains("no mapping was managed; new ones are looked for every 50 ms"), "{message}");
 }

@@ -42,10 +42,10 @@ fn each_machine_has_a_socket_and_a_line_and_a_signal_ends_all_of_them() {
     let folder = TestFolder::new("machines");
     let path = folder.0.join("vm").display().to_string();
     let server = telpher(&["--socket", &path, "--vm", "2"]).spawn().unwrap();
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let sockets = [format!("{path}.0"), format!("{path}.1")].map(PathBuf::from);
     while !sockets.iter().all(|socket| socket.exists()) {
-        assert!(begun.elapsed() < client::LIMIT, "no sockets");
+        assert!(start.elapsed() < client::LIMIT, "no sockets");
         std::thread::yield_now();
     }
     let mut clients = sockets.each_ref().map(|socket| Client::new(socket));

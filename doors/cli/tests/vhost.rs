@@ -104,11 +104,11 @@ impl Drop for Switch {
 
 /// Connects to the switch as soon as its socket exists.
 fn dial(path: &Path) -> Wire {
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         match UnixStream::connect(path) {
             Ok(stream) => return Wire(stream),
-            Err(error) => assert!(begun.elapsed() < SOON, "{}: {error}", path.display()),
+            Err(error) => assert!(start.elapsed() < SOON, "{}: {error}", path.display()),
         }
         std::thread::yield_now();
     }
@@ -206,14 +206,14 @@ impl Guest {
 
     /// Sends the packets with these numbers, and waits until the switch holds fewer than `few`.
     fn send_until(&mut self, numbers: std::ops::Range<u64>, few: usize) {
-        let begun = Instant::now();
+        let start = Instant::now();
         for number in numbers {
             while !self.send(&packet(number)) {
-                assert!(begun.elapsed() < SOON, "packet {number} is not taken");
+                assert!(start.elapsed() < SOON, "packet {number} is not taken");
             }
         }
         while self.take_back() >= few {
-            assert!(begun.elapsed() < SOON, "{} packets are not taken", self.out[1].len());
+            assert!(start.elapsed() < SOON, "{} packets are not taken", self.out[1].len());
             std::thread::yield_now();
         }
     }
@@ -253,7 +253,7 @@ fn is_packet(bytes: &[u8], number: u64) -> bool {
 /// Sends `count` packets in each direction at the same time, and returns what each guest received.
 fn exchange(a: &mut Guest, b: &mut Guest, count: u64) -> [Vec<Vec<u8>>; 2] {
     let (mut sent, mut got) = ([0; 2], [Vec::new(), Vec::new()]);
-    let begun = Instant::now();
+    let start = Instant::now();
     while got.iter().any(|got| (got.len() as u64) < count) {
         for (side, guest) in [&mut *a, &mut *b].into_iter().enumerate() {
             // No more packets in flight than the other guest has buffers, so that none is dropped.
@@ -263,11 +263,11 @@ fn exchange(a: &mut Guest, b: &mut Guest, count: u64) -> [Vec<Vec<u8>>; 2] {
             }
             got[side].extend(guest.receive());
         }
-        assert!(begun.elapsed() < SOON, "{sent:?} sent, {:?} came", got.each_ref().map(Vec::len));
+        assert!(start.elapsed() < SOON, "{sent:?} sent, {:?} came", got.each_ref().map(Vec::len));
         std::thread::yield_now();
     }
     while a.take_back() + b.take_back() > 0 {
-        assert!(begun.elapsed() < SOON, "what came is not given back");
+        assert!(start.elapsed() < SOON, "what came is not given back");
     }
     got
 }
@@ -397,8 +397,8 @@ fn a_capture_has_all_packets_of_its_port() {
     let switch = Switch::start(&args);
     let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
     exchange(&mut one, &mut two, 5);
-    let said = String::from_utf8(switch.end().stdout).expect("text");
-    assert!(said.contains("10 packets in") && said.contains("0 left out"), "{said}");
+    let stdout = String::from_utf8(switch.end().stdout).expect("text");
+    assert!(stdout.contains("10 packets in") && stdout.contains("0 left out"), "{stdout}");
     let packets = captured(&short);
     assert_eq!(packets.len(), 10);
     assert!(packets.iter().all(|(bytes, len)| bytes.len() == 30 && (64..=1518).contains(len)));
@@ -426,8 +426,8 @@ fn packets_for_a_dead_guest_are_counted_and_the_next_guest_is_served() {
     assert_adds_up(&summary);
     assert_eq!((number(&summary, "/ports/0/sessions"), number(&summary, "/ports/1/sessions")), (1, 2));
     assert_eq!(number(&summary, "/ports/1/dropped/no receiver"), 30, "{summary:#}");
-    let said = String::from_utf8(output.stderr).expect("text");
-    assert!(said.starts_with(&format!("port 0: {a}\nport 1: {b}\nio forwarding; ")), "{said}");
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert!(stderr.starts_with(&format!("port 0: {a}\nport 1: {b}\nio forwarding; ")), "{stderr}");
 }
 
 /// Returns the frame that tells the network where a guest is: vhost-user, `SEND_RARP`; RFC 903.
@@ -516,8 +516,8 @@ fn a_guest_that_takes_nothing_blocks_its_peer_for_retry_for_at_most() {
 fn retry_for_requires_retry() {
     let switch = Switch::start(&["--socket", "/nowhere/a", "--retry-for", "3"]);
     let output = switch.wait();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("--retry"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("--retry"), "{stderr}");
 }
 
 /// Reads the frontend's end of a connection until the switch has closed it. The switch has then counted the reason.
@@ -606,9 +606,9 @@ fn every_refusal_is_counted_and_its_reason_is_reported() {
     let at = memory.lend(BUFFER);
     offer(&mut driver, at, BUFFER);
     rustix::fs::ftruncate(memory.file(), 0).expect("the file is ours");
-    let begun = Instant::now();
+    let started = Instant::now();
     while count(&broken) == 0 {
-        assert!(begun.elapsed() < SOON, "the frontend is not told that its ring broke");
+        assert!(started.elapsed() < SOON, "the frontend is not told that its ring broke");
         std::thread::yield_now();
     }
     // The summary also reports sessions that have ended since.
@@ -779,7 +779,7 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
         std::fs::set_permissions(&h, PermissionsExt::from_mode(0o666)).expect("the socket is ours");
     }
     let mut hostile = hostile.spawn().expect("this program starts again");
-    let begun = Instant::now();
+    let started = Instant::now();
     let ended = loop {
         for packets in exchange(&mut one, &mut two, 200) {
             assert!(packets.iter().enumerate().all(|(number, bytes)| is_packet(bytes, number as u64)));
@@ -790,7 +790,7 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
         if let Some(status) = hostile.try_wait().expect("it can be waited for") {
             break status;
         }
-        assert!(begun.elapsed() < SOON + Duration::from_secs(seconds), "the hostile frontend hangs");
+        assert!(started.elapsed() < SOON + Duration::from_secs(seconds), "the hostile frontend hangs");
     };
     assert!(ended.success(), "the hostile frontend: {ended}");
     let mut guest = Guest::connect(&h, MRG);
@@ -802,11 +802,11 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
         let number = bytes.get(14..22).map(|number| u64::from_le_bytes(number.try_into().expect("eight bytes")));
         number.is_some_and(|number| number < 50 && bytes.len() >= 64 && is_packet(bytes, number))
     };
-    let (mut came, begun) = (Vec::new(), Instant::now());
+    let (mut came, started) = (Vec::new(), Instant::now());
     while came.len() < 50 {
         // These packets arrive after those of the hostile guest.
         came.extend(partner.receive().into_iter().filter(is_one));
-        assert!(begun.elapsed() < SOON, "{} of 50 packets came", came.len());
+        assert!(started.elapsed() < SOON, "{} of 50 packets came", came.len());
     }
     let summary = switch.summary();
     // Invalid chains, and packets that are too long for the switch.
@@ -1002,11 +1002,11 @@ fn tap_tools(test: &str) -> Option<impl Fn(&str)> {
         return None;
     }
     Some(move |words: &str| {
-        let begun = Instant::now();
+        let start = Instant::now();
         while let done = ip(words).expect("ip runs")
             && !done.status.success()
         {
-            assert!(begun.elapsed() < SOON, "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+            assert!(start.elapsed() < SOON, "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
         }
     })
 }
@@ -1018,8 +1018,8 @@ fn an_interface_of_this_system_is_a_port() {
     let path = folder.word("a");
     let switch = Switch::start(&["--socket", &path, "--tap", "tlphr%", "--quiet"]);
     let output = switch.wait();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("an interface's name has 1 to 15"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("an interface's name has 1 to 15"), "{stderr}");
     let name = format!("tlphr{}", std::process::id());
     let switch = Switch::start(&["--socket", &path, "--tap", &name, "--format", "json", "--quiet"]);
     let mut guest = Guest::connect(&path, MRG);
@@ -1032,13 +1032,13 @@ fn an_interface_of_this_system_is_a_port() {
     request.resize(60, 0);
     let is_answer =
         |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2] && frame[28..32] == [198, 18, 77, 1];
-    let begun = Instant::now();
+    let started = Instant::now();
     let answer = loop {
         guest.send(&request);
         if let Some(answer) = guest.receive().into_iter().find(is_answer) {
             break answer;
         }
-        assert!(begun.elapsed() < SOON, "nothing answers at {name}");
+        assert!(started.elapsed() < SOON, "nothing answers at {name}");
         std::thread::sleep(Duration::from_millis(10));
     };
     assert_eq!((&answer[..6], &answer[38..42]), (&[2, 0, 0, 0, 0, 7][..], &[198, 18, 77, 2][..]));
@@ -1062,9 +1062,9 @@ fn frames_that_an_interface_refuses_or_the_switch_cannot_hold_are_counted() {
     }
     ip(&format!("neigh add 198.18.78.2 lladdr 02:00:00:00:00:07 dev {name}"));
     // A frame without a complete header: the interface refuses it at once, and takes the frames that follow.
-    let begun = Instant::now();
+    let started = Instant::now();
     while !guest.send(&[7; 10]) {
-        assert!(begun.elapsed() < SOON);
+        assert!(started.elapsed() < SOON);
     }
     guest.send_all(10..20);
     // UDP datagrams, with Ethernet's 14, IPv4's 20 and UDP's 8 bytes of headers: one makes a frame that is one byte too
@@ -1078,7 +1078,7 @@ fn frames_that_an_interface_refuses_or_the_switch_cannot_hold_are_counted() {
     let mut came = Vec::new();
     while came.is_empty() {
         came.extend(guest.receive().into_iter().filter(is_datagram));
-        assert!(begun.elapsed() < SOON, "the longest frame does not come");
+        assert!(started.elapsed() < SOON, "the longest frame does not come");
         std::thread::yield_now();
     }
     assert_eq!(came.iter().map(Vec::len).collect::<Vec<_>>(), [1600]);
@@ -1120,9 +1120,9 @@ fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
     ip(&format!("link set {name} up"));
     let queues = || std::fs::read_dir(format!("/sys/class/net/{name}/queues")).map_or(0, Iterator::count) / 2;
     let wait = |wanted: usize| {
-        let begun = Instant::now();
+        let started = Instant::now();
         while queues() != wanted {
-            assert!(begun.elapsed() < SOON, "{} queues, not {wanted}", queues());
+            assert!(started.elapsed() < SOON, "{} queues, not {wanted}", queues());
             std::thread::sleep(Duration::from_millis(1));
         }
     };
@@ -1144,11 +1144,11 @@ fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
         offer(&mut second, at, (HEADER + bytes.len()) as u64);
     }
     guest.send_all(20..40);
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let mut back = 0;
     while back < 20 {
         back += second.collect().len();
-        assert!(begun.elapsed() < SOON, "{back} of 20 packets of the second pair are taken");
+        assert!(start_time.elapsed() < SOON, "{back} of 20 packets of the second pair are taken");
     }
     // The pair is disabled, so no flow uses it any more.
     guest.wire.tell(18, &[2_u32.to_le_bytes(), 0_u32.to_le_bytes()].concat(), &[]).expect("it is heard");
@@ -1191,8 +1191,8 @@ fn an_existing_interface_keeps_its_settings() {
                 drop(Guest::connect(&path, MRG));
                 assert_eq!(switch.summary()["ports"][1]["name"], format!("tap {name}"));
             } else {
-                let said = String::from_utf8(switch.wait().stderr).expect("text");
-                assert!(said.contains("make it anew (ip tuntap add NAME mode tap multi_queue)"), "{said}");
+                let stderr = String::from_utf8(switch.wait().stderr).expect("text");
+                assert!(stderr.contains("make it anew (ip tuntap add NAME mode tap multi_queue)"), "{stderr}");
             }
         }
     }
@@ -1227,10 +1227,10 @@ fn invalid_options_are_refused_in_one_sentence_with_a_remedy() {
     ];
     for (args, words) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_telpher")).arg("vhost").args(args).output().expect("it runs");
-        let said = String::from_utf8(output.stderr).expect("text");
-        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}: {said}");
-        assert_eq!(said.trim_end().lines().count(), 1, "{args:?} said more than a sentence: {said}");
-        assert!(said.starts_with("telpher: ") && said.contains(words), "{args:?}: {said}");
+        let stderr = String::from_utf8(output.stderr).expect("text");
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}: {stderr}");
+        assert_eq!(stderr.trim_end().lines().count(), 1, "{args:?} said more than a sentence: {stderr}");
+        assert!(stderr.starts_with("telpher: ") && stderr.contains(words), "{args:?}: {stderr}");
     }
     assert_eq!(std::fs::read(&file).expect("it is there"), b"another program's");
     assert!(Path::new(&living).exists());

@@ -159,9 +159,9 @@ fn headers_compile_alone_and_a_deprecated_flag_is_only_a_warning() {
         let mut child = command.spawn().expect("the compiler runs");
         child.stdin.take().expect("a pipe").write_all(source.as_bytes()).expect("the compiler reads");
         let output = child.wait_with_output().expect("the compiler ends");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{source}: {said}");
-        said
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{source}: {stderr}");
+        stderr
     };
     let folder = std::fs::read_dir(stage.join("include/dml/hl")).expect("the headers");
     let names = folder.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());

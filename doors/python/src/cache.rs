@@ -212,11 +212,11 @@ impl Block {
             .map(Duration::try_from_secs_f64)
             .transpose()
             .map_err(|_| PyValueError::new_err("a timeout must be a number of seconds, 0 or more"))?;
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut left = timeout;
         while !self.0.is_fast() && !py.detach(|| self.0.wait_copy_for(left.map_or(SLICE, |left| left.min(SLICE)))) {
             py.check_signals()?;
-            left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+            left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if let (Some(Duration::ZERO), Some(after)) = (left, timeout) {
                 return Err(PyTimeoutError::new_err(format!("not done within {after:?}; the copy is still in flight")));
             }

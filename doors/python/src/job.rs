@@ -157,8 +157,8 @@ impl Job {
                 }
             }
             py.check_signals()?;
-            let begun = begun.get_or_insert_with(Instant::now);
-            let left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+            let start = begun.get_or_insert_with(Instant::now);
+            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }

@@ -23,9 +23,9 @@ impl Calibration {
                     telpher_ops::flush::flush(&from);
                     telpher_ops::flush::flush(&to);
                 }
-                let begun = ticks();
+                let start = ticks();
                 to.copy_from_slice(&from);
-                best = best.min(ticks().wrapping_sub(begun));
+                best = best.min(ticks().wrapping_sub(start));
                 std::hint::black_box(&to);
             }
             best.max(1) as f64 / BYTES as f64

@@ -179,11 +179,11 @@ unsafe fn execute(call: Call) -> c_int {
         // SAFETY: as above.
         return unsafe { in_steps(call, device, choice, statistics) };
     };
-    let begun = if statistics.is_some() { ticks() } else { 0 };
+    let start = if statistics.is_some() { ticks() } else { 0 };
     // SAFETY: as above.
     let value = unsafe { call.by_cpu(0, call.len) };
     if let Some(statistics) = statistics {
-        statistics.count(call.operation, call.len, ticks().wrapping_sub(begun), 0, None);
+        statistics.count(call.operation, call.len, ticks().wrapping_sub(start), 0, None);
     }
     value
 }
@@ -205,14 +205,14 @@ unsafe fn in_steps(
     loop {
         uncancelled(step, &mut steps);
         let Some(part) = steps.part else { return steps.value };
-        let begun = if part.is_timed { ticks() } else { 0 };
+        let start = if part.is_timed { ticks() } else { 0 };
         // SAFETY: the caller's promise.
         steps.value = unsafe { call.by_cpu(part.start, part.len) };
         if !part.is_timed && part.is_last {
             return steps.value;
         }
         if part.is_timed {
-            steps.cpu_ticks += ticks().wrapping_sub(begun);
+            steps.cpu_ticks += ticks().wrapping_sub(start);
         }
     }
 }

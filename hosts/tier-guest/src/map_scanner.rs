@@ -228,16 +228,16 @@ impl MapScanner {
         noted.into_iter().for_each(|request| self.serve(request));
         let (mut reported, mut before) = (Instant::now(), Instant::now());
         loop {
-            let begun = Instant::now();
-            self.status.hold(begun.duration_since(std::mem::replace(&mut before, begun)));
+            let start = Instant::now();
+            self.status.hold(start.duration_since(std::mem::replace(&mut before, start)));
             let ignored = self.scan();
             self.status.ignored(ignored);
             self.status.sample();
-            if begun.duration_since(reported) >= report {
-                reported = begun;
+            if start.duration_since(reported) >= report {
+                reported = start;
                 self.status.report(false);
             }
-            requests.serve(left_of(scan.max(begun.elapsed() * SCAN_SHARE)), |request| self.serve(request));
+            requests.serve(left_of(scan.max(start.elapsed() * SCAN_SHARE)), |request| self.serve(request));
         }
     }
 }

@@ -154,13 +154,13 @@ impl Status {
 
     /// Samples how much memory is on each tier, if that is due.
     pub(crate) fn sample(&mut self) {
-        let begun = Instant::now();
-        let Some(heap) = self.heap.clone().filter(|_| self.samples.due <= begun) else { return };
+        let start = Instant::now();
+        let Some(heap) = self.heap.clone().filter(|_| self.samples.due <= start) else { return };
         let ranges = heap.ranges();
         let bytes = ranges.iter().map(|range| range.end - range.start).sum();
         let pages = residency(&heap, ranges, self.state.tiers.len());
         self.note(&pages, bytes);
-        self.samples.due = begun + begun.elapsed() * SAMPLE_SHARE;
+        self.samples.due = start + start.elapsed() * SAMPLE_SHARE;
     }
 
     /// Adds a sample: the pages on each tier, and the managed bytes.

@@ -15,11 +15,11 @@ pub(crate) fn start(heap: Heap, limit: Option<u64>) -> std::io::Result<()> {
     let run = move || {
         let mut random = Random::new(std::process::id().into());
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             let moved = round(&heap, &mut random);
             let wanted = limit.map_or(Duration::ZERO, |limit| Duration::from_secs_f64(moved as f64 / limit as f64));
             // A program without memory yet must not cause a busy loop.
-            std::thread::sleep(wanted.saturating_sub(begun.elapsed()).max(Duration::from_millis(1)));
+            std::thread::sleep(wanted.saturating_sub(started.elapsed()).max(Duration::from_millis(1)));
         }
     };
     spawn_unsignalled("telpher-shuffle", run).map(drop)

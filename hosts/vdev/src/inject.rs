@@ -224,8 +224,8 @@ mod tests {
             ("op=0x40", "an operation"),
             ("seed=x", "a seed"),
         ] {
-            let said = parse(text).unwrap_err().to_string();
-            assert!(said.contains(expected), "{text}: {said}");
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{text}: {message}");
         }
         assert_eq!(parse("fault=150%").unwrap_err().to_string(), format!("'150%' is not {RATE}"));
     }

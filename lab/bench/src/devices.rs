@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_shape_that_does_not_fit_the_device_is_a_clear_error() {
         let caps = Preset::default().capabilities();
-        let said = |shape: Shape| shape.config(&caps).unwrap_err().to_string();
+        let message = |shape: Shape| shape.config(&caps).unwrap_err().to_string();
         assert!(said(Shape { threads: 9, ..Shape::PLAIN }).contains("the device has 8"));
         assert!(said(Shape { threads: 2, wq_size: Some(100), ..Shape::PLAIN }).contains("128 entries"));
         assert!(said(Shape { engines: Some(9), ..Shape::PLAIN }).contains("4 engines"));
@@ -280,8 +280,8 @@ mod tests {
         let (names, remarks) = running("model:spr-fw2", Shape::PLAIN).unwrap();
         assert_eq!((names, remarks), (vec!["model:spr-fw2".into(); 2], vec![MODEL_REMARK.to_owned()]));
         assert_eq!(running("all", Shape::PLAIN).unwrap().0[..2], ["model:spr", "model:spr"]);
-        let said = running("hw:wq99999.0", Shape::PLAIN).unwrap_err().to_string();
-        assert!(said.starts_with("cannot open wq99999.0: "), "{said}");
+        let message = running("hw:wq99999.0", Shape::PLAIN).unwrap_err().to_string();
+        assert!(message.starts_with("cannot open wq99999.0: "), "{message}");
     }
 
     #[test]

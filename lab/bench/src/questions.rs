@@ -175,9 +175,9 @@ pub(crate) mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_names() {
         for table in TABLES {
-            let said = chosen(table, &["shraing".to_owned()]).unwrap_err().to_string();
-            assert!(said.starts_with("--only: 'shraing' is not an experiment; use "), "{said}");
-            assert!(table.iter().all(|contest| said.contains(contest.name)), "{said}");
+            let message = chosen(table, &["shraing".to_owned()]).unwrap_err().to_string();
+            assert!(message.starts_with("--only: 'shraing' is not an experiment; use "), "{message}");
+            assert!(table.iter().all(|contest| message.contains(contest.name)), "{message}");
         }
     }
 

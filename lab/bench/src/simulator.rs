@@ -130,9 +130,9 @@ impl Load {
         let submissions = descriptors / u64::from(self.stream.batch) / u64::from(threads);
         let queues = queue_ids(&scenario.devices);
         let scenario = scenario.with_lanes(self.name, threads, Stream { submissions, ..self.stream }, queues);
-        let begun = thread_cpu();
+        let start = thread_cpu();
         let outcome = scenario.simulate().map_err(|error| BenchError::Usage(telpher_os::chain(&error)))?;
-        let took = thread_cpu().saturating_sub(begun).as_secs_f64().max(1e-9);
+        let took = thread_cpu().saturating_sub(start).as_secs_f64().max(1e-9);
         let retries: u64 = outcome.loads.iter().map(|load| load.timeline.retries).sum();
         let of = |count: u64| count as f64 / outcome.descriptors.max(1) as f64;
         // FNV-1a, 64 bits. Source: draft-eastlake-fnv, §5.

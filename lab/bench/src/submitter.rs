@@ -384,8 +384,8 @@ mod tests {
         ] {
             let mut work = OperationSlots::new(op, 512, 2, GROUND).unwrap();
             work.spoil();
-            let said = work.check("CPU").unwrap_err().to_string();
-            assert!(said.contains("first wrong byte at offset 0"), "{op}: {said}");
+            let message = work.check("CPU").unwrap_err().to_string();
+            assert!(message.contains("first wrong byte at offset 0"), "{op}: {message}");
         }
     }
 

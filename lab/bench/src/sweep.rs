@@ -348,10 +348,10 @@ mod tests {
 
     #[test]
     fn an_error_about_a_missing_node_lists_the_existing_nodes() {
-        let said = nodes_exist(Placement { src: 0, dst: 1 }, &[0]).unwrap_err().to_string();
-        assert_eq!(said, "NUMA node 1 does not exist; this machine has only node 0");
-        let said = nodes_exist(Placement { src: 7, dst: 1 }, &[0, 1]).unwrap_err().to_string();
-        assert_eq!(said, "NUMA node 7 does not exist; this machine has nodes 0, 1");
+        let message = nodes_exist(Placement { src: 0, dst: 1 }, &[0]).unwrap_err().to_string();
+        assert_eq!(message, "NUMA node 1 does not exist; this machine has only node 0");
+        let message = nodes_exist(Placement { src: 7, dst: 1 }, &[0, 1]).unwrap_err().to_string();
+        assert_eq!(message, "NUMA node 7 does not exist; this machine has nodes 0, 1");
         assert!(nodes_exist(Placement { src: 1, dst: 0 }, &[0, 1]).is_ok());
     }
 

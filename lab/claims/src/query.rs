@@ -125,7 +125,7 @@ impl Question {
     /// # Errors
     /// The lab's replacing machine has too few devices or nodes.
     pub fn answer(&self, lab: &Lab) -> Result<String, ScenarioError> {
-        let mut said = Vec::new();
+        let mut sentences = Vec::new();
         for (b, place) in ["columns on one node", "columns on separate nodes"].into_iter().enumerate() {
             let own = QueryVariant::of("", Query::prefetching(b)).run(lab)?;
             let pairs = self.ways.iter().skip(b).step_by(2);
@@ -133,7 +133,7 @@ impl Question {
             let Some((name, best)) = result.into_iter().min_by(|a, b| a.1.ms.total_cmp(&b.1.ms)) else { continue };
             let change = (best.ms / own.ms - 1.0) * 100.0;
             let hits = |result: &VariantResult| result.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
-            said.push(format!(
+            sentences.push(format!(
                 "{place}: {:.1} ms instead of {:.1} ({change:+.1} %), hits {} instead of {} ({name})",
                 best.ms,
                 own.ms,
@@ -141,7 +141,7 @@ impl Question {
                 hits(&own)
             ));
         }
-        Ok(said.join("; "))
+        Ok(sentences.join("; "))
     }
 }
 

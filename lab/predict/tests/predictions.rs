@@ -166,8 +166,8 @@ fn advice_is_the_same_as_text_csv_and_a_page() {
 fn options_that_make_no_sense_for_a_machine_get_a_sentence() {
     let old = machine("ice-lake-cbdma", &[]).unwrap();
     let batches = SweepOptions { batches: Some(vec![1, 32]), ..options("all") };
-    let said = sweep(&old, &batches).unwrap_err().to_string();
-    assert!(said.contains("--batch is 32") && said.contains("ice-lake-cbdma take no batches"), "{said}");
+    let message = sweep(&old, &batches).unwrap_err().to_string();
+    assert!(message.contains("--batch is 32") && message.contains("ice-lake-cbdma take no batches"), "{message}");
     // The modes that are not named leave batches out.
     let modes = sweep(&old, &SweepOptions { depths: None, ..options("all") }).unwrap();
     assert!(modes.points.iter().all(|point| point.batch <= 1), "{modes:?}");

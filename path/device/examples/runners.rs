@@ -46,7 +46,7 @@ impl Buffers {
 
     /// Submits the first `count` copies, computes for a while, waits for all, and returns the nanoseconds for each.
     fn copy(&mut self, portal: &dyn Portal, count: usize, compute: Duration) -> f64 {
-        let begun = Instant::now();
+        let start = Instant::now();
         for i in 0..count {
             let (source, target, record) = (&self.sources[i], &mut self.targets[i], &mut self.records[i]);
             *record = RecordCell::new();
@@ -76,7 +76,7 @@ impl Buffers {
         }
         #[allow(clippy::cast_precision_loss, reason = "a small count")]
         let copies = count as f64;
-        begun.elapsed().as_secs_f64() * 1e9 / copies
+        start.elapsed().as_secs_f64() * 1e9 / copies
     }
 }
 

@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn a_missing_hardware_queue_is_an_error_by_name_and_skipped_by_all() {
-        let said = opened("hw:wq4294967295.9").unwrap_err().to_string();
-        assert!(said.starts_with("cannot open wq4294967295.9: "), "{said}");
+        let message = opened("hw:wq4294967295.9").unwrap_err().to_string();
+        assert!(message.starts_with("cannot open wq4294967295.9: "), "{message}");
         let all = opened("all").unwrap();
         assert!(all.portals.iter().all(|portal| portal.info().name.starts_with("wq")));
         assert!(all.skipped.iter().all(|skipped| skipped.why.contains(&skipped.queue)), "{:?}", all.skipped);
@@ -276,7 +276,10 @@ mod tests {
 
     #[test]
     fn an_error_sentence_includes_its_causes() {
-        let said = telpher_os::chain(&opened("model:./no/such/file.json").unwrap_err());
-        assert!(said.starts_with("cannot read ./no/such/file.json: ") && said.contains("os error 2"), "{said}");
+        let message = telpher_os::chain(&opened("model:./no/such/file.json").unwrap_err());
+        assert!(
+            message.starts_with("cannot read ./no/such/file.json: ") && message.contains("os error 2"),
+            "{message}"
+        );
     }
 }

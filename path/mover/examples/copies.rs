@@ -143,10 +143,10 @@ fn main() {
         let mut packets = Packets::new(len);
         for _ in 0..ROUNDS {
             for (_, copy_burst, took) in &mut methods {
-                let begun = Instant::now();
+                let started = Instant::now();
                 (0..BURSTS).for_each(|_| copy_burst(&mut packets));
                 #[allow(clippy::cast_precision_loss, reason = "a small count")]
-                took.push(begun.elapsed().as_secs_f64() * 1e9 / (BURSTS * BURST) as f64);
+                took.push(started.elapsed().as_secs_f64() * 1e9 / (BURSTS * BURST) as f64);
             }
         }
         for (name, _, took) in &mut methods {

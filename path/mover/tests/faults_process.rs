@@ -281,8 +281,8 @@ fn an_exiting_thread_may_fork() {
     thread_local!(static LAST: Last = const { Last });
     if !is_alone() {
         let out = alone("an_exiting_thread_may_fork");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success() && said.contains("forked: true"), "{said}{out:?}");
+        let stdout = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && stdout.contains("forked: true"), "{stdout}{out:?}");
         return;
     }
     let device = manual();
@@ -420,8 +420,8 @@ fn a_process_exits_with_jobs_in_flight_and_copies_in_its_exit_handlers() {
     let test = "a_process_exits_with_jobs_in_flight_and_copies_in_its_exit_handlers";
     if !is_alone() {
         let out = alone(test);
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert_eq!((out.status.code(), said.contains("at exit: true")), (Some(7), true), "{said}");
+        let stdout = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!((out.status.code(), stdout.contains("at exit: true")), (Some(7), true), "{stdout}");
         return;
     }
     let (device, portal) = model(Runner::Threaded);

@@ -54,13 +54,13 @@ fn main() {
         let mut copies = Vec::new();
         let mut target = Pool::new(PoolOptions::new(BLOCK)).expect("memory").obtain(BLOCK).expect("room");
         for block in 0..blocks {
-            let begun = Instant::now();
+            let start = Instant::now();
             let handle = cache.access(&source, block * BLOCK..(block + 1) * BLOCK).expect("in range");
-            misses.push(begun.elapsed().as_nanos() as f64);
+            misses.push(start.elapsed().as_nanos() as f64);
             assert!(handle.is_fast());
-            let begun = Instant::now();
+            let start = Instant::now();
             mover.copy_slices(&source[block * BLOCK..(block + 1) * BLOCK], &mut target).expect("equal lengths");
-            copies.push(begun.elapsed().as_nanos() as f64);
+            copies.push(start.elapsed().as_nanos() as f64);
         }
         let held = (HELD.load(Ordering::Relaxed) - empty) as f64 / blocks as f64;
         println!(
@@ -77,7 +77,7 @@ fn main() {
                         let (cache, source, start) = (&cache, &source, &start);
                         scope.spawn(move || {
                             start.wait();
-                            let begun = Instant::now();
+                            let started = Instant::now();
                             let (mut block, part) = (0, blocks / threads);
                             for _ in 0..rounds {
                                 // In random order.
@@ -86,7 +86,7 @@ fn main() {
                                 let handle = cache.access(source, at..at + BLOCK).expect("in range");
                                 black_box(handle.location().bytes().as_ptr());
                             }
-                            begun.elapsed().as_nanos() as f64 / rounds as f64
+                            started.elapsed().as_nanos() as f64 / rounds as f64
                         })
                     })
                     .collect();

@@ -38,10 +38,10 @@ fn path(name: &str) -> Option<PathBuf> {
 /// Opens a file that this process has just closed. A child that another test has forked, and that does not execute its
 /// program yet, may still have it.
 fn open(mover: Mover, path: &Path) -> Result<Replicas, ReplicaError> {
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     loop {
         match Replicas::open(mover.clone(), path) {
-            Err(ReplicaError::File(DurableFileError::InUse { .. })) if begun.elapsed().as_secs() < 60 => {
+            Err(ReplicaError::File(DurableFileError::InUse { .. })) if start.elapsed().as_secs() < 60 => {
                 std::thread::yield_now();
             }
             opened => return opened,

@@ -46,12 +46,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         for _ in 0..TURNS {
             for (len, nanos) in LENGTHS.into_iter().zip(&mut nanos) {
                 for _ in 0..BATCHES {
-                    let begun = Instant::now();
+                    let start = Instant::now();
                     for _ in 0..BATCH {
                         end.send(len);
                         end.receive(&is_over);
                     }
-                    nanos.push(begun.elapsed().as_secs_f64() * 1e9 / f64::from(2 * BATCH));
+                    nanos.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(2 * BATCH));
                 }
             }
         }
@@ -74,12 +74,12 @@ fn on_one_thread(len: usize) -> Result<f64, Box<dyn Error>> {
     let (mut end, is_over) = (End::new(outgoing, incoming), AtomicBool::new(false));
     let mut nanos: Vec<f64> = (0..TURNS * BATCHES)
         .map(|_| {
-            let begun = Instant::now();
+            let start = Instant::now();
             for _ in 0..BATCH {
                 end.send(len);
                 end.receive(&is_over);
             }
-            begun.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH)
+            start.elapsed().as_secs_f64() * 1e9 / f64::from(BATCH)
         })
         .collect();
     nanos.sort_by(f64::total_cmp);

@@ -70,13 +70,13 @@ fn serve_until_killed(namespace: &str) -> ! {
     let number = kept.as_ref().map_or(-1, |kept| kept.as_raw_fd());
     let first = generation_of(&storage, CAPACITY / MAP_BLOCK as u64 - 1) + 1;
     // An error means that the parent has ended.
-    let mut said = writeln!(output, "file {number}");
+    let mut written = writeln!(output, "file {number}");
     for generation in first.. {
-        if said.is_err() {
+        if written.is_err() {
             break;
         }
         write_generation(&storage, generation);
-        said = writeln!(output, "acknowledged {generation}");
+        written = writeln!(output, "acknowledged {generation}");
     }
     exit(1)
 }

@@ -356,8 +356,8 @@ mod tests {
             assert_eq!(refused(of, literal), expected);
         }
         let filter = Filter::new("a", Condition::Like("x%".into()));
-        let said = passing(&column(&[0, 1], LogicalType::Date), &filter).unwrap_err().to_string();
-        assert!(said.contains("column a holds dates, and only text has patterns"), "{said}");
+        let message = passing(&column(&[0, 1], LogicalType::Date), &filter).unwrap_err().to_string();
+        assert!(message.contains("column a holds dates, and only text has patterns"), "{message}");
     }
 
     proptest! {

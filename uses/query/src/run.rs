@@ -410,9 +410,9 @@ impl Here<'_> {
     }
 
     fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
-        let begun = Instant::now();
+        let start = Instant::now();
         let done = work();
-        self.tally.borrow_mut().busy += begun.elapsed();
+        self.tally.borrow_mut().busy += start.elapsed();
         done
     }
 }
@@ -435,13 +435,13 @@ impl Environment for Here<'_> {
     }
 
     async fn meet(&self, group: u32) {
-        let begun = Instant::now();
+        let start = Instant::now();
         // Starts copies that could not begin earlier; no other thread does so while all work.
         if let Some(cache) = self.common.cache {
             cache.drive();
         }
         let all_are_here = self.common.groups[group as usize].barrier.wait();
-        self.tally.borrow_mut().waited += begun.elapsed();
+        self.tally.borrow_mut().waited += start.elapsed();
         if !all_are_here {
             pending::<()>().await;
         }

@@ -413,11 +413,11 @@ impl<'a> Parser<'a> {
         }
         if group_by != keys {
             // The keys are reported as the error, wherever it was noticed.
-            let said = group_by.join(", ");
+            let columns = group_by.join(", ");
             self.rest = after_keys;
             return Err(self.error(match group_by.is_empty() {
                 true => "`group by` with the columns named before the aggregates".to_owned(),
-                false => format!("{said}, as after `group by`,"),
+                false => format!("{columns}, as after `group by`,"),
             }));
         }
         if self.take("order") {
@@ -607,8 +607,8 @@ mod tests {
             ("select k, sum(a) from t group by k order by a", "the same columns as after `group by` is expected"),
             ("select count(*) from t; select", "the end is expected and `select` found"),
         ] {
-            let said = refused(text);
-            assert!(said.contains(expected), "{text}: {said}");
+            let message = refused(text);
+            assert!(message.contains(expected), "{text}: {message}");
         }
     }
 

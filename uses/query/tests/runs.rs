@@ -58,9 +58,9 @@ fn case(rows: usize) -> Case {
 /// Repeats an attempt with an empty cache until it returns something, for up to a minute. An attempt returns nothing if
 /// its threads read every row before one of them began to fetch, which is allowed.
 fn until_fetched<T>(cache: &Cache<Source>, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+    let start = Instant::now();
     let found = std::iter::from_fn(|| {
-        (begun.elapsed() < Duration::from_secs(60)).then(|| {
+        (start.elapsed() < Duration::from_secs(60)).then(|| {
             cache.clear();
             attempt()
         })
@@ -277,10 +277,10 @@ fn a_panicking_policy_ends_all_threads_of_the_query() {
     for relaxed in [true, false] {
         let mut options = always(2);
         options.shape.relaxed = relaxed;
-        let said = until_fetched(&cache, || {
+        let panic = until_fetched(&cache, || {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&case.query, Some(&cache), &options))).err()
         });
-        assert_eq!(said.downcast_ref::<&str>(), Some(&"injected by the test"));
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"injected by the test"));
     }
 }
 

@@ -339,7 +339,7 @@ impl Stream {
         let stands_for = self.sampling.stands_for(counts.stages.busy_turns);
         let ticks = || if stands_for > 0 { ticks() } else { 0 };
         let since = |begun: u64, end: u64| stands_for * end.wrapping_sub(begun);
-        let begun = ticks();
+        let start = ticks();
         let collected = self.collect(ends, counts);
         let after_collect = ticks();
         let taken = self.take(ends, settings, counts);
@@ -352,10 +352,10 @@ impl Stream {
         let stages = &mut counts.stages;
         let moved = collected + taken + submitted;
         if moved == 0 {
-            stages.waiting += since(begun, end);
+            stages.waiting += since(start, end);
             stages.idle_turns += 1;
         } else {
-            stages.collect += since(begun, after_collect);
+            stages.collect += since(start, after_collect);
             stages.take += since(after_collect, after_take);
             stages.work += since(after_take, after_work);
             stages.submit += since(after_work, end);

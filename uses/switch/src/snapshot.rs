@@ -118,8 +118,8 @@ impl StageCycles {
 /// The ticks of two consecutive reads of the counter.
 fn two_looks() -> u64 {
     let look = || {
-        let begun = ticks();
-        ticks().wrapping_sub(begun)
+        let start = ticks();
+        ticks().wrapping_sub(start)
     };
     (0..64).map(|_| look()).min().unwrap_or(0)
 }

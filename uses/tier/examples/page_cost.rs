@@ -40,9 +40,9 @@ fn cost(
             if to == HOME {
                 each(&range);
             }
-            let begun = Instant::now();
+            let started = Instant::now();
             let moved = heap.migrate(range.clone(), to)?;
-            let took = begun.elapsed();
+            let took = started.elapsed();
             assert_eq!(moved.pages, pages, "{moved:?}: is there enough memory, and are there huge pages?");
             if round >= WARM {
                 nanos.push(took.as_nanos() / u128::from(pages));

@@ -95,7 +95,7 @@ fn read_events(exchange: &Exchange, before: &mut Option<Duration>) -> Result<(),
     let mut map = exchange.page_map();
     let map = &mut *map;
     let faults = map.traps.cost.faults;
-    let begun = (!map.traps.are_empty()).then(|| before.unwrap_or_else(thread_cpu_time));
+    let start = (!map.traps.are_empty()).then(|| before.unwrap_or_else(thread_cpu_time));
     let read = exchange.userfault.read(|event| {
         // A panic in one event leaves only that event unanswered; the panic's message reports it.
         let _ = catch_unwind(AssertUnwindSafe(|| match event {
@@ -124,11 +124,11 @@ fn read_events(exchange: &Exchange, before: &mut Option<Duration>) -> Result<(),
     if map.order.waits() && !exchange.userfault.is_changing() {
         map.catch_up(true, |range| exchange.userfault.wake(range));
     }
-    *before = begun.map(|_| thread_cpu_time());
-    if let (Some(begun), Some(now)) = (begun, *before) {
+    *before = start.map(|_| thread_cpu_time());
+    if let (Some(start), Some(now)) = (start, *before) {
         // This includes the wake-up, if the previous interval was also spent here.
         let of_traps = map.traps.cost.faults > faults;
-        map.traps.cost.cpu += if of_traps { now.saturating_sub(begun) } else { Duration::ZERO };
+        map.traps.cost.cpu += if of_traps { now.saturating_sub(start) } else { Duration::ZERO };
     }
     // The descriptor was readable a moment ago and only this thread reads it, so the only expected error is a lack of
     // descriptors.

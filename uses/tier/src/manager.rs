@@ -287,9 +287,9 @@ fn once(shared: &Shared) -> Duration {
     };
     if let Some(what) = next {
         // Without the lock: a request for a report waits for no move.
-        let begun = cpu();
+        let start = cpu();
         let moved = shared.heap.migrate(what.range.clone(), what.to);
-        let cpu = cpu().saturating_sub(begun);
+        let cpu = cpu().saturating_sub(start);
         shared.state().moved(now(), &what, moved, cpu);
     }
     shared.state().due().saturating_sub(now())

@@ -158,8 +158,8 @@ fn damon_of_a_killed_process_is_taken_over_and_that_of_a_live_one_is_not() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let said = BufReader::new(child.stdout.take().expect("piped above"));
-    assert!(said.lines().map_while(Result::ok).any(|line| line == "taken"));
+    let stdout = BufReader::new(child.stdout.take().expect("piped above"));
+    assert!(stdout.lines().map_while(Result::ok).any(|line| line == "taken"));
     let refused = start(&heap).unwrap_err();
     let pid = child.id().to_string();
     assert!(std::error::Error::source(&refused).is_some_and(|why| why.to_string().contains(&pid)), "{refused:?}");

@@ -35,8 +35,8 @@ fn an_unreported_fork_waits_until_no_page_is_out() {
         });
     }
     let run = command.output().unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{}: {said}", run.status);
+    let stdout = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && stdout.contains("1 passed"), "{}: {stdout}", run.status);
 }
 
 fn forks_under_migration() {

@@ -57,11 +57,11 @@ fn no_write_is_lost_to_a_device_that_halts_while_it_copies() {
         let mut arena = heap.arena(4 << 20, pages).unwrap();
         arena.fill(0);
         let start = arena.addresses().start;
-        let begun = Instant::now();
+        let started = Instant::now();
         let lost = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Most likely in the middle of a copy, which takes most of the time.
-                while heap.stats().moved.pages == 0 && begun.elapsed() < Duration::from_secs(60) {
+                while heap.stats().moved.pages == 0 && started.elapsed() < Duration::from_secs(60) {
                     std::thread::sleep(Duration::from_millis(3));
                 }
                 device.halt();

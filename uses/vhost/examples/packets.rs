@@ -95,7 +95,7 @@ fn enqueue(features: Features, len: u32, clock: f64) -> Stages {
     (0..BURST).for_each(|index| row.resize(index, len));
     scene.offer(usize::from(SIZE) - BURST, 2048);
     measure(clock, || {
-        let begun = Instant::now();
+        let start = Instant::now();
         scene.offer(BURST, 2048);
         let offered = Instant::now();
         let sent = scene.queue.submit_enqueue_burst(&mut row);
@@ -106,7 +106,7 @@ fn enqueue(features: Features, len: u32, clock: f64) -> Stages {
         let end = Instant::now();
         assert_eq!((sent, landed), (BURST, BURST));
         done.move_to(BURST, &mut row);
-        [begun, offered, submitted, polled, end]
+        [start, offered, submitted, polled, end]
     })
 }
 
@@ -114,7 +114,7 @@ fn dequeue(features: Features, len: u32, clock: f64) -> Stages {
     let mut scene = TestGuest::new(features, Direction::Transmit);
     let (mut spare, mut into) = (scene.pool.allocate(BURST), scene.pool.empty(BURST));
     measure(clock, || {
-        let begun = Instant::now();
+        let start = Instant::now();
         scene.offer(BURST, len + HEADER);
         let offered = Instant::now();
         let came = scene.queue.try_dequeue_burst(&mut into, &mut spare, BURST);
@@ -123,7 +123,7 @@ fn dequeue(features: Features, len: u32, clock: f64) -> Stages {
         let end = Instant::now();
         assert_eq!(came, BURST);
         into.move_to(BURST, &mut spare);
-        [begun, offered, taken, taken, end]
+        [start, offered, taken, taken, end]
     })
 }
 

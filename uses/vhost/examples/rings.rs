@@ -42,7 +42,7 @@ fn chain(features: Features, descriptors: usize, clock: f64) -> f64 {
             while driver.offer(&buffers).is_some() {
                 offered += 1;
             }
-            let begun = Instant::now();
+            let start = Instant::now();
             for _ in 0..offered / BURST {
                 burst.clear();
                 ring.take(&mut burst, BURST).expect("the driver keeps to the rules");
@@ -51,7 +51,7 @@ fn chain(features: Features, descriptors: usize, clock: f64) -> f64 {
                 ring.put(&used);
                 std::hint::black_box(ring.publish());
             }
-            nanos += begun.elapsed().as_secs_f64() * 1e9 - clock;
+            nanos += start.elapsed().as_secs_f64() * 1e9 - clock;
             back.clear();
             driver.collect_into(&mut back);
             assert_eq!((back.len(), driver.lent()), (offered, 0));

@@ -332,7 +332,7 @@ impl<T> InFlight<T> {
             return;
         }
         let Some((_, tenants)) = &self.tenancy else { unreachable!("waiting copies have a tenancy") };
-        let begun = ticks();
+        let start = ticks();
         let count = self.dma_queues.len();
         let mut sent = 0;
         // First tries every queue without waiting for its lock. If none took any copy, waits for the preferred one.
@@ -356,7 +356,7 @@ impl<T> InFlight<T> {
             unsafe { copy_now(&self.local, copy) };
             self.order.mark(copy.packet, copy.only);
         }
-        self.clock.dma_queues(begun);
+        self.clock.dma_queues(start);
     }
 
     /// Where the polling thread's time went.
@@ -372,9 +372,9 @@ impl<T> InFlight<T> {
     /// Polls all DMA queues for completed copies.
     pub(crate) fn poll(&mut self) {
         if self.next > self.first && !self.dma_queues.is_empty() {
-            let begun = ticks();
+            let start = ticks();
             self.dma_queues.iter().for_each(|dma_queue| dma_queue.poll());
-            self.clock.dma_queues(begun);
+            self.clock.dma_queues(start);
         }
     }
 

@@ -206,9 +206,9 @@ impl Virtqueue {
     pub(crate) fn poll_copies(&mut self) {
         match &mut self.learned {
             Some(learned) if learned.trial_in_flight() => {
-                let begun = Instant::now();
+                let start = Instant::now();
                 self.in_flight.poll();
-                learned.polled(begun.elapsed(), self.in_flight.first_incomplete());
+                learned.polled(start.elapsed(), self.in_flight.first_incomplete());
             }
             _ => self.in_flight.poll(),
         }

@@ -117,8 +117,8 @@ mod tests {
     fn a_command_runs_in_a_shell_with_the_variables() {
         let composed = composed("a.so", r#"printf '%s|' "$0" "$#" "$LD_PRELOAD" "$TELPHER_RUN" 'a'"'"'b'; exit 7"#);
         let done = shell(&composed);
-        let said = String::from_utf8(done.stdout).unwrap();
-        assert_eq!((said.as_str(), done.status.code()), ("sh|0|/no/ours.so:a.so|it's this|a'b|", Some(7)));
+        let stdout = String::from_utf8(done.stdout).unwrap();
+        assert_eq!((stdout.as_str(), done.status.code()), ("sh|0|/no/ours.so:a.so|it's this|a'b|", Some(7)));
     }
 
     #[test]

@@ -528,8 +528,8 @@ mod tests {
         assert!(matches!(&none, PerfError::Open { source, .. } if source.raw_os_error().is_some()));
         assert!(none.to_string().contains("perf_event_paranoid"));
         if events::find_events(Path::new(DEVICES)).is_empty() {
-            let said = Perf::open(1000).unwrap_err().to_string();
-            assert!(said.contains("no unit") && said.contains("another source"), "{said}");
+            let message = Perf::open(1000).unwrap_err().to_string();
+            assert!(message.contains("no unit") && message.contains("another source"), "{message}");
         }
     }
 }

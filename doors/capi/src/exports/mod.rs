@@ -77,9 +77,9 @@ fn answer(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
         Ok(Ok(answer)) => answer,
         Ok(Err(failure)) => failure.report(),
         Err(panic) => {
-            let said = panic.downcast_ref::<String>().map(String::as_str);
-            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Failure::Other(libc::ENOTRECOVERABLE, format!("a bug in telpher: {said}")).report()
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Failure::Other(libc::ENOTRECOVERABLE, format!("a bug in telpher: {text}")).report()
         }
     }
 }

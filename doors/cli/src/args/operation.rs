@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn an_unknown_operation_lists_the_known_ones() {
-        let said = "mvoe".parse::<Ops>().unwrap_err().to_string();
-        assert!(said.starts_with("'mvoe' is not an operation; use move, fill,"), "{said}");
+        let message = "mvoe".parse::<Ops>().unwrap_err().to_string();
+        assert!(message.starts_with("'mvoe' is not an operation; use move, fill,"), "{message}");
     }
 }

@@ -185,8 +185,8 @@ mod tests {
     #[test]
     fn an_invalid_size_describes_valid_ones() {
         for text in ["", "k", "3x", "-1", "1.5k", "4kk", "99999999999999999999", "k4"] {
-            let said = parse_size(text).unwrap_err().to_string();
-            assert!(said.contains("64, 4k or 1m"), "{text}: {said}");
+            let message = parse_size(text).unwrap_err().to_string();
+            assert!(message.contains("64, 4k or 1m"), "{text}: {message}");
         }
         for text in ["0", "3g"] {
             assert!(parse_size(text).unwrap_err().to_string().contains("from 1 byte to 2g"), "{text}");

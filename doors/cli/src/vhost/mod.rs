@@ -49,12 +49,12 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     if args.show_features {
         return show(args.socket[0].queues, Some(switch.negotiated_features()?));
     }
-    let begun = switch.snapshot();
+    let first = switch.snapshot();
     switch.start()?;
     let mut live = Live::new(!args.quiet);
     live.begin(&switch.port_names(), switch.options().settings.mode, &switch.dma_queues().rule());
-    let stopped = switch.run(|last, now| live.news(&begun, last, now));
-    let summary = totals::summary(switch.options(), switch.dma_queues(), &begun, &switch.snapshot());
+    let stopped = switch.run(|last, now| live.news(&first, last, now));
+    let summary = totals::summary(switch.options(), switch.dma_queues(), &first, &switch.snapshot());
     args.printed.deliver(schema::VHOST, &summary, || summary.text(), || summary.csv())?;
     Ok(stopped?)
 }

@@ -270,11 +270,11 @@ fn an_invalid_bundle_is_refused_in_one_sentence() {
         let path = file(&format!("bad-{name}.json"));
         std::fs::write(&path, content).expect("room for a file");
         let output = telpher(&["doctor", "--bundle", path.to_str().expect("a path in UTF-8")]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
         assert!(
-            said.contains(words) && said.trim_end().lines().count() == 1 && output.stdout.is_empty(),
-            "{name}: {said}"
+            stderr.contains(words) && stderr.trim_end().lines().count() == 1 && output.stdout.is_empty(),
+            "{name}: {stderr}"
         );
     }
     let output = telpher(&["doctor", "--bundle", "/no/such/file"]);

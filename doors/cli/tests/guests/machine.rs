@@ -131,8 +131,8 @@ impl Parts {
 
     /// The version, as QEMU prints it.
     pub(crate) fn qemu_version(&self) -> String {
-        let said = self.qemu().arg("--version").output().expect("setpriv of util-linux").stdout;
-        String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned()
+        let stdout = self.qemu().arg("--version").output().expect("setpriv of util-linux").stdout;
+        String::from_utf8_lossy(&stdout).lines().next().unwrap_or_default().to_owned()
     }
 }
 

@@ -78,10 +78,10 @@ impl Server {
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("it runs");
         let mut summary = String::new();
         self.child.stdout.take().expect("piped above").read_to_string(&mut summary).expect("text");
-        let said = format!("{}{summary}", self.remarks());
-        assert!(self.child.wait().expect("it was started here").success(), "{said}");
+        let message = format!("{}{summary}", self.remarks());
+        assert!(self.child.wait().expect("it was started here").success(), "{message}");
         let counters = summary.lines().map(Counters::of_line).collect::<Option<Vec<_>>>();
-        (counters.unwrap_or_else(|| panic!("no counters in: {summary}")), said)
+        (counters.unwrap_or_else(|| panic!("no counters in: {summary}")), message)
     }
 }
 

@@ -95,8 +95,8 @@ in_both_views! {
              accel-config load-config -c {} -f -e >&2\nls /dev/dsa\naccel-config list",
             source("forced.json").display()
         );
-        let said = Run::new(view).shell(&script);
-        let text = said.strip_prefix("wq0.0\nwq0.1\nwq0.1\n").unwrap_or_else(|| panic!("{said}"));
+        let output = Run::new(view).shell(&script);
+        let text = output.strip_prefix("wq0.0\nwq0.1\nwq0.1\n").unwrap_or_else(|| panic!("{output}"));
         let listed = list(text);
         assert_eq!(object(&listed, "dsa0").expect("dsa0")["state"], "enabled");
         let wq = object(&listed, "wq0.1").expect("wq0.1");
@@ -130,7 +130,7 @@ in_both_views! {
         if !ready("single_settings_and_enabling_work") {
             return;
         }
-        let said = Run::new(view).shell(
+        let output = Run::new(view).shell(
             "exec 3>&1 >&2\n\
              accel-config config-device dsa0 --read-buffer-limit=10\n\
              accel-config config-engine dsa0/engine0.2 --group-id=1\n\
@@ -148,7 +148,7 @@ in_both_views! {
              accel-config disable-device dsa0\n\
              cat /sys/bus/dsa/devices/dsa0/state >&3\n",
         );
-        let text = said.strip_suffix("disabled\n").unwrap_or_else(|| panic!("{said}"));
+        let text = output.strip_suffix("disabled\n").unwrap_or_else(|| panic!("{output}"));
         let listed = list(text);
         assert_eq!(object(&listed, "dsa0").expect("dsa0")["read_buffer_limit"], 10);
         let group = object(&listed, "group0.1").expect("group0.1");
@@ -238,7 +238,7 @@ in_both_views! {
             return;
         }
         // The shell itself holds the queue open.
-        let said = Run::on_two_queues(view).shell(
+        let output = Run::on_two_queues(view).shell(
             "exec 9<>/dev/dsa/wq0.0\nset +e\ncat /sys/bus/dsa/devices/wq0.0/clients /sys/bus/dsa/devices/dsa0/clients\n\
              accel-config disable-wq dsa0/wq0.0 && echo disabled-under-a-client\n\
              accel-config disable-device dsa0 && echo disabled-under-a-client\n\
@@ -247,21 +247,21 @@ in_both_views! {
              cat /sys/bus/dsa/devices/wq0.0/state\nexec 9>&-\ncat /sys/bus/dsa/devices/dsa0/clients\n\
              accel-config disable-device dsa0\ncat /sys/bus/dsa/devices/dsa0/state /sys/bus/dsa/devices/wq0.1/state",
         );
-        let lines: Vec<&str> = said.lines().filter(|line| !line.contains("dsa0") && !line.contains("wq(s)")).collect();
-        assert_eq!(lines, ["1", "1", "enabled", "disabled", "0", "disabled", "disabled"], "{said}");
+        let lines: Vec<&str> = output.lines().filter(|line| !line.contains("dsa0") && !line.contains("wq(s)")).collect();
+        assert_eq!(lines, ["1", "1", "enabled", "disabled", "0", "disabled", "disabled"], "{output}");
     }
 
     fn state_persists_between_programs(view: View) {
         if !ready("state_persists_between_programs") {
             return;
         }
-        let said = Run::new(view).shell(
+        let output = Run::new(view).shell(
             "accel-config config-wq dsa0/wq0.2 --wq-size=11\n\
              /usr/bin/env bash -c 'cat /sys/bus/dsa/devices/wq0.2/size'\n\
              echo 5 >/sys/bus/dsa/devices/wq0.2/size\n\
              accel-config list -i",
         );
-        let text = said.strip_prefix("11\n").unwrap_or_else(|| panic!("{said}"));
+        let text = output.strip_prefix("11\n").unwrap_or_else(|| panic!("{output}"));
         assert_eq!(object(&list(text), "wq0.2").expect("wq0.2")["size"], 5);
     }
 

@@ -46,17 +46,17 @@ fn accel_config_loads_the_files_of_advise_and_list() {
         |name, size, more| format!("[[tenant]]\nname = \"{name}\"\nop = \"memory-move\"\nsize = \"{size}\"\n{more}\n");
     let tenants = tenant("requests", "1k", "rate = 500_000\np99_us = 4") + &tenant("bulk", "1m", "in_flight = 16");
     std::fs::write(&work, format!("devices = 1\n{tenants}")).expect("our own folder");
-    let said = Command::new(TELPHER).arg("advise").arg(&work).arg("--config").arg(&file).output();
-    let said = said.expect("the binary runs");
-    assert!(said.status.success(), "{said:?}");
+    let advised = Command::new(TELPHER).arg("advise").arg(&work).arg("--config").arg(&file).output();
+    let advised = advised.expect("the binary runs");
+    assert!(advised.status.success(), "{advised:?}");
     for flavour in FLAVOURS {
         let output = load(&file, 1, flavour);
         let enabled = String::from_utf8_lossy(&output.stdout).matches("enabled").count();
         assert!(output.status.success() && enabled == 2, "{flavour}: {output:?}");
     }
-    let said = Command::new(TELPHER).args(["advise", "--size", "4k", "--no-html", "--config"]).arg(&file).output();
-    let said = said.expect("the binary runs");
-    assert!(said.status.success(), "{said:?}");
+    let advised = Command::new(TELPHER).args(["advise", "--size", "4k", "--no-html", "--config"]).arg(&file).output();
+    let advised = advised.expect("the binary runs");
+    assert!(advised.status.success(), "{advised:?}");
     for flavour in FLAVOURS {
         let output = load(&file, 1, flavour);
         assert!(output.status.success(), "{flavour}: {output:?}");

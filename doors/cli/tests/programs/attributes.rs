@@ -111,9 +111,9 @@ in_both_views! {
         for abi in ["6.1", "6.6", "6.12"] {
             assert!(says(&["--abi", abi]).starts_with(mapped), "{abi}");
             assert!(says(&["--abi", abi, "--rawio"]).starts_with(mapped), "{abi}");
-            let said = says(&["--abi", abi, "--no-rawio"]);
-            assert!(said.starts_with(refused) && said.contains("write: 0x1\n"), "{abi}: {said}");
-            assert!(said.contains("write of a batch: EINVAL\n"), "{abi}: {said}");
+            let output = says(&["--abi", abi, "--no-rawio"]);
+            assert!(output.starts_with(refused) && output.contains("write: 0x1\n"), "{abi}: {output}");
+            assert!(output.contains("write of a batch: EINVAL\n"), "{abi}: {output}");
         }
     }
 }
@@ -124,8 +124,8 @@ fn a_portable_client_works_on_every_kernel() {
     let Some(program) = client("submission") else { return };
     for abi in ["6.1", "6.6", "6.12"] {
         for rawio in ["--rawio", "--no-rawio"] {
-            let said = Run::on_two_queues(View::Preload).with("--abi").with(abi).with(rawio).success(&[&program]);
-            assert!(said.contains(": 0x1\n"), "{abi} {rawio}: {said}");
+            let output = Run::on_two_queues(View::Preload).with("--abi").with(abi).with(rawio).success(&[&program]);
+            assert!(output.contains(": 0x1\n"), "{abi} {rawio}: {output}");
         }
     }
 }

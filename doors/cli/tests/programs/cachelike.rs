@@ -42,8 +42,8 @@ fn number(value: &Value, name: &str) -> u64 {
 fn all_sides_have_the_same_load_and_the_device_executes_the_long_copies() {
     let done = bench(&file("cachelike_sides", LOAD), &["--format", "json"]);
     done.expect_success();
-    let said = "fields without effect in";
-    assert_eq!(done.stderr.lines().filter(|line| line.contains(said)).count(), 1, "{done}");
+    let warning = "fields without effect in";
+    assert_eq!(done.stderr.lines().filter(|line| line.contains(warning)).count(), 1, "{done}");
     assert!(done.stderr.contains("cache_config.htBucketPower, test_config.opRatePerSec"), "{done}");
     let result = schemas::parse(&done.stdout);
     assert!(result["remarks"].to_string().contains("The device is modelled"), "{result}");

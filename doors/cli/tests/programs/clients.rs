@@ -148,10 +148,10 @@ fn programs_can_learn_which_instructions_are_emulated() {
         }
         let script = "echo $TELPHER_INSTRUCTIONS; grep -c -w -E 'movdir64b.*enqcmd|enqcmd.*movdir64b' /proc/cpuinfo; \
                       grep -c -w waitpkg /proc/cpuinfo; grep -c ^processor /proc/cpuinfo";
-        let said = Run::new(view).shell(script);
-        let lines: Vec<&str> = said.lines().collect();
+        let output = Run::new(view).shell(script);
+        let lines: Vec<&str> = output.lines().collect();
         assert_eq!(lines[0], "movdir64b enqcmd waitpkg");
-        assert!(lines[1] == lines[3] && lines[2] == lines[3], "some processor lacks the flags: {said}");
+        assert!(lines[1] == lines[3] && lines[2] == lines[3], "some processor lacks the flags: {output}");
     }
     assert!(have("grep"), "grep is essential on Debian");
 }

@@ -77,13 +77,13 @@ in_both_views! {
         let list = format!("{TELPHER} list --device hw:wq0.0 --format json");
         let file = test_folder(&format!("listed-{}", view.name())).join("dsa.json");
         let file = file.display();
-        let said = Run::on_two_queues(view).shell(&format!(
+        let output = Run::on_two_queues(view).shell(&format!(
             "{list} > {file}; cat {file}; echo ====
              accel-config disable-device dsa0 >&2; {TELPHER} list >&2
              accel-config load-config -c {file} -e >&2; {list}; echo ====
              {TELPHER} list --device model:{file} --format json"
         ));
-        let [before, after, model] = said.split("====\n").collect::<Vec<_>>()[..] else { panic!("{said}") };
+        let [before, after, model] = output.split("====\n").collect::<Vec<_>>()[..] else { panic!("{output}") };
         let (before, after, model) = (without_minors(json(before)), without_minors(json(after)), json(model));
         assert_eq!(before, after);
         // The same file configures a modelled device.
@@ -102,11 +102,11 @@ in_both_views! {
         }
         let file = test_folder(&format!("modelled-{}", view.name())).join("dsa.json");
         let file = file.display();
-        let said = Run::new(view).shell(&format!(
+        let output = Run::new(view).shell(&format!(
             "{TELPHER} list --device model:spr --format json > {file}; cat {file}; echo ====
              accel-config load-config -c {file} -e >&2; {TELPHER} list --device hw:wq0.0 --format json"
         ));
-        let [model, hardware] = said.split("====\n").collect::<Vec<_>>()[..] else { panic!("{said}") };
+        let [model, hardware] = output.split("====\n").collect::<Vec<_>>()[..] else { panic!("{output}") };
         let shape = |listing: &Value| -> Vec<_> {
             queues(listing).iter().map(|q| [&q["dev"], &q["mode"], &q["size"], &q["state"]].map(Value::clone)).collect()
         };

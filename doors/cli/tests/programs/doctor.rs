@@ -11,11 +11,11 @@ const OURS: [&str; 7] = ["device", "groups", "engines", "queues", "permissions",
 fn findings(run: &Run, script: &str) -> Vec<Value> {
     let done = run.program(&["/bin/sh", "-c", &format!("{{ :\n{script}\n}} >&2\nexec {TELPHER} doctor --format json")]);
     assert!([0, 2, 3].contains(&done.code()), "{done}");
-    let said = schemas::parse(&done.stdout);
+    let stdout = schemas::parse(&done.stdout);
     // The doctor must not report firmware and IOMMU if the device is virtual.
-    let walk = said["walk"].as_array().expect("a walk");
+    let walk = stdout["walk"].as_array().expect("a walk");
     assert!(walk[..5].iter().all(|step| step["state"] == "skipped"), "{done}");
-    let all = said["findings"].as_array().expect("findings").iter();
+    let all = stdout["findings"].as_array().expect("findings").iter();
     all.filter(|finding| OURS.contains(&finding["stage"].as_str().expect("a stage"))).cloned().collect()
 }
 
@@ -138,8 +138,8 @@ fn a_machine_recorded_inside_is_examined_outside() {
     assert_eq!(done.code(), 0, "{done}");
     let output =
         std::process::Command::new(TELPHER).args(["doctor", "--format", "json", "--bundle"]).arg(&bundle).output();
-    let said = schemas::parse(output.expect("the binary runs").stdout);
+    let stdout = schemas::parse(output.expect("the binary runs").stdout);
     let ids: Vec<&str> =
-        said["findings"].as_array().expect("findings").iter().filter_map(|f| f["id"].as_str()).collect();
-    assert!(ids.contains(&"driver-name-missing"), "{said:#}");
+        stdout["findings"].as_array().expect("findings").iter().filter_map(|f| f["id"].as_str()).collect();
+    assert!(ids.contains(&"driver-name-missing"), "{stdout:#}");
 }

@@ -52,8 +52,8 @@ in_both_views! {
              os.environ.clear()\n\
              assert os.system(' '.join(cat)) == 0\n"
         );
-        let said = Run::new(view).success(&["/usr/bin/python3", "-c", &script]);
-        assert_eq!(said, "disabled\ndisabled\n");
+        let output = Run::new(view).success(&["/usr/bin/python3", "-c", &script]);
+        assert_eq!(output, "disabled\ndisabled\n");
     }
 
     fn with_no_follow_a_program_can_leave_the_run(view: View) {

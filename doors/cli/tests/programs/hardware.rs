@@ -68,8 +68,8 @@ fn acts(run: Run, before: &[&str], case: &str) {
     let program = std::env::current_exe().expect("the test's own file");
     let program = program.to_str().expect("UTF-8");
     let own = [program, "--exact", "hardware::cases_have_distinct_names", "--nocapture", "--test-threads=1"];
-    let said = run.variable(CASE, case).success(&[before, &own].concat());
-    assert!(said.contains(&format!("\n{case} holds\n")), "{said}");
+    let output = run.variable(CASE, case).success(&[before, &own].concat());
+    assert!(output.contains(&format!("\n{case} holds\n")), "{output}");
 }
 
 fn on_two_queues(view: View, options: &[&str], case: &str) {

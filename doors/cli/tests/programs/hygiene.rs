@@ -155,20 +155,21 @@ pid = os.fork()
 if pid == 0: os._exit(3)
 print(len(seen), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))'
         ";
-        let said = Run::new(view).in_folder(&folder).shell(script);
+        let output = Run::new(view).in_folder(&folder).shell(script);
         // The list of descriptors contains none of ours.
         let mut alone = Command::new("/bin/sh");
         let alone = finish(alone.args(["-ec", script]).current_dir(&folder), None, Duration::from_secs(60));
-        assert_eq!(said, alone.stdout, "{alone}");
-        assert!(said.ends_with("a.c\n1 3\n"), "{said}");
+        assert_eq!(output, alone.stdout, "{alone}");
+        assert!(output.ends_with("a.c\n1 3\n"), "{output}");
     }
 }
 
 /// Libraries that the user has preloaded stay preloaded.
 #[test]
 fn other_preloaded_libraries_stay() {
-    let said = Run::new(View::Preload).variable("LD_PRELOAD", "libm.so.6").shell("tr '\\0' '\\n' </proc/self/environ");
-    let preload = said.lines().find(|line| line.starts_with("LD_PRELOAD=")).expect("a variable");
+    let output =
+        Run::new(View::Preload).variable("LD_PRELOAD", "libm.so.6").shell("tr '\\0' '\\n' </proc/self/environ");
+    let preload = output.lines().find(|line| line.starts_with("LD_PRELOAD=")).expect("a variable");
     assert!(preload.contains("libm.so.6") && preload.len() > "LD_PRELOAD=libm.so.6".len(), "{preload}");
 }
 

@@ -202,9 +202,9 @@ fn the_commands_of_the_readme_relink_a_dml_program() {
     shell.env("REAL_HOME", std::env::var_os("HOME").unwrap_or_default());
     shell.env("PATH", format!("{folder_of_telpher}:{path}"));
     let output = shell.output().expect("sh runs");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.lines().last(), Some(expected));
+    assert_eq!(stdout.lines().last(), Some(expected));
 }
 
 /// A folder in which a library stands in for Intel's.

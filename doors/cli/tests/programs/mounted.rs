@@ -104,8 +104,8 @@ fn a_go_program_configures_and_submits_by_write() {
     let built = go.output().expect("go runs");
     assert!(built.status.success(), "client.go: {}", String::from_utf8_lossy(&built.stderr));
     for abi in ["6.1", "6.12"] {
-        let said = Run::new(View::Namespace).with("--abi").with(abi).success(&[&program]);
-        assert_eq!(said, "done\n");
+        let output = Run::new(View::Namespace).with("--abi").with(abi).success(&[&program]);
+        assert_eq!(output, "done\n");
     }
 }
 

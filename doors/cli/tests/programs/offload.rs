@@ -202,8 +202,8 @@ fn with_variables(
     command.envs(variables.iter().copied());
     let done = finish(&mut command, None, Duration::from_secs(120));
     let counters = std::fs::read(&json).map_or(Vec::new(), |json| schemas::list(json, "processes"));
-    let said = done.stderr.lines().filter(|line| line.contains("variables of DTO")).collect::<Vec<_>>().join("\n");
-    (done, counters, said)
+    let stderr = done.stderr.lines().filter(|line| line.contains("variables of DTO")).collect::<Vec<_>>().join("\n");
+    (done, counters, stderr)
 }
 
 /// `offload_counts` makes copies of 100 kB that do not overlap, and moves of 200 kB that do.

@@ -535,8 +535,8 @@ fn a_static_go_program_is_told_that_its_copies_cannot_be_seen() {
     let Some(program) = go_program(NAME, "offload_go_static", source, false) else { return };
     let (done, processes) = offload("offload_go_static_run", &ALWAYS, &[program.to_str().unwrap()]);
     assert_eq!((done.code(), processes.len()), (126, 0), "{done}");
-    let said = "cannot be seen, because it is a statically linked Go program";
-    assert!(done.stderr.contains(said) && !done.stderr.contains("ran"), "{done}");
+    let reason = "cannot be seen, because it is a statically linked Go program";
+    assert!(done.stderr.contains(reason) && !done.stderr.contains("ran"), "{done}");
 }
 
 #[test]

@@ -89,8 +89,8 @@ in_both_views! {
                 }
             }
             script += &format!("echo {runs} runs\n");
-            let said = Run::new(view).with("--residency").with(residency).within(120).shell(&script);
-            assert!(said.ends_with("32 runs\n"), "{said}");
+            let output = Run::new(view).with("--residency").with(residency).within(120).shell(&script);
+            assert!(output.ends_with("32 runs\n"), "{output}");
         }
     }
 

@@ -346,6 +346,6 @@ fn a_tracer_reads_every_page_and_other_readers_too_while_paused() {
     assert!(held.sum::<f64>() > 0.0, "pages were held in place meanwhile: {states:?}");
     // The program has ended.
     let refused = tier("pause", pid);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains(&format!("process {pid} does not run under")), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && stderr.contains(&format!("process {pid} does not run under")), "{stderr}");
 }

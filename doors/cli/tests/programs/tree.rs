@@ -5,7 +5,7 @@ use std::path::Path;
 
 in_both_views! {
     fn a_shell_lists_reads_and_follows_links(view: View) {
-        let said = Run::new(view).shell(
+        let output = Run::new(view).shell(
             r#"
             cd /sys/bus/dsa/devices
             ls
@@ -16,20 +16,20 @@ in_both_views! {
             cd dsa0/wq0.3 && cat ../state group_id && basename "$(pwd -P)"
             "#,
         );
-        let lines: Vec<&str> = said.lines().collect();
+        let lines: Vec<&str> = output.lines().collect();
         let names = ["dsa0", "engine0.0", "engine0.1", "engine0.2", "engine0.3", "group0.0", "group0.1", "group0.2",
             "group0.3", "wq0.0", "wq0.1", "wq0.2", "wq0.3", "wq0.4", "wq0.5", "wq0.6", "wq0.7"];
-        assert_eq!(lines[..17], names, "{said}");
-        assert_eq!(lines[17], "wq0.0/mode shared", "{said}");
-        assert_eq!(lines[25..28], ["8", "4", "4"], "{said}");
+        assert_eq!(lines[..17], names, "{output}");
+        assert_eq!(lines[17], "wq0.0/mode shared", "{output}");
+        assert_eq!(lines[25..28], ["8", "4", "4"], "{output}");
         let address = lines[28].strip_suffix("/dsa0").expect("the link ends with the device");
         assert_eq!(address.len(), "0000:6a:01.0".len(), "{address}");
-        assert_eq!(lines[29..], ["disabled", "-1", "wq0.3"], "{said}");
+        assert_eq!(lines[29..], ["disabled", "-1", "wq0.3"], "{output}");
     }
 
     fn coreutils_and_find_treat_attributes_as_files(view: View) {
         let room = test_folder(&format!("coreutils-{}", view.name()));
-        let said = Run::new(view).in_folder(&room).shell(
+        let output = Run::new(view).in_folder(&room).shell(
             r#"
             head -c 100 /sys/bus/dsa/devices/dsa0/version; tail -n 1 /sys/bus/dsa/devices/dsa0/version
             cp /sys/bus/dsa/devices/dsa0/gen_cap copy; cmp copy /sys/bus/dsa/devices/dsa0/gen_cap; wc -l <copy
@@ -46,21 +46,21 @@ $(ls /sys/bus/dsa/drivers)
 END
             "#,
         );
-        let lines: Vec<&str> = said.lines().collect();
-        assert_eq!(lines[..3], ["0x100", "0x100", "1"], "{said}");
-        assert_eq!(lines[3..7], ["8", "12", "9", "9"], "{said}");
-        assert_eq!(lines[7], "/sys/bus/dsa/devices/wq0.0/mode:shared", "{said}");
-        assert_eq!(lines[8], "/sys/bus/dsa/devices/wq0.0/type:none", "{said}");
-        assert_eq!(lines[9..12], ["regular file 444", "regular file 644", "regular file 200"], "{said}");
-        assert_eq!(lines[12], "/dsa0/wq0.0", "{said}");
-        assert_eq!(lines[13..15], ["/sys/bus/dsa/drivers/user", "/sys/module/idxd"], "{said}");
+        let lines: Vec<&str> = output.lines().collect();
+        assert_eq!(lines[..3], ["0x100", "0x100", "1"], "{output}");
+        assert_eq!(lines[3..7], ["8", "12", "9", "9"], "{output}");
+        assert_eq!(lines[7], "/sys/bus/dsa/devices/wq0.0/mode:shared", "{output}");
+        assert_eq!(lines[8], "/sys/bus/dsa/devices/wq0.0/type:none", "{output}");
+        assert_eq!(lines[9..12], ["regular file 444", "regular file 644", "regular file 200"], "{output}");
+        assert_eq!(lines[12], "/dsa0/wq0.0", "{output}");
+        assert_eq!(lines[13..15], ["/sys/bus/dsa/drivers/user", "/sys/module/idxd"], "{output}");
         for driver in ["dmaengine", "idxd", "user"] {
-            assert!(lines[15..].contains(&driver), "{driver} is missing: {said}");
+            assert!(lines[15..].contains(&driver), "{driver} is missing: {output}");
         }
     }
 
     fn echo_configures_a_queue_and_a_device_is_bound(view: View) {
-        let said = Run::new(view).shell(
+        let output = Run::new(view).shell(
             r#"
             D=/sys/bus/dsa/devices
             [ ! -e /dev/dsa/wq0.0 ]
@@ -80,14 +80,14 @@ END
             cat $D/dsa0/state $w/size $w/group_id
             "#,
         );
-        let lines: Vec<&str> = said.lines().collect();
+        let lines: Vec<&str> = output.lines().collect();
         let enabled =
             ["enabled", "enabled", "stream_lane", "64", "0", "engine0.0 engine0.1 engine0.2 engine0.3", "wq0.0"];
-        assert_eq!(lines[..7], enabled, "{said}");
-        assert_eq!(lines[7..10], ["wq0.0", "user", "idxd"], "{said}");
+        assert_eq!(lines[..7], enabled, "{output}");
+        assert_eq!(lines[7..10], ["wq0.0", "user", "idxd"], "{output}");
         // Unbinding resets attributes: the queue loses its mode and name, the device its whole configuration.
-        assert_eq!(lines[10..14], ["disabled", "shared", "64", ""], "{said}");
-        assert_eq!(lines[14..], ["disabled", "0", "-1"], "{said}");
+        assert_eq!(lines[10..14], ["disabled", "shared", "64", ""], "{output}");
+        assert_eq!(lines[14..], ["disabled", "0", "-1"], "{output}");
     }
 
     fn a_refused_echo_fails_with_the_reason(view: View) {
@@ -150,24 +150,24 @@ print(len(found) > 100)
         ) {
             return;
         }
-        let said = Run::new(view).shell(
+        let output = Run::new(view).shell(
             "lspci -n -d 8086:0b25; lspci -n | wc -l; lspci -k -d 8086:0b25 | grep -c 'in use: idxd'",
         );
         let own = std::fs::read_dir("/sys/bus/pci/devices").map_or(0, |entries| entries.count());
-        let lines: Vec<&str> = said.lines().collect();
-        assert!(lines[0].contains("0880: 8086:0b25"), "{said}");
-        assert_eq!(lines[1], (own + 1).to_string(), "{said}");
-        assert_eq!(lines[2], "1", "{said}");
+        let lines: Vec<&str> = output.lines().collect();
+        assert!(lines[0].contains("0880: 8086:0b25"), "{output}");
+        assert_eq!(lines[1], (own + 1).to_string(), "{output}");
+        assert_eq!(lines[2], "1", "{output}");
         // The TPH control word: with bits 8 and 1 set, clients need not write it.
-        let said = Run::new(view).shell(
+        let output = Run::new(view).shell(
             "setpci -d 8086:0b25 VENDOR_ID DEVICE_ID 168.L; setpci -d 8086:0b25 168.L=102; setpci -d 8086:0b25 168.L; \
              lspci -xxxx -d 8086:0b25 | wc -l",
         );
-        let lines: Vec<&str> = said.lines().collect();
-        assert_eq!(lines[..2], ["8086", "0b25"], "{said}");
+        let lines: Vec<&str> = output.lines().collect();
+        assert_eq!(lines[..2], ["8086", "0b25"], "{output}");
         let word = u32::from_str_radix(lines[3], 16).expect("a hexadecimal word");
-        assert_eq!(word & 0x102, 0x102, "{said}");
-        assert!(lines[4].parse::<u32>().expect("a number") >= 256, "4096 bytes of configuration space: {said}");
+        assert_eq!(word & 0x102, 0x102, "{output}");
+        assert!(lines[4].parse::<u32>().expect("a number") >= 256, "4096 bytes of configuration space: {output}");
     }
 
     fn all_other_files_of_the_machine_are_unchanged(view: View) {

@@ -48,9 +48,9 @@ pub(super) fn count(operation: Operation, len: usize) {
 /// Executes a short call and records its time.
 #[inline]
 fn timed<T>(operation: Operation, len: usize, execute: impl FnOnce() -> T) -> T {
-    let begun = ticks();
+    let start = ticks();
     let result = execute();
-    let time = ticks().wrapping_sub(begun);
+    let time = ticks().wrapping_sub(start);
     if let Some(writer) = process::writer(false) {
         writer.time(operation, len, time);
     }
@@ -101,16 +101,16 @@ struct FaultCheck {
 
 impl FaultCheck {
     fn begin() -> FaultCheck {
-        let begun = ticks();
+        let start = ticks();
         let before = page_faults();
-        FaultCheck { before, took: ticks().saturating_sub(begun) }
+        FaultCheck { before, took: ticks().saturating_sub(start) }
     }
 
     /// Returns the page faults since the begin.
     fn end(self, slot: &process::Slot) -> u64 {
-        let begun = ticks();
+        let start = ticks();
         let faults = page_faults().saturating_sub(self.before);
-        slot.note_check(self.took.saturating_add(ticks().saturating_sub(begun)));
+        slot.note_check(self.took.saturating_add(ticks().saturating_sub(start)));
         faults
     }
 }

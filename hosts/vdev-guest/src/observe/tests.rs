@@ -177,13 +177,13 @@ impl Fixture {
 
     /// The status byte of a record, once it is written.
     fn wait(&self, n: u64) -> u8 {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let status = self.space.0.peek(record(n), 1)[0];
             if status != 0 {
                 return status;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "record {n} is not written");
+            assert!(start.elapsed() < Duration::from_secs(60), "record {n} is not written");
             std::thread::yield_now();
         }
     }

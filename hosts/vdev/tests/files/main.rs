@@ -93,11 +93,11 @@ fn shells_redirect_into_attributes_by_builtins_and_by_programs() {
             ("echo 18 | tee size >/dev/null", "18\n"),
             ("echo 19 | dd of=size 2>/dev/null", "19\n"),
         ] {
-            let said = host.says(
+            let output = host.says(
                 shell,
                 &format!("{devices} {script} && cat < size && read x < size && [ $x = $(cat size) ]; echo $?"),
             );
-            assert_eq!(said, format!("/sys/bus/dsa/devices/wq0.0\n{text}0\n"), "{shell}: {script}");
+            assert_eq!(output, format!("/sys/bus/dsa/devices/wq0.0\n{text}0\n"), "{shell}: {script}");
             assert_eq!(host.text(SIZE), text);
         }
     }

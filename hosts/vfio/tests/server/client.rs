@@ -62,7 +62,7 @@ pub(crate) fn u64s(words: &[u64]) -> Vec<u8> {
 impl Client {
     /// Connects, without a message.
     pub(crate) fn connect(path: &Path) -> Client {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             match UnixStream::connect(path) {
                 Ok(stream) => {
@@ -70,7 +70,7 @@ impl Client {
                     return Client { stream, id: 0, commands: VecDeque::new() };
                 }
                 // The server may have its backlog full for a moment.
-                Err(error) if begun.elapsed() > LIMIT => panic!("cannot connect: {error}"),
+                Err(error) if start.elapsed() > LIMIT => panic!("cannot connect: {error}"),
                 Err(_) => std::thread::yield_now(),
             }
         }
@@ -161,13 +161,13 @@ impl Client {
 
     /// Reads a register until it has what the test waits for.
     pub(crate) fn wait_for_register(&mut self, offset: u64, is_reached: impl Fn(u32) -> bool) {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let value = self.register(offset);
             if is_reached(value) {
                 return;
             }
-            assert!(begun.elapsed() < LIMIT, "register {offset:#x} stays {value:#x}");
+            assert!(start.elapsed() < LIMIT, "register {offset:#x} stays {value:#x}");
         }
     }
 
@@ -227,10 +227,10 @@ impl Memory {
 
     /// Waits until a completion record has a status, and returns it.
     pub(crate) fn status(&self, record: u64) -> u8 {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             match self.get(record, 1)[0] {
-                0 if begun.elapsed() > LIMIT => panic!("no record at {record:#x}"),
+                0 if start.elapsed() > LIMIT => panic!("no record at {record:#x}"),
                 0 => std::thread::yield_now(),
                 status => return status,
             }

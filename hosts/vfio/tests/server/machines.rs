@@ -93,7 +93,7 @@ fn a_limit_of_bandwidth_holds_for_its_machine_only() {
     for (number, driver) in (1_u8..).zip(&mut drivers) {
         driver.memory.put(0x10_0000, &vec![number; 1 << 20]);
     }
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     for driver in &mut drivers {
         for n in 0..COPIES {
             driver.submit(&Descriptor::memory_move(0x10_0000, 0x40_0000, 1 << 20).with_record(RECORDS + 32 * n));
@@ -108,7 +108,7 @@ fn a_limit_of_bandwidth_holds_for_its_machine_only() {
         assert_eq!(driver.memory.get(0x40_0000, 1 << 20), vec![number; 1 << 20]);
         if machine < 2 {
             // All but the last copy, and what may be made up for, take their time: 1 MiB in 1/64 second.
-            assert!(begun.elapsed().as_millis() >= (COPIES as u128 - 2) * 1000 / 64, "machine {machine}");
+            assert!(started.elapsed().as_millis() >= (COPIES as u128 - 2) * 1000 / 64, "machine {machine}");
         }
     }
 }
@@ -122,10 +122,10 @@ fn a_limited_machine_can_be_reset_and_stopped_while_it_waits() {
         driver.submit(&Descriptor::memory_move(0x10_0000, 0x40_0000, 2 << 20).with_record(RECORDS + 32 * n));
     }
     drop(driver);
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let mut next = Driver::start(&fixture.socket(0), 16);
     next.client.set_register(offset::CMD, (CommandCode::ResetDevice.code() as u32) << 20);
     next.client.wait_for_register(offset::CMDSTATUS, |status| status >> 31 == 0);
     drop((next, fixture));
-    assert!(begun.elapsed() < crate::client::LIMIT, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < crate::client::LIMIT, "{:?}", started.elapsed());
 }

@@ -93,16 +93,16 @@ fn memory_without_a_file_is_reached_by_messages() {
     let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at % 253) as u8).collect();
     memory.put(5, &bytes);
     driver.submit(&Descriptor::memory_move(base + 5, 0x20_0000, 100_000).with_record(base + 0x8_0000));
-    let begun = Instant::now();
+    let started = Instant::now();
     while memory.get(0x8_0000, 1) == [0] {
         answer(&mut driver, &memory, base);
-        assert!(begun.elapsed() < LIMIT);
+        assert!(started.elapsed() < LIMIT);
     }
     assert_eq!(driver.memory.get(0x20_0000, bytes.len()), bytes);
     driver.submit(&Descriptor::memory_move(0x20_0000, base, 70_000).with_record(base + 0x9_0000));
     while memory.get(0x9_0000, 1) == [0] {
         answer(&mut driver, &memory, base);
-        assert!(begun.elapsed() < LIMIT);
+        assert!(started.elapsed() < LIMIT);
     }
     assert_eq!(memory.get(0, 70_000), bytes[..70_000]);
 }

@@ -81,8 +81,8 @@ fn rounds(machine: &Machine, query: &Query, table: &Table, time: Duration) -> Re
     };
     let mut last = [once(0)?, once(1)?, once(2)?];
     let mut times: [Vec<f64>; WAYS] = Default::default();
-    let begun = Instant::now();
-    while times[0].len() < FEWEST || begun.elapsed() < time {
+    let start = Instant::now();
+    while times[0].len() < FEWEST || start.elapsed() < time {
         // Each round begins with another variant.
         for place in 0..WAYS {
             let way = (times[0].len() + place) % WAYS;

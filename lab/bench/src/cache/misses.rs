@@ -74,17 +74,17 @@ impl AccessKind {
         }
         let each = |begun: Instant, blocks: usize| to_ns(begun.elapsed()) / blocks as f64;
         let blocks = self.shelf.blocks();
-        let begun = Instant::now();
+        let start = Instant::now();
         for number in 0..blocks {
             (self.step)(&self.shelf, number)?;
         }
-        let steps = each(begun, blocks);
-        let begun = Instant::now();
+        let steps = each(start, blocks);
+        let start = Instant::now();
         for (number, piece) in self.pieces.iter_mut().enumerate() {
             let source = &self.shelf.source[self.shelf.range(number)];
             EXPERIMENT.done(self.shelf.cache.mover().copy_slices(source, black_box(piece)))?;
         }
-        self.seen.push((steps, each(begun, blocks)));
+        self.seen.push((steps, each(start, blocks)));
         Ok(())
     }
 
@@ -137,7 +137,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         AccessKind::new(cpu(), all, ahead)?,
     ];
     let mut weak = AccessKind::new(cpu(), all, peek)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let work = || -> Result<(), BenchError> {
         let _ = telpher_os::run_on(&[machine.core(0)]);
         // One turn is not measured: it maps pages, warms the caches and grows the tables.
@@ -145,7 +145,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
             side.turn()?;
             side.seen.clear();
         }
-        while weak.seen.len() < FEWEST || begun.elapsed() < time {
+        while weak.seen.len() < FEWEST || started.elapsed() < time {
             for side in sides.iter_mut().chain([&mut weak]) {
                 side.turn()?;
             }

@@ -205,7 +205,7 @@ impl<'a> Worker<'a> {
 
     /// Sets a new value of a key. Returns the ticks of the set; `None` if the cache has no room.
     fn set(&mut self, pool: usize, key: u64) -> Option<u64> {
-        let begun = ticks();
+        let start = ticks();
         self.generation += 1;
         let value = &mut self.source[..self.job.config.distribution(pool).sizes.of_key(key)];
         fill(value, key, self.generation);
@@ -213,7 +213,7 @@ impl<'a> Worker<'a> {
         let has_room = self.store.set(pool, key, self.generation, value);
         let took = ticks().wrapping_sub(prepared);
         let len = value.len();
-        self.aside += prepared.wrapping_sub(begun);
+        self.aside += prepared.wrapping_sub(start);
         if !has_room {
             self.counts.refused_sets += 1;
             self.aside += took;
@@ -234,14 +234,14 @@ impl<'a> Worker<'a> {
     /// Gets the value of a key, reads it once, and checks it. The check is not in the latency. Returns false if the
     /// cache does not have the value.
     fn get(&mut self, pool: usize, key: u64) -> bool {
-        let begun = ticks();
+        let start = ticks();
         let found = self.store.get(pool, key, &mut self.target);
         if let Some(found) = found {
             // Each get pays for the read, so that a device that writes to memory does not get it for free.
             black_box(read_each_line(&self.target[..found.len]));
         }
         let done = ticks();
-        self.gets.record(done.wrapping_sub(begun));
+        self.gets.record(done.wrapping_sub(start));
         self.counts.gets += 1;
         let Some(found) = found else { return false };
         self.counts.hits += 1;
@@ -342,9 +342,9 @@ impl<'a> Load<'a> {
         let clock = self.clock;
         let rates = self.together(|_, worker| {
             let (before, aside) = ((worker.counts.gets, worker.counts.sets), worker.aside);
-            let begun = Instant::now();
+            let start = Instant::now();
             worker.work(operations);
-            let elapsed = crate::measure::to_ns(begun.elapsed());
+            let elapsed = crate::measure::to_ns(start.elapsed());
             let done = (worker.counts.gets - before.0, worker.counts.sets - before.1);
             let rates = |ns: f64| {
                 let rate = |number: u64| number as f64 * 1e9 / ns.max(1.0);
@@ -501,7 +501,7 @@ pub(super) mod tests {
         value[50] ^= 1;
         assert!(store.set(0, 7, 3, &value) && worker.get(0, 7));
         assert_eq!(worker.counts.wrong, 1);
-        let said = worker.counts.first_wrong.unwrap();
-        assert!(said.starts_with("byte 50 of the value of 100 bytes of key 7"), "{said}");
+        let message = worker.counts.first_wrong.unwrap();
+        assert!(message.starts_with("byte 50 of the value of 100 bytes of key 7"), "{message}");
     }
 }

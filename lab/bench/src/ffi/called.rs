@@ -46,17 +46,17 @@ impl Called {
         let start = self.live.start() + self.at;
         self.at = (self.at + self.unit) % (self.live.range().end - self.live.start());
         let [empty, full] = self.spares.each_ref().map(RawPages::start);
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut present = 0;
         self.scan.present(start..start + self.unit, |run| present += run.pages())?;
-        let looked = begun.elapsed();
+        let looked = started.elapsed();
         if present * 4096 != self.unit {
             return Err(io::Error::other(format!("only {present} small pages are present")));
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         // SAFETY: our own ranges, to which there are no references; the target is empty.
         let out = unsafe { self.userfault.take_pages(empty, start, self.unit) };
-        let went = begun.elapsed();
+        let went = started.elapsed();
         out.error.map_or(Ok(()), Err)?;
         let len = usize::try_from(self.unit).expect("a part of a range that fits usize");
         let [from, to] = [empty, full].map(|start| usize::try_from(start).expect("an address"));
@@ -66,10 +66,10 @@ impl Called {
             (std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(from), len), to)
         };
         self.mover.copy_slices(from, to).map_err(io::Error::other)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         // SAFETY: as above, in the other direction; the bytes are the original ones.
         let back = unsafe { self.userfault.take_pages(start, full, self.unit) };
-        let came = begun.elapsed();
+        let came = started.elapsed();
         back.error.map_or(Ok(()), Err)?;
         self.spares.swap(0, 1);
         Ok([looked, went, came])

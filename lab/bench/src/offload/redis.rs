@@ -74,12 +74,12 @@ impl Server {
         command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
         command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut server = Server { child: command.spawn().map_err(failed)?, socket };
-        let begun = Instant::now();
+        let started = Instant::now();
         while UnixStream::connect(&server.socket).is_err() {
             if let Some(status) = server.child.try_wait().map_err(failed)? {
                 return Err(failed(io::Error::other(format!("it ended: {status}"))));
             }
-            if begun.elapsed() > PATIENCE {
+            if started.elapsed() > PATIENCE {
                 return Err(failed(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")));
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -181,8 +181,8 @@ fn recording(time: Duration) -> Result<[Row; 2], BenchError> {
     let mut seen = [const { [const { Vec::new() }; 2] }; 3];
     // One turn each is not measured: the servers allocate their memory.
     servers.iter().try_for_each(|server| server.serve(&SHORT).map(drop))?;
-    let begun = Instant::now();
-    while seen[0][0].len() < FEWEST || begun.elapsed() < time {
+    let started = Instant::now();
+    while seen[0][0].len() < FEWEST || started.elapsed() < time {
         let round = seen[0][0].len();
         // Each server begins some of the rounds.
         for place in 0..servers.len() {

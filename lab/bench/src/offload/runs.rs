@@ -27,8 +27,8 @@ pub(super) fn telpher<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Result<Vec<u8>,
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(failed(io::Error::other(format!("{}: {}", output.status, said.trim()))))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(failed(io::Error::other(format!("{}: {}", output.status, stderr.trim()))))
 }
 
 /// What a recording predicts for `spr-asplos`.

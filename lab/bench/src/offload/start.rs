@@ -47,13 +47,13 @@ fn measure(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let begin = Instant::now();
     while seen[0].len() < FEWEST || begin.elapsed() < time {
         for (number, (command, seen)) in commands.iter_mut().zip(&mut seen).enumerate() {
-            let begun = Instant::now();
+            let start = Instant::now();
             let output = command.stdin(Stdio::null()).output().map_err(failed("true"))?;
-            seen.push(begun.elapsed().as_secs_f64() * 1e3);
-            let said = String::from_utf8_lossy(&output.stderr);
+            seen.push(start.elapsed().as_secs_f64() * 1e3);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             // The dynamic linker reports a library that it cannot load, and goes on without it.
-            if !output.status.success() || (number == 1 && !said.is_empty()) {
-                let source = io::Error::other(format!("{}: {}", output.status, said.trim()));
+            if !output.status.success() || (number == 1 && !stderr.is_empty()) {
+                let source = io::Error::other(format!("{}: {}", output.status, stderr.trim()));
                 return Err(failed("true")(source));
             }
         }

@@ -65,15 +65,15 @@ fn said(plan: &Plan) -> String {
         it => it.to_string(),
     });
     let shown: Vec<String> = plan.group_by.iter().cloned().chain(aggregates).collect();
-    let mut said = format!("select {} from t", shown.join(", "));
+    let mut message = format!("select {} from t", shown.join(", "));
     let filters: Vec<String> = plan.filters.iter().map(ToString::to_string).collect();
     if !filters.is_empty() {
-        said += &format!(" where {}", filters.join(" AND "));
+        message += &format!(" where {}", filters.join(" AND "));
     }
     if !plan.group_by.is_empty() {
-        said += &format!(" group by {}", plan.group_by.join(", "));
+        message += &format!(" group by {}", plan.group_by.join(", "));
     }
-    said
+    message
 }
 
 /// The columns of the thesis' query.
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_syntax_error_is_reported_with_its_position() {
-        let said = plan("select sum(b from t").unwrap_err().to_string();
-        assert!(said.contains("--query"), "{said}");
+        let message = plan("select sum(b from t").unwrap_err().to_string();
+        assert!(message.contains("--query"), "{message}");
     }
 }

@@ -56,12 +56,12 @@ pub fn run<E: From<PrefetchError>>(
     let expected = query.alone(threads as usize);
     let execute = |way: &Configuration| -> Result<Execution, PrefetchError> {
         let Some(options) = &way.options else {
-            let begun = Instant::now();
+            let start = Instant::now();
             let answer = query.alone(threads as usize);
             return checked(
                 way,
                 answer == expected,
-                Execution { time: begun.elapsed(), report: None, stats: Stats::default() },
+                Execution { time: start.elapsed(), report: None, stats: Stats::default() },
             );
         };
         let before = cache.as_ref().map(|cache| {

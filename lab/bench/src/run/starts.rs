@@ -37,8 +37,8 @@ pub(super) fn rows(time: Duration) -> Result<Vec<Row>, BenchError> {
                 Ok(output) if output.status.success() => times.push(taken.as_secs_f64() * 1e3),
                 Ok(_) if number == 2 && times.is_empty() => left_out = Some(number),
                 Ok(output) => {
-                    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                    let source = io::Error::other(format!("{}: {said}", output.status));
+                    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                    let source = io::Error::other(format!("{}: {stderr}", output.status));
                     return Err(BenchError::Program { what: "telpher run -- true".into(), source });
                 }
                 Err(source) => return Err(BenchError::Program { what: "true".into(), source }),

@@ -61,9 +61,9 @@ fn times<const WAYS: usize>(
     let (mut seen, begin) = (std::array::from_fn(|_| Vec::new()), Instant::now());
     while seen[0].len() < FEWEST || begin.elapsed() < time {
         for (way, seen) in seen.iter_mut().enumerate() {
-            let begun = Instant::now();
+            let start = Instant::now();
             read(way)?;
-            seen.push(begun.elapsed().as_secs_f64() * 1e3);
+            seen.push(start.elapsed().as_secs_f64() * 1e3);
         }
     }
     Ok(seen)
@@ -145,8 +145,8 @@ fn top(_: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         if output.status.success() && rows == PROCESSES {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(failed(io::Error::other(format!("{}, {rows} processes: {}", output.status, said.trim()))))
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Err(failed(io::Error::other(format!("{}, {rows} processes: {}", output.status, stderr.trim()))))
     })?;
     Ok(vec![row("telpher top --once", &mut seen, TOP_MS, "start to end")])
 }

@@ -173,9 +173,9 @@ impl<'a> MechanismCase<'a> {
             let writers: Vec<_> = writers.collect();
             let mover = scope.spawn(move || {
                 let _ = telpher_os::run_on(&[machine.core(0)]);
-                let begun = Instant::now();
-                let moved = side.shuttle(begun + time)?;
-                Ok::<_, BenchError>(moved as f64 / begun.elapsed().as_secs_f64())
+                let start = Instant::now();
+                let moved = side.shuttle(start + time)?;
+                Ok::<_, BenchError>(moved as f64 / start.elapsed().as_secs_f64())
             });
             let rate = mover.join().expect("the thread that moves pages does not panic");
             // Relaxed: nothing is published by it; the join synchronises.
@@ -236,9 +236,9 @@ fn write(words: &[AtomicU64], seed: usize, stop: &AtomicBool, clock: &Clock) -> 
     while !stop.load(Ordering::Relaxed) {
         let at = usize::try_from(random.below(words.len() as u64)).expect("less than a length");
         let word = &words[at];
-        let begun = telpher_os::ticks();
+        let start = telpher_os::ticks();
         word.fetch_add(1, Ordering::Relaxed);
-        let nanos = clock.ns(clock.since(begun));
+        let nanos = clock.ns(clock.since(start));
         added += 1;
         if nanos >= WAITED {
             let preempted = nanos >= ASKED && {

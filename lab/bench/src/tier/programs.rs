@@ -83,13 +83,13 @@ fn run(telpher: &Path, program: &str, states: Option<&Path>) -> Result<Run, Benc
         command.args(["--", "sh"]);
     }
     command.arg("-c").arg(format!("exec {program}")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let begun = Instant::now();
+    let start = Instant::now();
     let ended = command.output().map_err(|error| BenchError::NotHere(format!("cannot run {program}: {error}")))?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     if !ended.status.success() {
         let how = if states.is_some() { "managed" } else { "alone" };
-        let said = String::from_utf8_lossy(&ended.stderr);
-        let last = said.lines().last().unwrap_or("nothing");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        let last = stderr.lines().last().unwrap_or("nothing");
         return Err(BenchError::NotHere(format!(
             "{program}, {how}, ended with {}; it said last: {last}",
             ended.status

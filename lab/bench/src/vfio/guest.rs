@@ -73,11 +73,11 @@ impl Server {
     /// Connects a guest to machine `number`, with queue 0 enabled.
     pub(super) fn guest(&mut self, number: usize) -> Result<Guest, BenchError> {
         let path = socket(&self.folder, number);
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             match UnixStream::connect(&path) {
                 Ok(stream) => return Guest::start(stream).map_err(failed),
-                Err(error) if begun.elapsed() > LIMIT => return Err(failed(error)),
+                Err(error) if started.elapsed() > LIMIT => return Err(failed(error)),
                 // The server has not created its socket yet.
                 Err(_) => match self.child.try_wait().map_err(failed)? {
                     Some(status) => return Err(failed(io::Error::other(format!("it has ended: {status}")))),
@@ -236,10 +236,10 @@ impl Guest {
 
     /// Waits for a record that `pause` is called until, and checks its status.
     pub(super) fn wait(&self, record: u64, mut pause: impl FnMut()) -> io::Result<()> {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             match self.status(record) {
-                0 if begun.elapsed() > LIMIT => return Err(io::ErrorKind::TimedOut.into()),
+                0 if start.elapsed() > LIMIT => return Err(io::ErrorKind::TimedOut.into()),
                 0 => pause(),
                 status if status & 0x3f == Status::Success.code() => return Ok(()),
                 status => return Err(io::Error::other(format!("a descriptor ended with status {status:#x}"))),

@@ -92,10 +92,10 @@ impl Asynchronous {
     /// Returns the number of packets in the guest's direction so far, and a time in nanoseconds.
     pub(super) fn count(&mut self) -> Result<(f64, f64), BenchError> {
         self.terminal.line("count")?;
-        let said = self.terminal.until("done\n", SOON)?;
-        let mut numbers = said.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let output = self.terminal.until("done\n", SOON)?;
+        let mut numbers = output.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
         let both = numbers.next().zip(numbers.next());
-        both.ok_or_else(|| BenchError::NotHere(format!("DPDK's asynchronous backend counts so: {said}")))
+        both.ok_or_else(|| BenchError::NotHere(format!("DPDK's asynchronous backend counts so: {output}")))
     }
 
     /// Stops the work.

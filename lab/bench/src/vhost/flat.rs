@@ -196,8 +196,8 @@ impl GuestAndBackend {
     /// Waits for the copies in flight: the port counts a packet when its copies begin, the DMA queue when they are
     /// complete.
     fn settle(&mut self, forwarder: &mut Forwarder) {
-        let begun = Instant::now();
-        while begun.elapsed() < LANDED {
+        let start = Instant::now();
+        while start.elapsed() < LANDED {
             if [0, 1].iter().all(|&ring| self.ours.port.in_flight(ring) == 0) {
                 break;
             }
@@ -223,9 +223,9 @@ impl GuestAndBackend {
             }
             let (mut arrived, mut turns) = (0, 0);
             while arrived < u64::from(BURST) && turns < TURNS {
-                let begun = telpher_os::ticks();
+                let start = telpher_os::ticks();
                 let moved = forwarder.turn();
-                let ticks = clock.since(begun);
+                let ticks = clock.since(start);
                 whole &= clock.ns(ticks) < LONGEST.as_secs_f64() * 1e9;
                 if moved > 0 {
                     sum += ticks;
@@ -236,9 +236,9 @@ impl GuestAndBackend {
             }
             whole &= turns < TURNS;
             // Returns the buffers of the last packets to the forwarder.
-            let begun = telpher_os::ticks();
+            let started = telpher_os::ticks();
             if forwarder.turn() > 0 {
-                sum += clock.since(begun);
+                sum += clock.since(started);
             }
             self.guest.sent();
         }
@@ -247,8 +247,8 @@ impl GuestAndBackend {
 }
 
 fn pause() {
-    let begun = Instant::now();
-    while begun.elapsed() < PAUSE {
+    let start = Instant::now();
+    while start.elapsed() < PAUSE {
         std::hint::spin_loop();
     }
 }

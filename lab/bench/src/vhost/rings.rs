@@ -54,7 +54,7 @@ fn chain(features: Features, descriptors: usize, clock: &Clock, time: Duration) 
             while driver.offer(&buffers).is_some() {
                 offered += 1;
             }
-            let begun = telpher_os::ticks();
+            let start = telpher_os::ticks();
             for _ in 0..offered / BURST {
                 burst.clear();
                 ring.take(&mut burst, BURST).expect("the driver keeps to the rules");
@@ -63,7 +63,7 @@ fn chain(features: Features, descriptors: usize, clock: &Clock, time: Duration) 
                 ring.put(&used);
                 std::hint::black_box(ring.publish());
             }
-            ticks += clock.since(begun);
+            ticks += clock.since(start);
             back.clear();
             driver.collect_into(&mut back);
             assert_eq!((back.len(), driver.lent()), (offered, 0), "every chain came back");

@@ -115,11 +115,11 @@ impl Rank {
         let mut summing = Picos::ZERO;
         for _ in 0..self.app.count {
             core.busy(Picos::from_nanos_f64(self.app.compute_ms * 1e6)).await;
-            let begun = core.now();
+            let start = core.now();
             for step in 0..2 * (ranks - 1) {
                 self.pass(&core, part, step < ranks - 1).await;
             }
-            summing += core.now().since(begun);
+            summing += core.now().since(start);
         }
         let mut tally = self.tally.borrow_mut();
         tally.until = tally.until.max(core.now());

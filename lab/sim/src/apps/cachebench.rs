@@ -184,9 +184,9 @@ impl Thread {
         for _ in 0..self.app.copies {
             let job = self.next();
             core.busy(Picos::from_nanos_f64(self.app.work_ns)).await;
-            let begun = core.now();
+            let start = core.now();
             self.copy(&core, job).await;
-            let took = core.now().since(begun);
+            let took = core.now().since(start);
             let tally = &mut self.shared.borrow_mut().tally;
             tally.done += 1;
             tally.bytes += job.bytes;

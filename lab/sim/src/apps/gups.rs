@@ -295,7 +295,7 @@ impl Manager {
 
     /// Opens a window for its duration: determines which of its pages are written, and when first.
     async fn watch(&mut self, core: &Core, window: Range<usize>) {
-        let begun = core.now();
+        let start = core.now();
         core.busy(PROTECT * WINDOW as u64 + CALL + FLUSH).await;
         self.memory.borrow_mut().interrupt(core.now(), false);
         let since = core.now();
@@ -327,7 +327,7 @@ impl Manager {
         for (page, level) in window.zip(levels) {
             self.heat.page_mut(address(page)).expect("its range is the map's").observe(level);
         }
-        self.tally.borrow_mut().tracking += core.now().since(begun).since(slept);
+        self.tally.borrow_mut().tracking += core.now().since(start).since(slept);
     }
 
     /// Time of one decision.

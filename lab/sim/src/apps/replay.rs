@@ -211,7 +211,7 @@ impl Thread {
             if call.gap > Picos::ZERO {
                 core.busy(call.gap).await;
             }
-            let begun = core.now();
+            let start = core.now();
             if call.by_device && !self.settings.queues.is_empty() && (!call.overlaps || self.settings.overlapping) {
                 self.offload(&core, &call).await;
             } else {
@@ -223,7 +223,7 @@ impl Thread {
             let now = core.now();
             let seen = &mut *self.seen.borrow_mut();
             if let Some(took) = seen.took.get_mut(call.index) {
-                *took = now.since(begun);
+                *took = now.since(start);
             }
             if let Some(section) = seen.sections.last_mut() {
                 *section = now.max(*section);

@@ -415,8 +415,8 @@ mod tests {
     fn profiles_that_are_based_on_each_other_are_refused() {
         let chain = [("a", "name = 'a'\nbase = 'b'\n"), ("b", "name = 'b'\n\nbase = 'a'\n")];
         let own = Source { file: "mine.toml", text: "name = 'mine'\nbase = 'a'\n" };
-        let said = read(&[own], &chain).unwrap_err().to_string();
-        assert_eq!(said, "b, line 3: base is a, which is based on this profile");
+        let message = read(&[own], &chain).unwrap_err().to_string();
+        assert_eq!(message, "b, line 3: base is a, which is based on this profile");
     }
 
     /// The error of parsing the first profile after a change.

@@ -176,9 +176,12 @@ mod tests {
         let machine = Machine::built_in("ice-lake-cbdma").unwrap();
         let pages = crate::apps::Migration { to: 1, ..crate::apps::Migration::compacting() };
         let app = Workload::App(crate::apps::App::Migration(pages));
-        let said = Scenario::on(machine, Config::single(WqMode::Dedicated, 16, 1)).with("pages", 1, app).simulate();
-        let said = said.unwrap_err().to_string();
-        assert_eq!(said, "load pages: the application runs at node 1, and the profile ice-lake-cbdma has nodes 0 to 0");
+        let message = Scenario::on(machine, Config::single(WqMode::Dedicated, 16, 1)).with("pages", 1, app).simulate();
+        let message = message.unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "load pages: the application runs at node 1, and the profile ice-lake-cbdma has nodes 0 to 0"
+        );
     }
 
     #[test]
@@ -218,8 +221,8 @@ mod tests {
                 "not an operation of the device; the device answers: operation not supported",
             ),
         ] {
-            let said = said(stream, config);
-            assert!(said.starts_with("load mine: ") && said.contains(words), "{said}");
+            let message = said(stream, config);
+            assert!(message.starts_with("load mine: ") && message.contains(words), "{message}");
         }
     }
 }

@@ -388,8 +388,8 @@ policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = 
             ("[[load]]", "[[load", "my.toml is not a workload: TOML parse error at line 10"),
         ] {
             assert!(TEXT.contains(from), "{from}");
-            let said = parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
-            assert!(said.contains(words), "{said}\ninstead of {words}");
+            let message = parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(message.contains(words), "{message}\ninstead of {words}");
         }
     }
 }

@@ -86,8 +86,8 @@ fn too_many_threads_are_refused_and_long_operations_are_not() {
         let demand = WorkRequest { threads, ..copies(size) };
         advise(&machine, Preset::Spr.capabilities(), &[demand], Objective::Throughput)
     };
-    let said = ask(1 << 31, 1000).unwrap_err().to_string();
-    assert!(said.contains("1000 threads") && said.contains("at most 128 are simulated"), "{said}");
+    let message = ask(1 << 31, 1000).unwrap_err().to_string();
+    assert!(message.contains("1000 threads") && message.contains("at most 128 are simulated"), "{message}");
     assert!(ask(1 << 31, 40).unwrap().gain > 1.0);
 }
 
@@ -114,10 +114,11 @@ in_flight = 4
     for (work, way) in demands.iter().zip(&advice.works) {
         assert!(!way.way.device || way.way.cache == work.read_soon);
     }
-    let said = WorkRequest::parse("my.toml", &text.replace("1500", "\"15q\""), &machine).unwrap_err().to_string();
-    assert!(said.contains("my.toml, line 5: work[0].size is 15q"), "{said}");
-    let said = WorkRequest::parse("my.toml", "[[work]]\nop = \"drain\"\nsize = 64", &machine).unwrap_err().to_string();
-    assert!(said.contains("my.toml, line 2: work[0].op is drain, which does nothing to bytes"), "{said}");
+    let message = WorkRequest::parse("my.toml", &text.replace("1500", "\"15q\""), &machine).unwrap_err().to_string();
+    assert!(message.contains("my.toml, line 5: work[0].size is 15q"), "{message}");
+    let message =
+        WorkRequest::parse("my.toml", "[[work]]\nop = \"drain\"\nsize = 64", &machine).unwrap_err().to_string();
+    assert!(message.contains("my.toml, line 2: work[0].op is drain, which does nothing to bytes"), "{message}");
 }
 
 #[test]

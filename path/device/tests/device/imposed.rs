@@ -66,12 +66,12 @@ fn a_record_is_written_when_it_is_due_and_not_before() {
     let times = times(LATENCY);
     let portal = portal(&times);
     let mut copy = Copy::new();
-    let begun = Instant::now();
+    let start = Instant::now();
     copy.offer(&*portal);
     assert_eq!(copy.record.status(), None, "the effect is there, and the record is not");
     assert_eq!(copy.source, copy.target);
     copy.wait(&*portal);
-    assert!(begun.elapsed() >= LATENCY);
+    assert!(start.elapsed() >= LATENCY);
     assert_eq!(times.take(), ImposedSum { device_ns: LATENCY_NS, late: 0 });
     assert_eq!(times.take(), ImposedSum::default(), "what was taken is not counted again");
 }

@@ -127,20 +127,20 @@ impl<B: Send + 'static> Job<B> {
 
     fn launch_as(shared: &Arc<Shared>, request: OwnedRequest<B>, choice: Choice) -> Self {
         let (op, bytes) = request.weight();
-        let begun = choice.timed.then(|| shared.clock.now());
+        let start = choice.timed.then(|| shared.clock.now());
         if !choice.device {
             let (result, via, buffers) = request.run(shared.policy.hint);
             if result.is_ok() {
                 shared.count(via, bytes);
             }
-            if let Some(begun) = begun {
-                shared.learn_since(op, bytes, false, begun);
+            if let Some(start) = start {
+                shared.learn_since(op, bytes, false, start);
             }
             return Self::ready(result, via, buffers);
         }
         let mut in_flight = InFlight::new(shared, request);
         let step = in_flight.step();
-        let meter = begun.map(|begun| Meter::new(shared, op, bytes, begun));
+        let meter = start.map(|start| Meter::new(shared, op, bytes, start));
         match (step, meter) {
             (Poll::Ready((result, via, buffers)), meter) => {
                 if let Some(meter) = meter {

@@ -194,7 +194,7 @@ impl Mover {
             telpher_ops::copy(src, dst, self.core().policy.hint);
             return Ok(Outcome::Done);
         }
-        let begun = choice.timed.then(|| self.core().clock.now());
+        let start = choice.timed.then(|| self.core().clock.now());
         let whole = if choice.device {
             copy_whole(self.shared(), src, dst)
         } else {
@@ -202,8 +202,8 @@ impl Mover {
             Some(Ok(Outcome::Done))
         };
         if let Some(result) = whole {
-            if let Some(begun) = begun {
-                self.core().learn_since(Opcode::MemoryMove, len as u64, choice.device, begun);
+            if let Some(start) = start {
+                self.core().learn_since(Opcode::MemoryMove, len as u64, choice.device, start);
             }
             return result;
         }

@@ -139,11 +139,11 @@ fn every_model_and_runner_copies() {
                     copies.copies.submit();
                     copies.completed();
                 }
-                let begun = std::time::Instant::now();
+                let started = std::time::Instant::now();
                 while copies.copies.pending() > 0 {
                     copies.completed();
                     // Only a hang takes this long.
-                    assert!(begun.elapsed().as_secs() < 60, "{preset:?} {runner:?}");
+                    assert!(started.elapsed().as_secs() < 60, "{preset:?} {runner:?}");
                     std::thread::yield_now();
                 }
                 assert_eq!(copies.undone(), 0);

@@ -274,8 +274,8 @@ fn a_portal_that_panics_after_it_took_a_descriptor_ends_the_process() {
     if !is_alone() {
         let out = alone("unwinding::a_portal_that_panics_after_it_took_a_descriptor_ends_the_process", Stdio::piped());
         assert_eq!(out.status.signal(), Some(6), "SIGABRT");
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(said.contains("telpher: a portal panicked while it was offered a descriptor"), "{said}");
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(stderr.contains("telpher: a portal panicked while it was offered a descriptor"), "{stderr}");
         return;
     }
     let mover = Mover::new([Moody::new(&manual(), true) as Arc<dyn Portal>], policy());

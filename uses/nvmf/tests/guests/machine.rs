@@ -128,8 +128,8 @@ fn programs_disk(folder: &Folder) -> PathBuf {
     for (name, _) in PROGRAMS {
         let Some(program) = find(name) else { continue };
         std::fs::copy(&program, bin.join(name)).expect("a copy of a program");
-        let said = Command::new("ldd").arg(&program).output().expect("ldd").stdout;
-        let words = String::from_utf8_lossy(&said).split_whitespace().map(PathBuf::from).collect::<Vec<_>>();
+        let stdout = Command::new("ldd").arg(&program).output().expect("ldd").stdout;
+        let words = String::from_utf8_lossy(&stdout).split_whitespace().map(PathBuf::from).collect::<Vec<_>>();
         libraries.extend(words.into_iter().filter(|word| word.is_absolute()));
     }
     for library in libraries {

@@ -447,8 +447,8 @@ mod tests {
         }
         let full: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MAX), None]));
         let path = file("full", &arrow(&RecordBatch::try_from_iter([("x", full)]).unwrap()));
-        let said = of(&[&path], &["x"]).unwrap_err().to_string();
-        assert!(said.contains("holds nulls and the value 9223372036854775807; leave the rows"), "{said}");
+        let message = of(&[&path], &["x"]).unwrap_err().to_string();
+        assert!(message.contains("holds nulls and the value 9223372036854775807; leave the rows"), "{message}");
         let none: ArrayRef = Arc::new(Int64Array::from(vec![None, None]));
         std::fs::write(&path, arrow(&RecordBatch::try_from_iter([("x", none)]).unwrap())).unwrap();
         let table = of(&[&path], &["x"]).unwrap();
@@ -477,23 +477,23 @@ mod tests {
     fn unsuitable_values_are_named_in_the_error() {
         let large: ArrayRef = Arc::new(UInt64Array::from(vec![1, u64::MAX]));
         let path = file("large", &arrow(&RecordBatch::try_from_iter([("x", large)]).unwrap()));
-        let said = of(&[&path], &["x"]).unwrap_err().to_string();
-        assert!(said.contains("the value 18446744073709551615, which takes more than 64 bits"), "{said}");
+        let message = of(&[&path], &["x"]).unwrap_err().to_string();
+        assert!(message.contains("the value 18446744073709551615, which takes more than 64 bits"), "{message}");
         let other: ArrayRef = Arc::new(Int64Array::from(vec![1]));
         let another = file("another", &arrow(&RecordBatch::try_from_iter([("x", other)]).unwrap()));
-        let said = of(&[&another, &path], &["x"]).unwrap_err().to_string();
-        assert!(said.contains("column 'x' holds Int64 in the first file and UInt64 in"), "{said}");
+        let message = of(&[&another, &path], &["x"]).unwrap_err().to_string();
+        assert!(message.contains("column 'x' holds Int64 in the first file and UInt64 in"), "{message}");
         let names: Vec<ArrayRef> = (0..20).map(|_| Arc::new(Int64Array::from(vec![1])) as ArrayRef).collect();
         let wide =
             RecordBatch::try_from_iter(names.into_iter().enumerate().map(|(n, it)| (format!("c{n}"), it))).unwrap();
         std::fs::write(&path, arrow(&wide)).unwrap();
-        let said = of(&[&path], &["x"]).unwrap_err().to_string();
+        let message = of(&[&path], &["x"]).unwrap_err().to_string();
         assert!(
-            said.ends_with(
+            message.ends_with(
                 "has no column 'x'; it has c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, \
                  and 4 more"
             ),
-            "{said}"
+            "{message}"
         );
         std::fs::write(&path, arrow(&wide.slice(0, 0))).unwrap();
         assert!(matches!(of(&[&path], &["c1"]), Err(FileError::Empty)));

@@ -117,9 +117,9 @@ impl Exchange {
             self.faults.touch(0);
             #[cfg(test)]
             let (from, to) = if self.faults.leaves_uncopied() { (&from[..0], &mut to[..0]) } else { (from, to) };
-            let begun = Instant::now();
+            let start = Instant::now();
             let copied = copy_whole(mover, from, to);
-            let took = begun.elapsed();
+            let took = start.elapsed();
             let parts = {
                 let mut map = self.page_map();
                 map.stats.copying += took;

@@ -204,11 +204,11 @@ impl Exchange {
                 return None;
             }
         }
-        let begun = Instant::now();
+        let start = Instant::now();
         let word: *const u64 = std::ptr::with_exposed_provenance(usize::try_from(page).expect("an address"));
         // SAFETY: a page of the caller's own, which is present or comes back, and is not written.
         unsafe { word.read_volatile() };
-        let time = begun.elapsed();
+        let time = start.elapsed();
         self.end_traps(each);
         Some(time)
     }

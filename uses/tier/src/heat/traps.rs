@@ -131,7 +131,7 @@ impl Traps {
 
     /// Sets a round of traps. Returns its duration, or how long to pause if there is nothing to trap.
     fn set(&mut self, now: Duration, heat: &HeatMap) -> io::Result<Duration> {
-        let begun = thread_cpu_time();
+        let start = thread_cpu_time();
         if self.measure <= now {
             self.measure = now + MEASURED;
             if let Some(time) = self.trapping().time_touch() {
@@ -147,7 +147,7 @@ impl Traps {
         let is_huge = |candidate: &TrapCandidate| heat.page(candidate.pages.start).is_some_and(|page| page.huge);
         let time = if candidates.iter().all(is_huge) { self.time.min(HUGE_TIME) } else { self.time };
         let set = self.trapping().set(&candidates)?;
-        let round = Round { since: now, time, cpu: thread_cpu_time().saturating_sub(begun) };
+        let round = Round { since: now, time, cpu: thread_cpu_time().saturating_sub(start) };
         if set == 0 {
             return Ok(REST.min(round.cpu * self.of_core).max(time));
         }
@@ -157,7 +157,7 @@ impl Traps {
 
     /// Ends a round; returns how long to rest for what it has cost.
     fn end(&mut self, now: Duration, round: Round, heat: &mut HeatMap) -> Duration {
-        let begun = thread_cpu_time();
+        let start = thread_cpu_time();
         let mut found = Vec::new();
         self.trapping().end(&mut |trap| found.push(*trap));
         for trap in found {
@@ -177,7 +177,7 @@ impl Traps {
         let waited = self.touch * u32::try_from(faults).unwrap_or(u32::MAX);
         self.elsewhere += answering;
         self.faults = (self.faults.0 + faults, self.faults.1 + waited);
-        let cpu = round.cpu + answering + thread_cpu_time().saturating_sub(begun);
+        let cpu = round.cpu + answering + thread_cpu_time().saturating_sub(start);
         let wanted = (cpu * self.of_core).max(waited * self.of_threads);
         wanted.saturating_sub(now.saturating_sub(round.since))
     }

@@ -150,9 +150,9 @@ impl Source for Windows {
         if !rest.is_zero() {
             return Ok(rest);
         }
-        let begun = thread_cpu_time();
+        let start = thread_cpu_time();
         let next = self.open(now, heat);
-        self.spent = thread_cpu_time().saturating_sub(begun);
+        self.spent = thread_cpu_time().saturating_sub(start);
         if self.open.is_none() {
             // Skipped windows count as cost, too.
             return Ok(next.max(std::mem::take(&mut self.spent) * self.of_core));

@@ -39,12 +39,12 @@ impl Running {
 
     /// Makes one step of the source.
     fn step(&mut self, now: Duration, heat: &mut HeatMap) {
-        let begun = cpu();
+        let start = cpu();
         match self.source.step(now, heat) {
             Ok(next) => self.due = now + next,
             Err(error) => self.failed = Some(telpher_os::chain(&error)),
         }
-        self.here += cpu().saturating_sub(begun);
+        self.here += cpu().saturating_sub(start);
         let (faults, waited) = self.source.faults();
         self.cost = Cost {
             cpu: self.here + self.source.elsewhere(),
@@ -156,7 +156,7 @@ impl State {
         if now < self.pass_due || !self.queue.is_empty() {
             return;
         }
-        let begun = cpu();
+        let start = cpu();
         // If the page tables cannot be read now, nothing moves; the next decision tries again.
         if self.follow(heap).is_ok() {
             let moves = self.policy.decide(now, &self.heat.strips());
@@ -164,7 +164,7 @@ impl State {
                 self.queue.extend(moves);
             }
         }
-        let cost = cpu().saturating_sub(begun);
+        let cost = cpu().saturating_sub(start);
         self.deciding.cpu += cost;
         self.deciding.steps += 1;
         self.deciding.bytes = self.heat.bytes();

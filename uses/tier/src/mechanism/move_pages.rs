@@ -254,9 +254,9 @@ impl Backend for MovePages {
     fn migrate(&self, range: Range<u64>, to: TierId) -> Result<Moved, TierError> {
         let (mut moved, mut moving) = (Moved::default(), Duration::ZERO);
         for part in self.parts(&whole_pages(&range)) {
-            let begun = Instant::now();
+            let start = Instant::now();
             moved += self.migrate_part(part, to)?;
-            moving += begun.elapsed();
+            moving += start.elapsed();
         }
         let mut account = self.account();
         account.stats.moved += moved;

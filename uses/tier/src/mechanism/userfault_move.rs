@@ -341,7 +341,7 @@ impl Backend for UserfaultMove {
         while at.start < at.end {
             // Other threads get a turn between batches.
             let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-            let begun = Instant::now();
+            let start = Instant::now();
             self.exchange.recall(&at);
             let mut of_batch = Moved::default();
             at.start = pools.look(self, at.clone(), to, &mut of_batch).map_err(TierError::Scan)?;
@@ -354,7 +354,7 @@ impl Backend for UserfaultMove {
             }
             let mut map = self.exchange.page_map();
             map.stats.moved += of_batch;
-            map.stats.moving += begun.elapsed();
+            map.stats.moving += start.elapsed();
             drop(map);
             moved += of_batch;
         }

@@ -26,8 +26,8 @@ pub(crate) fn is_alone(test: &str) -> bool {
     }
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let run = command.args([test, "--nocapture"]).env(ALONE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&run.stderr));
+    let stdout = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && stdout.contains("1 passed"), "{stdout}{}", String::from_utf8_lossy(&run.stderr));
     false
 }
 

@@ -130,7 +130,7 @@ impl Guest {
     /// # Panics
     /// If it does not complete; the message contains its output.
     pub(crate) fn run(&self, program: &Path, arguments: &[&str]) -> Outcome {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut words = arguments.to_vec();
         words.push("--test-threads=1");
         // At most a minute each: this is an emulation, and there are many tests.
@@ -145,10 +145,10 @@ impl Guest {
             std::fs::write(self.room.file(name), bytes).expect("the test can write a file");
         }
         let mut machine = Machine::start(&self.room);
-        let said = machine.until_it_ends(SILENCE + 16 * Duration::from_secs(seconds));
-        let outcome =
-            said.and_then(|said| Outcome::read(&said).map_err(|why| format!("{why}; it said:\n{}", shown(&said))));
-        let seconds = begun.elapsed().as_secs_f64();
+        let output = machine.until_it_ends(SILENCE + 16 * Duration::from_secs(seconds));
+        let outcome = output
+            .and_then(|output| Outcome::read(&output).map_err(|why| format!("{why}; it said:\n{}", shown(&output))));
+        let seconds = started.elapsed().as_secs_f64();
         outcome
             .map_or_else(|why| panic!("Linux {}: {why}", self.kernel.version), |outcome| Outcome { seconds, ..outcome })
     }
@@ -200,10 +200,10 @@ impl Machine {
         command.args(["-serial", "stdio", "-display", "none", "-monitor", "none", "-no-reboot", "-nodefaults"]);
         let (sends, serial) = channel();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("setpriv of util-linux");
-        let mut said = child.stdout.take().expect("piped above");
+        let mut stdout = child.stdout.take().expect("piped above");
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(heard @ 1..) = said.read(&mut bytes) {
+            while let Ok(heard @ 1..) = stdout.read(&mut bytes) {
                 if sends.send(bytes[..heard].to_vec()).is_err() {
                     return;
                 }
@@ -218,23 +218,23 @@ impl Machine {
     /// It printed nothing while QEMU spent this much processor time, or for [`IDLE_FACTOR`] times as long; the error
     /// contains its output until then.
     fn until_it_ends(&mut self, silence: Duration) -> Result<String, String> {
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         let mut last = (Instant::now(), self.processor_time());
         loop {
             match self.serial.recv_timeout(Duration::from_secs(1)) {
                 Ok(bytes) => {
-                    said.extend(bytes.into_iter().filter(|&byte| byte != b'\r'));
+                    output.extend(bytes.into_iter().filter(|&byte| byte != b'\r'));
                     last = (Instant::now(), self.processor_time());
                 }
-                Err(RecvTimeoutError::Disconnected) => return Ok(String::from_utf8_lossy(&said).into_owned()),
+                Err(RecvTimeoutError::Disconnected) => return Ok(String::from_utf8_lossy(&output).into_owned()),
                 Err(RecvTimeoutError::Timeout) => {
                     let wall = last.0.elapsed();
                     let processor = self.processor_time().saturating_sub(last.1);
                     if processor > silence || wall > IDLE_FACTOR * silence {
                         return Err(format!(
-                            "the guest has said nothing for {wall:.0?}, in which QEMU ran for {processor:.0?}; before \
+                            "the guest has output nothing for {wall:.0?}, in which QEMU ran for {processor:.0?}; before \
                              that:\n{}",
-                            shown(&String::from_utf8_lossy(&said))
+                            shown(&String::from_utf8_lossy(&output))
                         ));
                     }
                 }

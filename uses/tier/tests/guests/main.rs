@@ -57,8 +57,8 @@ fn old_guest(test: &str) -> Option<Guest> {
 
 /// Returns the number of tests that a program has with these arguments.
 fn listed(program: &Path, arguments: &[&str]) -> usize {
-    let said = Command::new(program).args(arguments).arg("--list").output().expect("cargo built the program").stdout;
-    String::from_utf8_lossy(&said).lines().filter(|line| line.ends_with(": test")).count()
+    let stdout = Command::new(program).args(arguments).arg("--list").output().expect("cargo built the program").stdout;
+    String::from_utf8_lossy(&stdout).lines().filter(|line| line.ends_with(": test")).count()
 }
 
 /// Asserts that all tests of a program pass in the guest with these arguments, and that only the tests in `may_skip`

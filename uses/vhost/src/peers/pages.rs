@@ -44,10 +44,10 @@ impl HugePages {
             .stderr(Stdio::null());
         let start = |source| PeerError::Start { name: "a shell".to_owned(), source };
         let mut keeper = keeper.spawn().map_err(start)?;
-        let mut said = BufReader::new(keeper.stdout.take().expect("piped above"));
+        let mut stdout = BufReader::new(keeper.stdout.take().expect("piped above"));
         let mut line = String::new();
-        said.read_line(&mut line).map_err(start)?;
-        let pages = HugePages { keeper, _said: said };
+        stdout.read_line(&mut line).map_err(start)?;
+        let pages = HugePages { keeper, _said: stdout };
         match number(FREE).unwrap_or(0) {
             _ if line != "done\n" => Err(missing("huge pages can be reserved by root only")),
             free if free < count => {

@@ -86,14 +86,14 @@ fn begin_pinging(guest: &mut Qemu) {
 
 /// The number of unanswered pings since [`begin_pinging`]; one more may be in flight. None was answered twice.
 fn stop_pinging(guest: &mut Qemu) -> u64 {
-    let said = guest.run("kill -INT $pings; wait $pings; cat /pings");
+    let output = guest.run("kill -INT $pings; wait $pings; cat /pings");
     let number = |word: &str| {
         let number =
-            said.split_once(word).and_then(|(before, _)| before.split_whitespace().last()?.parse::<u64>().ok());
-        number.unwrap_or_else(|| panic!("no {word:?} in {said}"))
+            output.split_once(word).and_then(|(before, _)| before.split_whitespace().last()?.parse::<u64>().ok());
+        number.unwrap_or_else(|| panic!("no {word:?} in {output}"))
     };
     let (sent, answered) = (number(" packets transmitted"), number(" packets received"));
-    assert!(sent > 0 && answered <= sent && !said.contains("duplicates"), "{said}");
+    assert!(sent > 0 && answered <= sent && !output.contains("duplicates"), "{output}");
     (sent - answered).saturating_sub(1)
 }
 
@@ -116,8 +116,8 @@ fn meanwhile(guests: &mut Guests, lost: u64, happens: impl FnOnce(&mut Guests)) 
 /// Sends the machine's monitor a command without output.
 fn tell(guest: &mut Qemu, commands: &[&str]) {
     for command in commands {
-        let said = guest.monitor(command);
-        assert!(!said.contains("Error"), "{command}: {said}");
+        let output = guest.monitor(command);
+        assert!(!output.contains("Error"), "{command}: {output}");
     }
 }
 

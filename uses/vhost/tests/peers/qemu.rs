@@ -94,13 +94,14 @@ impl Qemu {
     /// The number of packets with wrong checksums in the guest. Source: Linux,
     /// Documentation/networking/snmp_counter.rst.
     pub(crate) fn damaged(&mut self) -> u64 {
-        let said = self.run("grep -E '^(Icmp|Tcp):' /proc/net/snmp");
-        let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split(' ').collect()).collect();
+        let output = self.run("grep -E '^(Icmp|Tcp):' /proc/net/snmp");
+        let lines: Vec<Vec<&str>> = output.lines().map(|line| line.split(' ').collect()).collect();
         let of = |names: &[&str], values: &[&str]| {
             let at = names.iter().position(|&name| name == "InCsumErrors");
-            at.and_then(|at| values.get(at)?.parse::<u64>().ok()).unwrap_or_else(|| panic!("no InCsumErrors in {said}"))
+            at.and_then(|at| values.get(at)?.parse::<u64>().ok())
+                .unwrap_or_else(|| panic!("no InCsumErrors in {output}"))
         };
-        let [icmp, icmp_values, tcp, tcp_values] = &lines[..] else { panic!("four lines, not {said}") };
+        let [icmp, icmp_values, tcp, tcp_values] = &lines[..] else { panic!("four lines, not {output}") };
         of(icmp, icmp_values) + of(tcp, tcp_values)
     }
 
@@ -115,10 +116,10 @@ impl Qemu {
     /// If it fails.
     pub(crate) fn run(&mut self, line: &str) -> String {
         self.serial.line(line).expect("a guest that runs");
-        let said = self.heard("done: ", SOON);
+        let output = self.heard("done: ", SOON);
         let status = self.heard("\n", SOON);
-        assert_eq!(status, "0", "{line}: {said}");
-        said
+        assert_eq!(status, "0", "{line}: {output}");
+        output
     }
 
     /// The guest's output before this text.
@@ -135,15 +136,15 @@ impl Qemu {
 
     /// Migrates the guest to the given target of `migrate`, and waits until that has finished.
     pub(crate) fn migrate(&mut self, to: &str) {
-        let said = self.monitor(&format!("migrate -d \"{to}\""));
-        assert!(!said.contains("Error"), "{said}");
+        let output = self.monitor(&format!("migrate -d \"{to}\""));
+        assert!(!output.contains("Error"), "{output}");
         let deadline = Instant::now() + SOON;
         loop {
-            let said = self.monitor("info migrate");
-            if said.contains("Migration status: completed") {
+            let output = self.monitor("info migrate");
+            if output.contains("Migration status: completed") {
                 return;
             }
-            assert!(!said.contains("failed") && Instant::now() < deadline, "{said}");
+            assert!(!output.contains("failed") && Instant::now() < deadline, "{output}");
             std::thread::yield_now();
         }
     }
@@ -153,11 +154,11 @@ impl Qemu {
     pub(crate) fn has_arrived(&mut self) {
         let deadline = Instant::now() + SOON;
         loop {
-            let said = self.monitor("info status");
-            if said.contains("VM status: running") {
+            let output = self.monitor("info status");
+            if output.contains("VM status: running") {
                 return;
             }
-            assert!(Instant::now() < deadline, "the guest did not arrive: {said}");
+            assert!(Instant::now() < deadline, "the guest did not arrive: {output}");
             std::thread::yield_now();
         }
     }
@@ -165,15 +166,15 @@ impl Qemu {
     /// The monitor's output up to its next prompt.
     fn prompt(&mut self) -> String {
         const PROMPT: &[u8] = b"(qemu) ";
-        let mut said = Vec::new();
-        while !said.ends_with(PROMPT) {
+        let mut output = Vec::new();
+        while !output.ends_with(PROMPT) {
             let mut bytes = [0; 4096];
             match self.monitor.read(&mut bytes) {
-                Ok(count) if count > 0 => said.extend_from_slice(&bytes[..count]),
-                end => panic!("the monitor said no more ({end:?}): {}", String::from_utf8_lossy(&said)),
+                Ok(count) if count > 0 => output.extend_from_slice(&bytes[..count]),
+                end => panic!("the monitor said no more ({end:?}): {}", String::from_utf8_lossy(&output)),
             }
         }
-        String::from_utf8_lossy(&said).into_owned()
+        String::from_utf8_lossy(&output).into_owned()
     }
 }
 

@@ -139,9 +139,9 @@ fn a_copy_that_never_completes_ends_the_session_in_time_and_its_writes_go_nowher
         }
         let held = held(Duration::from_millis(20));
         let (mut guest, more, frontend, _) = start_copies(&held, features);
-        let begun = Instant::now();
+        let start = Instant::now();
         let done = does(deed, frontend, &guest, &more);
-        assert!(begun.elapsed() < BOUND, "{deed:?}");
+        assert!(start.elapsed() < BOUND, "{deed:?}");
         match done {
             Err(SessionError::Late { ring: 0, source: None }) => assert_ne!(deed, Deed::Disconnect),
             Ok(None) => assert_eq!(deed, Deed::Disconnect),
@@ -240,12 +240,12 @@ fn packets_completed_between_polls_come_first_up_to_the_limit() {
             guest.say(&[byte; 700]);
         });
         let (mut into, mut spare) = (held.switch.pool.empty(0), held.switch.pool.allocate(32));
-        let begun = Instant::now();
+        let start = Instant::now();
         while into.len() < 7 {
             let before = into.len();
             let got = held.switch.port.transmit(0, &mut into, &mut spare, 2);
             assert!(got <= 2 && into.len() == before + got, "{got} of 2 at {before}");
-            assert!(begun.elapsed() < BOUND, "{} packets came", into.len());
+            assert!(start.elapsed() < BOUND, "{} packets came", into.len());
         }
         assert!(into.iter().zip(1..).all(|(packet, byte)| *packet == [byte; 700]));
     }
@@ -259,9 +259,9 @@ fn no_thread_waits_for_kicks_while_copies_are_in_flight() {
     frontend.tell(12, &u64s(&[1]), vec![event()]);
     guest.say(&[1; 700]);
     assert!(held.switch.packets().is_empty());
-    let begun = Instant::now();
+    let start = Instant::now();
     held.switch.port.wait(1, 2 * BOUND);
-    assert!(begun.elapsed() < BOUND);
+    assert!(start.elapsed() < BOUND);
     held.device.run(usize::MAX);
 }
 
@@ -306,9 +306,9 @@ fn a_disabled_ring_is_drained_in_time_and_keeps_completing() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         let (mut guest, more, frontend, _) = start_copies(&held, features);
-        let begun = Instant::now();
+        let start = Instant::now();
         let frontend = does(Deed::Disable, frontend, &guest, &more).unwrap();
-        assert!(begun.elapsed() < BOUND);
+        assert!(start.elapsed() < BOUND);
         assert_eq!(guest.receive.collect().len(), 0);
         held.device.run(usize::MAX);
         assert_eq!(held.switch.send(&[b"not now"]), 0);
@@ -328,9 +328,9 @@ fn packets_from_the_guest_are_recopied_when_their_queue_is_late() {
         let at: Vec<u64> = (1..=3).map(|byte| guest.say(&[byte; 1500])).collect();
         assert!(held.switch.packets().is_empty());
         assert_eq!(held.dma_queue.in_flight(), 3);
-        let begun = Instant::now();
+        let start = Instant::now();
         let frontend = does(if deed == Deed::Disable { Deed::Stop } else { deed }, frontend, &guest, &more).unwrap();
-        assert!(begun.elapsed() < BOUND, "{deed:?}");
+        assert!(start.elapsed() < BOUND, "{deed:?}");
         // `does` stops ring 0; this is the other one.
         let frontend = frontend.map(|mut frontend| {
             if deed == Deed::Stop {

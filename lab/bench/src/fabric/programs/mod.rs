@@ -119,8 +119,9 @@ fn compile(
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let error = said.lines().find(|line| line.contains("error")).or_else(|| said.lines().next()).unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let error =
+        stderr.lines().find(|line| line.contains("error")).or_else(|| stderr.lines().next()).unwrap_or_default();
     Err(format!("{compiler} does not compile {source}: {} ({hint})", error.trim()))
 }
 
@@ -134,8 +135,8 @@ fn variables(
     let output = command.args(["fabric", "env", "--folder"]).arg(folder).args(which).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("telpher fabric env does not start: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("telpher fabric env fails: {}", said.lines().next().unwrap_or_default()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("telpher fabric env fails: {}", stderr.lines().next().unwrap_or_default()));
     }
     let lines = String::from_utf8_lossy(&output.stdout);
     let variables = lines.lines().filter_map(|line| line.split_once('='));

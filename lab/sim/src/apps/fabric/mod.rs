@@ -325,7 +325,7 @@ impl Fabric {
         for _ in 0..self.count {
             process.own.fill(|index| value(rank, index));
             core.busy(Picos::from_nanos_f64(self.compute_ms * 1e6)).await;
-            let begun = core.now();
+            let start = core.now();
             for step in 0..2 * (ranks - 1) {
                 // The first half of the steps sums the parts, the second half passes the sums on, of which this process
                 // then has the next part's.
@@ -342,7 +342,7 @@ impl Fabric {
                     adder.software(Opcode::Compare, part, own, came).await;
                 }
             }
-            summing += core.now().since(begun);
+            summing += core.now().since(start);
         }
         summing
     }
@@ -411,9 +411,9 @@ fn connect(processes: &mut [Process]) -> Result<(), FabricError> {
             inject: false,
         })?;
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     while processes.iter().any(|process| process.done.len() < 2) {
-        assert!(begun.elapsed() < CONNECTING, "the helper threads of the endpoints do not answer");
+        assert!(start.elapsed() < CONNECTING, "the helper threads of the endpoints do not answer");
         for process in &mut *processes {
             process.endpoint.completions(&mut process.done, 2);
         }

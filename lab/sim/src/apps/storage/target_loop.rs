@@ -203,11 +203,11 @@ impl TargetLoop {
     /// Submits to the device what the engine has offered, and executes what the device has done.
     async fn submit(&mut self, core: &Core) {
         let Some(device) = &mut self.device else { return };
-        let begun = core.now();
+        let start = core.now();
         let (submissions, descriptors) = device.submit(core).await;
         core.busy(self.times.offload * descriptors).await;
         device.look();
-        let time = core.now().since(begun);
+        let time = core.now().since(start);
         self.tally(|tally| {
             tally.submissions += submissions;
             tally.submitted += descriptors;
@@ -223,12 +223,12 @@ impl TargetLoop {
             DoneBy::Cpu => self.tally(|tally| tally.by_core += 1),
             DoneBy::Fallback(_) => self.tally(|tally| tally.fallbacks += 1),
         }
-        let begun = core.now();
+        let start = core.now();
         // Disks write so much that the data is evicted before its turn comes.
         let there = BufferPlacement { lines: LineLocation::Memory, ..BufferPlacement::on(core.node()) };
         core.software(Opcode::CrcGeneration, job.work.len() as u64, there, there).await;
         core.busy(self.times.checksum).await;
-        let time = core.now().since(begun);
+        let time = core.now().since(start);
         self.tally(|tally| {
             tally.busy += time;
             tally.digesting += time;

@@ -141,9 +141,12 @@ fn settings_of_other_software_are_left_alone_and_named_in_the_error() {
     for fake in cases {
         let before = fake.kernel().files.clone();
         let refused = take(&fake).unwrap_err();
-        let said = refused.to_string();
-        assert!(matches!(refused, DamonError::Busy { .. }), "{said}");
-        assert!(said.contains("state: o") && said.contains("nr_kdamonds") && said.contains("process: "), "{said}");
+        let message = refused.to_string();
+        assert!(matches!(refused, DamonError::Busy { .. }), "{message}");
+        assert!(
+            message.contains("state: o") && message.contains("nr_kdamonds") && message.contains("process: "),
+            "{message}"
+        );
         assert!(fake.kernel().written.is_empty() && fake.kernel().files == before);
     }
 }

@@ -44,11 +44,11 @@ impl Worker {
         let thread = spawn_unsignalled("telpher-damon", move || {
             let mut kernel = Duration::ZERO;
             for (ranges, intervals) in received {
-                let begun = cpu();
+                let started = cpu();
                 let answer = interface.look(ranges, intervals).and_then(|()| interface.regions()).map(|regions| {
                     // If other software has restarted DAMON, the kernel's thread is a new one and its time starts anew.
                     kernel = interface.cpu().max(kernel);
-                    Answer { regions, cost: cpu().saturating_sub(begun), kernel }
+                    Answer { regions, cost: cpu().saturating_sub(started), kernel }
                 });
                 if sends.send(answer).is_err() {
                     break;

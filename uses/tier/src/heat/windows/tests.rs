@@ -179,9 +179,9 @@ fn the_search_for_pages_to_track_is_bounded() {
     heat.follow(&heap);
     let mut spent = Duration::ZERO;
     for _ in 0..20 {
-        let begun = thread_cpu_time();
+        let start = thread_cpu_time();
         now += windows.step(now, &mut heat).unwrap();
-        spent += thread_cpu_time().saturating_sub(begun);
+        spent += thread_cpu_time().saturating_sub(start);
         assert!(windows.open.is_none());
     }
     // Reading the clock here adds to the cost.

@@ -260,8 +260,8 @@ fn a_view_within_a_view_shows_the_inner_device() {
     if role().is_some() {
         let outer = std::fs::read_to_string(format!("{DEVICE}/counter")).unwrap();
         assert_eq!(outer, "1\n");
-        let said = says(&Arc::new(FakeDriver::default()), &script);
-        assert!(said.ends_with(says_so), "{said}");
+        let output = says(&Arc::new(FakeDriver::default()), &script);
+        assert!(output.ends_with(says_so), "{output}");
         assert_eq!(std::fs::read_to_string(format!("{DEVICE}/counter")).unwrap(), "2\n");
         assert_eq!(std::fs::read_to_string(format!("{DEVICE}/state")).unwrap(), "disabled\n");
         return;
@@ -466,12 +466,12 @@ fn a_user_without_privilege_has_the_same_view() {
         }
         // The unprivileged user `nobody`.
         let output = again(test, "user").uid(65534).gid(65534).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         // A skip in the child is a skip of this test.
-        if let Some((_, reason)) = said.split_once(&format!("SKIPPED: {test}: ")) {
+        if let Some((_, reason)) = stderr.split_once(&format!("SKIPPED: {test}: ")) {
             return crate::skip::skip(test, reason.trim());
         }
-        assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{}{stderr}", String::from_utf8_lossy(&output.stdout));
         return;
     }
     if !possible(test) {
