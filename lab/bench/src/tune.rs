@@ -4,12 +4,11 @@
 //! options ──► sweep ──► points ──► Tuning, which telpher-mover writes to a file
 //! ```
 
-use crate::options::{Hint, SweepOptions, TuneOptions};
+use crate::options::{Hint, Pages, SweepOptions, TuneOptions};
 use crate::results::{Point, Runner, SweepResult};
 use crate::{BenchError, sweep};
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions};
-use telpher_mem::PageSize;
 use telpher_mover::{Measured, Opcode, TunedMachine, Tuning};
 use telpher_ops::Variants;
 use telpher_report::machine::Machine;
@@ -60,7 +59,7 @@ fn plan(options: &TuneOptions) -> SweepOptions {
         wq_size: None,
         engines: None,
         placement: None,
-        pages: PageSize::Small,
+        pages: Pages::Small,
         hint: Hint::Cache,
         device: options.device.clone(),
         waits: false,
