@@ -7,12 +7,11 @@
 //! ```
 
 use crate::fabric::crossovers;
-use crate::options::{Hint, SweepOptions, TuneOptions};
+use crate::options::{Hint, Pages, SweepOptions, TuneOptions};
 use crate::results::{Point, Runner, SweepResult};
 use crate::{BenchError, sweep};
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions};
-use telpher_mem::PageSize;
 use telpher_mover::{Measured, MessageTuning, Opcode, TunedMachine, Tuning};
 use telpher_ops::Variants;
 use telpher_report::machine::Machine;
@@ -84,7 +83,7 @@ fn plan(options: &TuneOptions) -> SweepOptions {
         wq_size: None,
         engines: None,
         placement: None,
-        pages: PageSize::Small,
+        pages: Pages::Small,
         hint: Hint::Cache,
         device: options.device.clone(),
         waits: false,
