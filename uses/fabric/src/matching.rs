@@ -8,9 +8,10 @@
 //! A receive names a source or any, and a tag with bits to ignore. Short queues are scanned from the front. Long ones
 //! have an index for each *class* of receives: those that ignore the same bits, and name a source or do not. Within a
 //! class a match is an equality, so each index is a hash table. A search looks into each class of posted receives, and
-//! the lowest sequence number wins; programs use few classes. Tagged and untagged receives have queues of their own: the
-//! buffers that MPICH keeps posted for its own messages are not looked at for those of the program. Kept messages have up to 4 indexes, which
-//! are built when a receive of their class first searches. Receives of further classes scan.
+//! the lowest sequence number wins; programs use few classes. Tagged and untagged receives have queues of their own:
+//! the buffers that MPICH keeps posted for its own messages are not looked at for those of the program. Kept messages
+//! have up to 4 indexes, which are built when a receive of their class first searches. Receives of further classes
+//! scan.
 
 mod key;
 mod queue;
