@@ -259,9 +259,9 @@ impl<R: Fn() + Send + Sync> telpher_model::Observer for Reporting<R> {
         self.observer.record(job, record, write)
     }
 
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: ReportedTo) {
-        self.observer.ended(job, record, told);
-        if matches!(told, ReportedTo::Elsewhere | ReportedTo::Unwritable(_)) {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
+        self.observer.ended(job, record, reported_to);
+        if matches!(reported_to, ReportedTo::Elsewhere | ReportedTo::Unwritable(_)) {
             (self.report)();
         }
     }

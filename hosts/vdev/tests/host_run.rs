@@ -280,14 +280,14 @@ fn the_error_names_why_a_program_cannot_run() {
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let said = |path: &str| {
+    let refusal_of = |path: &str| {
         let output = place.command(&[path]).env(VIEW, "preload").output().unwrap();
         assert_eq!(output.status.code(), Some(126));
         text(&output.stderr)
     };
-    assert!(said(&elf("i386", 1, 3)).contains("32-bit"));
-    assert!(said(&elf("arm", 2, 183)).contains("another processor"));
-    assert!(said(&elf("static", 2, 62)).contains("statically linked"));
+    assert!(refusal_of(&elf("i386", 1, 3)).contains("32-bit"));
+    assert!(refusal_of(&elf("arm", 2, 183)).contains("another processor"));
+    assert!(refusal_of(&elf("static", 2, 62)).contains("statically linked"));
 }
 
 #[test]

@@ -261,17 +261,17 @@ impl telpher_model::Observer for Observer {
         write()
     }
 
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: telpher_model::ReportedTo) {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: telpher_model::ReportedTo) {
         let id = self.id(job);
         let lost = || self.injector.as_ref().is_some_and(|injector| injector.loses(id, job.descriptor));
-        let told = match told {
+        let reported_to = match reported_to {
             telpher_model::ReportedTo::Record if lost() => {
                 self.log.injected(id, &untagged(job), Injected::Lose, 0, 0);
                 ReportedTo::Lost
             }
-            told => told.into(),
+            reported_to => reported_to.into(),
         };
-        self.log.ended(id, &untagged(job), record, told);
+        self.log.ended(id, &untagged(job), record, reported_to);
         // A member without a record is concluded with its batch.
         if let Some(check) = self.check.as_ref().filter(|_| id.member == 0) {
             check.concluded(self.file, id);
