@@ -1,10 +1,10 @@
 //! A lock with a bounded wait. A thread that does not get it leaves its work to the holder, which does that work before
 //! it gives the lock back.
 //!
-//! The lock and the note that work was left are bits of one word, so there is one order of all changes to them. A thread
-//! that leaves work sets both bits at once. If the lock was free, the thread has it now. Otherwise the holder finds the
-//! note when it tries to give the lock back, and keeps the lock for another round. So work that was submitted before is
-//! never left undone, and without contention a round takes two atomic operations and no fence.
+//! The lock and the note that work was left are bits of one word, so there is one order of all changes to them. A
+//! thread that leaves work sets both bits at once. If the lock was free, the thread has it now. Otherwise the holder
+//! finds the note when it tries to give the lock back, and keeps the lock for another round. So work that was submitted
+//! before is never left undone, and without contention a round takes two atomic operations and no fence.
 #![allow(unsafe_code, reason = "a lock of its own: the word says which thread has the value")]
 
 use crate::sync::{AtomicU32, Ordering, UnsafeCell, yield_now};
@@ -108,7 +108,8 @@ impl<T> Combiner<T> {
         locked.is_ok().then_some(Lock { combiner: self, left: true })
     }
 
-    /// Waits for the lock, and calls `act` once. Work that is left meanwhile is done by the next [`run`](Combiner::run).
+    /// Waits for the lock, and calls `act` once. Work that is left meanwhile is done by the next
+    /// [`run`](Combiner::run).
     pub(crate) fn exclusively<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         let mut tried = 0;
         loop {
