@@ -140,7 +140,7 @@ fn json_has_every_point_with_its_distance_and_the_crossovers() {
             let nanoseconds = point[name].as_f64();
             assert_eq!(nanoseconds.is_some_and(|ns| ns > 0.0), samples >= least, "{name} of {point}");
             assert_eq!(point[name].is_null(), samples < least, "{name} of {point}");
-            percentiles
+            nanoseconds
         });
         let percentiles: Vec<f64> = percentiles.into_iter().flatten().collect();
         assert!(percentiles.is_sorted(), "{point}");
