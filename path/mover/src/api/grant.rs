@@ -121,6 +121,6 @@ impl<B: Send + 'static> Grant<B> {
     ///
     /// [`StillInUse`], with the grant: an access did not end in time.
     pub fn revoke(self, within: Duration) -> Result<B, StillInUse<B>> {
-        self.0.take_back(within).map_err(|(granted, source)| StillInUse { grant: Box::new(Grant(granted)), source })
+        self.0.take_back(within).map_err(|(granted, source)| StillInUse { grant: Box::new(Grant(*granted)), source })
     }
 }

@@ -111,10 +111,10 @@ impl<B: Send + 'static> GrantedBuffer<B> {
     /// # Errors
     ///
     /// The grant, and why an access may still be in progress. It can be ended again.
-    pub(crate) fn take_back(mut self, within: Duration) -> Result<B, (Self, WindowError)> {
+    pub(crate) fn take_back(mut self, within: Duration) -> Result<B, (Box<Self>, WindowError)> {
         match self.end(within) {
             Ok(()) => Ok(self.held.take().expect("a buffer is held until it is given back").into_inner()),
-            Err(error) => Err((self, error)),
+            Err(error) => Err((Box::new(self), error)),
         }
     }
 
