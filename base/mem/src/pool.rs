@@ -111,9 +111,15 @@ impl Pool {
         if options.present {
             region.populate()?;
         }
+        Ok(Pool::of(region))
+    }
+
+    /// Creates a pool that hands out the memory of a region.
+    #[must_use]
+    pub fn of(mut region: Region) -> Pool {
         let start = NonNull::new(region.as_mut_ptr()).expect("a mapping does not begin at zero");
-        let gaps = Mutex::new(Gaps::of(options.len / ALIGN_BYTES * ALIGN_BYTES));
-        Ok(Pool(Arc::new(Owner::Mapped { region, start, gaps })))
+        let gaps = Mutex::new(Gaps::of(region.len() / ALIGN_BYTES * ALIGN_BYTES));
+        Pool(Arc::new(Owner::Mapped { region, start, gaps }))
     }
 
     /// Creates a pool whose pieces come from the caller's allocator, which alone limits its size.

@@ -7,6 +7,9 @@ use std::ops::{Deref, DerefMut, Range};
 /// Bytes of a huge page. Source: x86-64 page tables, level 2.
 const HUGE_BYTES: usize = 2 << 20;
 
+/// Bytes of the largest page. Source: x86-64 page tables, level 3.
+const GIGANTIC_BYTES: usize = 1 << 30;
+
 /// The page size that a [`Region`] asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum PageSize {
@@ -25,6 +28,8 @@ pub enum Backing {
     Small,
     /// 2 MiB pages from the system's pool.
     HugePool,
+    /// 1 GiB pages from the system's pool.
+    GiganticPool,
     /// Aligned to 2 MiB and advised to use huge pages. The system uses them where it can, unless they are switched off.
     Transparent,
 }
@@ -80,6 +85,19 @@ impl Region {
         Ok(Region { mapping, offset, len, backing: Backing::Transparent })
     }
 
+    /// Maps `len` bytes of 1 GiB pages from the system's pool, which it takes whole.
+    ///
+    /// # Errors
+    /// The system's refusal, for example when its pool has too few such pages.
+    pub fn gigantic(len: usize) -> Result<Region, MapError> {
+        let flags = libc::MAP_HUGETLB | libc::MAP_HUGE_1GB;
+        let mapping = Mapping::anonymous(whole(len, GIGANTIC_BYTES)?, flags, "map, in pages of 1 GiB,");
+        let advice = "reserve such pages: boot with `hugepagesz=1G hugepages=N`, or write N to \
+                      /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
+        let mapping = mapping.map_err(|error| MapError { advice, ..error })?;
+        Ok(Region { mapping, offset: 0, len, backing: Backing::GiganticPool })
+    }
+
     /// Returns the kind of pages that back it.
     #[must_use]
     pub fn backing(&self) -> Backing {
@@ -111,7 +129,11 @@ impl Region {
     /// If the range does not lie in the region.
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), MapError> {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} lies in a region of {} bytes", self.len);
-        let page = if self.backing == Backing::HugePool { HUGE_BYTES } else { SMALL_BYTES };
+        let page = match self.backing {
+            Backing::Small | Backing::Transparent => SMALL_BYTES,
+            Backing::HugePool => HUGE_BYTES,
+            Backing::GiganticPool => GIGANTIC_BYTES,
+        };
         let start = range.start.next_multiple_of(page);
         // A partial last page is possible only if the region ends in it; then nothing else lies on that page.
         let end = if range.end == self.len { self.len.next_multiple_of(page) } else { range.end - range.end % page };
@@ -168,6 +190,22 @@ mod tests {
         let region = Region::new(3 << 20, PageSize::Huge).unwrap();
         assert_ne!(region.backing(), Backing::Small);
         assert_eq!(region.as_ptr().addr() % HUGE_BYTES, 0);
+    }
+
+    #[test]
+    fn pages_of_1_gib_are_got_or_the_refusal_says_how_to_reserve_them() {
+        match Region::gigantic(10) {
+            Ok(region) => {
+                assert_eq!((region.len(), region.as_ptr().addr() % GIGANTIC_BYTES), (10, 0));
+                assert_eq!(region.backing(), Backing::GiganticPool);
+            }
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.starts_with("cannot map, in pages of 1 GiB, 1073741824 bytes; reserve such"), "{text}");
+            }
+        }
+        let error = Region::gigantic(1 << 62).unwrap_err();
+        assert!(error.to_string().contains("nr_hugepages"), "{error}");
     }
 
     #[test]

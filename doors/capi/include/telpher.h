@@ -52,7 +52,8 @@
  * reported when
  *
  *   telpher_copy, telpher_run and similar      the function returns (but see -ETIMEDOUT below);
- *   a job                                      telpher_job_done or telpher_job_wait returns 1, or telpher_job_free returns;
+ *   a job                                      telpher_job_done or telpher_job_wait returns 1, telpher_job_free returns,
+ *                                              or telpher_mover_ended reports it;
  *   an abandoned job                           telpher_mover_outstanding returns 0 afterwards;
  *   a channel's operation                      telpher_channel_completed returns its completion;
  *   anything that ended with -ETIMEDOUT        telpher_mover_outstanding (telpher_channel_quarantined) returns 0 afterwards:
@@ -119,6 +120,16 @@ typedef struct telpher_durable telpher_durable;
 typedef struct telpher_entry telpher_entry;
 /* A block that was requested ahead of time. */
 typedef struct telpher_prefetch telpher_prefetch;
+/* Bytes that change, and their version. */
+typedef struct telpher_versioned telpher_versioned;
+/* Access of a reader to such bytes, which do not change meanwhile. */
+typedef struct telpher_reading telpher_reading;
+/* Access of a writer to such bytes, which no reader has meanwhile. */
+typedef struct telpher_writing telpher_writing;
+/* Memory from which blocks for writing are lent. */
+typedef struct telpher_pool telpher_pool;
+/* A block that is modified in fast memory and copied back. */
+typedef struct telpher_write_back telpher_write_back;
 /* Memory on several tiers. */
 typedef struct telpher_tier_heap telpher_tier_heap;
 /* A range of a heap's memory. */
@@ -410,6 +421,20 @@ typedef struct telpher_tier {
     void *user;
     uint64_t reserved2[3];
 } telpher_tier;
+
+/* How telpher_write_back_sync finds the bytes to copy back, page by page. */
+typedef enum telpher_find {
+    TELPHER_FIND_WRITTEN = 0,   /* the pages announced for writing since the last sync */
+    TELPHER_FIND_DIFFERING = 1, /* of these, the pages that differ: for memory that is slow to write, or wears out */
+    TELPHER_FIND_ANYWHERE = 2   /* all pages that differ, also where other code has changed the home since */
+} telpher_find;
+
+/* What a sync did. */
+typedef struct telpher_synced {
+    uint64_t compared; /* bytes that were compared */
+    uint64_t copied;   /* bytes that were copied back */
+    uint64_t reserved[2];
+} telpher_synced;
 
 /* What a policy gets to know about an unused entry. */
 typedef struct telpher_resident {
@@ -766,6 +791,20 @@ TELPHER_API int telpher_mover_outstanding(const telpher_mover *mover);
  * only by programs that abandon jobs and then wait for nothing. Any thread, any time. */
 TELPHER_API int telpher_mover_drive(const telpher_mover *mover);
 
+/* Returns a descriptor that is readable while jobs have ended that telpher_mover_ended has not reported yet, for loops
+ * over epoll, poll, io_uring or libuv. It reports jobs and batches that are started after the first call, also those
+ * that ended at once. Such jobs need no polling: a thread of the mover looks for their ends. It rests between two looks
+ * as the option wait says (wait=predicted leaves most of the core to others), and sleeps while no job is in flight. The
+ * descriptor belongs to the mover, and is closed when it is freed; a program may read it, and must not close it. A
+ * forked child does not have the thread. Any thread, any time.
+ * -EMFILE, -ENFILE, -EAGAIN and others: the system refuses a descriptor or a thread. */
+TELPHER_API int telpher_mover_fd(const telpher_mover *mover);
+
+/* Writes the handles of jobs that have ended to the list jobs, most of them at most, in the order of their ends, and
+ * returns how many. Each job is reported once, unless its handle was freed or abandoned before; so the descriptor may
+ * have been readable without an end. Never blocks. Any thread, any time. */
+TELPHER_API int telpher_mover_ended(const telpher_mover *mover, telpher_job **jobs, size_t most);
+
 
 /* ------------------------------------------------------------------------------------------------ synchronous calls
  *
@@ -800,8 +839,8 @@ TELPHER_API int telpher_run(const telpher_mover *mover, const telpher_op *op, te
 
 /* ------------------------------------------------------------------------------------------------ jobs
  *
- * A mover has no thread of its own: a job makes progress when a thread polls it, waits for it, or waits for another job of
- * the same mover. */
+ * A mover has no thread of its own, except for telpher_mover_fd: a job makes progress when a thread polls it, waits for
+ * it, or waits for another job of the same mover. */
 
 /* Starts an operation. Any thread, any time.
  * Out: a job, to be freed with telpher_job_free or telpher_job_abandon. The ranges are lent until the job has ended. */
@@ -1114,6 +1153,101 @@ TELPHER_API int telpher_prefetch_cancel(telpher_prefetch *prefetch);
 
 /* Frees the handle; NULL is allowed. The prefetch continues. */
 TELPHER_API void telpher_prefetch_free(telpher_prefetch *prefetch);
+
+
+/* ------------------------------------------------------------------------------------------------ bytes that change
+ *
+ * Blocks of a cache do not change until they were invalidated. Here the library does that, and counts: every reader has
+ * the bytes of exactly the version that it is told, in the source as in copies.
+ *
+ *     telpher_versioned_write(prices, -1, &writing);         one writer, without readers
+ *     data[500] = 9;
+ *     telpher_writing_end(writing);                          the version is one higher
+ *
+ *     telpher_versioned_read(prices, -1, &reading);          any number of readers, without a writer
+ *     telpher_reading_access(reading, 0, 1000, &entry);
+ *     sum(telpher_entry_location(entry, NULL), 1000);
+ *     telpher_entry_free(entry);
+ *     telpher_reading_end(reading);
+ *
+ * Any thread may use the handles, several at once, except for telpher_writing: one thread at a time. A thread that has a
+ * reading or a writing must not begin another one: a writer that waits comes before new readers. */
+
+/* Creates versioned bytes, whose blocks the cache holds; their version is 0. The bytes are lent until the handle was
+ * freed: nothing writes them but the holder of a telpher_writing. Free the handle before the cache.
+ * Out: a handle, to be freed with telpher_versioned_free.
+ * -EINVAL: no bytes. -EOVERFLOW: they leave the address space. */
+TELPHER_API int telpher_versioned_new(telpher_versioned **versioned, const telpher_cache *cache, void *data, size_t len);
+
+/* Frees the handle; NULL is allowed. Free all readings and writings before. Removes the bytes' entries, and waits for
+ * copies in flight, as telpher_cache_invalidate does. */
+TELPHER_API int telpher_versioned_free(telpher_versioned *versioned);
+
+/* Writes to *version how often the bytes were written. A writer may be active. */
+TELPHER_API int telpher_versioned_version(const telpher_versioned *versioned, uint64_t *version);
+
+/* Begins to read: waits for a writer, for at most timeout_ns nanoseconds; -1 means no limit. Returns 1, or 0 and NULL if
+ * a writer takes longer.
+ * Out: a handle, to be freed with telpher_reading_end. */
+TELPHER_API int telpher_versioned_read(const telpher_versioned *versioned, int64_t timeout_ns, telpher_reading **reading);
+
+/* Writes to *version how often the bytes were written before; that does not change as long as the handle exists. */
+TELPHER_API int telpher_reading_version(const telpher_reading *reading, uint64_t *version);
+
+/* Accesses a block of the bytes, as telpher_cache_access does.
+ * Out: a handle, to be freed with telpher_entry_free before the reading ends.
+ * -EINVAL: no bytes, or they are outside. */
+TELPHER_API int telpher_reading_access(const telpher_reading *reading, size_t offset, size_t len, telpher_entry **entry);
+
+/* Ends reading and frees the handle; NULL is allowed.
+ * -EBUSY: handles to its entries are left, and keep writers away. The handle stays valid. */
+TELPHER_API int telpher_reading_end(telpher_reading *reading);
+
+/* Begins to write: waits for readers, for at most timeout_ns nanoseconds, and then for copies of the bytes in flight; -1
+ * means no limit. Returns 1, or 0 and NULL if readers take longer. All entries of the bytes are removed. The caller may
+ * write the bytes until it frees the handle.
+ * Out: a handle, to be freed with telpher_writing_end. */
+TELPHER_API int telpher_versioned_write(const telpher_versioned *versioned, int64_t timeout_ns, telpher_writing **writing);
+
+/* Ends writing and frees the handle; NULL is allowed. The bytes have a new version, whether any byte was written or
+ * not. */
+TELPHER_API void telpher_writing_end(telpher_writing *writing);
+
+/* Creates a pool of memory; near_node of the tier has no meaning.
+ * Out: a handle, to be freed with telpher_pool_free.
+ * -EINVAL: an invalid tier. Other errors come from the system, when its pages were allocated. */
+TELPHER_API int telpher_pool_new(telpher_pool **pool, const telpher_tier *tier);
+
+/* Frees the handle; NULL is allowed. Blocks stay valid. */
+TELPHER_API void telpher_pool_free(telpher_pool *pool);
+
+/* Copies len bytes from home on to memory of the pool. Reads and writes use that copy; home is unchanged until
+ * telpher_write_back_sync. It is lent until the handle was freed; the caller may read it between calls. One thread at a
+ * time, as all functions below.
+ * Out: a handle, to be freed with telpher_write_back_free.
+ * -ENOMEM: the pool has not as many contiguous free bytes. -EINVAL: no bytes. Other errors are those of a copy. */
+TELPHER_API int telpher_write_back_fetch(telpher_write_back **block, const telpher_mover *mover, const telpher_pool *pool,
+                                         void *home, size_t len);
+
+/* Returns the address of the bytes in fast memory, for reading. Valid until the handle is freed. NULL only for NULL; sets
+ * no error. */
+TELPHER_API const void *telpher_write_back_bytes(const telpher_write_back *block);
+
+/* Announces that len bytes from offset on will be written until the next sync, and writes their address to *bytes. The
+ * sync copies their pages back.
+ * -EINVAL: they are outside. */
+TELPHER_API int telpher_write_back_write(telpher_write_back *block, size_t offset, size_t len, void **bytes);
+
+/* Returns how many bytes a sync has to check, in whole pages except for the last; 0 for NULL; sets no error. */
+TELPHER_API size_t telpher_write_back_unsynced(const telpher_write_back *block);
+
+/* Updates home. find is one of enum telpher_find. *synced may be NULL.
+ * -EINVAL: no such way. Other errors are those of the first page that failed: pages that were copied are not undone, and
+ * the others are tried again at the next sync. */
+TELPHER_API int telpher_write_back_sync(telpher_write_back *block, uint32_t find, telpher_synced *synced);
+
+/* Frees the handle; NULL is allowed. Bytes that were not synced are lost. */
+TELPHER_API void telpher_write_back_free(telpher_write_back *block);
 
 
 /* ------------------------------------------------------------------------------------------------ tiers

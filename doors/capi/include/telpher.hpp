@@ -95,6 +95,11 @@ struct closer {
     void operator()(telpher_durable *file) const noexcept { telpher_durable_free(file); }
     void operator()(telpher_entry *entry) const noexcept { telpher_entry_free(entry); }
     void operator()(telpher_prefetch *prefetch) const noexcept { telpher_prefetch_free(prefetch); }
+    void operator()(telpher_versioned *versioned) const noexcept { (void)telpher_versioned_free(versioned); }
+    void operator()(telpher_reading *reading) const noexcept { (void)telpher_reading_end(reading); }
+    void operator()(telpher_writing *writing) const noexcept { telpher_writing_end(writing); }
+    void operator()(telpher_pool *pool) const noexcept { telpher_pool_free(pool); }
+    void operator()(telpher_write_back *block) const noexcept { telpher_write_back_free(block); }
     void operator()(telpher_tier_heap *heap) const noexcept { telpher_tier_heap_free(heap); }
     void operator()(telpher_tier_arena *arena) const noexcept { telpher_tier_arena_free(arena); }
     void operator()(telpher_tier_manager *manager) const noexcept { telpher_tier_manager_free(manager); }
@@ -428,6 +433,16 @@ class mover {
     // Runs devices without a thread of their own.
     void drive() const { detail::check(telpher_mover_drive(get())); }
 
+    // A descriptor that is readable while jobs have ended that ended() has not reported; of the jobs that are started
+    // after the first call. It belongs to the mover.
+    int fd() const { return detail::check(telpher_mover_fd(get())); }
+
+    // Writes the handles (job::get) of jobs that have ended to `into`, and returns the part that was written; each job
+    // is reported once.
+    std::span<telpher_job *> ended(std::span<telpher_job *> into) const {
+        return into.first(static_cast<std::size_t>(detail::check(telpher_mover_ended(get(), into.data(), into.size()))));
+    }
+
     telpher_mover *get() const noexcept { return handle_.get(); }
 
   private:
@@ -727,6 +742,7 @@ class entry {
 
   private:
     friend class cache;
+    friend class reading;
     explicit entry(telpher_entry *raw) noexcept : handle_(raw) {}
     detail::handle<telpher_entry> handle_;
 };
@@ -838,6 +854,130 @@ class cache {
     std::unique_ptr<cache_policy> policy_;
     // Declared after the functions, so that it is destroyed before them.
     detail::handle<telpher_cache> handle_;
+};
+
+// Access of a reader to versioned bytes, which do not change meanwhile. Its entries must be destroyed before it: a
+// reading whose entries are left keeps writers away for ever. Movable, not copyable; any thread, any time.
+class reading {
+  public:
+    // How often the bytes were written before.
+    std::uint64_t version() const {
+        std::uint64_t version;
+        detail::check(telpher_reading_version(handle_.get(), &version));
+        return version;
+    }
+
+    // Accesses a block of the bytes.
+    entry access(std::size_t offset, std::size_t len) const {
+        telpher_entry *raw;
+        detail::check(telpher_reading_access(handle_.get(), offset, len, &raw));
+        return entry(raw);
+    }
+
+  private:
+    friend class versioned;
+    explicit reading(telpher_reading *raw) noexcept : handle_(raw) {}
+    detail::handle<telpher_reading> handle_;
+};
+
+// Access of the writer: the bytes have a new version when it is destroyed. Movable, not copyable; one thread at a time.
+class writing {
+  public:
+    // The bytes, to be written as long as this exists.
+    writable data() const noexcept { return data_; }
+
+  private:
+    friend class versioned;
+    writing(telpher_writing *raw, writable data) noexcept : data_(data), handle_(raw) {}
+    writable data_;
+    detail::handle<telpher_writing> handle_;
+};
+
+// Bytes that change: any number of readers or one writer, and no reader has bytes of another version than it is told.
+// Declare it after its bytes and its cache. A thread that has a reading or a writing must not begin another one.
+// Movable, not copyable; any thread, any time.
+class versioned {
+  public:
+    versioned(const cache &cache, writable data) : data_(data) {
+        telpher_versioned *raw;
+        detail::check(telpher_versioned_new(&raw, cache.get(), data.data(), data.size()));
+        handle_.reset(raw);
+    }
+
+    // How often the bytes were written. A writer may be active.
+    std::uint64_t version() const {
+        std::uint64_t version;
+        detail::check(telpher_versioned_version(handle_.get(), &version));
+        return version;
+    }
+
+    // Waits for a writer.
+    reading read() const {
+        telpher_reading *raw;
+        detail::check(telpher_versioned_read(handle_.get(), -1, &raw));
+        return reading(raw);
+    }
+
+    // Waits for readers, and for copies in flight.
+    writing write() const {
+        telpher_writing *raw;
+        detail::check(telpher_versioned_write(handle_.get(), -1, &raw));
+        return writing(raw, data_);
+    }
+
+  private:
+    writable data_;
+    detail::handle<telpher_versioned> handle_;
+};
+
+// Memory from which blocks for writing are lent. Movable, not copyable; any thread, any time.
+class pool {
+  public:
+    explicit pool(const telpher_tier &tier) {
+        telpher_pool *raw;
+        detail::check(telpher_pool_new(&raw, &tier));
+        handle_.reset(raw);
+    }
+
+    telpher_pool *get() const noexcept { return handle_.get(); }
+
+  private:
+    detail::handle<telpher_pool> handle_;
+};
+
+// A block that is modified in fast memory and copied back. Bytes that were not synced are lost when it is destroyed.
+// Declare it after its home. Movable, not copyable; one thread at a time.
+class write_back {
+  public:
+    write_back(const mover &mover, const pool &pool, writable home) : size_(home.size()) {
+        telpher_write_back *raw;
+        detail::check(telpher_write_back_fetch(&raw, mover.get(), pool.get(), home.data(), home.size()));
+        handle_.reset(raw);
+    }
+
+    // The bytes, for reading.
+    bytes data() const noexcept { return {static_cast<const std::byte *>(telpher_write_back_bytes(handle_.get())), size_}; }
+
+    // Bytes for writing; the next sync copies their pages back.
+    writable write(std::size_t offset, std::size_t len) {
+        void *start;
+        detail::check(telpher_write_back_write(handle_.get(), offset, len, &start));
+        return {static_cast<std::byte *>(start), len};
+    }
+
+    // The bytes that a sync has to check.
+    std::size_t unsynced() const noexcept { return telpher_write_back_unsynced(handle_.get()); }
+
+    // Updates the home.
+    telpher_synced sync(telpher_find find = TELPHER_FIND_WRITTEN) {
+        telpher_synced synced;
+        detail::check(telpher_write_back_sync(handle_.get(), find, &synced));
+        return synced;
+    }
+
+  private:
+    std::size_t size_;
+    detail::handle<telpher_write_back> handle_;
 };
 
 // ---------------------------------------------------------------------------------------------------- tiers

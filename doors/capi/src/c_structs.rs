@@ -232,6 +232,18 @@ pub struct Resident {
     pub reserved: [u64; 2],
 }
 
+/// What a sync did.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Synced {
+    /// Bytes that were compared.
+    pub compared: u64,
+    /// Bytes that were copied back.
+    pub copied: u64,
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+
 /// The counters and state of a cache.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -537,4 +549,15 @@ numbers! {
     TELPHER_TIER_HUGE_PAGES = 0x4;
     /// Its pages are allocated when first written.
     TELPHER_TIER_ABSENT = 0x8;
+}
+
+numbers! {
+    /// How to find the bytes of a block to copy back.
+    find:
+    /// The bytes announced for writing.
+    TELPHER_FIND_WRITTEN = 0;
+    /// Of these, the bytes that differ.
+    TELPHER_FIND_DIFFERING = 1;
+    /// All bytes that differ.
+    TELPHER_FIND_ANYWHERE = 2;
 }

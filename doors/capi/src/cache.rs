@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::raw::{CallerMemory, pointer};
 use std::ffi::c_void;
 use std::time::Duration;
-use telpher_cache::{AccessError, Cache as Inner, Handle, Prefetch as Ahead, Priority};
+use telpher_cache::{AccessError, Cache as Inner, Handle, Prefetch as Ahead, Priority, ReadPermit};
 
 /// A cache of C's memory. Any number of threads may use it at once.
 #[derive(Debug)]
@@ -13,7 +13,11 @@ pub struct Cache(Inner<CallerMemory>);
 
 /// A handle to an entry. Any number of threads may use it at once.
 #[derive(Debug)]
-pub struct Entry(Handle<CallerMemory>);
+pub struct Entry {
+    handle: Handle<CallerMemory>,
+    /// Of versioned bytes: no writer begins as long as the entry has it.
+    permit: Option<ReadPermit>,
+}
 
 /// A prefetched block. Any number of threads may use it at once.
 #[derive(Debug)]
@@ -27,16 +31,21 @@ impl Cache {
         Cache(inner)
     }
 
+    /// The same cache.
+    pub(crate) fn share(&self) -> Cache {
+        Cache(self.0.clone())
+    }
+
     pub(crate) fn access(&self, block: CallerMemory) -> Answer<Entry> {
-        self.0.access(&block, 0..block.size()).map(Entry)
+        self.0.access(&block, 0..block.size()).map(Entry::of)
     }
 
     pub(crate) fn access_in(&self, tier: usize, block: CallerMemory) -> Answer<Entry> {
-        self.0.access_in(tier, &block, 0..block.size()).map(Entry)
+        self.0.access_in(tier, &block, 0..block.size()).map(Entry::of)
     }
 
     pub(crate) fn peek(&self, block: CallerMemory) -> Answer<Option<Entry>> {
-        Ok(self.0.peek(&block, 0..block.size())?.map(Entry))
+        Ok(self.0.peek(&block, 0..block.size())?.map(Entry::of))
     }
 
     pub(crate) fn prefetch(&self, block: CallerMemory, priority: Priority) -> Answer<Prefetch> {
@@ -88,41 +97,50 @@ impl Cache {
 }
 
 impl Entry {
+    fn of(handle: Handle<CallerMemory>) -> Entry {
+        Entry { handle, permit: None }
+    }
+
+    /// The same entry, which keeps writers away.
+    pub(crate) fn with_permit(self, permit: ReadPermit) -> Entry {
+        Entry { permit: Some(permit), ..self }
+    }
+
     /// The current address of the bytes, and whether that is the copy.
     #[inline]
     pub(crate) fn location(&self) -> (*const c_void, bool) {
         // A complete copy stays complete: if it is not complete after the address was read, the address was the
         // source's.
-        let address = self.0.address();
-        match self.0.is_fast() {
-            true => (pointer(self.0.address()), true),
+        let address = self.handle.address();
+        match self.handle.is_fast() {
+            true => (pointer(self.handle.address()), true),
             false => (pointer(address), false),
         }
     }
 
     pub(crate) fn size(&self) -> usize {
-        self.0.len()
+        self.handle.len()
     }
 
     pub(crate) fn copy_has_ended(&self) -> bool {
-        self.0.copy_has_ended()
+        self.handle.copy_has_ended()
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        self.0.is_stale()
+        self.handle.is_stale()
     }
 
     /// Waits until there is nothing left to wait for, or the time has passed; returns true in the first case.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let Some(at_most) = at_most else {
-            self.0.wait_copy();
+            self.handle.wait_copy();
             return true;
         };
-        self.0.wait_copy_for(at_most)
+        self.handle.wait_copy_for(at_most)
     }
 
     pub(crate) fn share(&self) -> Entry {
-        Entry(self.0.clone())
+        Entry { handle: self.handle.clone(), permit: self.permit.clone() }
     }
 }
 

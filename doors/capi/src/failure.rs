@@ -93,6 +93,10 @@ pub(crate) enum Refusal {
     Pages { address: u64, len: u64 },
     #[error("{len} bytes from offset {offset} are not inside the arena of {size} bytes")]
     Outside { offset: u64, len: u64, size: u64 },
+    #[error("{len} bytes from offset {offset} are not inside the block of {size} bytes")]
+    OutsideBlock { offset: u64, len: u64, size: u64 },
+    #[error("there is no way {0} to find bytes; see enum telpher_find")]
+    Find(u32),
     #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
     Timeout(i64),
 }

@@ -3,8 +3,9 @@
 use crate::c_structs::OpResult;
 use crate::failure::{Failure, Refusal};
 use crate::raw::{Request, dispatch};
+use std::sync::OnceLock;
 use std::time::Duration;
-use telpher_mover::{BatchJob, Job as MoverJob, JobError, Mover, Outcome, Via};
+use telpher_mover::{BatchJob, Job as MoverJob, JobError, Mover, Notifier, Outcome, Via, Watchable, Watched};
 
 /// The result of an operation, and what executed it.
 pub(crate) type Ended = (Result<Outcome, JobError>, Via);
@@ -44,6 +45,27 @@ impl UnderWay for BatchJob {
     }
 }
 
+/// A job that had ended when it was created.
+struct AtOnce(Vec<Ended>);
+
+impl UnderWay for AtOnce {
+    fn is_done(&mut self) -> bool {
+        true
+    }
+    fn wait_for(&mut self, _: Duration) -> bool {
+        true
+    }
+    fn results(self: Box<Self>) -> Vec<Ended> {
+        self.0
+    }
+}
+
+impl Watchable for Box<dyn UnderWay> {
+    fn is_done(&mut self) -> bool {
+        (**self).is_done()
+    }
+}
+
 fn ended<B: Send + 'static>(job: MoverJob<B>) -> Ended {
     let done = job.wait();
     (done.result, done.via)
@@ -57,6 +79,21 @@ pub struct Job(State);
 enum State {
     UnderWay(Box<dyn UnderWay>),
     Ended(Vec<Ended>),
+    Watched(WatchedJob),
+}
+
+/// A job that the notifier of its mover watches, and its results once they were asked for.
+struct WatchedJob {
+    watched: Watched<Box<dyn UnderWay>>,
+    results: OnceLock<Vec<Ended>>,
+}
+
+impl WatchedJob {
+    /// The results, if it has ended.
+    fn results(&self) -> Option<&Vec<Ended>> {
+        let take = || self.watched.take().expect("it has ended, and was taken nowhere else").results();
+        self.watched.is_done().then(|| self.results.get_or_init(take))
+    }
 }
 
 /// How long one step of an unlimited wait lasts.
@@ -88,6 +125,19 @@ impl Job {
         Job(if done { State::Ended(job.results()) } else { State::UnderWay(job) })
     }
 
+    /// Lets the notifier of its mover report its end as `token`.
+    pub(crate) fn watch(&mut self, notifier: &Notifier, token: u64) {
+        let job = match std::mem::replace(&mut self.0, State::Ended(Vec::new())) {
+            State::UnderWay(job) => job,
+            State::Ended(results) => Box::new(AtOnce(results)),
+            watched @ State::Watched(_) => {
+                self.0 = watched;
+                return;
+            }
+        };
+        self.0 = State::Watched(WatchedJob { watched: notifier.watch(job, token), results: OnceLock::new() });
+    }
+
     fn settle(&mut self, look: impl FnOnce(&mut dyn UnderWay) -> bool) -> bool {
         let State::UnderWay(job) = &mut self.0 else { return true };
         if !look(&mut **job) {
@@ -101,11 +151,22 @@ impl Job {
 
     /// Makes one step; returns true if it has ended.
     pub(crate) fn is_done(&mut self) -> bool {
-        self.settle(|job| job.is_done())
+        match &self.0 {
+            State::Watched(job) => job.watched.is_done(),
+            State::UnderWay(_) | State::Ended(_) => self.settle(|job| job.is_done()),
+        }
     }
 
     /// Waits for at most the given time, or without limit; returns true if it has ended.
     pub(crate) fn wait(&mut self, at_most: Option<Duration>) -> bool {
+        if let State::Watched(job) = &self.0 {
+            while !job.watched.wait_for(at_most.unwrap_or(LONG)) {
+                if at_most.is_some() {
+                    return false;
+                }
+            }
+            return true;
+        }
         self.settle(|job| match at_most {
             Some(at_most) => job.wait_for(at_most),
             None => {
@@ -117,7 +178,7 @@ impl Job {
 
     /// The result of an operation of a job.
     pub(crate) fn result(&self, index: u64) -> Result<&Ended, Failure> {
-        let State::Ended(results) = &self.0 else {
+        let Some(results) = self.known() else {
             return Err(Failure::NotYet(libc::EAGAIN, "the job has not ended; wait for it first"));
         };
         let found = usize::try_from(index).ok().and_then(|index| results.get(index));
@@ -126,9 +187,14 @@ impl Job {
 
     /// The number of results: 0 while it is in flight.
     pub(crate) fn results(&self) -> usize {
+        self.known().map_or(0, Vec::len)
+    }
+
+    fn known(&self) -> Option<&Vec<Ended>> {
         match &self.0 {
-            State::Ended(results) => results.len(),
-            State::UnderWay(_) => 0,
+            State::Ended(results) => Some(results),
+            State::UnderWay(_) => None,
+            State::Watched(job) => job.results(),
         }
     }
 }
@@ -143,6 +209,7 @@ impl std::fmt::Debug for Job {
         let state = match &self.0 {
             State::UnderWay(_) => "under way",
             State::Ended(_) => "ended",
+            State::Watched(_) => "watched",
         };
         f.debug_tuple("Job").field(&state).finish()
     }

@@ -31,6 +31,7 @@ mod options;
 mod raw;
 mod switch;
 mod tier;
+mod versioned;
 mod vhost;
 
 pub use c_structs::*;

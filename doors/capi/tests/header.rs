@@ -10,7 +10,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 use telpher_capi::{
-    Arithmetic, CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Tags, Tier,
+    Arithmetic, CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Synced, Tags, Tier,
 };
 use telpher_capi::{Packet, VhostDmaQueueStats, VhostQueue, VhostSocketState, VhostState, VhostStats};
 use telpher_capi::{SwitchPort, SwitchStats};
@@ -53,6 +53,12 @@ fn rust_type(c: &str) -> String {
         "telpher_cache" => "Cache",
         "telpher_entry" => "Entry",
         "telpher_prefetch" => "Prefetch",
+        "telpher_versioned" => "Versioned",
+        "telpher_reading" => "Reading",
+        "telpher_writing" => "Writing",
+        "telpher_pool" => "Pool",
+        "telpher_write_back" => "WriteBack",
+        "telpher_synced" => "Synced",
         "telpher_tier" => "Tier",
         "telpher_cache_policy" => "CachePolicy",
         "telpher_stats" => "CacheStats",
@@ -123,9 +129,22 @@ fn c_functions(header: &str) -> BTreeMap<String, Signature> {
 
 fn rust_functions() -> BTreeMap<String, Signature> {
     let mut found = BTreeMap::new();
-    for file in
-        ["about", "batch", "cache", "channel", "device", "durable", "job", "mover", "switch", "tier", "vhost", "window"]
-    {
+    let files = [
+        "about",
+        "batch",
+        "cache",
+        "channel",
+        "device",
+        "durable",
+        "job",
+        "mover",
+        "switch",
+        "tier",
+        "versioned",
+        "vhost",
+        "window",
+    ];
+    for file in files {
         let source = read(&format!("src/exports/{file}.rs"));
         for function in source.split("#[unsafe(no_mangle)]").skip(1) {
             let (front, _) = function.split_once('{').expect("a body");
@@ -212,7 +231,11 @@ type Seen = (&'static str, &'static str, &'static [(&'static str, Option<&'stati
 /// Each variant that reaches C, with its C constant; an empty name if it has none. The unit tests of the functions
 /// check which function returns which number.
 #[rustfmt::skip]
-const SEEN: [Seen; 11] = [
+const SEEN: [Seen; 12] = [
+    ("../../uses/cache/src/write_back.rs", "Find", &[
+        ("Written", Some("TELPHER_FIND_WRITTEN")), ("Differing", Some("TELPHER_FIND_DIFFERING")),
+        ("Anywhere", Some("TELPHER_FIND_ANYWHERE")),
+    ]),
     ("../../uses/tier/src/heat/hints.rs", "Advice", &[
         ("Hot", Some("TELPHER_TIER_HOT")), ("Cold", Some("TELPHER_TIER_COLD")), ("Pin", Some("TELPHER_TIER_PIN")),
         ("Unpin", Some("TELPHER_TIER_UNPIN")),
@@ -332,6 +355,7 @@ fn every_field_offset_matches_the_header() {
     layout!(
         c, Tier, "telpher_tier": size, flags, node, near_node, reserved, obtain, release, user, reserved2
     );
+    layout!(c, Synced, "telpher_synced": compared, copied, reserved);
     layout!(c, CachePolicy, "telpher_cache_policy": place, worth, user, reserved);
     layout!(c, Resident, "telpher_resident": address, size, age, unread, reserved);
     layout!(

@@ -19,7 +19,8 @@ use telpher_vhost::layout::Features;
 /// The devices for the programs.
 const DEVICES: [&str; 2] = ["model:spr", "model:full"];
 /// The examples in Rust.
-const EXAMPLES: [&str; 6] = ["copy_crc", "batch_fence", "poll_ring", "column_sum", "page_tiers", "vhost_switch"];
+const EXAMPLES: [&str; 7] =
+    ["copy_crc", "batch_fence", "poll_ring", "column_sum", "versioned", "page_tiers", "vhost_switch"];
 /// Makes the compiler check addresses and undefined behaviour. The library itself is not instrumented; valgrind checks
 /// its writes into a program's memory.
 const SANITIZED: [&str; 3] = ["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -209,6 +210,11 @@ fn column_sum_prints_the_same_in_three_languages() {
     same_everywhere("column_sum", 1);
 }
 
+#[test]
+fn versioned_prints_the_same_in_three_languages_and_no_sum_is_of_another_version() {
+    same_everywhere("versioned", 2);
+}
+
 /// Runs a program of `tests/programs`, with and without the sanitizers, on each device.
 fn passes(name: &str, source: &str) {
     passes_on(name, source, &DEVICES);
@@ -270,6 +276,12 @@ fn cpp_windows_end_with_their_objects() {
 }
 
 #[test]
+fn an_epoll_loop_gets_every_end_once() {
+    passes("epoll", "tests/programs/epoll.c");
+    passes("cpp poll", "tests/programs/poll.cpp");
+}
+
+#[test]
 fn caches_follow_the_headers_rules() {
     passes("cache", "tests/programs/cache.c");
 }
@@ -277,6 +289,11 @@ fn caches_follow_the_headers_rules() {
 #[test]
 fn cpp_caches_resources_policies_and_coroutines_work() {
     passes("cpp cache", "tests/programs/cache.cpp");
+}
+
+#[test]
+fn versioned_bytes_and_blocks_follow_the_headers_rules() {
+    passes("versioned", "tests/programs/versioned.c");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! own description.
 
 use crate::args::{Completions, Man, ShellName, tree};
-use clap::Command;
+use clap::builder::Resettable;
+use clap::{Command, Id};
 use clap_complete::Shell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,29 @@ pub(crate) fn completions(args: &Completions) -> Result<(), ShellError> {
         ShellName::Fish => Shell::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut tree(), "telpher", &mut script);
+    clap_complete::generate(shell, &mut visible(&tree()), "telpher", &mut script);
     Ok(deliver::print(String::from_utf8(script).expect("scripts are text"))?)
+}
+
+/// Returns a command line without its hidden options, which the script for bash would offer.
+fn visible(command: &Command) -> Command {
+    let options = command.get_arguments().filter(|option| !option.is_hide_set()).cloned();
+    // These rules may name options that are left out, and a script knows no rules.
+    let none = || Resettable::<Id>::Reset;
+    let options =
+        options.map(|option| option.conflicts_with(none()).requires(none()).overrides_with(none()).required(false));
+    let commands = command.get_subcommands().filter(|inner| !inner.is_hide_set()).map(visible);
+    // A name must live as long as the process, which ends after the script.
+    let name: &'static str = command.get_name().to_owned().leak();
+    let about = command.get_about().cloned().unwrap_or_default();
+    Command::new(name)
+        .about(about)
+        .disable_help_flag(true)
+        .disable_help_subcommand(true)
+        .disable_version_flag(true)
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(options)
+        .subcommands(commands)
 }
 
 /// Prints one manual page, or writes all of them.

@@ -411,6 +411,9 @@ fn published_experiments_run_on_any_machine_or_are_reported_as_impossible() {
             assert_eq!(panels == 0, cannot.is_some(), "{name}: {figure}");
             assert_eq!(figure["profiles"].as_array().map(Vec::len), Some(1));
             assert!(cannot.is_none_or(|why| why.contains("has")), "{name}: {cannot:?}");
+            let written = Path::new(&out).join(format!("{}.json", figure["figure"].as_str().expect("a name")));
+            let written = schemas::parse(std::fs::read(&written).expect("a file for each figure"));
+            assert_eq!(written["panels"], figure["panels"], "{name}");
         }
         let only = ["--only", "K-02,K-037,T-03,V-01,P-01,series", "--format", "json"];
         let result = json(&[&["sim", "validate", "--no-html", "--profile", name][..], &only].concat());

@@ -2,7 +2,8 @@
 
 use crate::job::SLICE;
 use crate::mover::Mover;
-use crate::view::{CachedBytes, Source, View};
+use crate::permit::OpenReading;
+use crate::view::{LentBytes, Source, View};
 use pyo3::exceptions::{PyMemoryError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView};
@@ -48,6 +49,13 @@ fn close(py: Python<'_>, cache: &Opening) {
     }
 }
 
+/// Allocates memory for copies.
+pub(crate) fn pool(py: Python<'_>, size: usize, node: Option<u32>, huge_pages: bool) -> PyResult<Pool> {
+    let pages = if huge_pages { PageSize::Huge } else { PageSize::Small };
+    let options = PoolOptions { pages, node, ..PoolOptions::new(size) };
+    py.detach(|| Pool::new(options)).map_err(|error| PyMemoryError::new_err(telpher_os::chain(&error)))
+}
+
 impl Drop for Cache {
     fn drop(&mut self) {
         Python::try_attach(|py| close(py, &self.0));
@@ -56,7 +64,7 @@ impl Drop for Cache {
 
 impl Cache {
     /// A handle of its own, so that the mutex is not held during an operation.
-    fn open(&self) -> PyResult<Inner> {
+    pub(crate) fn open(&self) -> PyResult<Inner> {
         let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         cache.clone().ok_or_else(|| PyValueError::new_err("this cache is closed"))
     }
@@ -87,11 +95,7 @@ impl Cache {
         in_flight: Option<usize>,
         eviction: &str,
     ) -> PyResult<Self> {
-        let pages = if huge_pages { PageSize::Huge } else { PageSize::Small };
-        let options = PoolOptions { pages, node, ..PoolOptions::new(size) };
-        let pool =
-            py.detach(|| Pool::new(options)).map_err(|error| PyMemoryError::new_err(telpher_os::chain(&error)))?;
-        let mut config = Config::new([pool]);
+        let mut config = Config::new([pool(py, size, node, huge_pages)?]);
         config.eviction = match eviction {
             "least-recently-used" => Eviction::LeastRecentlyUsed,
             "first-come" => Eviction::FirstCome,
@@ -117,12 +121,12 @@ impl Cache {
     /// Accesses a block and returns it as a `Block`: of the entry that contains all of it, otherwise of a new entry,
     /// whose copy starts. Does not wait.
     fn access(&self, py: Python<'_>, block: View) -> PyResult<Block> {
-        self.with(py, block, |cache, source, len| cache.access(source, 0..len)).map(Block)
+        self.with(py, block, |cache, source, len| cache.access(source, 0..len)).map(Block::of)
     }
 
     /// Returns the block if an entry contains it, otherwise `None`; copies nothing.
     fn peek(&self, py: Python<'_>, block: View) -> PyResult<Option<Block>> {
-        Ok(self.with(py, block, |cache, source, len| cache.peek(source, 0..len))?.map(Block))
+        Ok(self.with(py, block, |cache, source, len| cache.peek(source, 0..len))?.map(Block::of))
     }
 
     /// Announces that a block will be accessed: the higher the priority (0 to 255), the sooner it is copied. Returns a
@@ -194,14 +198,29 @@ impl Cache {
 /// A block of a cache, with or without its copy. `await` it or call `result()` to wait until there is nothing left to
 /// wait for and get its bytes; `location()` returns them at once. Any thread may use it, several at the same time.
 #[pyclass(frozen, weakref, module = "telpher", name = "Block")]
-pub(crate) struct Block(Handle<Source>);
+pub(crate) struct Block {
+    handle: Handle<Source>,
+    /// The reading of versioned bytes with which it ends.
+    reading: Option<Arc<OpenReading>>,
+}
+
+impl Block {
+    fn of(handle: Handle<Source>) -> Self {
+        Block { handle, reading: None }
+    }
+
+    /// A block of versioned bytes.
+    pub(crate) fn of_reading(handle: Handle<Source>, reading: Arc<OpenReading>) -> Self {
+        Block { handle, reading: Some(reading) }
+    }
+}
 
 #[pymethods]
 impl Block {
     /// True if there is nothing left to wait for, because the copy is complete or the bytes stay in their source;
     /// otherwise makes one step of progress.
     fn done(&self, py: Python<'_>) -> bool {
-        self.0.is_fast() || py.detach(|| self.0.copy_has_ended())
+        self.handle.is_fast() || py.detach(|| self.handle.copy_has_ended())
     }
 
     /// Waits until there is nothing left to wait for, at most `timeout` seconds if given, and returns `location()`.
@@ -214,7 +233,9 @@ impl Block {
             .map_err(|_| PyValueError::new_err("a timeout must be a number of seconds, 0 or more"))?;
         let start = Instant::now();
         let mut left = timeout;
-        while !self.0.is_fast() && !py.detach(|| self.0.wait_copy_for(left.map_or(SLICE, |left| left.min(SLICE)))) {
+        while !self.handle.is_fast()
+            && !py.detach(|| self.handle.wait_copy_for(left.map_or(SLICE, |left| left.min(SLICE))))
+        {
             py.check_signals()?;
             left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if let (Some(Duration::ZERO), Some(after)) = (left, timeout) {
@@ -225,26 +246,31 @@ impl Block {
     }
 
     /// The block's bytes as a read-only `memoryview`: of the copy if it is complete, otherwise of the source. It stays
-    /// valid even if the block is removed.
+    /// valid even if the block is removed. That of a `Reading`'s block is released when the reading ends.
     fn location<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
-        let lent = Bound::new(py, CachedBytes::new(self.0.clone()))?;
-        PyMemoryView::from(lent.as_any())
+        let permit = self.reading.as_ref().map(|reading| reading.permit()).transpose()?;
+        let lent = Bound::new(py, LentBytes::cached(self.handle.clone(), permit))?;
+        let view = PyMemoryView::from(lent.as_any())?;
+        if let Some(reading) = &self.reading {
+            reading.remember(&view)?;
+        }
+        Ok(view)
     }
 
     /// True if the copy is complete.
     #[getter]
     fn fast(&self) -> bool {
-        self.0.is_fast()
+        self.handle.is_fast()
     }
 
     /// True if `invalidate` was called for any byte of the entry since: the copy may be outdated.
     #[getter]
     fn stale(&self) -> bool {
-        self.0.is_stale()
+        self.handle.is_stale()
     }
 
     fn __len__(&self) -> usize {
-        self.0.len()
+        self.handle.len()
     }
 
     fn __await__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

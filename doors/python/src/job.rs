@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use telpher_mover::{BatchDone, BatchJob, Done, Key};
+use telpher_mover::{BatchDone, BatchJob, Done, Key, Notifier, Watchable, Watched};
 
 /// How long a wait lasts before it checks for signals such as Ctrl-C. Source: assumed; too short to notice, longer than
 /// nearly every job.
@@ -72,8 +72,16 @@ impl PendingJob for Members {
     }
 }
 
+impl Watchable for Box<dyn PendingJob> {
+    fn is_done(&mut self) -> bool {
+        (**self).step()
+    }
+}
+
 enum State {
     PendingJob(Box<dyn PendingJob>),
+    /// A notifier's thread steps it.
+    Watched(Watched<Box<dyn PendingJob>>),
     /// Shared, so that the mutex is not held while Python objects are created from the result: that may run any code,
     /// including this job's methods.
     Ended(Arc<[Ended]>),
@@ -87,6 +95,16 @@ enum Look {
     Ended(Arc<[Ended]>),
     /// Another thread waits for it.
     Lent,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // The thread that steps it may wait for the interpreter lock meanwhile.
+        let state = std::mem::replace(self.state.get_mut().unwrap_or_else(PoisonError::into_inner), State::Lent);
+        if let State::Watched(watched) = state {
+            Python::try_attach(|py| py.detach(|| drop(watched)));
+        }
+    }
 }
 
 /// An operation in flight. `await` it or call `result()`. Until it is done the program must not write its buffers, nor
@@ -116,6 +134,7 @@ impl Job {
         let state = std::mem::replace(&mut *self.lock(), State::Lent);
         let mut flying = match state {
             State::PendingJob(flying) => flying,
+            State::Watched(watched) => return self.look_at_watched(py, watched, at_most),
             State::Lent => return Look::Lent,
             State::Ended(ended) => {
                 *self.lock() = State::Ended(Arc::clone(&ended));
@@ -133,6 +152,42 @@ impl Job {
         let ended = flying.ended();
         *self.lock() = State::Ended(Arc::clone(&ended));
         Look::Ended(ended)
+    }
+
+    /// Like `look`. The thread that steps the job may wait for the interpreter lock, so that is released.
+    fn look_at_watched(
+        &self,
+        py: Python<'_>,
+        watched: Watched<Box<dyn PendingJob>>,
+        at_most: Option<Duration>,
+    ) -> Look {
+        let found = py.detach(|| {
+            let is_done = at_most.map_or_else(|| watched.is_done(), |at_most| watched.wait_for(at_most));
+            if is_done { watched.take().ok_or(watched) } else { Err(watched) }
+        });
+        match found {
+            Ok(flying) => {
+                let ended = flying.ended();
+                *self.lock() = State::Ended(Arc::clone(&ended));
+                Look::Ended(ended)
+            }
+            Err(watched) => {
+                *self.lock() = State::Watched(watched);
+                Look::UnderWay
+            }
+        }
+    }
+
+    /// Lets a notifier step the job and report its end. False if the job has ended, another notifier watches it, or a
+    /// thread waits for it.
+    pub(crate) fn watch(&self, py: Python<'_>, notifier: &Notifier, token: u64) -> bool {
+        let state = std::mem::replace(&mut *self.lock(), State::Lent);
+        let (state, watched) = match state {
+            State::PendingJob(flying) => (State::Watched(py.detach(|| notifier.watch(flying, token))), true),
+            other => (other, false),
+        };
+        *self.lock() = state;
+        watched
     }
 
     /// Makes one step; returns the result if the job has ended.

@@ -14,8 +14,11 @@ mod durable;
 mod error;
 mod job;
 mod mover;
+mod notifier;
 mod operations;
+mod permit;
 mod result;
+mod versioned;
 mod view;
 mod window;
 
@@ -51,9 +54,15 @@ fn _telpher(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mover::Mover>()?;
     module.add_class::<batch::Batch>()?;
     module.add_class::<job::Job>()?;
+    module.add_class::<notifier::Notifier>()?;
     module.add_class::<cache::Cache>()?;
     module.add_class::<cache::Block>()?;
     module.add_class::<cache::Prefetch>()?;
+    module.add_class::<versioned::Versioned>()?;
+    module.add_class::<versioned::Reading>()?;
+    module.add_class::<versioned::Writing>()?;
+    module.add_class::<versioned::Pool>()?;
+    module.add_class::<versioned::WriteBack>()?;
     module.add_class::<window::Grant>()?;
     module.add_class::<window::Window>()?;
     module.add_class::<durable::DurableFile>()?;

@@ -4,13 +4,15 @@
 use pyo3::exceptions::{PyBufferError, PyException, PyOSError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use telpher_cache::Handle;
-use telpher_mem::{StableBuf, StableBufMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use telpher_cache::{FetchError, Find, Handle, ReadPermit, Synced, WriteBack, WritePermit};
+use telpher_mem::{Pool, StableBuf, StableBufMut};
+use telpher_mover::{JobError, Mover};
 
 /// A buffer that its exporter keeps at its address: the exporter does not move, resize or free the bytes until this is
 /// dropped (PEP 3118). The `Py_buffer` stays where it was filled in, because an exporter may point into it.
@@ -97,6 +99,11 @@ impl View {
 }
 
 impl ViewMut {
+    /// The address as a pointer; not null.
+    fn start(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(usize::try_from(self.0.address()).unwrap_or(usize::MAX))
+    }
+
     /// Overwrites the first bytes.
     pub(crate) fn store(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.len());
@@ -149,18 +156,32 @@ impl<'py> FromPyObject<'_, 'py> for ViewMut {
 /// A buffer that contains blocks of a cache: held as long as any entry or handle needs it.
 pub(crate) type Source = Arc<View>;
 
-/// A cached block's bytes as Python sees them: exports a read-only buffer.
-#[pyclass(frozen, module = "telpher", name = "CachedBytes")]
-pub(crate) struct CachedBytes(Handle<Source>);
+/// Bytes that this module keeps, as Python sees them: exports a buffer.
+#[pyclass(frozen, module = "telpher", name = "LentBytes")]
+pub(crate) struct LentBytes {
+    /// The address and the length of bytes that are valid as long as the owner, and writable if it says so.
+    address: u64,
+    len: usize,
+    is_writable: bool,
+    _owner: Box<dyn Any + Send + Sync>,
+}
 
-impl CachedBytes {
-    pub(crate) fn new(handle: Handle<Source>) -> Self {
-        CachedBytes(handle)
+impl LentBytes {
+    /// A cached block's bytes at their present location, read-only.
+    pub(crate) fn cached(handle: Handle<Source>, permit: Option<ReadPermit>) -> Self {
+        let (address, len) = (handle.address(), handle.len());
+        LentBytes { address, len, is_writable: false, _owner: Box::new((handle, permit)) }
+    }
+
+    /// All bytes of a writable buffer.
+    pub(crate) fn written(data: &Arc<ViewMut>, permit: Arc<WritePermit>) -> Self {
+        let (address, len) = (data.address(), data.len());
+        LentBytes { address, len, is_writable: true, _owner: Box::new((Arc::clone(data), permit)) }
     }
 }
 
 #[pymethods]
-impl CachedBytes {
+impl LentBytes {
     /// # Safety
     ///
     /// As for the interpreter: `buffer` is null or writable.
@@ -168,18 +189,117 @@ impl CachedBytes {
         if buffer.is_null() {
             return Err(PyBufferError::new_err("the buffer structure is null"));
         }
-        let handle = &slf.get().0;
-        let address = usize::try_from(handle.address()).unwrap_or(usize::MAX);
-        let start = std::ptr::with_exposed_provenance_mut::<c_void>(address);
-        let len = isize::try_from(handle.len()).map_err(|_| PyBufferError::new_err("the block is too long"))?;
+        let LentBytes { address, len, is_writable, .. } = slf.get();
+        let start = usize::try_from(*address).unwrap_or(usize::MAX);
+        let start = std::ptr::with_exposed_provenance_mut::<c_void>(start);
+        let len = isize::try_from(*len).map_err(|_| PyBufferError::new_err("the block is too long"))?;
+        let is_readonly = c_int::from(!is_writable);
         // SAFETY: not null, and writable as our caller guarantees. `len` bytes from `start` on are valid as long as the
-        // handle, which lives as long as this object; the buffer gets a reference to the object. It is marked
-        // read-only.
-        match unsafe { ffi::PyBuffer_FillInfo(buffer, slf.as_ptr(), start, len, 1, flags) } {
+        // owner, which lives as long as this object; the buffer gets a reference to the object. It is marked read-only
+        // unless the bytes are writable.
+        match unsafe { ffi::PyBuffer_FillInfo(buffer, slf.as_ptr(), start, len, is_readonly, flags) } {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),
         }
     }
+}
+
+/// A writable buffer as the home of a block in fast memory.
+struct Home(ViewMut);
+
+impl Deref for Home {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the buffer is held, so `len` bytes are mapped at its address, which is not null also without bytes.
+        // That other code does not write them meanwhile no Python object can guarantee, see `StableBuf` below.
+        unsafe { std::slice::from_raw_parts(self.0.start(), self.0.len()) }
+    }
+}
+
+impl DerefMut for Home {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and the exporter has stated that the bytes may be written.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start(), self.0.len()) }
+    }
+}
+
+/// A block in fast memory. The `memoryview`s of it share it, so that its bytes live as long as any of them.
+///
+/// Lock it without the interpreter lock: a thread that syncs it may wait for that.
+pub(crate) struct FastBlock {
+    /// Where its bytes are, which never changes.
+    address: u64,
+    len: usize,
+    state: Mutex<FastBlockState>,
+}
+
+struct FastBlockState {
+    block: WriteBack<Home>,
+    /// Each `memoryview` for writing has a clone.
+    writers: Arc<()>,
+}
+
+/// Why a block was not synced.
+pub(crate) enum NotSynced {
+    /// A `memoryview` for writing exists.
+    InUse,
+    Job(JobError),
+}
+
+impl FastBlock {
+    /// Copies a buffer to memory of the pool.
+    pub(crate) fn fetch(mover: &Mover, pool: &Pool, home: ViewMut) -> Result<Arc<Self>, FetchFailed> {
+        let block = WriteBack::fetch(mover, pool, Home(home)).map_err(|error| match error {
+            FetchError::Copy { error, .. } => FetchFailed::Job(error),
+            error => FetchFailed::NoRoom(error.to_string()),
+        })?;
+        let (address, len) = (block.bytes().as_ptr().expose_provenance() as u64, block.bytes().len());
+        Ok(Arc::new(FastBlock { address, len, state: Mutex::new(FastBlockState { block, writers: Arc::new(()) }) }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FastBlockState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes that a sync has to check.
+    pub(crate) fn unsynced(&self) -> usize {
+        self.lock().block.unsynced()
+    }
+
+    /// All its bytes, read-only.
+    pub(crate) fn bytes(self: &Arc<Self>) -> LentBytes {
+        LentBytes { address: self.address, len: self.len, is_writable: false, _owner: Box::new(Arc::clone(self)) }
+    }
+
+    /// Bytes for writing, which the next sync copies back. The range is inside the block.
+    pub(crate) fn write(self: &Arc<Self>, range: Range<usize>) -> LentBytes {
+        let (mut state, len) = (self.lock(), range.len());
+        let address = state.block.write(range).as_mut_ptr().expose_provenance() as u64;
+        let owner = Box::new((Arc::clone(self), Arc::clone(&state.writers)));
+        LentBytes { address, len, is_writable: true, _owner: owner }
+    }
+
+    /// Copies bytes back, unless some can still be written: such writes would be lost.
+    pub(crate) fn sync(&self, find: Find) -> Result<Synced, NotSynced> {
+        let mut state = self.lock();
+        if Arc::get_mut(&mut state.writers).is_none() {
+            return Err(NotSynced::InUse);
+        }
+        state.block.sync(find).map_err(NotSynced::Job)
+    }
+}
+
+/// Why a block could not be fetched.
+pub(crate) enum FetchFailed {
+    /// The pool has not enough memory; a sentence.
+    NoRoom(String),
+    Job(JobError),
 }
 
 /// The address range of a buffer.

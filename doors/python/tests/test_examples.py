@@ -1,4 +1,4 @@
-"""The examples print the same on every device; the first two match their Rust, C and C++ counterparts (doors/capi/examples)."""
+"""The examples print the same on every device; all but the tasks match their Rust, C and C++ counterparts (doors/capi/examples)."""
 
 import pathlib
 import subprocess
@@ -25,6 +25,12 @@ class Examples(unittest.TestCase):
             "member 0: done\nmember 1: equal\nmember 2: done\nthe place has 7\n"
             "member 0: done\nmember 1: different from byte 1234 on\n"
             "member 2: abandoned at a fence because member 1 did not succeed\nthe place has 7\n",
+        )
+
+    def test_versioned_example(self):
+        self.says(
+            "versioned",
+            "50 versions, 0 sums of another one\n10 bytes written, 24576 compared, 4096 copied back; price 50000 is 7\n",
         )
 
     def test_tasks_example(self):

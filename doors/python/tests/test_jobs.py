@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,9 +11,12 @@ import textwrap
 import threading
 import time
 import unittest
+from collections import Counter
+from unittest import mock
 
 import numpy as np
 import telpher
+from telpher import _await, _telpher
 
 
 def mover(**settings):
@@ -92,6 +96,57 @@ class Jobs(unittest.TestCase):
     @staticmethod
     async def awaited(job):
         return await job
+
+    def test_a_notifier_reports_each_of_its_jobs_once(self):
+        watched, reported = [], []
+
+        class Notifier:
+            """Records the tokens of the jobs that the notifier watches, and those that it reports."""
+
+            def __init__(self):
+                self.inner = _telpher._Notifier()
+                self.fileno = self.inner.fileno
+
+            def watch(self, job, token):
+                accepted = self.inner.watch(job, token)
+                if accepted:
+                    watched.append(token)
+                return accepted
+
+            def ended(self):
+                tokens = self.inner.ended()
+                reported.extend(tokens)
+                return tokens
+
+        async def main():
+            rounds, end = 0, time.monotonic() + 60
+            with telpher.Mover("model:spr", threshold=0, threaded=True) as m:
+                # Ten thousand jobs, and more until one took longer than a poll.
+                while rounds < 100 or not watched and time.monotonic() < end:
+                    rounds += 1
+                    blocks = [os.urandom(4096) for _ in range(100)]
+                    copies = [bytearray(4096) for _ in blocks]
+                    await asyncio.gather(*(self.awaited(m.copy_async(a, b)) for a, b in zip(blocks, copies)))
+                    self.assertEqual(blocks, copies)
+
+        with mock.patch.object(_await, "_Notifier", Notifier), mock.patch.object(_await, "_POLLS", 1):
+            asyncio.run(main())
+        self.assertGreater(len(watched), 0)
+        self.assertEqual(Counter(reported), Counter(watched))
+
+    def test_a_watched_job_can_be_waited_for_and_dropped(self):
+        with mover() as m:
+            notifier, dst = _telpher._Notifier(), bytearray(60_000)
+            job = m.fill_async(dst, 7)
+            if notifier.watch(job, 1):
+                self.assertFalse(notifier.watch(job, 2))
+                self.assertIsNone(job.result(60))
+                self.assertEqual(select.select([notifier], [], [], 60)[0], [notifier])
+                self.assertEqual(notifier.ended(), [1])
+            self.assertEqual(dst.count(7), len(dst))
+            if notifier.watch(m.fill_async(dst, 8), 3):
+                gc.collect()
+                self.assertEqual(notifier.ended(), [])
 
     def test_a_cancelled_tasks_job_continues(self):
         async def main():

@@ -32,6 +32,21 @@ def blocks(mover: telpher.Mover) -> None:
         assert_type(cache.stats["hits"] + cache.invalidate(column), int)
 
 
+def versions(mover: telpher.Mover) -> None:
+    data = bytearray(5000)
+    with telpher.Cache(mover, 1 << 20) as cache:
+        versioned = telpher.Versioned(cache, data)
+        with versioned.write(timeout=1.5) as view:
+            assert_type(view, memoryview)
+            view[0] = 7
+        with versioned.read() as reading:
+            assert_type(reading.access(0, 10).result()[reading.version], int)
+    with telpher.WriteBack(mover, telpher.Pool(1 << 20), data) as block:
+        with block.write(0, 1) as part:
+            part[0] = 8
+        assert_type(block.sync("differing"), tuple[int, int])
+
+
 def batches(mover: telpher.Mover) -> None:
     batch = mover.batch()
     index: int = batch.compare_expecting(b"1", b"2", difference=True)
@@ -58,4 +73,5 @@ with telpher.Mover("cpu", threshold=4096, wait="yield") as mover:
     print(telpher.SETTINGS["threshold"], mover.queues, sync(mover))
     batches(mover)
     blocks(mover)
+    versions(mover)
     asyncio.run(tasks(mover))

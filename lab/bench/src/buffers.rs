@@ -5,7 +5,7 @@ use telpher_mem::{MapError, PageSize, Region};
 use telpher_os::Random;
 
 /// Bytes of a page.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Whether operations find their bytes in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

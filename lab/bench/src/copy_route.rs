@@ -3,13 +3,13 @@
 use super::BenchError;
 use super::measure::{Clock, Latencies, Window, group_for, to_ns, window};
 use super::results::{Breakdown, Route, Runner};
-use super::submitter::{OperationSlots, RegionChannel};
+use super::submitter::{BufferChannel, OperationSlots};
 use crate::ffi;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use telpher_mem::Region;
+use telpher_mem::PoolBuffer;
 use telpher_mover::{ChannelPolicy, Finished, Hint, Opcode, Via};
 use telpher_portal::Portal;
 
@@ -179,14 +179,14 @@ impl IdlePolls {
 
 /// A channel and its transfers in flight.
 pub(crate) struct DeviceRoute {
-    channel: RegionChannel,
+    channel: BufferChannel,
     /// The route's name, for errors.
     label: String,
     depth: u32,
     batch: u32,
     /// Slots in flight with the time of their preparation, oldest first.
     flight: VecDeque<(usize, u64)>,
-    done: Vec<Finished<Region, Region>>,
+    done: Vec<Finished<PoolBuffer, PoolBuffer>>,
     /// Recent nanoseconds between two completions, 0 if unknown.
     pace_ns: f64,
     /// Whether another thread or a device executes, so that sleeping makes sense.
@@ -215,7 +215,7 @@ impl DeviceRoute {
         let (depth, batch, label) = (route.depth, route.batch, route.label());
         let policy = ChannelPolicy { hint, bursts: batch > 1, ..ChannelPolicy::default() };
         // Twice the number in flight: slots come back one poll after their results.
-        let channel = RegionChannel::new(portal, 2 * depth * batch, policy)?;
+        let channel = BufferChannel::new(portal, 2 * depth * batch, policy)?;
         let room = (depth * batch) as usize;
         let sleeps = matches!(route.runner, Some(Runner::Threaded | Runner::Hardware));
         let faults = route.runner == Some(Runner::Hardware);

@@ -262,10 +262,10 @@ mod tests {
     #[test]
     fn a_shape_that_does_not_fit_the_device_is_a_clear_error() {
         let caps = Preset::default().capabilities();
-        let message = |shape: Shape| shape.config(&caps).unwrap_err().to_string();
-        assert!(said(Shape { threads: 9, ..Shape::PLAIN }).contains("the device has 8"));
-        assert!(said(Shape { threads: 2, wq_size: Some(100), ..Shape::PLAIN }).contains("128 entries"));
-        assert!(said(Shape { engines: Some(9), ..Shape::PLAIN }).contains("4 engines"));
+        let refusal = |shape: Shape| shape.config(&caps).unwrap_err().to_string();
+        assert!(refusal(Shape { threads: 9, ..Shape::PLAIN }).contains("the device has 8"));
+        assert!(refusal(Shape { threads: 2, wq_size: Some(100), ..Shape::PLAIN }).contains("128 entries"));
+        assert!(refusal(Shape { engines: Some(9), ..Shape::PLAIN }).contains("4 engines"));
     }
 
     #[test]

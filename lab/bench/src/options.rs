@@ -23,6 +23,17 @@ pub enum QueueKind {
     Shared,
 }
 
+/// The pages of a sweep's buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pages {
+    /// 4 KiB.
+    Small,
+    /// 2 MiB, as far as the system has them: [`PageSize::Huge`].
+    Huge,
+    /// 1 GiB, from the system's pool.
+    Gigantic,
+}
+
 /// Where a device leaves results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hint {
@@ -54,7 +65,7 @@ pub struct SweepOptions {
     /// NUMA nodes of the buffers; where the kernel puts them unless given.
     pub placement: Option<Placement>,
     /// Pages of the buffers.
-    pub pages: PageSize,
+    pub pages: Pages,
     /// Where the device leaves results.
     pub hint: Hint,
     /// Name of the device.

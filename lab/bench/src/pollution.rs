@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use telpher_abi::Opcode;
-use telpher_mem::PageSize;
 use telpher_mover::Hint;
 use telpher_os::{CacheMonitor, chain};
 use telpher_report::machine::Machine;
@@ -222,8 +221,7 @@ impl Copier {
         let route = Route { device: device.clone(), runner: Some(runner), depth: DEPTH, batch: 1, threads: 1 };
         // The default of hardware: results go to memory.
         let mut copier = CopyRoute::Device(Box::new(DeviceRoute::new(portals[0].clone(), &route, Hint::Memory)?));
-        let ground = BufferMemory { pages: PageSize::Small, placement: None };
-        let mut work = OperationSlots::new(Opcode::MemoryMove, size, (bytes / size).max(2), ground)?;
+        let mut work = OperationSlots::new(Opcode::MemoryMove, size, (bytes / size).max(2), &BufferMemory::small())?;
         copier.verify(Opcode::MemoryMove, &mut work, Copies::Device.name())?;
         Ok(Copier { device, core, size, arena: Arena::new(bytes)?, copier, work })
     }

@@ -1,12 +1,13 @@
 //! The work of one submitting thread: an operation, its buffers in several slots, and the expected results.
 
 use super::BenchError;
-use super::buffers::{fill_known, first_difference, touched};
+use super::buffers::{PAGE, fill_known, first_difference, touched};
 use super::protection::{BLOCK, DIF, NEW_TAGS, TAGS, crc16_fast, protected, protected_len};
 use crate::ffi;
-use crate::options::Placement;
+use crate::options::{Pages, Placement};
+use std::cell::RefCell;
 use telpher_abi::{DELTA_ENTRY_BYTES, MAX_DELTA_TRANSFER, Opcode};
-use telpher_mem::{PageSize, Region};
+use telpher_mem::{PageSize, Pool, PoolBuffer, Region};
 use telpher_mover::{Buffers, Channel, CrcMode, Delta, Hint, Outcome, Rejected, Ticket};
 use telpher_ops::dif;
 use telpher_ops::{compare, compare_pattern, copy, crc, delta, dualcast, fill, flush};
@@ -21,23 +22,102 @@ const SPOILT: u8 = 0xee;
 /// The buffers of one transfer. A buffer is `None` if the operation does not use it, or while the device has it.
 #[derive(Debug, Default)]
 struct Slot {
-    src: Option<Region>,
-    src2: Option<Region>,
-    dst: Option<Region>,
-    dst2: Option<Region>,
+    src: Option<PoolBuffer>,
+    src2: Option<PoolBuffer>,
+    dst: Option<PoolBuffer>,
+    dst2: Option<PoolBuffer>,
     /// The expected result, for operations that return one.
     expected: Option<Outcome>,
     /// Bytes of the delta record in `src`, for apply.
     record_bytes: u32,
+    /// The unused rest of the last 4 KiB of each buffer that is a part of a larger page.
+    _rests: Vec<PoolBuffer>,
 }
 
 /// The memory for buffers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct BufferMemory {
-    /// Size of the pages.
-    pub pages: PageSize,
     /// NUMA nodes of the buffers.
-    pub placement: Option<Placement>,
+    placement: Option<Placement>,
+    pages: BufferPages,
+}
+
+#[derive(Debug)]
+enum BufferPages {
+    /// Each buffer has pages of its own.
+    Own(PageSize),
+    /// Buffers are parts of larger pages, and begin at multiples of 4 KiB.
+    Parts { src: Pool, dst: Pool },
+}
+
+/// The most bytes that the buffers of a transfer take.
+pub(crate) fn buffer_bytes(size: usize) -> usize {
+    // Three buffers. Blocks with integrity fields are a 64th longer, and each buffer ends with a page.
+    size.saturating_add(size / 64).saturating_add(2 * PAGE).saturating_mul(3)
+}
+
+impl BufferMemory {
+    /// Allocates the memory of up to `bytes` bytes of buffers if they are parts of larger pages.
+    pub(crate) fn new(pages: Pages, placement: Option<Placement>, bytes: usize) -> Result<Self, BenchError> {
+        let parts = |node: Option<u32>| -> Result<Pool, BenchError> {
+            let mut region = Region::gigantic(bytes)?;
+            if let Some(node) = node {
+                region.bind(node)?;
+            }
+            region.populate()?;
+            Ok(Pool::of(region))
+        };
+        let pages = match (pages, placement) {
+            (Pages::Small, _) => BufferPages::Own(PageSize::Small),
+            (Pages::Huge, _) => BufferPages::Own(PageSize::Huge),
+            (Pages::Gigantic, Some(nodes)) => {
+                BufferPages::Parts { src: parts(Some(nodes.src))?, dst: parts(Some(nodes.dst))? }
+            }
+            (Pages::Gigantic, None) => {
+                let pool = parts(None)?;
+                BufferPages::Parts { src: pool.clone(), dst: pool }
+            }
+        };
+        Ok(BufferMemory { placement, pages })
+    }
+
+    /// Small pages on any node.
+    pub(crate) fn small() -> Self {
+        BufferMemory { placement: None, pages: BufferPages::Own(PageSize::Small) }
+    }
+
+    /// Returns a buffer of `len` bytes, on the source's or the destination's node.
+    fn buffer(&self, side: Side, len: usize, rests: &RefCell<Vec<PoolBuffer>>) -> Result<PoolBuffer, BenchError> {
+        const ENOUGH: &str = "the memory was made for all buffers";
+        match &self.pages {
+            BufferPages::Own(pages) => {
+                let node = self.placement.map(|nodes| if side == Side::Src { nodes.src } else { nodes.dst });
+                if node.is_some() {
+                    place_on(node)?;
+                }
+                // A pool lends whole cache lines.
+                let region = touched(len.next_multiple_of(64), *pages);
+                if node.is_some() {
+                    place_on(None)?;
+                }
+                Ok(Pool::of(region?).obtain(len).expect(ENOUGH))
+            }
+            BufferPages::Parts { src, dst } => {
+                let pool = if side == Side::Src { src } else { dst };
+                let buffer = pool.obtain(len).expect(ENOUGH);
+                let rest = len.next_multiple_of(PAGE) - len.next_multiple_of(64);
+                rests.borrow_mut().extend(pool.obtain(rest));
+                Ok(buffer)
+            }
+        }
+    }
+}
+
+/// Which buffer of a transfer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Src,
+    Dst,
 }
 
 /// An operation of one size in several slots.
@@ -66,8 +146,8 @@ pub(crate) fn refuses(op: Opcode, size: u64) -> Option<&'static str> {
 
 impl OperationSlots {
     /// Creates `places` transfers of `size` bytes.
-    pub(crate) fn new(op: Opcode, size: usize, places: usize, ground: BufferMemory) -> Result<Self, BenchError> {
-        let slots = (0..places).map(|i| slot(op, size, i as u64 + 1, ground)).collect::<Result<_, _>>()?;
+    pub(crate) fn new(op: Opcode, size: usize, places: usize, memory: &BufferMemory) -> Result<Self, BenchError> {
+        let slots = (0..places).map(|i| slot(op, size, i as u64 + 1, memory)).collect::<Result<_, _>>()?;
         Ok(OperationSlots { op, size, slots, next: 0 })
     }
 
@@ -88,7 +168,7 @@ impl OperationSlots {
     #[inline]
     pub(crate) fn on_cpu(&mut self, place: usize, hint: Hint) -> bool {
         let slot = &mut self.slots[place];
-        let Slot { src, src2, dst, dst2, expected, record_bytes } = slot;
+        let Slot { src, src2, dst, dst2, expected, record_bytes, .. } = slot;
         let (src, src2) = (src.as_deref().unwrap_or(&[]), src2.as_deref().unwrap_or(&[]));
         let (dst, dst2) = (dst.as_deref_mut().unwrap_or(&mut []), dst2.as_deref_mut().unwrap_or(&mut []));
         match self.op {
@@ -123,8 +203,8 @@ impl OperationSlots {
     pub(crate) fn prepare(
         &mut self,
         place: usize,
-        channel: &mut RegionChannel,
-    ) -> Result<Ticket, Box<Rejected<Region, Region>>> {
+        channel: &mut BufferChannel,
+    ) -> Result<Ticket, Box<Rejected<PoolBuffer, PoolBuffer>>> {
         const HELD: &str = "a place is prepared only after its buffers came back";
         let slot = &mut self.slots[place];
         let mut src = || slot.src.take().expect(HELD);
@@ -153,7 +233,12 @@ impl OperationSlots {
 
     /// Takes a transfer's buffers back; returns whether its result is as expected.
     #[inline]
-    pub(crate) fn give_back(&mut self, place: usize, buffers: Buffers<Region, Region>, outcome: Outcome) -> bool {
+    pub(crate) fn give_back(
+        &mut self,
+        place: usize,
+        buffers: Buffers<PoolBuffer, PoolBuffer>,
+        outcome: Outcome,
+    ) -> bool {
         let slot = &mut self.slots[place];
         let Buffers { src, src2, dst, dst2 } = buffers;
         for (place, back) in
@@ -239,8 +324,8 @@ impl OperationSlots {
     }
 }
 
-/// A channel whose buffers are whole regions.
-pub(crate) type RegionChannel = Channel<Region, Region>;
+/// A channel for the buffers of [`BufferMemory`].
+pub(crate) type BufferChannel = Channel<PoolBuffer, PoolBuffer>;
 
 fn without_tuples(src: &[u8]) -> Vec<u8> {
     src.chunks_exact(protected_len(BLOCK)).flat_map(|block| &block[..BLOCK]).copied().collect()
@@ -263,29 +348,19 @@ fn change(bytes: &mut [u8]) {
     }
 }
 
-fn slot(op: Opcode, size: usize, seed: u64, ground: BufferMemory) -> Result<Slot, BenchError> {
-    let on = |node: fn(Placement) -> u32, len: usize| -> Result<Region, BenchError> {
-        let node = ground.placement.map(node);
-        if node.is_some() {
-            place_on(node)?;
-        }
-        let region = touched(len, ground.pages);
-        if node.is_some() {
-            place_on(None)?;
-        }
-        Ok(region?)
+fn slot(op: Opcode, size: usize, seed: u64, memory: &BufferMemory) -> Result<Slot, BenchError> {
+    let rests = RefCell::default();
+    let known = |len: usize| -> Result<PoolBuffer, BenchError> {
+        let mut buffer = memory.buffer(Side::Src, len, &rests)?;
+        fill_known(&mut buffer, seed);
+        Ok(buffer)
     };
-    let known = |len: usize| -> Result<Region, BenchError> {
-        let mut region = on(|p| p.src, len)?;
-        fill_known(&mut region, seed);
-        Ok(region)
-    };
-    let empty = |len: usize| on(|p| p.dst, len);
-    let blocks = || -> Result<(Region, usize), BenchError> {
+    let empty = |len: usize| memory.buffer(Side::Dst, len, &rests);
+    let blocks = || -> Result<(PoolBuffer, usize), BenchError> {
         let data = known(size)?;
-        let mut region = on(|p| p.src, protected_len(size))?;
-        region.copy_from_slice(&protected(&data, TAGS, crc16_fast));
-        Ok((region, size))
+        let mut buffer = memory.buffer(Side::Src, protected_len(size), &rests)?;
+        buffer.copy_from_slice(&protected(&data, TAGS, crc16_fast));
+        Ok((buffer, size))
     };
     let mut slot = Slot::default();
     match op {
@@ -344,6 +419,7 @@ fn slot(op: Opcode, size: usize, seed: u64, ground: BufferMemory) -> Result<Slot
         }
         _ => slot.src = Some(known(size)?),
     }
+    slot._rests = rests.into_inner();
     Ok(slot)
 }
 
@@ -356,18 +432,45 @@ fn place_on(node: Option<u32>) -> Result<(), BenchError> {
 mod tests {
     use super::*;
 
-    const GROUND: BufferMemory = BufferMemory { pages: PageSize::Small, placement: None };
-
     #[test]
     fn every_cpu_operation_writes_the_expected_bytes() {
         for &(_, op) in Opcode::NAMED {
-            let mut work = OperationSlots::new(op, 4096, 3, GROUND).unwrap();
+            let mut work = OperationSlots::new(op, 4096, 3, &BufferMemory::small()).unwrap();
             work.spoil();
             for place in 0..work.places() {
                 assert!(work.on_cpu(place, Hint::Cache), "{op}");
             }
             work.check("CPU").unwrap();
         }
+    }
+
+    #[test]
+    fn parts_of_a_larger_page_hold_every_operation_and_begin_at_small_pages() {
+        for (size, places) in [(64, 5), (512, 3), (4096, 3), (65_536, 2)] {
+            for &(_, op) in Opcode::NAMED.iter().filter(|(_, op)| refuses(*op, size as u64).is_none()) {
+                let pool = Pool::of(touched(places * buffer_bytes(size), PageSize::Small).unwrap());
+                let pages = BufferPages::Parts { src: pool.clone(), dst: pool.clone() };
+                let memory = BufferMemory { placement: None, pages };
+                let mut work = OperationSlots::new(op, size, places, &memory).unwrap();
+                work.spoil();
+                for place in 0..places {
+                    assert!(work.on_cpu(place, Hint::Cache), "{op}");
+                    let Slot { src, src2, dst, dst2, .. } = &work.slots[place];
+                    let mut starts = [src, src2, dst, dst2].into_iter().flatten().map(|buffer| buffer.as_ptr().addr());
+                    assert!(starts.all(|start| start.is_multiple_of(PAGE)), "{op} {size}");
+                }
+                work.check("CPU").unwrap();
+                drop(work);
+                assert_eq!(pool.lent(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn without_pages_of_1_gib_the_refusal_says_how_to_reserve_them() {
+        // More than any machine has.
+        let error = BufferMemory::new(Pages::Gigantic, None, 1 << 46).unwrap_err();
+        assert!(error.to_string().contains("hugepages-1048576kB/nr_hugepages"), "{error}");
     }
 
     #[test]
@@ -382,7 +485,7 @@ mod tests {
             Opcode::DifUpdate,
             Opcode::CreateDelta,
         ] {
-            let mut work = OperationSlots::new(op, 512, 2, GROUND).unwrap();
+            let mut work = OperationSlots::new(op, 512, 2, &BufferMemory::small()).unwrap();
             work.spoil();
             let message = work.check("CPU").unwrap_err().to_string();
             assert!(message.contains("first wrong byte at offset 0"), "{op}: {message}");
@@ -391,7 +494,7 @@ mod tests {
 
     #[test]
     fn an_error_names_operation_size_and_offset_of_a_wrong_byte() {
-        let mut work = OperationSlots::new(Opcode::MemoryMove, 300, 2, GROUND).unwrap();
+        let mut work = OperationSlots::new(Opcode::MemoryMove, 300, 2, &BufferMemory::small()).unwrap();
         assert!(work.on_cpu(0, Hint::Cache) && work.on_cpu(1, Hint::Cache));
         work.slots[1].dst.as_mut().unwrap()[299] ^= 1;
         assert_eq!(
@@ -402,7 +505,7 @@ mod tests {
 
     #[test]
     fn a_wrong_checksum_is_a_wrong_result() {
-        let mut work = OperationSlots::new(Opcode::CrcGeneration, 64, 1, GROUND).unwrap();
+        let mut work = OperationSlots::new(Opcode::CrcGeneration, 64, 1, &BufferMemory::small()).unwrap();
         work.slots[0].src.as_mut().unwrap()[0] ^= 1;
         assert!(!work.on_cpu(0, Hint::Cache));
         assert!(!work.give_back(0, Buffers::default(), Outcome::Crc(0)));

@@ -9,7 +9,7 @@ use super::measure::{Clock, Window, median, plausible};
 use super::progress::{Budget, weight};
 use super::results::{LOAD, Point, Route, Runner, SweepResult};
 use super::simulated::Simulated;
-use super::submitter::{BufferMemory, OperationSlots, refuses};
+use super::submitter::{BufferMemory, OperationSlots, buffer_bytes, refuses};
 use super::waiting;
 use crate::ffi;
 use crate::options::Placement;
@@ -83,19 +83,21 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
     }
     refused.dedup();
     remarks.extend(refused);
-    let pages = args.pages;
-    let ground = BufferMemory { pages, placement: args.placement };
     let most = contestants.iter().map(|c| c.route.depth * c.route.batch).max().unwrap_or(1) as usize;
+    let places = |bytes: usize| most.max(FEWEST_PLACES).min((MOST_IN_FLIGHT / bytes).max(2));
+    let length = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    let needs = |&(_, size): &(Opcode, u64)| buffer_bytes(length(size)).saturating_mul(places(length(size)));
+    let bytes = planned.iter().map(needs).max().unwrap_or(0).saturating_mul(args.threads as usize);
+    let memory = BufferMemory::new(args.pages, args.placement, bytes)?;
     let mut budget = Budget::new(Duration::from_secs_f64(args.seconds), planned.iter().map(|p| weight(p.1)).sum());
     let mut points = Vec::new();
     let mut energy = EnergyMeter::open(Path::new("/sys"));
     remarks.extend(energy.remark());
     for (op, size) in planned {
         let time = budget.step(&format!("{} {}", op.short_name(), units::size(size)), weight(size));
-        let bytes = usize::try_from(size).unwrap_or(usize::MAX);
-        let places = most.max(FEWEST_PLACES).min((MOST_IN_FLIGHT / bytes).max(2));
+        let bytes = length(size);
         let mut works = (0..args.threads)
-            .map(|_| OperationSlots::new(op, bytes, places, ground))
+            .map(|_| OperationSlots::new(op, bytes, places(bytes), &memory))
             .collect::<Result<Vec<_>, BenchError>>()?;
         let mut able = Vec::new();
         for contestant in &mut contestants {

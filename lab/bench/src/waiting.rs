@@ -9,11 +9,14 @@ use crate::energy::{EnergyMeter, EnergyPerByte};
 use crate::measure::window;
 use crate::questions;
 use crate::results::WaitingEnergy;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use telpher_mover::{Mover, Policy, Split, Threshold, Wait};
+use telpher_mover::{Job, Mover, NOTIFIER_THREAD, Notifier, Policy, Split, Threshold, Wait};
 use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 
@@ -25,10 +28,13 @@ const FEWEST: usize = 3;
 /// Copies before the first measured one. Source: chosen; an estimate of the predicted sleep settles after about twenty.
 const LESSONS: u32 = 32;
 
+/// The way with goals.
+pub(crate) const PREDICTED: &str = "predicted sleep";
+
 /// The ways of waiting.
 pub(crate) const WAYS: [(&str, Wait); 4] = [
     ("spinning", Wait::Spin),
-    ("predicted sleep", Wait::Predicted),
+    (PREDICTED, Wait::Predicted),
     ("yielding", Wait::Yield { pauses: telpher_mover::DEFAULT_PAUSES }),
     ("sleeping 50 µs at a time", Wait::Sleep { pauses: 0, interval: Duration::from_micros(50) }),
 ];
@@ -49,6 +55,8 @@ pub(crate) struct WaitMethod {
     /// Its name.
     pub(crate) name: &'static str,
     pub(crate) mover: Mover,
+    /// Reports ends by a descriptor, for which the thread waits in poll(2).
+    pub(crate) notifier: Option<Notifier>,
     pub(crate) wall: Vec<f64>,
     pub(crate) cpu: Vec<f64>,
     pub(crate) energy: EnergyPerByte,
@@ -56,7 +64,8 @@ pub(crate) struct WaitMethod {
 
 impl WaitMethod {
     fn of(name: &'static str, mover: Mover) -> WaitMethod {
-        WaitMethod { name, mover, wall: Vec::new(), cpu: Vec::new(), energy: EnergyPerByte::default() }
+        let (wall, cpu, energy) = (Vec::new(), Vec::new(), EnergyPerByte::default());
+        WaitMethod { name, mover, notifier: None, wall, cpu, energy }
     }
 
     /// Waits for a device in this way.
@@ -67,25 +76,62 @@ impl WaitMethod {
         WaitMethod::of(name, Mover::new([Arc::clone(portal)], policy))
     }
 
+    /// Waits in poll(2) for the descriptor of a notifier, whose thread waits for the device by predicted sleep.
+    pub(crate) fn by_descriptor(portal: &Arc<dyn Portal>) -> io::Result<Self> {
+        let way = WaitMethod::new(("a descriptor, by predicted sleep", Wait::Predicted), portal);
+        Ok(WaitMethod { notifier: Some(way.mover.notifier()?), ..way })
+    }
+
     /// The CPU copies, and waits for nothing.
     pub(crate) fn cpu() -> Self {
         WaitMethod::of("CPU", Mover::cpu())
     }
 
     fn turn(&mut self, rooms: &mut Rooms, time: Duration, energy: &mut EnergyMeter) -> Result<(), BenchError> {
-        let WaitMethod { mover, wall, cpu, energy: sum, .. } = self;
-        let seen = sum.around(energy, BYTES as f64, || window(time, || copy(mover, rooms)))?;
+        let WaitMethod { mover, notifier, wall, cpu, energy: sum, .. } = self;
+        let before = notifiers_cpu_ns();
+        let seen = sum.around(energy, BYTES as f64, || window(time, || copy(mover, notifier.as_ref(), rooms)))?;
+        // Other notifiers have no jobs, so their threads sleep.
+        let of_notifier = notifiers_cpu_ns().saturating_sub(before) as f64 / seen.ops as f64;
         wall.push(seen.ns_per_op());
-        cpu.push(seen.cpu_ns_per_op());
+        cpu.push(seen.cpu_ns_per_op() + of_notifier);
         Ok(())
     }
 }
 
-fn copy(mover: &Mover, rooms: &mut Rooms) -> Result<u64, BenchError> {
+fn copy(mover: &Mover, notifier: Option<&Notifier>, rooms: &mut Rooms) -> Result<u64, BenchError> {
     let (src, dst) = rooms.pop_front().expect("the buffers came back");
-    let (result, src, dst) = mover.copy(src, dst).wait().into_parts();
+    let job = mover.copy(src, dst);
+    let job = match notifier {
+        None => job,
+        Some(notifier) => await_descriptor(notifier, job).map_err(descriptor_failed)?,
+    };
+    let (result, src, dst) = job.wait().into_parts();
     rooms.push_back((src, dst));
     questions::done("wait", result).map(|()| 1)
+}
+
+/// Waits until a descriptor reports the end of a job.
+fn await_descriptor<B: Send + 'static>(notifier: &Notifier, job: Job<B>) -> io::Result<Job<B>> {
+    let watched = notifier.watch(job, 0);
+    while notifier.take_ended(1).is_empty() {
+        poll(&mut [PollFd::new(notifier, PollFlags::IN)], None)?;
+    }
+    Ok(watched.take().expect("its end was reported, and only this thread takes it"))
+}
+
+/// Describes a descriptor that could not be used.
+pub(crate) fn descriptor_failed(source: io::Error) -> BenchError {
+    BenchError::Program { what: "waiting for a descriptor".into(), source }
+}
+
+/// Returns the nanoseconds that the threads of notifiers have run; 0 if the system does not say.
+/// Source: the kernel's Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat.
+fn notifiers_cpu_ns() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let read = |task: &Path, name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
+    let notifiers = tasks.map(|task| task.path()).filter(|task| read(task, "comm").trim_end() == NOTIFIER_THREAD);
+    notifiers.filter_map(|task| read(&task, "schedstat").split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 /// Runs each way in turn until the time is over, on the first core.
@@ -102,7 +148,7 @@ pub(crate) fn turns(
         // Not measured: first touch of the pages, and the operations from which the prediction learns.
         for way in &mut *ways {
             for _ in 0..LESSONS {
-                copy(&way.mover, rooms)?;
+                copy(&way.mover, way.notifier.as_ref(), rooms)?;
             }
         }
         let begin = Instant::now();

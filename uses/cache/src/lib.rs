@@ -12,6 +12,7 @@
 //! Versioned   data that changes: readers have blocks, a writer has exclusive access
 //! WriteBack   a block that is modified in fast memory and copied back
 //! Replicas    durable copies of blocks in a file, found again by their keys
+//! VersionGate the same permits as Versioned, for bytes that another language owns
 //! ```
 #![deny(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod source;
 mod stats;
 mod sync;
 mod tier;
+mod version_gate;
 mod versioned;
 mod write_back;
 
@@ -42,5 +44,6 @@ pub use replicas::{ReplicaError, Replicas};
 pub use schedule::Priority;
 pub use source::{Readable, Source};
 pub use stats::Stats;
+pub use version_gate::{ReadPermit, VersionGate, WritePermit};
 pub use versioned::{Reading, Versioned, VersionedHandle, Writing};
 pub use write_back::{FetchError, Find, Synced, WriteBack};

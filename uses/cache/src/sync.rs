@@ -4,13 +4,13 @@
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
 #[cfg(loom)]
-pub(crate) use loom::sync::Mutex;
-#[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-#[cfg(not(loom))]
-pub(crate) use std::sync::Mutex;
+#[cfg(loom)]
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// The standard cell with loom's access methods.
 #[cfg(not(loom))]

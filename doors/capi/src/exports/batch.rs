@@ -3,16 +3,20 @@
 use super::{answer, change, count, end, hand_out, look};
 use crate::c_structs::{Op, flag};
 use crate::exports::Mover;
+use crate::exports::job::hand_out_job;
 use crate::failure::{Failure, Refusal};
 use crate::job::Job;
 use crate::raw::{Request, dispatch};
 use std::ffi::c_int;
-use telpher_mover::{Batch as Inner, Key};
+use std::sync::{Arc, OnceLock};
+use telpher_mover::{Batch as Inner, Key, Notifier};
 
 /// A list being built, by one thread at a time.
 #[derive(Debug)]
 pub struct Batch {
     inner: Inner,
+    /// Its mover's.
+    notifier: Arc<OnceLock<Notifier>>,
 }
 
 /// Creates an empty list.
@@ -22,8 +26,11 @@ pub struct Batch {
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_batch_new(mover: *const Mover, batch: *mut *mut Batch) -> c_int {
-    // SAFETY: guaranteed by our caller.
-    let make = || Ok(Batch { inner: unsafe { look("the mover", mover) }?.inner.batch() });
+    let make = || {
+        // SAFETY: guaranteed by our caller.
+        let mover = unsafe { look("the mover", mover) }?;
+        Ok(Batch { inner: mover.inner.batch(), notifier: Arc::clone(&mover.notifier) })
+    };
     // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(batch, make) })
 }
@@ -65,16 +72,20 @@ pub unsafe extern "C" fn telpher_batch_add(batch: *mut Batch, op: *const Op) -> 
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_batch_submit(batch: *mut Batch, job: *mut *mut Job) -> c_int {
-    let submit = || {
-        if batch.is_null() {
-            return Err(Refusal::Null("the batch").into());
-        }
-        // SAFETY: came from `telpher_batch_new` and is not used any more (guaranteed by our caller).
-        let Batch { inner } = *unsafe { Box::from_raw(batch) };
-        Ok(Job::batch(inner.submit()))
-    };
-    // SAFETY: guaranteed by our caller.
-    answer(|| unsafe { hand_out(job, submit) })
+    answer(|| {
+        // SAFETY: NULL, or came from `telpher_batch_new` (guaranteed by our caller).
+        let notifier = unsafe { batch.as_ref() }.map(|batch| Arc::clone(&batch.notifier));
+        let submit = || {
+            if batch.is_null() {
+                return Err(Refusal::Null("the batch").into());
+            }
+            // SAFETY: came from `telpher_batch_new` and is not used any more (guaranteed by our caller).
+            let Batch { inner, .. } = *unsafe { Box::from_raw(batch) };
+            Ok(Job::batch(inner.submit()))
+        };
+        // SAFETY: guaranteed by our caller.
+        unsafe { hand_out_job(job, notifier.as_ref().and_then(|notifier| notifier.get()), submit) }
+    })
 }
 
 /// Frees a list that was not submitted.

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn telpher_cache_new(
             // SAFETY: `index < count`, and valid for that many as our caller guarantees.
             let tier = unsafe { look("the tier", tiers.add(index)) }?;
             // SAFETY: guaranteed by our caller.
-            config.tiers.push(unsafe { tier_of(tier) }?);
+            config.tiers.push(TierConfig { near: near_node(tier), pool: unsafe { pool_of(tier) }? });
         }
         (config.placement, config.eviction) = (options.placement, options.eviction);
         config.in_flight = options.in_flight.unwrap_or(config.in_flight);
@@ -60,12 +60,17 @@ pub unsafe extern "C" fn telpher_cache_new(
     answer(|| unsafe { hand_out(cache, make) })
 }
 
+/// The node near which a tier's memory is, if the caller says so.
+fn near_node(tier: &Tier) -> Option<u32> {
+    (tier.flags & tier_flag::TELPHER_TIER_NEAR != 0).then_some(tier.near_node)
+}
+
 /// Converts a tier's memory.
 ///
 /// # Safety
 ///
 /// The tier's functions follow the header's contract as long as the pool lives.
-unsafe fn tier_of(tier: &Tier) -> Result<TierConfig, Failure> {
+pub(super) unsafe fn pool_of(tier: &Tier) -> Result<Pool, Failure> {
     use tier_flag::{TELPHER_TIER_ABSENT, TELPHER_TIER_HUGE_PAGES, TELPHER_TIER_NEAR, TELPHER_TIER_ON_NODE};
     let has = |flag| tier.flags & flag != 0;
     if tier.reserved != 0 || tier.reserved2 != [0; 3] {
@@ -77,7 +82,7 @@ unsafe fn tier_of(tier: &Tier) -> Result<TierConfig, Failure> {
     }
     let size = usize::try_from(tier.size).map_err(|_| Refusal::TooLong { what: "the tier", len: tier.size })?;
     // SAFETY: our caller's guarantee is the callee's.
-    let pool = match unsafe { Allocator::of(tier) }? {
+    Ok(match unsafe { Allocator::of(tier) }? {
         Some(_) if tier.flags & !TELPHER_TIER_NEAR != 0 => return Err(Refusal::TierTwice.into()),
         Some(allocator) if tier.size == 0 => Pool::supplied(allocator),
         Some(allocator) => Pool::supplied_up_to(size, allocator),
@@ -88,8 +93,7 @@ unsafe fn tier_of(tier: &Tier) -> Result<TierConfig, Failure> {
             node: has(TELPHER_TIER_ON_NODE).then_some(tier.node),
             present: !has(TELPHER_TIER_ABSENT),
         })?,
-    };
-    Ok(TierConfig { pool, near: has(TELPHER_TIER_NEAR).then_some(tier.near_node) })
+    })
 }
 
 /// Frees a cache's handle, after the last read of the caller's memory for it.

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::job::{Job, for_c};
 use crate::raw::Request;
 use std::ffi::c_int;
+use telpher_mover::Notifier;
 
 /// Starts an operation.
 ///
@@ -16,14 +17,36 @@ use std::ffi::c_int;
 /// or timed out, until the mover has nothing outstanding.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_start(mover: *const Mover, op: *const Op, job: *mut *mut Job) -> c_int {
-    let start = || {
+    answer(|| {
         // SAFETY: guaranteed by our caller.
         let (mover, op) = unsafe { (look("the mover", mover)?, look("the operation", op)?) };
         // SAFETY: lent until the job has ended as our caller guarantees, and the job keeps the request until then.
-        Ok(Job::start(&mover.inner, unsafe { Request::of(op) }?))
-    };
+        let start = || Ok(Job::start(&mover.inner, unsafe { Request::of(op) }?));
+        // SAFETY: guaranteed by our caller.
+        unsafe { hand_out_job(job, mover.notifier.get(), start) }
+    })
+}
+
+/// Creates a job, and lets a notifier report its end by its handle's address.
+///
+/// # Safety
+///
+/// `out` is NULL or valid for a write.
+pub(super) unsafe fn hand_out_job(
+    out: *mut *mut Job,
+    notifier: Option<&Notifier>,
+    make: impl FnOnce() -> Result<Job, Failure>,
+) -> Result<c_int, Failure> {
     // SAFETY: guaranteed by our caller.
-    answer(|| unsafe { hand_out(job, start) })
+    let answer = unsafe { hand_out(out, make) }?;
+    if let Some(notifier) = notifier {
+        // SAFETY: not null, because a handle was written. No other code has seen the handle yet.
+        let job = unsafe { *out };
+        let token = job.expose_provenance() as u64;
+        // SAFETY: as above.
+        unsafe { change("the job", job) }?.watch(notifier, token);
+    }
+    Ok(answer)
 }
 
 /// Returns 1 if the job has ended, 0 if not; makes one step of progress.

@@ -17,6 +17,7 @@ mod job;
 mod mover;
 mod switch;
 mod tier;
+mod versioned;
 mod vhost;
 mod window;
 
@@ -30,6 +31,7 @@ pub use job::*;
 pub use mover::*;
 pub use switch::*;
 pub use tier::*;
+pub use versioned::*;
 pub use vhost::*;
 pub use window::*;
 
@@ -39,6 +41,7 @@ pub use crate::device::Device;
 pub use crate::job::Job;
 pub use crate::switch::PacketSwitch;
 pub use crate::tier::{TierArena, TierHeap, TierManager};
+pub use crate::versioned::{Reading, Versioned, WriteBack, Writing};
 pub use crate::vhost::{VhostDmaQueue, VhostPool, VhostPort, VhostSocket};
 
 use crate::failure::{Failure, Refusal};
@@ -55,6 +58,9 @@ const _: () = {
     any_thread::<Cache>();
     any_thread::<Entry>();
     any_thread::<Prefetch>();
+    any_thread::<Versioned>();
+    any_thread::<Reading>();
+    any_thread::<Pool>();
     any_thread::<VhostPool>();
     any_thread::<VhostDmaQueue>();
     any_thread::<VhostPort>();
@@ -69,6 +75,8 @@ const _: () = {
     one_thread_at_a_time::<Job>();
     one_thread_at_a_time::<Batch>();
     one_thread_at_a_time::<Channel>();
+    one_thread_at_a_time::<Writing>();
+    one_thread_at_a_time::<WriteBack>();
 };
 
 /// Runs a function's body: stores its failure, and stops a panic (our bug) from unwinding into C.

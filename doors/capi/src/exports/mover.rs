@@ -7,13 +7,18 @@ use crate::job::{Ended, Job, for_c};
 use crate::options::{Of, Options};
 use crate::raw::{Raw, Request};
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-use telpher_mover::{Learning, Mover as Inner, Opcode, Outcome};
+use telpher_mover::{Learning, Mover as Inner, Notifier, Opcode, Outcome};
 
 /// A mover, and a value that its functions check on every call. Any number of threads may use it at once.
 #[derive(Debug)]
 pub struct Mover {
     pub(super) inner: Inner,
+    /// Reports the ends of jobs, once the program has asked for a descriptor. Shared with lists that are being built.
+    pub(super) notifier: Arc<OnceLock<Notifier>>,
     /// Shorter copies always use the CPU, on a path without code that could unwind.
     small: u64,
 }
@@ -47,7 +52,7 @@ pub unsafe extern "C" fn telpher_mover_new(
             // A learned policy may send any copy to a device.
             Learning::On => 0,
         };
-        Ok(Mover { inner, small })
+        Ok(Mover { inner, notifier: Arc::default(), small })
     };
     // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(mover, make) })
@@ -129,6 +134,53 @@ pub unsafe extern "C" fn telpher_mover_drive(mover: *const Mover) -> c_int {
         // SAFETY: guaranteed by our caller.
         unsafe { look("the mover", mover) }?.inner.drive();
         Ok(0)
+    })
+}
+
+/// Returns a descriptor that is readable while there are jobs whose end `telpher_mover_ended` has not reported.
+///
+/// # Safety
+///
+/// See the [module's rules](crate).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_mover_fd(mover: *const Mover) -> c_int {
+    answer(|| {
+        // SAFETY: guaranteed by our caller.
+        let mover = unsafe { look("the mover", mover) }?;
+        if mover.notifier.get().is_none() {
+            let notifier = mover.inner.notifier().map_err(|error| {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                Failure::Other(errno, format!("cannot report the ends of jobs by a descriptor: {error}"))
+            })?;
+            // Another thread may have been faster; then this notifier's thread ends.
+            let _ = mover.notifier.set(notifier);
+        }
+        Ok(mover.notifier.get().map_or(-libc::EIO, |notifier| notifier.as_fd().as_raw_fd()))
+    })
+}
+
+/// Writes the handles of jobs that have ended to a list; returns how many.
+///
+/// # Safety
+///
+/// See the [module's rules](crate); and `jobs` is valid for `most` pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn telpher_mover_ended(mover: *const Mover, jobs: *mut *mut Job, most: usize) -> c_int {
+    answer(|| {
+        // SAFETY: guaranteed by our caller.
+        let mover = unsafe { look("the mover", mover) }?;
+        if jobs.is_null() {
+            return Err(Refusal::Null("the list of jobs").into());
+        }
+        let most = most.min(c_int::MAX as usize);
+        let tokens = mover.notifier.get().map_or(Vec::new(), |notifier| notifier.take_ended(most));
+        for (index, &token) in tokens.iter().enumerate() {
+            // A token is the address of a handle, see `hand_out_job`.
+            let job = with_exposed_provenance_mut(usize::try_from(token).unwrap_or_default());
+            // SAFETY: `index < most`, and valid for that many as our caller guarantees.
+            unsafe { jobs.add(index).write(job) };
+        }
+        Ok(count(tokens.len()))
     })
 }
 

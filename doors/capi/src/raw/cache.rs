@@ -4,6 +4,7 @@ use super::Raw;
 use crate::c_structs::{CachePolicy, ChooseTier, Obtain, Release, Resident, Tier, Worth};
 use crate::failure::Refusal;
 use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, with_exposed_provenance};
 use std::sync::Arc;
 use telpher_cache::{Eviction, Placement, PlacementRequest};
@@ -40,6 +41,52 @@ impl CallerMemory {
     /// Its length in bytes.
     pub(crate) fn size(&self) -> usize {
         self.len
+    }
+
+    /// A part of it.
+    pub(crate) fn part(&self, offset: usize, len: usize) -> Result<CallerMemory, Refusal> {
+        if len == 0 {
+            return Err(Refusal::Empty("the block"));
+        }
+        match offset.checked_add(len).filter(|&end| end <= self.len) {
+            Some(_) => Ok(CallerMemory { address: self.address + offset as u64, len }),
+            None => Err(Refusal::OutsideBlock { offset: offset as u64, len: len as u64, size: self.len as u64 }),
+        }
+    }
+}
+
+/// A range of the caller's memory that belongs to this side alone.
+///
+/// Its creator was guaranteed that until it is dropped the range stays mapped and initialised, and no other code
+/// accesses it during a call.
+#[derive(Debug)]
+pub(crate) struct CallerBytes(Raw);
+
+impl CallerBytes {
+    /// Creates a range, if it is valid.
+    ///
+    /// # Safety
+    ///
+    /// The guarantee of [`CallerBytes`], if the range is valid.
+    pub(crate) unsafe fn new(start: *mut c_void, len: usize) -> Result<CallerBytes, Refusal> {
+        // SAFETY: our caller's guarantee is the callee's.
+        Ok(CallerBytes(unsafe { Raw::new("the block", start, len as u64) }?))
+    }
+}
+
+impl Deref for CallerBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: no other code accesses the range during a call, and this value writes it only through `&mut self`.
+        unsafe { self.0.bytes() }
+    }
+}
+
+impl DerefMut for CallerBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and exclusive because `self` is.
+        unsafe { self.0.bytes_mut() }
     }
 }
 

@@ -4,7 +4,7 @@
 mod cache;
 mod request;
 
-pub(crate) use cache::{Allocator, CallerMemory, pointer, policies};
+pub(crate) use cache::{Allocator, CallerBytes, CallerMemory, pointer, policies};
 pub(crate) use request::{Request, dispatch};
 
 use crate::failure::Refusal;

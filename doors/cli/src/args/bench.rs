@@ -120,7 +120,8 @@ Examples:
 #[command(
     next_help_heading = "Work",
     after_help = "\
-A round takes some seven minutes, with DPDK installed twenty or more. Nothing else should run meanwhile.
+A round takes the measuring time of each bench, 20 seconds of most, and the time to prepare their data. \
+vhost has rounds of its own instead; its help says how long they take. Nothing else should run meanwhile.
 
 Examples:
   telpher bench all --rounds 3 --save results
@@ -179,7 +180,7 @@ pub(crate) struct Sweep {
     /// NUMA nodes of source and destination buffers, such as 0,1 [default: the system decides].
     #[arg(long, value_name = "SRC,DST")]
     pub(crate) placement: Option<Placement>,
-    /// Pages of the buffers: 4k, or 2m (transparent huge pages).
+    /// Pages of the buffers: 4k, 2m (transparent huge pages), or 1g (reserved ones).
     #[arg(long, value_enum, value_name = "SIZE", default_value_t = Pages::Small)]
     pub(crate) pages: Pages,
     /// Total measuring time in seconds.
@@ -590,14 +591,18 @@ pub(crate) enum VhostTraffic {
     Loop,
 }
 
+/// Pages of buffers, measured or simulated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Pages {
     /// 4 KiB pages.
     #[value(name = "4k")]
     Small,
-    /// 2 MiB pages, requested with madvise.
+    /// 2 MiB pages.
     #[value(name = "2m")]
     Huge,
+    /// 1 GiB pages.
+    #[value(name = "1g")]
+    Gigantic,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -609,11 +614,21 @@ pub(crate) enum Hint {
 }
 
 impl Pages {
-    /// The size of the pages.
-    pub(super) fn size(self) -> telpher_mem::PageSize {
+    /// The pages of a measurement.
+    fn measured(self) -> options::Pages {
         match self {
-            Pages::Small => telpher_mem::PageSize::Small,
-            Pages::Huge => telpher_mem::PageSize::Huge,
+            Pages::Small => options::Pages::Small,
+            Pages::Huge => options::Pages::Huge,
+            Pages::Gigantic => options::Pages::Gigantic,
+        }
+    }
+
+    /// Bytes of a page.
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Pages::Small => 4 << 10,
+            Pages::Huge => 2 << 20,
+            Pages::Gigantic => 1 << 30,
         }
     }
 }
@@ -634,7 +649,7 @@ impl Sweep {
             wq_size: self.queues.wq_size,
             engines: self.engines,
             placement: self.placement.map(|nodes| options::Placement { src: nodes.src, dst: nodes.dst }),
-            pages: self.pages.size(),
+            pages: self.pages.measured(),
             hint: match self.hint {
                 Hint::Cache => options::Hint::Cache,
                 Hint::Memory => options::Hint::Memory,

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_bad_choice_names_the_choices() {
         assert_eq!(said(&["telpher", "bench", "--wq-mode", "x"]), "--wq-mode takes dedicated or shared, not 'x'");
-        assert_eq!(said(&["telpher", "bench", "--pages", "1g"]), "--pages takes 4k or 2m, not '1g'");
+        assert_eq!(said(&["telpher", "bench", "--pages", "1k"]), "--pages takes 4k or 2m or 1g, not '1k'");
     }
 
     #[test]

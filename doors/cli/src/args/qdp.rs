@@ -1,6 +1,5 @@
 //! Options of `telpher qdp`.
 
-use super::bench::Pages;
 use super::output::Output;
 use super::run::Runner;
 use super::values::parse_data;
@@ -129,8 +128,8 @@ pub(crate) struct Qdp {
     #[arg(long, help_heading = "Memory", value_name = "SIZE", value_parser = parse_data)]
     pub(crate) tier_size: Option<u64>,
     /// Pages of columns and fast memory.
-    #[arg(long, help_heading = "Memory", value_enum, value_name = "SIZE", default_value_t = Pages::Huge)]
-    pub(crate) pages: Pages,
+    #[arg(long, help_heading = "Memory", value_enum, value_name = "SIZE", default_value_t = ColumnPages::Huge)]
+    pub(crate) pages: ColumnPages,
     /// Measured executions of each configuration.
     #[arg(
         long,
@@ -189,6 +188,27 @@ impl Qdp {
             pages: self.pages.size(),
             repeat: self.repeat,
             plain: self.plain,
+        }
+    }
+}
+
+/// Pages of columns and fast memory. Not of 1 GiB: each column would take whole ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ColumnPages {
+    /// 4 KiB pages.
+    #[value(name = "4k")]
+    Small,
+    /// 2 MiB pages, requested with madvise.
+    #[value(name = "2m")]
+    Huge,
+}
+
+impl ColumnPages {
+    /// The size of the pages.
+    fn size(self) -> telpher_mem::PageSize {
+        match self {
+            ColumnPages::Small => telpher_mem::PageSize::Small,
+            ColumnPages::Huge => telpher_mem::PageSize::Huge,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Options of `telpher sim` and its subcommands.
 
-use super::bench::Hint;
+use super::bench::{Hint, Pages};
 use super::device::{DeviceArg, QueueArgs, WqMode};
 use super::operation::Ops;
 use super::output::{Output, Printed};
 use super::values::{Choice, Counts, Placement, Sizes, parse_footprint, parse_many, parse_seconds};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use telpher_sim::{AccessPattern, Library, SubmitBy, Wait};
 
@@ -139,8 +139,8 @@ pub(crate) struct SimRun {
     #[arg(long, value_name = "NODE", help_heading = "Memory", default_value_t = 0)]
     pub(crate) core_node: usize,
     /// Pages of the buffers.
-    #[arg(long, value_enum, value_name = "SIZE", help_heading = "Memory", default_value_t = SimPages::Small)]
-    pub(crate) pages: SimPages,
+    #[arg(long, value_enum, value_name = "SIZE", help_heading = "Memory", default_value_t = Pages::Small)]
+    pub(crate) pages: Pages,
     /// Where the source's lines are when an operation begins.
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Memory", default_value_t = Hint::Memory)]
     pub(crate) source_in: Hint,
@@ -164,19 +164,6 @@ pub(crate) struct SimRun {
     pub(crate) policy: Vec<String>,
     #[command(flatten)]
     pub(crate) output: Output,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum SimPages {
-    /// 4 KiB pages.
-    #[value(name = "4k")]
-    Small,
-    /// 2 MiB pages.
-    #[value(name = "2m")]
-    Huge,
-    /// 1 GiB pages.
-    #[value(name = "1g")]
-    Gigantic,
 }
 
 impl SimRun {
@@ -212,17 +199,6 @@ impl SimRun {
             library: self.library.0,
             through: self.through.0,
             policy: self.policy.clone(),
-        }
-    }
-}
-
-impl SimPages {
-    /// Bytes of a page.
-    fn bytes(self) -> u64 {
-        match self {
-            SimPages::Small => 4 << 10,
-            SimPages::Huge => 2 << 20,
-            SimPages::Gigantic => 1 << 30,
         }
     }
 }

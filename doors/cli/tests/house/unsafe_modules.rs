@@ -146,6 +146,7 @@ const FILES: &[&str] = &[
     "path/device/src/in_process/region.rs",
     "path/device/src/own_memory.rs",
     "path/device/src/portal.rs",
+    "path/device/src/runner/combiner.rs",
     "path/device/src/runner/signal_mask.rs",
     "path/hw/src/cpuid.rs",
     "path/hw/src/error_events.rs",

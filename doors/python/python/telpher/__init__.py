@@ -31,9 +31,14 @@ from ._telpher import (
     JobFailed,
     Mover,
     OpenError,
+    Pool,
     Prefetch,
+    Reading,
     Tags,
+    Versioned,
     Window,
+    WriteBack,
+    Writing,
     __version__,
 )
 
@@ -53,8 +58,13 @@ __all__ = [
     "JobFailed",
     "Mover",
     "OpenError",
+    "Pool",
     "Prefetch",
+    "Reading",
     "Tags",
+    "Versioned",
     "Window",
+    "WriteBack",
+    "Writing",
     "__version__",
 ]

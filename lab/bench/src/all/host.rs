@@ -97,7 +97,7 @@ impl Quantity {
     }
 }
 
-/// A bench without result.
+/// A bench that failed, in a round or in all.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Missing {
     /// The bench.
@@ -119,7 +119,7 @@ pub struct HostResult {
     pub date: String,
     /// All numbers with goals, in the order of the benches.
     pub quantities: Vec<Quantity>,
-    /// Benches without result.
+    /// Benches that failed in at least one round. One of which no round succeeded has no quantity.
     pub missing: Vec<Missing>,
 }
 
@@ -191,8 +191,8 @@ impl HostResult {
         }
     }
 
-    /// Notes a bench without result; of several rounds, the last reason stays.
-    pub(super) fn miss(&mut self, bench: &str, why: String) {
+    /// Notes a bench that failed in a round; of several, the last reason stays.
+    pub(crate) fn miss(&mut self, bench: &str, why: String) {
         self.missing.retain(|missing| missing.bench != bench);
         self.missing.push(Missing { bench: bench.into(), why });
     }

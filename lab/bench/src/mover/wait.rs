@@ -1,7 +1,8 @@
 //! What waiting costs: the CPU time of a thread that waits for a long job, and how late it notices the end.
 //!
 //! All ways of waiting take turns on the same queue, for a device whose engine has its own core. They are compared with
-//! spinning, which notices a record earliest; their energy also with that of the CPU's own copies.
+//! spinning, which notices a record earliest; their energy also with that of the CPU's own copies. One of them is the
+//! descriptor of a notifier, for a program with an event loop: the CPU time of its thread counts too.
 
 use super::Experiment;
 use crate::BenchError;
@@ -10,11 +11,10 @@ use crate::energy::EnergyMeter;
 use crate::goal::{Goal, Row};
 use crate::measure::median;
 use crate::results::Runner;
-use crate::waiting::{WAYS, WaitMethod, rooms, turns};
+use crate::waiting::{PREDICTED, WAYS, WaitMethod, descriptor_failed, rooms, turns};
 use std::path::Path;
 use std::time::Duration;
 use telpher_device::{ModelSource, Preset};
-use telpher_mover::Wait;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
@@ -39,12 +39,14 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut rooms = rooms(machine);
     let mut energy = EnergyMeter::open(Path::new("/sys"));
     let mut ways: Vec<WaitMethod> = WAYS.map(|way| WaitMethod::new(way, portal)).into();
+    ways.push(WaitMethod::by_descriptor(portal).map_err(descriptor_failed)?);
+    let waiting = ways.len();
     if energy.reason().is_none() {
         ways.push(WaitMethod::cpu());
     }
     turns(&mut ways, &mut rooms, time, &mut energy, machine)?;
     rooms.iter().try_for_each(|(src, dst)| EXPERIMENT.arrived(src, dst))?;
-    let mut rows = rows(&ways[..WAYS.len()]);
+    let mut rows = rows(&ways[..waiting]);
     rows.extend(energy_rows(&ways, energy.reason()));
     Ok(rows)
 }
@@ -71,15 +73,19 @@ fn rows(ways: &[WaitMethod]) -> Vec<Row> {
     let (spin, others) = ways.split_first().expect("there is a first way");
     let time = |values: &[f64]| units::time(median(&mut values.to_vec()));
     let mut rows = Vec::new();
-    for (way, (name, wait)) in others.iter().zip(&WAYS[1..]) {
-        let must = *wait == Wait::Predicted;
+    for way in others {
+        let (name, must) = (way.name, way.name == PREDICTED);
+        let threads = match way.notifier {
+            None => "the submitting thread",
+            Some(_) => "the submitting thread and the notifier's",
+        };
         rows.push(Row::new(
             format!("{name}: CPU time while a 4 MiB copy is under way, by spinning's"),
             100.0 * ratio(&way.cpu, &spin.cpu),
             "%",
             must.then_some(Goal::AtMost(CPU)),
             format!(
-                "of the submitting thread, cold buffers, threaded device; {} against {} a copy",
+                "of {threads}, cold buffers, threaded device; {} against {} a copy",
                 time(&way.cpu),
                 time(&spin.cpu)
             ),
@@ -113,14 +119,16 @@ mod tests {
 
     #[test]
     fn ways_are_compared_with_spinning_turn_by_turn() {
-        let way = |wall: f64, cpu: f64| WaitMethod {
+        let way = |name, wall: f64, cpu: f64| WaitMethod {
+            name,
             wall: vec![wall, 2.0 * wall],
             cpu: vec![cpu, 2.0 * cpu],
             ..WaitMethod::cpu()
         };
-        let rows = rows(&[way(100.0, 100.0), way(108.0, 25.0), way(101.0, 100.0), way(150.0, 5.0)]);
-        assert_eq!(rows.len(), 6);
+        let rows = rows(&[way("spinning", 100.0, 100.0), way(PREDICTED, 108.0, 25.0), way("yielding", 101.0, 100.0)]);
+        assert_eq!(rows.len(), 4);
         assert!((rows[0].measured - 25.0).abs() < 1e-9 && (rows[1].measured - 1.08).abs() < 1e-9);
-        assert!(rows.iter().all(Row::reached) && rows[..2].iter().all(|row| row.goal.is_some()));
+        assert!(rows.iter().all(Row::reached));
+        assert!(rows[..2].iter().all(|row| row.goal.is_some()) && rows[2..].iter().all(|row| row.goal.is_none()));
     }
 }

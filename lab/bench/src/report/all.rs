@@ -1,16 +1,13 @@
 //! The goals of all benches on this host, and on all kinds of host.
 
-use super::rows::MARKS;
+use super::rows::{MARKS, WORDS, add};
 use crate::all::across::{GoalAcross, goals, newest};
 use crate::all::against::{Difference, differences};
-use crate::all::{HostResult, PARTS, Quantity};
+use crate::all::{HostResult, Missing, PARTS, Quantity};
 use crate::goal::{Goal, Verdict};
 use std::fmt::Write as _;
 use telpher_report::table::{Align, Table, hanging, wrapped};
 use telpher_report::units;
-
-/// Width of the text columns in a terminal; see `rows`.
-const WORDS: usize = 72;
 
 /// Column of the reasons for missing benches.
 const REASONS: usize = 11;
@@ -24,9 +21,13 @@ pub fn text(result: &HostResult, others: &[HostResult]) -> String {
             let _ = write!(out, "\ntelpher bench {part}\n{}", table(&rows));
         }
     }
-    if !result.missing.is_empty() {
-        out += "\nNot measured:\n";
-        result.missing.iter().for_each(|missing| out += &hanging(&missing.bench, REASONS, &missing.why));
+    let has_numbers = |bench: &str| result.quantities.iter().any(|quantity| quantity.bench == bench);
+    let (some, none): (Vec<&Missing>, _) = result.missing.iter().partition(|missing| has_numbers(&missing.bench));
+    for (heading, failed) in [("Not measured", none), ("Failed in a round, so the numbers are of the others", some)] {
+        if !failed.is_empty() {
+            let _ = writeln!(out, "\n{heading}:");
+            failed.iter().for_each(|missing| out += &hanging(&missing.bench, REASONS, &missing.why));
+        }
     }
     let _ = write!(out, "\n{MARKS}\n{}\n", counts(result));
     for other in others {
@@ -45,13 +46,19 @@ fn table(rows: &[&Quantity]) -> String {
     ];
     let mut table = Table::new(&columns);
     for row in rows {
-        let mut words = wrapped(&row.what, WORDS).into_iter();
         let [measured, range] = numbers(row);
         let mark = row.verdict().mark().into();
-        table.row([measured, range, row.goal.to_string(), mark, words.next().unwrap_or_default()]);
-        words.for_each(|line| table.row([String::new(), String::new(), String::new(), String::new(), line]));
+        add(&mut table, [measured, range, row.goal.to_string(), mark], wrapped(&full_name(row), WORDS));
     }
     table.to_string()
+}
+
+/// Returns the name with its experiment, without which it need not be unique.
+fn full_name(quantity: &Quantity) -> String {
+    match quantity.experiment.as_str() {
+        "" => quantity.what.clone(),
+        experiment => format!("{experiment}: {}", quantity.what),
+    }
 }
 
 /// Returns the median with its unit, and the range of the rounds.
@@ -88,12 +95,11 @@ fn differing(result: &HostResult, other: &HostResult) -> String {
         ("what", Align::Left),
     ]);
     for Difference { here, there, ratio, noise, .. } in &found {
-        let mut words = wrapped(&format!("{}: {}", here.bench, here.what), WORDS).into_iter();
         let numbers = [here, there].map(|quantity| format!("{} {}", units::three(quantity.median()), quantity.unit));
         let [first, second] = numbers;
         let percent = format!("{:.0} %", 100.0 * noise);
-        table.row([first, second, format!("{ratio:.2}"), percent, words.next().unwrap_or_default()]);
-        words.for_each(|line| table.row([String::new(), String::new(), String::new(), String::new(), line]));
+        let words = wrapped(&format!("{}: {}", here.bench, full_name(here)), WORDS);
+        add(&mut table, [first, second, format!("{ratio:.2}"), percent], words);
     }
     format!("\nDifferent from {name}, beyond the noise of the rounds:\n{table}")
 }
@@ -172,7 +178,7 @@ pub fn markdown(results: &[HostResult]) -> String {
             out,
             "| {} | {} | {} | {} of {} | {} |",
             quantity.bench,
-            quantity.what.replace('|', "/"),
+            full_name(quantity).replace('|', "/"),
             quantity.goal,
             goal.count(Verdict::Reached),
             goal.by_kind.len(),
@@ -223,6 +229,24 @@ mod tests {
         assert!(shown.contains("Different from A, family 25 model 17") && shown.contains("0.50"), "{shown}");
         assert!(text(first, std::slice::from_ref(first)).contains("No number differs from A"));
         assert!(shown.lines().all(|line| line.chars().count() <= 130), "{shown}");
+    }
+
+    #[test]
+    fn a_bench_that_failed_in_one_of_its_rounds_is_not_called_unmeasured() {
+        let mut result = two().remove(0);
+        result.miss("ops", "signal: 9".into());
+        let shown = text(&result, &[]);
+        assert!(!shown.contains("Not measured") && shown.contains("Failed in a round"), "{shown}");
+        assert!(shown.contains("signal: 9"), "{shown}");
+    }
+
+    #[test]
+    fn rows_name_their_experiment() {
+        let mut results = two();
+        results.iter_mut().for_each(|result| result.quantities[0].experiment = "cold".into());
+        let all = text(&results[1], &results[..1]);
+        assert!(all.contains("cold: crc, \"cold\"") && all.contains("ops: cold: crc"), "{all}");
+        assert!(markdown(&results).contains("| ops | cold: crc, \"cold\" |"));
     }
 
     #[test]

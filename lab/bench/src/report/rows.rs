@@ -12,7 +12,14 @@ pub(super) const CSV: &str = "what,measured,unit,at_most,at_least,reached";
 
 /// Width of the text columns in a terminal. Source: chosen; with the numbers before them a line has some hundred
 /// characters.
-const WORDS: usize = 72;
+pub(super) const WORDS: usize = 72;
+
+/// Adds a row whose last cell has several lines; the cells above the lines after the first are empty.
+pub(super) fn add<const N: usize>(table: &mut Table, numbers: [String; N], words: impl IntoIterator<Item = String>) {
+    let mut words = words.into_iter();
+    table.row(numbers.into_iter().chain(words.next()));
+    words.for_each(|line| table.row([const { String::new() }; N].into_iter().chain([line])));
+}
 
 /// Returns the table for a terminal: numbers first; below each description, how it was measured.
 pub(super) fn text(rows: &[Row]) -> String {
@@ -22,9 +29,7 @@ pub(super) fn text(rows: &[Row]) -> String {
     for row in rows {
         let [what, measured, goal, mark, how] = cells(row);
         let how = wrapped(&how, WORDS - 2).into_iter().map(|line| format!("  {line}"));
-        let mut words = wrapped(&what, WORDS).into_iter().chain(how);
-        table.row([measured, goal, mark, words.next().unwrap_or_default()]);
-        words.for_each(|line| table.row([String::new(), String::new(), String::new(), line]));
+        add(&mut table, [measured, goal, mark], wrapped(&what, WORDS).into_iter().chain(how));
     }
     table.to_string()
 }

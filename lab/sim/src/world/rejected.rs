@@ -23,9 +23,12 @@ struct Rejected {
     cost: Picos,
     /// Its turn: of attempts at equal times, those of earlier turns come first.
     turn: u64,
+    /// The remainder of `since` and the period, which [`SamePeriod::add`] computes: a division for each refusal.
+    phase: u64,
 }
 
-/// Parts of a period. Source: chosen; a thousand submitters are then four in each.
+/// The most parts of a period, which has more than half as many. Source: chosen; a thousand submitters are then four to
+/// eight in each.
 const PARTS: usize = 256;
 
 /// The submitters whose attempts have the same period, by the phase of their attempts. Finding, inserting and removing
@@ -34,6 +37,8 @@ const PARTS: usize = 256;
 struct SamePeriod {
     /// The time from one attempt to the next.
     period: Picos,
+    /// A phase without this many of its low bits is its part.
+    shift: u32,
     /// Those with phases in each part of the period, in the order of phases and then of turns.
     parts: Vec<Vec<Rejected>>,
     /// A bit for each part that has any.
@@ -42,7 +47,8 @@ struct SamePeriod {
 
 impl SamePeriod {
     fn of(period: Picos) -> Self {
-        SamePeriod { period, parts: vec![Vec::new(); PARTS], occupied: [0; PARTS / 64] }
+        let shift = (u64::BITS - period.0.leading_zeros()).saturating_sub(PARTS.ilog2());
+        SamePeriod { period, shift, parts: vec![Vec::new(); PARTS], occupied: [0; PARTS / 64] }
     }
 
     fn phase(&self, time: Picos) -> u64 {
@@ -50,16 +56,16 @@ impl SamePeriod {
     }
 
     fn part(&self, phase: u64) -> usize {
-        // Longer periods than a day have fewer parts, in the same order.
-        let part = phase.saturating_mul(PARTS as u64) / self.period.0;
-        usize::try_from(part).map_or(PARTS - 1, |part| part.min(PARTS - 1))
+        // A phase is less than the period, so its part is less than the number of parts.
+        usize::try_from(phase >> self.shift).map_or(PARTS - 1, |part| part.min(PARTS - 1))
     }
 
-    fn add(&mut self, rejected: Rejected) {
-        let phase = self.phase(rejected.since);
-        let (number, period) = (self.part(phase), self.period.0);
+    fn add(&mut self, mut rejected: Rejected) {
+        rejected.phase = self.phase(rejected.since);
+        let number = self.part(rejected.phase);
         let part = &mut self.parts[number];
-        let at = part.partition_point(|other| (other.since.0 % period, other.turn) < (phase, rejected.turn));
+        let key = |one: &Rejected| (one.phase, one.turn);
+        let at = part.partition_point(|other| key(other) < key(&rejected));
         part.insert(at, rejected);
         self.occupied[number / 64] |= 1 << (number % 64);
     }
@@ -78,7 +84,7 @@ impl SamePeriod {
         let phase = self.phase(now);
         let number = self.part(phase);
         // The first attempt comes one period after the refusal.
-        let soon = |one: &Rejected| one.since < now && self.phase(one.since) >= phase;
+        let soon = |one: &Rejected| one.since < now && one.phase >= phase;
         if let Some(at) = self.parts[number].iter().position(soon) {
             return Some((number, at));
         }
@@ -197,7 +203,7 @@ impl World {
         let since = self.events.now();
         let Some(device) = self.retrying.get_mut(usize::from(queue.device)) else { return };
         if let Some(retrying) = device.queues.get_mut(queue.wq) {
-            retrying.add(period.max(Picos(1)), Rejected { owner, again, since, cost, turn: 0 });
+            retrying.add(period.max(Picos(1)), Rejected { owner, again, since, cost, turn: 0, phase: 0 });
             device.count += 1;
         }
     }
@@ -261,7 +267,7 @@ mod tests {
                 let (since, period) = (Picos(rng.below(40 * scale)), Picos((5 + rng.below(2) * 6) * scale));
                 let owner = FlowOwner::Thread(number);
                 let again = Event::Thread(number);
-                retrying.add(period, Rejected { owner, again, since, cost: Picos(1), turn: 0 });
+                retrying.add(period, Rejected { owner, again, since, cost: Picos(1), turn: 0, phase: 0 });
                 all.push((owner, since, period));
             }
             // Time does not go back behind a refusal.
@@ -289,6 +295,7 @@ mod tests {
             since: Picos(since),
             cost: Picos(1),
             turn: 0,
+            phase: 0,
         };
         retrying.add(Picos(10), one(1, 0));
         retrying.add(Picos(10), one(2, 0));
