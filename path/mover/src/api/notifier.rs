@@ -21,9 +21,10 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use telpher_os::Lineage;
 
 /// The name of a notifier's thread, as Linux shows it.
 pub const NOTIFIER_THREAD: &str = "telpher-notify";
@@ -77,7 +78,13 @@ impl Watchable for BatchJob {
 /// [`Wait::Predicted`](crate::Wait::Predicted) leaves most of the core to other threads. While none is in flight it
 /// sleeps and uses no CPU time. A look costs a step of each watched job. The thread handles no signals of the program.
 ///
-/// A forked child does not have the thread: there, no watched job ends.
+/// # In a forked child
+///
+/// A forked child does not have the thread, and shares the descriptor with its parent. There a notifier reports nothing
+/// and leaves the descriptor to the parent: [`take_ended`](Notifier::take_ended) returns no token, and a job that is
+/// [watched](Notifier::watch) is given to its [`Watched`] handle, which steps it in the threads that wait for it. So do
+/// the handles of jobs that were watched before the fork, except of jobs that the thread was stepping at that moment:
+/// they never end there.
 ///
 /// # On drop
 ///
@@ -104,6 +111,8 @@ struct Inner {
     arrived: Mutex<Arrived>,
     /// Signalled when something arrives, and when the notifier is dropped.
     changed: Condvar,
+    /// The process that has the thread.
+    made_in: Lineage,
 }
 
 /// What the thread has not seen yet.
@@ -121,6 +130,8 @@ struct Entry<J> {
     token: u64,
     state: Mutex<State<J>>,
     has_ended: Condvar,
+    /// The process whose thread steps it.
+    watched_in: Lineage,
 }
 
 enum State<J> {
@@ -179,6 +190,40 @@ impl<J: Watchable> AnyEntry for Entry<J> {
 
     fn token(&self) -> Option<u64> {
         (!matches!(*lock(&self.state), State::Dropped)).then_some(self.token)
+    }
+}
+
+impl<J: Watchable> Entry<J> {
+    /// Locks the state; `None` in a forked child if another thread of its parent had it locked.
+    fn locked(&self) -> Option<MutexGuard<'_, State<J>>> {
+        if self.watched_in.is_current() {
+            return Some(lock(&self.state));
+        }
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// In a forked child, steps the job until it has ended or the time is over, and returns whether it has; `None` in
+    /// the process whose thread steps it.
+    fn step_in_a_child(&self, at_most: Option<Duration>) -> Option<bool> {
+        if self.watched_in.is_current() {
+            return None;
+        }
+        let start = Instant::now();
+        loop {
+            // Other threads of the child that wait for the job take turns.
+            let has_ended = self.locked().is_some_and(|state| {
+                drop(state);
+                self.step() != Found::InFlight
+            });
+            if has_ended || at_most.is_some_and(|at_most| start.elapsed() >= at_most) {
+                return Some(has_ended);
+            }
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -263,6 +308,7 @@ impl Mover {
             ended: Mutex::default(),
             arrived: Mutex::default(),
             changed: Condvar::new(),
+            made_in: Lineage::current(),
         });
         let (core, of_thread) = (Arc::clone(self.shared_core()), Arc::clone(&inner));
         telpher_os::spawn_unsignalled(NOTIFIER_THREAD, move || of_thread.run(&core))?;
@@ -278,8 +324,11 @@ impl Notifier {
     pub fn watch<J: Watchable + 'static>(&self, mut job: J, token: u64) -> Watched<J> {
         let is_done = job.is_done();
         let state = Mutex::new(if is_done { State::Ended(job) } else { State::InFlight(job, None) });
-        let entry = Arc::new(Entry { token, state, has_ended: Condvar::new() });
+        let entry = Arc::new(Entry { token, state, has_ended: Condvar::new(), watched_in: self.0.made_in });
         let any: Arc<dyn AnyEntry> = Arc::clone(&entry) as _;
+        if !self.0.made_in.is_current() {
+            return Watched(entry);
+        }
         if is_done {
             self.0.report([any]);
         } else {
@@ -295,6 +344,10 @@ impl Notifier {
     /// without an end.
     #[must_use = "an end is reported once"]
     pub fn take_ended(&self, most: usize) -> Vec<u64> {
+        // The parent's thread may have held the locks when this process was forked.
+        if !self.0.made_in.is_current() {
+            return Vec::new();
+        }
         let mut ended = lock(&self.0.ended);
         // Fails if it is not readable.
         let _ = rustix::io::read(&self.0.eventfd, &mut [0; 8]);
@@ -313,7 +366,9 @@ impl Notifier {
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        self.0.tell(|arrived| arrived.is_closed = true);
+        if self.0.made_in.is_current() {
+            self.0.tell(|arrived| arrived.is_closed = true);
+        }
     }
 }
 
@@ -335,12 +390,12 @@ impl<J: Watchable> Watched<J> {
     /// Returns true if the job has ended; takes no step.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        !matches!(*lock(&self.0.state), State::InFlight(..))
+        self.0.locked().is_some_and(|state| !matches!(*state, State::InFlight(..)))
     }
 
     /// Returns the job if it has ended and was not taken before. Its end is reported nevertheless.
     pub fn take(&self) -> Option<J> {
-        take(&mut lock(&self.0.state))
+        take(&mut *self.0.locked()?)
     }
 
     /// Waits until the job has ended, without using CPU time on this thread, and returns it.
@@ -349,6 +404,7 @@ impl<J: Watchable> Watched<J> {
     ///
     /// If the job was [taken](Watched::take) before.
     pub fn wait(self) -> J {
+        self.0.step_in_a_child(None);
         let is_in_flight = |state: &mut State<J>| matches!(state, State::InFlight(..));
         let state = self.0.has_ended.wait_while(lock(&self.0.state), is_in_flight);
         take(&mut state.unwrap_or_else(PoisonError::into_inner)).expect(TAKEN)
@@ -356,6 +412,9 @@ impl<J: Watchable> Watched<J> {
 
     /// Waits until the job has ended, for at most `at_most`; returns true if it has.
     pub fn wait_for(&self, at_most: Duration) -> bool {
+        if let Some(has_ended) = self.0.step_in_a_child(Some(at_most)) {
+            return has_ended;
+        }
         // A time that the clock cannot express is no limit.
         let Some(end) = Instant::now().checked_add(at_most) else {
             let is_in_flight = |state: &mut State<J>| matches!(state, State::InFlight(..));
@@ -389,6 +448,11 @@ impl<J: Watchable> Future for Watched<J> {
     type Output = J;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<J> {
+        // In a forked child, each poll is a step, as with a job itself.
+        if self.0.step_in_a_child(Some(Duration::ZERO)) == Some(false) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let mut state = lock(&self.0.state);
         if let State::InFlight(_, waker) = &mut *state {
             *waker = Some(context.waker().clone());
@@ -400,7 +464,9 @@ impl<J: Watchable> Future for Watched<J> {
 
 impl<J: Watchable> Drop for Watched<J> {
     fn drop(&mut self) {
-        let state = std::mem::replace(&mut *lock(&self.0.state), State::Dropped);
+        // In a forked child, a job that its parent's thread was stepping is leaked.
+        let Some(mut state) = self.0.locked() else { return };
+        let state = std::mem::replace(&mut *state, State::Dropped);
         // Without the lock: the job's buffers may do anything when they are dropped.
         drop(state);
     }
