@@ -285,7 +285,8 @@ impl WriteBack {
         Ok((synced.compared, synced.copied))
     }
 
-    /// Gives the memory back, and releases the home; bytes that were not synced are lost. `memoryview`s stay valid.
+    /// Gives the memory back and releases the home, once no `memoryview` of the block is left. Bytes that were not synced
+    /// are lost.
     fn close(&self) {
         let block = lock(&self.0).take();
         drop(block);
