@@ -84,7 +84,8 @@ enum State {
     Watched(Watched<Box<dyn PendingJob>>),
     /// Shared, so that the mutex is not held while Python objects are created from the result: that may run any code,
     /// including this job's methods.
-    Ended(Arc<[Ended]>),
+    /// Of a watched job, with its handle: dropping that would keep its end from being reported.
+    Ended(Arc<[Ended]>, Option<Watched<Box<dyn PendingJob>>>),
     /// Another thread waits for it.
     Lent,
 }
@@ -136,8 +137,8 @@ impl Job {
             State::PendingJob(flying) => flying,
             State::Watched(watched) => return self.look_at_watched(py, watched, at_most),
             State::Lent => return Look::Lent,
-            State::Ended(ended) => {
-                *self.lock() = State::Ended(Arc::clone(&ended));
+            State::Ended(ended, watched) => {
+                *self.lock() = State::Ended(Arc::clone(&ended), watched);
                 return Look::Ended(ended);
             }
         };
@@ -150,7 +151,7 @@ impl Job {
             return Look::UnderWay;
         }
         let ended = flying.ended();
-        *self.lock() = State::Ended(Arc::clone(&ended));
+        *self.lock() = State::Ended(Arc::clone(&ended), None);
         Look::Ended(ended)
     }
 
@@ -161,21 +162,17 @@ impl Job {
         watched: Watched<Box<dyn PendingJob>>,
         at_most: Option<Duration>,
     ) -> Look {
-        let found = py.detach(|| {
+        let flying = py.detach(|| {
             let is_done = at_most.map_or_else(|| watched.is_done(), |at_most| watched.wait_for(at_most));
-            if is_done { watched.take().ok_or(watched) } else { Err(watched) }
+            if is_done { watched.take() } else { None }
         });
-        match found {
-            Ok(flying) => {
-                let ended = flying.ended();
-                *self.lock() = State::Ended(Arc::clone(&ended));
-                Look::Ended(ended)
-            }
-            Err(watched) => {
-                *self.lock() = State::Watched(watched);
-                Look::UnderWay
-            }
-        }
+        let Some(flying) = flying else {
+            *self.lock() = State::Watched(watched);
+            return Look::UnderWay;
+        };
+        let ended = flying.ended();
+        *self.lock() = State::Ended(Arc::clone(&ended), Some(watched));
+        Look::Ended(ended)
     }
 
     /// Lets a notifier step the job and report its end. False if the job has ended, another notifier watches it, or a

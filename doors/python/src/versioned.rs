@@ -28,8 +28,9 @@ fn is_normal(exception: &Bound<'_, PyTuple>) -> bool {
     exception.get_item(0).is_ok_and(|kind| kind.is_none())
 }
 
-/// Bytes that change: of an object with a writable buffer, read in blocks through a cache and written in place. There is
-/// any number of readers or one writer, and no reader has bytes of another version than the `version` of its reading.
+/// Bytes that change: of an object with a writable buffer, read in blocks through a cache and written in place. There
+/// is any number of readers or one writer, and no reader has bytes of another version than the `version` of its
+/// reading.
 ///
 /// The object is held as long as this one: a `bytearray` cannot grow. Nothing but the holder of a `Writing` may write
 /// its bytes. Any thread may use it; but a thread that has a reading or a writing must not begin another one, because a
@@ -87,7 +88,8 @@ impl Versioned {
         self.gate.version()
     }
 
-    /// Begins to read, and returns a `Reading`. Waits while a writer writes or waits, at most `timeout` seconds if given.
+    /// Begins to read, and returns a `Reading`. Waits while a writer writes or waits, at most `timeout` seconds if
+    /// given.
     #[pyo3(signature = (timeout=None))]
     fn read(slf: Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Reading> {
         let permit = slf.get().permit(slf.py(), timeout, |gate, at_most| gate.read(Some(at_most)))?;
@@ -113,7 +115,8 @@ impl Versioned {
     }
 }
 
-/// A reader's access to `Versioned` bytes, which do not change before it ends. It is a context manager, which closes it.
+/// A reader's access to `Versioned` bytes, which do not change before it ends. It is a context manager, which closes
+/// it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Reading")]
 pub(crate) struct Reading {
     of: Py<Versioned>,
@@ -142,8 +145,8 @@ impl Reading {
         Ok(Block::of_reading(handle, Arc::clone(&self.open)))
     }
 
-    /// Ends reading, and releases the `memoryview`s of its blocks. Raises `BufferError` if arrays or other `memoryview`s
-    /// that were made from these still use the bytes: no writer begins before they are freed.
+    /// Ends reading, and releases the `memoryview`s of its blocks. Raises `BufferError` if arrays or other
+    /// `memoryview`s that were made from these still use the bytes: no writer begins before they are freed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.open.end(py) { Ok(()) } else { Err(still_used("this reading")) }
     }
@@ -159,8 +162,8 @@ impl Reading {
     }
 }
 
-/// The writer's access to `Versioned` bytes, which have a new version when it ends. It is a context manager, whose value
-/// is a writable `memoryview` of all bytes, and which closes it.
+/// The writer's access to `Versioned` bytes, which have a new version when it ends. It is a context manager, whose
+/// value is a writable `memoryview` of all bytes, and which closes it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Writing")]
 pub(crate) struct Writing {
     /// The permit, as long as anything uses the bytes.
@@ -170,8 +173,8 @@ pub(crate) struct Writing {
 
 #[pymethods]
 impl Writing {
-    /// Ends writing, and releases the `memoryview`. Raises `BufferError` if arrays or other `memoryview`s that were made
-    /// from it still use the bytes: no reader begins before they are freed.
+    /// Ends writing, and releases the `memoryview`. Raises `BufferError` if arrays or other `memoryview`s that were
+    /// made from it still use the bytes: no reader begins before they are freed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(view) = lock(&self.view).take() else { return Ok(()) };
         // Fails if an array or the like uses it; then the permit is left.
@@ -262,8 +265,8 @@ impl WriteBack {
     }
 
     /// Updates the home, and returns how many bytes were compared and how many were copied. `find` says which pages are
-    /// copied: "written" (those that `write` returned since the last sync), "differing" (of these, those that differ) or
-    /// "anywhere" (all that differ, also where other code has changed the home).
+    /// copied: "written" (those that `write` returned since the last sync), "differing" (of these, those that differ)
+    /// or "anywhere" (all that differ, also where other code has changed the home).
     #[pyo3(signature = (find="written"))]
     fn sync(&self, py: Python<'_>, find: &str) -> PyResult<(usize, usize)> {
         let find = match find {
@@ -285,7 +288,8 @@ impl WriteBack {
         Ok((synced.compared, synced.copied))
     }
 
-    /// Gives the memory back, and releases the home; bytes that were not synced are lost. `memoryview`s stay valid.
+    /// Gives the memory back and releases the home, once no `memoryview` of the block is left. Bytes that were not
+    /// synced are lost.
     fn close(&self) {
         let block = lock(&self.0).take();
         drop(block);

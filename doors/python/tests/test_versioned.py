@@ -167,8 +167,11 @@ class Blocks(unittest.TestCase):
         self.assertEqual(block.sync("anywhere"), (LEN, 4096))
         view = block.data
         block.close()
-        # The memoryview keeps the memory, and the home can be resized.
+        # The memoryview keeps the memory and the home.
         self.assertEqual((view, block.closed), (self.home, True))
+        with self.assertRaises(BufferError):
+            self.home.append(1)
+        view.release()
         self.home.append(1)
         for use in (block.sync, lambda: block.write(0, 1), lambda: block.data):
             with self.assertRaisesRegex(ValueError, "closed"):
@@ -194,7 +197,7 @@ class Blocks(unittest.TestCase):
         self.assertEqual((block.closed, block.sync()), (False, (0, 4096)))
 
     def test_wrong_arguments_are_refused(self):
-        pool = telpher.Pool(LEN)
+        pool = telpher.Pool(LEN + 64)
         for home, error in ((b"read-only", BufferError), (bytearray(), ValueError), (bytearray(2 * LEN), MemoryError)):
             with self.assertRaises(error):
                 telpher.WriteBack(self.mover, pool, home)

@@ -47,7 +47,9 @@ fn two_readers_see_the_version_of_their_permits_beside_a_writer() {
             loom::thread::spawn(move || act(&shared))
         });
         shared.read();
-        threads.map(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         assert_eq!(shared.gate.version(), 1);
     });
 }
