@@ -18,6 +18,7 @@ pub use words::SharedWords64;
 
 use crate::local::trap;
 use crate::map::MapError;
+use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
@@ -234,6 +235,20 @@ impl SharedMapping {
         if at < self.len() {
             // SAFETY: within the mapping; a prefetch reads no value and never faults.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().add(self.skipped + at).cast()) };
+        }
+    }
+
+    /// Asks the processor to fetch the cache line at byte `at` for a write, so that no other core has it; nothing
+    /// happens if the byte is outside.
+    #[inline]
+    pub fn prefetch_for_write(&self, at: usize) {
+        if at < self.len() {
+            // SAFETY: as above; it changes no value. `_mm_prefetch` with a hint for writes becomes one for reads unless
+            // the compiler may assume PREFETCHW. Processors without the instruction do nothing (Intel SDM, PREFETCHW).
+            unsafe {
+                let line = self.base.as_ptr().add(self.skipped + at);
+                asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+            }
         }
     }
 

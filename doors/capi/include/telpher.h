@@ -70,7 +70,7 @@
  * CPU finishes the operations in flight and executes all later ones. The child can open queues of its own. While the
  * process forks, no other thread may be in a function of the same job, batch, channel, cache or entry. The descriptor of
  * telpher_mover_fd stays the parent's: in the child, jobs are polled or waited for. A fork waits 5 ms at most for the
- * thread behind it; a job with which that thread is occupied for longer must not be used in the child.
+ * thread behind it; a job with which that thread is occupied for longer never ends in the child.
  *
  * Signal handlers may call telpher_copy with valid arguments, whatever they interrupt. The other functions allocate
  * memory.

@@ -125,8 +125,8 @@ impl Job {
         Job(if done { State::Ended(job.results()) } else { State::Pending(job) })
     }
 
-    /// Lets the notifier of its mover report its end as `token`, from the drop of the result on. Then another thread may
-    /// use and free this job.
+    /// Lets the notifier of its mover report its end as `token`, from the drop of the result on. Then another thread
+    /// may use and free this job.
     pub(crate) fn watch<'a>(&mut self, notifier: &'a Notifier, token: u64) -> Option<Prepared<'a>> {
         let job: Box<dyn Pending> = match std::mem::replace(&mut self.0, State::Ended(Vec::new())) {
             State::Pending(job) => job,

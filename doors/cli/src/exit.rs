@@ -166,5 +166,3 @@ impl Usage for telpher_offload::SwitchError {}
 impl Usage for crate::offload::TopError {}
 
 impl Usage for TopError {}
-
-impl Usage for crate::top::DevicesError {}

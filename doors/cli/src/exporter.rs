@@ -3,7 +3,6 @@
 use crate::args::{Exporter, Printable};
 use crate::exit::Usage;
 use crate::{log, published, top};
-use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use telpher_os::chain;
 use telpher_report::deliver::{DeliverError, write_result};
 use telpher_telemetry::exporter;
-use telpher_telemetry::exporter::kubelet::{self, CallError, Grant};
+use telpher_telemetry::exporter::kubelet::{self, CallError, Grants};
 use telpher_telemetry::exporter::{ALERTS, DASHBOARD, Metrics, Server, TextFormat};
 use telpher_telemetry::in_process::{DeviceRegion, DeviceSums};
 use telpher_telemetry::pmu::{Pmus, SystemCounters};
@@ -131,10 +130,10 @@ const ASKED_EVERY: Duration = Duration::from_secs(15);
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
 
 /// What the kubelet says about queues; `None` on a node without one.
-type Grants = Option<Result<BTreeSet<Grant>, String>>;
+type Answer = Option<Result<Grants, String>>;
 
 /// Asks the kubelet again and again, on a thread of its own: no scrape waits for it.
-struct Kubelet(Arc<Mutex<Grants>>);
+struct Kubelet(Arc<Mutex<Answer>>);
 
 impl Kubelet {
     fn ask(socket: PathBuf) -> Kubelet {
@@ -155,12 +154,12 @@ impl Kubelet {
         kubelet
     }
 
-    fn said(&self) -> Grants {
+    fn answer(&self) -> Answer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn grants(socket: &Path) -> Grants {
+fn grants(socket: &Path) -> Answer {
     match kubelet::grants(socket) {
         Err(CallError::Connect { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
         said => Some(said.map_err(|error| chain(&error))),
@@ -200,7 +199,11 @@ impl Metrics for Readings {
         for problem in &published.unread {
             log::info(|| format!("process {}: {}", problem.pid, problem.why));
         }
-        self.exporter.set_grants(self.kubelet.said());
+        let grants = self.kubelet.answer();
+        if let Some(missing) = grants.as_ref().and_then(|grants| grants.as_ref().ok()?.missing()) {
+            log::info(|| missing);
+        }
+        self.exporter.set_grants(grants);
         let read = (&published.processes[..], &published.unread[..]);
         let families = self.exporter.families(&snapshot, read, start.elapsed());
         families.text(format)

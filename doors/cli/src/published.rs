@@ -6,9 +6,10 @@ use std::path::Path;
 use telpher_telemetry::published::{self, ProcessMetrics, Publications};
 use telpher_tier_wire::State;
 
-/// In place of inodes: those of memory files are larger.
+/// In place of inodes.
 const OF_OFFLOAD: u64 = 0;
 const OF_TIER: u64 = 1;
+const _: () = assert!(OF_OFFLOAD < OF_TIER && OF_TIER == published::LAST_OWN_SET);
 
 /// Returns the counters of a process of `telpher offload`, which its run keeps in files.
 fn of_offload(process: &telpher_offload::Process) -> ProcessMetrics {

@@ -1,7 +1,9 @@
 //! `telpher top`: what devices do, of runs, of hardware and in programs.
 
 use crate::args::{Format, Top, TopKind, Updates};
+use crate::exit::Usage;
 use crate::{live, published};
+use clap::ValueEnum as _;
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ use telpher_telemetry::in_process::DeviceRegion;
 use telpher_telemetry::live::{LiveError, show};
 use telpher_telemetry::pmu::{Pmus, SystemCounters};
 use telpher_telemetry::published::Unread;
+use telpher_telemetry::sections::{NAMES, is_of_programs};
 use telpher_telemetry::view::View;
 use telpher_telemetry::{Snapshot, Value, in_process, programs, run, subscribe, sysfs, tables};
 
@@ -22,12 +25,28 @@ use telpher_telemetry::{Snapshot, Value, in_process, programs, run, subscribe, s
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DevicesError {
-    /// There is no device, and no program publishes anything.
+    /// There is no device, and no program publishes anything, as far as these were looked at.
+    #[error("no DSA device is in use: {}", nothing(.0))]
+    None(Vec<TopKind>),
+    /// The columns of pcm-accel cannot show programs.
     #[error(
-        "no DSA device is in use: this user has no `telpher run`, no program that counts, and Linux shows no hardware; \
-         start a program with `telpher run`, or see `telpher doctor`"
+        "--pcm cannot show programs, whose devices come and go; leave out --show, or let it have runs, hardware, or \
+         both"
     )]
-    None,
+    PcmOfPrograms,
+    /// No table that is shown has the column.
+    #[error(
+        "--sort {column} has no effect: only the table of programs has this column, and --show leaves it out; add \
+         programs to --show, or sort by one of {}",
+        columns_of_devices()
+    )]
+    NoSuchColumn {
+        /// The column.
+        column: String,
+    },
+    /// Only tables are sorted.
+    #[error("--sort orders the rows of tables; leave it out, or use --format table")]
+    NotSorted,
     /// Standard output is closed.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
@@ -36,11 +55,71 @@ pub(crate) enum DevicesError {
     Live(#[from] LiveError),
 }
 
+impl Usage for DevicesError {
+    fn is_usage(&self) -> bool {
+        use DevicesError as E;
+        matches!(self, E::PcmOfPrograms | E::NoSuchColumn { .. } | E::NotSorted)
+    }
+}
+
+/// What `--show` accepts.
+const KINDS: [TopKind; 3] = [TopKind::Runs, TopKind::Hardware, TopKind::Programs];
+
+/// Returns what was looked for and not found, and what to do next.
+fn nothing(looked_for: &[TopKind]) -> String {
+    let names = |kinds: &[TopKind]| -> String {
+        kinds
+            .iter()
+            .filter_map(TopKind::to_possible_value)
+            .map(|kind| kind.get_name().to_owned())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let absent = looked_for.iter().map(|kind| match kind {
+        TopKind::Runs => "this user has no `telpher run`",
+        TopKind::Hardware => "Linux shows no hardware",
+        TopKind::Programs => "no program of this user counts",
+    });
+    let absent = absent.collect::<Vec<_>>().join(", ");
+    let rest: Vec<TopKind> = KINDS.into_iter().filter(|kind| !looked_for.contains(kind)).collect();
+    if rest.is_empty() {
+        format!("{absent}; start a program with `telpher run`, or see `telpher doctor`")
+    } else {
+        format!(
+            "{absent}; not looked for: {}; `telpher top --show {}` shows everything",
+            names(&rest),
+            names(&KINDS).replace(' ', "")
+        )
+    }
+}
+
+/// The columns by which tables of devices can be sorted.
+fn columns_of_devices() -> String {
+    NAMES.into_iter().filter(|name| !is_of_programs(name)).collect::<Vec<_>>().join(", ")
+}
+
+/// Refuses arguments that would have no effect.
+fn check(args: &Top) -> Result<(), DevicesError> {
+    let shows_programs = args.show.is_empty() || args.show.contains(&TopKind::Programs);
+    if args.pcm && !args.show.is_empty() && shows_programs {
+        return Err(DevicesError::PcmOfPrograms);
+    }
+    let Some(column) = &args.sort else { return Ok(()) };
+    if args.updates.printed.format != Format::Table {
+        return Err(DevicesError::NotSorted);
+    }
+    if !shows_programs && is_of_programs(column) {
+        return Err(DevicesError::NoSuchColumn { column: column.clone() });
+    }
+    Ok(())
+}
+
 /// Shows devices, and what programs publish, until no device of a run or of hardware is left.
 ///
 /// # Errors
-/// If there is nothing to show at the beginning, or standard output is closed.
+/// If there is nothing to show at the beginning, an argument has no effect, or standard output is closed.
 pub(crate) fn run(args: &Top) -> Result<(), DevicesError> {
+    check(args)?;
     if args.pcm {
         return pcm(args);
     }
@@ -48,12 +127,13 @@ pub(crate) fn run(args: &Top) -> Result<(), DevicesError> {
     if is_live(args) {
         let first = reader.read();
         if first.is_empty() {
-            return Err(DevicesError::None);
+            return Err(DevicesError::None(reader.shown));
         }
         let has_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let view = View::new(first, args.sort.clone(), has_color);
         return Ok(show(view, Duration::from_secs_f64(args.updates.every), || reader.read())?);
     }
+    let shown_kinds = reader.shown.clone();
     let mut had_devices = false;
     let read = || {
         let snapshot = reader.read();
@@ -69,7 +149,7 @@ pub(crate) fn run(args: &Top) -> Result<(), DevicesError> {
     if live::show(&args.updates, (schema::TOP, "snapshots"), read, text, csv)? {
         Ok(())
     } else {
-        Err(DevicesError::None)
+        Err(DevicesError::None(shown_kinds))
     }
 }
 
@@ -93,7 +173,7 @@ fn pcm(args: &Top) -> Result<(), DevicesError> {
     let mut reader = Reader::new(args);
     let mut before = (Instant::now(), reader.read());
     if before.1.devices.is_empty() {
-        return Err(DevicesError::None);
+        return Err(DevicesError::None(reader.shown));
     }
     for _ in 0..count {
         std::thread::sleep(Duration::from_secs_f64(updates.every));
@@ -136,7 +216,7 @@ impl Reader {
             // The devices of programs come and go, which the columns of pcm-accel cannot show.
             (args.show.is_empty() || args.show.contains(kind)) && !(args.pcm && *kind == TopKind::Programs)
         };
-        let shown = [TopKind::Runs, TopKind::Hardware, TopKind::Programs].into_iter().filter(is_shown).collect();
+        let shown = KINDS.into_iter().filter(is_shown).collect();
         let times = !args.updates.once && !args.pcm;
         Reader { shown, times, pmus: (!is_single).then(pmus), energy }
     }

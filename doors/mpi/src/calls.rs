@@ -223,7 +223,10 @@ impl Call<'_> {
         }
         COUNTERS.count(operation, true);
         let mut idle = || self.mpi.progress(self.communicator);
-        match run(group, &mut idle) {
+        let copies_before = group.copies_by_device();
+        let result = run(group, &mut idle);
+        COUNTERS.copied(group.copies_by_device() - copies_before);
+        match result {
             Ok(()) => Outcome::Taken(0),
             // The MPI has called the communicator's error handler.
             Err(CallError::Mpi(MpiError(code))) => Outcome::Taken(code),

@@ -1,6 +1,7 @@
 //! The group of each communicator.
 
 use crate::abi::Handle;
+use crate::device;
 use crate::log;
 use crate::symbols::{Mpi, MpiError};
 use std::collections::HashMap;
@@ -91,7 +92,8 @@ pub(crate) fn decide(mpi: &Mpi, communicator: Handle) -> Result<Carrier, MpiErro
     // Ranks may have different numbers of communicators; one that has too many makes all refuse.
     let has_room = known().len() <= MOST_COMMUNICATORS;
     match form(rank, ranks, is_on && has_room, &mut ByMpi { mpi, communicator, ranks })? {
-        Formed::Group(group) => {
+        Formed::Group(mut group) => {
+            group.copy_with(device::copier());
             log::info(format_args!("rank {rank} of {ranks} shares memory with the others of its communicator"));
             Ok(Carrier::Group(group))
         }

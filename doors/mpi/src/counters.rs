@@ -32,11 +32,13 @@ const OPERATIONS: [Operation; 4] =
 pub(crate) struct Counters {
     taken: [AtomicU64; OPERATIONS.len()],
     left: [AtomicU64; OPERATIONS.len()],
+    copies_by_device: AtomicU64,
 }
 
 pub(crate) static COUNTERS: Counters = Counters {
     taken: [const { AtomicU64::new(0) }; OPERATIONS.len()],
     left: [const { AtomicU64::new(0) }; OPERATIONS.len()],
+    copies_by_device: AtomicU64::new(0),
 };
 
 impl Counters {
@@ -45,6 +47,12 @@ impl Counters {
         let counts = if is_taken { &self.taken } else { &self.left };
         // Relaxed: nothing is ordered by the counts.
         counts[operation as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts copies that a device has made.
+    pub(crate) fn copied(&self, by_device: u64) {
+        // Relaxed: as above.
+        self.copies_by_device.fetch_add(by_device, Ordering::Relaxed);
     }
 }
 
@@ -55,7 +63,10 @@ impl fmt::Display for Counters {
             let value = |counts: &[AtomicU64; OPERATIONS.len()]| counts[operation as usize].load(Ordering::Relaxed);
             write!(f, " {} {}/{}", operation.name(), value(&self.taken), value(&self.left))?;
         }
-        Ok(())
+        match self.copies_by_device.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            copies => write!(f, "; copies by a device: {copies}"),
+        }
     }
 }
 
@@ -70,5 +81,7 @@ mod tests {
         counters.count(Operation::AllGather, false);
         let line = "calls taken/left to the MPI: MPI_Allreduce 1/0 MPI_Reduce 0/0 MPI_Bcast 0/0 MPI_Allgather 0/1";
         assert_eq!(counters.to_string(), line);
+        counters.copied(7);
+        assert_eq!(counters.to_string(), format!("{line}; copies by a device: 7"));
     }
 }

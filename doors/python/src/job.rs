@@ -174,8 +174,8 @@ impl Job {
         Look::Ended(ended)
     }
 
-    /// Lets a notifier step the job and report its end. False if the job has ended, another notifier watches it, a thread
-    /// waits for it, or the notifier belongs to the parent of a fork.
+    /// Lets a notifier step the job and report its end. False if the job has ended, another notifier watches it, a
+    /// thread waits for it, or the notifier belongs to the parent of a fork.
     pub(crate) fn watch(&self, py: Python<'_>, notifier: &Notifier, token: u64) -> bool {
         let mut state = self.lock();
         if !notifier.is_own_process() || !matches!(*state, State::PendingJob(_)) {

@@ -46,8 +46,8 @@ impl OpenReading {
         Ok(())
     }
 
-    /// Ends the reading: releases its `memoryview`s. Returns false if others that were made from these, or arrays, still
-    /// use the bytes: they keep writers away until they are freed.
+    /// Ends the reading: releases its `memoryview`s. Returns false if others that were made from these, or arrays,
+    /// still use the bytes: they keep writers away until they are freed.
     pub(crate) fn end(&self, py: Python<'_>) -> bool {
         let Some(Open { permit, views }) = self.lock().take() else { return self.probe.has_ended() };
         for view in views.iter().filter_map(|view| view.bind(py).upgrade()) {

@@ -28,13 +28,14 @@ fn is_normal(exception: &Bound<'_, PyTuple>) -> bool {
     exception.get_item(0).is_ok_and(|kind| kind.is_none())
 }
 
-/// Bytes that change: of an object with a writable buffer, read in blocks through a cache and written in place. There is
-/// any number of readers or one writer, and no reader has bytes of another version than the `version` of its reading.
+/// Bytes that change: of an object with a writable buffer, read in blocks through a cache and written in place. There
+/// is any number of readers or one writer, and no reader has bytes of another version than the `version` of its
+/// reading.
 ///
 /// The object is held as long as this one: a `bytearray` cannot grow. Nothing but the holder of a `Writing` may write
-/// its bytes, and while it does, `Cache.access` and `Cache.prefetch` must not be called for them. Any thread may use it;
-/// but a thread that has a reading or a writing must not begin another one, because a waiting writer comes before new
-/// readers. The garbage collector does not see what this object and its readings hold.
+/// its bytes, and while it does, `Cache.access` and `Cache.prefetch` must not be called for them. Any thread may use
+/// it; but a thread that has a reading or a writing must not begin another one, because a waiting writer comes before
+/// new readers. The garbage collector does not see what this object and its readings hold.
 #[pyclass(frozen, weakref, module = "telpher", name = "Versioned")]
 pub(crate) struct Versioned {
     cache: Py<Cache>,
@@ -104,8 +105,8 @@ impl Versioned {
         self.gate.version()
     }
 
-    /// Begins to read, and returns a `Reading`. Waits while a writer writes or waits, at most `timeout` seconds if given:
-    /// writers that follow each other without a pause keep readers away.
+    /// Begins to read, and returns a `Reading`. Waits while a writer writes or waits, at most `timeout` seconds if
+    /// given: writers that follow each other without a pause keep readers away.
     #[pyo3(signature = (timeout=None))]
     fn read(slf: Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Reading> {
         let gate = &slf.get().gate;
@@ -142,7 +143,8 @@ impl Versioned {
     }
 }
 
-/// A reader's access to `Versioned` bytes, which do not change before it ends. It is a context manager, which closes it.
+/// A reader's access to `Versioned` bytes, which do not change before it ends. It is a context manager, which closes
+/// it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Reading")]
 pub(crate) struct Reading {
     of: Py<Versioned>,
@@ -171,8 +173,8 @@ impl Reading {
         Ok(Block::of_reading(handle, Arc::clone(&self.open)))
     }
 
-    /// Ends reading, and releases the `memoryview`s of its blocks. Raises `BufferError` if arrays or other `memoryview`s
-    /// that were made from these still use the bytes: no writer begins before they are freed.
+    /// Ends reading, and releases the `memoryview`s of its blocks. Raises `BufferError` if arrays or other
+    /// `memoryview`s that were made from these still use the bytes: no writer begins before they are freed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.open.end(py) { Ok(()) } else { Err(still_used("this reading")) }
     }
@@ -188,8 +190,8 @@ impl Reading {
     }
 }
 
-/// The writer's access to `Versioned` bytes, which have a new version when it ends. It is a context manager, whose value
-/// is a writable `memoryview` of all bytes, and which closes it.
+/// The writer's access to `Versioned` bytes, which have a new version when it ends. It is a context manager, whose
+/// value is a writable `memoryview` of all bytes, and which closes it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Writing")]
 pub(crate) struct Writing {
     /// The permit, as long as anything uses the bytes.
@@ -199,8 +201,8 @@ pub(crate) struct Writing {
 
 #[pymethods]
 impl Writing {
-    /// Ends writing, and releases the `memoryview`. Raises `BufferError` if arrays or other `memoryview`s that were made
-    /// from it still use the bytes: no reader begins before they are freed.
+    /// Ends writing, and releases the `memoryview`. Raises `BufferError` if arrays or other `memoryview`s that were
+    /// made from it still use the bytes: no reader begins before they are freed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let view = lock(&self.view).take();
         if let Some(view) = view {
@@ -296,8 +298,8 @@ impl WriteBack {
     }
 
     /// Updates the home, and returns how many bytes were compared and how many were copied. `find` says which pages are
-    /// copied: "written" (those that `write` returned since the last sync), "differing" (of these, those that differ) or
-    /// "anywhere" (all that differ, also where other code has changed the home).
+    /// copied: "written" (those that `write` returned since the last sync), "differing" (of these, those that differ)
+    /// or "anywhere" (all that differ, also where other code has changed the home).
     #[pyo3(signature = (find="written"))]
     fn sync(&self, py: Python<'_>, find: &str) -> PyResult<(usize, usize)> {
         let find = match find {
@@ -320,7 +322,7 @@ impl WriteBack {
         Ok((synced.compared, synced.copied))
     }
 
-    /// Gives the memory back, and releases the home; bytes that were not synced are lost. `memoryview`s stay valid.
+    /// Releases the home; bytes that were not synced are lost. The memory is given back when no `memoryview` is left.
     fn close(&self, py: Python<'_>) {
         let block = lock(&self.0).take();
         if let Some(block) = block {

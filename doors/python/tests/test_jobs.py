@@ -11,9 +11,7 @@ import textwrap
 import threading
 import time
 import unittest
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from unittest import mock
 
 import numpy as np
 import telpher
@@ -98,44 +96,48 @@ class Jobs(unittest.TestCase):
     async def awaited(job):
         return await job
 
-    def test_a_notifier_reports_each_of_its_jobs_once(self):
-        watched, reported = [], []
-
-        class Notifier:
-            """Records the tokens of the jobs that the notifier watches, and those that it reports."""
-
-            def __init__(self):
-                self.inner = _telpher._Notifier()
-                self.fileno = self.inner.fileno
-
-            def watch(self, job, token):
-                accepted = self.inner.watch(job, token)
-                if accepted:
-                    watched.append(token)
-                return accepted
-
-            def ended(self):
-                tokens = self.inner.ended()
-                reported.extend(tokens)
-                return tokens
-
+    def test_ten_thousand_jobs_through_one_loop_are_each_reported_once(self):
         async def main():
-            rounds, end = 0, time.monotonic() + 60
+            loop, reported = asyncio.get_running_loop(), []
+            notifier, ended = _telpher._Notifier(), asyncio.Event()
+
+            def readable():
+                reported.extend(notifier.ended())
+                ended.set()
+
+            loop.add_reader(notifier.fileno(), readable)
             with telpher.Mover("model:spr", threshold=0, threaded=True) as m:
-                # Ten thousand jobs, and more until one took longer than a poll: some wait in the device's queue behind long ones.
-                while rounds < 100 or not watched and time.monotonic() < end:
-                    before = [m.fill_async(bytearray(1 << 20), 1) for _ in range(0 if rounds % 10 else 16)]
-                    rounds += 1
+                for first in range(0, 10_000, 100):
                     blocks = [os.urandom(4096) for _ in range(100)]
                     copies = [bytearray(4096) for _ in blocks]
-                    await asyncio.gather(*(self.awaited(m.copy_async(a, b)) for a, b in zip(blocks, copies)))
+                    jobs = [m.copy_async(a, b) for a, b in zip(blocks, copies)]
+                    for number, job in enumerate(jobs, first):
+                        self.assertTrue(notifier.watch(job, number))
+                    while len(reported) < first + 100:
+                        ended.clear()
+                        await asyncio.wait_for(ended.wait(), 60)
                     self.assertEqual(blocks, copies)
-                    del before
+            loop.remove_reader(notifier.fileno())
+            self.assertEqual(sorted(reported), list(range(10_000)))
 
-        with mock.patch.object(_await, "_Notifier", Notifier), mock.patch.object(_await, "_POLLS", 1):
-            asyncio.run(main())
-        self.assertGreater(len(watched), 0)
-        self.assertEqual(Counter(reported), Counter(watched))
+        asyncio.run(main())
+
+    def test_a_loop_sleeps_until_watched_jobs_end(self):
+        async def main():
+            with mover() as m:
+                poller = _await._poller()
+                jobs = [m.fill_async(bytearray(60_000), 7) for _ in range(10)]
+                futures = [poller.add(job) for job in jobs]
+                # As after many turns without an end.
+                poller.watch()
+                self.assertEqual((len(poller.watched), poller.jobs), (10, {}))
+                # Other code fetches a result; the task is woken nevertheless.
+                self.assertIsNone(jobs[0].result())
+                await asyncio.wait_for(asyncio.gather(*futures), 60)
+                self.assertEqual([job.result() for job in jobs], [None] * 10)
+                self.assertEqual(poller.watched, {})
+
+        asyncio.run(main())
 
     def watched(self, m, notifier, token):
         """A job that the notifier watches. Started again until one was in flight long enough; other jobs keep the device busy."""

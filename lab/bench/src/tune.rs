@@ -1,15 +1,18 @@
-//! `telpher tune`: what operations cost their caller on this machine, by the CPU and by a device.
+//! `telpher tune`: what operations cost their caller on this machine, by the CPU and by a device; and from which
+//! lengths messages between processes travel in another way.
 //!
 //! ```text
 //! options ──► sweep ──► points ──► Tuning, which telpher-mover writes to a file
+//!         └─► crossovers of fabric ─┘
 //! ```
 
+use crate::fabric::crossovers;
 use crate::options::{Hint, Pages, SweepOptions, TuneOptions};
 use crate::results::{Point, Runner, SweepResult};
 use crate::{BenchError, sweep};
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions};
-use telpher_mover::{Measured, Opcode, TunedMachine, Tuning};
+use telpher_mover::{Measured, MessageTuning, Opcode, TunedMachine, Tuning};
 use telpher_ops::Variants;
 use telpher_report::machine::Machine;
 
@@ -41,7 +44,28 @@ pub fn run(options: &TuneOptions, machine: Machine) -> Result<TuneResult, BenchE
     let result = sweep::run(&plan(options), machine.clone())?;
     let mut tuning = tuning(&result, options, &machine);
     tuning.kernels = Some(kernels);
-    Ok(TuneResult { tuning, remarks: result.remarks })
+    let mut remarks = result.remarks;
+    match messages(&machine, options.seconds * FOR_MESSAGES) {
+        Ok(messages) => tuning.messages = messages,
+        Err(why) => remarks.push(format!("Messages between processes were not measured: {why}.")),
+    }
+    Ok(TuneResult { tuning, remarks })
+}
+
+/// The part of the time in which messages between processes are measured. Source: chosen.
+const FOR_MESSAGES: f64 = 0.2;
+
+/// The least time that is allowed for that; with few seconds, the shortest turns take longer than their share.
+const AT_LEAST: Duration = Duration::from_secs(2);
+
+/// Measures messages between two cores, or returns why not.
+fn messages(machine: &Machine, seconds: f64) -> Result<MessageTuning, String> {
+    let cpus = [machine.core(0), machine.core(1)];
+    if cpus[0] == cpus[1] {
+        return Err("this process has one core, and they need two".into());
+    }
+    let time = Duration::from_secs_f64(seconds);
+    crossovers::measure(cpus, time, 2 * time + AT_LEAST).map_err(|error| error.to_string())
 }
 
 /// How long the variants of kernels are measured. Source: chosen; some thousand runs.
@@ -63,7 +87,7 @@ fn plan(options: &TuneOptions) -> SweepOptions {
         hint: Hint::Cache,
         device: options.device.clone(),
         waits: false,
-        seconds: options.seconds,
+        seconds: options.seconds * (1.0 - FOR_MESSAGES),
     }
 }
 

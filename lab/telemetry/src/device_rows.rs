@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read as _;
 use telpher_abi::{Opcode, Status};
 use telpher_device::published::PublishedDevice;
-use telpher_model::{OPERATIONS, QueueTotals, STATUSES, Totals};
+use telpher_model::{ExecutionTimes, MAX_ENGINES, MAX_WQS, OPERATIONS, QueueTotals, STATUSES, Totals};
 
 /// The reason of a sum that cannot be known.
 const UNREAD: &str = "the totals of a process cannot be read";
@@ -72,6 +72,120 @@ impl Done {
         let wq = wq as usize;
         Done { work: totals.queue(wq), retries: totals.retries(wq), lost: totals.lost(wq) }
     }
+
+    /// The numbers of all queues.
+    pub(crate) fn all(totals: &Totals) -> Done {
+        (0..).take(MAX_WQS).fold(Done::default(), |sum, wq| sum.and(&Done::of(totals, wq)))
+    }
+}
+
+/// The name of the device, the queue and the engine that stand for all that have no row of their own.
+pub(crate) const OTHER: &str = "other";
+
+/// What was read of devices that have no row of their own.
+pub(crate) struct OtherReading {
+    /// The number of their configurations; a device that never had a row counts as one.
+    pub(crate) kinds: u64,
+    pub(crate) state: &'static str,
+    pub(crate) is_enabled: bool,
+    /// The totals of all of them.
+    pub(crate) sum: Totals,
+    /// The processes that have one open; the number of the queue has no meaning.
+    pub(crate) clients: Vec<Client>,
+    /// What closed ones have done.
+    pub(crate) closed: Option<Closed>,
+    /// Why the entries of their event logs are unknown.
+    pub(crate) no_log: &'static str,
+}
+
+/// Adds the rows of devices that have no row of their own: a device, a queue and an engine.
+pub(crate) fn add_other(snapshot: &mut Snapshot, source: &str, reading: &OtherReading) {
+    let OtherReading { kinds, state, is_enabled, sum, clients, closed, no_log } = reading;
+    let differs =
+        Value::unknown(format!("a sum over devices of {kinds} configurations, which have no row of their own"));
+    let all = Done::all(sum);
+    let count = clients.len() as u64;
+    snapshot.queues.push(QueueRow {
+        source: source.into(),
+        queue: OTHER.into(),
+        state: if *is_enabled { "enabled" } else { "disabled" }.into(),
+        mode: "any".into(),
+        size: differs.clone(),
+        threshold: differs.clone(),
+        priority: differs.clone(),
+        group: differs.clone(),
+        clients: count.into(),
+        occupancy: waiting(clients.iter()),
+        work: all.work.into(),
+        retries: all.retries.into(),
+        lost: all.lost.into(),
+    });
+    let times = (0..MAX_ENGINES).filter_map(|engine| sum.times(engine)).reduce(|sum, more| ExecutionTimes {
+        count: sum.count.saturating_add(more.count),
+        sum_ns: sum.sum_ns.saturating_add(more.sum_ns),
+        buckets: std::array::from_fn(|at| sum.buckets[at].saturating_add(more.buckets[at])),
+    });
+    snapshot.engines.push(engine_row(source, OTHER.into(), differs.clone(), all.work.into(), times));
+    snapshot.processes.extend(clients.iter().map(|client| process(source, OTHER.into(), client)));
+    snapshot.processes.extend(closed.iter().map(|closed| closed_row(source, OTHER.into(), closed)));
+    snapshot.devices.push(DeviceRow {
+        source: source.into(),
+        device: OTHER.into(),
+        state: (*state).into(),
+        clients: count.into(),
+        work: all.work.into(),
+        retries: all.retries.into(),
+        lost: all.lost.into(),
+        errors: errors(sum).into(),
+        shared_requests: differs.clone(),
+        dedicated_requests: differs,
+        operations: operations(sum),
+        statuses: statuses(sum),
+        logged: Value::unknown(*no_log),
+        logged_codes: Vec::new(),
+    });
+}
+
+/// The row of an engine; its times if they were recorded.
+fn engine_row(source: &str, engine: String, group: Value, work: Work, times: Option<ExecutionTimes>) -> EngineRow {
+    let recorded = |value: Option<u64>| value.map_or_else(|| Value::unknown(NOT_RECORDED), Value::Known);
+    EngineRow {
+        source: source.into(),
+        engine,
+        group,
+        work,
+        timed: recorded(times.as_ref().map(|times| times.count)),
+        busy_ns: recorded(times.as_ref().map(|times| times.sum_ns)),
+        times: times.map_or_else(Vec::new, |times| times.buckets.to_vec()),
+    }
+}
+
+/// The row of those that have left a queue.
+fn closed_row(source: &str, queue: String, closed: &Closed) -> ProcessRow {
+    ProcessRow {
+        pid: Value::unknown("the sum of closed files"),
+        command: format!("{} closed", closed.files),
+        pasid: Value::unknown("the sum of closed files"),
+        ..row(source, queue, &closed.done)
+    }
+}
+
+/// The codes of which something was counted, with their names.
+fn named(count: usize, name: impl Fn(u8) -> String, of: impl Fn(u8) -> u64) -> Vec<(String, u64)> {
+    (0..)
+        .take(count)
+        .map(|code| (code, of(code)))
+        .filter(|(_, of)| *of != 0)
+        .map(|(code, of)| (name(code), of))
+        .collect()
+}
+
+fn operations(totals: &Totals) -> Vec<(String, u64)> {
+    named(OPERATIONS, |code| Opcode::from_code(code).name().to_owned(), |code| totals.operation(code))
+}
+
+fn statuses(totals: &Totals) -> Vec<(String, u64)> {
+    named(STATUSES, |code| format!("{:?}", Status::from_code(code)), |code| totals.status(code))
 }
 
 fn group(group: Option<u32>) -> Value {
@@ -102,7 +216,7 @@ pub(crate) fn add_device(snapshot: &mut Snapshot, source: &str, reading: &Device
         let open = || clients.iter().filter(|client| client.wq == queue.wq);
         snapshot.queues.push(QueueRow {
             source: source.into(),
-            queue: format!("wq{}.{}", device.device, queue.wq),
+            queue: queue_name(device, queue.wq),
             state: if queue.enabled { "enabled" } else { "disabled" }.into(),
             mode: if queue.dedicated { "dedicated" } else { "shared" }.into(),
             size: u64::from(queue.size).into(),
@@ -122,29 +236,15 @@ pub(crate) fn add_device(snapshot: &mut Snapshot, source: &str, reading: &Device
     }
     for engine in &device.engines {
         let number = engine.engine as usize;
-        let times = sum.times(number);
-        let recorded = |value: Option<u64>| value.map_or_else(|| Value::unknown(NOT_RECORDED), Value::Known);
-        snapshot.engines.push(EngineRow {
-            source: source.into(),
-            engine: format!("engine{}.{}", device.device, engine.engine),
-            group: group(engine.group),
-            work: work(is_whole, sum.engine(number)),
-            timed: recorded(times.as_ref().map(|times| times.count)),
-            busy_ns: recorded(times.as_ref().map(|times| times.sum_ns)),
-            times: times.map_or_else(Vec::new, |times| times.buckets.to_vec()),
-        });
+        let name = format!("engine{}.{}", device.device, engine.engine);
+        let work = work(is_whole, sum.engine(number));
+        snapshot.engines.push(engine_row(source, name, group(engine.group), work, sum.times(number)));
     }
-    let processes = clients.iter().filter(|client| client.is_shown).map(|client| process(source, device, client));
+    let shown = clients.iter().filter(|client| client.is_shown);
+    let processes = shown.map(|client| process(source, queue_name(device, client.wq), client));
     snapshot.processes.extend(processes);
-    snapshot.processes.extend(reading.closed.iter().map(|closed| ProcessRow {
-        pid: Value::unknown("the sum of closed files"),
-        command: format!("{} closed", closed.files),
-        pasid: Value::unknown("the sum of closed files"),
-        ..row(source, device, closed.wq, &closed.done)
-    }));
-    let named = |count: usize, name: &dyn Fn(u8) -> String, of: &dyn Fn(u8) -> u64| {
-        (0..).take(count).filter(|code| of(*code) != 0).map(|code| (name(code), of(code))).collect()
-    };
+    let closed = |closed: &Closed| closed_row(source, queue_name(device, closed.wq), closed);
+    snapshot.processes.extend(reading.closed.iter().map(closed));
     snapshot.devices.push(DeviceRow {
         source: source.into(),
         device: format!("dsa{}", device.device),
@@ -156,8 +256,8 @@ pub(crate) fn add_device(snapshot: &mut Snapshot, source: &str, reading: &Device
         errors: known(is_whole, errors(sum)),
         shared_requests: known(is_whole, shared),
         dedicated_requests: known(is_whole, dedicated),
-        operations: named(OPERATIONS, &|code| Opcode::from_code(code).name().to_owned(), &|code| sum.operation(code)),
-        statuses: named(STATUSES, &|code| format!("{:?}", Status::from_code(code)), &|code| sum.status(code)),
+        operations: operations(sum),
+        statuses: statuses(sum),
         logged: Value::unknown(reading.no_log),
         logged_codes: Vec::new(),
     });
@@ -175,11 +275,15 @@ fn waiting<'a>(clients: impl Iterator<Item = &'a Client>) -> Value {
     sum.into()
 }
 
+fn queue_name(device: &PublishedDevice, wq: u32) -> String {
+    format!("wq{}.{wq}", device.device)
+}
+
 /// The numbers of a process row, or of a sum.
-fn row(source: &str, device: &PublishedDevice, wq: u32, done: &Done) -> ProcessRow {
+fn row(source: &str, queue: String, done: &Done) -> ProcessRow {
     ProcessRow {
         source: source.into(),
-        queue: format!("wq{}.{wq}", device.device),
+        queue,
         pid: Value::Known(0),
         command: String::new(),
         pasid: Value::Known(0),
@@ -191,12 +295,12 @@ fn row(source: &str, device: &PublishedDevice, wq: u32, done: &Done) -> ProcessR
     }
 }
 
-fn process(source: &str, device: &PublishedDevice, client: &Client) -> ProcessRow {
+fn process(source: &str, queue: String, client: &Client) -> ProcessRow {
     ProcessRow {
         pid: u64::from(client.process).into(),
         command: command(client.process),
         pasid: u64::from(client.pasid).into(),
-        ..row(source, device, client.wq, &client.done)
+        ..row(source, queue, &client.done)
     }
 }
 

@@ -30,12 +30,17 @@ const READINGS: usize = 8;
 /// The word of a region that is odd while a set is claimed, see `telpher_metrics::Region`.
 const SEQUENCE: u64 = telpher_metrics::SEQUENCE_WORD as u64 * 8;
 
+/// The last number that stands for a set of a process that is in no memory file, in place of an inode. Two processes
+/// may have the same. Source: chosen; inodes of memory files are larger.
+pub const LAST_OWN_SET: u64 = 1;
+
 /// What one process publishes in one region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessMetrics {
     /// The process.
     pub pid: u32,
-    /// The inode of the region: another one is another region.
+    /// The inode of the region: another one is another region. Up to [`LAST_OWN_SET`], the number of a set that is in
+    /// no memory file.
     pub inode: u64,
     /// The descriptions of the values.
     pub metrics: Vec<Description>,
@@ -106,6 +111,19 @@ pub fn read(proc: &Path) -> Publications {
     }
     publications
 }
+
+/// True if a process has a region open, whether it can be read or not. False if it has ended or has closed the region.
+pub(crate) fn is_published(proc: &Path, pid: u32, inode: u64) -> bool {
+    let folder = proc.join(pid.to_string()).join("fd");
+    (PUBLISHED_FROM..).take(MOST_DESCRIPTORS).any(|number| match fs::metadata(folder.join(number.to_string())) {
+        Ok(metadata) => metadata.ino() == inode,
+        // Other errors: the process lives, and does not let this user look.
+        Err(error) => !(error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ENDED)),
+    })
+}
+
+/// The process has ended meanwhile. Source: Linux, ESRCH.
+const ENDED: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
 /// What was found so far, by inode.
 #[derive(Debug, Default)]

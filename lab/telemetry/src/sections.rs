@@ -146,6 +146,13 @@ pub const NAMES: [&str; 29] = [
     "logged",
 ];
 
+/// True for a column that only the table of what programs publish has.
+#[must_use]
+pub fn is_of_programs(name: &str) -> bool {
+    let has = |columns: &[Column]| columns.iter().any(|column| column.name == name);
+    has(PROGRAMS) && ![DEVICES, QUEUES, ENGINES, PROCESSES].into_iter().any(has)
+}
+
 impl Column {
     /// The heading. `is_rate`: the cells are rates.
     #[must_use]

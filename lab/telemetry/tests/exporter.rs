@@ -5,15 +5,16 @@ mod common;
 use common::RunFolder;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telpher_device::published::{
     Departed, INDEX_VERSION, PublishedDevice, PublishedEngine, PublishedFile, PublishedQueue, RunIndex,
 };
-use telpher_metrics::{SEQUENCE_WORD, SharedCells, metrics};
+use telpher_metrics::{Description, SEQUENCE_WORD, SharedCells, metrics};
 use telpher_model::DeviceCounts;
+use telpher_telemetry::exporter::kubelet::Grants;
 use telpher_telemetry::exporter::{DEFINITIONS, Exporter, TextFormat};
 use telpher_telemetry::published::{self, ProcessMetrics, Publications};
 use telpher_telemetry::{Snapshot, run, sysfs};
@@ -324,6 +325,86 @@ fn what_processes_publish_is_read_and_damage_is_left_out() {
     for (processes, sacks) in [(vec![found[0].clone(), second], 107.0), (found.clone(), 107.0)] {
         let shown = text(&mut exporter, &Snapshot::default(), &processes);
         assert_eq!(samples(&shown, "telpher_test_sacks_total")[""], sacks, "{shown}");
+    }
+}
+
+/// A process with a number of ground sacks in a region.
+fn mill(pid: u32, inode: u64, sacks: u64) -> ProcessMetrics {
+    ProcessMetrics::part::<Mill>(pid, inode, &[("telpher_test_sacks_total", sacks)])
+}
+
+/// Another process of the same owner that is always read, so that the owner has samples.
+const ALWAYS: u32 = 5_000_000;
+
+#[test]
+fn values_that_cannot_be_read_for_a_while_are_counted_once() {
+    let proc = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("exporter-proc-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&proc);
+    let descriptors = proc.join("7/fd");
+    fs::create_dir_all(&descriptors).unwrap();
+    let file = descriptors.join(telpher_os::PUBLISHED_FROM.to_string());
+    fs::write(&file, "").unwrap();
+    let inode = fs::metadata(&file).unwrap().ino();
+    let mut exporter = Exporter::with_roots(false, "/sys".into(), proc.clone(), "/var/log".into());
+    let mut sacks = |process: Option<ProcessMetrics>| {
+        let processes: Vec<_> = process.into_iter().chain([mill(ALWAYS, 0, 1)]).collect();
+        let text = text(&mut exporter, &Snapshot::default(), &processes);
+        samples(&text, "telpher_test_sacks_total").values().sum::<f64>()
+    };
+    assert_eq!(sacks(Some(mill(7, inode, 100))), 101.0);
+    // Its sets are being claimed, for instance.
+    assert_eq!(sacks(None), 101.0);
+    assert_eq!(sacks(Some(mill(7, inode, 120))), 121.0);
+    fs::remove_dir_all(&proc).unwrap();
+    for _ in 0..2 {
+        assert_eq!(sacks(None), 121.0, "it has ended");
+    }
+}
+
+#[test]
+fn a_region_that_a_child_has_from_its_parent_is_counted_once_when_the_parent_ends() {
+    const INODE: u64 = u64::MAX;
+    let mut exporter = Exporter::with_roots(false, "/sys".into(), "/nowhere".into(), "/var/log".into());
+    for (holder, sacks) in [(20, 100), (21, 120), (3, 125)] {
+        let text = text(&mut exporter, &Snapshot::default(), &[mill(holder, INODE, sacks), mill(ALWAYS, 0, 1)]);
+        let sum = samples(&text, "telpher_test_sacks_total").values().sum::<f64>();
+        assert_eq!(sum, sacks as f64 + 1.0, "{text}");
+    }
+}
+
+/// A process with values of many descriptions, beginning with a number.
+fn many_values(pid: u32, first: u32, count: u32) -> ProcessMetrics {
+    let of_mill = mill(pid, 0, 1);
+    let name = |number| format!("telpher_test_values_{number}_total");
+    let metrics = (first..first + count).map(|number| Description { name: name(number), ..of_mill.metrics[0].clone() });
+    ProcessMetrics { metrics: metrics.collect(), values: vec![1; count as usize], ..of_mill }
+}
+
+#[test]
+fn one_process_with_many_descriptions_keeps_no_other_one_out_and_ended_ones_make_room() {
+    let mut exporter = Exporter::with_roots(false, "/sys".into(), "/nowhere".into(), "/var/log".into());
+    let mut shown = |processes: &[ProcessMetrics]| {
+        let text = text(&mut exporter, &Snapshot::default(), processes);
+        let values = text.lines().filter(|line| line.starts_with("telpher_test_values_")).count();
+        (values, samples(&text, "telpher_exporter_problems")[""], text.contains("telpher_test_sacks_total 1"))
+    };
+    // It describes more than all crates together, and is left out and counted.
+    assert_eq!(shown(&[many_values(7, 0, 5000), mill(8, 0, 1)]), (0, 1.0, true));
+    // Programs come and end, each with other values.
+    for program in 0..10 {
+        let present = [many_values(10 + program, 1000 * program, 1000), mill(8, 0, 1)];
+        assert_eq!(shown(&present), (1000, 0.0, true), "{program}");
+    }
+}
+
+#[test]
+fn shares_of_queues_that_are_not_listed_are_told() {
+    let mut exporter = Exporter::new(false);
+    for left_out in [0, 3] {
+        exporter.set_grants(Some(Ok(Grants { left_out, ..Grants::default() })));
+        let text = text(&mut exporter, &Snapshot::default(), &[]);
+        assert_eq!(text.contains("metric=\"dsa_wq_granted_info\",reason=\"3 more shares "), left_out != 0, "{text}");
+        assert_eq!(samples(&text, "telpher_exporter_problems")[""], f64::from(u8::from(left_out != 0)));
     }
 }
 

@@ -301,8 +301,14 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
     #[inline]
     fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
         let decision = self.observer.dispatched(job);
-        if self.counts.subscription().is_set() && decision != DispatchDecision::Wait {
-            self.begin(&CountIndex::of(job));
+        if decision != DispatchDecision::Wait {
+            let place = CountIndex::of(job);
+            if self.counts.subscription().is_set() {
+                self.begin(&place);
+            } else {
+                // A stamp that is left is another descriptor's, whose end was not timed.
+                self.counts.0[place.begun()].set(0);
+            }
         }
         decision
     }
@@ -335,7 +341,8 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
         let place = CountIndex::of(job);
         let is_abandoned = reported_to == ReportedTo::Abandoned;
-        if self.counts.subscription().is_set() && !is_abandoned {
+        // Without a call at its dispatch, the stamp is another descriptor's, which began under an earlier subscription.
+        if self.counts.subscription().is_set() && job.is_watched && !is_abandoned {
             self.end(&place);
         }
         let is_nop = job.descriptor.opcode_code() == Opcode::Nop.code();
@@ -426,6 +433,17 @@ impl Totals {
     /// Returns the words that are not zero, with their positions.
     pub fn nonzero(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.0.iter().copied().enumerate().filter(|(_, value)| *value != 0)
+    }
+
+    /// Returns the totals that are not zero, with their positions, without the subscription and the stamps.
+    pub fn counted(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.nonzero().filter(|(at, _)| is_total(*at))
+    }
+
+    /// Returns the word at a position; 0 beyond the last one.
+    #[must_use]
+    pub fn word(&self, at: usize) -> u64 {
+        self.0.get(at).copied().unwrap_or_default()
     }
 
     /// Adds the totals of a device or a process, which may be any numbers. What is no total, such as the subscription

@@ -32,6 +32,8 @@ pub struct Job<'a> {
     pub submitter: Submitter,
     /// Its batch, if it is a member of one.
     pub member: Option<Member<'a>>,
+    /// The observer was [watching](Observer::is_watching) when it was dispatched, and was told.
+    pub is_watched: bool,
 }
 
 /// The batch of a member.

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 /// The version of some bytes, and the permits to use them: any number to read, or one to write.
 ///
-/// A waiting writer comes before new readers. So a thread with a permit must not wait for another one: it would wait for
-/// itself. And writers that follow each other without a pause keep readers away: while one writes, the next one waits.
+/// A waiting writer comes before new readers. So a thread with a permit must not wait for another one: it would wait
+/// for itself. And writers that follow each other without a pause keep readers away: while one writes, the next one
+/// waits.
 ///
 /// ```
 /// use telpher_cache::VersionGate;

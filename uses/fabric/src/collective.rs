@@ -3,6 +3,8 @@
 //! ```text
 //! form          agrees with all members on whether there is a Group, and passes its memory to them
 //! Group         all_reduce, reduce, broadcast, all_gather
+//!   copies      those that a device makes, and when their chunks have ended
+//!   choice      whether it makes them in the next operation
 //!   counts      how far each member has come; publishes the chunks it has written
 //!   arithmetic  sums and other reductions of plain bytes
 //!   layout      where the parts of the memory are
@@ -26,6 +28,10 @@
 //! earlier steps. A slot is filled again when all have reduced, and a result is written again when all have taken, what
 //! was in it.
 //!
+//! With a device ([`Group::copy_with`]), fill and take are copies by the device where that is measured to take less
+//! time. A member starts them and goes on with the next step; it counts a chunk when its copies have ended. The CPU
+//! reduces.
+//!
 //! **Order of the operations.** Each element is reduced by one member: `((x₀ ∘ x₁) ∘ x₂) ∘ …` by rank. So all members
 //! get the same bits, and get them again in every run, whatever the timing.
 //!
@@ -36,6 +42,8 @@
 //! no position is read from the memory. A member that ends makes the others fail, see [`Group`].
 
 pub mod arithmetic;
+mod choice;
+mod copies;
 mod counts;
 mod form;
 mod group;
@@ -45,5 +53,6 @@ mod lock;
 mod tests;
 
 pub use arithmetic::Reduction;
+pub use copies::MOST_COPIES;
 pub use form::{EXCHANGE_BYTES, Exchange, ExchangeBytes, Formed, MOST_MEMBERS, form};
 pub use group::{Group, GroupError};

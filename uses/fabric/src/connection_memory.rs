@@ -3,6 +3,7 @@
 use crate::error::Broken;
 use crate::layout::Sizes;
 use crate::memory::Memory;
+use crate::ring::ENTRY_WORDS;
 use std::sync::Arc;
 use telpher_mem::SharedMapping;
 use telpher_os::Lineage;
@@ -20,11 +21,14 @@ pub struct ConnectionMemory {
     memory: Memory,
     created_in: Lineage,
     broken: Option<Broken>,
+    /// The position of the ring of messages.
+    messages_at: usize,
 }
 
 impl ConnectionMemory {
     pub(crate) fn new(memory: Memory) -> ConnectionMemory {
-        ConnectionMemory { memory, created_in: Lineage::current(), broken: None }
+        let messages_at = usize::try_from(memory.sizes().messages()).expect("x86-64: a usize has 64 bits");
+        ConnectionMemory { memory, created_in: Lineage::current(), broken: None, messages_at }
     }
 
     /// Returns an error once a rule was broken, and in a forked child.
@@ -52,6 +56,24 @@ impl ConnectionMemory {
     #[inline]
     pub(crate) fn sizes(&self) -> &Sizes {
         self.memory.sizes()
+    }
+
+    /// Fetches the cache line of a message's entry, which this side writes later.
+    #[inline]
+    pub(crate) fn prefetch_entry_for_write(&self, index: usize) {
+        self.memory.mapping().prefetch_for_write(self.entry(index));
+    }
+
+    /// Fetches the cache line of a message's entry, which this side reads later.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, index: usize) {
+        self.memory.mapping().prefetch(self.entry(index));
+    }
+
+    /// Returns the position of a message's entry.
+    #[inline]
+    fn entry(&self, index: usize) -> usize {
+        self.messages_at + index * ENTRY_WORDS * size_of::<u64>()
     }
 
     /// Returns the address of a position in the memory.

@@ -104,6 +104,17 @@ pub(crate) enum CopyFor {
         /// The message.
         id: u32,
     },
+    /// A member of a group copies a part of a chunk.
+    Chunk { direction: Direction, number: u64 },
+}
+
+/// Where the bytes of a group's chunk go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// Into the slot of this member.
+    In,
+    /// Into its buffer.
+    Out,
 }
 
 /// A queue of a device.
@@ -224,7 +235,7 @@ impl Copier {
     }
 
     /// Prepares a copy for the next queue that takes it; false if none does.
-    fn start_on_device(&mut self, copy: Copy, purpose: CopyFor) -> bool {
+    pub(crate) fn start_on_device(&mut self, copy: Copy, purpose: CopyFor) -> bool {
         let count = self.queues.len();
         for turn in 0..count {
             let at = (self.next + turn) % count;
@@ -366,7 +377,8 @@ impl Queue {
         }
         // SAFETY: the slot and the caller's buffer belong to the operation until its end has been collected. The
         // endpoint completes no operation, and frees no slot or connection, before that. A dropped endpoint waits for
-        // the device; if it does not answer, the endpoint keeps the memory of its connections for ever.
+        // the device; if it does not answer, the endpoint keeps the memory of its connections for ever. A group returns
+        // from no operation before that, nor unwinds.
         if unsafe { self.channel.raw(Descriptor::memory_move(copy.src, copy.dst, len)) }.is_err() {
             return false;
         }

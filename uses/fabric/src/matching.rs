@@ -8,8 +8,10 @@
 //! A receive names a source or any, and a tag with bits to ignore. Short queues are scanned from the front. Long ones
 //! have an index for each *class* of receives: those that ignore the same bits, and name a source or do not. Within a
 //! class a match is an equality, so each index is a hash table. A search looks into each class of posted receives, and
-//! the lowest sequence number wins; programs use few classes. Kept messages have up to 4 indexes, which
-//! are built when a receive of their class first searches. Receives of further classes scan.
+//! the lowest sequence number wins; programs use few classes. Tagged and untagged receives have queues of their own:
+//! the buffers that MPICH keeps posted for its own messages are not looked at for those of the program. Kept messages
+//! have up to 4 indexes, which are built when a receive of their class first searches. Receives of further classes
+//! scan.
 
 mod key;
 mod queue;
@@ -24,40 +26,73 @@ pub(crate) use queue::EntryId;
 /// The posted receives, each with a value `R`, and the kept messages, each with a value `M`.
 #[derive(Debug)]
 pub(crate) struct Matching<R, M> {
-    receives: Queue<Selector, R, 1>,
+    /// The untagged ones, and the tagged ones. No message matches a receive of the other kind.
+    receives: [Queue<Selector, R, 1>; 2],
     messages: Queue<MessageKey, M, MOST_INDEXES>,
+    /// Counts what was posted and kept.
+    next_sequence: u64,
+}
+
+/// Names a posted receive; it is never valid for another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ReceiveId {
+    is_tagged: bool,
+    id: EntryId,
 }
 
 impl<R, M> Default for Matching<R, M> {
     fn default() -> Self {
-        Matching { receives: Queue::default(), messages: Queue::default() }
+        let receives = [Queue::default(), Queue::default()];
+        Matching { receives, messages: Queue::default(), next_sequence: 0 }
     }
 }
 
 impl<R, M> Matching<R, M> {
+    #[inline]
+    fn next_sequence(&mut self) -> u64 {
+        self.next_sequence += 1;
+        self.next_sequence
+    }
+
+    #[inline]
+    fn receives(&mut self, is_tagged: bool) -> &mut Queue<Selector, R, 1> {
+        &mut self.receives[usize::from(is_tagged)]
+    }
+
     /// Posts a receive behind all others.
-    pub(crate) fn post(&mut self, selector: Selector, value: R) -> EntryId {
-        self.receives.push(selector, value)
+    pub(crate) fn post(&mut self, selector: Selector, value: R) -> ReceiveId {
+        let (is_tagged, sequence) = (selector.tag.is_some(), self.next_sequence());
+        ReceiveId { is_tagged, id: self.receives(is_tagged).push(selector, value, sequence) }
     }
 
     /// Finds the oldest posted receive that takes the message. It stays posted.
-    pub(crate) fn receive_for(&mut self, key: &MessageKey) -> Option<EntryId> {
-        self.receives.oldest_selector(key)
+    pub(crate) fn receive_for(&mut self, key: &MessageKey) -> Option<ReceiveId> {
+        let is_tagged = key.tag.is_some();
+        Some(ReceiveId { is_tagged, id: self.receives(is_tagged).oldest_selector(key)? })
+    }
+
+    /// Takes the oldest posted receive out that takes the message, if the function accepts it. `None` also if there are
+    /// many receives; see [`receive_for`](Matching::receive_for) then.
+    #[inline]
+    pub(crate) fn take_receive_for(&mut self, key: &MessageKey, accepts: impl FnOnce(&R) -> bool) -> Option<R> {
+        self.receives(key.tag.is_some()).take_scanned(key, accepts)
     }
 
     /// Keeps a message behind all others.
     pub(crate) fn keep(&mut self, key: MessageKey, value: M) -> EntryId {
-        self.messages.push(key, value)
+        let sequence = self.next_sequence();
+        self.messages.push(key, value, sequence)
     }
 
     /// Finds the oldest kept message that the receive takes. It stays kept.
+    #[inline]
     pub(crate) fn message_for(&mut self, selector: &Selector) -> Option<EntryId> {
-        self.messages.oldest_message(selector)
+        if self.messages.is_empty() { None } else { self.messages.oldest_message(selector) }
     }
 
     /// Returns the value of a posted receive.
-    pub(crate) fn receive_mut(&mut self, id: EntryId) -> Option<&mut R> {
-        self.receives.value_mut(id)
+    pub(crate) fn receive_mut(&mut self, of: ReceiveId) -> Option<&mut R> {
+        self.receives(of.is_tagged).value_mut(of.id)
     }
 
     /// Returns a kept message.
@@ -71,8 +106,8 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Takes a receive out.
-    pub(crate) fn remove_receive(&mut self, id: EntryId) -> Option<(Selector, R)> {
-        self.receives.remove(id)
+    pub(crate) fn remove_receive(&mut self, of: ReceiveId) -> Option<(Selector, R)> {
+        self.receives(of.is_tagged).remove(of.id)
     }
 
     /// Takes a message out.
@@ -81,8 +116,11 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Finds the oldest posted receive that the function accepts.
-    pub(crate) fn find_receive(&self, accepts: impl FnMut(&Selector, &R) -> bool) -> Option<EntryId> {
-        self.receives.find(accepts)
+    pub(crate) fn find_receive(&self, mut accepts: impl FnMut(&Selector, &R) -> bool) -> Option<ReceiveId> {
+        let [untagged, tagged] = self.receives.each_ref().map(|receives| receives.find(&mut accepts));
+        let untagged = untagged.map(|id| ReceiveId { is_tagged: false, id });
+        let tagged = tagged.map(|id| ReceiveId { is_tagged: true, id });
+        untagged.into_iter().chain(tagged).min_by_key(|found| found.id.sequence())
     }
 
     /// Returns what the kept messages are matched by.
@@ -93,7 +131,7 @@ impl<R, M> Matching<R, M> {
     /// Returns the number of posted receives.
     #[cfg(test)]
     pub(crate) fn posted(&self) -> usize {
-        self.receives.len()
+        self.receives.iter().map(Queue::len).sum()
     }
 
     /// Returns the number of kept messages.

@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::buffer::{Buffer, Segments};
 use crate::completion::{Completion, Failure, Operation};
 use crate::entry::{Envelope, INLINE_BYTES, MessageId};
-use crate::matching::{EntryId, Matching, MessageKey, Selector, Source};
+use crate::matching::{EntryId, Matching, MessageKey, ReceiveId, Selector, Source};
 use crate::reports::Reports;
 use crate::request::{Completes, ReceiveRequest};
 use std::collections::HashMap;
@@ -21,6 +21,15 @@ pub(crate) struct Posted {
     completes: Completes,
     /// The number of the buffer for many messages.
     many: Option<usize>,
+}
+
+impl Posted {
+    /// Returns where a message of `len` bytes goes. The receive is not one for many messages.
+    #[inline]
+    fn target(self, len: u64) -> Target {
+        let Posted { segments, context, completes, .. } = self;
+        Target { segments, takes: len.min(segments.len()), context, completes, many: None }
+    }
 }
 
 /// A buffer that receives messages one after the other.
@@ -203,6 +212,9 @@ impl Receives {
     /// Finds the receive for a message that arrives, and takes room there.
     #[inline]
     pub(crate) fn target_for(&mut self, key: &MessageKey, len: u64) -> Option<Target> {
+        if let Some(posted) = self.matching.take_receive_for(key, |posted| posted.many.is_none()) {
+            return Some(posted.target(len));
+        }
         let id = self.matching.receive_for(key)?;
         let posted = self.matching.receive_mut(id)?;
         if let Some(number) = posted.many {
@@ -214,13 +226,7 @@ impl Receives {
             return Some(target);
         }
         let (_, posted) = self.matching.remove_receive(id)?;
-        Some(Target {
-            segments: posted.segments,
-            takes: len.min(posted.segments.len()),
-            context: posted.context,
-            completes: posted.completes,
-            many: None,
-        })
+        Some(posted.target(len))
     }
 
     /// Ends the reception of a message.
@@ -294,7 +300,7 @@ impl Receives {
     }
 
     /// Ends a receive that is posted.
-    pub(crate) fn fail_posted(&mut self, id: EntryId, failure: Failure) {
+    pub(crate) fn fail_posted(&mut self, id: ReceiveId, failure: Failure) {
         let Some((selector, posted)) = self.matching.remove_receive(id) else { return };
         if let Some(number) = posted.many
             && let Some(Some(many)) = self.many.get_mut(number)

@@ -53,6 +53,12 @@ impl<W: Deref<Target = [AtomicU64]>> Producer<W> {
         index(self.pushed, self.mask)
     }
 
+    /// Returns the index of the entry that is pushed when so many others were.
+    #[inline]
+    pub(crate) fn index_after(&self, entries: u64) -> usize {
+        index(self.pushed + entries, self.mask)
+    }
+
     /// Returns whether there is room for an entry. Reads the consumer's count only if the last known one leaves none.
     #[inline]
     pub(crate) fn has_room(&mut self) -> Result<bool, WrongCount> {
@@ -125,6 +131,12 @@ impl<W: Deref<Target = [AtomicU64]>> Consumer<W> {
         }
         // Relaxed: written before the first word.
         Some(std::array::from_fn(|word| if word == 0 { first } else { words[word].load(Ordering::Relaxed) }))
+    }
+
+    /// Returns the index of the entry that is taken when so many others were.
+    #[inline]
+    pub(crate) fn index_after(&self, entries: u64) -> usize {
+        index(self.taken + entries, self.mask)
     }
 
     /// Releases the entry that `peek` has returned. The producer learns of it at the next quarter of the ring.

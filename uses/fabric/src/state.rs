@@ -669,6 +669,8 @@ impl State {
                         self.end_sender(index, Failure::PeerBroken, connector);
                     }
                 }
+                // Groups have copiers of their own.
+                CopyFor::Chunk { .. } => {}
                 CopyFor::Receiver { index, slot, id } => {
                     let Some(Some(from)) = self.receivers.get_mut(index as usize) else { continue };
                     let (receives, id) = (&mut self.receives, MessageId(id));

@@ -97,27 +97,38 @@ static PUBLISHED: ObjectCells<Stats> = ObjectCells::new(published_words);
 /// sixteenth of a publication.
 const MOST_PASSES: u32 = 64;
 
-/// When the counters of an endpoint are published: after the first pass that moves nothing, because the endpoint then
-/// waits, and now and then while every pass moves something. So they cost messages no time.
+/// Passes without a move after which the endpoint waits. Source: chosen; a receiver that is faster than its sender has
+/// a few of them between two messages.
+const IDLE_PASSES: u32 = 16;
+
+/// When the counters of an endpoint are published: after some passes that move nothing, because the endpoint then
+/// waits, and now and then while passes move something. So they cost messages no time.
 #[derive(Debug)]
 pub(crate) struct Publication {
     cells: CellsOfObject<Stats>,
     /// Passes that have moved something since the last publication.
     passes: u32,
+    /// Passes since then that have moved nothing, one after the other.
+    idle: u32,
     /// Sends at the last publication: they move without a pass.
     sends: u64,
 }
 
 impl Publication {
     pub(crate) fn new() -> Publication {
-        Publication { cells: PUBLISHED.claim(1), passes: 0, sends: 0 }
+        Publication { cells: PUBLISHED.claim(1), passes: 0, idle: 0, sends: 0 }
     }
 
     /// Notes a pass; true if the counters are to be published now.
     #[inline]
     pub(crate) fn is_due(&mut self, moved: bool, sends: u64) -> bool {
-        self.passes += u32::from(moved);
-        let is_due = if moved { self.passes >= MOST_PASSES } else { self.passes > 0 || self.sends != sends };
+        let is_due = if moved {
+            (self.passes, self.idle) = (self.passes + 1, 0);
+            self.passes >= MOST_PASSES
+        } else {
+            self.idle = self.idle.saturating_add(1);
+            self.idle >= IDLE_PASSES && (self.passes > 0 || self.sends != sends)
+        };
         if is_due {
             (self.passes, self.sends) = (0, sends);
         }

@@ -80,7 +80,10 @@ mod tests {
         let file = Mapping::memory_file(4096).unwrap();
         let mapping = SharedMapping::map(file.as_fd(), 0, 4096).unwrap();
         file.set_len(0).unwrap();
-        [0, 4095, 4096, usize::MAX].into_iter().for_each(|at| mapping.prefetch(at));
+        [0, 4095, 4096, usize::MAX].into_iter().for_each(|at| {
+            mapping.prefetch(at);
+            mapping.prefetch_for_write(at);
+        });
         assert!(mapping.is_whole());
     }
 }

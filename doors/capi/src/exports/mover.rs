@@ -168,7 +168,7 @@ pub unsafe extern "C" fn telpher_mover_fd(mover: *const Mover) -> c_int {
 fn notifier_of(mover: &Mover) -> Result<Option<&Notifier>, Failure> {
     let notifier = mover.notifier.get();
     if notifier.is_some_and(|notifier| !notifier.is_own_process()) {
-        let why = "the descriptor of this mover belongs to the process that called telpher_mover_fd first; create a mover in this one";
+        let why = "the descriptor of this mover belongs to the process that forked this one; create a mover here";
         return Err(Failure::NotYet(libc::ECHILD, why));
     }
     Ok(notifier)

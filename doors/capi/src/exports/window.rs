@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use telpher_mover::{Grant as Lent, Outcome, StillInUse, Window as Inner, WindowDone, WindowError};
+use telpher_mover::{Grant as Lent, NotGranted, Outcome, StillInUse, Window as Inner, WindowDone, WindowError};
 
 /// Memory of the caller that other processes access. `None` once it was revoked. Any number of threads may use it.
 #[derive(Debug)]
@@ -32,6 +32,31 @@ impl Grant {
     }
 }
 
+/// A function of the mover that grants memory.
+type Lend = fn(&telpher_mover::Mover, Raw) -> Result<Lent<Raw>, NotGranted<Raw>>;
+
+/// Grants memory of the caller by `lend`, which says what other processes may do with it.
+///
+/// # Safety
+///
+/// As for [`telpher_grant_new`].
+unsafe fn grant_memory(
+    grant: *mut *mut Grant,
+    mover: *const Mover,
+    start: *const c_void,
+    len: usize,
+    lend: Lend,
+) -> c_int {
+    let make = || {
+        // SAFETY: guaranteed by our caller, for both.
+        let (mover, memory) = unsafe { (look("the mover", mover)?, Raw::new("the memory", start, len as u64)?) };
+        let lent = lend(&mover.inner, memory).map_err(|refused| refused.source)?;
+        Ok(Grant(Mutex::new(Some(lent))))
+    };
+    // SAFETY: guaranteed by our caller.
+    answer(|| unsafe { hand_out(grant, make) })
+}
+
 /// Lets other processes read and write memory of the caller.
 ///
 /// # Safety
@@ -44,14 +69,8 @@ pub unsafe extern "C" fn telpher_grant_new(
     start: *mut c_void,
     len: usize,
 ) -> c_int {
-    let make = || {
-        // SAFETY: guaranteed by our caller, for both.
-        let (mover, memory) = unsafe { (look("the mover", mover)?, Raw::new("the memory", start, len as u64)?) };
-        let lent = mover.inner.grant(memory).map_err(|refused| refused.source)?;
-        Ok(Grant(Mutex::new(Some(lent))))
-    };
     // SAFETY: guaranteed by our caller.
-    answer(|| unsafe { hand_out(grant, make) })
+    unsafe { grant_memory(grant, mover, start, len, telpher_mover::Mover::grant) }
 }
 
 /// Lets other processes read memory of the caller.
@@ -66,14 +85,8 @@ pub unsafe extern "C" fn telpher_grant_new_readable(
     start: *const c_void,
     len: usize,
 ) -> c_int {
-    let make = || {
-        // SAFETY: guaranteed by our caller, for both.
-        let (mover, memory) = unsafe { (look("the mover", mover)?, Raw::new("the memory", start, len as u64)?) };
-        let lent = mover.inner.grant_readable(memory).map_err(|refused| refused.source)?;
-        Ok(Grant(Mutex::new(Some(lent))))
-    };
     // SAFETY: guaranteed by our caller.
-    answer(|| unsafe { hand_out(grant, make) })
+    unsafe { grant_memory(grant, mover, start, len, telpher_mover::Mover::grant_readable) }
 }
 
 /// Writes the file descriptors of a grant and returns how many it has.

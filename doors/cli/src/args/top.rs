@@ -26,10 +26,10 @@ pub(crate) struct Top {
     /// Print the columns of Intel's pcm-accel as CSV: what each device does per second.
     #[arg(long, help_heading = "Output", conflicts_with = "format")]
     pub(crate) pcm: bool,
-    /// Show only these, such as runs,hardware.
+    /// Show only these, such as runs,hardware. --pcm cannot show programs.
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',', help_heading = "Output")]
     pub(crate) show: Vec<TopKind>,
-    /// Sort by this column: numbers descend, names ascend. Without it, rows are in the order of their names.
+    /// Sort tables by this column: numbers descend, names ascend. Without it, rows are in the order of their names.
     #[arg(long, value_name = "COLUMN", value_parser = telpher_telemetry::sections::NAMES, conflicts_with = "pcm",
           help_heading = "Output")]
     pub(crate) sort: Option<String>,

@@ -14,6 +14,9 @@ use std::path::PathBuf;
 /// learning program continues, and accepts other settings (how threads wait, which queue is preferred). It is TOML with
 /// comments, meant to be read and edited.
 ///
+/// In a fifth of the time, two threads on two cores exchange messages, as processes do with `telpher fabric`. This
+/// gives the lengths from which messages travel in another way; the provider for libfabric starts with these.
+///
 /// Programs use the file if the environment sets TELPHER_TUNING=FILE. Without a tuning file they start with published
 /// times of the first hardware generation; tuning is optional.
 #[derive(Debug, Args)]

@@ -35,9 +35,9 @@ check() {
         dmesg | tail -n 30
     fi
 }
-# wait_for COMMAND...: until the command succeeds, for at most a minute.
+# wait_for COMMAND...: until the command succeeds, for at most 300 seconds.
 wait_for() {
-    end=$(($(now) + 60))
+    end=$(($(now) + 300))
     until "$@"; do
         [ $(now) -lt $end ] || return 1
         sleep 0.1
@@ -103,10 +103,30 @@ function_reset() {
     done
     return 1
 }
+# The interrupts of completed descriptors, of all processors: one for each copy of dmatest.
+completed() {
+    sum=0
+    while read -r vector counts; do
+        case "$counts" in *idxd-portal*) ;; *) continue ;; esac
+        for count in $counts; do
+            # Behind the numbers are the names of the interrupt's controller and handler.
+            case "$count" in *[!0-9]*) break ;; esac
+            sum=$((sum + count))
+        done
+    done </proc/interrupts
+    echo $sum
+}
+has_completed() { [ $(completed) -ge $1 ]; }
+# Copies by four threads that do not end by themselves, of which the device has completed a hundred.
+begin_load() {
+    before=$(completed)
+    begin_copies 4096 0 4 5000 && wait_for has_completed $((before + 100)) || return 1
+    say "log under load: $(($(completed) - before)) copies"
+    [ "$(cat /sys/module/dmatest/parameters/run)" = Y ]
+}
 # Takes the queue from its driver while copies run: they end, and the driver can be loaded again.
 unbind_under_load() {
-    begin_copies 4096 0 4 5000 || return 1
-    sleep 2
+    begin_load || return 1
     echo wq0.0 >$dsa/drivers/dmaengine/unbind
     rmmod dmatest
     accel-config disable-device dsa0
@@ -114,8 +134,7 @@ unbind_under_load() {
 }
 # Resets the function below the driver while copies run: they fail, and the driver can be loaded again.
 reset_under_load() {
-    begin_copies 4096 0 4 5000 || return 1
-    sleep 2
+    begin_load || return 1
     function_reset
     rmmod dmatest
     unload && function_reset && load

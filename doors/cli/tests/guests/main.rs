@@ -145,12 +145,24 @@ const LONG: &str = "
     check 'a queue at the end' configure 16
     check 'copies at the end' copies 4096 50";
 
+/// The copies in it that end by themselves.
+const LONG_COPIES: u64 = 7 * 25 * 4 + 2 + 3 * 50;
+/// Those of the guest that boots afterwards.
+const AFTERWARDS: u64 = 50;
+
 fn long_form(test: &str, kernel: &str, options: &[&str]) {
     let first = format!("{PROBE_WITH_INSTRUCTION}{LONG}");
     let neighbour = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies beside it' copies 4096 3000");
-    let again = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies' copies 4096 50");
+    let again = format!("{PROBE}\ncheck 'a queue' configure 16\ncheck 'copies' copies 4096 {AFTERWARDS}");
     let at_once = [first, neighbour];
-    Guests { test, kernel, size: SMALL, options, at_once: &at_once, afterwards: Some(&again) }.run();
+    let guests = Guests { test, kernel, size: SMALL, options, at_once: &at_once, afterwards: Some(&again) };
+    let Some((results, counters)) = guests.run() else { return };
+    // The copies that a guest saw completed before it took the driver or reset the device, and those that it counted.
+    let copies = |line: &String| line.strip_prefix("under load: ")?.split(' ').next()?.parse::<u64>().ok();
+    let under_load: Vec<u64> = results[0].log.iter().filter_map(copies).collect();
+    assert!(under_load.len() == 2 && under_load.iter().all(|copies| *copies >= 100), "{:?}", results[0].log);
+    let done = LONG_COPIES + AFTERWARDS + under_load.iter().sum::<u64>();
+    assert!(counters[0].descriptors >= done, "{counters:?}, and the guests saw {done}");
 }
 
 #[test]

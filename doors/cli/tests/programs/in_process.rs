@@ -109,20 +109,65 @@ impl Drop for Program {
     }
 }
 
-/// Writes the device of a test: its queues have a size that no other test on this machine is likely to have. Returns
-/// the file and the size.
-fn device(test: &str, number: u32) -> (PathBuf, u32) {
-    let size = 9 + std::process::id() % 25 * 2 + number;
-    let queue = |wq| format!(r#"{{ "dev": "wq0.{wq}", "mode": "shared", "size": {size}, "threshold": {size} }}"#);
-    let file = test_folder(test).join("device.json");
+/// A queue of a test's device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Queue {
+    size: u32,
+    threshold: u32,
+    priority: u32,
+}
+
+/// The queues of a test's device. The exporter sums devices with the same queues, also those of test programs that run
+/// beside this one: so they differ for each process of the machine, and for both tests of a process.
+fn queues(process: u32, test: u32) -> [Queue; 2] {
+    // The largest number of a process is 2^22. Source: Linux, PID_MAX_LIMIT.
+    let mut rest = process * 2 + test;
+    let mut digit = |values: u32| {
+        let digit = rest % values;
+        rest /= values;
+        digit
+    };
+    let mut queue = || {
+        let size = 8 + digit(48);
+        Queue { size, threshold: size - digit(5), priority: 1 + digit(15) }
+    };
+    [queue(), queue()]
+}
+
+#[test]
+fn no_two_tests_have_the_same_device() {
+    // All values of both queues, 12,960,000, are more than there are processes, and no two numbers have the same.
+    let number = |queues: [Queue; 2]| {
+        let of_queue =
+            |queue: Queue| (queue.size - 8) + 48 * ((queue.size - queue.threshold) + 5 * (queue.priority - 1));
+        of_queue(queues[0]) + 48 * 5 * 15 * of_queue(queues[1])
+    };
+    for process in [0, 1, 2, 3599, 3600, 32_768, 1_000_003, (1 << 22) - 1, 1 << 22] {
+        for test in [0, 1] {
+            let queues = queues(process, test);
+            assert_eq!(number(queues), process * 2 + test, "{queues:?}");
+            assert!(queues.iter().map(|queue| queue.size).sum::<u32>() <= 128, "a device has 128 entries");
+        }
+    }
+}
+
+/// Writes the device of a test. Returns the file and the queues.
+fn device(name: &str, test: u32) -> (PathBuf, [Queue; 2]) {
+    let queues = queues(std::process::id(), test);
+    let [first, second] = [0, 1].map(|wq: usize| {
+        let Queue { size, threshold, priority } = queues[wq];
+        format!(
+            r#"{{ "dev": "wq0.{wq}", "mode": "shared",
+                  "size": {size}, "threshold": {threshold}, "priority": {priority} }}"#
+        )
+    });
+    let file = test_folder(name).join("device.json");
     let text = format!(
-        r#"[{{ "dev": "dsa0", "groups": [{{ "dev": "group0.0", "grouped_workqueues": [{}, {}],
-            "grouped_engines": [{{ "dev": "engine0.0" }}, {{ "dev": "engine0.1" }}] }}] }}]"#,
-        queue(0),
-        queue(1)
+        r#"[{{ "dev": "dsa0", "groups": [{{ "dev": "group0.0", "grouped_workqueues": [{first}, {second}],
+            "grouped_engines": [{{ "dev": "engine0.0" }}, {{ "dev": "engine0.1" }}] }}] }}]"#
     );
     std::fs::write(&file, text).expect("room for a file");
-    (file, size)
+    (file, queues)
 }
 
 /// What `telpher top` shows of a process: rows of a kind.
@@ -157,7 +202,7 @@ fn sum(rows: &[Value], column: &str) -> u64 {
 #[test]
 fn top_shows_exactly_what_programs_did_with_their_own_devices_and_keeps_closed_ones() {
     let runtime = Runtime::new("in-process-top");
-    let (file, size) = device("in_process_top", 0);
+    let (file, configured) = device("in_process_top", 0);
     let mut programs = [(); 2].map(|()| Program::start(&file));
     for (program, (nops, copies, len)) in programs.iter_mut().zip([(20, 3, 1000), (0, 5, 70_000)]) {
         program.act("open");
@@ -173,7 +218,10 @@ fn top_shows_exactly_what_programs_did_with_their_own_devices_and_keeps_closed_o
         let engines = rows(&snapshot, "engines", program.pid());
         assert_eq!(columns.map(|column| engines[0].get(column).map_or(0, |_| sum(&engines, column))), expected);
         let queues = rows(&snapshot, "queues", program.pid());
-        assert_eq!((queues[1]["size"].as_u64(), queues[1]["clients"].as_u64()), (Some(size.into()), Some(1)));
+        assert_eq!(
+            (queues[1]["size"].as_u64(), queues[1]["clients"].as_u64()),
+            (Some(configured[1].size.into()), Some(1))
+        );
         assert!(queues[1]["occupancy"]["unknown"].as_str().is_some_and(|why| !why.is_empty()), "{queues:?}");
         let processes = rows(&snapshot, "processes", program.pid());
         let [process] = &processes[..] else { panic!("{processes:?}") };
@@ -206,7 +254,7 @@ fn top_shows_exactly_what_programs_did_with_their_own_devices_and_keeps_closed_o
 #[test]
 fn the_exporter_sums_programs_with_the_same_device_and_keeps_those_that_ended() {
     let runtime = Runtime::new("in-process-exporter");
-    let (file, size) = device("in_process_exporter", 1);
+    let (file, configured) = device("in_process_exporter", 1);
     let exporter = Exporter::start(&runtime, &[]);
     let mut programs = [(); 2].map(|()| Program::start(&file));
     for (program, nops) in programs.iter_mut().zip([30, 12]) {
@@ -214,11 +262,21 @@ fn the_exporter_sums_programs_with_the_same_device_and_keeps_those_that_ended() 
         program.act(&format!("nop {nops}"));
         program.act("copy 4 500");
     }
-    // The samples of the device whose queues have the size.
+    // The samples of the device that has these queues.
     let samples = |text: &str| -> Sums {
-        let named =
-            |line: &&str| line.starts_with("dsa_wq_size{source=\"programs\"") && line.ends_with(&format!("}} {size}"));
-        let device = text.lines().find(named).and_then(|line| line.split('"').nth(3)).unwrap_or("none");
+        let has = |name: &str, device: &str, wq: usize, value: u32| {
+            let queue = device.replace("dsa", "wq");
+            let labels = format!("source=\"programs\",device=\"{device}\",wq=\"{queue}.{wq}\"");
+            text.lines().any(|line| line == format!("dsa_wq_{name}{{{labels}}} {value}"))
+        };
+        let is_it = |device: &&str| {
+            configured.iter().enumerate().all(|(wq, Queue { size, threshold, priority })| {
+                let values = [("size", size), ("threshold", threshold), ("priority", priority)];
+                values.into_iter().all(|(name, value)| has(name, device, wq, *value))
+            })
+        };
+        let sizes = text.lines().filter(|line| line.starts_with("dsa_wq_size{source=\"programs\""));
+        let device = sizes.filter_map(|line| line.split('"').nth(3)).find(is_it).unwrap_or("none");
         Sums::of(text, &format!("source=\"programs\",device=\"{device}\""))
     };
     let mut seen = Sums::default();

@@ -86,7 +86,8 @@ fn without_a_device_the_message_says_what_to_do() {
     }
     let runtime = Runtime::new("top-none");
     let without_programs = &["top", "--once", "--show", "runs,hardware"][..];
-    for words in [&["top", "--once"][..], without_programs, &["top", "--pcm", "--once"]] {
+    let only_runs = &["top", "--once", "--show", "runs"][..];
+    for words in [&["top", "--once"][..], without_programs, only_runs, &["top", "--pcm", "--once"]] {
         let mut command = Command::new(TELPHER);
         command.args(words).env("TELPHER_RUNTIME_DIR", runtime.path());
         let done = finish(&mut command, None, Duration::from_secs(120));
@@ -94,7 +95,38 @@ fn without_a_device_the_message_says_what_to_do() {
         if words.contains(&"--pcm") || words.contains(&"--show") || done.stdout.is_empty() {
             assert_eq!(done.code(), 1, "{done}");
             assert!(done.stderr.contains("no DSA device is in use"), "{done}");
+            // What was looked for, and what not.
+            let looked_for_hardware = words != only_runs;
+            assert_eq!(done.stderr.contains("Linux shows no hardware"), looked_for_hardware, "{done}");
+            let left_out =
+                if looked_for_hardware { "not looked for: programs;" } else { "not looked for: hardware, programs;" };
+            let is_whole = !words.contains(&"--pcm") && !words.contains(&"--show");
+            assert_eq!(done.stderr.contains(left_out), !is_whole, "{done}");
+            assert_eq!(done.stderr.contains("--show runs,hardware,programs"), !is_whole, "{done}");
         }
+    }
+}
+
+/// An unknown name, and combinations of arguments without effect: the message lists what is accepted.
+#[test]
+fn arguments_without_effect_are_refused_with_what_is_accepted() {
+    let runtime = Runtime::new("top-arguments");
+    for (words, told) in [
+        (&["--show", "guests"][..], &["runs", "hardware", "programs"][..]),
+        (&["--show", "programs", "--pcm"], &["--pcm cannot show programs", "runs, hardware, or both"]),
+        (&["--show", "runs,programs", "--pcm"], &["--pcm cannot show programs"]),
+        (
+            &["--show", "runs,hardware", "--sort", "fallbacks"],
+            &["--sort fallbacks", "add programs to --show", "descriptors"],
+        ),
+        (&["--once", "--sort", "read", "--format", "json"], &["--sort", "--format table"]),
+        (&["--once", "--sort", "read", "--format", "csv"], &["--sort", "--format table"]),
+    ] {
+        let mut command = Command::new(TELPHER);
+        command.arg("top").args(words).env("TELPHER_RUNTIME_DIR", runtime.path());
+        let done = finish(&mut command, None, Duration::from_secs(120));
+        assert_eq!((done.code(), done.stdout.as_str()), (2, ""), "{words:?}: {done}");
+        assert!(told.iter().all(|told| done.stderr.contains(told)), "{words:?}: {done}");
     }
 }
 

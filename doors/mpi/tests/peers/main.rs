@@ -96,9 +96,13 @@ fn mpich(ranks: u32) -> Option<Command> {
     Some(command)
 }
 
-/// Runs `collective.py`, and checks that all its parts have run, and that calls were taken.
-fn check_results(test: &str, command: Option<Command>, ranks: usize) {
-    let Some(mut command) = command else { return skip(test, "the MPI or its mpi4py is not installed") };
+/// Runs `collective.py`, and checks that all its parts have run, and that calls were taken. Returns the line of counts
+/// of each rank; none if it was skipped.
+fn check_results(test: &str, command: Option<Command>, ranks: usize) -> Vec<String> {
+    let Some(mut command) = command else {
+        skip(test, "the MPI or its mpi4py is not installed");
+        return Vec::new();
+    };
     preloaded(&mut command);
     command.arg(script("collective.py"));
     let printed = run(command);
@@ -111,6 +115,27 @@ fn check_results(test: &str, command: Option<Command>, ranks: usize) {
     for function in ["MPI_Allreduce", "MPI_Reduce", "MPI_Bcast", "MPI_Allgather"] {
         assert!(counts.iter().all(|line| !line.contains(&format!("{function} 0/"))), "{counts:?}");
     }
+    counts.into_iter().map(str::to_owned).collect()
+}
+
+/// Has a modelled device copy for the group of each communicator. Its first long operation always uses it.
+fn with_device(command: Option<Command>) -> Option<Command> {
+    command.map(|mut command| {
+        command.env("TELPHER_FABRIC_DEVICE", "model:spr");
+        command
+    })
+}
+
+#[test]
+fn a_device_copies_for_two_ranks_of_open_mpi() {
+    let counts = check_results("a_device_copies_for_two_ranks_of_open_mpi", with_device(open_mpi(2)), 2);
+    assert!(counts.iter().all(|line| line.contains("; copies by a device: ")), "{counts:?}");
+}
+
+#[test]
+fn a_device_copies_for_three_ranks_of_mpich() {
+    let counts = check_results("a_device_copies_for_three_ranks_of_mpich", with_device(mpich(3)), 3);
+    assert!(counts.iter().all(|line| line.contains("; copies by a device: ")), "{counts:?}");
 }
 
 #[test]

@@ -93,17 +93,29 @@ fn entry(completion: &Completion) -> CqEntry {
 /// `buf` has room for `place + 1` entries of the format.
 #[inline]
 unsafe fn write_entry(buf: *mut c_void, place: usize, format: Format, completion: &Completion) {
-    let bytes = entry_bytes(format);
     // SAFETY: the caller vouches for the place.
-    let to = unsafe { buf.cast::<u8>().add(place * bytes) };
-    if format == Format::Context {
-        // SAFETY: as above; an entry is this pointer, and the start of the array is aligned for it.
-        unsafe { to.cast::<*mut c_void>().write(pointer(completion.context)) };
-        return;
+    let to = unsafe { buf.cast::<u8>().add(place * entry_bytes(format)) };
+    // SAFETY: as above. The shortest entry is a pointer, and the start of the array is aligned for it.
+    unsafe {
+        match format {
+            Format::Context => to.cast::<*mut c_void>().write(pointer(completion.context)),
+            Format::Msg => write_beginning::<{ entry_bytes(Format::Msg) }>(to, completion),
+            Format::Data => write_beginning::<{ entry_bytes(Format::Data) }>(to, completion),
+            Format::Tagged => write_beginning::<{ entry_bytes(Format::Tagged) }>(to, completion),
+        }
     }
+}
+
+/// Writes the first `BYTES` bytes of an entry. Their number is a constant, so the copy is a few stores.
+///
+/// # Safety
+/// `to` has room for them.
+#[inline]
+unsafe fn write_beginning<const BYTES: usize>(to: *mut u8, completion: &Completion) {
+    const { assert!(BYTES <= size_of::<CqEntry>()) };
     let entry = entry(completion);
-    // SAFETY: as above; an entry is a beginning of `CqEntry`.
-    unsafe { std::ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, bytes) };
+    // SAFETY: the caller vouches for the place, and the entry has as many bytes.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, BYTES) };
 }
 
 /// How a call reads: whether it waits, and for how long.

@@ -38,8 +38,7 @@ pub fn obey(socket: &Path, number: usize, cpu: usize) -> io::Result<()> {
     let Some(line) = lines.next().transpose()? else { return Ok(()) };
     let peer = line.strip_prefix("peer ").and_then(decode).ok_or_else(|| io::Error::other("not an address"))?;
     let peer = endpoint.insert_peer(&peer).map_err(io::Error::other)?;
-    let (outgoing, incoming, done) = (vec![0; ROOM], vec![0; ROOM], Vec::with_capacity(64));
-    let mut rank = Rank { number, endpoint, peer, outgoing, incoming, done, seed: 0, received: 0, sent: 0 };
+    let mut rank = Rank::new(number, endpoint, peer);
     writeln!(bench, "ready")?;
     for line in lines {
         let line = line?;
@@ -60,7 +59,8 @@ fn decode(text: &str) -> Option<Address> {
     Address::decode(&bytes?)
 }
 
-struct Rank {
+/// One of two endpoints that exchange messages.
+pub(super) struct Rank {
     number: usize,
     endpoint: Endpoint,
     peer: PeerId,
@@ -124,6 +124,11 @@ fn check(bytes: &[u8], seed: u64, rewritten: u64) -> io::Result<()> {
 }
 
 impl Rank {
+    pub(super) fn new(number: usize, endpoint: Endpoint, peer: PeerId) -> Rank {
+        let (outgoing, incoming, done) = (vec![0; ROOM], vec![0; ROOM], Vec::with_capacity(64));
+        Rank { number, endpoint, peer, outgoing, incoming, done, seed: 0, received: 0, sent: 0 }
+    }
+
     fn work(&mut self, line: &str) -> io::Result<(f64, [Duration; 3])> {
         let words: Vec<&str> = line.split(' ').collect();
         let numbers: Vec<u64> = words.iter().skip(1).filter_map(|word| word.parse().ok()).collect();
@@ -132,7 +137,6 @@ impl Rank {
         if count == 0 || len == 0 || !len.is_multiple_of(8) || len > ROOM {
             return Err(not_a_task(line));
         }
-        self.seed += 1;
         match words[0] {
             "pingpong" => self.ping_pong(len, rewritten != 0, count),
             "stream" if rewritten == 0 => self.stream(len, window, count),
@@ -140,7 +144,9 @@ impl Rank {
         }
     }
 
-    fn ping_pong(&mut self, len: usize, rewritten: bool, trips: u64) -> io::Result<(f64, [Duration; 3])> {
+    /// Exchanges messages. Returns the nanoseconds of half a round trip, and the times of this rank.
+    pub(super) fn ping_pong(&mut self, len: usize, rewritten: bool, trips: u64) -> io::Result<(f64, [Duration; 3])> {
+        self.seed += 1;
         let mut begin = times();
         fill(&mut self.outgoing[..len], self.seed);
         if self.number == 1 {
@@ -170,6 +176,7 @@ impl Rank {
     }
 
     fn stream(&mut self, len: usize, window: u64, windows: u64) -> io::Result<(f64, [Duration; 3])> {
+        self.seed += 1;
         let mut begin = times();
         fill(&mut self.outgoing[..len], self.seed);
         for number in 0..windows + WARM {

@@ -4,10 +4,12 @@
 //! Part: tasks, lengths, peers, goals
 //!   └─► Peer ── starts two ranks of a measured program ──► Pair ── "pingpong 8 0 1 20000" ──► both ranks
 //!   └─► Cell: rounds of turns, a probe of the cores' distance around each ──► medians, verdicts
+//! crossovers: for `telpher tune`, over two ranks of the library in threads
 //! programs: C over libfabric or MPI, compiled here · library: a rank in Rust, over telpher-fabric
 //! ```
 
 mod cells;
+pub(crate) mod crossovers;
 pub mod library;
 mod pair;
 mod parts;

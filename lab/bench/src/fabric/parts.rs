@@ -208,6 +208,14 @@ fn long() -> Vec<Demand> {
             &[Peer::VaderNoCma],
             Goal::AtMost(0.5),
         ),
+        // Source: chosen; the receiver measures both ways, and its trials of the slower one take time.
+        demand(
+            "half round trip, 256 KiB and more",
+            256 * KIB..=u64::MAX,
+            Peer::TelpherMapped,
+            &[Peer::Telpher],
+            Goal::AtMost(1.1),
+        ),
     ]
 }
 
@@ -263,7 +271,16 @@ pub(super) const PARTS: &[Part] = &[
         question: "How long does a longer message take, by half a round trip?",
         weight: 4.0,
         unit: Unit::Nanoseconds,
-        peers: &[Peer::Telpher, Peer::ShmCma, Peer::ShmSar, Peer::Vader, Peer::VaderNoCma, Peer::Ucx, Peer::Library],
+        peers: &[
+            Peer::Telpher,
+            Peer::TelpherMapped,
+            Peer::ShmCma,
+            Peer::ShmSar,
+            Peer::Vader,
+            Peer::VaderNoCma,
+            Peer::Ucx,
+            Peer::Library,
+        ],
         tasks: &[Task::PingPong],
         sizes: &[16 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB],
         quick: &[16 * KIB, 128 * KIB, MIB],

@@ -15,6 +15,8 @@ pub enum Peer {
     Telpher,
     /// The same, and the provider's helper thread moves messages on, too.
     TelpherHelper,
+    /// libfabric with telpher's provider, and buffers in a file in memory that the receiver can map, too.
+    TelpherMapped,
     /// The library telpher-fabric, without libfabric.
     Library,
     /// libfabric's shm provider, which reads the other process's memory if the kernel lets it.
@@ -38,9 +40,10 @@ pub enum Peer {
 }
 
 /// All peers, in the order of tables and legends.
-pub const ALL: [Peer; 12] = [
+pub const ALL: [Peer; 13] = [
     Peer::Telpher,
     Peer::TelpherHelper,
+    Peer::TelpherMapped,
     Peer::Library,
     Peer::ShmCma,
     Peer::ShmSar,
@@ -65,6 +68,7 @@ impl Peer {
         match self {
             Peer::Telpher => "telpher",
             Peer::TelpherHelper => "telpher with its helper thread",
+            Peer::TelpherMapped => "telpher from shared buffers",
             Peer::Library => "telpher-fabric",
             Peer::ShmCma => "shm",
             Peer::ShmSar => "shm without CMA",
@@ -84,6 +88,9 @@ impl Peer {
             Peer::Telpher | Peer::TelpherHelper | Peer::OpenMpi | Peer::Mpich => {
                 ("slots of shared memory, sender and receiver at the same time; TELPHER_FABRIC_DEVICE or the CPU", 2)
             }
+            Peer::TelpherMapped => {
+                ("the sender's file, which the receiver maps, where that takes less time than slots", 1)
+            }
             Peer::Library => ("slots of shared memory, sender and receiver at the same time; the CPU", 2),
             Peer::ShmCma | Peer::Vader => ("process_vm_readv of the receiver above 4 KiB, if the kernel permits it", 1),
             Peer::ShmSar => ("buffers of shared memory, filled and emptied in turn; the CPU", 2),
@@ -100,7 +107,7 @@ impl Peer {
         let of_client = || programs.libfabric.as_ref().err();
         match self {
             Peer::Library => programs.telpher.as_ref().err().cloned(),
-            Peer::Telpher | Peer::TelpherHelper => of_provider().or_else(of_client).cloned(),
+            Peer::Telpher | Peer::TelpherHelper | Peer::TelpherMapped => of_provider().or_else(of_client).cloned(),
             Peer::ShmCma | Peer::ShmSar => of_client().cloned(),
             Peer::Vader | Peer::VaderNoCma => programs.open_mpi.as_ref().err().cloned(),
             Peer::OpenMpi => of_provider().or(programs.open_mpi.as_ref().err()).cloned(),
@@ -129,13 +136,15 @@ impl Peer {
                     starts.push(command);
                 }
             }
-            Peer::Telpher | Peer::TelpherHelper | Peer::ShmCma | Peer::ShmSar => {
+            Peer::Telpher | Peer::TelpherHelper | Peer::TelpherMapped | Peer::ShmCma | Peer::ShmSar => {
                 let client = programs.libfabric.as_ref().map_err(there)?;
                 let provider = if self.is_telpher() { "telpher" } else { "shm" };
                 let progress = if self == Peer::TelpherHelper { "auto" } else { "manual" };
+                let buffers = if self == Peer::TelpherMapped { "shared" } else { "private" };
                 for (rank, cpu) in cpus.into_iter().enumerate() {
                     let mut command = Command::new(client);
-                    command.arg(place.socket()).args([rank.to_string(), cpu.to_string()]).args([provider, progress]);
+                    command.arg(place.socket()).args([rank.to_string(), cpu.to_string()]);
+                    command.args([provider, progress, buffers]);
                     starts.push(command);
                 }
             }
@@ -160,14 +169,14 @@ impl Peer {
 
     /// Returns true if libfabric must find telpher's provider.
     fn is_telpher(self) -> bool {
-        matches!(self, Peer::Telpher | Peer::TelpherHelper | Peer::OpenMpi | Peer::Mpich)
+        matches!(self, Peer::Telpher | Peer::TelpherHelper | Peer::TelpherMapped | Peer::OpenMpi | Peer::Mpich)
     }
 
     /// Returns the beginning of the name that the program gives itself. Debian's `mpicc` may belong to either MPI.
     fn label(self) -> &'static str {
         match self {
             Peer::Library => "telpher-fabric",
-            Peer::Telpher | Peer::TelpherHelper | Peer::ShmCma | Peer::ShmSar => "libfabric",
+            Peer::Telpher | Peer::TelpherHelper | Peer::TelpherMapped | Peer::ShmCma | Peer::ShmSar => "libfabric",
             Peer::Vader | Peer::VaderNoCma | Peer::OpenMpi | Peer::OpenMpiCollectives => "Open MPI",
             Peer::Ucx | Peer::Mpich | Peer::MpichCollectives => "MPICH",
         }

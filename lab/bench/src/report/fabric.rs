@@ -158,7 +158,7 @@ fn style(peer: Peer) -> usize {
         Peer::ShmSar => 2,
         Peer::Vader => 5,
         Peer::VaderNoCma => 6,
-        Peer::OpenMpiCollectives => 8,
+        Peer::TelpherMapped | Peer::OpenMpiCollectives => 8,
         Peer::MpichCollectives => 9,
         Peer::Ucx => 7,
     }

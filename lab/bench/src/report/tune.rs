@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
-use telpher_mover::{Measured, TunedMachine, Tuning};
+use telpher_mover::{Measured, MessageTuning, TunedMachine, Tuning};
 use telpher_report::table::{Align, Table};
 use telpher_report::{schema, units};
 
@@ -60,8 +60,8 @@ pub fn text(result: &TuneResult, path: &Path) -> String {
     if let Some(kernels) = tuning.kernels {
         let _ = writeln!(text, "Kernels that are fastest on data outside of the caches: {kernels}\n");
     }
-    for remark in remarks {
-        let _ = writeln!(text, "{remark}");
+    for line in messages(&tuning.messages).into_iter().chain(remarks.iter().cloned()) {
+        let _ = writeln!(text, "{line}");
     }
     let shown = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let _ = writeln!(
@@ -72,6 +72,21 @@ pub fn text(result: &TuneResult, path: &Path) -> String {
         shown.display()
     );
     text
+}
+
+/// Says how messages between processes travel, if that was measured.
+fn messages(messages: &MessageTuning) -> Option<String> {
+    let MessagesReport { eager_up_to, streaming_from, pulls_from } = MessagesReport::of(messages)?;
+    let streaming = match streaming_from {
+        None => "plain stores fill pieces".to_owned(),
+        Some(bytes) => format!("non-temporal stores may fill pieces from {} on", units::size(bytes)),
+    };
+    let pulls = match pulls_from {
+        None => "no receiver reads the sender's memory".to_owned(),
+        Some(bytes) => format!("receivers may read the sender's memory from {} on", units::size(bytes)),
+    };
+    let eager = units::size(eager_up_to.into());
+    Some(format!("Messages between processes: up to {eager} in the ring; {streaming}; {pulls}."))
 }
 
 /// The output of `--format json`.
@@ -93,8 +108,33 @@ struct Report<'a> {
     kernels: Option<String>,
     /// What to know about the numbers, one sentence each.
     remarks: &'a [String],
+    /// How messages between processes travel; null if they were not measured.
+    messages: Option<MessagesReport>,
     /// The operations.
     operations: Vec<OperationReport<'a>>,
+}
+
+/// From which lengths messages between processes travel in another way.
+#[derive(Serialize)]
+struct MessagesReport {
+    /// Bytes up to which messages travel inside the ring.
+    eager_up_to: u32,
+    /// Bytes from which non-temporal stores may fill pieces of messages; null if plain stores fill all.
+    streaming_from: Option<u64>,
+    /// Bytes from which receivers may read the sender's memory; null if they never do.
+    pulls_from: Option<u64>,
+}
+
+impl MessagesReport {
+    /// Returns `None` if the messages were not measured.
+    fn of(messages: &MessageTuning) -> Option<MessagesReport> {
+        let at_all = |bytes: u64| Some(bytes).filter(|&bytes| bytes < u64::MAX);
+        Some(MessagesReport {
+            eager_up_to: messages.eager_bytes?,
+            streaming_from: at_all(messages.streaming_bytes?),
+            pulls_from: at_all(messages.pull_bytes?),
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -137,8 +177,10 @@ pub fn json(result: &TuneResult, path: &Path) -> String {
     });
     let operations = operations.collect();
     let kernels = tuning.kernels.map(|kernels| kernels.to_string());
+    let messages = MessagesReport::of(&tuning.messages);
     let in_flight = *in_flight;
-    let report = Report { kind: "tune", file: path, cpu, device, in_flight, date, kernels, remarks, operations };
+    let report =
+        Report { kind: "tune", file: path, cpu, device, in_flight, date, kernels, remarks, messages, operations };
     schema::TUNE.pretty(&report)
 }
 
@@ -161,12 +203,26 @@ mod tests {
 
     #[test]
     fn points_of_a_sweep_become_a_table_json_and_csv() {
-        let result = TuneResult { tuning: tune::sample(), remarks: vec!["Mind this.".into()] };
+        let messages =
+            MessageTuning { eager_bytes: Some(16 << 10), streaming_bytes: Some(8 << 10), pull_bytes: Some(u64::MAX) };
+        let mut tuning = tune::sample();
+        tuning.messages = messages;
+        let result = TuneResult { tuning, remarks: vec!["Mind this.".into()] };
         let text = text(&result, Path::new("x.toml"));
         assert!(text.contains("4 KiB") && text.contains("Mind this.") && text.contains("TELPHER_TUNING=/"), "{text}");
+        let expected = "up to 16 KiB in the ring; non-temporal stores may fill pieces from 8 KiB on; no receiver reads";
+        assert!(text.contains(expected), "{text}");
         assert_eq!(csv(&result).lines().nth(2), Some("move,4096,80,60,4096"));
         let json: serde_json::Value = serde_json::from_str(&json(&result, Path::new("x.toml"))).unwrap();
         assert_eq!(json["operations"][0]["device_from"], 4096);
+        assert_eq!(
+            (&json["messages"]["streaming_from"], json["messages"]["pulls_from"].is_null()),
+            (&8192.into(), true)
+        );
         assert_eq!(json["operations"][0]["points"][2]["device_ns"], 900);
+        let unmeasured = TuneResult { tuning: tune::sample(), remarks: Vec::new() };
+        let document = super::json(&unmeasured, Path::new("x.toml"));
+        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        assert!(document["messages"].is_null(), "{document}");
     }
 }

@@ -66,6 +66,22 @@ impl System {
         over(lab, 1, app, "time per message")
     }
 
+    /// The part of an exchange that costs no time while both processes of a socket compute for twice as long, in per
+    /// cent. Telpher's provider only.
+    pub(crate) fn hidden(self, lab: &Lab, bytes: u64, helper: bool) -> Result {
+        let known = self.fabric(FabricPattern::Exchange, 1).unwrap_or_default();
+        let exchange = |compute_ms: f64| {
+            over(
+                lab,
+                1,
+                App::Fabric(Fabric { bytes, count: 3, helper, compute_ms, ..known.clone() }),
+                "time per exchange",
+            )
+        };
+        let alone = exchange(0.0)?;
+        Ok((3.0 * alone - exchange(2.0 * alone / 1e3)?) / alone * 100.0)
+    }
+
     /// Microseconds of a sum over ranks at both sockets. If it is `cold`, computing before it has taken the caches.
     pub(crate) fn sum(self, lab: &Lab, ranks: u32, bytes: u64, cold: bool) -> Result {
         // Any time of computing does: nothing overlaps with it.

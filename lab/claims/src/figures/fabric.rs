@@ -25,7 +25,10 @@ pub(super) const SHEETS: &[Sheet] = &[Sheet {
           each, 4 MiB. (d) A bucket of 25 MiB after computing, which has taken the caches; nothing overlaps. The \
           time of computing was not published, and decides the gain of a step: K-088 and K-089 are \
           underdetermined, so (e) and (f) show the range over the share of SAR's sums in a step. From the \
-          paper's own numbers this share is 5.6 % with 2 ranks (K-086, K-088) and 11.6 % with 8 (K-087, K-089).",
+          paper's own numbers this share is 5.6 % with 2 ranks (K-086, K-088) and 11.6 % with 8 (K-087, K-089). \
+          (g) Two processes of one socket send each other a message and compute for twice the time of that: the part \
+          of the exchange's time that costs nothing, with telpher's provider. A helper thread moves messages on \
+          while its process computes, on a core of its own; or messages move in the process's own calls only.",
     claims: &["K-080", "K-081", "K-082", "K-083", "K-084", "K-085", "K-086", "K-087", "K-088", "K-089"],
     draw: figure_17,
 }];
@@ -91,6 +94,22 @@ fn steps(lab: &Lab, title: &str, ranks: u32, marks: Vec<Mark>) -> Result<Panel> 
     Ok(lines(title, x, axis("gain of a step", "%", Scale::Linear), series, marks))
 }
 
+/// The part of an exchange that computing hides, by the length of the messages.
+fn hidden(lab: &Lab) -> Result<Panel> {
+    let series = [
+        ("cores, helper thread", System::Plain, true),
+        ("devices, helper thread", System::Device, true),
+        ("cores, own calls", System::Plain, false),
+        ("devices, own calls", System::Device, false),
+    ];
+    let of = |(name, system, helper): (&str, System, bool)| {
+        measured(name, [64 << 10, 256 << 10, 1 << 20, 4 << 20], |bytes: u32| system.hidden(lab, bytes.into(), helper))
+    };
+    let series = series.into_iter().map(of).collect::<Result<Vec<Series>>>()?;
+    let y = axis("part that is hidden", "%", Scale::Linear);
+    Ok(lines("(g) exchanges while both compute", axis("message", "B", Scale::Binary), y, series, Vec::new()))
+}
+
 fn figure_17(lab: &Lab) -> Result<Vec<Panel>> {
     let pair = |claims: [&'static str; 2]| vec![place_mark(claims[0]), level(claims[1])];
     Ok(vec![
@@ -100,6 +119,7 @@ fn figure_17(lab: &Lab) -> Result<Vec<Panel>> {
         sums(lab, "(d) AllReduce of BERT, 25 MiB", &[2, 8], BUCKET, true, ["K-086", "K-087"].map(level).into())?,
         steps(lab, "(e) a step of BERT, 2 ranks", 2, vec![level("K-088")])?,
         steps(lab, "(f) a step of BERT, 8 ranks", 8, vec![level("K-089")])?,
+        hidden(lab)?,
     ])
 }
 
@@ -129,6 +149,10 @@ mod tests {
             assert!(of(device)[last] > of(plain)[last], "{title}: {:?}, {:?}", of(device), of(plain));
             // Two devices of four.
             assert!(of(sar)[last] > of(device)[last] && of(all)[last] > of(device)[last], "{title}");
+        }
+        for name in ["cores, helper thread", "devices, helper thread"] {
+            let parts = values(&panels, "(g)", name);
+            assert!(parts.iter().all(|&part| part > 80.0), "{name}: {parts:?}");
         }
         for title in ["(c)", "(d)"] {
             for name in [sar, all] {

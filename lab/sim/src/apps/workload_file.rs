@@ -160,8 +160,11 @@ fn fabric(section: &Section<'_>, queues: &[QueueId]) -> Result<Fabric, ProfileEr
         None => of.pattern,
         Some("ping-pong") => FabricPattern::PingPong,
         Some("stream") => FabricPattern::Stream,
+        Some("exchange") => FabricPattern::Exchange,
         Some("sum") => FabricPattern::Sum,
-        Some(other) => return Err(section.wrong("talk", format!("is {other}, not ping-pong, stream or sum"))),
+        Some(other) => {
+            return Err(section.wrong("talk", format!("is {other}, not ping-pong, stream, exchange or sum")));
+        }
     };
     let SharedMemory { mut command_ns, mut turn_ns, .. } = of.shared;
     let mut entry_ns = of.entry_ns;
@@ -183,6 +186,7 @@ fn fabric(section: &Section<'_>, queues: &[QueueId]) -> Result<Fabric, ProfileEr
         bytes: section.bytes_if_there("size", 1..=1 << 30)?.unwrap_or(of.bytes),
         count: section.count_if_there("count", 1..=1_000_000, "messages")?.map_or(of.count, u64::from),
         compute_ms: if section.has("compute") { section.number("compute", 0.0..=1e6, "ms")? } else { of.compute_ms },
+        helper: flag("helper", of.helper)?,
         copier: copier(queues),
         streaming: flag("streaming", of.streaming)?,
         slot_bytes: power("slot", slot, of.slot_bytes)?,
@@ -444,6 +448,9 @@ mod tests {
         };
         let keys = "talk = \"sum\"\nranks = 4\nsize = \"64k\"\nstreaming = false\nslot = \"32k\"\nspread = true";
         assert_eq!(app(&format!("app = \"fabric\"\n{keys}\n{key}")), Ok(App::Fabric(fabric)));
+        let exchange = Fabric { pattern: FabricPattern::Exchange, helper: true, compute_ms: 0.5, ..Fabric::default() };
+        let keys = "by = \"cpu\"\ntalk = \"exchange\"\nhelper = true\ncompute = 0.5";
+        assert_eq!(app(&format!("app = \"fabric\"\n{keys}")), Ok(App::Fabric(exchange)));
         let cache = CacheBench { cores: 3, threads: 6, threshold: 4096, queues: two.clone(), ..CacheBench::default() };
         let read = app(&format!("app = \"cachebench\"\ncores = 3\nthreshold = 4096\n{key}"));
         assert_eq!(read, Ok(App::CacheBench(cache)));

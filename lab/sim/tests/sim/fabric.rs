@@ -47,7 +47,7 @@ fn piece(src: LineLocation, dst: LineLocation) -> f64 {
 
 #[test]
 fn every_word_arrives_whatever_copies() {
-    for pattern in [FabricPattern::PingPong, FabricPattern::Stream, FabricPattern::Sum] {
+    for pattern in [FabricPattern::PingPong, FabricPattern::Stream, FabricPattern::Exchange, FabricPattern::Sum] {
         for (devices, streaming, spread) in [(0, true, false), (0, false, false), (4, true, false), (4, true, true)] {
             for (ranks, bytes) in [(2, 4 << 10), (2, 100_000), (5, 3 << 20)] {
                 let copier = copier(devices);
@@ -61,6 +61,29 @@ fn every_word_arrives_whatever_copies() {
                 assert_eq!(by_device > 0.0, devices > 0 && bytes > 50_000, "{context}: {by_device} %");
             }
         }
+    }
+}
+
+/// The part of an exchange that costs no time while both processes compute for twice as long, in per cent.
+fn hidden(devices: u16, helper: bool) -> f64 {
+    let app = |compute_ms| {
+        let (pattern, copier) = (FabricPattern::Exchange, copier(devices));
+        let outcome = run(Fabric { pattern, helper, compute_ms, copier, count: 3, ..Fabric::default() });
+        assert_eq!(measure(&outcome, "wrong words"), 0.0);
+        measure(&outcome, "time per exchange")
+    };
+    let alone = app(0.0);
+    (3.0 * alone - app(2.0 * alone / 1e3)) / alone * 100.0
+}
+
+#[test]
+fn a_helper_thread_on_a_core_of_its_own_hides_an_exchange() {
+    for devices in [0, 2] {
+        let [by_helper, by_calls] = [hidden(devices, true), hidden(devices, false)];
+        assert!(by_helper > 95.0, "{devices} devices: {by_helper} %");
+        // A core copies only when its process calls; a device copies what the first call has started.
+        let most = if devices == 0 { 5.0 } else { 60.0 };
+        assert!(by_calls < most, "{devices} devices: {by_calls} %");
     }
 }
 

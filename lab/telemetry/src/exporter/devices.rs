@@ -2,9 +2,10 @@
 
 use super::definitions as of;
 use super::family::{Definition, Families, Labels, Sample};
-use super::kubelet::Grant;
+use super::kubelet::Grants;
 use super::ledger::Ledger;
 use super::owner::Owner;
+use crate::device_rows::OTHER;
 use crate::snapshot::{DeviceRow, EngineRow, ProcessRow, QueueRow, Snapshot, Value, Work};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,8 +84,12 @@ fn label(name: &'static str, value: &str) -> (Cow<'static, str>, String) {
     (Cow::Borrowed(name), value.to_owned())
 }
 
-/// Returns the device of a queue or an engine: `dsa0` of `wq0.1`.
+/// Returns the device of a queue or an engine: `dsa0` of `wq0.1`. The queue and the engine of devices without a row of
+/// their own have the same name as their device.
 fn device_of(name: &str) -> String {
+    if name == OTHER {
+        return name.to_owned();
+    }
     let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
     format!("dsa{}", digits.split('.').next().unwrap_or_default())
 }
@@ -219,21 +224,23 @@ impl DeviceMemory {
 }
 
 /// Adds the queues that the kubelet has given to containers, or why they are unknown.
-pub(super) fn add_grants(families: &mut Families, grants: &Result<BTreeSet<Grant>, String>) {
+pub(super) fn add_grants(families: &mut Families, grants: &Result<Grants, String>) {
     let source = crate::sysfs::HARDWARE;
+    let mut unknown = |reason: &str| {
+        let labels = [("source", source), ("metric", &of::WQ_GRANTED.name()), ("reason", &cut(reason))];
+        families.add(&of::UNKNOWN, labels.map(|(name, value)| label(name, value)).into(), Sample::Info);
+    };
     match grants {
         Ok(grants) => {
-            for grant in grants {
+            grants.missing().iter().for_each(|reason| unknown(reason));
+            for grant in &grants.listed {
                 let mut labels = place_labels(source, &grant.queue);
                 labels.extend([label("namespace", &grant.namespace), label("pod", &grant.pod)]);
                 labels.extend([label("container_name", &grant.container), label("resource", &grant.resource)]);
                 families.add(&of::WQ_GRANTED, labels, Sample::Info);
             }
         }
-        Err(reason) => {
-            let labels = [("source", source), ("metric", &of::WQ_GRANTED.name()), ("reason", &cut(reason))];
-            families.add(&of::UNKNOWN, labels.map(|(name, value)| label(name, value)).into(), Sample::Info);
-        }
+        Err(reason) => unknown(reason),
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! Snapshot: devices of runs, hardware ──► devices ─┐
 //! published: what processes count     ──► systems ─┴─► family ──► text ──► server, or a file
+//!          descriptions: names, units and labels of what processes count
 //!          owner: pod, container, VM of a process; pods: their names
 //!          kubelet: which queues it has given to which containers
 //!          ledger: sums by owner that do not shrink when a process ends
@@ -12,6 +13,7 @@
 //! no sample; `telpher_unknown_info` says why.
 
 mod definitions;
+mod descriptions;
 mod devices;
 mod family;
 pub mod kubelet;
@@ -30,10 +32,9 @@ pub use server::{Metrics, Server};
 use crate::published::{ProcessMetrics, Unread};
 use crate::snapshot::Snapshot;
 use devices::DeviceMemory;
-use kubelet::Grant;
+use kubelet::Grants;
 use pods::PodNames;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use systems::SystemMemory;
@@ -54,7 +55,7 @@ pub struct Exporter {
     devices: DeviceMemory,
     systems: SystemMemory,
     /// What the kubelet said last, or why it said nothing; `None` on a node without one.
-    grants: Option<Result<BTreeSet<Grant>, String>>,
+    grants: Option<Result<Grants, String>>,
 }
 
 impl Exporter {
@@ -72,7 +73,7 @@ impl Exporter {
     }
 
     /// Takes what the kubelet says about queues, or why it says nothing; `None` on a node without a kubelet.
-    pub fn set_grants(&mut self, grants: Option<Result<BTreeSet<Grant>, String>>) {
+    pub fn set_grants(&mut self, grants: Option<Result<Grants, String>>) {
         self.grants = grants;
     }
 
@@ -93,8 +94,9 @@ impl Exporter {
         if let Some(grants) = &self.grants {
             devices::add_grants(&mut families, grants);
         }
-        let refused = self.systems.add(&mut families, processes, self.per_process, &look_up);
-        let problems = snapshot.problems.len() as u64 + unread.len() as u64 + refused;
+        let refused = self.systems.add(&mut families, processes, self.per_process, &self.proc, &look_up);
+        let are_grants_missing = matches!(&self.grants, Some(Ok(grants)) if grants.left_out != 0);
+        let problems = snapshot.problems.len() as u64 + unread.len() as u64 + refused + u64::from(are_grants_missing);
         families.add(&definitions::PROBLEMS, Labels::new(), Sample::Whole(problems));
         families
     }

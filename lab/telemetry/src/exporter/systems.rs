@@ -4,21 +4,20 @@
 //! `telpher_metrics`, or contradicts another process', is left out.
 
 use super::definitions::PROCESSES;
+use super::descriptions::Descriptions;
 use super::devices::seconds;
 use super::family::{Definition, Families, FamilyKind, Labels, Sample};
 use super::ledger::Ledger;
 use super::owner::Owner;
-use crate::published::ProcessMetrics;
+use crate::published::{LAST_OWN_SET, ProcessMetrics, is_published};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use telpher_metrics::{Description, Kind, Unit};
 
 /// The most values of all processes in a reading. Source: chosen; a thousand processes with fifty values.
 const MOST_VALUES: usize = 50_000;
-/// The most different descriptions. Source: chosen; ten times those of all crates.
-const MOST_DESCRIPTIONS: usize = 4096;
-
-/// A process' region.
+/// A process' region. One that processes share goes by the process in which it was seen first.
 type Region = (u32, u64);
 /// An owner, with a process if that is wanted, and the table of its values.
 type SystemOwner = (Owner, Option<u32>, Vec<usize>);
@@ -27,40 +26,18 @@ type SystemOwner = (Owner, Option<u32>, Vec<usize>);
 #[derive(Debug, Default)]
 pub(super) struct SystemMemory {
     totals: Ledger<Region, SystemOwner>,
-    /// Descriptions that were seen, in their order.
-    descriptions: Vec<Description>,
-    /// The places of descriptions, by name and label's value.
-    places: BTreeMap<(String, String), usize>,
+    /// The descriptions of their values.
+    descriptions: Descriptions,
+    /// The processes in which memory files were seen first, by inode. A forked child has its parent's files, also when
+    /// the parent has ended.
+    first_holders: BTreeMap<u64, u32>,
 }
 
 impl SystemMemory {
-    /// Returns the place of a description; `None` if it breaks a rule or differs from an earlier one.
-    fn place(&mut self, description: &Description) -> Option<usize> {
-        let value = description.label.as_ref().map(|(_, value)| value.clone()).unwrap_or_default();
-        if let Some(place) = self.places.get(&(description.name.clone(), value.clone())) {
-            return (self.descriptions[*place] == *description).then_some(*place);
-        }
-        let reserved = [
-            "le",
-            "quantile",
-            "pid",
-            "namespace",
-            "pod",
-            "pod_uid",
-            "container",
-            "container_name",
-            "vm",
-            "job",
-            "instance",
-        ];
-        let is_reserved = description.label.as_ref().is_some_and(|(key, _)| reserved.contains(&key.as_str()));
-        let is_valid = description.broken_rule().is_none() && !is_reserved;
-        if !is_valid || self.descriptions.len() >= MOST_DESCRIPTIONS {
-            return None;
-        }
-        self.descriptions.push(description.clone());
-        self.places.insert((description.name.clone(), value), self.descriptions.len() - 1);
-        Some(self.descriptions.len() - 1)
+    fn region(&mut self, process: &ProcessMetrics) -> Region {
+        let ProcessMetrics { pid, inode, .. } = process;
+        let holder = if *inode > LAST_OWN_SET { *self.first_holders.entry(*inode).or_insert(*pid) } else { *pid };
+        (holder, *inode)
     }
 
     /// Adds the families of the processes' values. Returns how many values and regions were left out.
@@ -69,6 +46,7 @@ impl SystemMemory {
         families: &mut Families,
         processes: &[ProcessMetrics],
         per_process: bool,
+        proc: &Path,
         look_up: &dyn Fn(u64) -> Owner,
     ) -> u64 {
         let mut problems = 0;
@@ -77,32 +55,42 @@ impl SystemMemory {
         let mut gauges: BTreeMap<SystemOwner, Vec<u64>> = BTreeMap::new();
         let mut values = 0;
         for process in processes {
-            let known = self.totals.owner(&(process.pid, process.inode)).map(|(owner, ..)| owner.clone());
+            let region = self.region(process);
+            let known = self.totals.owner(&region).map(|(owner, ..)| owner.clone());
             let owner = || known.unwrap_or_else(|| look_up(process.pid.into()));
             let owner = owners.entry(process.pid).or_insert_with(owner).clone();
-            let places: Option<Vec<usize>> = process.metrics.iter().map(|metric| self.place(metric)).collect();
+            let places: Option<Vec<usize>> =
+                process.metrics.iter().map(|metric| self.descriptions.place(metric, process.pid)).collect();
             values += process.values.len();
             let Some(places) = places.filter(|_| values <= MOST_VALUES) else {
                 problems += 1;
                 continue;
             };
             let of_kind = |kind| {
-                let of_kind = places.iter().zip(&process.values).filter(|(at, _)| self.descriptions[**at].kind == kind);
+                let of_kind =
+                    places.iter().zip(&process.values).filter(|(at, _)| self.descriptions.get(**at).kind == kind);
                 of_kind.map(|(at, value)| (*at, *value)).unzip::<usize, u64, Vec<_>, Vec<_>>()
             };
             let pid = per_process.then_some(process.pid);
             let (places, totals) = of_kind(Kind::Counter);
-            counters.insert((process.pid, process.inode), ((owner.clone(), pid, places), totals));
+            counters.insert(region, ((owner.clone(), pid, places), totals));
             let (places, present) = of_kind(Kind::Gauge);
             let sum = gauges.entry((owner, pid, places)).or_insert_with(|| vec![0; present.len()]);
             sum.iter_mut().zip(present).for_each(|(sum, more)| *sum = sum.wrapping_add(more));
         }
         let pids: BTreeSet<u32> = processes.iter().map(|process| process.pid).collect();
         families.add(&PROCESSES, Labels::new(), Sample::Whole(pids.len() as u64));
+        // A region that could not be read this time, or was left out, counts as it was read last.
+        let is_unread = |region: &Region| !counters.contains_key(region) && is_published(proc, region.0, region.1);
+        let unread = self.totals.kept(is_unread);
+        counters.extend(unread);
+        self.first_holders.retain(|inode, pid| counters.contains_key(&(*pid, *inode)));
         let counters = self.totals.update(counters, |_| false);
+        self.descriptions
+            .keep(&counters.keys().chain(gauges.keys()).flat_map(|(.., places)| places).copied().collect());
         for ((owner, pid, places), values) in counters.iter().chain(&gauges) {
             for (at, value) in places.iter().zip(values) {
-                if !self.add_value(families, &self.descriptions[*at], owner, *pid, *value) {
+                if !self.add_value(families, self.descriptions.get(*at), owner, *pid, *value) {
                     problems += 1;
                 }
             }

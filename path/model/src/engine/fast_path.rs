@@ -120,6 +120,8 @@ impl Engine {
         if plain && is_legal(device, &d, origin) {
             batch.next = index + 1;
             if !self.execute_and_record(device, space, scratch, &d, origin) {
+                // The steps end this member, and the last one that they have begun was another.
+                self.work.is_watched = false;
                 return false;
             }
             self.tell(observer, &d, origin);

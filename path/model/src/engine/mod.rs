@@ -137,6 +137,8 @@ struct Work {
     descriptor: Descriptor,
     origin: Origin,
     position: u64,
+    /// The observer was told of its dispatch.
+    is_watched: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -206,7 +208,7 @@ impl Engine {
     pub fn new(index: usize, lane: usize) -> Self {
         assert!(index < MAX_ENGINES && lane < MAX_LANES, "engine {index} lane {lane} is beyond the model");
         let origin = Origin { wq: 0, submitter: Submitter::default(), batch_index: None };
-        let work = Work { descriptor: Descriptor::nop(), origin, position: 0 };
+        let work = Work { descriptor: Descriptor::nop(), origin, position: 0, is_watched: false };
         Engine {
             index,
             lane,
@@ -292,7 +294,15 @@ impl Engine {
             (Some(batch), Some(index)) => Some(Member { batch: &batch.work.descriptor, index }),
             _ => None,
         };
-        Job { descriptor, wq: origin.wq, engine: self.index, lane: self.lane, submitter: origin.submitter, member }
+        Job {
+            descriptor,
+            wq: origin.wq,
+            engine: self.index,
+            lane: self.lane,
+            submitter: origin.submitter,
+            member,
+            is_watched: self.work.is_watched,
+        }
     }
 
     /// True if the device waits for pages of completion records, descriptor lists and readbacks.
@@ -401,9 +411,9 @@ impl Engine {
     fn next_descriptor<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
         let Some(group) = device.group_of_engine(self.index) else { return Some(Step::Idle) };
         let lane = &device.lanes[self.index][self.lane].0;
-        let mark = |wq: usize, entry: &Entry| {
+        let mark = |wq: usize, entry: &Entry, is_batch: bool| {
             device.occupancy_fell(wq, entry);
-            lane.take(wq, entry.submitter.to_word(), entry.position);
+            lane.take(wq, entry.submitter.to_word(), entry.position, is_batch);
         };
         let (wq, entry) = match device.pick(group, self.index, &mut self.work.descriptor, mark) {
             Pick::Nothing => return Some(Step::Idle),
@@ -413,6 +423,7 @@ impl Engine {
         self.work.origin = Origin { wq, submitter: entry.submitter, batch_index: None };
         self.work.position = entry.position;
         if entry.abandoned {
+            self.work.is_watched = false;
             self.reported_to = ReportedTo::Abandoned;
             self.outcome = Outcome::of(Status::None);
             self.phase = Phase::Ending;
@@ -426,7 +437,8 @@ impl Engine {
     /// Refuses the current descriptor, or turns it into an action. Returns `None` if the phase has changed.
     #[inline]
     fn decide<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
-        if observer.is_watching() {
+        self.work.is_watched = observer.is_watching();
+        if self.work.is_watched {
             match observer.dispatched(&self.job()) {
                 DispatchDecision::Go => {}
                 DispatchDecision::Wait => return Some(Step::Wait),

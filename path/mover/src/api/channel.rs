@@ -167,6 +167,7 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
                 record: result.record,
             });
         }
+        self.ring.recycle();
         count
     }
 

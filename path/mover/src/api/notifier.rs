@@ -22,8 +22,8 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -92,8 +92,8 @@ impl Watchable for BatchJob {
 ///
 /// A forked child does not have the thread, and shares the descriptor with its parent. So in the child
 /// [`Watched::is_done`] and the functions that wait make the steps, no end is reported, and the descriptor must not be
-/// used. A fork waits a few milliseconds for a step that the thread is making. If that step takes longer, its job cannot
-/// be used in the child.
+/// used. A fork waits a few milliseconds for a step that the thread is making. If that step takes longer, its job
+/// never ends in the child.
 ///
 /// # On drop
 ///
@@ -164,6 +164,8 @@ struct Entry<J> {
     /// The notifier's number of jobs in flight.
     in_flight: Arc<AtomicUsize>,
     state: Mutex<State<J>>,
+    /// A thread of a forked child has locked the state, so its copy of the lock is free at times.
+    was_locked_in_child: AtomicBool,
     has_ended: Condvar,
 }
 
@@ -224,6 +226,30 @@ impl<J: Watchable> AnyEntry for Entry<J> {
 
     fn token(&self) -> Option<u64> {
         (!matches!(*lock(&self.state), State::Dropped)).then_some(self.token)
+    }
+}
+
+impl<J: Watchable> Entry<J> {
+    /// Locks the state; `None` in a forked child if another thread has it locked, which may be one of the parent.
+    fn locked(&self) -> Option<MutexGuard<'_, State<J>>> {
+        if self.process.is_current() || self.was_locked_in_child.load(Ordering::SeqCst) {
+            return Some(lock(&self.state));
+        }
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.was_locked_in_child.store(true, Ordering::SeqCst);
+        Some(state)
+    }
+
+    /// In a forked child: makes a step, and returns true if the job has ended.
+    fn step_in_child(&self) -> bool {
+        self.locked().is_some_and(|state| {
+            drop(state);
+            self.step() != Found::InFlight
+        })
     }
 }
 
@@ -334,13 +360,15 @@ impl Notifier {
         self.prepare(job, token).0
     }
 
-    /// Like [`watch`](Notifier::watch), for a caller that has to store the handle before another thread may see the end:
-    /// the job is not reported, and the thread does not step it, before [`Prepared`] is dropped.
+    /// Like [`watch`](Notifier::watch), for a caller that has to store the handle before another thread may see the
+    /// end: the job is not reported, and the thread does not step it, before [`Prepared`] is dropped.
     pub fn prepare<J: Watchable + 'static>(&self, job: J, token: u64) -> (Watched<J>, Prepared<'_>) {
         let (process, in_flight) = (self.inner.process, Arc::clone(&self.inner.in_flight));
         in_flight.fetch_add(1, Ordering::SeqCst);
         let state = Mutex::new(State::InFlight(job, None));
-        let entry = Arc::new(Entry { token, process, in_flight, state, has_ended: Condvar::new() });
+        let was_locked_in_child = AtomicBool::new(false);
+        let entry =
+            Arc::new(Entry { token, process, in_flight, state, was_locked_in_child, has_ended: Condvar::new() });
         let prepared = Prepared { inner: &self.inner, entry: Arc::clone(&entry) as _ };
         (Watched(entry), prepared)
     }
@@ -445,14 +473,14 @@ impl<J: Watchable> Watched<J> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         if !self.0.process.is_current() {
-            return self.0.step() != Found::InFlight;
+            return self.0.step_in_child();
         }
         !matches!(*lock(&self.0.state), State::InFlight(..))
     }
 
     /// Returns the job if it has ended and was not taken before. Its end is reported nevertheless.
     pub fn take(&self) -> Option<J> {
-        take(&mut lock(&self.0.state))
+        take(&mut *self.0.locked()?)
     }
 
     /// Waits until the job has ended, without using CPU time on this thread, and returns it.
@@ -510,15 +538,13 @@ impl<J: Watchable> Future for Watched<J> {
     type Output = J;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<J> {
-        let has_thread = self.0.process.is_current();
-        if !has_thread {
-            self.0.step();
+        if !self.0.process.is_current() && !self.0.step_in_child() {
+            // As with a job itself, each poll is a step.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
         }
         let mut state = lock(&self.0.state);
         if let State::InFlight(_, waker) = &mut *state {
-            if !has_thread {
-                context.waker().wake_by_ref();
-            }
             *waker = Some(context.waker().clone());
             return Poll::Pending;
         }
@@ -528,7 +554,10 @@ impl<J: Watchable> Future for Watched<J> {
 
 impl<J: Watchable> Drop for Watched<J> {
     fn drop(&mut self) {
-        let state = std::mem::replace(&mut *lock(&self.0.state), State::Dropped);
+        // In a forked child, a job that the parent's thread was stepping is leaked.
+        let Some(mut locked) = self.0.locked() else { return };
+        let state = std::mem::replace(&mut *locked, State::Dropped);
+        drop(locked);
         if matches!(state, State::InFlight(..)) {
             self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
         }

@@ -254,7 +254,7 @@ impl Copies {
 
     /// Offers the oldest `len` waiting copies, which are neighbours.
     fn send(&mut self, len: usize) -> bool {
-        let Some(entry) = self.queue.enter() else {
+        let Some(entry) = self.queue.enter_alone() else {
             self.room.none(&*self.clock);
             return false;
         };
@@ -287,7 +287,7 @@ impl Copies {
             }
             Offer::Retry => {
                 self.room.refused(&*self.clock);
-                self.queue.leave(entry);
+                self.queue.leave_alone(entry);
                 false
             }
         }
@@ -337,7 +337,7 @@ impl Copies {
     #[inline]
     fn retire(&mut self, status: Option<StatusByte>, each: &mut impl FnMut(usize, CopyResult)) {
         let Some(Burst { first, len, entry }) = self.bursts.pop_front() else { return };
-        self.queue.leave(entry);
+        self.queue.leave_alone(entry);
         self.stall_timer = StallTimer::default();
         // Slots of a burst are neighbours and do not wrap around the end.
         let slots = self.index(first)..self.index(first) + len;

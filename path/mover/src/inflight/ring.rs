@@ -46,8 +46,6 @@ struct Burst {
 
 /// The stage of an operation.
 enum Stage {
-    /// Empty.
-    Free,
     /// Prepared, to be submitted.
     Waiting,
     /// Submitted.
@@ -58,7 +56,7 @@ enum Stage {
     Ended(Result<Outcome, JobError>, LastRecord),
     /// Fetched without its buffers, because the deadline passed; the record is still to come.
     Expired,
-    /// Fetched.
+    /// Fetched, or never used.
     Fetched,
     /// A further slot of a list, whose first slot has its stage.
     Part,
@@ -71,8 +69,17 @@ enum LastRecord {
     None,
     /// It is in the slot's own cell.
     Own,
-    /// The record of its batch, which is copied to the slot.
-    OfBatch,
+}
+
+/// Where the memory of an operation is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// In the slot's payload.
+    Owned,
+    /// Where the caller said; the CPU must not touch it.
+    Raw,
+    /// In the slot's sources: the operation is a list.
+    List,
 }
 
 /// One slot of the ring.
@@ -86,19 +93,16 @@ struct RingSlot<S, D> {
     parts: usize,
     /// The burst's record is still to come.
     in_burst: bool,
-    /// The caller passed in addresses; the CPU must not touch the memory.
-    raw: bool,
-    /// When the operation is given up.
+    kind: Kind,
+    /// When the operation is given up, if the policy has a deadline.
     deadline: Moment,
-    /// With [`LastRecord::OfBatch`], the record.
-    batch_record: CompletionRecord,
 }
 
 impl<S, D> RingSlot<S, D> {
     /// Returns true for the first slot of a list.
     #[inline]
     fn is_list(&self) -> bool {
-        !self.sources.is_empty()
+        self.kind == Kind::List
     }
 }
 
@@ -180,14 +184,13 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let n = capacity.next_power_of_two();
         let take_slot = |_| RingSlot {
             request: Request::new(Descriptor::nop(), 0),
-            stage: Stage::Free,
+            stage: Stage::Fetched,
             payload: BufferSlot::new(),
             sources: Vec::new(),
             parts: 1,
             in_burst: false,
-            raw: false,
+            kind: Kind::Owned,
             deadline: Moment::default(),
-            batch_record: CompletionRecord::default(),
         };
         let queue = PortalQueue::new(portal);
         let job_policy = Policy { hint: policy.hint, on_fault: policy.on_fault, ..Policy::default() };
@@ -273,7 +276,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         slot.request = request.into_request();
         slot.stage = Stage::Waiting;
         slot.parts = 1;
-        slot.raw = false;
+        slot.kind = Kind::Owned;
         self.tail += 1;
         Ok(position)
     }
@@ -291,7 +294,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         slot.request = Request::of(descriptor);
         slot.stage = Stage::Waiting;
         slot.parts = 1;
-        slot.raw = true;
+        slot.kind = Kind::Raw;
         self.tail += 1;
         position
     }
@@ -299,10 +302,12 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Submits the waiting operations as far as the queue takes them. Returns how many were submitted.
     pub(crate) fn submit(&mut self) -> usize {
         if self.submitted < self.tail {
-            let deadline = self.policy.deadline.map(|after| self.clock.now().after(after));
-            for position in self.submitted..self.tail {
-                let i = self.index(position);
-                self.slots[i].deadline = deadline.unwrap_or(Moment { nanos: u64::MAX });
+            if let Some(after) = self.policy.deadline {
+                let deadline = self.clock.now().after(after);
+                for position in self.submitted..self.tail {
+                    let i = self.index(position);
+                    self.slots[i].deadline = deadline;
+                }
             }
             self.submitted = self.tail;
         }
@@ -368,9 +373,10 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Writes the next descriptor of a slot into the list.
     fn write(&mut self, i: usize) -> bool {
-        let RingSlot { request, raw, .. } = &mut self.slots[i];
-        let Some(d) = request.next_for(&self.queue.limits, *raw) else { return false };
-        let d = if *raw {
+        let RingSlot { request, kind, .. } = &mut self.slots[i];
+        let is_raw = *kind == Kind::Raw;
+        let Some(d) = request.next_for(&self.queue.limits, is_raw) else { return false };
+        let d = if is_raw {
             d
         } else {
             crate::plan::flags::with_policy_flags(d, &self.queue.limits, &self.job_policy, request.writes())
@@ -386,7 +392,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Offers a prepared run, for the first time or again.
     fn send(&mut self, first: u64, len: usize, again: bool) -> bool {
-        let Some(entry) = self.queue.enter() else {
+        let Some(entry) = self.queue.enter_alone() else {
             self.room.none(&*self.clock);
             return false;
         };
@@ -421,7 +427,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             }
             Offer::Retry => {
                 self.room.refused(&*self.clock);
-                self.queue.leave(entry);
+                self.queue.leave_alone(entry);
                 false
             }
         }
@@ -451,10 +457,13 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         sent
     }
 
-    /// Lets the executor work, and reads the records that have been written.
+    /// Reads the records that have been written. If there are none, lets the executor work first: as long as records
+    /// come, it needs no help, and what it shares with waiting threads stays in its core's cache.
     pub(crate) fn poll(&mut self) {
-        self.queue.drive();
-        self.read_records();
+        if !self.read_records() {
+            self.queue.drive();
+            self.read_records();
+        }
         self.retire_bursts();
         // A stopped queue refuses for ever, even when it has nothing of ours.
         if !self.bursts.is_empty() || self.room.is_refused() {
@@ -474,7 +483,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.policy.order == Order::Submitted && self.resent == 0
     }
 
-    fn read_records(&mut self) {
+    /// Reads the records of operations in flight. Returns whether there was one.
+    fn read_records(&mut self) -> bool {
+        let mut any = false;
         for b in 0..self.bursts.len() {
             let (first, len) = (self.bursts[b].first, self.bursts[b].len);
             // A burst does not wrap around the end of the ring.
@@ -485,19 +496,21 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 if !matches!(self.slots[i].stage, Stage::InFlight) {
                     continue;
                 }
-                if self.slots[i].is_list() {
-                    if !self.list_arrived(i) && self.is_in_order() {
-                        return;
-                    }
-                    continue;
+                let has_arrived = if self.slots[i].is_list() {
+                    self.list_arrived(i)
+                } else if let Some(record) = self.records[i].own.read() {
+                    self.arrived(i, &record);
+                    true
+                } else {
+                    false
+                };
+                if !has_arrived && self.is_in_order() {
+                    return any;
                 }
-                match self.records[i].own.read() {
-                    Some(record) => self.arrived(i, &record),
-                    None if self.is_in_order() => return,
-                    None => {}
-                }
+                any |= has_arrived;
             }
         }
+        any
     }
 
     /// Gives back the entries of bursts that are over.
@@ -506,8 +519,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         while b < self.bursts.len() {
             let Burst { first, len, .. } = self.bursts[b];
             let i = self.index(first);
-            let cell = if len == 1 { &self.records[i].own } else { &self.records[i].batch };
-            let Some(record) = cell.read() else {
+            let records = &self.records[i];
+            let cell = if len == 1 { &records.own } else { &records.batch };
+            if cell.status().is_none() {
                 // With a deadline, this burst may be given up and its record may never come. It must not hold up those
                 // behind it.
                 if self.is_in_order() && self.policy.deadline.is_none() {
@@ -515,8 +529,10 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                 }
                 b += 1;
                 continue;
-            };
-            self.retire(b, Some(&record));
+            }
+            // Members that the device left out take the batch's record; an operation alone has no other than its own.
+            let batch = if len == 1 { None } else { cell.read() };
+            self.retire(b, batch.as_ref());
         }
         self.recycle();
     }
@@ -535,10 +551,11 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Ends one burst: its record is written, or never comes.
     fn retire(&mut self, b: usize, batch: Option<&CompletionRecord>) {
         // Does not allocate: the deque only shrinks.
-        let Burst { first, len, again, entry } = self.bursts.remove(b).expect("the index is below the length");
+        let burst = if b == 0 { self.bursts.pop_front() } else { self.bursts.remove(b) };
+        let Burst { first, len, again, entry } = burst.expect("the index is below the length");
         self.resent -= usize::from(again);
         self.stall_timer = StallTimer::default();
-        self.queue.leave(entry);
+        self.queue.leave_alone(entry);
         self.settle_unread(first, len, batch);
         let i = self.index(first);
         let mut has_fetched = false;
@@ -591,9 +608,10 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                         None => Err(JobError::Stopped { op, why: self.queue.why() }),
                     };
                     let last = match batch {
+                        // No device writes the operation's own record any more, so it takes that of its batch.
                         Some(batch) => {
-                            self.slots[i].batch_record = *batch;
-                            LastRecord::OfBatch
+                            self.records[i].own.complete(batch);
+                            LastRecord::Own
                         }
                         None => LastRecord::None,
                     };
@@ -616,7 +634,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Acts on a record that does not simply end an operation.
     #[inline(never)]
     fn go_on(&mut self, i: usize, record: &CompletionRecord) {
-        let raw = self.slots[i].raw;
+        let raw = self.slots[i].kind == Kind::Raw;
         let next = self.slots[i].request.arrived(record, self.policy.on_fault);
         let result = match next {
             Next::Finished(outcome) => Ok(outcome),
@@ -669,8 +687,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Does the rest on the CPU, unless the CPU must not touch the memory.
     fn on_cpu(&mut self, i: usize, otherwise: JobError) -> Result<Outcome, JobError> {
-        let RingSlot { request, raw, .. } = &mut self.slots[i];
-        if *raw || request.opcode() == Opcode::Drain {
+        let RingSlot { request, kind, .. } = &mut self.slots[i];
+        if *kind == Kind::Raw || request.opcode() == Opcode::Drain {
             return Err(otherwise);
         }
         // SAFETY: the ranges lie in the payload of this slot, and no device has it: it was never submitted, or its
@@ -770,22 +788,23 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let record = match last {
             LastRecord::None => None,
             LastRecord::Own => self.records[i].own.read(),
-            LastRecord::OfBatch => Some(slot.batch_record),
         };
-        let (buffers, sources) = (slot.payload.take(), std::mem::take(&mut slot.sources));
-        let via = slot.request.via();
-        self.recycle();
+        let sources = if slot.is_list() { std::mem::take(&mut slot.sources) } else { Vec::new() };
+        let (buffers, via) = (slot.payload.take(), slot.request.via());
+        if position == self.fetch {
+            self.fetch += 1;
+        }
         RingResult { position, result, via, buffers, sources, record }
     }
 
-    /// Frees the slots at the head that are done with.
-    fn recycle(&mut self) {
+    /// Frees the slots at the head that are done with. To be called after results were fetched.
+    #[inline]
+    pub(crate) fn recycle(&mut self) {
         while self.head < self.waiting {
             let i = self.index(self.head);
             if !matches!(self.slots[i].stage, Stage::Fetched) || self.slots[i].in_burst {
                 break;
             }
-            self.slots[i].stage = Stage::Free;
             self.head += self.slots[i].parts as u64;
         }
         self.fetch = self.fetch.max(self.head);

@@ -39,6 +39,23 @@ impl Credits {
         None
     }
 
+    /// Like [`take`](Credits::take), for the only user of the queue.
+    #[inline]
+    pub(crate) fn take_alone(&mut self) -> Option<Credit> {
+        // Relaxed, also below: no other thread takes or gives credits meanwhile.
+        let free = self.free.load(Ordering::Relaxed).checked_sub(1)?;
+        self.free.store(free, Ordering::Relaxed);
+        Some(Credit(()))
+    }
+
+    /// Like [`give`](Credits::give), for the only user of the queue.
+    #[inline]
+    pub(crate) fn give_alone(&mut self, credit: Credit) {
+        let Credit(()) = credit;
+        // Cannot overflow because every credit came from this count.
+        self.free.store(self.free.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
     /// Gives a credit back after its descriptor's record was seen, or after the queue refused the descriptor.
     pub(crate) fn give(&self, credit: Credit) {
         let Credit(()) = credit;

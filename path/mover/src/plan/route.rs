@@ -159,6 +159,26 @@ impl PortalQueue {
         Some(Entry(credit))
     }
 
+    /// Like [`enter`](PortalQueue::enter), for the only user of this value: no atomic addition.
+    #[inline]
+    pub(crate) fn enter_alone(&mut self) -> Option<Entry> {
+        if self.is_dead() {
+            return None;
+        }
+        match &mut self.credits.0 {
+            Some(credits) => Some(Entry(Some(credits.take_alone()?))),
+            None => Some(Entry(None)),
+        }
+    }
+
+    /// Gives back an entry of [`enter_alone`](PortalQueue::enter_alone).
+    #[inline]
+    pub(crate) fn leave_alone(&mut self, entry: Entry) {
+        if let (Some(credits), Some(credit)) = (&mut self.credits.0, entry.0) {
+            credits.give_alone(credit);
+        }
+    }
+
     /// Offers a descriptor for which the caller holds an entry.
     ///
     /// A portal that unwinds here may have taken the descriptor (which [`Portal`] forbids). Then memory would be given

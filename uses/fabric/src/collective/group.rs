@@ -1,14 +1,18 @@
 //! The collective operations of a group.
 
 use super::arithmetic::{Reduction, reduce_into};
+use super::choice::Choice;
+use super::copies::{Copies, Then};
 use super::counts::{Counts, MEMBER_WORDS, SLOTS, Stage, WrongCount, before};
 use super::layout::{CHUNK_BYTES, FAILED, Layout};
 use super::lock::MemberLock;
 use crate::access::own_memory;
 use crate::buffer::Buffer;
+use crate::copier::{Copier, Copy, Direction};
 use crate::number::Number;
 use crate::stores::Stores;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -99,6 +103,11 @@ pub struct Group {
     memory: Local,
     /// What fills this member's slots, and its parts of results.
     stores: Stores,
+    copies: Copies,
+    /// For each kind of operation, since each takes another time.
+    choices: [Choice; KINDS],
+    /// True if the device copies in this operation.
+    uses_device: bool,
     /// Chunks of all operations that are over.
     done: u64,
     /// Chunks that this member has reduced.
@@ -112,6 +121,7 @@ pub struct Group {
 /// What is the same in all members during an operation.
 #[derive(Clone, Copy, Debug)]
 struct Call {
+    kind: Kind,
     /// Identifies the operation and its arguments.
     number: u64,
     len: u64,
@@ -127,6 +137,9 @@ enum Kind {
     AllGather,
 }
 
+/// The number of kinds.
+const KINDS: usize = Kind::AllGather as usize + 1;
+
 impl Call {
     fn new(kind: Kind, root: usize, reduces: Option<(Reduction, Number)>, len: u64) -> Call {
         let reduces = reduces.map_or(0, |(reduction, number)| 1 + reduction as u64 * 16 + number as u64);
@@ -134,7 +147,7 @@ impl Call {
         let number = ((kind as u64 * 64 + root as u64) * 256 + reduces) << 40 ^ len;
         // At least four chunks of a long message, so that the steps of several overlap.
         let chunk = (len / 4).next_multiple_of(LEAST_CHUNK).clamp(LEAST_CHUNK, CHUNK_BYTES);
-        Call { number, len, chunk }
+        Call { kind, number, len, chunk }
     }
 
     fn chunks(&self) -> u64 {
@@ -177,6 +190,9 @@ impl Group {
             is_here,
             memory: own_memory(),
             stores: Stores::new(STREAMING_BYTES),
+            copies: Copies::new(Copier::cpu()),
+            choices: std::array::from_fn(|_| Choice::new()),
+            uses_device: false,
             done: 0,
             reduced: 0,
             is_usable: true,
@@ -197,6 +213,21 @@ impl Group {
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.layout.members
+    }
+
+    /// Lets a device copy the chunks of longer operations, where this member measures that they take less time then.
+    /// What the device refuses or leaves undone is copied by the CPU.
+    ///
+    /// An operation returns when the device has ended its copies. If the device does not answer any more, the operation
+    /// does not return.
+    pub fn copy_with(&mut self, copier: Copier) {
+        self.copies = Copies::new(copier);
+    }
+
+    /// Returns how many copies the device has made.
+    #[must_use]
+    pub fn copies_by_device(&self) -> u64 {
+        self.copies.by_device()
     }
 
     /// Reduces the `from` of all members into the `to` of each. `from` and `to` have the same length, and are disjoint
@@ -253,16 +284,18 @@ impl Group {
             for chunk in 0..call.chunks() {
                 let bytes = call.range(chunk);
                 let count = group.done + chunk;
-                if group.rank == root {
+                let is_root = group.rank == root;
+                if is_root {
                     group.fill(&call, chunk, buffer, std::slice::from_ref(&(0..bytes.end - bytes.start)), idle)?;
                 } else {
                     group.wait_filled(&call, root, count, idle)?;
-                    group.copy(buffer.address() + bytes.start, group.slot(root, count), bytes, WriteHint::Cache)?;
-                    // No slot of this member has bytes; the count keeps all stages in step.
-                    group.own().publish(Stage::Filled, count + 1);
                 }
-                group.publish_reduced(count + 1);
-                group.own().publish(Stage::Taken, count + 1);
+                // No slot of the others has bytes; their counts keep all stages in step.
+                group.copies.begin(Direction::Out, count, if is_root { Then::Emptied } else { Then::EmptiedAll });
+                if !is_root {
+                    group.copy_out(buffer.address() + bytes.start, group.slot(root, count), &bytes)?;
+                }
+                group.end_copies(Direction::Out);
             }
             Ok(())
         })
@@ -285,17 +318,17 @@ impl Group {
                 }
                 let Some(chunk) = step.checked_sub(1) else { continue };
                 let (bytes, count) = (call.range(chunk), group.done + chunk);
+                group.copies.begin(Direction::Out, count, Then::Emptied);
                 for member in group.others() {
                     group.wait_filled(&call, member, count, idle)?;
                     let at = to.address() + member as u64 * call.len + bytes.start;
-                    group.copy(at, group.slot(member, count), bytes.clone(), WriteHint::Cache)?;
+                    group.copy_out(at, group.slot(member, count), &bytes)?;
                 }
-                group.publish_reduced(count + 1);
-                group.own().publish(Stage::Taken, count + 1);
+                group.end_copies(Direction::Out);
             }
             let own = to.address() + group.rank as u64 * call.len;
             if own != from.address() {
-                group.copy(own, from.address(), 0..call.len, WriteHint::Cache)?;
+                group.copy(own, from.address(), &(0..call.len), WriteHint::Cache)?;
             }
             Ok(())
         })
@@ -314,15 +347,38 @@ impl Group {
         if !self.is_usable {
             return Err(GroupError::Unusable);
         }
-        let result = if is_right { operation(self) } else { Err(GroupError::WrongArguments) };
-        let result = result.and_then(|()| if self.mapping.is_whole() { Ok(()) } else { Err(GroupError::LostMemory) });
-        match result {
-            Ok(()) => self.done += call.chunks(),
-            Err(_) => {
-                self.is_usable = false;
-                // Release: pairs with the Acquire in `wait`, for symmetry; no bytes follow from it.
-                self.failed[0].store(1, Ordering::Release);
+        if !is_right {
+            return self.ended(Err(GroupError::WrongArguments));
+        }
+        self.uses_device = self.copies.has_device() && self.choices[call.kind as usize].next(call.len);
+        let start = Instant::now();
+        // The device must have left the caller's buffers before they are the caller's again, also if `idle` unwinds.
+        let ended = catch_unwind(AssertUnwindSafe(|| operation(self).and_then(|()| self.finish_copies())));
+        self.copies.abandon();
+        let result = match ended {
+            Ok(result) => self.ended(result),
+            Err(panic) => {
+                // The panic says more than the error.
+                let _ = self.ended(Err(GroupError::Failed));
+                resume_unwind(panic)
             }
+        };
+        if result.is_ok() {
+            self.done += call.chunks();
+            if self.copies.has_device() {
+                self.choices[call.kind as usize].took(call.len, self.uses_device, start.elapsed());
+            }
+        }
+        result
+    }
+
+    /// Ends an operation, and tells the others if it has failed.
+    fn ended(&mut self, result: Result<(), GroupError>) -> Result<(), GroupError> {
+        let result = result.and_then(|()| if self.mapping.is_whole() { Ok(()) } else { Err(GroupError::LostMemory) });
+        if result.is_err() {
+            self.is_usable = false;
+            // Release: pairs with the Acquire in `wait`, for symmetry; no bytes follow from it.
+            self.failed[0].store(1, Ordering::Release);
         }
         result
     }
@@ -351,8 +407,61 @@ impl Group {
     }
 
     /// Copies as many bytes as `bytes` has.
-    fn copy(&self, to: u64, from: u64, bytes: Range<u64>, hint: WriteHint) -> Result<(), GroupError> {
+    fn copy(&self, to: u64, from: u64, bytes: &Range<u64>, hint: WriteHint) -> Result<(), GroupError> {
         self.memory.move_forward(to, from, bytes.end - bytes.start, hint).map_err(bad_buffer)
+    }
+
+    /// Starts to copy a part of a chunk to the caller's buffer.
+    fn copy_out(&mut self, to: u64, from: u64, bytes: &Range<u64>) -> Result<(), GroupError> {
+        let hint = WriteHint::Cache;
+        let copy = Copy { dst: to, src: from, len: bytes.end - bytes.start, hint };
+        if self.uses_device && self.copies.start(Direction::Out, copy) {
+            return Ok(());
+        }
+        self.copy(to, from, bytes, hint)
+    }
+
+    /// All copies of a chunk are started.
+    fn end_copies(&mut self, direction: Direction) {
+        self.copies.end(direction);
+        self.count_ended();
+    }
+
+    /// Counts the chunks whose copies have ended.
+    fn count_ended(&mut self) {
+        while let Some((chunk, then)) = self.copies.next_ended() {
+            let count = chunk + 1;
+            match then {
+                Then::Filled { call } => self.own().publish_filled(call, count),
+                Then::Taken => self.own().publish(Stage::Taken, count),
+                Then::Emptied | Then::EmptiedAll => {
+                    if then == Then::EmptiedAll {
+                        self.own().publish(Stage::Filled, count);
+                    }
+                    self.publish_reduced(count);
+                    self.own().publish(Stage::Taken, count);
+                }
+            }
+        }
+    }
+
+    /// Takes note of what the device has done.
+    #[inline]
+    fn collect(&mut self) -> Result<(), GroupError> {
+        if self.uses_device {
+            self.copies.collect().map_err(bad_buffer)?;
+            self.count_ended();
+        }
+        Ok(())
+    }
+
+    /// Waits until all chunks of an operation are counted.
+    fn finish_copies(&mut self) -> Result<(), GroupError> {
+        while self.copies.is_busy() {
+            self.collect()?;
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// Copies parts of a chunk from the buffer to this member's slot, and publishes them.
@@ -369,18 +478,30 @@ impl Group {
             self.wait(Stage::Reduced, member, before(count), idle)?;
         }
         let start = from.address() + call.range(chunk).start;
+        self.copies.begin(Direction::In, count, Then::Filled { call: call.number });
         for part in parts {
+            let (to, from) = (self.slot(self.rank, count) + part.start, start + part.start);
             let len = part.end - part.start;
+            let copy = Copy { dst: to, src: from, len, hint: WriteHint::Cache };
+            if self.uses_device && self.copies.start(Direction::In, copy) {
+                continue;
+            }
             let fill = self.stores.fill(len);
-            self.copy(self.slot(self.rank, count) + part.start, start + part.start, part.clone(), fill.hint)?;
+            self.copy(to, from, part, fill.hint)?;
             self.stores.filled(fill, len);
         }
-        self.own().publish_filled(call.number, count + 1);
+        self.end_copies(Direction::In);
         Ok(())
     }
 
     /// Waits until a member has filled its slot for a chunk of this call.
-    fn wait_filled(&self, call: &Call, member: usize, count: u64, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
+    fn wait_filled(
+        &mut self,
+        call: &Call,
+        member: usize,
+        count: u64,
+        idle: &mut dyn FnMut(),
+    ) -> Result<(), GroupError> {
         self.wait(Stage::Filled, member, count + 1, idle)?;
         if self.members[member].call(count) == call.number {
             Ok(())
@@ -460,6 +581,11 @@ impl Group {
             self.wait_filled(call, member, count, idle)?;
             self.wait(Stage::Taken, member, before(count), idle)?;
         }
+        // Chunks may be of different lengths, so this part may be another member's of the last chunk in the slot.
+        while self.copies.is_emptying_before(before(count)) {
+            self.collect()?;
+            std::thread::yield_now();
+        }
         let own = part(bytes.end - bytes.start, self.rank, self.ranks());
         self.reduce_range(reduces, count, own, from.address() + bytes.start, |group, at, block| {
             if let Some(to) = to {
@@ -512,40 +638,46 @@ impl Group {
     }
 
     /// Copies the parts of the other members' results, and counts the chunk as taken.
-    fn take(&self, call: &Call, chunk: u64, to: Option<Buffer>, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
+    fn take(&mut self, call: &Call, chunk: u64, to: Option<Buffer>, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
         let (bytes, count) = (call.range(chunk), self.done + chunk);
+        self.copies.begin(Direction::Out, count, Then::Taken);
         if let Some(to) = to {
             for member in self.others() {
                 self.wait(Stage::Reduced, member, count + 1, idle)?;
                 let part = part(bytes.end - bytes.start, member, self.ranks());
                 let at = to.address() + bytes.start + part.start;
-                self.copy(at, self.result(count) + part.start, part, WriteHint::Cache)?;
+                self.copy_out(at, self.result(count) + part.start, &part)?;
             }
         }
-        self.own().publish(Stage::Taken, count + 1);
+        self.end_copies(Direction::Out);
         Ok(())
     }
 
-    /// Waits until a member has brought `needed` chunks to a stage.
-    fn wait(&self, stage: Stage, member: usize, needed: u64, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
+    /// Returns whether a member has brought `needed` chunks to a stage.
+    #[inline]
+    fn has_come(&self, stage: Stage, member: usize, needed: u64) -> Result<bool, GroupError> {
         // A member may fill as many slots as it has, before this member has reduced the first of them. Every other
         // progress depends on chunks that are filled.
         let most = self.reduced + SLOTS as u64;
-        let has_come = || {
-            let reached = self.members[member].reached(stage, needed, most);
-            reached.map_err(|WrongCount| GroupError::Broken { rank: member })
-        };
+        let reached = self.members[member].reached(stage, needed, most);
+        reached.map_err(|WrongCount| GroupError::Broken { rank: member })
+    }
+
+    /// Waits until a member has brought `needed` chunks to a stage. It may wait for chunks that the device copies.
+    fn wait(&mut self, stage: Stage, member: usize, needed: u64, idle: &mut dyn FnMut()) -> Result<(), GroupError> {
         for _ in 0..SPINS {
-            if has_come()? {
+            if self.has_come(stage, member, needed)? {
                 return Ok(());
             }
+            self.collect()?;
             std::hint::spin_loop();
         }
         let mut looked = Instant::now();
         loop {
             idle();
+            self.collect()?;
             std::thread::yield_now();
-            if has_come()? {
+            if self.has_come(stage, member, needed)? {
                 return Ok(());
             }
             if looked.elapsed() < LOOK {
@@ -561,7 +693,7 @@ impl Group {
             };
             if let Some(problem) = problem {
                 // It may have come so far before it ended.
-                return if has_come()? { Ok(()) } else { Err(problem) };
+                return if self.has_come(stage, member, needed)? { Ok(()) } else { Err(problem) };
             }
             looked = Instant::now();
         }
@@ -579,6 +711,11 @@ impl Group {
     pub(crate) fn own_words(&self) -> SharedWords64 {
         let at = usize::try_from(self.layout.counts(self.rank)).unwrap();
         SharedWords64::new(&self.mapping, at, MEMBER_WORDS).unwrap()
+    }
+
+    /// Lets the device copy in the next operation, if that is long enough.
+    pub(crate) fn forget_times(&mut self) {
+        self.choices = std::array::from_fn(|_| Choice::new());
     }
 
     /// Looks at the locks of members of this process, too.

@@ -1,5 +1,7 @@
 //! Groups whose members are threads. Expected results are computed number by number, in the order of the ranks.
 
+mod devices;
+
 use super::counts::Stage;
 use super::*;
 use crate::buffer::Buffer;

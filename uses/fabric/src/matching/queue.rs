@@ -16,6 +16,13 @@ pub(crate) struct EntryId {
     sequence: u64,
 }
 
+impl EntryId {
+    /// Returns the number with which the entry was inserted.
+    pub(super) fn sequence(self) -> u64 {
+        self.sequence
+    }
+}
+
 /// The end of a list of places.
 const NONE: u32 = u32::MAX;
 
@@ -42,7 +49,7 @@ struct Entry<K, V, const N: usize> {
     key: K,
     /// `None` in a free place.
     value: Option<V>,
-    /// Counts the insertions: the lower, the older.
+    /// The lower, the older.
     sequence: u64,
     /// In the list of all entries. A free place has the next one as `after`.
     order: Link,
@@ -64,7 +71,6 @@ pub(super) struct Queue<K, V, const N: usize> {
     free: u32,
     all: Ends,
     len: usize,
-    next_sequence: u64,
     indexes: Vec<Index>,
     /// True for a queue of receives that has become long: every entry is in an index until the queue is empty.
     is_indexed: bool,
@@ -72,15 +78,7 @@ pub(super) struct Queue<K, V, const N: usize> {
 
 impl<K, V, const N: usize> Default for Queue<K, V, N> {
     fn default() -> Self {
-        Queue {
-            entries: Vec::new(),
-            free: NONE,
-            all: EMPTY,
-            len: 0,
-            next_sequence: 0,
-            indexes: Vec::new(),
-            is_indexed: false,
-        }
+        Queue { entries: Vec::new(), free: NONE, all: EMPTY, len: 0, indexes: Vec::new(), is_indexed: false }
     }
 }
 
@@ -123,10 +121,13 @@ impl<K: Key, V, const N: usize> Queue<K, V, N> {
         self.indexes.len()
     }
 
-    /// Inserts an entry behind all others.
-    pub(super) fn push(&mut self, key: K, value: V) -> EntryId {
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Inserts an entry behind all others, whose numbers are lower.
+    pub(super) fn push(&mut self, key: K, value: V, sequence: u64) -> EntryId {
         let entry = Entry { key, value: Some(value), sequence, order: UNLINKED, equals: [UNLINKED; N] };
         let place = if self.free == NONE {
             self.entries.push(entry);
@@ -149,11 +150,17 @@ impl<K: Key, V, const N: usize> Queue<K, V, N> {
 
     /// Takes an entry out.
     pub(super) fn remove(&mut self, id: EntryId) -> Option<(K, V)> {
-        self.entry(id)?;
+        let key = *self.entry(id)?.0;
         let place = id.place;
         for number in 0..self.indexes.len() {
             self.remove_from_index(number, place);
         }
+        Some((key, self.take_at(place)?))
+    }
+
+    /// Takes an entry out that is in no index.
+    #[inline]
+    fn take_at(&mut self, place: u32) -> Option<V> {
         let mut all = self.all;
         self.unlink(&mut all, place, |entry| &mut entry.order);
         self.all = all;
@@ -165,9 +172,9 @@ impl<K: Key, V, const N: usize> Queue<K, V, N> {
         let free = self.free;
         let entry = self.at_mut(place);
         entry.order.after = free;
-        let taken = (entry.key, entry.value.take()?);
+        let taken = entry.value.take();
         self.free = place;
-        Some(taken)
+        taken
     }
 
     pub(super) fn entry(&self, id: EntryId) -> Option<(&K, &V)> {
@@ -292,6 +299,25 @@ impl<V> Queue<Selector, V, 1> {
         let first = |index: &Index| Some(index.lists.get(&index.class.compared(key)?)?.first);
         let oldest = self.indexes.iter().filter_map(first).min_by_key(|&place| self.at(place).sequence)?;
         Some(self.id(oldest))
+    }
+
+    /// Takes the oldest value out whose selector takes the message, if the function accepts it and the queue is short:
+    /// in one search, which other functions need several for.
+    #[inline]
+    pub(super) fn take_scanned(&mut self, key: &MessageKey, accepts: impl FnOnce(&V) -> bool) -> Option<V> {
+        if self.is_indexed || self.len > SCANNED {
+            return None;
+        }
+        let mut place = self.all.first;
+        while place != NONE {
+            let entry = self.at(place);
+            if entry.key.matches(key) {
+                let is_accepted = entry.value.as_ref().is_some_and(accepts);
+                return if is_accepted { self.take_at(place) } else { None };
+            }
+            place = entry.order.after;
+        }
+        None
     }
 }
 

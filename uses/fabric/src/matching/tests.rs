@@ -44,6 +44,25 @@ fn a_wildcard_between_two_exact_receives_keeps_its_place() {
     assert_eq!(matching.receive_for(&message(1, 5)), None);
 }
 
+#[test]
+fn the_oldest_receive_is_found_whatever_its_kind() {
+    let untagged = Selector { from: None, tag: None };
+    for tagged_first in [false, true] {
+        let mut matching = Matching::<(), ()>::default();
+        let mut order = [exact(1, 5), untagged, exact(1, 6)];
+        if !tagged_first {
+            order.swap(0, 1);
+        }
+        let posted = order.map(|selector| matching.post(selector, ()));
+        for expected in posted {
+            let found = matching.find_receive(|_, ()| true);
+            assert_eq!(found, Some(expected));
+            assert!(matching.remove_receive(expected).is_some());
+        }
+        assert_eq!(matching.find_receive(|_, ()| true), None);
+    }
+}
+
 /// The queues of the model: lists that are scanned from the front.
 #[derive(Default)]
 struct Model {
@@ -111,6 +130,13 @@ fn compare_with_model(seed: u64, steps: u32) {
             draw if (draw - 2) * 16 < arrivals_of_16 * 18 => {
                 let key = random_message(&mut random);
                 let expected = model.receives.iter().position(|(selector, ..)| selector.matches(&key));
+                if random.below(2) == 0
+                    && let Some(posted) = matching.take_receive_for(&key, |posted| posted.takes == 1)
+                {
+                    let (_, value, takes) = model.receives.remove(expected.unwrap());
+                    assert_eq!((posted.value, posted.takes), (value, takes), "seed {seed} step {step}");
+                    continue;
+                }
                 let found = matching.receive_for(&key);
                 let seen = found.and_then(|id| matching.receive_mut(id)).map(|posted| posted.value);
                 assert_eq!(seen, expected.map(|at| model.receives[at].1), "seed {seed} step {step}");

@@ -65,10 +65,15 @@ static int next_line(char *line, int room)
 	return 1;
 }
 
-/* Makes both buffers, one behind the other: one registration for remote access covers both. */
-static void allocate(void)
+/* Makes both buffers, one behind the other: one registration for remote access covers both. Shared ones are in a file in
+ * memory, which stays open. */
+static void allocate(int is_shared)
 {
-	void *bytes = mmap(NULL, 2 * ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int fd = is_shared ? memfd_create("buffers", MFD_CLOEXEC) : -1;
+	if (is_shared && (fd < 0 || ftruncate(fd, 2 * (off_t)ROOM) != 0))
+		fail("no file for buffers: %s", strerror(errno));
+	int flags = is_shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	void *bytes = mmap(NULL, 2 * ROOM, PROT_READ | PROT_WRITE, flags, fd, 0);
 	if (bytes == MAP_FAILED)
 		fail("no memory for buffers");
 	outgoing = bytes;

@@ -180,7 +180,7 @@ mod tests {
             static int extra_task(const char *task, size_t len, int rewritten, size_t window, uint64_t count,\n\
                 struct found *found)\n\
                 { (void)task, (void)len, (void)rewritten, (void)window, (void)count, (void)found; return 0; }\n\
-            int main(void) { allocate(); pin(0); connect_to_bench(\"\"); obey(); return 0; }\n";
+            int main(void) { allocate(0); pin(0); connect_to_bench(\"\"); obey(); return 0; }\n";
         std::fs::write(folder.file("none.c"), transport).unwrap();
         let flags = ["-Wall", "-Wextra", "-Werror"];
         compile("cc", folder.path(), "none.c", &folder.file("none"), &flags, "gcc").unwrap();

@@ -1,4 +1,5 @@
-/* The measured loops over a libfabric provider: over_libfabric SOCKET RANK CPU PROVIDER manual|auto. */
+/* The measured loops over a libfabric provider: over_libfabric SOCKET RANK CPU PROVIDER manual|auto private|shared.
+ * The last argument says where the buffers are. */
 #define _GNU_SOURCE
 #include "control.h"
 #include <rdma/fabric.h>
@@ -270,11 +271,11 @@ int main(int count, char **arguments)
 {
 	char line[3 * sizeof(struct card)];
 	alarm(LONGEST);
-	if (count != 6)
-		fail("usage: over_libfabric SOCKET RANK CPU PROVIDER manual|auto");
+	if (count != 7)
+		fail("usage: over_libfabric SOCKET RANK CPU PROVIDER manual|auto private|shared");
 	rank = atoi(arguments[2]);
 	connect_to_bench(arguments[1]);
-	allocate();
+	allocate(strcmp(arguments[6], "shared") == 0);
 	open_endpoint(arguments[4], strcmp(arguments[5], "auto") == 0);
 	pin(atoi(arguments[3]));
 	print_card(line);

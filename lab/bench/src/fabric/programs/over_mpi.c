@@ -102,7 +102,7 @@ int main(int count, char **arguments)
 	dprintf(fileno(bench), "hello %d - %s\n", rank, name);
 	if (!next_line(line, sizeof(line)))
 		fail("the bench has ended");
-	allocate();
+	allocate(0);
 	pin(atoi(arguments[2 + rank]));
 	meet();
 	alarm(0);

@@ -1,4 +1,4 @@
-//! Messages between processes by `telpher-fabric`: ping-pong, one direction, and a ring of sums.
+//! Messages between processes by `telpher-fabric`: ping-pong, one direction, exchanges, and a ring of sums.
 //!
 //! ```text
 //! sender's buffer ──copy──► slot ─entry─► receiver ──copy──► its buffer ─answer─► slot free
@@ -19,7 +19,7 @@ use crate::picos::Picos;
 use crate::places::{BufferPlacement, LineLocation};
 use crate::simulated_portal::Gate;
 use crate::workload::{AccessPattern, QueueId};
-use crate::world::{Core, World};
+use crate::world::{Core, Semaphore, World};
 use buffers::Words;
 use copies::{Copies, Device, Places};
 use process::{Process, Times};
@@ -42,6 +42,8 @@ pub enum FabricPattern {
     PingPong,
     /// Two processes: messages in one direction.
     Stream,
+    /// Two processes: a message each way at once, while both compute.
+    Exchange,
     /// A ring of processes that sum their buffers.
     Sum,
 }
@@ -57,8 +59,11 @@ pub struct Fabric {
     pub bytes: u64,
     /// Number of messages, of pairs in a ping-pong, or of sums.
     pub count: u64,
-    /// Milliseconds of computing before each sum.
+    /// Milliseconds of computing before each sum, or during each exchange.
     pub compute_ms: f64,
+    /// In exchanges, a helper thread on a core of its own moves messages on while its process computes. Without it,
+    /// they move when the process has computed.
+    pub helper: bool,
     /// What copies the pieces.
     pub copier: Copier,
     /// A core fills slots with non-temporal stores, as the code does by default.
@@ -89,6 +94,7 @@ impl Default for Fabric {
             bytes: 1 << 20,
             count: 100,
             compute_ms: 0.0,
+            helper: false,
             copier: Copier::Core,
             streaming: true,
             slot_bytes,
@@ -126,6 +132,30 @@ struct Shared {
     ended: Vec<Process>,
 }
 
+/// How a core that computes and one that exchanges messages for it tell each other of exchanges.
+#[derive(Clone, Copy)]
+struct Helped {
+    begins: Semaphore,
+    has_ended: Semaphore,
+}
+
+/// Starts the core of a process that computes during each exchange.
+fn computes(world: &mut World, node: usize, app: &Rc<Fabric>, shared: &Rc<RefCell<Shared>>) -> Helped {
+    let helped = Helped { begins: world.signal(0), has_ended: world.signal(0) };
+    let (app, shared) = (app.clone(), shared.clone());
+    world.spawn(node, move |core| async move {
+        for _ in 0..app.count {
+            core.give(helped.begins);
+            core.busy(app.computing()).await;
+            core.until(helped.has_ended).await;
+        }
+        let until = core.now();
+        let mut shared = shared.borrow_mut();
+        shared.until = shared.until.max(until);
+    });
+    helped
+}
+
 /// A word of a process's buffer.
 fn value(rank: u64, index: u64) -> u64 {
     (rank + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index)
@@ -161,9 +191,10 @@ impl Fabric {
 
     /// The places of a process at a node, with its neighbours' nodes.
     fn places(&self, config: &Config, node: usize, [left, right]: [usize; 2], by_device: bool) -> Places {
-        // The computing between sums takes the cache.
+        // The computing between sums takes the cache; that of exchanges needs no memory.
         let used = u64::from(self.ranks).saturating_mul(self.bytes);
-        let is_cached = used <= self.shared.cache_bytes && self.compute_ms == 0.0;
+        let takes_cache = self.pattern == FabricPattern::Sum && self.compute_ms > 0.0;
+        let is_cached = used <= self.shared.cache_bytes && !takes_cache;
         let lines = if is_cached { LineLocation::Llc } else { LineLocation::Memory };
         let buffer = |lines| BufferPlacement { lines, footprint: self.bytes, ..BufferPlacement::on(node) };
         let footprint = u64::from(config.slots) * u64::from(config.slot_bytes);
@@ -220,12 +251,15 @@ impl Fabric {
         let shared = Rc::new(RefCell::new(Shared::default()));
         for (rank, mut process) in (0..).zip(processes) {
             let node = app.shared.home(world, rank, ranks.into());
+            let helped =
+                (app.pattern == FabricPattern::Exchange && app.helper).then(|| computes(world, node, &app, &shared));
             let (app, shared) = (app.clone(), shared.clone());
             world.spawn(node, move |core| async move {
                 let mut summing = Picos::ZERO;
                 match app.pattern {
                     FabricPattern::PingPong => app.ping_pong(&core, &mut process, rank == 0).await,
                     FabricPattern::Stream => app.stream(&core, &mut process, rank == 0).await,
+                    FabricPattern::Exchange => app.exchanges(&core, &mut process, helped).await,
                     FabricPattern::Sum => summing = app.sums(&core, &mut process, rank).await,
                 }
                 let until = core.now();
@@ -316,6 +350,29 @@ impl Fabric {
         }
     }
 
+    /// Exchanges messages. The core computes meanwhile, or tells the core that does.
+    async fn exchanges(&self, core: &Core, process: &mut Process, helped: Option<Helped>) {
+        for _ in 0..self.count {
+            if let Some(helped) = helped {
+                core.until(helped.begins).await;
+            }
+            let into = process.came.lend(0, self.bytes);
+            process.receive(core, into);
+            process.send(core, 0, self.bytes).await;
+            if helped.is_none() {
+                core.busy(self.computing()).await;
+            }
+            process.finish(core, 0).await;
+            if let Some(helped) = helped {
+                core.give(helped.has_ended);
+            }
+        }
+    }
+
+    fn computing(&self) -> Picos {
+        Picos::from_nanos_f64(self.compute_ms * 1e6)
+    }
+
     /// Returns the time in sums.
     async fn sums(&self, core: &Core, process: &mut Process, rank: u64) -> Picos {
         let ranks = u64::from(self.ranks);
@@ -324,7 +381,7 @@ impl Fabric {
         let mut summing = Picos::ZERO;
         for _ in 0..self.count {
             process.own.fill(|index| value(rank, index));
-            core.busy(Picos::from_nanos_f64(self.compute_ms * 1e6)).await;
+            core.busy(self.computing()).await;
             let start = core.now();
             for step in 0..2 * (ranks - 1) {
                 // The first half of the steps sums the parts, the second half passes the sums on, of which this process
@@ -350,7 +407,9 @@ impl Fabric {
     /// Words that are not what the peer sent, or not the sum.
     fn wrong(&self, process: &Process, rank: u64) -> u64 {
         match self.pattern {
-            FabricPattern::PingPong => process.came.wrong(self.bytes, |index| value(1 - rank, index)),
+            FabricPattern::PingPong | FabricPattern::Exchange => {
+                process.came.wrong(self.bytes, |index| value(1 - rank, index))
+            }
             FabricPattern::Stream if rank == 0 => 0,
             FabricPattern::Stream => process.came.wrong(self.bytes, |index| value(0, index)),
             FabricPattern::Sum => process.own.wrong(self.bytes, |index| {
@@ -372,6 +431,7 @@ impl Fabric {
                 measure("time per step", until * 1e6 / count, "us"),
                 measure("share of time in sums", summing / until.max(1e-12) * 100.0, "%"),
             ],
+            FabricPattern::Exchange => vec![measure("time per exchange", until * 1e6 / count, "us")],
             _ => vec![
                 measure("time per message", until * 1e6 / messages, "us"),
                 measure("bandwidth", messages * self.bytes as f64 / until.max(1e-12) / 1e9, "GB/s"),

@@ -39,18 +39,44 @@ pub struct Grant {
     pub resource: String,
 }
 
+/// The queues that containers were given.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Grants {
+    /// The queues with their containers, at most 4096.
+    pub listed: BTreeSet<Grant>,
+    /// Shares of queues that are not listed, because there are too many.
+    pub left_out: u64,
+}
+
+impl Grants {
+    fn add(&mut self, grant: Grant) {
+        if self.listed.len() < MOST_GRANTS || self.listed.contains(&grant) {
+            self.listed.insert(grant);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Returns what is missing, for people; `None` if all grants are listed.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let Grants { left_out, .. } = self;
+        (*left_out != 0).then(|| format!("{left_out} more shares of queues are not listed: {MOST_GRANTS} are at most"))
+    }
+}
+
 /// Asks the kubelet which queues it has given to containers.
 ///
 /// # Errors
 /// If it does not answer, or its answer is none.
-pub fn grants(socket: &Path) -> Result<BTreeSet<Grant>, CallError> {
+pub fn grants(socket: &Path) -> Result<Grants, CallError> {
     let answer = call::unary(socket, "/v1.PodResourcesLister/List")?;
     of_list(&answer).ok_or(CallError::Answer("it is no list of resources"))
 }
 
 /// Reads a `ListPodResourcesResponse`; `None` if it is damaged.
-fn of_list(message: &[u8]) -> Option<BTreeSet<Grant>> {
-    let mut grants = BTreeSet::new();
+fn of_list(message: &[u8]) -> Option<Grants> {
+    let mut grants = Grants::default();
     for field in Fields(message) {
         let Some(pod) = bytes_of(&field?, 1) else { continue };
         let (mut name, mut namespace, mut containers) = (String::new(), String::new(), Vec::new());
@@ -70,7 +96,7 @@ fn of_list(message: &[u8]) -> Option<BTreeSet<Grant>> {
     Some(grants)
 }
 
-fn add_container(message: &[u8], namespace: &str, pod: &str, grants: &mut BTreeSet<Grant>) -> Option<()> {
+fn add_container(message: &[u8], namespace: &str, pod: &str, grants: &mut Grants) -> Option<()> {
     let (mut container, mut devices) = (String::new(), Vec::new());
     for field in Fields(message) {
         let field = field?;
@@ -91,11 +117,9 @@ fn add_container(message: &[u8], namespace: &str, pod: &str, grants: &mut BTreeS
             }
         }
         for queue in queues {
-            if grants.len() < MOST_GRANTS {
-                let [namespace, pod] = [namespace, pod].map(str::to_owned);
-                let (container, resource) = (container.clone(), resource.clone());
-                grants.insert(Grant { queue, namespace, pod, container, resource });
-            }
+            let [namespace, pod] = [namespace, pod].map(str::to_owned);
+            let (container, resource) = (container.clone(), resource.clone());
+            grants.add(Grant { queue, namespace, pod, container, resource });
         }
     }
     Some(())
@@ -139,13 +163,45 @@ mod tests {
 
     #[test]
     fn queues_are_those_in_the_identifiers_of_shares() {
-        let grants = of_list(&list()).unwrap();
+        let Grants { listed: grants, left_out } = of_list(&list()).unwrap();
+        assert_eq!(left_out, 0);
         let seen: Vec<_> = grants.iter().map(|grant| (&*grant.queue, &*grant.pod, &*grant.container)).collect();
         assert_eq!(seen, [("wq0.1", "web-0", "server"), ("wq2.0", "db", "main")]);
         assert!(
             grants.iter().all(|grant| grant.namespace == "shop" && grant.resource.starts_with("dsa.intel.com/wq-"))
         );
-        assert_eq!(of_list(&[]), Some(BTreeSet::new()));
+        assert_eq!(of_list(&[]), Some(Grants::default()));
+    }
+
+    /// The server decides how many shares there are.
+    #[test]
+    fn grants_beyond_the_most_are_counted_and_told() {
+        let most = u64::try_from(MOST_GRANTS).unwrap();
+        for (shares, left_out) in [(most, 0), (most + 3, 3)] {
+            let mut message = Vec::new();
+            for share in 0..shares {
+                // Each pod has one container with one share of a queue.
+                let id = format!("wq-user-shared-wq{share}.0-0");
+                let device = field(2, &[field(1, b"dsa.intel.com/wq-user-shared"), field(2, id.as_bytes())].concat());
+                let container = field(3, &[field(1, b"main"), device].concat());
+                message.extend(field(1, &[field(1, b"web"), field(2, b"shop"), container].concat()));
+            }
+            let grants = of_list(&message).unwrap();
+            assert_eq!((grants.listed.len() as u64, grants.left_out), (shares - left_out, left_out));
+            assert_eq!(grants.missing().is_some_and(|told| told.starts_with("3 more shares ")), left_out != 0);
+        }
+        let mut full = Grants::default();
+        let grant = |number: usize| Grant {
+            queue: format!("wq{number}.0"),
+            namespace: String::new(),
+            pod: String::new(),
+            container: String::new(),
+            resource: String::new(),
+        };
+        (0..MOST_GRANTS).for_each(|number| full.add(grant(number)));
+        // Another share of a queue that is listed.
+        full.add(grant(0));
+        assert_eq!((full.left_out, full.missing()), (0, None));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! descriptors are written once, go with one submission, and are never submitted again: if the device does not do one
 //! of them, the CPU does the whole list.
 
-use super::{LastRecord, Ring, Stage};
+use super::{Kind, LastRecord, Ring, Stage};
 use crate::api::outcome::Outcome;
 use crate::inflight::memory;
 use telpher_abi::Status;
@@ -36,7 +36,7 @@ impl<S: StableBuf + Clone, D: Send + 'static> Ring<S, D> {
             unsafe { self.list.as_mut_ptr().add(at).write(descriptor) };
         }
         let first = &mut slots[0];
-        (first.stage, first.parts, first.raw) = (Stage::Waiting, parts, false);
+        (first.stage, first.parts, first.kind) = (Stage::Waiting, parts, Kind::List);
         (first.request.device, first.request.cpu) = (false, false);
         first.sources = sources;
         self.clone_sources = Some(<[S]>::to_vec);

@@ -3,11 +3,17 @@
 //! ```text
 //! memfd:telpher-devices ──► DeviceRegion ─┬► rows: a device for each of a process, source process-PID
 //!                                         └► DeviceSums: one for all with the same queues and engines, source programs
+//!                                            Kinds: which have a row of their own, and which are in the row "other"
 //! ```
+
+mod kinds;
+mod sums;
+
+pub use sums::DeviceSums;
 
 use crate::device_rows::{Client, Closed, DeviceReading, Done, add_device};
 use crate::opening::OPEN_FLAGS;
-use crate::snapshot::{PROCESS, PROGRAMS, Snapshot, Value};
+use crate::snapshot::{PROCESS, Snapshot, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,8 +24,10 @@ use telpher_device::published::PublishedDevice;
 use telpher_model::{LONGEST_NS, Totals};
 use telpher_os::monotonic_ns;
 
-/// The most different devices that are remembered. Source: chosen; a configuration is one of a few.
-const MOST_KINDS: usize = 64;
+/// Why the descriptors that wait in a queue are unknown.
+const NO_OCCUPANCY: &str = "the queue is in memory of the process alone";
+/// Why the entries of the event log are unknown.
+const NO_LOG: &str = "a device in a program has no event log";
 
 /// Memory of this name, and the processes that have it open: the one that counts there, and its forked children.
 #[derive(Debug)]
@@ -95,7 +103,7 @@ impl<'a> DeviceReading<'a> {
             clients: Vec::new(),
             closed: Vec::new(),
             unread: BTreeSet::new(),
-            no_log: "a device in a program has no event log",
+            no_log: NO_LOG,
         }
     }
 
@@ -108,7 +116,7 @@ impl<'a> DeviceReading<'a> {
             let queues = || self.device.queues.iter().map(|queue| queue.wq);
             let first_used = queues().find(|wq| done(*wq) != Done::default()).or(queues().next());
             for wq in queues() {
-                let occupancy = Value::unknown("the queue is in memory of the process alone");
+                let occupancy = Value::unknown(NO_OCCUPANCY);
                 let done = done(wq);
                 // A device has many queues, most of which its program does not use.
                 let is_shown = done != Done::default() || Some(wq) == first_used;
@@ -169,114 +177,4 @@ fn unshown(region: &DeviceRegion) -> Option<String> {
             region.pid, region.unshown
         )
     })
-}
-
-/// What was seen of a slot.
-#[derive(Debug)]
-struct Seen {
-    kind: usize,
-    /// Its totals that are not zero, by position.
-    totals: Vec<(usize, u64)>,
-    /// The number of devices that it has or had.
-    devices: u64,
-}
-
-impl Seen {
-    /// True if the slot of a later reading is another one. The totals of a slot only grow: smaller ones are those of
-    /// another process, which has the number now.
-    fn has_ended(&self, later: Option<&Seen>) -> bool {
-        let Some(later) = later else { return true };
-        let later: BTreeMap<usize, u64> = later.totals.iter().copied().collect();
-        self.totals.iter().any(|(at, total)| later.get(at).is_none_or(|later| later < total))
-    }
-}
-
-/// Sums the devices of all processes that have the same queues and engines, and keeps the totals of processes that have
-/// ended, as far as it has seen them.
-#[derive(Debug, Default)]
-pub struct DeviceSums {
-    kinds: Vec<Kind>,
-    /// The slots of the last reading, by process, region and number.
-    last: BTreeMap<(u32, u64, u32), Seen>,
-}
-
-/// Devices with the same queues and engines.
-#[derive(Debug)]
-struct Kind {
-    device: PublishedDevice,
-    /// What processes that have ended have done, and the number of their devices.
-    ended: Totals,
-    ended_devices: u64,
-}
-
-/// A device without what may differ between two of the same kind.
-fn kind_of(device: &PublishedDevice) -> PublishedDevice {
-    let mut kind = PublishedDevice { state: String::new(), device: 0, ..device.clone() };
-    kind.queues.iter_mut().for_each(|queue| queue.enabled = false);
-    kind
-}
-
-impl DeviceSums {
-    fn kind(&mut self, device: &PublishedDevice) -> Option<usize> {
-        let wanted = kind_of(device);
-        if let Some(at) = self.kinds.iter().position(|kind| kind_of(&kind.device) == wanted) {
-            return Some(at);
-        }
-        if self.kinds.len() == MOST_KINDS {
-            return None;
-        }
-        let number = u32::try_from(self.kinds.len()).unwrap_or(u32::MAX);
-        let device = PublishedDevice { device: number, ..wanted };
-        self.kinds.push(Kind { device, ended: Totals::default(), ended_devices: 0 });
-        Some(self.kinds.len() - 1)
-    }
-
-    /// Returns the rows of a reading. Readings must be passed in their order.
-    pub fn rows(&mut self, regions: &[DeviceRegion]) -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        let mut now = BTreeMap::new();
-        let mut slots: Vec<Vec<(u32, &PublishedSlot)>> = Vec::new();
-        for region in regions {
-            for slot in &region.slots {
-                let Some(kind) = self.kind(&slot.device) else {
-                    let pid = region.pid;
-                    snapshot.problems.push(format!("process {pid}: there are too many different devices in programs"));
-                    continue;
-                };
-                slots.resize_with(self.kinds.len(), Vec::new);
-                slots[kind].push((region.pid, slot));
-                let devices = slot.closed.saturating_add(slot.is_open.into());
-                let mut totals = Totals::default();
-                totals.add(&slot.all);
-                let seen = Seen { kind, totals: totals.nonzero().collect(), devices };
-                now.insert((region.pid, region.inode, slot.slot), seen);
-            }
-            snapshot.problems.extend(unshown(region));
-        }
-        slots.resize_with(self.kinds.len(), Vec::new);
-        for (_, seen) in self.last.iter().filter(|(slot, seen)| seen.has_ended(now.get(slot))) {
-            let kind = &mut self.kinds[seen.kind];
-            kind.ended.add(&Totals::from_nonzero(seen.totals.iter().copied()).unwrap_or_default());
-            kind.ended_devices = kind.ended_devices.saturating_add(seen.devices);
-        }
-        self.last = now;
-        for (kind, slots) in self.kinds.iter_mut().zip(slots) {
-            let is_enabled = |wq: u32| {
-                let of_slot = |(_, slot): &(u32, &PublishedSlot)| {
-                    slot.is_open && slot.device.queues.iter().any(|queue| queue.wq == wq && queue.enabled)
-                };
-                slots.iter().any(of_slot)
-            };
-            let states = ["enabled", "halted", "disabled"];
-            let has = |state: &&str| slots.iter().any(|(_, slot)| slot.device.state == *state);
-            kind.device.state = states.into_iter().find(has).unwrap_or("closed").into();
-            kind.device.queues.iter_mut().for_each(|queue| queue.enabled = is_enabled(queue.wq));
-            let mut reading = DeviceReading::of_programs(&kind.device);
-            slots.iter().for_each(|(pid, slot)| reading.add_slot(*pid, slot));
-            reading.sum.add(&kind.ended);
-            reading.add_closed(kind.ended_devices, &kind.ended);
-            reading.finish(&mut snapshot, PROGRAMS);
-        }
-        snapshot
-    }
 }
