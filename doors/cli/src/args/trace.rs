@@ -88,8 +88,8 @@ mod tests {
             (["--status", "x"], "page-fault"),
             (["--slower-than", "5"], "50us"),
         ] {
-            let words = [&["telpher", "trace", "f"], &options[..]].concat();
-            let error = Cli::parse_from_words(words).unwrap_err().to_string();
+            let arguments = [&["telpher", "trace", "f"], &options[..]].concat();
+            let error = Cli::parse_from_words(arguments).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

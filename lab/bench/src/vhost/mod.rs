@@ -533,7 +533,7 @@ pub(crate) mod tests {
             name: "guest".into(),
             wanted: "testpmd> ".into(),
             within: Duration::from_secs(10),
-            said: "a\nb".into(),
+            output: "a\nb".into(),
         };
         let options = VhostOptions {
             sizes: Some(vec![64, 1518]),
