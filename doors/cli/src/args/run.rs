@@ -29,13 +29,13 @@ pub(crate) struct Run {
     /// Kernel version whose driver is emulated: its attributes, formats and refusals.
     #[arg(long, help_heading = "Device", value_enum, default_value_t = Kernel::V6_6)]
     pub(crate) abi: Kernel,
-    /// Let programs map a portal, as with CAP_SYS_RAWIO (the default).
+    /// Let programs map a portal, as with CAP_SYS_RAWIO; this is the default.
     #[arg(long, help_heading = "Device", overrides_with = "no_rawio")]
     pub(crate) rawio: bool,
-    /// Refuse mmap with EPERM, as kernels since INTEL-SA-01084 do.
+    /// Kernels since INTEL-SA-01084 refuse mmap with EPERM and accept write().
     #[arg(long, help_heading = "Device")]
     pub(crate) no_rawio: bool,
-    /// Give queues the ioctls for windows between processes.
+    /// Give queues the ioctls for windows between processes, as Intel's driver outside of Linux does.
     #[arg(long, help_heading = "Device")]
     pub(crate) idpt: bool,
     /// How programs see the device's files: preloaded library, mount namespace, or what fits.
@@ -92,7 +92,7 @@ Examples:
   telpher run --hardware spr-1 --trace - -- PROGRAM  every descriptor and record
   telpher run --hardware spr-1 --check -- PROGRAM    report undetected misuse
   telpher run --abi 6.12 --no-rawio -- PROGRAM       a kernel that refuses mmap
-  telpher run --hardware srf-1 --idpt -- PROGRAM     windows between processes",
+  telpher run --hardware v2-full-1 --idpt -- PROGRAM windows between processes",
         Hardware::presets().join(", "),
         inject::LANGUAGE
     )
