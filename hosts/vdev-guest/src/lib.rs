@@ -11,7 +11,6 @@
 //!         ──MOVDIR64B, ENQCMD─► interpose ─► submit ──► portal ──► replica ──► memory, records
 //!         ──UMWAIT, TPAUSE────► interpose ─► wait
 //!         ──perf_event_open───► symbols ──► perf ──► host
-//!         ──IDXD_WIN_CREATE───► symbols ──► windows ──► host ──► other processes' memory
 //! ```
 #![deny(unsafe_code)]
 // Loom tests single files of this crate; with loom's atomics the library itself does not compile.
@@ -40,8 +39,6 @@ mod sys;
 mod tests;
 mod user_count;
 mod wait;
-mod window_memory;
-mod windows;
 
 use telpher_interpose::preload::{Heap, KernelPages};
 

@@ -35,9 +35,6 @@ pub(crate) struct Run {
     /// Kernels since INTEL-SA-01084 refuse mmap with EPERM and accept write().
     #[arg(long, help_heading = "Device")]
     pub(crate) no_rawio: bool,
-    /// Give queues the ioctls for windows between processes, as Intel's driver outside of Linux does.
-    #[arg(long, help_heading = "Device")]
-    pub(crate) idpt: bool,
     /// How programs see the device's files: preloaded library, mount namespace, or what fits.
     #[arg(long, help_heading = "Program", value_enum, default_value_t = View::Auto)]
     pub(crate) view: View,
@@ -91,8 +88,7 @@ Examples:
   telpher run --hardware spr-1 --summary -- PROGRAM  a summary at the end
   telpher run --hardware spr-1 --trace - -- PROGRAM  every descriptor and record
   telpher run --hardware spr-1 --check -- PROGRAM    report undetected misuse
-  telpher run --abi 6.12 --no-rawio -- PROGRAM       a kernel that refuses mmap
-  telpher run --hardware v2-full-1 --idpt -- PROGRAM windows between processes",
+  telpher run --abi 6.12 --no-rawio -- PROGRAM       a kernel that refuses mmap",
         Hardware::presets().join(", "),
         inject::LANGUAGE
     )
