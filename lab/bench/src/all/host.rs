@@ -119,7 +119,7 @@ pub struct HostResult {
     pub date: String,
     /// All numbers with goals, in the order of the benches.
     pub quantities: Vec<Quantity>,
-    /// Benches that failed in at least one round. One of which no round succeeded has no quantity.
+    /// Benches that failed in at least one round. A bench that failed in every round has no quantities.
     pub missing: Vec<Missing>,
 }
 
