@@ -6,7 +6,7 @@ use common::RunFolder;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telpher_device::published::{
@@ -336,39 +336,72 @@ fn mill(pid: u32, inode: u64, sacks: u64) -> ProcessMetrics {
 /// Another process of the same owner that is always read, so that the owner has samples.
 const ALWAYS: u32 = 5_000_000;
 
+/// A folder like `/proc`; removed on drop.
+struct Proc(PathBuf);
+
+impl Proc {
+    fn new(test: &str) -> Proc {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("exporter-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Proc(path)
+    }
+
+    /// Opens a region in a process, and returns its inode.
+    fn open(&self, pid: u32) -> u64 {
+        let descriptors = self.0.join(format!("{pid}/fd"));
+        fs::create_dir_all(&descriptors).unwrap();
+        let file = descriptors.join(telpher_os::PUBLISHED_FROM.to_string());
+        fs::write(&file, "").unwrap();
+        fs::metadata(&file).unwrap().ino()
+    }
+
+    fn end(&self, pid: u32) {
+        fs::remove_dir_all(self.0.join(pid.to_string())).unwrap();
+    }
+
+    fn exporter(&self) -> Exporter {
+        Exporter::with_roots(false, "/sys".into(), self.0.clone(), "/var/log".into())
+    }
+}
+
+impl Drop for Proc {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Returns the sacks of all processes, one of which is always read and has one.
+fn all_sacks(exporter: &mut Exporter, process: Option<ProcessMetrics>) -> u64 {
+    let processes: Vec<_> = process.into_iter().chain([mill(ALWAYS, 0, 1)]).collect();
+    let text = text(exporter, &Snapshot::default(), &processes);
+    samples(&text, "telpher_test_sacks_total").values().sum::<f64>() as u64
+}
+
 #[test]
 fn values_that_cannot_be_read_for_a_while_are_counted_once() {
-    let proc = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("exporter-proc-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&proc);
-    let descriptors = proc.join("7/fd");
-    fs::create_dir_all(&descriptors).unwrap();
-    let file = descriptors.join(telpher_os::PUBLISHED_FROM.to_string());
-    fs::write(&file, "").unwrap();
-    let inode = fs::metadata(&file).unwrap().ino();
-    let mut exporter = Exporter::with_roots(false, "/sys".into(), proc.clone(), "/var/log".into());
-    let mut sacks = |process: Option<ProcessMetrics>| {
-        let processes: Vec<_> = process.into_iter().chain([mill(ALWAYS, 0, 1)]).collect();
-        let text = text(&mut exporter, &Snapshot::default(), &processes);
-        samples(&text, "telpher_test_sacks_total").values().sum::<f64>()
-    };
-    assert_eq!(sacks(Some(mill(7, inode, 100))), 101.0);
+    let proc = Proc::new("unread");
+    let inode = proc.open(7);
+    let mut exporter = proc.exporter();
+    assert_eq!(all_sacks(&mut exporter, Some(mill(7, inode, 100))), 101);
     // Its sets are being claimed, for instance.
-    assert_eq!(sacks(None), 101.0);
-    assert_eq!(sacks(Some(mill(7, inode, 120))), 121.0);
-    fs::remove_dir_all(&proc).unwrap();
+    assert_eq!(all_sacks(&mut exporter, None), 101);
+    assert_eq!(all_sacks(&mut exporter, Some(mill(7, inode, 120))), 121);
+    proc.end(7);
     for _ in 0..2 {
-        assert_eq!(sacks(None), 121.0, "it has ended");
+        assert_eq!(all_sacks(&mut exporter, None), 121, "it has ended");
     }
 }
 
 #[test]
 fn a_region_that_a_child_has_from_its_parent_is_counted_once_when_the_parent_ends() {
-    const INODE: u64 = u64::MAX;
-    let mut exporter = Exporter::with_roots(false, "/sys".into(), "/nowhere".into(), "/var/log".into());
-    for (holder, sacks) in [(20, 100), (21, 120), (3, 125)] {
-        let text = text(&mut exporter, &Snapshot::default(), &[mill(holder, INODE, sacks), mill(ALWAYS, 0, 1)]);
-        let sum = samples(&text, "telpher_test_sacks_total").values().sum::<f64>();
-        assert_eq!(sum, sacks as f64 + 1.0, "{text}");
+    let proc = Proc::new("child");
+    // The parent, process 20, ends after the first reading. The child cannot be read for a while.
+    let inode = proc.open(21);
+    let mut exporter = proc.exporter();
+    for (holder, sacks) in [(Some(20), 100), (Some(21), 120), (None, 120), (Some(21), 125), (Some(3), 130)] {
+        let process = holder.map(|holder| mill(holder, inode, sacks));
+        assert_eq!(all_sacks(&mut exporter, process), sacks + 1, "{holder:?}");
     }
 }
 

@@ -17,8 +17,9 @@ use telpher_metrics::{Description, Kind, Unit};
 
 /// The most values of all processes in a reading. Source: chosen; a thousand processes with fifty values.
 const MOST_VALUES: usize = 50_000;
-/// A process' region. One that processes share goes by the process in which it was seen first.
-type Region = (u32, u64);
+/// A region: the inode of its memory file, which forked children share with their parent; or a process, and the number
+/// of a set that is in no memory file.
+type Region = (Option<u32>, u64);
 /// An owner, with a process if that is wanted, and the table of its values.
 type SystemOwner = (Owner, Option<u32>, Vec<usize>);
 
@@ -28,18 +29,17 @@ pub(super) struct SystemMemory {
     totals: Ledger<Region, SystemOwner>,
     /// The descriptions of their values.
     descriptions: Descriptions,
-    /// The processes in which memory files were seen first, by inode. A forked child has its parent's files, also when
-    /// the parent has ended.
-    first_holders: BTreeMap<u64, u32>,
+    /// The process in which each region was seen last. A forked child has its parent's memory files, also when the
+    /// parent has ended.
+    holders: BTreeMap<Region, u32>,
+}
+
+fn region(process: &ProcessMetrics) -> Region {
+    let ProcessMetrics { pid, inode, .. } = process;
+    ((*inode <= LAST_OWN_SET).then_some(*pid), *inode)
 }
 
 impl SystemMemory {
-    fn region(&mut self, process: &ProcessMetrics) -> Region {
-        let ProcessMetrics { pid, inode, .. } = process;
-        let holder = if *inode > LAST_OWN_SET { *self.first_holders.entry(*inode).or_insert(*pid) } else { *pid };
-        (holder, *inode)
-    }
-
     /// Adds the families of the processes' values. Returns how many values and regions were left out.
     pub(super) fn add(
         &mut self,
@@ -55,7 +55,8 @@ impl SystemMemory {
         let mut gauges: BTreeMap<SystemOwner, Vec<u64>> = BTreeMap::new();
         let mut values = 0;
         for process in processes {
-            let region = self.region(process);
+            let region = region(process);
+            self.holders.insert(region, process.pid);
             let known = self.totals.owner(&region).map(|(owner, ..)| owner.clone());
             let owner = || known.unwrap_or_else(|| look_up(process.pid.into()));
             let owner = owners.entry(process.pid).or_insert_with(owner).clone();
@@ -81,10 +82,11 @@ impl SystemMemory {
         let pids: BTreeSet<u32> = processes.iter().map(|process| process.pid).collect();
         families.add(&PROCESSES, Labels::new(), Sample::Whole(pids.len() as u64));
         // A region that could not be read this time, or was left out, counts as it was read last.
-        let is_unread = |region: &Region| !counters.contains_key(region) && is_published(proc, region.0, region.1);
+        let is_held = |region: &Region| self.holders.get(region).is_some_and(|pid| is_published(proc, *pid, region.1));
+        let is_unread = |region: &Region| !counters.contains_key(region) && is_held(region);
         let unread = self.totals.kept(is_unread);
         counters.extend(unread);
-        self.first_holders.retain(|inode, pid| counters.contains_key(&(*pid, *inode)));
+        self.holders.retain(|region, _| counters.contains_key(region));
         let counters = self.totals.update(counters, |_| false);
         self.descriptions
             .keep(&counters.keys().chain(gauges.keys()).flat_map(|(.., places)| places).copied().collect());
