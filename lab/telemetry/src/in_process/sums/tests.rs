@@ -137,6 +137,38 @@ fn a_process_that_takes_counts_back_makes_no_sum_shrink_and_none_count_twice() {
 }
 
 #[test]
+fn a_process_that_takes_closed_devices_back_makes_no_sum_shrink() {
+    let proc = Proc::new("closed");
+    let mut sums = DeviceSums::with_proc(proc.0.clone());
+    let inode = proc.open(1);
+    let mut closed_before = 0;
+    // Whether a device is open, how many were closed, all No-ops of the slot, and those of closed devices.
+    let readings = [
+        (true, 1, 100, 60),
+        (true, 1, 100, 20),
+        (true, 0, 110, 0),
+        (false, 1, 120, 120),
+        (true, 1, 130, 0),
+        (true, 1, 50, 10),
+        (true, 2, 60, 55),
+    ];
+    let mut expected = 0;
+    let mut last = 0;
+    for reading @ (is_open, closed, all, earlier) in readings {
+        let of = |nops| totals([(NOPS, nops), (DESCRIPTORS, nops)].into_iter());
+        let slot = PublishedSlot { is_open, closed, earlier: of(earlier), ..slot(0, 16, all) };
+        let snapshot = sums.rows(&[region(1, inode, vec![slot])]);
+        expected += all.saturating_sub(last);
+        last = all;
+        assert_eq!(descriptors(&snapshot), expected, "{reading:?}");
+        let of_closed = snapshot.processes.iter().filter(|row| row.pid.known().is_none());
+        let now: u64 = of_closed.map(|row| row.work.descriptors.known().unwrap()).sum();
+        assert!(now >= closed_before, "{reading:?}: {now} of closed devices, {closed_before} before");
+        closed_before = now;
+    }
+}
+
+#[test]
 fn one_process_with_many_kinds_of_devices_keeps_no_other_process_out() {
     let proc = Proc::new("hostile");
     let mut sums = DeviceSums::with_proc(proc.0.clone());
