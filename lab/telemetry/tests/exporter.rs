@@ -431,6 +431,26 @@ fn one_process_with_many_descriptions_keeps_no_other_one_out_and_ended_ones_make
 }
 
 #[test]
+fn one_process_with_many_values_keeps_no_other_one_out() {
+    let shown = |hostile: &dyn Fn(u32) -> ProcessMetrics| {
+        let mut exporter = Exporter::with_roots(false, "/sys".into(), "/nowhere".into(), "/var/log".into());
+        let processes: Vec<_> = [many_values(6, 0, 1000)].into_iter().chain((0..60).map(hostile)).collect();
+        let text = text(&mut exporter, &Snapshot::default(), &[processes, vec![mill(8, 0, 1)]].concat());
+        (samples(&text, "telpher_exporter_problems")[""], text.contains("telpher_test_sacks_total 1"))
+    };
+    // Sixty regions of a process, of which two are shown.
+    let regions = |number| ProcessMetrics { inode: 1000 + u64::from(number), ..many_values(7, 0, 1000) };
+    assert_eq!(shown(&regions), (58.0, true));
+    // Regions that are left out because of their descriptions take no room.
+    let contradicting = |number| {
+        let mut process = many_values(100 + number, 0, 1000);
+        process.metrics[0].help = "Other.".into();
+        process
+    };
+    assert_eq!(shown(&contradicting), (60.0, true));
+}
+
+#[test]
 fn shares_of_queues_that_are_not_listed_are_told() {
     let mut exporter = Exporter::new(false);
     for left_out in [0, 3] {

@@ -17,6 +17,8 @@ use telpher_metrics::{Description, Kind, Unit};
 
 /// The most values of all processes in a reading. Source: chosen; a thousand processes with fifty values.
 const MOST_VALUES: usize = 50_000;
+/// The most values of a process. Source: chosen; twice the descriptions that it may bring.
+const MOST_OF_PROCESS: usize = 2048;
 /// A region: the inode of its memory file, which forked children share with their parent; or a process, and the number
 /// of a set that is in no memory file.
 type Region = (Option<u32>, u64);
@@ -54,19 +56,23 @@ impl SystemMemory {
         let mut counters: BTreeMap<Region, (SystemOwner, Vec<u64>)> = BTreeMap::new();
         let mut gauges: BTreeMap<SystemOwner, Vec<u64>> = BTreeMap::new();
         let mut values = 0;
+        let mut values_of: BTreeMap<u32, usize> = BTreeMap::new();
         for process in processes {
             let region = region(process);
             self.holders.insert(region, process.pid);
             let known = self.totals.owner(&region).map(|(owner, ..)| owner.clone());
             let owner = || known.unwrap_or_else(|| look_up(process.pid.into()));
             let owner = owners.entry(process.pid).or_insert_with(owner).clone();
-            let places: Option<Vec<usize>> =
-                process.metrics.iter().map(|metric| self.descriptions.place(metric, process.pid)).collect();
-            values += process.values.len();
-            let Some(places) = places.filter(|_| values <= MOST_VALUES) else {
+            let of_process = values_of.get(&process.pid).copied().unwrap_or_default() + process.values.len();
+            let fits = of_process <= MOST_OF_PROCESS && values + process.values.len() <= MOST_VALUES;
+            let place = |metric| self.descriptions.place(metric, process.pid);
+            let places = || process.metrics.iter().map(place).collect::<Option<Vec<usize>>>();
+            let Some(places) = fits.then(places).flatten() else {
                 problems += 1;
                 continue;
             };
+            values_of.insert(process.pid, of_process);
+            values += process.values.len();
             let of_kind = |kind| {
                 let of_kind =
                     places.iter().zip(&process.values).filter(|(at, _)| self.descriptions.get(**at).kind == kind);
