@@ -99,7 +99,7 @@ pub fn read(proc: &Path) -> Publications {
     pids.sort_unstable();
     let mut found = Found::default();
     for pid in pids {
-        find(pid, &proc.join(pid.to_string()), user, &mut found);
+        find(pid, proc, user, &mut found);
     }
     let mut publications =
         Publications { processes: found.metrics.into_values().collect(), unread: found.unread, ..Default::default() };
@@ -115,11 +115,33 @@ pub fn read(proc: &Path) -> Publications {
 /// True if a process has a region open, whether it can be read or not. False if it has ended or has closed the region.
 pub(crate) fn is_published(proc: &Path, pid: u32, inode: u64) -> bool {
     let folder = proc.join(pid.to_string()).join("fd");
-    (PUBLISHED_FROM..).take(MOST_DESCRIPTORS).any(|number| match fs::metadata(folder.join(number.to_string())) {
-        Ok(metadata) => metadata.ino() == inode,
+    (PUBLISHED_FROM..).take(MOST_DESCRIPTORS).any(|number| match inode_of(proc, &folder.join(number.to_string())) {
+        Ok(open) => open == Some(inode),
         // Other errors: the process lives, and does not let this user look.
-        Err(error) => !(error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ENDED)),
+        Err(error) => !is_closed(&error),
     })
+}
+
+/// Returns the inode of a descriptor's file, if the file is a region. Another file's system may never answer.
+fn inode_of(proc: &Path, path: &Path) -> io::Result<Option<u64>> {
+    match region_name(proc, &fs::read_link(path)?) {
+        Some(_) => fs::metadata(path).map(|metadata| Some(metadata.ino())),
+        None => Ok(None),
+    }
+}
+
+/// Returns the name of a region from the link of its descriptor. The kernel shows memory files in the root folder;
+/// tests have theirs below `proc`.
+fn region_name(proc: &Path, link: &Path) -> Option<&'static str> {
+    let name = link.file_name()?.to_str()?.strip_prefix("memfd:")?.strip_suffix(" (deleted)")?;
+    let folder = link.parent()?;
+    let is_memory = folder == Path::new("/") || folder.starts_with(proc);
+    [PUBLISHED, PUBLISHED_DEVICES].into_iter().find(|known| is_memory && *known == name)
+}
+
+/// True if a process has ended, or has no descriptor of this number.
+fn is_closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ENDED)
 }
 
 /// The process has ended meanwhile. Source: Linux, ESRCH.
@@ -133,14 +155,14 @@ struct Found {
     unread: Vec<Unread>,
 }
 
-fn find(pid: u32, folder: &Path, user: u32, found: &mut Found) {
+fn find(pid: u32, proc: &Path, user: u32, found: &mut Found) {
+    let folder = &proc.join(pid.to_string());
     for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
         let path = folder.join(format!("fd/{number}"));
         // A process without this number publishes nothing more, has ended, or belongs to a user whose processes the
         // kernel does not show.
-        let Ok(name) = fs::read_link(&path) else { return };
-        let name = name.to_str().and_then(|name| name.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
-        let Some(name @ (PUBLISHED | PUBLISHED_DEVICES)) = name else { continue };
+        let Ok(link) = fs::read_link(&path) else { return };
+        let Some(name) = region_name(proc, &link) else { continue };
         // Root is shown the processes of all users.
         if !fs::metadata(folder).is_ok_and(|process| process.uid() == user) {
             return;

@@ -5,7 +5,7 @@ mod common;
 use common::RunFolder;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -349,10 +349,18 @@ impl Proc {
 
     /// Opens a region in a process, and returns its inode.
     fn open(&self, pid: u32) -> u64 {
+        self.open_as(pid, telpher_os::PUBLISHED_FROM, &format!("memfd:{} (deleted)", telpher_os::PUBLISHED))
+    }
+
+    /// Opens a file of this name in a process, and returns its inode.
+    fn open_as(&self, pid: u32, descriptor: i32, name: &str) -> u64 {
+        let memory = self.0.join(format!("memory-{pid}-{descriptor}"));
         let descriptors = self.0.join(format!("{pid}/fd"));
+        fs::create_dir_all(&memory).unwrap();
         fs::create_dir_all(&descriptors).unwrap();
-        let file = descriptors.join(telpher_os::PUBLISHED_FROM.to_string());
+        let file = memory.join(name);
         fs::write(&file, "").unwrap();
+        symlink(&file, descriptors.join(descriptor.to_string())).unwrap();
         fs::metadata(&file).unwrap().ino()
     }
 
@@ -391,6 +399,18 @@ fn values_that_cannot_be_read_for_a_while_are_counted_once() {
     for _ in 0..2 {
         assert_eq!(all_sacks(&mut exporter, None), 121, "it has ended");
     }
+}
+
+#[test]
+fn a_file_that_is_no_region_is_not_asked_for_its_inode() {
+    let proc = Proc::new("other-file");
+    // Its file system could be one that never answers; here it would answer with the region's inode.
+    let inode = proc.open_as(7, telpher_os::PUBLISHED_FROM, "file");
+    let mut exporter = proc.exporter();
+    assert_eq!(all_sacks(&mut exporter, Some(mill(7, inode, 100))), 101);
+    assert_eq!(all_sacks(&mut exporter, None), 101);
+    // The region counted as closed, so what is read now is another one's.
+    assert_eq!(all_sacks(&mut exporter, Some(mill(7, inode, 20))), 121);
 }
 
 #[test]

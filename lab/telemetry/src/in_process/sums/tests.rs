@@ -7,7 +7,7 @@ use crate::in_process::kinds::{MOST_KINDS, MOST_OF_PROCESS};
 use crate::snapshot::Value;
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::time::Duration;
 use telpher_device::published::{PublishedEngine, PublishedQueue};
 
@@ -17,7 +17,8 @@ const DESCRIPTORS: usize = 64 + 128;
 /// The descriptor by which processes publish in these tests.
 const FD: i32 = telpher_os::PUBLISHED_FROM;
 
-/// A folder like `/proc`; removed on drop. Files stay until then, so that no inode is used twice.
+/// A folder like `/proc`, and the number of its regions; removed on drop. The files of regions stay until then, so that
+/// no inode is used twice.
 struct Proc(PathBuf, Cell<u32>);
 
 impl Proc {
@@ -30,17 +31,19 @@ impl Proc {
 
     /// Opens a region in a process, and returns its inode.
     fn open(&self, pid: u32) -> u64 {
-        let folder = self.0.join(format!("{pid}/fd"));
-        fs::create_dir_all(&folder).unwrap();
-        let file = folder.join(FD.to_string());
+        self.1.set(self.1.get() + 1);
+        let memory = self.0.join(format!("memory-{}", self.1.get()));
+        let descriptors = self.0.join(format!("{pid}/fd"));
+        fs::create_dir_all(&memory).unwrap();
+        fs::create_dir_all(&descriptors).unwrap();
+        let file = memory.join(format!("memfd:{} (deleted)", telpher_os::PUBLISHED_DEVICES));
         fs::write(&file, "").unwrap();
+        symlink(&file, descriptors.join(FD.to_string())).unwrap();
         fs::metadata(file).unwrap().ino()
     }
 
     fn end(&self, pid: u32) {
-        self.1.set(self.1.get() + 1);
-        let ended = self.0.join(format!("ended-{}", self.1.get()));
-        fs::rename(self.0.join(pid.to_string()), ended).unwrap();
+        fs::remove_dir_all(self.0.join(pid.to_string())).unwrap();
     }
 }
 
