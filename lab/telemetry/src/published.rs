@@ -159,10 +159,14 @@ fn find(pid: u32, proc: &Path, user: u32, found: &mut Found) {
     let folder = &proc.join(pid.to_string());
     for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
         let path = folder.join(format!("fd/{number}"));
-        // A process without this number publishes nothing more, has ended, or belongs to a user whose processes the
-        // kernel does not show.
-        let Ok(link) = fs::read_link(&path) else { return };
-        let Some(name) = region_name(proc, &link) else { continue };
+        let name = match fs::read_link(&path) {
+            Ok(link) => region_name(proc, &link),
+            // A process can close one region and keep the next one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // It has ended, or belongs to a user whose processes the kernel does not show.
+            Err(_) => return,
+        };
+        let Some(name) = name else { continue };
         // Root is shown the processes of all users.
         if !fs::metadata(folder).is_ok_and(|process| process.uid() == user) {
             return;
