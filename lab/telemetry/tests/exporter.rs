@@ -435,6 +435,20 @@ fn a_region_that_a_child_has_from_its_parent_is_counted_once_when_the_parent_end
     }
 }
 
+#[test]
+fn a_child_with_a_region_of_its_parent_owns_its_other_regions_itself() {
+    let proc = Proc::new("owners");
+    let container = format!("{:064x}", 7);
+    let [of_parent, own] = [21, 22].map(|pid| proc.open(pid));
+    fs::write(proc.0.join("21/cgroup"), format!("0::/system.slice/cri-containerd-{container}.scope\n")).unwrap();
+    let mut exporter = proc.exporter();
+    text(&mut exporter, &Snapshot::default(), &[mill(20, of_parent, 100)]);
+    let text = text(&mut exporter, &Snapshot::default(), &[mill(21, of_parent, 120), mill(21, own, 7)]);
+    let sacks = samples(&text, "telpher_test_sacks_total");
+    let expected = BTreeMap::from([(String::new(), 120.0), (format!("{{container=\"{container}\"}}"), 7.0)]);
+    assert_eq!(sacks, expected, "{text}");
+}
+
 /// A process with values of many descriptions, beginning with a number.
 fn many_values(pid: u32, first: u32, count: u32) -> ProcessMetrics {
     let of_mill = mill(pid, 0, 1);

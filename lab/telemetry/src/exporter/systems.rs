@@ -61,8 +61,8 @@ impl SystemMemory {
             let region = region(process);
             self.holders.insert(region, process.pid);
             let known = self.totals.owner(&region).map(|(owner, ..)| owner.clone());
-            let owner = || known.unwrap_or_else(|| look_up(process.pid.into()));
-            let owner = owners.entry(process.pid).or_insert_with(owner).clone();
+            let of_process = || owners.entry(process.pid).or_insert_with(|| look_up(process.pid.into())).clone();
+            let owner = known.unwrap_or_else(of_process);
             let of_process = values_of.get(&process.pid).copied().unwrap_or_default() + process.values.len();
             let fits = of_process <= MOST_OF_PROCESS && values + process.values.len() <= MOST_VALUES;
             let place = |metric| self.descriptions.place(metric, process.pid);
