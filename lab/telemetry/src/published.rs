@@ -112,14 +112,50 @@ pub fn read(proc: &Path) -> Publications {
     publications
 }
 
-/// True if a process has a region open, whether it can be read or not. False if it has ended or has closed the region.
-pub(crate) fn is_published(proc: &Path, pid: u32, inode: u64) -> bool {
-    let folder = proc.join(pid.to_string()).join("fd");
-    (PUBLISHED_FROM..).take(MOST_DESCRIPTORS).any(|number| match inode_of(proc, &folder.join(number.to_string())) {
-        Ok(open) => open == Some(inode),
-        // Other errors: the process lives, and does not let this user look.
-        Err(error) => !is_closed(&error),
-    })
+/// A process in which a region was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    pid: u32,
+    /// When it was started, as far as that could be read: another process of its number has another time.
+    started: Option<u64>,
+}
+
+impl Holder {
+    pub(crate) fn new(proc: &Path, pid: u32) -> Holder {
+        Holder { pid, started: started(proc, pid) }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// True if the process has a region open, whether it can be read or not. False if it has ended or has closed the
+    /// region.
+    pub(crate) fn publishes(&self, proc: &Path, inode: u64) -> bool {
+        let folder = proc.join(self.pid.to_string()).join("fd");
+        for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
+            match inode_of(proc, &folder.join(number.to_string())) {
+                Ok(open) if open == Some(inode) => return true,
+                Ok(_) => {}
+                Err(error) if is_closed(&error) => {}
+                // The process does not let this user look, is a zombie, or is another user's with the same number.
+                Err(_) => return self.started.is_some() && started(proc, self.pid) == self.started,
+            }
+        }
+        false
+    }
+}
+
+/// Returns when a process was started, in ticks since boot; `None` if it has ended, also if its parent has not taken
+/// notice.
+fn started(proc: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
+    // proc_pid_stat(5): the name in parentheses can have any bytes; the state is the third field, the start the 22nd.
+    let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let mut fields = std::str::from_utf8(&stat[after_name..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let is_alive = !["Z", "X"].contains(&state);
+    fields.nth(18).filter(|_| is_alive)?.parse().ok()
 }
 
 /// Returns the inode of a descriptor's file, if the file is a region. Another file's system may never answer.

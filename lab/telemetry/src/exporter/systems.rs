@@ -9,7 +9,7 @@ use super::devices::seconds;
 use super::family::{Definition, Families, FamilyKind, Labels, Sample};
 use super::ledger::Ledger;
 use super::owner::Owner;
-use crate::published::{LAST_OWN_SET, ProcessMetrics, is_published};
+use crate::published::{Holder, LAST_OWN_SET, ProcessMetrics};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(super) struct SystemMemory {
     descriptions: Descriptions,
     /// The process in which each region was seen last. A forked child has its parent's memory files, also when the
     /// parent has ended.
-    holders: BTreeMap<Region, u32>,
+    holders: BTreeMap<Region, Holder>,
 }
 
 fn region(process: &ProcessMetrics) -> Region {
@@ -59,7 +59,10 @@ impl SystemMemory {
         let mut values_of: BTreeMap<u32, usize> = BTreeMap::new();
         for process in processes {
             let region = region(process);
-            self.holders.insert(region, process.pid);
+            let holder = self.holders.entry(region).or_insert_with(|| Holder::new(proc, process.pid));
+            if holder.pid() != process.pid {
+                *holder = Holder::new(proc, process.pid);
+            }
             let known = self.totals.owner(&region).map(|(owner, ..)| owner.clone());
             let of_process = || owners.entry(process.pid).or_insert_with(|| look_up(process.pid.into())).clone();
             let owner = known.unwrap_or_else(of_process);
@@ -88,7 +91,7 @@ impl SystemMemory {
         let pids: BTreeSet<u32> = processes.iter().map(|process| process.pid).collect();
         families.add(&PROCESSES, Labels::new(), Sample::Whole(pids.len() as u64));
         // A region that could not be read this time, or was left out, counts as it was read last.
-        let is_held = |region: &Region| self.holders.get(region).is_some_and(|pid| is_published(proc, *pid, region.1));
+        let is_held = |region: &Region| self.holders.get(region).is_some_and(|holder| holder.publishes(proc, region.1));
         let is_unread = |region: &Region| !counters.contains_key(region) && is_held(region);
         let unread = self.totals.kept(is_unread);
         counters.extend(unread);

@@ -3,10 +3,10 @@
 
 use super::kinds::{Kinds, Present, Row};
 use super::{DeviceRegion, unshown};
-use crate::published::is_published;
+use crate::published::Holder;
 use crate::snapshot::Snapshot;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use telpher_device::in_process::PublishedSlot;
 use telpher_device::published::PublishedDevice;
@@ -29,6 +29,8 @@ pub struct DeviceSums {
     kinds: Kinds,
     /// The slots of the last reading, and those that could not be read then.
     last: BTreeMap<SlotKey, Seen>,
+    /// The processes of these slots, by number and inode of the region.
+    holders: BTreeMap<(u32, u64), Holder>,
     /// Counts the readings.
     reading: u64,
 }
@@ -96,7 +98,7 @@ impl DeviceSums {
     /// Creates sums that look for regions below another folder than `/proc`, for tests.
     #[must_use]
     pub fn with_proc(proc: PathBuf) -> DeviceSums {
-        DeviceSums { proc, kinds: Kinds::default(), last: BTreeMap::new(), reading: 0 }
+        DeviceSums { proc, kinds: Kinds::default(), last: BTreeMap::new(), holders: BTreeMap::new(), reading: 0 }
     }
 
     /// Returns the rows of a reading. Readings must be passed in their order.
@@ -106,6 +108,7 @@ impl DeviceSums {
         for DeviceRegion { pid, inode, slots, .. } in regions {
             let key = |slot: &PublishedSlot| SlotKey { process: *pid, inode: *inode, slot: slot.slot };
             present.extend(slots.iter().map(|slot| (key(slot), Cow::Borrowed(slot))));
+            self.holders.entry((*pid, *inode)).or_insert_with(|| Holder::new(&self.proc, *pid));
         }
         for (key, slot) in &mut present {
             if let Some(earlier) = self.last.get(key).and_then(|seen| seen.earlier_in(slot)) {
@@ -131,6 +134,8 @@ impl DeviceSums {
         let mut snapshot = Snapshot { problems: regions.iter().filter_map(unshown).collect(), ..Snapshot::default() };
         self.kinds.finish(&mut snapshot, |row| by_row.get(&row).map_or(&[][..], Vec::as_slice));
         self.last = now;
+        let held: BTreeSet<(u32, u64)> = self.last.keys().map(|key| (key.process, key.inode)).collect();
+        self.holders.retain(|region, _| held.contains(region));
         snapshot
     }
 
@@ -146,7 +151,8 @@ impl DeviceSums {
                 }
             } else {
                 let SlotKey { process, inode, .. } = key;
-                let look = || is_published(&self.proc, process, inode);
+                let holder = self.holders.get(&(process, inode));
+                let look = || holder.is_some_and(|holder| holder.publishes(&self.proc, inode));
                 if !*published.entry((process, inode)).or_insert_with(look) {
                     self.kinds.add_ended(seen.row, &totals(seen.all.iter().copied()), seen.devices());
                     continue;

@@ -42,6 +42,13 @@ impl Proc {
         fs::metadata(file).unwrap().ino()
     }
 
+    /// Writes `stat` of a process: its state, and when it was started.
+    fn set_state(&self, pid: u32, state: char, started: u64) {
+        let between = "0 ".repeat(18);
+        let stat = format!("{pid} (a) Z 7) {state} {between}{started} 0\n");
+        fs::write(self.0.join(format!("{pid}/stat")), stat).unwrap();
+    }
+
     fn end(&self, pid: u32) {
         fs::remove_dir_all(self.0.join(pid.to_string())).unwrap();
     }
@@ -121,6 +128,25 @@ fn a_region_that_cannot_be_read_for_a_while_is_counted_once() {
     proc.end(2);
     let _ = proc.open(2);
     check(&[region(1, next, vec![slot(0, 16, 8)])], 143, 1);
+}
+
+#[test]
+fn a_process_that_cannot_be_looked_at_is_a_client_until_it_has_ended() {
+    for (state, started, clients) in [('S', 100, 1), ('Z', 100, 0), ('X', 100, 0), ('S', 200, 0)] {
+        let proc = Proc::new("refused");
+        let mut sums = DeviceSums::with_proc(proc.0.clone());
+        let inode = proc.open(1);
+        proc.set_state(1, 'R', 100);
+        assert_eq!(sums.rows(&[region(1, inode, vec![slot(0, 16, 5)])]).devices[0].clients, Value::Known(1));
+        // Its descriptors are now a loop of links, which the system refuses to follow.
+        let descriptors = proc.0.join("1/fd");
+        fs::remove_dir_all(&descriptors).unwrap();
+        symlink("fd", &descriptors).unwrap();
+        proc.set_state(1, state, started);
+        let snapshot = sums.rows(&[]);
+        assert_eq!(snapshot.devices[0].clients, Value::Known(clients), "{state} {started}");
+        assert_eq!(snapshot.devices[0].work.descriptors, Value::Known(5), "{state} {started}");
+    }
 }
 
 #[test]
