@@ -472,6 +472,12 @@ fn one_process_with_many_descriptions_keeps_no_other_one_out_and_ended_ones_make
         let present = [many_values(10 + program, 1000 * program, 1000), mill(8, 0, 1)];
         assert_eq!(shown(&present), (1000, 0.0, true), "{program}");
     }
+    // A program ends whose descriptions another one has as well; a new one has its number.
+    for first in [0, 1000] {
+        let lasting = [many_values(9, 0, 1000), mill(8, 0, 1)];
+        assert_eq!(shown(&[vec![many_values(7, first, 1000)], lasting.to_vec()].concat()).1, 0.0, "{first}");
+        assert_eq!(shown(&lasting), (1000, 0.0, true));
+    }
 }
 
 #[test]

@@ -97,8 +97,8 @@ impl SystemMemory {
         counters.extend(unread);
         self.holders.retain(|region, _| counters.contains_key(region));
         let counters = self.totals.update(counters, |_| false);
-        self.descriptions
-            .keep(&counters.keys().chain(gauges.keys()).flat_map(|(.., places)| places).copied().collect());
+        let used = counters.keys().chain(gauges.keys()).flat_map(|(.., places)| places).copied().collect();
+        self.descriptions.keep(&used, &self.holders.values().map(Holder::pid).collect());
         for ((owner, pid, places), values) in counters.iter().chain(&gauges) {
             for (at, value) in places.iter().zip(values) {
                 if !self.add_value(families, self.descriptions.get(*at), owner, *pid, *value) {
