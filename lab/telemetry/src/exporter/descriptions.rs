@@ -1,7 +1,7 @@
 //! The descriptions of what processes count, each in a place: a number by which values name it.
 //!
-//! Descriptions come from processes, which may be hostile: one process brings a limited number, and those that no process
-//! has any more leave their places.
+//! Descriptions come from processes, which may be hostile: one process brings a limited number, and those that no
+//! process has any more leave their places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use telpher_metrics::Description;

@@ -146,8 +146,8 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     }
 
     /// Appends the operations that have ended, in the policy's order, and returns how many. If no record has come, it
-    /// first lets an executor without a thread work. It submits again what came back unfinished or was refused by a full
-    /// queue.
+    /// first lets an executor without a thread work. It submits again what came back unfinished or was refused by a
+    /// full queue.
     pub fn completed(&mut self, out: &mut Vec<Finished<S, D>>) -> usize {
         self.each_completed(|finished| out.push(finished))
     }
