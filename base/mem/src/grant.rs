@@ -12,15 +12,15 @@
 //! program that the owner executes later. The kernel opens it only for a process that may trace the owner. So a grant
 //! keeps programs that use this module to what was granted. It is no defence against a program that may trace the owner
 //! and does not use this module.
+#![allow(unsafe_code, reason = "declares what callers promise about the granted bytes")]
 
+use crate::process_memory::ProcessMemory;
 use crate::{MapError, PAGE_BYTES, SharedError, SharedMapping, SharedWords64};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::fs::{fcntl_add_seals, fcntl_get_seals, flock, fstat, ftruncate, major, memfd_create, minor, open};
 use rustix::io::Errno;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -145,14 +145,14 @@ fn reopen(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 }
 
 /// The owner's side of granted memory. It does not keep the memory alive: that is its creator's task, until
-/// [`revoke`](MemoryGrant::revoke) has succeeded.
+/// [`revoke`](MemoryGrant::revoke) has succeeded; so its constructor is unsafe.
 #[derive(Debug)]
 pub struct MemoryGrant {
     /// What is handed to others, open for reading.
     file: OwnedFd,
     words: SharedWords64,
     /// This process' own memory.
-    memory: File,
+    memory: ProcessMemory,
     made_in: Lineage,
 }
 
@@ -160,9 +160,16 @@ impl MemoryGrant {
     /// Grants `len` bytes of this process' memory from `address` on to each process that gets
     /// [`file`](MemoryGrant::file).
     ///
+    /// # Safety
+    /// Other processes, and [`read`](MemoryGrant::read) and [`write`](MemoryGrant::write) here, access the bytes until
+    /// [`revoke`](MemoryGrant::revoke) has succeeded. Until then:
+    /// - the bytes stay mapped, and are not freed for other use, even after this value was dropped or forgotten;
+    /// - no code of this process holds a reference to them, or relies on their values;
+    /// - if `access` is [`Access::ReadWrite`], they are bytes that this process may write.
+    ///
     /// # Errors
     /// [`GrantError::System`], or [`GrantError::Range`].
-    pub fn new(address: u64, len: u64, access: Access) -> Result<MemoryGrant, GrantError> {
+    pub unsafe fn new(address: u64, len: u64, access: Access) -> Result<MemoryGrant, GrantError> {
         if !is_range(address, len) {
             return Err(GrantError::Range { address, len });
         }
@@ -183,8 +190,7 @@ impl MemoryGrant {
         words.mapping().keep_from_children().map_err(not_inherited)?;
         fcntl_add_seals(&own, SEALS).map_err(refused("seal a file in memory", "this needs Linux 5.1"))?;
         let file = reopen(own.as_fd()).map_err(refused("open the file of the grant again", "/proc must be mounted"))?;
-        let memory = File::options().read(true).write(access.writes()).open("/proc/self/mem");
-        let memory = memory.map_err(|source| GrantError::System {
+        let memory = ProcessMemory::own(access.writes()).map_err(|source| GrantError::System {
             attempt: "open /proc/self/mem",
             advice: "/proc must be mounted",
             source,
@@ -216,7 +222,7 @@ impl MemoryGrant {
     /// [`GrantError::Outside`] and [`GrantError::Gone`].
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), GrantError> {
         let address = self.locate(at, into.len())?;
-        read_all(&self.memory, address, into).map_err(|done| GrantError::Gone { at: at + done })
+        self.memory.read(address, into).map_err(|done| GrantError::Gone { at: at + done })
     }
 
     /// Writes granted bytes, which others may be reading.
@@ -229,7 +235,7 @@ impl MemoryGrant {
         if self.word(AT_ACCESS) == 0 {
             return Err(GrantError::ReadOnly);
         }
-        write_all(&self.memory, address, from).map_err(|done| GrantError::Gone { at: at + done })
+        self.memory.write(address, from).map_err(|done| GrantError::Gone { at: at + done })
     }
 
     fn locate(&self, at: u64, len: usize) -> Result<u64, GrantError> {
@@ -306,32 +312,6 @@ fn range(at: u64, len: u64, size: u64) -> Result<(), GrantError> {
     if at <= size && len <= size - at { Ok(()) } else { Err(GrantError::Outside { at, len, size }) }
 }
 
-/// Reads from a file of memory; on an error returns how many bytes were read.
-fn read_all(memory: &File, address: u64, into: &mut [u8]) -> Result<(), u64> {
-    let mut done = 0;
-    while done < into.len() {
-        match memory.read_at(&mut into[done..], address.wrapping_add(done as u64)) {
-            Ok(read) if read > 0 => done += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            _ => return Err(done as u64),
-        }
-    }
-    Ok(())
-}
-
-/// Writes to a file of memory; on an error returns how many bytes were written.
-fn write_all(memory: &File, address: u64, from: &[u8]) -> Result<(), u64> {
-    let mut done = 0;
-    while done < from.len() {
-        match memory.write_at(&from[done..], address.wrapping_add(done as u64)) {
-            Ok(written) if written > 0 => done += written,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            _ => return Err(done as u64),
-        }
-    }
-    Ok(())
-}
-
 /// Memory of another process that it has granted; also of this process, for programs that are both sides.
 ///
 /// **Assumption.** A page of the owner that has to be brought in is brought in by the kernel. An owner that answers its
@@ -339,7 +319,7 @@ fn write_all(memory: &File, address: u64, from: &[u8]) -> Result<(), u64> {
 #[derive(Debug)]
 pub struct GrantedMemory {
     file: GrantFile,
-    memory: File,
+    memory: ProcessMemory,
     /// Accesses in progress, which share one lock of the file.
     users: Mutex<u32>,
     opened_in: Lineage,
@@ -448,8 +428,7 @@ impl GrantedMemory {
         let process = file.words[AT_PROCESS].load(Ordering::Relaxed);
         let process = u32::try_from(process).map_err(|_| not("it names no process"))?;
         // First the memory, then the mappings: if the mappings are those of the owner, so was the memory.
-        let memory = File::options().read(true).write(file.access.writes()).open(format!("/proc/{process}/mem"));
-        let memory = memory.map_err(|source| match source.kind() {
+        let memory = ProcessMemory::of(process, file.access.writes()).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => not(NO_OWNER),
             _ => GrantError::System { attempt: "open the memory of the grant's owner", advice: TRACE, source },
         })?;
@@ -488,7 +467,7 @@ impl GrantedMemory {
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), GrantError> {
         self.file.check(at, into.len() as u64, false)?;
         let _user = self.enter()?;
-        read_all(&self.memory, self.file.address + at, into).map_err(|done| GrantError::Gone { at: at + done })
+        self.memory.read(self.file.address + at, into).map_err(|done| GrantError::Gone { at: at + done })
     }
 
     /// Writes bytes at an offset of the granted memory.
@@ -498,7 +477,7 @@ impl GrantedMemory {
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), GrantError> {
         self.file.check(at, from.len() as u64, true)?;
         let _user = self.enter()?;
-        write_all(&self.memory, self.file.address + at, from).map_err(|done| GrantError::Gone { at: at + done })
+        self.memory.write(self.file.address + at, from).map_err(|done| GrantError::Gone { at: at + done })
     }
 }
 

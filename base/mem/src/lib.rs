@@ -16,6 +16,7 @@
 //! Shared            bytes of a file that other processes share and may truncate
 //! RawPages             owned pages that are known by address only
 //! MemoryFile        an unnamed file in memory; a Window maps parts of several
+//! ProcessMemory     the memory of an address space by its file, /proc/PID/mem
 //! MemoryGrant       memory that other processes may access until it is revoked, as GrantedMemory
 //! hook              lets a foreign signal handler handle the faults of the kernels
 //! Pages (test-util) pages to protect, discard, truncate
@@ -38,6 +39,7 @@ mod mock;
 mod pages;
 mod pool;
 mod private_file;
+mod process_memory;
 mod raw_pages;
 mod region;
 mod remote;
@@ -57,6 +59,7 @@ pub use mock::{MockSpace, PageRequest};
 pub use pages::{Pages, Protection};
 pub use pool::{Pool, PoolAllocator, PoolBuffer, PoolOptions};
 pub use private_file::{PrivateFile, PrivateFileError};
+pub use process_memory::ProcessMemory;
 pub use raw_pages::RawPages;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;

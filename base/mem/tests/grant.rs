@@ -1,5 +1,6 @@
 //! Grants of memory between processes. The owner, or the other side, is this test binary again, run for one test.
 #![allow(clippy::cast_possible_truncation, reason = "offsets within a few pages")]
+#![allow(unsafe_code, reason = "grants memory that the tests keep until it is revoked, and forks")]
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::io::{Read, Write};
@@ -72,7 +73,8 @@ fn the_owner_grants() {
     let mut control = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     let access = if what.ends_with(",write") { Access::ReadWrite } else { Access::Read };
     let mut memory: Vec<u8> = (0..BEFORE + LEN + 4096).map(byte).collect();
-    let grant = MemoryGrant::new(memory.address_mut() + BEFORE, LEN, access).unwrap();
+    // SAFETY: the memory stays until this process ends, and only the grant accesses it.
+    let grant = unsafe { MemoryGrant::new(memory.address_mut() + BEFORE, LEN, access) }.unwrap();
     control.write_all(&grant.file().as_raw_fd().to_le_bytes()).unwrap();
     let mut command = [0];
     while control.read_exact(&mut command).is_ok() {
@@ -228,12 +230,57 @@ fn only_files_of_grants_are_opened() {
     assert_eq!(forged(&[magic, u64::MAX, 4096, 8, 1, 1], 4096), "it names no process");
 }
 
+/// Grants bytes of a test, which looks at them only after it has revoked the grant.
+fn granted_for_writing(memory: &mut Vec<u8>) -> MemoryGrant {
+    let len = memory.len() as u64;
+    // SAFETY: the tests keep the Vec until the grant is revoked, and do not use its bytes before.
+    unsafe { MemoryGrant::new(memory.address_mut(), len, Access::ReadWrite) }.unwrap()
+}
+
+/// True if `look` returns true in a forked child.
+fn holds_in_a_forked_child(look: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child calls `look`, which needs no other thread of this process, and ends.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::_exit(i32::from(!look()));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+}
+
+#[test]
+fn a_forked_child_uses_neither_side_of_a_grant_and_leaves_it_to_its_parent() {
+    let mut memory = vec![5_u8; 100];
+    let grant = granted_for_writing(&mut memory);
+    let granted = GrantedMemory::open(grant.file()).unwrap();
+    let refused = |result: Result<(), GrantError>| matches!(result, Err(GrantError::Forked));
+    assert!(holds_in_a_forked_child(|| refused(grant.read(0, &mut [0])) && refused(grant.write(0, &[9]))));
+    assert!(holds_in_a_forked_child(|| refused(granted.read(0, &mut [0])) && refused(granted.write(0, &[9]))));
+    // What the child has of the grant names no byte of it, and a revoke there ends nothing.
+    assert!(holds_in_a_forked_child(|| grant.len() == 0 && grant.revoke(LONG).is_ok()));
+    // A child grants memory of its own.
+    assert!(holds_in_a_forked_child(|| granted_for_writing(&mut vec![0; 8]).revoke(LONG).is_ok()));
+    granted.write(1, &[6]).unwrap();
+    let mut bytes = [0; 2];
+    grant.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [5, 6]);
+    grant.revoke(LONG).unwrap();
+    assert_eq!(memory[..2], bytes);
+}
+
 #[test]
 fn an_owner_uses_its_own_grant_and_gets_the_memory_back() {
     let mut memory = vec![5_u8; 100];
-    assert!(matches!(MemoryGrant::new(memory.address_mut(), 0, Access::Read), Err(GrantError::Range { .. })));
-    assert!(matches!(MemoryGrant::new(u64::MAX, 8, Access::Read), Err(GrantError::Range { .. })));
-    let grant = MemoryGrant::new(memory.address_mut(), 100, Access::ReadWrite).unwrap();
+    for (address, len) in [(memory.address_mut(), 0), (u64::MAX, 8)] {
+        // SAFETY: nothing is granted.
+        let grant = unsafe { MemoryGrant::new(address, len, Access::Read) };
+        assert!(matches!(grant, Err(GrantError::Range { .. })), "{len}");
+    }
+    let grant = granted_for_writing(&mut memory);
     let granted = GrantedMemory::open(grant.file()).unwrap();
     granted.write(10, &[6; 10]).unwrap();
     grant.write(20, &[7; 10]).unwrap();
@@ -244,8 +291,10 @@ fn an_owner_uses_its_own_grant_and_gets_the_memory_back() {
     grant.revoke(LONG).unwrap();
     grant.revoke(LONG).unwrap();
     assert_eq!(memory[..30], bytes);
-    let readable = MemoryGrant::new(memory.address(), 100, Access::Read).unwrap();
+    // SAFETY: the memory outlives the grant, and nothing accesses it.
+    let readable = unsafe { MemoryGrant::new(memory.address(), 100, Access::Read) }.unwrap();
     assert!(matches!(readable.write(0, &[0]), Err(GrantError::ReadOnly)));
+    readable.revoke(LONG).unwrap();
 }
 
 /// A revoke waits for the lock of an access. Another process that keeps the lock does not keep the owner for ever.
@@ -253,7 +302,7 @@ fn an_owner_uses_its_own_grant_and_gets_the_memory_back() {
 fn a_file_that_stays_locked_ends_a_revoke_with_an_error() {
     use rustix::fs::{FlockOperation, flock};
     let mut memory = vec![5_u8; 100];
-    let grant = MemoryGrant::new(memory.address_mut(), 100, Access::ReadWrite).unwrap();
+    let grant = granted_for_writing(&mut memory);
     let granted = GrantedMemory::open(grant.file()).unwrap();
     let path = format!("/proc/self/fd/{}", grant.file().as_raw_fd());
     let hostile = std::fs::File::open(path).unwrap();

@@ -57,16 +57,16 @@ fn addresses() -> Option<u64> {
 
 /// Bytes of a node that are free, or kept for files only.
 fn on(node: u32) -> Option<u64> {
-    let told = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).ok()?;
+    let meminfo = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).ok()?;
     let names = ["MemFree:", "Active(file):", "Inactive(file):"];
     // `Node 0 MemFree: 12 kB`
-    let lines: Vec<&str> = told.lines().filter_map(|line| line.splitn(3, ' ').nth(2)).collect();
+    let lines: Vec<&str> = meminfo.lines().filter_map(|line| line.splitn(3, ' ').nth(2)).collect();
     kibibytes(&lines.join("\n"), &names)
 }
 
 /// The sum of the lines of these names, in bytes; nothing if one is missing.
-fn kibibytes(told: &str, names: &[&str]) -> Option<u64> {
-    let line = |name: &str| told.lines().find_map(|line| line.trim_start().strip_prefix(name));
+fn kibibytes(meminfo: &str, names: &[&str]) -> Option<u64> {
+    let line = |name: &str| meminfo.lines().find_map(|line| line.trim_start().strip_prefix(name));
     let number =
         |name: &&str| line(name)?.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok()?.checked_mul(1024);
     names.iter().map(number).sum()
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn the_sum_of_lines_is_none_if_one_is_missing() {
-        let told = "MemFree:   12 kB\nActive(file):  3 kB\n";
-        assert_eq!(kibibytes(told, &["MemFree:", "Active(file):"]), Some(15 << 10));
-        assert_eq!(kibibytes(told, &["MemFree:", "Inactive(file):"]), None);
+        let meminfo = "MemFree:   12 kB\nActive(file):  3 kB\n";
+        assert_eq!(kibibytes(meminfo, &["MemFree:", "Active(file):"]), Some(15 << 10));
+        assert_eq!(kibibytes(meminfo, &["MemFree:", "Inactive(file):"]), None);
     }
 
     #[test]

@@ -68,7 +68,9 @@
  *
  * Forks. The child may keep using its copies of movers, jobs and channels. It uses none of its parent's queues: the
  * CPU finishes the operations in flight and executes all later ones. The child can open queues of its own. While the
- * process forks, no other thread may be in a function of the same job, batch, channel, cache or entry.
+ * process forks, no other thread may be in a function of the same job, batch, channel, cache or entry. The descriptor of
+ * telpher_mover_fd stays the parent's: in the child, jobs are polled or waited for. A fork waits 5 ms at most for the
+ * thread behind it; a job with which that thread is occupied for longer never ends in the child.
  *
  * Signal handlers may call telpher_copy with valid arguments, whatever they interrupt. The other functions allocate
  * memory.
@@ -774,7 +776,9 @@ TELPHER_API int telpher_device_skipped(const telpher_device *device, uint32_t in
  * another mover or channel of this device has a dedicated queue. */
 TELPHER_API int telpher_mover_new(telpher_mover **mover, const telpher_device *device, const char *options);
 
-/* Frees the handle; NULL is allowed. Waits for abandoned operations, for at most the option linger (1 s).
+/* Frees the handle; NULL is allowed. Waits for abandoned operations, for at most the option linger (1 s), and for the
+ * thread of telpher_mover_fd, unless one of its jobs is in flight or a batch of the mover is left: then the thread, the
+ * descriptor and the queues remain until the last of these has ended or was freed.
  * -EBUSY: a device still uses memory of abandoned operations. The handle then stays valid and can be freed later. */
 TELPHER_API int telpher_mover_free(telpher_mover *mover);
 
@@ -791,18 +795,21 @@ TELPHER_API int telpher_mover_outstanding(const telpher_mover *mover);
  * only by programs that abandon jobs and then wait for nothing. Any thread, any time. */
 TELPHER_API int telpher_mover_drive(const telpher_mover *mover);
 
-/* Returns a descriptor that is readable while jobs have ended that telpher_mover_ended has not reported yet, for loops
- * over epoll, poll, io_uring or libuv. It reports jobs and batches that are started after the first call, also those
- * that ended at once. Such jobs need no polling: a thread of the mover looks for their ends. It rests between two looks
- * as the option wait says (wait=predicted leaves most of the core to others), and sleeps while no job is in flight. The
- * descriptor belongs to the mover, and is closed when it is freed; a program may read it, and must not close it. A
- * forked child does not have the thread. Any thread, any time.
- * -EMFILE, -ENFILE, -EAGAIN and others: the system refuses a descriptor or a thread. */
+/* Returns a descriptor that becomes readable when a job ends, for loops over epoll, poll, io_uring or libuv. It stays
+ * readable until telpher_mover_ended has reported all ends, or the program has read it; after a read it becomes readable
+ * with the next end. It reports jobs and batches that are started after the first call, also those that ended at once.
+ * Such jobs need no polling: a thread of the mover looks for their ends. It rests between two looks as the option wait
+ * says (wait=predicted leaves most of the core to others), and sleeps while no job is in flight. The descriptor belongs
+ * to the mover; a program must not close it. Any thread, any time.
+ * -ECHILD: in a forked child of the process that called it first. -EMFILE, -ENFILE, -EAGAIN and others: the system
+ * refuses a descriptor or a thread. */
 TELPHER_API int telpher_mover_fd(const telpher_mover *mover);
 
 /* Writes the handles of jobs that have ended to the list jobs, most of them at most, in the order of their ends, and
  * returns how many. Each job is reported once, unless its handle was freed or abandoned before; so the descriptor may
- * have been readable without an end. Never blocks. Any thread, any time. */
+ * have been readable without an end. A job may be reported, and freed, before telpher_start or telpher_batch_submit has
+ * returned in another thread. Never blocks. Any thread, any time.
+ * -EFAULT: jobs is NULL. -ECHILD: as for telpher_mover_fd. */
 TELPHER_API int telpher_mover_ended(const telpher_mover *mover, telpher_job **jobs, size_t most);
 
 
@@ -846,7 +853,8 @@ TELPHER_API int telpher_run(const telpher_mover *mover, const telpher_op *op, te
  * Out: a job, to be freed with telpher_job_free or telpher_job_abandon. The ranges are lent until the job has ended. */
 TELPHER_API int telpher_start(const telpher_mover *mover, const telpher_op *op, telpher_job **job);
 
-/* Returns 1 if the job has ended, 0 if not; makes one step of progress and never blocks. One thread at a time. */
+/* Returns 1 if the job has ended, 0 if not; makes one step of progress. The thread of telpher_mover_fd makes the steps of
+ * its jobs. Never blocks longer than a step. One thread at a time. */
 TELPHER_API int telpher_job_done(telpher_job *job);
 
 /* Waits until the job has ended (returns 1) or timeout_ns nanoseconds have passed (returns 0; the job continues). -1
@@ -1171,7 +1179,9 @@ TELPHER_API void telpher_prefetch_free(telpher_prefetch *prefetch);
  *     telpher_reading_end(reading);
  *
  * Any thread may use the handles, several at once, except for telpher_writing: one thread at a time. A thread that has a
- * reading or a writing must not begin another one: a writer that waits comes before new readers. */
+ * reading or a writing must not begin another one: a writer that waits comes before new readers. Writers that follow each
+ * other without a pause keep readers away. While a telpher_writing exists, telpher_cache_access and _prefetch must not be
+ * called for the bytes. */
 
 /* Creates versioned bytes, whose blocks the cache holds; their version is 0. The bytes are lent until the handle was
  * freed: nothing writes them but the holder of a telpher_writing. Free the handle before the cache.
@@ -1188,7 +1198,8 @@ TELPHER_API int telpher_versioned_version(const telpher_versioned *versioned, ui
 
 /* Begins to read: waits for a writer, for at most timeout_ns nanoseconds; -1 means no limit. Returns 1, or 0 and NULL if
  * a writer takes longer.
- * Out: a handle, to be freed with telpher_reading_end. */
+ * Out: a handle, to be freed with telpher_reading_end.
+ * -EINVAL: a timeout below -1. */
 TELPHER_API int telpher_versioned_read(const telpher_versioned *versioned, int64_t timeout_ns, telpher_reading **reading);
 
 /* Writes to *version how often the bytes were written before; that does not change as long as the handle exists. */
@@ -1206,14 +1217,16 @@ TELPHER_API int telpher_reading_end(telpher_reading *reading);
 /* Begins to write: waits for readers, for at most timeout_ns nanoseconds, and then for copies of the bytes in flight; -1
  * means no limit. Returns 1, or 0 and NULL if readers take longer. All entries of the bytes are removed. The caller may
  * write the bytes until it frees the handle.
- * Out: a handle, to be freed with telpher_writing_end. */
+ * Out: a handle, to be freed with telpher_writing_end.
+ * -EINVAL: a timeout below -1. */
 TELPHER_API int telpher_versioned_write(const telpher_versioned *versioned, int64_t timeout_ns, telpher_writing **writing);
 
 /* Ends writing and frees the handle; NULL is allowed. The bytes have a new version, whether any byte was written or
  * not. */
 TELPHER_API void telpher_writing_end(telpher_writing *writing);
 
-/* Creates a pool of memory; near_node of the tier has no meaning.
+/* Creates a pool of memory; near_node of the tier has no meaning. Functions of the tier may be called until the pool and
+ * all blocks from it were freed, by any thread that frees one. Any thread may use a pool, several at once.
  * Out: a handle, to be freed with telpher_pool_free.
  * -EINVAL: an invalid tier. Other errors come from the system, when its pages were allocated. */
 TELPHER_API int telpher_pool_new(telpher_pool **pool, const telpher_tier *tier);

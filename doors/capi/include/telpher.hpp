@@ -440,6 +440,8 @@ class mover {
     // Writes the handles (job::get) of jobs that have ended to `into`, and returns the part that was written; each job
     // is reported once.
     std::span<telpher_job *> ended(std::span<telpher_job *> into) const {
+        if (into.empty())
+            return into;
         return into.first(static_cast<std::size_t>(detail::check(telpher_mover_ended(get(), into.data(), into.size()))));
     }
 
@@ -867,8 +869,9 @@ class reading {
         return version;
     }
 
-    // Accesses a block of the bytes.
-    entry access(std::size_t offset, std::size_t len) const {
+    // Accesses a block of the bytes. Not of a temporary, which would be destroyed before the entry.
+    entry access(std::size_t, std::size_t) const && = delete;
+    entry access(std::size_t offset, std::size_t len) const & {
         telpher_entry *raw;
         detail::check(telpher_reading_access(handle_.get(), offset, len, &raw));
         return entry(raw);

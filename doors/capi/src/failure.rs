@@ -95,7 +95,7 @@ pub(crate) enum Refusal {
     Outside { offset: u64, len: u64, size: u64 },
     #[error("{len} bytes from offset {offset} are not inside the block of {size} bytes")]
     OutsideBlock { offset: u64, len: u64, size: u64 },
-    #[error("there is no way {0} to find bytes; see enum telpher_find")]
+    #[error("find must be 0, 1 or 2 (enum telpher_find), not {0}")]
     Find(u32),
     #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
     Timeout(i64),

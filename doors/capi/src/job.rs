@@ -5,13 +5,13 @@ use crate::failure::{Failure, Refusal};
 use crate::raw::{Request, dispatch};
 use std::sync::OnceLock;
 use std::time::Duration;
-use telpher_mover::{BatchJob, Job as MoverJob, JobError, Mover, Notifier, Outcome, Via, Watchable, Watched};
+use telpher_mover::{BatchJob, Job as MoverJob, JobError, Mover, Notifier, Outcome, Prepared, Via, Watchable, Watched};
 
 /// The result of an operation, and what executed it.
 pub(crate) type Ended = (Result<Outcome, JobError>, Via);
 
 /// A job that ends once. Its buffers belong to the caller, so returning them is a no-op.
-trait UnderWay: Send {
+trait Pending: Send {
     /// Makes one step; returns true if it has ended.
     fn is_done(&mut self) -> bool;
     /// Waits for at most the given time; returns true if it has ended.
@@ -20,7 +20,7 @@ trait UnderWay: Send {
     fn results(self: Box<Self>) -> Vec<Ended>;
 }
 
-impl<B: Send + 'static> UnderWay for MoverJob<B> {
+impl<B: Send + 'static> Pending for MoverJob<B> {
     fn is_done(&mut self) -> bool {
         MoverJob::is_done(self)
     }
@@ -32,7 +32,7 @@ impl<B: Send + 'static> UnderWay for MoverJob<B> {
     }
 }
 
-impl UnderWay for BatchJob {
+impl Pending for BatchJob {
     fn is_done(&mut self) -> bool {
         BatchJob::is_done(self)
     }
@@ -46,9 +46,9 @@ impl UnderWay for BatchJob {
 }
 
 /// A job that had ended when it was created.
-struct AtOnce(Vec<Ended>);
+struct AlreadyEnded(Vec<Ended>);
 
-impl UnderWay for AtOnce {
+impl Pending for AlreadyEnded {
     fn is_done(&mut self) -> bool {
         true
     }
@@ -60,7 +60,7 @@ impl UnderWay for AtOnce {
     }
 }
 
-impl Watchable for Box<dyn UnderWay> {
+impl Watchable for Box<dyn Pending> {
     fn is_done(&mut self) -> bool {
         (**self).is_done()
     }
@@ -77,14 +77,14 @@ fn ended<B: Send + 'static>(job: MoverJob<B>) -> Ended {
 pub struct Job(State);
 
 enum State {
-    UnderWay(Box<dyn UnderWay>),
+    Pending(Box<dyn Pending>),
     Ended(Vec<Ended>),
     Watched(WatchedJob),
 }
 
 /// A job that the notifier of its mover watches, and its results once they were asked for.
 struct WatchedJob {
-    watched: Watched<Box<dyn UnderWay>>,
+    watched: Watched<Box<dyn Pending>>,
     results: OnceLock<Vec<Ended>>,
 }
 
@@ -118,32 +118,35 @@ impl Job {
         Job::of(job)
     }
 
-    fn of(mut job: impl UnderWay + 'static) -> Job {
+    fn of(mut job: impl Pending + 'static) -> Job {
         // Most operations executed by the CPU have ended already.
         let done = job.is_done();
         let job = Box::new(job);
-        Job(if done { State::Ended(job.results()) } else { State::UnderWay(job) })
+        Job(if done { State::Ended(job.results()) } else { State::Pending(job) })
     }
 
-    /// Lets the notifier of its mover report its end as `token`.
-    pub(crate) fn watch(&mut self, notifier: &Notifier, token: u64) {
-        let job = match std::mem::replace(&mut self.0, State::Ended(Vec::new())) {
-            State::UnderWay(job) => job,
-            State::Ended(results) => Box::new(AtOnce(results)),
+    /// Lets the notifier of its mover report its end as `token`, from the drop of the result on. Then another thread
+    /// may use and free this job.
+    pub(crate) fn watch<'a>(&mut self, notifier: &'a Notifier, token: u64) -> Option<Prepared<'a>> {
+        let job: Box<dyn Pending> = match std::mem::replace(&mut self.0, State::Ended(Vec::new())) {
+            State::Pending(job) => job,
+            State::Ended(results) => Box::new(AlreadyEnded(results)),
             watched @ State::Watched(_) => {
                 self.0 = watched;
-                return;
+                return None;
             }
         };
-        self.0 = State::Watched(WatchedJob { watched: notifier.watch(job, token), results: OnceLock::new() });
+        let (watched, prepared) = notifier.prepare(job, token);
+        self.0 = State::Watched(WatchedJob { watched, results: OnceLock::new() });
+        Some(prepared)
     }
 
-    fn settle(&mut self, look: impl FnOnce(&mut dyn UnderWay) -> bool) -> bool {
-        let State::UnderWay(job) = &mut self.0 else { return true };
+    fn settle(&mut self, look: impl FnOnce(&mut dyn Pending) -> bool) -> bool {
+        let State::Pending(job) = &mut self.0 else { return true };
         if !look(&mut **job) {
             return false;
         }
-        if let State::UnderWay(job) = std::mem::replace(&mut self.0, State::Ended(Vec::new())) {
+        if let State::Pending(job) = std::mem::replace(&mut self.0, State::Ended(Vec::new())) {
             self.0 = State::Ended(job.results());
         }
         true
@@ -153,7 +156,7 @@ impl Job {
     pub(crate) fn is_done(&mut self) -> bool {
         match &self.0 {
             State::Watched(job) => job.watched.is_done(),
-            State::UnderWay(_) | State::Ended(_) => self.settle(|job| job.is_done()),
+            State::Pending(_) | State::Ended(_) => self.settle(|job| job.is_done()),
         }
     }
 
@@ -193,7 +196,7 @@ impl Job {
     fn known(&self) -> Option<&Vec<Ended>> {
         match &self.0 {
             State::Ended(results) => Some(results),
-            State::UnderWay(_) => None,
+            State::Pending(_) => None,
             State::Watched(job) => job.results(),
         }
     }
@@ -207,7 +210,7 @@ pub(crate) fn for_c((result, via): &Ended) -> (OpResult, Option<Failure>) {
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = match &self.0 {
-            State::UnderWay(_) => "under way",
+            State::Pending(_) => "in flight",
             State::Ended(_) => "ended",
             State::Watched(_) => "watched",
         };

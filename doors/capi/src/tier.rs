@@ -135,7 +135,7 @@ impl TierManager {
     pub(crate) fn report(&self) -> Result<TierReport, Failure> {
         let report = self.0.report()?;
         let looking = report.sources.iter().map(|source| source.cost.cpu).sum::<Duration>() + report.deciding.cpu;
-        let mut told = TierReport {
+        let mut exported = TierReport {
             time_ns: nanos(report.time),
             promoted: report.promoted,
             demoted: report.demoted,
@@ -147,10 +147,10 @@ impl TierManager {
             failed: report.failed.is_some().into(),
             ..TierReport::default()
         };
-        for (at, tier) in report.tiers.iter().enumerate().take(told.pages.len()) {
-            (told.pages[at], told.hot[at]) = (tier.pages, tier.hot);
+        for (at, tier) in report.tiers.iter().enumerate().take(exported.pages.len()) {
+            (exported.pages[at], exported.hot[at]) = (tier.pages, tier.hot);
         }
-        Ok(told)
+        Ok(exported)
     }
 }
 

@@ -28,8 +28,18 @@ pub struct Reading {
 /// The writer's access.
 #[derive(Debug)]
 pub struct Writing {
+    cache: Cache,
+    data: CallerMemory,
     /// Ends when the handle is freed.
     _permit: WritePermit,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        // Entries that the program has created meanwhile by telpher_cache_access have bytes of no version. Fails only
+        // for a range outside of the bytes.
+        let _ = self.cache.withdraw(self.data);
+    }
 }
 
 /// A block in fast memory. Used by one thread at a time.
@@ -54,7 +64,7 @@ impl Versioned {
     pub(crate) fn write(&self, at_most: Option<Duration>) -> Result<Option<Writing>, Failure> {
         let Some(permit) = self.gate.write(at_most) else { return Ok(None) };
         self.withdraw()?;
-        Ok(Some(Writing { _permit: permit }))
+        Ok(Some(Writing { cache: self.cache.share(), data: self.data, _permit: permit }))
     }
 
     /// Removes the entries of the bytes; returns when no copy reads them any more.

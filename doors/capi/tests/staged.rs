@@ -279,6 +279,7 @@ fn cpp_windows_end_with_their_objects() {
 fn an_epoll_loop_gets_every_end_once() {
     passes("epoll", "tests/programs/epoll.c");
     passes("cpp poll", "tests/programs/poll.cpp");
+    passes("handover", "tests/programs/handover.c");
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl Kubelet {
         kubelet
     }
 
-    fn said(&self) -> Answer {
+    fn answer(&self) -> Answer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -199,7 +199,7 @@ impl Metrics for Readings {
         for problem in &published.unread {
             log::info(|| format!("process {}: {}", problem.pid, problem.why));
         }
-        let grants = self.kubelet.said();
+        let grants = self.kubelet.answer();
         if let Some(missing) = grants.as_ref().and_then(|grants| grants.as_ref().ok()?.missing()) {
             log::info(|| missing);
         }

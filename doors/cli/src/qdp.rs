@@ -73,10 +73,10 @@ pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
 
 /// Executes the plan once, and returns what its stages read.
 fn measured(args: &Qdp) -> Result<MeasuredPlan, QdpError> {
-    let Measured { said, data, traffic, .. } = prefetch::measure(&args.options())?;
+    let Measured { summary, data, traffic, .. } = prefetch::measure(&args.options())?;
     let columns = data.columns.iter().filter(|column| column.fetched).count();
     Ok(MeasuredPlan {
-        query: said,
+        query: summary,
         from: data.from,
         rows: data.rows,
         chunk: args.chunk,

@@ -136,14 +136,14 @@ fn json_has_every_point_with_its_distance_and_the_crossovers() {
         assert!(point["bytes_per_s"].as_f64().expect("a number") > 0.0, "{point}");
         // Percentiles of too few samples are null, never 0.
         let samples = point["samples"].as_u64().expect("a number");
-        let told = [("p50_ns", 1), ("p99_ns", 100), ("p999_ns", 1000)].map(|(name, least)| {
-            let told = point[name].as_f64();
-            assert_eq!(told.is_some_and(|ns| ns > 0.0), samples >= least, "{name} of {point}");
+        let percentiles = [("p50_ns", 1), ("p99_ns", 100), ("p999_ns", 1000)].map(|(name, least)| {
+            let nanoseconds = point[name].as_f64();
+            assert_eq!(nanoseconds.is_some_and(|ns| ns > 0.0), samples >= least, "{name} of {point}");
             assert_eq!(point[name].is_null(), samples < least, "{name} of {point}");
-            told
+            nanoseconds
         });
-        let told: Vec<f64> = told.into_iter().flatten().collect();
-        assert!(told.is_sorted(), "{point}");
+        let percentiles: Vec<f64> = percentiles.into_iter().flatten().collect();
+        assert!(percentiles.is_sorted(), "{point}");
     }
     let threaded = points.iter().find(|p| p["runner"] == "threaded").expect("a threaded point");
     if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {

@@ -106,8 +106,11 @@ fn a_sweep_has_every_format_and_includes_the_cores_own_work() {
     let mut lines = csv.lines();
     let header = fields(lines.next().expect("a header"));
     let switch = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/workloads/switch.toml").display().to_string();
-    let told = success(&["sim", "run", &switch, "--format", "csv", "--no-html"]);
-    assert!(told.lines().count() > 4 && told.lines().all(|line| fields(line) == header), "{told}");
+    let csv_of_switch = success(&["sim", "run", &switch, "--format", "csv", "--no-html"]);
+    assert!(
+        csv_of_switch.lines().count() > 4 && csv_of_switch.lines().all(|line| fields(line) == header),
+        "{csv_of_switch}"
+    );
     assert_eq!(csv.lines().count(), 1 + 2 * 2 * 4);
     assert!(lines.all(|line| fields(line) == header), "{csv}");
 }
@@ -417,9 +420,9 @@ fn published_experiments_run_on_any_machine_or_are_reported_as_impossible() {
         }
         let only = ["--only", "K-02,K-037,T-03,V-01,P-01,series", "--format", "json"];
         let result = json(&[&["sim", "validate", "--no-html", "--profile", name][..], &only].concat());
-        let told = result["about"]["profile"].as_str().expect("a name");
-        assert_eq!(result["elsewhere"].as_str(), Some(told));
-        assert!(name.ends_with(".toml") || name == told);
+        let profile = result["about"]["profile"].as_str().expect("a name");
+        assert_eq!(result["elsewhere"].as_str(), Some(profile));
+        assert!(name.ends_with(".toml") || name == profile);
         assert!(result["held_out"]["simulated"].as_u64().expect("a number") > 5, "{name}");
     }
     assert!(refusal(&["sim", "figures", "--profile", "sprr"]).contains("is no built-in profile"));

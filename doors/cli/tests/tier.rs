@@ -194,13 +194,13 @@ fn a_run_can_be_watched_and_a_killed_process_is_reported() {
     };
     let end = Instant::now() + Duration::from_secs(60);
     let (pid, picture) = loop {
-        let told = processes(&top(&["--format", "json"]).stdout);
-        let of_program = told.iter().find(|state| state["counts"]["moved"].as_u64() > Some(5000));
+        let reported = processes(&top(&["--format", "json"]).stdout);
+        let of_program = reported.iter().find(|state| state["counts"]["moved"].as_u64() > Some(5000));
         if let Some(state) = of_program {
             let pid = state["pid"].as_u64().unwrap().to_string();
             break (pid.clone(), String::from_utf8(top(&[&pid]).stdout).unwrap());
         }
-        assert!(Instant::now() < end, "nothing was told: {told:?}");
+        assert!(Instant::now() < end, "nothing was told: {reported:?}");
         std::thread::sleep(Duration::from_millis(100));
     };
     for part in ["fast", "slow (home)", "exchanges by UFFDIO_MOVE", "mappings managed: ", &format!("process {pid}, ")] {
@@ -212,8 +212,8 @@ fn a_run_can_be_watched_and_a_killed_process_is_reported() {
     std::io::Read::read_to_string(&mut running.stderr.take().unwrap(), &mut text).unwrap();
     assert_eq!(ended.code(), Some(137), "{text}");
     assert!(!text.contains("process"), "the summary is in the file: {text}");
-    let told = processes(&std::fs::read(&json).unwrap());
-    let state = told.iter().find(|state| state["pid"].as_u64() == pid.parse().ok()).unwrap();
+    let reported = processes(&std::fs::read(&json).unwrap());
+    let state = reported.iter().find(|state| state["pid"].as_u64() == pid.parse().ok()).unwrap();
     assert_eq!((state["counts"]["lost"].as_u64(), state["ended"].as_bool()), (Some(0), Some(false)));
     let page = std::fs::read_to_string(&html).unwrap();
     for part in ["<svg", "Memory on each tier", "python3", "fast", "MiB"] {
@@ -248,21 +248,21 @@ fn the_final_report_has_the_peak_of_memory_freed_before_the_end() {
     let most = (48 << 20) / 4096;
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        let told = output(&["top", "--once", "--format", "json"]);
-        let told = processes(&told.stdout);
-        if told.iter().any(|state| pages(state, "most_pages") >= most) {
+        let reported = output(&["top", "--once", "--format", "json"]);
+        let reported = processes(&reported.stdout);
+        if reported.iter().any(|state| pages(state, "most_pages") >= most) {
             break;
         }
-        assert!(Instant::now() < end, "the peak is not told of: {told:?}");
+        assert!(Instant::now() < end, "the peak is not told of: {reported:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
     drop(running.stdin.take());
     let ended = running.wait_with_output().unwrap();
     let message = error(&ended);
     assert!(ended.status.success(), "{message}");
-    let told = processes(&std::fs::read(&json).unwrap());
+    let reported = processes(&std::fs::read(&json).unwrap());
     // `python3` may be a script that starts other programs first.
-    let state = told.iter().max_by_key(|state| pages(state, "most_pages"));
+    let state = reported.iter().max_by_key(|state| pages(state, "most_pages"));
     let state = state.expect("the report has a process");
     assert!(pages(state, "most_pages") >= most && pages(state, "mean_pages") > 0, "{state}");
     assert!(pages(state, "pages") < most / 2, "it was let go: {state}");

@@ -246,8 +246,8 @@ fn sum(bytes: &[u8]) -> u64 {
 
 /// Returns true if the bytes are packet `number`; its addresses are ignored.
 fn is_packet(bytes: &[u8], number: u64) -> bool {
-    let (body, told) = bytes.split_at(bytes.len() - 8);
-    bytes[12..] == packet(number)[12..] && told == sum(&body[12..]).to_le_bytes()
+    let (body, checksum) = bytes.split_at(bytes.len() - 8);
+    bytes[12..] == packet(number)[12..] && checksum == sum(&body[12..]).to_le_bytes()
 }
 
 /// Sends `count` packets in each direction at the same time, and returns what each guest received.
@@ -575,8 +575,8 @@ fn every_refusal_is_counted_and_its_reason_is_reported() {
         }
         let summary = switch.summary();
         assert_eq!(number(&summary, "/ports/0/refused_requests"), 2, "{why}: {summary:#}");
-        let told = summary["ports"][0]["last_remark"].as_str().unwrap_or_default();
-        assert!(told.contains(why), "{why}: {told}");
+        let remark = summary["ports"][0]["last_remark"].as_str().unwrap_or_default();
+        assert!(remark.contains(why), "{why}: {remark}");
     }
     // A ring is described before its memory, and the memory does not contain it: the table is accepted, and the ring
     // waits
@@ -593,8 +593,8 @@ fn every_refusal_is_counted_and_its_reason_is_reported() {
     wire.tell(3, &[], &[]).expect("it is heard");
     let summary = running.summary();
     assert_eq!(number(&summary, "/ports/0/refused_requests"), 1, "{summary:#}");
-    let told = summary["ports"][0]["last_remark"].as_str().unwrap_or_default().to_owned();
-    assert!(told.contains("ring 1 was refused") && told.contains("not inside one region"), "{told}");
+    let remark = summary["ports"][0]["last_remark"].as_str().unwrap_or_default().to_owned();
+    assert!(remark.contains("ring 1 was refused") && remark.contains("not inside one region"), "{remark}");
     // If the file of the guest's memory is truncated, the rings in it break.
     let running = switch();
     let wire = dial(path.as_ref());
@@ -614,8 +614,8 @@ fn every_refusal_is_counted_and_its_reason_is_reported() {
     // The summary also reports sessions that have ended since.
     drop(wire);
     let summary = running.summary();
-    let told = summary["ports"][0]["broken_rings"]["1"].as_str().unwrap_or_default();
-    assert!(told.contains("a file of the guest's memory became shorter than announced"), "{summary:#}");
+    let remark = summary["ports"][0]["broken_rings"]["1"].as_str().unwrap_or_default();
+    assert!(remark.contains("a file of the guest's memory became shorter than announced"), "{summary:#}");
 }
 
 /// Environment variable that makes this program the hostile frontend: socket, seed and milliseconds.

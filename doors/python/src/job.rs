@@ -5,7 +5,7 @@ use crate::result::{Ended, via};
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_mover::{BatchDone, BatchJob, Done, Key, Notifier, Watchable, Watched};
 
@@ -78,10 +78,26 @@ impl Watchable for Box<dyn PendingJob> {
     }
 }
 
+/// A job that a notifier watches, and its result once it was asked for. The handle is kept after the end, because the
+/// notifier leaves out the ends of dropped handles.
+struct WatchedJob {
+    watched: Watched<Box<dyn PendingJob>>,
+    ended: OnceLock<Arc<[Ended]>>,
+}
+
+impl WatchedJob {
+    /// The result, if it has ended; waits for at most the given time.
+    fn look(&self, at_most: Option<Duration>) -> Option<Arc<[Ended]>> {
+        let is_done = at_most.map_or_else(|| self.watched.is_done(), |at_most| self.watched.wait_for(at_most));
+        let take = || self.watched.take().expect("it has ended, and was taken nowhere else").ended();
+        is_done.then(|| Arc::clone(self.ended.get_or_init(take)))
+    }
+}
+
 enum State {
     PendingJob(Box<dyn PendingJob>),
-    /// A notifier's thread steps it.
-    Watched(Watched<Box<dyn PendingJob>>),
+    /// A notifier's thread steps it. Shared, so that several threads may wait for it.
+    Watched(Arc<WatchedJob>),
     /// Shared, so that the mutex is not held while Python objects are created from the result: that may run any code,
     /// including this job's methods.
     Ended(Arc<[Ended]>),
@@ -91,7 +107,7 @@ enum State {
 
 /// The result of polling a job.
 enum Look {
-    UnderWay,
+    Pending,
     Ended(Arc<[Ended]>),
     /// Another thread waits for it.
     Lent,
@@ -134,7 +150,11 @@ impl Job {
         let state = std::mem::replace(&mut *self.lock(), State::Lent);
         let mut flying = match state {
             State::PendingJob(flying) => flying,
-            State::Watched(watched) => return self.look_at_watched(py, watched, at_most),
+            State::Watched(watched) => {
+                *self.lock() = State::Watched(Arc::clone(&watched));
+                // The thread that steps the job may wait for the interpreter lock, so that is released.
+                return py.detach(|| watched.look(at_most)).map_or(Look::Pending, Look::Ended);
+            }
             State::Lent => return Look::Lent,
             State::Ended(ended) => {
                 *self.lock() = State::Ended(Arc::clone(&ended));
@@ -147,54 +167,34 @@ impl Job {
         };
         if !done {
             *self.lock() = State::PendingJob(flying);
-            return Look::UnderWay;
+            return Look::Pending;
         }
         let ended = flying.ended();
         *self.lock() = State::Ended(Arc::clone(&ended));
         Look::Ended(ended)
     }
 
-    /// Like `look`. The thread that steps the job may wait for the interpreter lock, so that is released.
-    fn look_at_watched(
-        &self,
-        py: Python<'_>,
-        watched: Watched<Box<dyn PendingJob>>,
-        at_most: Option<Duration>,
-    ) -> Look {
-        let found = py.detach(|| {
-            let is_done = at_most.map_or_else(|| watched.is_done(), |at_most| watched.wait_for(at_most));
-            if is_done { watched.take().ok_or(watched) } else { Err(watched) }
-        });
-        match found {
-            Ok(flying) => {
-                let ended = flying.ended();
-                *self.lock() = State::Ended(Arc::clone(&ended));
-                Look::Ended(ended)
-            }
-            Err(watched) => {
-                *self.lock() = State::Watched(watched);
-                Look::UnderWay
-            }
-        }
-    }
-
-    /// Lets a notifier step the job and report its end. False if the job has ended, another notifier watches it, or a
-    /// thread waits for it.
+    /// Lets a notifier step the job and report its end. False if the job has ended, another notifier watches it, a
+    /// thread waits for it, or the notifier belongs to the parent of a fork.
     pub(crate) fn watch(&self, py: Python<'_>, notifier: &Notifier, token: u64) -> bool {
-        let state = std::mem::replace(&mut *self.lock(), State::Lent);
-        let (state, watched) = match state {
-            State::PendingJob(flying) => (State::Watched(py.detach(|| notifier.watch(flying, token))), true),
-            other => (other, false),
-        };
-        *self.lock() = state;
-        watched
+        let mut state = self.lock();
+        if !notifier.is_own_process() || !matches!(*state, State::PendingJob(_)) {
+            return false;
+        }
+        let State::PendingJob(flying) = std::mem::replace(&mut *state, State::Lent) else { return false };
+        let (watched, prepared) = notifier.prepare(flying, token);
+        *state = State::Watched(Arc::new(WatchedJob { watched, ended: OnceLock::new() }));
+        drop(state);
+        // It makes a step, see `look`.
+        py.detach(|| drop(prepared));
+        true
     }
 
     /// Makes one step; returns the result if the job has ended.
     fn peek(&self, py: Python<'_>) -> Option<Arc<[Ended]>> {
         match self.look(py, None) {
             Look::Ended(ended) => Some(ended),
-            Look::UnderWay | Look::Lent => None,
+            Look::Pending | Look::Lent => None,
         }
     }
 
@@ -204,7 +204,7 @@ impl Job {
         loop {
             match self.look(py, at_most) {
                 Look::Ended(ended) => return Ok(Some(ended)),
-                Look::UnderWay => {}
+                Look::Pending => {}
                 Look::Lent => {
                     return Err(Error::new_err(
                         "another thread is waiting for this job; only one thread may wait at a time",
@@ -293,7 +293,7 @@ impl Job {
             ended.iter().find_map(|one| one.result.as_ref().err().map(|error| telpher_os::chain(error)))
         };
         let state = match self.peek(py) {
-            None => "under way".to_owned(),
+            None => "in flight".to_owned(),
             Some(ended) => failed(&ended).unwrap_or_else(|| "done".to_owned()),
         };
         format!("<telpher.Job: {state}>")

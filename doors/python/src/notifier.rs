@@ -30,8 +30,8 @@ impl Notifier {
         self.0.as_fd().as_raw_fd()
     }
 
-    /// Watches a job, whose end is reported as `token`. False if it has ended, is watched elsewhere, or a thread waits
-    /// for it.
+    /// Watches a job, whose end is reported as `token`. False if it has ended, is watched elsewhere, a thread waits for
+    /// it, or this process is a fork of the notifier's.
     fn watch(&self, py: Python<'_>, job: &Job, token: u64) -> bool {
         job.watch(py, &self.0, token)
     }

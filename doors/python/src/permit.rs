@@ -4,10 +4,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMemoryView, PyWeakrefReference};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use telpher_cache::ReadPermit;
+use telpher_cache::{ReadPermit, ReadProbe};
 
-/// Shared by a `Reading` and its blocks. `None` once it has ended.
-pub(crate) struct OpenReading(Mutex<Option<Open>>);
+/// Shared by a `Reading` and its blocks.
+pub(crate) struct OpenReading {
+    /// `None` once it was ended.
+    open: Mutex<Option<Open>>,
+    probe: ReadProbe,
+}
 
 struct Open {
     permit: ReadPermit,
@@ -17,11 +21,12 @@ struct Open {
 
 impl OpenReading {
     pub(crate) fn new(permit: ReadPermit) -> Arc<Self> {
-        Arc::new(OpenReading(Mutex::new(Some(Open { permit, views: Vec::new() }))))
+        let probe = permit.probe();
+        Arc::new(OpenReading { open: Mutex::new(Some(Open { permit, views: Vec::new() })), probe })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a clone of the permit.
@@ -41,15 +46,16 @@ impl OpenReading {
         Ok(())
     }
 
-    /// Ends the reading: releases its `memoryview`s. Returns false if others that were made from these, or arrays, still
-    /// use the bytes: they keep writers away until they are freed.
+    /// Ends the reading: releases its `memoryview`s. Returns false if others that were made from these, or arrays,
+    /// still use the bytes: they keep writers away until they are freed.
     pub(crate) fn end(&self, py: Python<'_>) -> bool {
-        let Some(Open { permit, views }) = self.lock().take() else { return true };
+        let Some(Open { permit, views }) = self.lock().take() else { return self.probe.has_ended() };
         for view in views.iter().filter_map(|view| view.bind(py).upgrade()) {
             // Fails if an array or the like uses it; such a view has a clone of the permit.
             let _ = view.call_method0("release");
         }
-        permit.is_alone()
+        drop(permit);
+        self.probe.has_ended()
     }
 }
 

@@ -28,12 +28,14 @@ fn is_normal(exception: &Bound<'_, PyTuple>) -> bool {
     exception.get_item(0).is_ok_and(|kind| kind.is_none())
 }
 
-/// Bytes that change: of an object with a writable buffer, read in blocks through a cache and written in place. There is
-/// any number of readers or one writer, and no reader has bytes of another version than the `version` of its reading.
+/// Bytes that change: of an object with a writable buffer, read in blocks through a cache and written in place. There
+/// is any number of readers or one writer, and no reader has bytes of another version than the `version` of its
+/// reading.
 ///
 /// The object is held as long as this one: a `bytearray` cannot grow. Nothing but the holder of a `Writing` may write
-/// its bytes. Any thread may use it; but a thread that has a reading or a writing must not begin another one, because a
-/// waiting writer comes before new readers.
+/// its bytes, and while it does, `Cache.access` and `Cache.prefetch` must not be called for them. Any thread may use
+/// it; but a thread that has a reading or a writing must not begin another one, because a waiting writer comes before
+/// new readers. The garbage collector does not see what this object and its readings hold.
 #[pyclass(frozen, weakref, module = "telpher", name = "Versioned")]
 pub(crate) struct Versioned {
     cache: Py<Cache>,
@@ -46,10 +48,9 @@ pub(crate) struct Versioned {
 impl Versioned {
     /// Waits for a permit in slices, between which signals are handled.
     fn permit<T: Send>(
-        &self,
         py: Python<'_>,
         timeout: Option<f64>,
-        ask: impl Fn(&VersionGate, Duration) -> Option<T> + Sync,
+        mut ask: impl FnMut(Duration) -> Option<T> + Send,
     ) -> PyResult<T> {
         let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
         let timeout = timeout.map_err(|_| PyValueError::new_err("a timeout must be a number of seconds, 0 or more"))?;
@@ -57,7 +58,7 @@ impl Versioned {
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             let at_most = left.map_or(SLICE, |left| left.min(SLICE));
-            if let Some(permit) = py.detach(|| ask(&self.gate, at_most)) {
+            if let Some(permit) = py.detach(|| ask(at_most)) {
                 return Ok(permit);
             }
             py.check_signals()?;
@@ -65,6 +66,23 @@ impl Versioned {
                 return Err(PyTimeoutError::new_err(format!("other readers or writers had the bytes for {after:?}")));
             }
         }
+    }
+}
+
+/// A writer's permit. When it is dropped, entries that other code has created meanwhile are removed, before readers can
+/// find them.
+pub(crate) struct EndWriting {
+    cache: telpher_cache::Cache<Source>,
+    source: Source,
+    _permit: WritePermit,
+}
+
+impl Drop for EndWriting {
+    fn drop(&mut self) {
+        let EndWriting { cache, source, .. } = self;
+        // Fails only for a range outside of the source. Copies in flight may release buffers meanwhile.
+        let withdraw = || cache.withdraw(source, 0..source.len()).map(drop);
+        let _ = Python::try_attach(|py| py.detach(withdraw));
     }
 }
 
@@ -87,10 +105,12 @@ impl Versioned {
         self.gate.version()
     }
 
-    /// Begins to read, and returns a `Reading`. Waits while a writer writes or waits, at most `timeout` seconds if given.
+    /// Begins to read, and returns a `Reading`. Waits while a writer writes or waits, at most `timeout` seconds if
+    /// given: writers that follow each other without a pause keep readers away.
     #[pyo3(signature = (timeout=None))]
     fn read(slf: Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Reading> {
-        let permit = slf.get().permit(slf.py(), timeout, |gate, at_most| gate.read(Some(at_most)))?;
+        let gate = &slf.get().gate;
+        let permit = Versioned::permit(slf.py(), timeout, |at_most| gate.read(Some(at_most)))?;
         Ok(Reading { version: permit.version(), open: OpenReading::new(permit), of: slf.unbind() })
     }
 
@@ -99,9 +119,19 @@ impl Versioned {
     #[pyo3(signature = (timeout=None))]
     fn write(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Writing> {
         let cache = self.cache.get().open()?;
-        let permit = Arc::new(self.permit(py, timeout, |gate, at_most| gate.write(Some(at_most)))?);
+        // It keeps its place between the slices.
+        let mut writer = Some(self.gate.register_writer());
+        let permit = Versioned::permit(py, timeout, |at_most| match writer.take()?.wait(Some(at_most)) {
+            Ok(permit) => Some(permit),
+            Err(waiting) => {
+                writer = Some(waiting);
+                None
+            }
+        })?;
         let withdrawn = py.detach(|| cache.withdraw(&self.source, 0..self.source.len()));
         withdrawn.map_err(|error| PyValueError::new_err(telpher_os::chain(&error)))?;
+        let source = Arc::clone(&self.source);
+        let permit = Arc::new(EndWriting { cache, source, _permit: permit });
         let is_active = Arc::downgrade(&permit);
         let lent = Bound::new(py, LentBytes::written(&self.data, permit))?;
         let view = PyMemoryView::from(lent.as_any())?;
@@ -113,7 +143,8 @@ impl Versioned {
     }
 }
 
-/// A reader's access to `Versioned` bytes, which do not change before it ends. It is a context manager, which closes it.
+/// A reader's access to `Versioned` bytes, which do not change before it ends. It is a context manager, which closes
+/// it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Reading")]
 pub(crate) struct Reading {
     of: Py<Versioned>,
@@ -142,8 +173,8 @@ impl Reading {
         Ok(Block::of_reading(handle, Arc::clone(&self.open)))
     }
 
-    /// Ends reading, and releases the `memoryview`s of its blocks. Raises `BufferError` if arrays or other `memoryview`s
-    /// that were made from these still use the bytes: no writer begins before they are freed.
+    /// Ends reading, and releases the `memoryview`s of its blocks. Raises `BufferError` if arrays or other
+    /// `memoryview`s that were made from these still use the bytes: no writer begins before they are freed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.open.end(py) { Ok(()) } else { Err(still_used("this reading")) }
     }
@@ -159,24 +190,25 @@ impl Reading {
     }
 }
 
-/// The writer's access to `Versioned` bytes, which have a new version when it ends. It is a context manager, whose value
-/// is a writable `memoryview` of all bytes, and which closes it.
+/// The writer's access to `Versioned` bytes, which have a new version when it ends. It is a context manager, whose
+/// value is a writable `memoryview` of all bytes, and which closes it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Writing")]
 pub(crate) struct Writing {
     /// The permit, as long as anything uses the bytes.
-    permit: Weak<WritePermit>,
+    permit: Weak<EndWriting>,
     view: Mutex<Option<Py<PyMemoryView>>>,
 }
 
 #[pymethods]
 impl Writing {
-    /// Ends writing, and releases the `memoryview`. Raises `BufferError` if arrays or other `memoryview`s that were made
-    /// from it still use the bytes: no reader begins before they are freed.
+    /// Ends writing, and releases the `memoryview`. Raises `BufferError` if arrays or other `memoryview`s that were
+    /// made from it still use the bytes: no reader begins before they are freed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(view) = lock(&self.view).take() else { return Ok(()) };
-        // Fails if an array or the like uses it; then the permit is left.
-        let _ = view.call_method0(py, "release");
-        drop(view);
+        let view = lock(&self.view).take();
+        if let Some(view) = view {
+            // Fails if an array or the like uses it; then the permit is left.
+            let _ = view.call_method0(py, "release");
+        }
         if self.permit.strong_count() == 0 { Ok(()) } else { Err(still_used("this writing")) }
     }
 
@@ -214,8 +246,12 @@ pub(crate) struct WriteBack(Mutex<Option<Arc<FastBlock>>>);
 
 impl WriteBack {
     fn open(&self) -> PyResult<Arc<FastBlock>> {
-        lock(&self.0).clone().ok_or_else(|| PyValueError::new_err("this block is closed"))
+        lock(&self.0).clone().ok_or_else(closed)
     }
+}
+
+fn closed() -> PyErr {
+    PyValueError::new_err("this block is closed")
 }
 
 #[pymethods]
@@ -250,7 +286,7 @@ impl WriteBack {
                 "bytes {start} to {stop} are not inside the block of {size} bytes"
             )));
         }
-        let bytes = py.detach(|| block.write(start..stop));
+        let bytes = py.detach(|| block.write(start..stop)).ok_or_else(closed)?;
         PyMemoryView::from(Bound::new(py, bytes)?.as_any())
     }
 
@@ -262,8 +298,8 @@ impl WriteBack {
     }
 
     /// Updates the home, and returns how many bytes were compared and how many were copied. `find` says which pages are
-    /// copied: "written" (those that `write` returned since the last sync), "differing" (of these, those that differ) or
-    /// "anywhere" (all that differ, also where other code has changed the home).
+    /// copied: "written" (those that `write` returned since the last sync), "differing" (of these, those that differ)
+    /// or "anywhere" (all that differ, also where other code has changed the home).
     #[pyo3(signature = (find="written"))]
     fn sync(&self, py: Python<'_>, find: &str) -> PyResult<(usize, usize)> {
         let find = match find {
@@ -280,15 +316,18 @@ impl WriteBack {
             NotSynced::InUse => {
                 PyBufferError::new_err("a memoryview for writing the block exists; release it before the sync")
             }
+            NotSynced::Closed => closed(),
             NotSynced::Job(error) => raised(&error),
         })?;
         Ok((synced.compared, synced.copied))
     }
 
-    /// Gives the memory back, and releases the home; bytes that were not synced are lost. `memoryview`s stay valid.
-    fn close(&self) {
+    /// Releases the home; bytes that were not synced are lost. The memory is given back when no `memoryview` is left.
+    fn close(&self, py: Python<'_>) {
         let block = lock(&self.0).take();
-        drop(block);
+        if let Some(block) = block {
+            py.detach(|| block.close());
+        }
     }
 
     /// True once it is closed.
@@ -310,7 +349,7 @@ impl WriteBack {
         if is_normal(exception) && !self.closed() {
             self.sync(py, "written")?;
         }
-        self.close();
+        self.close(py);
         Ok(())
     }
 }

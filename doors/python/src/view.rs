@@ -1,6 +1,7 @@
 //! A Python object's bytes during an operation: the buffer protocol's own lock keeps them at their address.
 #![allow(unsafe_code, reason = "promises what the buffer protocol guarantees: bytes that stay while the view is held")]
 
+use crate::versioned::EndWriting;
 use pyo3::exceptions::{PyBufferError, PyException, PyOSError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -10,8 +11,8 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use telpher_cache::{FetchError, Find, Handle, ReadPermit, Synced, WriteBack, WritePermit};
-use telpher_mem::{Pool, StableBuf, StableBufMut};
+use telpher_cache::{FetchError, Find, Handle, ReadPermit, Synced, WriteBack};
+use telpher_mem::{Pool, PoolBuffer, StableBuf, StableBufMut};
 use telpher_mover::{JobError, Mover};
 
 /// A buffer that its exporter keeps at its address: the exporter does not move, resize or free the bytes until this is
@@ -174,7 +175,7 @@ impl LentBytes {
     }
 
     /// All bytes of a writable buffer.
-    pub(crate) fn written(data: &Arc<ViewMut>, permit: Arc<WritePermit>) -> Self {
+    pub(crate) fn written(data: &Arc<ViewMut>, permit: Arc<EndWriting>) -> Self {
         let (address, len) = (data.address(), data.len());
         LentBytes { address, len, is_writable: true, _owner: Box::new((Arc::clone(data), permit)) }
     }
@@ -234,8 +235,15 @@ pub(crate) struct FastBlock {
     state: Mutex<FastBlockState>,
 }
 
+/// What a block holds.
+enum Contents {
+    Open(WriteBack<Home>),
+    /// Its home was released. The memory is kept for `memoryview`s that are left.
+    Closed(#[expect(dead_code, reason = "kept for `memoryview`s, which know its address")] Option<PoolBuffer>),
+}
+
 struct FastBlockState {
-    block: WriteBack<Home>,
+    block: Contents,
     /// Each `memoryview` for writing has a clone.
     writers: Arc<()>,
 }
@@ -244,6 +252,8 @@ struct FastBlockState {
 pub(crate) enum NotSynced {
     /// A `memoryview` for writing exists.
     InUse,
+    /// The block was closed meanwhile.
+    Closed,
     Job(JobError),
 }
 
@@ -255,7 +265,8 @@ impl FastBlock {
             error => FetchFailed::NoRoom(error.to_string()),
         })?;
         let (address, len) = (block.bytes().as_ptr().expose_provenance() as u64, block.bytes().len());
-        Ok(Arc::new(FastBlock { address, len, state: Mutex::new(FastBlockState { block, writers: Arc::new(()) }) }))
+        let state = FastBlockState { block: Contents::Open(block), writers: Arc::new(()) };
+        Ok(Arc::new(FastBlock { address, len, state: Mutex::new(state) }))
     }
 
     fn lock(&self) -> MutexGuard<'_, FastBlockState> {
@@ -269,7 +280,10 @@ impl FastBlock {
 
     /// The bytes that a sync has to check.
     pub(crate) fn unsynced(&self) -> usize {
-        self.lock().block.unsynced()
+        match &self.lock().block {
+            Contents::Open(block) => block.unsynced(),
+            Contents::Closed(_) => 0,
+        }
     }
 
     /// All its bytes, read-only.
@@ -278,11 +292,25 @@ impl FastBlock {
     }
 
     /// Bytes for writing, which the next sync copies back. The range is inside the block.
-    pub(crate) fn write(self: &Arc<Self>, range: Range<usize>) -> LentBytes {
+    /// `None` if it was closed.
+    pub(crate) fn write(self: &Arc<Self>, range: Range<usize>) -> Option<LentBytes> {
         let (mut state, len) = (self.lock(), range.len());
-        let address = state.block.write(range).as_mut_ptr().expose_provenance() as u64;
+        let Contents::Open(block) = &mut state.block else { return None };
+        let address = block.write(range).as_mut_ptr().expose_provenance() as u64;
         let owner = Box::new((Arc::clone(self), Arc::clone(&state.writers)));
-        LentBytes { address, len, is_writable: true, _owner: owner }
+        Some(LentBytes { address, len, is_writable: true, _owner: owner })
+    }
+
+    /// Releases the home, without a sync.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        if let Contents::Open(block) = std::mem::replace(&mut state.block, Contents::Closed(None)) {
+            let (fast, home) = block.into_parts();
+            state.block = Contents::Closed(Some(fast));
+            drop(state);
+            // Without the lock: it attaches to the interpreter.
+            drop(home);
+        }
     }
 
     /// Copies bytes back, unless some can still be written: such writes would be lost.
@@ -291,7 +319,8 @@ impl FastBlock {
         if Arc::get_mut(&mut state.writers).is_none() {
             return Err(NotSynced::InUse);
         }
-        state.block.sync(find).map_err(NotSynced::Job)
+        let Contents::Open(block) = &mut state.block else { return Err(NotSynced::Closed) };
+        block.sync(find).map_err(NotSynced::Job)
     }
 }
 

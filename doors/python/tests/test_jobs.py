@@ -11,8 +11,7 @@ import textwrap
 import threading
 import time
 import unittest
-from collections import Counter
-from unittest import mock
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import telpher
@@ -97,56 +96,117 @@ class Jobs(unittest.TestCase):
     async def awaited(job):
         return await job
 
-    def test_a_notifier_reports_each_of_its_jobs_once(self):
-        watched, reported = [], []
-
-        class Notifier:
-            """Records the tokens of the jobs that the notifier watches, and those that it reports."""
-
-            def __init__(self):
-                self.inner = _telpher._Notifier()
-                self.fileno = self.inner.fileno
-
-            def watch(self, job, token):
-                accepted = self.inner.watch(job, token)
-                if accepted:
-                    watched.append(token)
-                return accepted
-
-            def ended(self):
-                tokens = self.inner.ended()
-                reported.extend(tokens)
-                return tokens
-
+    def test_ten_thousand_jobs_through_one_loop_are_each_reported_once(self):
         async def main():
-            rounds, end = 0, time.monotonic() + 60
+            loop, reported = asyncio.get_running_loop(), []
+            notifier, ended = _telpher._Notifier(), asyncio.Event()
+
+            def readable():
+                reported.extend(notifier.ended())
+                ended.set()
+
+            loop.add_reader(notifier.fileno(), readable)
             with telpher.Mover("model:spr", threshold=0, threaded=True) as m:
-                # Ten thousand jobs, and more until one took longer than a poll.
-                while rounds < 100 or not watched and time.monotonic() < end:
-                    rounds += 1
+                for first in range(0, 10_000, 100):
                     blocks = [os.urandom(4096) for _ in range(100)]
                     copies = [bytearray(4096) for _ in blocks]
-                    await asyncio.gather(*(self.awaited(m.copy_async(a, b)) for a, b in zip(blocks, copies)))
+                    jobs = [m.copy_async(a, b) for a, b in zip(blocks, copies)]
+                    for number, job in enumerate(jobs, first):
+                        self.assertTrue(notifier.watch(job, number))
+                    while len(reported) < first + 100:
+                        ended.clear()
+                        await asyncio.wait_for(ended.wait(), 60)
                     self.assertEqual(blocks, copies)
+            loop.remove_reader(notifier.fileno())
+            self.assertEqual(sorted(reported), list(range(10_000)))
 
-        with mock.patch.object(_await, "_Notifier", Notifier), mock.patch.object(_await, "_POLLS", 1):
-            asyncio.run(main())
-        self.assertGreater(len(watched), 0)
-        self.assertEqual(Counter(reported), Counter(watched))
+        asyncio.run(main())
+
+    def test_a_loop_sleeps_until_watched_jobs_end(self):
+        async def main():
+            with mover() as m:
+                poller = _await._poller()
+                jobs = [m.fill_async(bytearray(60_000), 7) for _ in range(10)]
+                futures = [poller.add(job) for job in jobs]
+                # As after many turns without an end.
+                poller.watch()
+                self.assertEqual((len(poller.watched), poller.jobs), (10, {}))
+                # Other code fetches a result; the task is woken nevertheless.
+                self.assertIsNone(jobs[0].result())
+                await asyncio.wait_for(asyncio.gather(*futures), 60)
+                self.assertEqual([job.result() for job in jobs], [None] * 10)
+                self.assertEqual(poller.watched, {})
+
+        asyncio.run(main())
+
+    def watched(self, m, notifier, token):
+        """A job that the notifier watches. Started again until one was in flight long enough; other jobs keep the device busy."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            before = [m.fill_async(bytearray(1 << 20), 1) for _ in range(8)]
+            job = m.fill_async(dst := bytearray(60_000), 7)
+            if notifier.watch(job, token):
+                return job, dst, before
+        self.fail("no job was in flight for long enough")
 
     def test_a_watched_job_can_be_waited_for_and_dropped(self):
         with mover() as m:
-            notifier, dst = _telpher._Notifier(), bytearray(60_000)
-            job = m.fill_async(dst, 7)
-            if notifier.watch(job, 1):
-                self.assertFalse(notifier.watch(job, 2))
-                self.assertIsNone(job.result(60))
-                self.assertEqual(select.select([notifier], [], [], 60)[0], [notifier])
-                self.assertEqual(notifier.ended(), [1])
+            notifier = _telpher._Notifier()
+            job, dst, _ = self.watched(m, notifier, 1)
+            self.assertFalse(notifier.watch(job, 2))
+            self.assertIsNone(job.result(60))
+            self.assertEqual(select.select([notifier], [], [], 60)[0], [notifier])
+            self.assertEqual(notifier.ended(), [1])
+            self.assertEqual((dst.count(7), job.result(), job.via, repr(job)), (len(dst), None, "device", "<telpher.Job: done>"))
+            job, *_ = self.watched(m, notifier, 3)
+            del job
+            gc.collect()
+            m.drain()
+            self.assertEqual(notifier.ended(), [])
+
+    def test_threads_and_looks_do_not_disturb_each_other_at_a_watched_job(self):
+        with mover() as m:
+            notifier = _telpher._Notifier()
+            job, dst, _ = self.watched(m, notifier, 1)
+            with ThreadPoolExecutor(4) as pool:
+                ends = [pool.submit(job.result, 60) for _ in range(4)]
+                while not job.done():
+                    self.assertIsNone(job.via)
+                self.assertEqual([end.result(60) for end in ends], [None] * 4)
             self.assertEqual(dst.count(7), len(dst))
-            if notifier.watch(m.fill_async(dst, 8), 3):
-                gc.collect()
-                self.assertEqual(notifier.ended(), [])
+
+    def test_a_watched_job_is_awaited_by_several_tasks_and_again(self):
+        polls = []
+
+        class Notifier:
+            """Reports the ends only when the test says so."""
+
+            def __init__(self):
+                self.inner = _telpher._Notifier()
+                self.fileno, self.watch = self.inner.fileno, self.inner.watch
+
+            def ended(self):
+                return self.inner.ended() if polls else []
+
+        async def main():
+            with mover() as m:
+                notifier = Notifier()
+                job, dst, _ = self.watched(m, notifier, 1)
+                poller = _await._poller()
+                poller.notifier = notifier
+                self.assertTrue(poller.listen())
+                poller.tokens[job] = 1
+                poller.watched[1] = None, set()
+                futures = [poller.add(job) for _ in range(3)]
+                poller.forget(job, futures[0])
+                self.assertEqual((poller.jobs, poller.watched[1][1]), ({}, set(futures[1:])))
+                # Looked at between its end and the report.
+                self.assertIsNone(job.result(60))
+                polls.append(True)
+                await asyncio.wait_for(asyncio.gather(*futures[1:]), 60)
+                self.assertEqual((dst.count(7), poller.watched), (len(dst), {}))
+
+        asyncio.run(main())
 
     def test_a_cancelled_tasks_job_continues(self):
         async def main():
@@ -274,6 +334,22 @@ class Ends(unittest.TestCase):
             )
             self.assertEqual((ended.returncode, ended.stdout), (0, "end\n"), ended.stderr)
 
+    def test_the_interpreter_can_end_with_watched_jobs_in_flight(self):
+        for _ in range(5):
+            ended = python(
+                """
+                import telpher
+                from telpher import _telpher
+                m = telpher.Mover("model:spr", threaded=True, threshold=0)
+                notifier = _telpher._Notifier()
+                keep = [m.fill_async(bytearray(4 << 20), 1) for _ in range(8)]
+                for token, job in enumerate(keep):
+                    notifier.watch(job, token)
+                print("end")
+                """
+            )
+            self.assertEqual((ended.returncode, ended.stdout), (0, "end\n"), ended.stderr)
+
     def test_a_waiting_thread_does_not_block_the_interpreters_end(self):
         ended = python(
             """
@@ -307,6 +383,38 @@ class Ends(unittest.TestCase):
             """
         )
         self.assertEqual((ended.returncode, ended.stdout), (0, "0\n"), ended.stderr)
+
+    def test_a_forked_child_ends_watched_jobs(self):
+        ended = python(
+            """
+            import asyncio, os, telpher
+            from telpher import _telpher
+            m = telpher.Mover("model:spr", threaded=True, threshold=0)
+            notifier = _telpher._Notifier()
+            jobs = []
+            while not jobs or not notifier.watch(jobs[-1][0], 1):
+                jobs.append((m.fill_async(dst := bytearray(60_000), 3), dst))
+            job, dst = jobs[-1]
+            if (child := os.fork()) == 0:
+                async def main():
+                    await asyncio.wait_for(asyncio.gather(awaited(job), awaited(job)), 20)
+                    fresh = m.fill_async(other := bytearray(60_000), 4)
+                    assert not notifier.watch(fresh, 2) and notifier.ended() == []
+                    await fresh
+                    assert (dst.count(3), other.count(4)) == (60_000, 60_000)
+                async def awaited(job):
+                    return await job
+                asyncio.run(main())
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            job.result()
+            ended = notifier.ended()
+            while not ended:
+                ended = notifier.ended()
+            print(os.waitstatus_to_exitcode(status), ended)
+            """
+        )
+        self.assertEqual((ended.returncode, ended.stdout), (0, "0 [1]\n"), ended.stderr)
 
     def test_ctrl_c_is_handled_while_a_thread_waits(self):
         ended = python(

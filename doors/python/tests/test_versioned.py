@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import threading
+import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import telpher
@@ -103,16 +105,63 @@ class VersionedBytes(unittest.TestCase):
                     seen = np.frombuffer(bytes(reading.access(0, words.nbytes).result()), np.uint64)
                     if not (seen == version).all():
                         wrong.append(version)
+                if 0 < version < 40:
+                    between.add(threading.get_ident())
 
-        readers = [threading.Thread(target=read) for _ in range(3)]
-        [reader.start() for reader in readers]
-        for _ in range(40):
+        def write():
             with versioned.write() as view:
                 numbers = np.frombuffer(view, np.uint64)
                 numbers += 1
                 del numbers
-        [reader.join() for reader in readers]
-        self.assertEqual((wrong, versioned.version), ([], 40))
+
+        between = set()
+        with ThreadPoolExecutor(3) as pool:
+            readers = [pool.submit(read) for _ in range(3)]
+            for _ in range(39):
+                write()
+            # Writers may have kept readers away until now.
+            end = time.monotonic() + 60
+            while len(between) < 3 and time.monotonic() < end:
+                time.sleep(0.001)
+            write()
+            for reader in readers:
+                reader.result(60)
+        self.assertEqual((wrong, versioned.version, len(between)), ([], 40, 3))
+
+    def test_a_waiting_writer_keeps_new_readers_away(self):
+        first = self.versioned.read()
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(self.versioned.write)
+            end = time.monotonic() + 60
+            while time.monotonic() < end:
+                try:
+                    self.versioned.read(timeout=0).close()
+                except TimeoutError:
+                    break
+            # Many times as long as the writer waits between two checks for signals.
+            for _ in range(20):
+                with self.assertRaises(TimeoutError):
+                    self.versioned.read(timeout=0.01)
+            first.close()
+            writing.result(60).close()
+        self.assertEqual(self.versioned.version, 1)
+
+    def test_a_second_close_fails_too_while_bytes_are_in_use(self):
+        for begin in (self.versioned.read, self.versioned.write):
+            use = begin()
+            part = use.access(0, 10).result()[:5] if begin == self.versioned.read else use.__enter__()[:5]
+            for _ in range(2):
+                with self.assertRaisesRegex(BufferError, "still use"):
+                    use.close()
+            part.release()
+            use.close()
+
+    def test_an_entry_that_is_created_beside_a_writer_is_not_found_by_readers(self):
+        with self.versioned.write() as view:
+            self.cache.access(memoryview(self.data)[:1000]).result()
+            view[20] ^= 1
+        with self.versioned.read() as reading:
+            self.assertEqual(reading.access(0, 1000).result(), self.data[:1000])
 
     def test_tasks_await_blocks_of_a_reading(self):
         async def main():
@@ -194,7 +243,7 @@ class Blocks(unittest.TestCase):
         self.assertEqual((block.closed, block.sync()), (False, (0, 4096)))
 
     def test_wrong_arguments_are_refused(self):
-        pool = telpher.Pool(LEN)
+        pool = telpher.Pool(LEN + 4096)
         for home, error in ((b"read-only", BufferError), (bytearray(), ValueError), (bytearray(2 * LEN), MemoryError)):
             with self.assertRaises(error):
                 telpher.WriteBack(self.mover, pool, home)

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     /// A machine as QEMU shows one with DDR, HBM and CXL, of 700, 300 and 300 MiB.
-    fn machine(told: bool) -> tempdir::Dir {
+    fn machine(is_described: bool) -> tempdir::Dir {
         let folder = tempdir::Dir::new();
         let write = |path: &str, text: &str| {
             let path = folder.0.join(path);
@@ -202,7 +202,7 @@ mod tests {
             );
             write(&format!("node{node}/cpulist"), &format!("{cpus}\n"));
             write(&format!("node{node}/distance"), &format!("{distance}\n"));
-            if told {
+            if is_described {
                 write(&format!("node{node}/access0/initiators/read_latency"), &format!("{latency}\n"));
                 write(&format!("node{node}/access0/initiators/read_bandwidth"), &format!("{bandwidth}\n"));
             }
@@ -251,12 +251,12 @@ mod tests {
 
     #[test]
     fn nodes_are_in_the_order_the_firmware_tells_or_of_their_distance() {
-        let (told, untold) = (machine(true), machine(false));
+        let (described, undescribed) = (machine(true), machine(false));
         let tiers = |folder: &tempdir::Dir| tiers_of(nodes(&folder.0), &[], None).unwrap();
-        let of_firmware = tiers(&told);
+        let of_firmware = tiers(&described);
         assert_eq!((names(&of_firmware), of_firmware.1), (vec!["node1", "node0", "node2"], 1));
         assert_eq!(of_firmware.0.iter().map(|tier| tier.bytes >> 20).collect::<Vec<_>>(), [270, 0, 270]);
-        let of_distance = tiers(&untold);
+        let of_distance = tiers(&undescribed);
         assert_eq!((names(&of_distance), of_distance.1), (vec!["node0", "node1", "node2"], 0));
     }
 

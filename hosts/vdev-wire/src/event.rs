@@ -113,8 +113,8 @@ numbers! {
 }
 
 impl From<telpher_model::ReportedTo> for ReportedTo {
-    fn from(told: telpher_model::ReportedTo) -> Self {
-        match told {
+    fn from(reported_to: telpher_model::ReportedTo) -> Self {
+        match reported_to {
             telpher_model::ReportedTo::Record => ReportedTo::Record,
             telpher_model::ReportedTo::NotRequested => ReportedTo::NotRequested,
             telpher_model::ReportedTo::Elsewhere => ReportedTo::Elsewhere,

@@ -47,10 +47,10 @@ impl Statistics {
     }
 
     /// Counts a descriptor that has ended, as its completion record says.
-    pub fn count_end(&self, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
+    pub fn count_end(&self, descriptor: &Descriptor, record: &CompletionRecord, reported_to: ReportedTo) {
         // The tables have 64 operations, as the first word of the architecture's capability register.
         let operation = usize::from(descriptor.opcode_code() & 0x3f);
-        let status = match told {
+        let status = match reported_to {
             ReportedTo::Record | ReportedTo::Lost | ReportedTo::Elsewhere | ReportedTo::Unwritable => {
                 usize::from(record.status_code() & 0x3f)
             }

@@ -283,8 +283,8 @@ fn counters_and_traces_are_like_those_of_a_guest() {
     let entries = recorder.entries.lock().unwrap();
     let seen: Vec<_> = entries.iter().map(|entry| (entry.kind, entry.submission, entry.answer)).collect();
     let (submitted, ended) = (TraceKind::Submitted as u32, TraceKind::Ended as u32);
-    let told = ReportedTo::Record as u32;
-    assert_eq!(seen, [1, 2, 3].map(|number| [(ended, number, told), (submitted, number, 0)]).concat());
+    let reported_to = ReportedTo::Record as u32;
+    assert_eq!(seen, [1, 2, 3].map(|number| [(ended, number, reported_to), (submitted, number, 0)]).concat());
     assert!(entries.iter().all(|entry| entry.process == other.child.id()));
     assert_eq!((entries[1].code, entries[1].descriptor), (SubmitInstruction::Write as u32, good.0));
     assert_eq!(entries[0].record[0] & 0xff, 1);

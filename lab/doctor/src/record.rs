@@ -310,10 +310,10 @@ mod tests {
         let lists = ["/sys/bus", "/sys/bus/dsa0", "/sys/bus/dsa0/state", "/sys/none"];
         let links = ["/sys/bus/dsa0", "/sys/bus/dsa0/state", "/sys/bus/dsa1"];
         let ask = |files: &dyn Files| {
-            let told = |error: io::Error| error.raw_os_error();
-            let reads = reads.map(|path| files.read(Path::new(path)).map_err(told));
-            let lists = lists.map(|path| files.list(Path::new(path)).map_err(told));
-            let links = links.map(|path| files.link(Path::new(path)).map_err(told));
+            let errno_of = |error: io::Error| error.raw_os_error();
+            let reads = reads.map(|path| files.read(Path::new(path)).map_err(errno_of));
+            let lists = lists.map(|path| files.list(Path::new(path)).map_err(errno_of));
+            let links = links.map(|path| files.link(Path::new(path)).map_err(errno_of));
             (reads, lists, links)
         };
         // The second time the recorder already knows the links.

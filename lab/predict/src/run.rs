@@ -190,7 +190,7 @@ fn routes(args: &SweepOptions) -> Result<(bool, Option<Devices>), PredictError> 
         DeviceName::All => Ok((true, Some(from_options(args, Preset::default())?))),
         DeviceName::Model(ModelSource::Preset(preset)) => Ok((false, Some(from_options(args, preset)?))),
         DeviceName::Model(ModelSource::File(path)) => {
-            let told = [
+            let given = [
                 ("--wq-mode", args.wq_mode.is_some()),
                 ("--wq-size", args.wq_size.is_some()),
                 ("--devices", args.devices.is_some()),
@@ -198,7 +198,7 @@ fn routes(args: &SweepOptions) -> Result<(bool, Option<Devices>), PredictError> 
                 ("--wqs", args.wqs.is_some()),
                 ("--engines", args.engines.is_some()),
             ];
-            if let Some((option, _)) = told.iter().find(|(_, given)| *given) {
+            if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
                 let file = path.display();
                 return Err(PredictError::Not(format!("{file} has its own queues and engines; leave out {option}")));
             }
@@ -397,9 +397,9 @@ fn lasting(
     args: &SweepOptions,
     mut scenario: Scenario,
     mut stream: Stream,
-    told: impl Fn(ScenarioError) -> PredictError,
+    error_of: impl Fn(ScenarioError) -> PredictError,
 ) -> Result<(Stream, Outcome), PredictError> {
-    let outcome = scenario.simulate().map_err(&told)?;
+    let outcome = scenario.simulate().map_err(&error_of)?;
     let Some(seconds) = args.seconds else { return Ok((stream, outcome)) };
     // Lost bits do not matter: larger counts are refused.
     #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a count")]
@@ -413,7 +413,7 @@ fn lasting(
     }
     stream.submissions = fill.max(1);
     scenario.loads[0].what = Workload::Stream(stream);
-    let outcome = scenario.simulate().map_err(told)?;
+    let outcome = scenario.simulate().map_err(error_of)?;
     Ok((stream, outcome))
 }
 

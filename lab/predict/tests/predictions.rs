@@ -82,16 +82,16 @@ fn neither_the_device_nor_a_core_executes_dif_of_a_part_of_a_block() {
 
 #[test]
 fn more_threads_than_a_socket_has_cores_get_a_remark() {
-    let said = |threads| {
+    let remarks_of = |threads| {
         let many = SweepOptions { threads, count: 1, wq_mode: Some(telpher_device::WqMode::Shared), ..options("cpu") };
         sweep_on(&many).unwrap().remarks.join(" ")
     };
     assert!(
-        said(200).starts_with("200 threads are more than the cores of a socket of spr-asplos, 56:"),
+        remarks_of(200).starts_with("200 threads are more than the cores of a socket of spr-asplos, 56:"),
         "{}",
-        said(200)
+        remarks_of(200)
     );
-    assert_eq!(said(56), "");
+    assert_eq!(remarks_of(56), "");
     let work = [WorkRequest { threads: 2, in_flight: 1, ..WorkRequest::of(Opcode::MemoryMove, 64) }];
     let one_core = machine(DEFAULT_PROFILE, &["software.cores=1".into()]).unwrap();
     let advice = advise(&one_core, &work, Objective::Latency).unwrap();
@@ -112,14 +112,14 @@ fn options_that_contradict_each_other_are_usage_errors() {
     let two_nodes = SweepOptions { placement: Some((9, 0)), ..options("all") };
     let threads = SweepOptions { threads: 100, ..options("model:spr") };
     let policy = SweepOptions { policy: vec!["speed=1".into()], ..options("model:spr") };
-    for (options, said) in [
+    for (options, remarks_of) in [
         (two_nodes, "--placement's source is node 9"),
         (threads, "100 threads need a dedicated queue each"),
         (policy, "--policy takes NAME=VALUE"),
         (options("hw:wq0.0"), "hw:wq0.0 is hardware"),
     ] {
         let error = sweep_on(&options).unwrap_err();
-        assert!(error.is_usage() && error.to_string().starts_with(said), "{error}");
+        assert!(error.is_usage() && error.to_string().starts_with(remarks_of), "{error}");
     }
     let error = machine("no-such", &[]).unwrap_err();
     assert!(error.is_usage() && error.to_string().contains(DEFAULT_PROFILE), "{error}");

@@ -473,7 +473,7 @@ impl Inner {
     #[inline]
     pub(crate) fn drive(&self, group: Option<usize>) {
         match &self.runner {
-            RunnerState::Inline(inline) => inline.run_engines(&self.core, group),
+            RunnerState::Inline(inline) => inline.run_if_free(&self.core, group),
             RunnerState::Threaded(threaded) | RunnerState::Auto(threaded) => threaded.drive(&self.core, group),
         }
     }

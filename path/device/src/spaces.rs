@@ -4,8 +4,9 @@ use std::sync::OnceLock;
 use telpher_mem::{Fault, Space, WriteHint};
 use telpher_model::AddressSpaces;
 
-/// The most address spaces of one modelled device. Source: chosen; one process needs one.
-const MAX_SPACES: usize = 64;
+/// The most address spaces of one modelled device. Source: chosen; one process needs one, and so does each window of a
+/// replica, of which there are at most 256.
+const MAX_SPACES: usize = 64 + 256;
 
 /// Address spaces by PASID; spaces are added, never removed.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Work that was submitted before a combiner's lock was found taken is always done.
 //!
 //! Seen to fail: if leaving work, taking it over, or giving the lock back is relaxed; if the lock is given back without
-//! a look at what was left; and if a holder that is told to stop forgets what was left.
+//! a look at what was left; and if a holder that is told to stop forgets what was left, in its
+//! first round or after it has taken that work over.
 #![cfg(loom)]
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
 
@@ -76,6 +77,38 @@ fn work_left_to_a_holder_that_stops_is_done_by_the_next_one() {
         combiner.exclusively(|()| ());
         other.join().unwrap();
         combiner.run(0, |(), others| {
+            if others {
+                work.store(0, Ordering::Relaxed);
+            }
+            true
+        });
+        assert_eq!(work.load(Ordering::Relaxed), 0, "left undone");
+    });
+}
+
+/// The same if it is told to stop after it has taken the work over.
+#[test]
+fn work_that_a_stopped_holder_has_taken_over_is_done_by_the_next_one() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let shared = Arc::new((Combiner::new(()), AtomicU32::new(0)));
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (combiner, work) = &*shared;
+                work.store(1, Ordering::Relaxed);
+                combiner.run(0, |(), _| {
+                    work.store(0, Ordering::Relaxed);
+                    true
+                });
+            })
+        };
+        let (combiner, work) = &*shared;
+        // It continues after its own work, and stops in the round for others.
+        combiner.run(0, |(), others| !others);
+        other.join().unwrap();
+        combiner.run_if_free(|(), others| {
             if others {
                 work.store(0, Ordering::Relaxed);
             }

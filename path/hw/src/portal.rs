@@ -231,8 +231,9 @@ unsafe impl Portal for HwPortal {
         }
     }
 
-    fn create_window(&self, base: u64, size: u64, writable: bool) -> Result<CreatedWindow, WindowError> {
-        self.driver(|file| window::create(file, base, size, writable))
+    unsafe fn create_window(&self, base: u64, size: u64, writable: bool) -> Result<CreatedWindow, WindowError> {
+        // SAFETY: our caller's promise.
+        self.driver(|file| unsafe { window::create(file, base, size, writable) })
     }
 
     fn attach_window(&self, file: BorrowedFd<'_>) -> Result<AttachedWindow, WindowError> {

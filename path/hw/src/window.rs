@@ -46,7 +46,11 @@ struct Attach {
 const _: () = assert!(size_of::<Create>() == 24 && size_of::<Attach>() == 6);
 
 /// Has the driver make a window to memory of this process.
-pub(crate) fn create(queue: &File, base: u64, size: u64, writable: bool) -> Result<CreatedWindow, WindowError> {
+///
+/// # Safety
+///
+/// As for [`Portal::create_window`](telpher_portal::Portal::create_window).
+pub(crate) unsafe fn create(queue: &File, base: u64, size: u64, writable: bool) -> Result<CreatedWindow, WindowError> {
     let flags = READ | CHECK | if writable { WRITE } else { 0 };
     let mut window = Create { base, size, kind: SINGLE_SUBMITTER, flags, handle: 0 };
     // SAFETY: the structure has the size that the number says, and lives for the call.
@@ -96,7 +100,9 @@ mod tests {
     #[test]
     fn a_driver_without_the_ioctls_has_no_windows() {
         let file = File::open("/dev/null").unwrap();
-        assert!(matches!(create(&file, 4096, 4096, true), Err(WindowError::Unsupported)));
+        // SAFETY: that file has no driver that makes windows.
+        let created = unsafe { create(&file, 4096, 4096, true) };
+        assert!(matches!(created, Err(WindowError::Unsupported)));
         assert!(matches!(attach(&file, file.as_fd()), Err(WindowError::Unsupported)));
     }
 

@@ -101,7 +101,7 @@ impl Device {
         Ok(())
     }
 
-    /// Source: SPEC §4.4 and Enable Device's conditions on read buffers and bandwidth.
+    /// Source: SPEC ch. 4 and Enable Device's conditions on read buffers and bandwidth.
     fn check_read_buffers(&self) -> Result<(), CommandError> {
         let cap = self.capabilities.grp_cap;
         let total = u32::from(cap.read_buffers());

@@ -7,11 +7,12 @@
 
 use crate::capabilities::MAX_WQS;
 use crate::device::Device;
+use crate::in_progress::EngineLane;
 use crate::interrupt::Interrupt;
 use crate::sync::{TryLock, Word};
 use crate::wq::Entry;
-use telpher_abi::Descriptor;
 use telpher_abi::registers::{DeviceState, IntCause};
+use telpher_abi::{Descriptor, Opcode};
 
 /// One group's arbiter.
 #[derive(Debug, Default)]
@@ -97,15 +98,24 @@ impl Device {
     fn has_room(&self, group: usize, engine: usize) -> bool {
         // The code is in bits 353:352 of the configuration.
         let code = self.grpcfg[group][5].get() >> (352 - 320) & 3;
-        code == 0 || self.is_below_limit(engine, code)
+        code == 0
+            || self.is_below_limit(engine, self.capabilities.eng_cap.work_descriptors(), code, EngineLane::is_taken)
+    }
+
+    /// The same for batches. The descriptors of a batch in progress are work descriptors.
+    #[inline]
+    fn has_room_for_batch(&self, group: usize, engine: usize) -> bool {
+        // The code is in bits 357:356 of the configuration.
+        let code = self.grpcfg[group][5].get() >> (356 - 320) & 3;
+        let all = self.capabilities.eng_cap.batch_descriptors();
+        code == 0 || self.is_below_limit(engine, all, code, EngineLane::is_taken_by_batch)
     }
 
     /// Compares with all, half, a quarter or an eighth of what the engine can have in progress, but one at least.
     #[cold]
-    fn is_below_limit(&self, engine: usize, code: u64) -> bool {
-        let all = self.capabilities.eng_cap.work_descriptors();
+    fn is_below_limit(&self, engine: usize, all: u8, code: u64, counts: impl Fn(&EngineLane) -> bool) -> bool {
         let limit = usize::from(all >> code).max(1);
-        let taken = self.lanes[engine].iter().filter(|lane| lane.0.is_taken()).count();
+        let taken = self.lanes[engine].iter().filter(|lane| counts(&lane.0)).count();
         taken < limit || !self.capabilities.grp_cap.progress_limits()
     }
 
@@ -117,7 +127,7 @@ impl Device {
         group: usize,
         engine: usize,
         into: &mut Descriptor,
-        mark: impl FnOnce(usize, &Entry),
+        mark: impl FnOnce(usize, &Entry, bool),
     ) -> Pick {
         let arbiter = &self.groups[group].0;
         let members = arbiter.wqs.get();
@@ -128,20 +138,25 @@ impl Device {
             if !self.has_room(group, engine) {
                 return Pick::Nothing;
             }
-            let mut ready = 0;
+            let takes_batches = self.has_room_for_batch(group, engine);
+            let (mut ready, mut withheld) = (0, false);
             for wq in bits(members) {
                 let queue = &self.wqs[wq];
-                ready |= u64::from(queue.ring.is_ready(self.slots_of(queue))) << wq;
+                let slots = self.slots_of(queue);
+                let is_ready = queue.ring.is_ready(slots);
+                let is_withheld = !takes_batches && is_ready && queue.ring.begins_with_batch(slots);
+                ready |= u64::from(is_ready && !is_withheld) << wq;
+                withheld |= is_withheld;
             }
             if ready == 0 {
-                return Pick::Again;
+                return if withheld { Pick::Nothing } else { Pick::Again };
             }
             // A group with one queue needs no choice; credit matters only beside other queues.
             let wq = if members.is_power_of_two() { members.trailing_zeros() as usize } else { arbiter.choose(ready) };
             let queue = &self.wqs[wq];
             match queue.ring.pop(self.slots_of(queue), into) {
                 Some(entry) => {
-                    mark(wq, &entry);
+                    mark(wq, &entry, into.opcode() == Opcode::Batch);
                     Pick::Entry(wq, entry)
                 }
                 None => Pick::Again,
@@ -160,7 +175,7 @@ impl Device {
     }
 
     /// Raises the occupancy interrupt if it is enabled and the queue falls to its limit by losing this entry. The
-    /// caller holds the group's lock, so no two engines cross the limit together. Source: SPEC §9.2.22.
+    /// caller holds the group's lock, so no two engines cross the limit together. Source: SPEC register WQCFG.
     #[inline]
     pub(crate) fn occupancy_fell(&self, wq: usize, entry: &Entry) {
         let controls = self.wqcfg[wq][2].get();

@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Ordering, Word};
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct EngineLane {
-    /// Bit 63 in use, bits 55:48 queue, bit 34 PASID valid, bits 19:0 PASID.
+    /// Bit 63 in use, bit 62 a Batch, bits 55:48 queue, bit 34 PASID valid, bits 19:0 PASID.
     key: AtomicU64,
     position: Word,
 }
@@ -22,13 +22,14 @@ impl Default for EngineLane {
 }
 
 impl EngineLane {
-    /// Marks a descriptor as in progress: its queue, its submitter word and its position. The caller holds the group's
-    /// lock.
+    /// Marks a descriptor as in progress: its queue, its submitter word, its position, and whether it is a Batch. The
+    /// caller holds the group's lock.
     #[inline]
-    pub(crate) fn take(&self, wq: usize, submitter: u64, position: u64) {
+    pub(crate) fn take(&self, wq: usize, submitter: u64, position: u64, is_batch: bool) {
         self.position.set(position);
+        let bits = 1 << 63 | u64::from(is_batch) << 62 | (wq as u64) << 48;
         // Release: pairs with the Acquire in `holds`, and publishes the position with the key.
-        self.key.store(1 << 63 | (wq as u64) << 48 | submitter & PASID_BITS, Ordering::Release);
+        self.key.store(bits | submitter & PASID_BITS, Ordering::Release);
     }
 
     /// Removes the mark, once nothing accesses memory for the descriptor any more.
@@ -42,6 +43,12 @@ impl EngineLane {
     pub(crate) fn is_taken(&self) -> bool {
         // Acquire: pairs with the Release in `take` and `release`.
         self.key.load(Ordering::Acquire) != 0
+    }
+
+    /// True if the lane holds a Batch.
+    pub(crate) fn is_taken_by_batch(&self) -> bool {
+        // Acquire: pairs with the Release in `take` and `release`.
+        self.key.load(Ordering::Acquire) >> 62 == 0b11
     }
 
     /// True if the lane holds a descriptor of the queue at a position before `end`, of this PASID if one is given.

@@ -255,7 +255,7 @@ impl Device {
         }
     }
 
-    /// Writes the bits of a queue's configuration that are currently writable. Source: SPEC §9.2.22, write column.
+    /// Writes the bits of a queue's configuration that are currently writable. Source: SPEC register WQCFG.
     fn write_wq_cfg(&self, wq: usize, word: usize, value: u64, mask: u64) {
         let configurable = self.capabilities.gen_cap.configurable();
         let device_disabled = self.state() == DeviceState::Disabled;

@@ -220,6 +220,19 @@ impl Device {
         });
     }
 
+    /// Replaces an entry as a whole, locked fields too, for a driver whose device has a copy of another device's table.
+    /// Descriptors in progress keep what they have looked up. An index beyond the table is ignored.
+    pub fn replace_window(&self, index: usize, entry: &IdptEntry) {
+        let windows = &self.windows;
+        let Some(words) = windows.entries[..self.idpt_entries()].get(index) else { return };
+        windows.locked(|| {
+            if load(words) != entry.0 {
+                store(words, &entry.0);
+                windows.forget(|handle, _| handle == index);
+            }
+        });
+    }
+
     /// Returns IDBR.
     pub(crate) fn idbr(&self) -> IdBr {
         IdBr([self.windows.identity.get()])

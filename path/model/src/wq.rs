@@ -3,8 +3,8 @@
 //! the queue's state, so that no submission can follow a disable.
 
 use crate::sync::{AtomicU64, CacheLine, Ordering, Word};
-use telpher_abi::Descriptor;
 use telpher_abi::registers::WqState;
+use telpher_abi::{Descriptor, Opcode};
 
 /// The submitter of a descriptor as the device knows it: PASID, privilege, and the kind of portal page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -150,6 +150,14 @@ impl Ring {
         let position = self.head.0.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `push`.
         slot_of(slots, position).sequence.load(Ordering::Acquire) == position.wrapping_add(1)
+    }
+
+    /// True if the oldest descriptor, which [is ready](Ring::is_ready), is a Batch.
+    #[cold]
+    pub(crate) fn begins_with_batch(&self, slots: &[Slot]) -> bool {
+        let position = self.head.0.load(Ordering::Relaxed);
+        // The operation is the highest byte of the first word.
+        slot_of(slots, position).words[0].get() >> 56 == u64::from(Opcode::Batch.code())
     }
 
     /// Returns the number of waiting descriptors; may be stale at once.

@@ -59,7 +59,7 @@ impl Device {
             let waits = self.waiting.get() > 0;
             if waits {
                 self.waiting.set(self.waiting.get() - 1);
-                self.lane.take(0, 0, 0);
+                self.lane.take(0, 0, 0, false);
             }
             waits
         });

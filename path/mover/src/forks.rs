@@ -8,7 +8,10 @@
 use crate::inflight::Core;
 use crate::reentrancy;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc, Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak,
+};
 use std::time::{Duration, Instant};
 
 /// How long a fork waits for descriptors in flight.
@@ -18,10 +21,22 @@ const BOUND: Duration = Duration::from_millis(5);
 /// The movers of this process.
 static MOVERS: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
 
+/// Read by the threads of notifiers while they step jobs.
+static STEPS: RwLock<()> = RwLock::new(());
+
+/// Set while a thread forks, so that threads of notifiers that never rest leave it a moment. SeqCst: forks are rare.
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// What is locked across a fork.
+struct Held {
+    _movers: MutexGuard<'static, Vec<Weak<Core>>>,
+    /// `None` if a notifier's thread took too long.
+    _steps: Option<RwLockWriteGuard<'static, ()>>,
+}
+
 thread_local! {
-    /// The list, locked across a fork, so that the child does not inherit a lock held by a thread that it does not
-    /// have.
-    static HELD: RefCell<Option<MutexGuard<'static, Vec<Weak<Core>>>>> = const { RefCell::new(None) };
+    /// Locked across a fork, so that the child does not inherit a lock held by a thread that it does not have.
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
 /// Tries to lock the list before a new mover goes on without registering. The lock can be held for ever only if a
@@ -30,8 +45,7 @@ const TRIES: u32 = 10_000;
 
 /// Makes forks wait for this mover's descriptors from now on.
 pub(crate) fn register(mover: &Arc<Core>) {
-    static HANDLERS: Once = Once::new();
-    HANDLERS.call_once(|| telpher_os::on_fork(before, after));
+    handle();
     let _inside = reentrancy::InPortal::enter();
     for _ in 0..TRIES {
         let mut movers = match MOVERS.try_lock() {
@@ -45,6 +59,35 @@ pub(crate) fn register(mover: &Arc<Core>) {
         movers.retain(|known| known.strong_count() > 0);
         movers.push(Arc::downgrade(mover));
         return;
+    }
+}
+
+/// Registers the handlers of forks, once.
+pub(crate) fn handle() {
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(|| telpher_os::on_fork(before, after));
+}
+
+/// While the result lives, a fork waits, for a bounded time: the child cannot unlock what this thread has locked.
+pub(crate) fn no_fork() -> RwLockReadGuard<'static, ()> {
+    while FORKING.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    STEPS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no notifier's thread steps a job. Bounded, because such a thread may wait for a lock of the one that
+/// forks: Python holds the interpreter lock.
+fn stop_steps() -> Option<RwLockWriteGuard<'static, ()>> {
+    FORKING.store(true, Ordering::SeqCst);
+    let end = Instant::now() + BOUND;
+    loop {
+        match STEPS.try_write() {
+            Ok(steps) => return Some(steps),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= end => return None,
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
     }
 }
 
@@ -68,11 +111,13 @@ extern "C" fn before() {
             std::mem::forget(mover);
         }
     }
-    // A thread that is exiting has no storage for the lock, and forks without it.
-    let _ = HELD.try_with(|held| held.replace(Some(movers)));
+    let held = Held { _movers: movers, _steps: stop_steps() };
+    // A thread that is exiting has no storage for the locks, and forks without them.
+    let _ = HELD.try_with(|place| place.replace(Some(held)));
 }
 
 /// Runs in the same thread of the parent and of the child, after the fork.
 extern "C" fn after() {
+    FORKING.store(false, Ordering::SeqCst);
     let _ = HELD.try_with(RefCell::take);
 }

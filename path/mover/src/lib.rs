@@ -55,7 +55,7 @@ pub use api::error::{ChannelError, Expired, JobError};
 pub use api::grant::{Grant, NotGranted, StillInUse};
 pub use api::job::{Done, Job, Timed};
 pub use api::mover::Mover;
-pub use api::notifier::{NOTIFIER_THREAD, Notifier, Watchable, Watched};
+pub use api::notifier::{NOTIFIER_THREAD, Notifier, Prepared, Watchable, Watched};
 #[cfg(feature = "device")]
 pub use api::open::OpenError;
 pub use api::operation::Blocks;

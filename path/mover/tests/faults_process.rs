@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_mover::{
-    Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, DurableFile, JobError, MemoryCalls, MemoryCallsPolicy,
-    Mover, Outcome, Policy, Via,
+    Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, DurableFile, GrantError, JobError, MemoryCalls,
+    MemoryCallsPolicy, Mover, Outcome, Policy, Via, Watchable, WindowError,
 };
 use telpher_ops::crc::{CrcMode, crc32c};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
@@ -88,6 +88,70 @@ fn a_job_in_flight_at_a_fork_ends_in_both_processes() {
     assert!(child);
     let done = job.take().unwrap().wait();
     assert_eq!((done.result, done.via, done.buffers.1 == source), (Ok(Outcome::Done), Via::Device, true));
+}
+
+#[test]
+fn a_notifier_in_a_forked_child_leaves_the_ends_to_its_parent() {
+    struct Flag(Arc<AtomicBool>);
+    impl Watchable for Flag {
+        fn is_done(&mut self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+    let _turn = one_at_a_time();
+    let mover = Mover::cpu();
+    let notifier = std::cell::Cell::new(Some(mover.notifier().unwrap()));
+    let parents = notifier.take().unwrap();
+    let ended = parents.watch(mover.copy(vec![1; 64], vec![0; 64]), 7);
+    notifier.set(Some(parents));
+    let (child, ()) = fork(
+        || {
+            let notifier = notifier.take().unwrap();
+            let before = notifier.take_ended(usize::MAX);
+            // A job that has ended, and one that ends while this thread steps it.
+            let copied = notifier.watch(mover.copy(vec![2; 64], vec![0; 64]), 8);
+            let flag = Arc::new(AtomicBool::new(false));
+            let later = notifier.watch(Flag(Arc::clone(&flag)), 9);
+            let too_early = later.wait_for(Duration::from_millis(1)) || later.is_done();
+            flag.store(true, Ordering::Relaxed);
+            let good = copied.is_done() && copied.wait().wait().buffers.1 == [2; 64] && later.wait().is_done();
+            let after = notifier.take_ended(usize::MAX);
+            drop(notifier);
+            before.is_empty() && after.is_empty() && good && !too_early
+        },
+        || (),
+    );
+    assert!(child);
+    let notifier = notifier.take().unwrap();
+    assert_eq!(notifier.take_ended(usize::MAX), [7], "the child has taken no end");
+    assert_eq!(ended.wait().wait().buffers.1, [1; 64]);
+    let next = notifier.watch(mover.copy(vec![3; 64], vec![0; 64]), 10);
+    assert!(next.is_done());
+    assert_eq!(notifier.take_ended(usize::MAX), [10]);
+}
+
+#[test]
+fn a_grant_in_a_forked_child_gives_its_copy_back_and_goes_on_in_the_parent() {
+    let _turn = one_at_a_time();
+    let mover = Mover::cpu();
+    let grant = std::cell::Cell::new(Some(mover.grant(vec![5; 100]).unwrap()));
+    let parents = grant.take().unwrap();
+    let window = mover.open_window(&parents.files()).unwrap();
+    grant.set(Some(parents));
+    let (child, ()) = fork(
+        || {
+            let grant = grant.take().unwrap();
+            let refused =
+                |result: Result<_, WindowError>| matches!(result, Err(WindowError::Grant(GrantError::Forked)));
+            let no_side = refused(grant.write(0, &[1])) && refused(window.write(0, &[1]).map(drop));
+            no_side && grant.revoke(Duration::ZERO).is_ok_and(|copy| copy == [5; 100])
+        },
+        || (),
+    );
+    assert!(child);
+    window.write(0, &[6]).unwrap();
+    let buffer = grant.take().unwrap().revoke(Duration::from_secs(60)).unwrap();
+    assert_eq!(buffer[..2], [6, 5]);
 }
 
 #[test]

@@ -318,7 +318,7 @@ mod portal {
             Offer::Taken
         }
 
-        fn create_window(&self, base: u64, size: u64, writable: bool) -> Result<CreatedWindow, PortalError> {
+        unsafe fn create_window(&self, base: u64, size: u64, writable: bool) -> Result<CreatedWindow, PortalError> {
             assert!(base != 0 && size == LEN as u64 && writable);
             let file = std::io::pipe().unwrap().0.into();
             Ok(CreatedWindow { file, handle: HANDLE })

@@ -140,9 +140,16 @@ pub unsafe trait Portal: Send + Sync + Debug {
     /// use the same device. Descriptors name bytes of it by their addresses in this process. The default has no driver
     /// that can do this.
     ///
+    /// # Safety
+    /// Other processes access the bytes until the window's permissions have been taken away (Update Window) and all
+    /// descriptors that used them have ended. Until then:
+    /// - the bytes stay mapped;
+    /// - no code of this process reads or writes them through references, or relies on their values;
+    /// - if `writable`, they are bytes that this process may write.
+    ///
     /// # Errors
     /// [`WindowError`].
-    fn create_window(&self, _base: u64, _size: u64, _writable: bool) -> Result<CreatedWindow, WindowError> {
+    unsafe fn create_window(&self, _base: u64, _size: u64, _writable: bool) -> Result<CreatedWindow, WindowError> {
         Err(WindowError::Unsupported)
     }
 

@@ -44,6 +44,6 @@ pub use replicas::{ReplicaError, Replicas};
 pub use schedule::Priority;
 pub use source::{Readable, Source};
 pub use stats::Stats;
-pub use version_gate::{ReadPermit, VersionGate, WritePermit};
+pub use version_gate::{ReadPermit, ReadProbe, VersionGate, WaitingWriter, WritePermit};
 pub use versioned::{Reading, Versioned, VersionedHandle, Writing};
 pub use write_back::{FetchError, Find, Synced, WriteBack};

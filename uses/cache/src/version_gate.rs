@@ -5,13 +5,14 @@
 //! permit to write. Permits may go from thread to thread.
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The version of some bytes, and the permits to use them: any number to read, or one to write.
 ///
-/// A waiting writer comes before new readers. So a thread with a permit must not wait for another one: it would wait for
-/// itself.
+/// A waiting writer comes before new readers. So a thread with a permit must not wait for another one: it would wait
+/// for itself. And writers that follow each other without a pause keep readers away: while one writes, the next one
+/// waits.
 ///
 /// ```
 /// use telpher_cache::VersionGate;
@@ -95,18 +96,54 @@ impl VersionGate {
     /// Waits until no permit is left; for at most a time, if one is given: then `None`.
     #[must_use]
     pub fn write(&self, at_most: Option<Duration>) -> Option<WritePermit> {
-        let mut state = self.0.lock();
-        state.waiting += 1;
-        let (mut state, is_free) = self.0.wait(state, at_most, |state| !state.is_writing && state.readers == 0);
-        state.waiting -= 1;
-        if is_free {
-            state.is_writing = true;
-            return Some(WritePermit(Arc::clone(&self.0)));
+        self.register_writer().wait(at_most).ok()
+    }
+
+    /// Keeps new readers away from now on, for a caller that waits for the permit to write in several steps.
+    pub fn register_writer(&self) -> WaitingWriter {
+        self.0.lock().waiting += 1;
+        WaitingWriter(Some(Arc::clone(&self.0)))
+    }
+}
+
+/// A writer that waits, which comes before new readers.
+///
+/// # On drop
+///
+/// The readers go on.
+#[derive(Debug)]
+#[must_use = "dropping it lets readers in"]
+pub struct WaitingWriter(
+    /// `None` once it has the permit.
+    Option<Arc<Inner>>,
+);
+
+impl WaitingWriter {
+    /// Waits until no permit is left; for at most a time, if one is given: then the writer is returned.
+    ///
+    /// # Errors
+    /// The writer, which keeps its place.
+    pub fn wait(mut self, at_most: Option<Duration>) -> Result<WritePermit, WaitingWriter> {
+        let Some(gate) = self.0.clone() else { unreachable!("it has no permit, which takes the value") };
+        let (mut state, is_free) = gate.wait(gate.lock(), at_most, |state| !state.is_writing && state.readers == 0);
+        if !is_free {
+            drop(state);
+            return Err(self);
         }
+        state.waiting -= 1;
+        state.is_writing = true;
         drop(state);
-        // Readers that waited for this writer.
-        self.0.changed.notify_all();
-        None
+        self.0 = None;
+        Ok(WritePermit(gate))
+    }
+}
+
+impl Drop for WaitingWriter {
+    fn drop(&mut self) {
+        let Some(gate) = &self.0 else { return };
+        gate.lock().waiting -= 1;
+        // Wake the readers that waited for this writer.
+        gate.changed.notify_all();
     }
 }
 
@@ -133,6 +170,24 @@ impl ReadPermit {
     #[must_use]
     pub fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1
+    }
+
+    /// Returns what tells whether a clone of this permit is left, without keeping writers away.
+    #[must_use]
+    pub fn probe(&self) -> ReadProbe {
+        ReadProbe(Arc::downgrade(&self.0))
+    }
+}
+
+/// Tells whether a [`ReadPermit`] has ended.
+#[derive(Debug)]
+pub struct ReadProbe(Weak<HeldRead>);
+
+impl ReadProbe {
+    /// Returns true if the last clone of the permit was dropped.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 
@@ -185,15 +240,25 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_gives_up_lets_readers_in() {
+    fn a_writer_keeps_its_place_between_two_waits_and_lets_readers_in_when_it_gives_up() {
         let gate = VersionGate::default();
         let reader = gate.read(None).unwrap();
+        let mut writer = gate.register_writer();
+        for _ in 0..3 {
+            writer = writer.wait(NOW).expect_err("a reader has a permit");
+            assert!(gate.read(NOW).is_none(), "a writer waits");
+        }
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| gate.write(Some(Duration::from_millis(50))).is_none());
-            assert!(writer.join().unwrap());
-            assert!(scope.spawn(|| gate.read(Some(Duration::from_secs(60))).is_some()).join().unwrap());
+            let begin = Instant::now();
+            let second = scope.spawn(|| gate.read(Some(Duration::from_secs(120))).is_some());
+            drop(writer);
+            assert!(second.join().unwrap() && begin.elapsed() < Duration::from_secs(110), "the reader was not woken");
         });
+        let probe = reader.probe();
+        assert!(!probe.has_ended());
         drop(reader);
+        assert!(probe.has_ended() && gate.register_writer().wait(NOW).is_ok());
+        assert_eq!(gate.read(NOW).unwrap().version(), 1);
     }
 
     #[test]

@@ -212,6 +212,12 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
         }
     }
 
+    /// Returns the memory of the block, at the same address, and the home, without a sync.
+    #[must_use = "bytes that were not synced are only in the memory"]
+    pub fn into_parts(self) -> (PoolBuffer, B) {
+        (self.fast, self.home)
+    }
+
     fn grains(&self) -> usize {
         self.fast.len().div_ceil(GRAIN)
     }

@@ -140,9 +140,9 @@ fn a_bad_buffer_is_reported_and_nothing_is_pushed() {
 fn a_payload_of_another_length_than_the_message_is_refused() {
     let (mut outgoing, mut incoming) = link(&Config::default()).unwrap();
     let long = vec![0; 9000];
-    for (said, given) in [(8, 7), (0, 1), (40, 41), (9000, 9000), (0, 9000)] {
-        let pushed = outgoing.push(&eager(1, said), &segments(&[&long[..given]]));
-        assert_eq!(pushed, Err(PushError::WrongLength { len: given as u64 }), "{said}");
+    for (announced, given) in [(8, 7), (0, 1), (40, 41), (9000, 9000), (0, 9000)] {
+        let pushed = outgoing.push(&eager(1, announced), &segments(&[&long[..given]]));
+        assert_eq!(pushed, Err(PushError::WrongLength { len: given as u64 }), "{announced}");
     }
     assert!(incoming.next_message().unwrap().is_none());
 }

@@ -145,7 +145,7 @@ fn write(file: &mut File, pieces: &Receiver<Piece>, counts: &CaptureCounts) -> i
     let mut outcome = Ok(());
     for piece in pieces.iter().take_while(|piece| piece.packets > 0) {
         if outcome.is_ok() {
-            let before = file.metadata().map(|told| told.len());
+            let before = file.metadata().map(|metadata| metadata.len());
             outcome = file.write_all(&piece.bytes);
             if let (Err(_), Ok(before)) = (&outcome, before) {
                 // Whole packets only.

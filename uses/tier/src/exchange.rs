@@ -105,7 +105,7 @@ impl Exchange {
         if let Some(lie) = self.faults.lie(len) {
             // SAFETY: the caller's promise. A move that the kernel reports as failed wakes no thread.
             let progress = unsafe { self.userfault.take_pages_quietly(to, from, lie.len) };
-            return if progress.error.is_none() { lie.said } else { progress };
+            return if progress.error.is_none() { lie.reported } else { progress };
         }
         // SAFETY: the caller's promise.
         unsafe { self.userfault.take_pages(to, from, len) }

@@ -146,21 +146,21 @@ fn changes_of_a_range_are_reported() {
     let tract = RawPages::new(2 << 20, PageSize::Small).unwrap();
     tract.populate(tract.range()).unwrap();
     let start = tract.start();
-    let told = Mutex::new(Vec::new());
+    let events = Mutex::new(Vec::new());
     with_answers(
         &userfault,
         &tract,
-        |event| told.lock().unwrap().push(event),
+        |event| events.lock().unwrap().push(event),
         || {
             tract.discard(start + 4096..start + 3 * 4096).unwrap();
             // The event has been read; the handler records it a moment later.
-            while told.lock().unwrap().is_empty() {
+            while events.lock().unwrap().is_empty() {
                 thread::yield_now();
             }
-            let told = told.lock().unwrap();
+            let events = events.lock().unwrap();
             assert!(
-                matches!(&told[..], [UserfaultEvent::Remove(range)] if *range == (start + 4096..start + 3 * 4096)),
-                "{told:?}"
+                matches!(&events[..], [UserfaultEvent::Remove(range)] if *range == (start + 4096..start + 3 * 4096)),
+                "{events:?}"
             );
         },
     );

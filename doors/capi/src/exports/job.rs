@@ -27,7 +27,8 @@ pub unsafe extern "C" fn telpher_start(mover: *const Mover, op: *const Op, job: 
     })
 }
 
-/// Creates a job, and lets a notifier report its end by its handle's address.
+/// Creates a job, and lets a notifier report its end by its handle's address. A notifier of a forked child's parent is
+/// ignored.
 ///
 /// # Safety
 ///
@@ -39,12 +40,14 @@ pub(super) unsafe fn hand_out_job(
 ) -> Result<c_int, Failure> {
     // SAFETY: guaranteed by our caller.
     let answer = unsafe { hand_out(out, make) }?;
-    if let Some(notifier) = notifier {
+    if let Some(notifier) = notifier.filter(|notifier| notifier.is_own_process()) {
         // SAFETY: not null, because a handle was written. No other code has seen the handle yet.
         let job = unsafe { *out };
         let token = job.expose_provenance() as u64;
-        // SAFETY: as above.
-        unsafe { change("the job", job) }?.watch(notifier, token);
+        // SAFETY: as above. The reference ends before the report.
+        let prepared = unsafe { change("the job", job) }?.watch(notifier, token);
+        // Last: another thread may get the handle by `telpher_mover_ended` and free it before this returns.
+        drop(prepared);
     }
     Ok(answer)
 }

@@ -81,7 +81,12 @@ pub unsafe extern "C" fn telpher_mover_free(mover: *mut Mover) -> c_int {
             std::thread::yield_now();
         }
         // SAFETY: came from `telpher_mover_new` and is not used any more (guaranteed by our caller).
-        drop(unsafe { Box::from_raw(mover) });
+        let Mover { inner, notifier, .. } = *unsafe { Box::from_raw(mover) };
+        drop(inner);
+        // So that nothing of the mover is in use afterwards, unless a watched job or a batch still needs it.
+        if let Some(notifier) = Arc::into_inner(notifier).and_then(OnceLock::into_inner) {
+            notifier.close();
+        }
         Ok(0)
     })
 }
@@ -155,8 +160,18 @@ pub unsafe extern "C" fn telpher_mover_fd(mover: *const Mover) -> c_int {
             // Another thread may have been faster; then this notifier's thread ends.
             let _ = mover.notifier.set(notifier);
         }
-        Ok(mover.notifier.get().map_or(-libc::EIO, |notifier| notifier.as_fd().as_raw_fd()))
+        Ok(notifier_of(mover)?.map_or(-libc::EIO, |notifier| notifier.as_fd().as_raw_fd()))
     })
+}
+
+/// Returns the notifier of a mover, if it has one; a forked child cannot use its parent's.
+fn notifier_of(mover: &Mover) -> Result<Option<&Notifier>, Failure> {
+    let notifier = mover.notifier.get();
+    if notifier.is_some_and(|notifier| !notifier.is_own_process()) {
+        let why = "the descriptor of this mover belongs to the process that forked this one; create a mover here";
+        return Err(Failure::NotYet(libc::ECHILD, why));
+    }
+    Ok(notifier)
 }
 
 /// Writes the handles of jobs that have ended to a list; returns how many.
@@ -173,7 +188,7 @@ pub unsafe extern "C" fn telpher_mover_ended(mover: *const Mover, jobs: *mut *mu
             return Err(Refusal::Null("the list of jobs").into());
         }
         let most = most.min(c_int::MAX as usize);
-        let tokens = mover.notifier.get().map_or(Vec::new(), |notifier| notifier.take_ended(most));
+        let tokens = notifier_of(mover)?.map_or(Vec::new(), |notifier| notifier.take_ended(most));
         for (index, &token) in tokens.iter().enumerate() {
             // A token is the address of a handle, see `hand_out_job`.
             let job = with_exposed_provenance_mut(usize::try_from(token).unwrap_or_default());

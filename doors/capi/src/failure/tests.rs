@@ -42,7 +42,7 @@ fn a_result_that_a_stranger_filled_in_has_a_text_too() {
 
 #[test]
 fn sources_that_are_not_to_be_had_say_by_their_errno_why() {
-    let said = || std::io::Error::from_raw_os_error(libc::EBUSY);
+    let busy = || std::io::Error::from_raw_os_error(libc::EBUSY);
     let text = String::new;
     let damon = |why| TierError::Damon(Box::new(why));
     let cases = [
@@ -50,9 +50,9 @@ fn sources_that_are_not_to_be_had_say_by_their_errno_why() {
         (TierError::NoTraps, libc::ENOSYS),
         (TierError::Perf(PerfError::None), libc::ENOSYS),
         (damon(DamonError::Missing), libc::ENOSYS),
-        (damon(DamonError::Forbidden(said())), libc::EPERM),
+        (damon(DamonError::Forbidden(busy())), libc::EPERM),
         (damon(DamonError::Busy { other: text(), folder: text() }), libc::EBUSY),
-        (damon(DamonError::Alone(said())), libc::EBUSY),
+        (damon(DamonError::Alone(busy())), libc::EBUSY),
         (damon(DamonError::Lost { other: text() }), libc::EBUSY),
     ];
     for (error, errno) in cases {

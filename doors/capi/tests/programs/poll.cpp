@@ -29,6 +29,7 @@ int main(int, char **argv) {
         }
     }
     CHECK(poll(&one, 1, 0) == 0);
+    CHECK(mover.ended({}).empty());
     CHECK(std::all_of(copies.begin(), copies.end(), [&](const auto &copy) { return copy == source; }));
     std::printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;

@@ -93,20 +93,20 @@ fn join(words: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    fn said(args: &[&str]) -> String {
+    fn message_of(args: &[&str]) -> String {
         let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
         sentence(&super::super::Cli::parse_from_words(&args).unwrap_err(), &args).unwrap()
     }
 
     #[test]
     fn an_unknown_option_suggests_the_closest_one() {
-        let text = said(&["telpher", "bench", "--sice", "4k"]);
+        let text = message_of(&["telpher", "bench", "--sice", "4k"]);
         assert_eq!(text, "unknown option '--sice'; did you mean '--size'? `telpher bench --help` lists all options");
     }
 
     #[test]
     fn an_unknown_option_unlike_all_others_lists_the_known_options() {
-        let text = said(&["telpher", "bench", "--zzz", "4k"]);
+        let text = message_of(&["telpher", "bench", "--zzz", "4k"]);
         assert!(text.starts_with("unknown option '--zzz'; `telpher bench` takes --op, --size,"), "{text}");
         assert!(text.ends_with(" and --help"), "{text}");
         assert_eq!((text.matches("--html").count(), text.lines().count()), (1, 1), "{text}");
@@ -114,30 +114,30 @@ mod tests {
 
     #[test]
     fn a_bad_size_describes_valid_sizes() {
-        let text = said(&["telpher", "bench", "--size", "4x"]);
+        let text = message_of(&["telpher", "bench", "--size", "4x"]);
         assert!(text.starts_with("--size: '4x' is not a size; a size is"), "{text}");
     }
 
     #[test]
     fn a_bad_choice_names_the_choices() {
-        assert_eq!(said(&["telpher", "bench", "--wq-mode", "x"]), "--wq-mode takes dedicated or shared, not 'x'");
-        assert_eq!(said(&["telpher", "bench", "--pages", "1k"]), "--pages takes 4k or 2m or 1g, not '1k'");
+        assert_eq!(message_of(&["telpher", "bench", "--wq-mode", "x"]), "--wq-mode takes dedicated or shared, not 'x'");
+        assert_eq!(message_of(&["telpher", "bench", "--pages", "1k"]), "--pages takes 4k or 2m or 1g, not '1k'");
     }
 
     #[test]
     fn an_unknown_command_names_the_commands() {
-        let text = said(&["telpher", "bnch"]);
+        let text = message_of(&["telpher", "bnch"]);
         assert!(
             text.starts_with("unknown command 'bnch'; did you mean 'bench'? `telpher` has advise, bench"),
             "{text}"
         );
-        let text = said(&["telpher", "zzz"]);
+        let text = message_of(&["telpher", "zzz"]);
         assert!(text.starts_with("unknown command 'zzz'; `telpher` has advise, bench"), "{text}");
     }
 
     #[test]
     fn conflicting_options_are_named() {
-        let text = said(&["telpher", "bench", "--html", "x.html", "--no-html"]);
+        let text = message_of(&["telpher", "bench", "--html", "x.html", "--no-html"]);
         assert_eq!(text, "--html cannot be used together with --no-html");
     }
 

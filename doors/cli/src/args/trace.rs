@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_bad_filter_describes_valid_ones() {
-        for (options, said) in [
+        for (options, words) in [
             (["--queue", "0.1"], "not a queue such as wq0.1"),
             (["--op", "x"], "use nop"),
             (["--status", "x"], "page-fault"),
@@ -90,7 +90,7 @@ mod tests {
         ] {
             let words = [&["telpher", "trace", "f"], &options[..]].concat();
             let error = Cli::parse_from_words(words).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(words), "{error}");
         }
     }
 }

@@ -30,6 +30,7 @@ const FILES: &[&str] = &[
     "base/interpose/src/traps.rs",
     "base/interpose/src/vector_registers.rs",
     "base/mem/src/blocks.rs",
+    "base/mem/src/grant.rs",
     "base/mem/src/hook.rs",
     "base/mem/src/local.rs",
     "base/mem/src/local/kernels.rs",

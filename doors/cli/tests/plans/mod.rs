@@ -129,10 +129,10 @@ pub(crate) fn loads(plan: &[Config], file: &Path, flavour: &str) -> Result<(), S
     // The plan omits unused devices before the last.
     let numbers = plan.iter().filter_map(|device| device.dev.strip_prefix("dsa")?.parse::<usize>().ok());
     let output = load(file, numbers.max().map_or(1, |last| last + 1), flavour);
-    let (said, states) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    let (stderr, states) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     let enabled = states.lines().filter(|state| *state == "enabled").count();
     if output.status.success() && enabled == queues {
         return Ok(());
     }
-    Err(format!("kernel {flavour}: {}, {enabled} of {queues} queues enabled\n{said}\n{text}", output.status))
+    Err(format!("kernel {flavour}: {}, {enabled} of {queues} queues enabled\n{stderr}\n{text}", output.status))
 }

@@ -200,10 +200,10 @@ fn a_program_built_with_address_sanitizer_has_its_memory_managed() {
         let done = tier(NAME, options, &[program.to_str().expect("UTF-8")]);
         done.expect_success();
         assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("done\n", ""));
-        let told = schemas::list(std::fs::read(&json).expect("a report"), "processes");
+        let reported = schemas::list(std::fs::read(&json).expect("a report"), "processes");
         // The shadow memory, 14 TiB of addresses, is not managed.
-        let managed = told[0]["mapped_bytes"].as_u64().expect("a process told of itself");
-        assert!((1..1 << 40).contains(&managed), "{told:?}");
+        let managed = reported[0]["mapped_bytes"].as_u64().expect("a process told of itself");
+        assert!((1..1 << 40).contains(&managed), "{reported:?}");
     }
     let Some(program) = sanitized(NAME, "sanitized", &["-static-libasan"]) else { return };
     let done = tier(NAME, &["--format", "json", "--output", path, "--shuffle"], &[program.to_str().expect("UTF-8")]);

@@ -70,8 +70,8 @@ in_both_views! {
         let path = trace.to_str().expect("UTF-8");
         let more = ["--trace", path, "--summary"];
         let Some(done) = injected(view, "fault=10%,seed=7", &["copies"], &more) else { return };
-        let told = std::fs::read_to_string(&trace).expect("a trace");
-        let faults = told.lines().filter(|line| line.contains("fault") && line.contains("memory-move")).count() as u64;
+        let lines = std::fs::read_to_string(&trace).expect("a trace");
+        let faults = lines.lines().filter(|line| line.contains("fault") && line.contains("memory-move")).count() as u64;
         assert!(faults >= number(&done, "faulted"), "{faults} in the trace: {done}");
     }
 }

@@ -103,15 +103,15 @@ in_both_views! {
 
     fn page_faults_are_reported_on_hardware_and_repaired_on_automatic(view: View) {
         let faults = ["--inject", "fault=30%,seed=7"];
-        let Some(said) = passes(&on(view, "full-1", &faults), OPERATIONS, "faults") else { return };
-        assert!(!said.contains(" 0 ended by a page fault"), "{said}");
+        let Some(output) = passes(&on(view, "full-1", &faults), OPERATIONS, "faults") else { return };
+        assert!(!output.contains(" 0 ended by a page fault"), "{output}");
         passes(&on(view, "full-1", &faults), OPERATIONS, "automatic");
     }
 
     fn a_queue_without_block_on_fault_refuses_it(view: View) {
         let file = changed_queues(view, "no-block", &[("\"block_on_fault\": 1", "\"block_on_fault\": 0")]);
-        let Some(said) = passes(&on(view, file, &[]), OPERATIONS, "hardware") else { return };
-        assert!(said.contains(" 2 refused for Block On Fault"), "{said}");
+        let Some(output) = passes(&on(view, file, &[]), OPERATIONS, "hardware") else { return };
+        assert!(output.contains(" 2 refused for Block On Fault"), "{output}");
     }
 
     fn handlers_of_dml_hpp_wait_for_hardware(view: View) {
@@ -167,8 +167,8 @@ in_both_views! {
             (OVERLAP, "32 rows, sum 8590000128, equal\n"),
         ] {
             for path in ["software", "hardware", "automatic"] {
-                let Some(said) = passes(&on(view, "spr-1", &[]), source, path) else { return };
-                assert_eq!(said, expected, "{source} {path}");
+                let Some(output) = passes(&on(view, "spr-1", &[]), source, path) else { return };
+                assert_eq!(output, expected, "{source} {path}");
             }
         }
     }

@@ -212,9 +212,10 @@ fn variables_of_dto_are_honoured_and_options_win_over_them() {
     let Some(counts) = client("offload_counts") else { return };
     let run = |variables: &[(&str, &str)], options: &[&str]| {
         let options = [&["--device", "model:spr"], options].concat();
-        let (done, processes, said) = with_variables("offload_dto", variables, &options, &[word(&counts), "20", "30"]);
+        let (done, processes, messages) =
+            with_variables("offload_dto", variables, &options, &[word(&counts), "20", "30"]);
         assert_eq!((done.code(), done.stdout.trim()), (0, "ok"), "{done}");
-        ((sum(&processes, "device_calls"), sum(&processes, "other_calls")), said)
+        ((sum(&processes, "device_calls"), sum(&processes, "other_calls")), messages)
     };
     let fixed = ("DTO_AUTO_ADJUST_KNOBS", "0");
     assert_eq!(run(&[fixed], &[]), ((50, 0), String::new()));
@@ -224,10 +225,10 @@ fn variables_of_dto_are_honoured_and_options_win_over_them() {
     assert_eq!(run(&[fixed, ("DTO_OVERLAPPING_MEMMOVE_ACTION", "0")], &[]).0, (20, 30));
     assert_eq!(run(&[fixed, ("DTO_MIN_BYTES", "150000")], &[]).0, (30, 0));
     assert_eq!(run(&[fixed, ("DTO_MIN_BYTES", "150000")], &["--threshold", "4k"]).0, (50, 0));
-    let (by_device, said) = run(&[fixed, ("DTO_MIN_BYTES", "150K"), ("DTO_WAIT_METHOD", "yield")], &[]);
+    let (by_device, messages) = run(&[fixed, ("DTO_MIN_BYTES", "150K"), ("DTO_WAIT_METHOD", "yield")], &[]);
     assert_eq!(by_device, (30, 0));
-    assert!(said.contains("DTO_MIN_BYTES=150K is read as 153600 bytes (DTO reads 150)"), "{said}");
-    assert!(said.contains("DTO_WAIT_METHOD=yield") && said.lines().count() == 1, "{said}");
+    assert!(messages.contains("DTO_MIN_BYTES=150K is read as 153600 bytes (DTO reads 150)"), "{messages}");
+    assert!(messages.contains("DTO_WAIT_METHOD=yield") && messages.lines().count() == 1, "{messages}");
     // The option names the model, so neither of the two variables counts.
     assert_eq!(run(&[fixed, ("DTO_USESTDC_CALLS", "1"), ("DTO_WQ_LIST", "wq7.7")], &[]).0, (50, 0));
     let (done, _, _) = with_variables("offload_dto", &[("DTO_WQ_LIST", "wq99.9")], &[], &[word(&counts), "1", "1"]);

@@ -31,15 +31,15 @@ fn trapping(json: &Path) -> Command {
 
 /// Returns the number of page faults caused by traps.
 fn trapped(json: &Path) -> u64 {
-    let told = schemas::list(std::fs::read(json).unwrap(), "processes");
-    told.iter().map(|state| state["tracking"]["faults"].as_u64().unwrap()).sum()
+    let report = schemas::list(std::fs::read(json).unwrap(), "processes");
+    report.iter().map(|state| state["tracking"]["faults"].as_u64().unwrap()).sum()
 }
 
 /// Returns the number of moved pages; asserts that none was lost.
 fn moved(json: &Path) -> u64 {
-    let told = schemas::list(std::fs::read(json).unwrap(), "processes");
-    let counts = || told.iter().map(|state| &state["counts"]);
-    assert!(counts().all(|counts| counts["lost"] == 0), "{told:?}");
+    let report = schemas::list(std::fs::read(json).unwrap(), "processes");
+    let counts = || report.iter().map(|state| &state["counts"]);
+    assert!(counts().all(|counts| counts["lost"] == 0), "{report:?}");
     counts().map(|counts| counts["moved"].as_u64().unwrap()).sum()
 }
 
@@ -119,8 +119,8 @@ fn given_programs_are_measured_alone_and_managed() {
     };
     let done = bench(&format!("{} 1", stress.display()));
     assert_eq!(done.code(), 0, "{done}");
-    let told = schemas::parse(&done.stdout);
-    let rows = told["contests"][0]["rows"].as_array().unwrap();
+    let report = schemas::parse(&done.stdout);
+    let rows = report["contests"][0]["rows"].as_array().unwrap();
     let measured: Vec<f64> = rows.iter().map(|row| row["measured"].as_f64().unwrap()).collect();
     // The program runs for little more than a second.
     assert!(rows.len() == 3 && measured.iter().all(|&number| number > 0.9 && number < 20.0), "{rows:?}");
@@ -313,12 +313,12 @@ fn a_tracer_reads_every_page_and_other_readers_too_while_paused() {
     assert_eq!((&before["tracer"], &before["paused"]), (&Value::Null, &Value::Bool(false)));
 
     let mut tracer = reader("trace").spawn().unwrap();
-    let mut told = BufReader::new(tracer.stdout.take().unwrap());
-    assert_eq!(line(&mut told), "attached");
+    let mut output = BufReader::new(tracer.stdout.take().unwrap());
+    assert_eq!(line(&mut output), "attached");
     wait_for(pid, "that the tracer is noticed", |state| state["tracer"] == tracer.id());
     tracer.stdin.take().unwrap().write_all(b"\n").unwrap();
     let all = 10 * pages.parse::<u64>().unwrap();
-    assert_eq!(line(&mut told), format!("0 of {all} wrong"), "PTRACE_PEEKDATA");
+    assert_eq!(line(&mut output), format!("0 of {all} wrong"), "PTRACE_PEEKDATA");
     assert!(tracer.wait().unwrap().success());
     let after = wait_for(pid, "that it is not traced", |state| state["tracer"].is_null());
     wait_for(pid, "a move after that", |state| moved_pages(state) > moved_pages(&after) + 10_000);

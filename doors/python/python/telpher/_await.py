@@ -24,22 +24,26 @@ _here = threading.local()
 
 
 class _Poller:
-    """Polls the jobs that tasks of one event loop await; each job has the future on which its task sleeps."""
+    """Polls the jobs that tasks of one event loop await; each job has the futures on which its tasks sleep."""
 
     def __init__(self, loop):
         self.loop = loop
         self.jobs = {}
         self.idle_polls = self.turn = 0
         self.next = self.pause = None
-        # The futures of watched jobs by their tokens, and the reverse. While there is one, the loop's reader keeps this object alive.
+        # The tokens of watched jobs, and for each token a weak reference to the job and the futures. A job stays here until it has
+        # ended, also if no task awaits it any more. While there is one, the loop's reader keeps this object alive.
         self.notifier = None
         self.numbers = count()
+        self.tokens = weakref.WeakKeyDictionary()
         self.watched = {}
-        self.tokens = {}
 
     def add(self, job):
         future = self.loop.create_future()
-        self.jobs[future] = job
+        if (token := self.token(job)) is not None:
+            self.watched[token][1].add(future)
+            return future
+        self.jobs.setdefault(job, set()).add(future)
         self.idle_polls = 0
         if self.next is not None and self.pause:
             self.next.cancel()
@@ -56,10 +60,9 @@ class _Poller:
     def poll(self):
         self.turn += 1
         jobs = list(islice(self.jobs.items(), _OLDEST if self.turn % _ALL else None))
-        ended = [future for future, job in jobs if job.done()]
-        for future in ended:
-            self.jobs.pop(future, None)
-            self.wake(future)
+        ended = [job for job, _ in jobs if job.done()]
+        for job in ended:
+            self.wake(self.jobs.pop(job, ()))
         self.idle_polls = 0 if ended else self.idle_polls + 1
         self.next = None
         if self.idle_polls == _POLLS:
@@ -68,9 +71,10 @@ class _Poller:
             self.schedule()
 
     @staticmethod
-    def wake(future):
-        if not future.done():
-            future.set_result(None)
+    def wake(futures):
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
 
     def watch(self):
         """Gives the jobs to the notifier, as far as it can watch them. Without a notifier, or in a loop without readers, they are polled."""
@@ -79,26 +83,31 @@ class _Poller:
                 self.notifier = _Notifier()
             except OSError:
                 return
+        if not self.listen():
+            return
+        for job in list(self.jobs):
+            token = next(self.numbers)
+            if isinstance(job, Job) and self.notifier.watch(job, token):
+                self.tokens[job] = token
+                # The end of a job that was freed before is not reported.
+                freed = weakref.ref(job, lambda _, token=token: self.watched.pop(token, None))
+                self.watched[token] = freed, self.jobs.pop(job)
+        self.rest()
+
+    def listen(self):
+        """Lets the loop read the notifier's descriptor. False if the loop has no readers."""
         if not self.watched:
             try:
                 self.loop.add_reader(self.notifier.fileno(), self.ended)
             except NotImplementedError:
-                return
-        for future, job in list(self.jobs.items()):
-            token = next(self.numbers)
-            if isinstance(job, Job) and self.notifier.watch(job, token):
-                self.watched[token] = future
-                self.tokens[future] = token
-                del self.jobs[future]
-        self.rest()
+                return False
+        return True
 
     def ended(self):
         """Called by the loop when the notifier's descriptor is readable."""
         for token in self.notifier.ended():
-            future = self.watched.pop(token, None)
-            if future is not None:
-                del self.tokens[future]
-                self.wake(future)
+            _, futures = self.watched.pop(token, (None, ()))
+            self.wake(futures)
         self.rest()
 
     def rest(self):
@@ -106,13 +115,19 @@ class _Poller:
         if not self.watched and not self.loop.is_closed():
             self.loop.remove_reader(self.notifier.fileno())
 
-    def forget(self, future):
+    def token(self, job):
+        """The token of a job that is watched and has not been reported."""
+        token = self.tokens.get(job) if isinstance(job, Job) else None
+        return token if token in self.watched else None
+
+    def forget(self, job, future):
         """Called when a task does not wait any more."""
-        self.jobs.pop(future, None)
-        token = self.tokens.pop(future, None)
-        if token is not None:
-            del self.watched[token]
-            self.rest()
+        if (token := self.token(job)) is not None:
+            self.watched[token][1].discard(future)
+        futures = self.jobs.get(job, set())
+        futures.discard(future)
+        if not futures:
+            self.jobs.pop(job, None)
 
 
 def _poller():
@@ -133,5 +148,5 @@ async def drive(job):
         try:
             await future
         finally:
-            poller.forget(future)
+            poller.forget(job, future)
     return job.result()

@@ -230,15 +230,15 @@ mod tests {
     #[test]
     fn an_access_stops_at_the_first_byte_of_an_absent_page() {
         let space = memory();
-        let told = Mutex::new(Vec::new());
-        let tell = |address| told.lock().unwrap().push(address);
+        let addresses = Mutex::new(Vec::new());
+        let tell = |address| addresses.lock().unwrap().push(address);
         let faulty_space = faulty_space(&space, 0x12..0x13, 0, &tell);
         let fault = faulty_space.move_forward(0x1_8001, 0x1_1800, 0x1000, WriteHint::Cache).unwrap_err();
         assert_eq!(fault, Fault { address: 0x1_2000, write: false, done: 0x800 });
         assert_eq!(space.peek(0x1_8001, 0x801), [&space.peek(0x1_1800, 0x800)[..], &[1]].concat());
         let fault = faulty_space.fill(0x1_1ff0, [0; 2], 64, WriteHint::Cache).unwrap_err();
         assert_eq!(fault, Fault { address: 0x1_2000, write: true, done: 16 });
-        assert_eq!(*told.lock().unwrap(), [0x1_2000, 0x1_2000]);
+        assert_eq!(*addresses.lock().unwrap(), [0x1_2000, 0x1_2000]);
     }
 
     #[test]

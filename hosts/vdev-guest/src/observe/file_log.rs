@@ -107,14 +107,20 @@ impl FileLog {
     }
 
     /// Records the end of a descriptor.
-    pub(super) fn ended(&self, id: DescriptorId, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
-        self.statistics().count_end(descriptor, record, told);
+    pub(super) fn ended(
+        &self,
+        id: DescriptorId,
+        descriptor: &Descriptor,
+        record: &CompletionRecord,
+        reported_to: ReportedTo,
+    ) {
+        self.statistics().count_end(descriptor, record, reported_to);
         if self.traces {
             self.append(TraceEntry {
                 time_ns: sys::now_ns(),
                 submission: id.submission,
                 kind: TraceKind::Ended as u32,
-                answer: told as u32,
+                answer: reported_to as u32,
                 member: id.member,
                 descriptor: descriptor.0,
                 record: record.0,

@@ -21,6 +21,7 @@ mod random;
 #[cfg(test)]
 mod tests;
 
+use crate::control;
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys;
 use check::{Checker, NewSubmission, Own};
@@ -28,11 +29,11 @@ use file_log::{DescriptorId, FileLog, nap};
 use injector::{CompletionDelay, Injector};
 use std::sync::{Arc, OnceLock};
 use telpher_abi::registers::GrpCfg;
-use telpher_abi::{CompletionRecord, Descriptor, Offer};
+use telpher_abi::{CompletionRecord, Descriptor, Offer, Opcode, Status};
 use telpher_mem::{Fault, Space};
 use telpher_model::{DispatchDecision, Job, Outcome};
 use telpher_vdev_wire::event::{Injected, ReportedTo};
-use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE};
+use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE, WindowUpdate};
 
 pub(crate) use file_log::SharedLease;
 pub(crate) use queue::Queue;
@@ -66,6 +67,8 @@ pub(crate) struct Observer {
     dedicated: bool,
     /// Number of accepted submissions, plus those being submitted.
     submissions: AtomicU64,
+    /// The run has windows between processes, whose table the host keeps.
+    has_windows: bool,
 }
 
 impl Observer {
@@ -88,6 +91,7 @@ impl Observer {
             single_engine: GrpCfg(opened.grp_cfg).engines().count_ones() == 1,
             dedicated: opened.flags & DEDICATED != 0,
             submissions: AtomicU64::new(0),
+            has_windows: opened.id_cap != 0,
         }
     }
 
@@ -231,16 +235,25 @@ impl telpher_model::Observer for Observer {
         outcome
     }
 
-    fn concluding(&self, job: &Job<'_>, _record: &CompletionRecord) -> bool {
-        let Some(injector) = &self.injector else { return true };
-        let id = self.id(job);
-        injector.may_conclude(id, job.descriptor, sys::now_ns, |delay| {
-            let (what, wait) = match delay {
-                CompletionDelay::Delay(wait) => (Injected::Delay, wait),
-                CompletionDelay::Reorder | CompletionDelay::OnTime => (Injected::Reorder, 0),
-            };
-            self.log.injected(id, &untagged(job), what, 0, wait);
-        })
+    fn concluding(&self, job: &Job<'_>, record: &CompletionRecord) -> bool {
+        let concludes = self.injector.as_ref().is_none_or(|injector| {
+            let id = self.id(job);
+            injector.may_conclude(id, job.descriptor, sys::now_ns, |delay| {
+                let (what, wait) = match delay {
+                    CompletionDelay::Delay(wait) => (Injected::Delay, wait),
+                    CompletionDelay::Reorder | CompletionDelay::OnTime => (Injected::Reorder, 0),
+                };
+                self.log.injected(id, &untagged(job), what, 0, wait);
+            })
+        });
+        let updated = job.descriptor.opcode() == Opcode::UpdateWindow && record.status() == Status::Success;
+        if self.has_windows && concludes && updated {
+            let (base, size) = (job.descriptor.src(), job.descriptor.dst());
+            let (handle, flags) = (job.descriptor.handle_2().into(), job.descriptor.window_flags().into());
+            // The host refuses only if the process has closed the window meanwhile, as if right after this update.
+            let _ = control::update_window(self.file, &WindowUpdate { base, size, handle, flags });
+        }
+        concludes
     }
 
     fn record(
@@ -261,17 +274,17 @@ impl telpher_model::Observer for Observer {
         write()
     }
 
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: telpher_model::ReportedTo) {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: telpher_model::ReportedTo) {
         let id = self.id(job);
         let lost = || self.injector.as_ref().is_some_and(|injector| injector.loses(id, job.descriptor));
-        let told = match told {
+        let reported_to = match reported_to {
             telpher_model::ReportedTo::Record if lost() => {
                 self.log.injected(id, &untagged(job), Injected::Lose, 0, 0);
                 ReportedTo::Lost
             }
-            told => told.into(),
+            reported_to => reported_to.into(),
         };
-        self.log.ended(id, &untagged(job), record, told);
+        self.log.ended(id, &untagged(job), record, reported_to);
         // A member without a record is concluded with its batch.
         if let Some(check) = self.check.as_ref().filter(|_| id.member == 0) {
             check.concluded(self.file, id);

@@ -240,9 +240,9 @@ fn the_trace_has_every_descriptor_with_its_record_and_member_number() {
     let list = fixture.list(&[copy(1), Descriptor::nop().with_record(record(2))]);
     assert_eq!(fixture.run(list, 1), 1);
     let entries = fixture.entries();
-    let told = |entry: &TraceEntry| (entry.kind, entry.submission, entry.member, entry.answer);
+    let summary = |entry: &TraceEntry| (entry.kind, entry.submission, entry.member, entry.answer);
     let (submitted, ended) = (TraceKind::Submitted as u32, TraceKind::Ended as u32);
-    let mut got: Vec<_> = entries.iter().map(told).collect();
+    let mut got: Vec<_> = entries.iter().map(summary).collect();
     got.sort_unstable();
     assert_eq!(
         got,

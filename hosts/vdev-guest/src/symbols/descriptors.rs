@@ -7,7 +7,7 @@ use super::standard;
 use crate::files::table::{self, Kind};
 use crate::files::{self, descriptor};
 use crate::sys::{self, Errno, answer};
-use crate::{guard, node, perf, submit};
+use crate::{guard, node, perf, submit, windows};
 use libc::{iovec, off_t, ssize_t};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use telpher_interpose::interpose;
@@ -246,8 +246,11 @@ interpose! {
         match perf::event_of(fd) {
             _ if is_every_files(request) => next(fd, request, argument),
             Some(event) => sys::answer_int(perf::control(event, request, argument)),
-            None if is_node(fd) => refuse(Errno::NOTTY),
-            None => next(fd, request, argument),
+            None => match windows::ioctl(fd, request, argument) {
+                Some(answered) => sys::answer_int(answered),
+                None if is_node(fd) => refuse(Errno::NOTTY),
+                None => next(fd, request, argument),
+            },
         }
     }
     fn dup(fd: c_int) -> c_int { |next| {
@@ -272,8 +275,12 @@ interpose! {
         answered
     } }
     fn close(fd: c_int) -> c_int { |next| {
+        let may_end_a_window = !is_foreign(fd);
         let answered = served::close(fd, || next(fd));
         standard::settle(fd);
+        if may_end_a_window {
+            windows::closed();
+        }
         answered
     } }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int { |next|

@@ -151,6 +151,8 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
         Kind::Attach => reply.errno = libc::EPERM,
         Kind::Report => known.reports.push(Report::read_from_bytes(data).unwrap()),
         Kind::PerfOpen | Kind::PerfRead | Kind::PerfControl => reply.errno = libc::ENOENT,
+        // Requests about windows.
+        _ => reply.errno = libc::ENOTTY,
     }
     reply.data_len = u32::try_from(text.len()).unwrap();
     send(connection, &[reply.as_bytes(), &text].concat(), &descriptors);

@@ -7,7 +7,7 @@ use super::share::Shared;
 use crate::tree::{Caller, Errno};
 use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use telpher_vdev_wire::file_memory::{FileMemory, TRACE_ENTRIES};
 use telpher_vdev_wire::message::Opened;
@@ -38,6 +38,8 @@ pub(super) struct OpenFile {
     notified: Mutex<Option<u64>>,
     /// Held while entries are taken out of the file's trace.
     reading: Mutex<()>,
+    /// Requests about windows that are being answered.
+    pub(super) window_requests: Arc<AtomicU32>,
 }
 
 impl OpenFile {
@@ -68,6 +70,7 @@ impl OpenFile {
             executor: Mutex::new(None),
             notified: Mutex::new(None),
             reading: Mutex::new(()),
+            window_requests: Arc::default(),
         })
     }
 

@@ -5,12 +5,14 @@
 //! file system (FUSE) ────────┴──► Host ────┼─► files      open files: shared memory, the guests' sockets
 //!                                          ├─► execute    write() of programs without a guest
 //!                                          ├─► perf_calls, perf   events of perf_event_open()
+//!                                          ├─► window_calls, windows   windows between processes
 //!                                          └─► Watcher, Listener   the shadow tree; trace and summary
 //! ```
 //!
-//! Threads: the server's thread answers guests and detects closed files. If traces are written, another thread reads
-//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, perf, kernel, files,
-//! published. No lock is held while descriptors are executed.
+//! Threads: the server's thread answers guests and detects closed files; each request about a window has its own
+//! thread. If traces are written, another thread reads them from the files' shared memory. The file system has its own
+//! threads. Lock order: leaving, perf, windows, kernel, files, published. No lock is held while descriptors are
+//! executed.
 
 mod execute;
 mod files;
@@ -25,6 +27,8 @@ mod share;
 mod tally;
 mod tracer;
 mod until_killed;
+mod window_calls;
+mod windows;
 
 pub use listener::{FileInfo, Listener};
 pub use server::Server;
@@ -43,12 +47,14 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_model::Totals;
 use telpher_portal::Offer;
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
+use windows::Windows;
 
 /// How open files behave, from the options of `telpher run`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +69,8 @@ pub struct Behaviour {
     pub check: bool,
     /// The faults to inject.
     pub inject: Inject,
+    /// Nodes have the ioctls for windows between processes.
+    pub idpt: bool,
 }
 
 impl Behaviour {
@@ -94,6 +102,10 @@ pub struct Host {
     published: Mutex<Option<Publisher>>,
     /// The events of the devices' PMUs.
     perf: Mutex<PerfEvents>,
+    /// The windows between processes.
+    windows: Mutex<Windows>,
+    /// Requests that are waiting for closed windows.
+    settling: Arc<AtomicU32>,
     /// An epoll instance with the host's ends of the preloaded view's files; a hang-up means that the file was closed
     /// for the last time.
     ends: OwnedFd,
@@ -141,6 +153,8 @@ impl Host {
             alarms: Mutex::default(),
             published: Mutex::default(),
             perf: Mutex::default(),
+            windows: Mutex::default(),
+            settling: Arc::default(),
             ends: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             name: name.into(),
         }))
@@ -325,7 +339,8 @@ impl Host {
         // No slot is left for the file: the same errno as when the system's file table is full.
         let row = board.take_row().ok_or(Errno::NFILE)?;
         let flags = opened.flags | self.behaviour.flags();
-        let opened = Opened { flags, row, inject: self.behaviour.inject, ..opened };
+        let id_cap = if self.behaviour.idpt { opened.id_cap } else { 0 };
+        let opened = Opened { flags, row, id_cap, inject: self.behaviour.inject, ..opened };
         let file = OpenFile::new(opened, caller, Arc::clone(&board), identity, end).map(Arc::new);
         match &file {
             Ok(file) => drop(files.open.insert(opened.open, Arc::clone(file))),
@@ -372,6 +387,7 @@ impl Host {
             Some(file)
         });
         if let Some(file) = file {
+            lock(&self.windows).release_file(open);
             if let Some(published) = &mut *lock(&self.published) {
                 published.released(&file);
             }
@@ -410,6 +426,9 @@ impl Host {
                 let (flags, open) = (event.flags, event.data.u64());
                 if let Some(number) = perf::number_of(open) {
                     self.perf_release(number);
+                    released = true;
+                } else if let Some(number) = windows::number_of(open) {
+                    lock(&self.windows).close(number);
                     released = true;
                 } else if flags.contains(epoll::EventFlags::HUP) {
                     self.release(open);

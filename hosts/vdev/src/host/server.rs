@@ -1,10 +1,11 @@
 //! The host's server: answers guests' requests and detects that their files are closed.
 //!
 //! One thread, which never blocks on a single connection: it reads a connection when a packet has arrived, and closes a
-//! connection whose packet does not arrive in time.
+//! connection whose packet does not arrive in time. Requests about windows may wait for another process; each goes on
+//! in its own thread.
 
 use super::Host;
-use super::packet::{self, MAX_PACKET};
+use super::packet::{self, Answer, MAX_PACKET};
 use super::tracer::Tracer;
 use crate::tree::Errno;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -21,7 +22,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
+use telpher_vdev_wire::VERSION;
+use telpher_vdev_wire::message::{Kind, Request};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// How long a connection may stay without a packet; a guest sends its packet at once. Source: chosen.
 const PACKET_TIMEOUT: Duration = Duration::from_secs(5);
@@ -174,6 +177,12 @@ impl Service {
     /// Answers a connection whose packet has arrived, or which has hung up.
     fn serve(&mut self, number: u64) {
         let Some((connection, _)) = self.waiting.remove(&number) else { return };
+        if let Some((head, kind)) = request_of_windows(&connection) {
+            // Windows that were closed before this request count as closed.
+            self.host.release_closed();
+            self.host.serve_window(connection, &head, kind);
+            return;
+        }
         let mut packet = [0; MAX_PACKET + 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
         // There is no space for descriptors that an untrusted peer sends, so the kernel closes them.
@@ -185,22 +194,35 @@ impl Service {
         self.host.release_closed();
         let packet = packet.get(..len).filter(|_| len <= MAX_PACKET).ok_or(Errno::MSGSIZE);
         let answer = packet.and_then(|packet| self.host.answer(process(&connection), packet));
-        let head = packet::head(&answer);
-        let (data, descriptors) = match &answer {
-            Ok(answer) => (answer.data(), answer.descriptors()),
-            Err(_) => (&[][..], Vec::new()),
-        };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        }
-        let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(data)];
-        // If the peer does not receive the reply, its descriptor is closed with it, and the host sees the file's
-        // hang-up.
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let _ = rustix::net::sendmsg(&connection, &parts, &mut ancillary, flags);
+        reply(&connection, &answer);
     }
+}
+
+/// Sends a reply.
+pub(super) fn reply(connection: &OwnedFd, answer: &Result<Answer, Errno>) {
+    let head = packet::head(answer);
+    let (data, descriptors) = match answer {
+        Ok(answer) => (answer.data(), answer.descriptors()),
+        Err(_) => (&[][..], Vec::new()),
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(data)];
+    // If the peer does not receive the reply, its descriptor is closed with it, and the host sees the file's hang-up.
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::sendmsg(connection, &parts, &mut ancillary, flags);
+}
+
+/// The head of a request about windows, which stays in the connection; `None` for other requests.
+fn request_of_windows(connection: &OwnedFd) -> Option<(Request, Kind)> {
+    let mut head = [0; size_of::<Request>()];
+    let (_, len) = rustix::net::recv(connection, &mut head, RecvFlags::DONTWAIT | RecvFlags::PEEK).ok()?;
+    let head = Request::read_from_bytes(head.get(..len)?).ok()?;
+    let kind = Kind::from_code(head.kind).filter(|kind| head.version == VERSION && kind.is_of_windows())?;
+    Some((head, kind))
 }
 
 /// The process that connected; 0 if it is not visible in this PID namespace, or cannot be determined.

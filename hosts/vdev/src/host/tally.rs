@@ -62,9 +62,9 @@ impl Tally {
 }
 
 impl Observer for Tally {
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: ReportedTo) {
-        let told = event::ReportedTo::from(told);
-        self.lease.statistics.count_end(job.descriptor, record, told);
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
+        let reported_to = event::ReportedTo::from(reported_to);
+        self.lease.statistics.count_end(job.descriptor, record, reported_to);
         self.append(|| {
             // The executor has put the submission's number into the first dword; members use that of their batch.
             let named = job.member.map_or(job.descriptor, |member| member.batch);
@@ -75,7 +75,7 @@ impl Observer for Tally {
             TraceEntry {
                 submission: named.0[0] & 0xffff_ffff,
                 kind: TraceKind::Ended as u32,
-                answer: told as u32,
+                answer: reported_to as u32,
                 member: job.member.map_or(0, |member| u32::from(member.index) + 1),
                 descriptor,
                 record: record.0,

@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telpher_vdev::tree::Errno;
@@ -60,6 +60,27 @@ impl Guest {
     ) -> Result<(u64, Vec<u8>, Vec<OwnedFd>), Errno> {
         let packet = packet(self.space, kind, open, argument, path, data);
         let (reply, data, descriptors) = self.raw(&packet).expect("the host answers");
+        match reply.errno {
+            0 => Ok((reply.value, data, descriptors)),
+            errno => Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Asks with a descriptor in the request.
+    pub(crate) fn ask_with(
+        &self,
+        kind: Kind,
+        open: u64,
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(u64, Vec<u8>, Vec<OwnedFd>), Errno> {
+        let socket = self.connect();
+        let packet = packet(self.space, kind, open, 0, "", data);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        rustix::net::sendmsg(&socket, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+        let (reply, data, descriptors) = receive(&socket).expect("the host answers");
         match reply.errno {
             0 => Ok((reply.value, data, descriptors)),
             errno => Err(Errno::from_raw_os_error(errno)),

@@ -214,8 +214,8 @@ fn reconnections_do_not_fill_the_log() {
     }
     works(&fixture, 0);
     works(&fixture, 1);
-    let told = fixture.remarks();
-    let of = |machine: &str| told.iter().filter(|remark| remark.starts_with(machine)).count();
+    let remarks = fixture.remarks();
+    let of = |machine: &str| remarks.iter().filter(|remark| remark.starts_with(machine)).count();
     // A window of a minute may have begun again on a slow machine.
     assert!((64..400).contains(&of("machine 0")), "{}", of("machine 0"));
     assert!(fixture.has_told("machine 1: a client has connected"));

@@ -20,7 +20,7 @@ use telpher_vfio::{Machine, Preset, RunOptions, VfioRun};
 struct Fixture {
     run: VfioRun,
     folder: PathBuf,
-    told: Arc<Mutex<Vec<String>>>,
+    remarks: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fixture {
@@ -39,10 +39,10 @@ impl Fixture {
         };
         let machines = machines.iter().enumerate().map(machine).collect();
         let options = RunOptions { machines, preset, engines: 1, uses_messages, seconds: None };
-        let told: Arc<Mutex<Vec<String>>> = Arc::default();
-        let tell = Arc::clone(&told);
+        let remarks: Arc<Mutex<Vec<String>>> = Arc::default();
+        let tell = Arc::clone(&remarks);
         let run = VfioRun::start(&options, move |remark| tell.lock().unwrap().push(remark.to_owned())).unwrap();
-        Fixture { run, folder, told }
+        Fixture { run, folder, remarks }
     }
 
     fn socket(&self, machine: usize) -> PathBuf {
@@ -50,7 +50,7 @@ impl Fixture {
     }
 
     fn remarks(&self) -> Vec<String> {
-        self.told.lock().unwrap().clone()
+        self.remarks.lock().unwrap().clone()
     }
 
     fn has_told(&self, part: &str) -> bool {

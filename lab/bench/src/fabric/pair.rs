@@ -105,7 +105,7 @@ impl Pair {
             // If both fail, the second rank may have said why the first has waited in vain.
             let (first, second) = (self.hear(0), self.hear(1));
             let (first, second) = match (first, second) {
-                (Err(lost), Err(said)) if lost.kind() != io::ErrorKind::Other => return Err(said),
+                (Err(lost), Err(reported)) if lost.kind() != io::ErrorKind::Other => return Err(reported),
                 answers => (answers.0?, answers.1?),
             };
             let ((value, first), (_, second)) = (answer_of(&first)?, answer_of(&second)?);

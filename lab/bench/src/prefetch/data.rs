@@ -11,7 +11,7 @@ use telpher_report::query::{Data, DataColumn};
 pub(super) struct Prepared {
     pub(super) query: Query,
     /// The query as the user would type it.
-    pub(super) said: String,
+    pub(super) summary: String,
     pub(super) data: Data,
 }
 
@@ -54,12 +54,12 @@ pub(super) fn prepare(args: &PrefetchOptions) -> Result<Prepared, PrefetchError>
     };
     let query = plan.on(&table)?;
     let data = data(&query, from);
-    Ok(Prepared { query, said: said(&plan), data })
+    Ok(Prepared { query, summary: in_words(&plan), data })
 }
 
 /// Returns the plan in the short form that `--query` accepts. The SQL for other engines also contains the width of
 /// numbers.
-fn said(plan: &Plan) -> String {
+fn in_words(plan: &Plan) -> String {
     let aggregates = plan.aggregates.iter().map(|it| match it {
         Aggregate::Count => "count(*)".to_owned(),
         it => it.to_string(),

@@ -42,7 +42,7 @@ pub fn run<E: From<PrefetchError>>(
 ) -> Result<QdpResult, E> {
     let machine = Machine::read();
     let mut remarks = Vec::new();
-    let Prepared { query, said, data } = data::prepare(args)?;
+    let Prepared { query, summary, data } = data::prepare(args)?;
     let threads = args.threads.unwrap_or_else(|| u32::try_from(machine.cores.len()).unwrap_or(u32::MAX));
     let options = options(args, threads);
     let cache = if args.plain {
@@ -109,14 +109,14 @@ pub fn run<E: From<PrefetchError>>(
         aggregators: options.shape.aggregators,
     });
     let answer = rows(&expected);
-    Ok(QdpResult { kind: "qdp", machine, remarks, query: query.sql("t"), said, data, shape, answer, runs })
+    Ok(QdpResult { kind: "qdp", machine, remarks, query: query.sql("t"), summary, data, shape, answer, runs })
 }
 
 /// What the stages of a query read of its data.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The query as the user would type it.
-    pub said: String,
+    pub summary: String,
     /// The description of its data.
     pub data: Data,
     /// The bytes that its stages read.
@@ -128,11 +128,11 @@ pub struct Measured {
 /// # Errors
 /// If there is no such query, its data cannot be read or generated, or there is too little memory.
 pub fn measure(args: &PrefetchOptions) -> Result<Measured, PrefetchError> {
-    let Prepared { query, said, data } = data::prepare(args)?;
+    let Prepared { query, summary, data } = data::prepare(args)?;
     let threads = args.threads.unwrap_or_else(|| u32::try_from(Machine::read().cores.len()).unwrap_or(u32::MAX));
     let options = Options { traffic: true, ..options(args, threads) };
     let traffic = telpher_query::run(&query, None, &options)?.traffic.unwrap_or_default();
-    Ok(Measured { said, data, traffic })
+    Ok(Measured { summary, data, traffic })
 }
 
 /// Returns the options of the pipeline that all configurations share.

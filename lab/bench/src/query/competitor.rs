@@ -51,11 +51,11 @@ impl Competitor {
         let questions = child.stdin.take().map(BufWriter::new);
         let answers = BufReader::new(child.stdout.take().expect("standard output is piped"));
         let mut rival = Competitor { version: String::new(), child, questions, answers };
-        let told = rival.hear().map_err(failed)?;
-        if let Some(missing) = told.missing {
+        let reply = rival.hear().map_err(failed)?;
+        if let Some(missing) = reply.missing {
             return Ok(Err(Missing(format!("{} says: {missing}", python.display()))));
         }
-        rival.version = told.version;
+        rival.version = reply.version;
         rival.ask(&json!({ "threads": threads }), &[]).map_err(failed)?;
         Ok(Ok(rival))
     }
@@ -77,9 +77,9 @@ impl Competitor {
             .zip(&bytes)
             .map(|((c, k), b)| json!([c.name(), k.0, b.len()]))
             .collect();
-        let told = self.ask(&json!({ "table": name, "columns": columns }), &bytes).map_err(failed)?;
-        if !told.kinds.iter().map(String::as_str).eq(kinds.map(|kind| kind.1)) {
-            return Err(failed(io::Error::other(format!("its columns have other types: {}", told.kinds.join(", ")))));
+        let reply = self.ask(&json!({ "table": name, "columns": columns }), &bytes).map_err(failed)?;
+        if !reply.kinds.iter().map(String::as_str).eq(kinds.map(|kind| kind.1)) {
+            return Err(failed(io::Error::other(format!("its columns have other types: {}", reply.kinds.join(", ")))));
         }
         Ok(())
     }
@@ -91,8 +91,8 @@ impl Competitor {
 
     /// Runs the query; returns the time by DuckDB's own clock, and whether the answer equals `expected`.
     pub(super) fn turn(&mut self, expected: &Answer) -> Result<(Duration, bool), BenchError> {
-        let told = self.ask(&json!({ "ask": 1 }), &[]).map_err(failed)?;
-        Ok((Duration::from_nanos(told.ns), is_same(expected, &told.rows)))
+        let reply = self.ask(&json!({ "ask": 1 }), &[]).map_err(failed)?;
+        Ok((Duration::from_nanos(reply.ns), is_same(expected, &reply.rows)))
     }
 
     fn ask(&mut self, line: &impl Serialize, bytes: &[&[u8]]) -> io::Result<CompetitorLine> {
@@ -111,11 +111,11 @@ impl Competitor {
         if self.answers.read_line(&mut line)? == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer"));
         }
-        let told: CompetitorLine =
+        let reply: CompetitorLine =
             serde_json::from_str(&line).map_err(|_| io::Error::other(format!("it said {line:?}")))?;
-        match told.error {
+        match reply.error {
             Some(error) => Err(io::Error::other(error)),
-            None => Ok(told),
+            None => Ok(reply),
         }
     }
 }

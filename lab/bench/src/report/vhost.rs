@@ -292,8 +292,8 @@ mod tests {
     #[test]
     fn every_distance_has_its_own_table_and_missing_values_are_dashes() {
         let text = text(&sample());
-        for told in ["split, around (loop), far:", "split, around (loop), near:", "telpher / net_vhost"] {
-            assert!(text.contains(told), "{told} is missing in\n{text}");
+        for words in ["split, around (loop), far:", "split, around (loop), near:", "telpher / net_vhost"] {
+            assert!(text.contains(words), "{words} is missing in\n{text}");
         }
         let line = |start: &str| text.lines().filter(|line| line.trim_start().starts_with(start)).collect::<Vec<_>>();
         assert!(line("1518 B")[0].ends_with("0.80 (5)") && line("1518 B").len() == 1, "{text}");

@@ -116,8 +116,8 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
 fn rows_of(sides: &[MechanismCase<'_>; 2]) -> [Row; 6] {
     let pages = sides.each_ref().map(|side| median(&mut side.rates.clone()));
     let wait = |side: &MechanismCase<'_>, part| {
-        let told = telpher_sim::enough(side.waits.len(), part);
-        if told { side.waits.value_at_quantile(part) as f64 / 1e3 } else { f64::NAN }
+        let is_enough = telpher_sim::enough(side.waits.len(), part);
+        if is_enough { side.waits.value_at_quantile(part) as f64 / 1e3 } else { f64::NAN }
     };
     let waits = sides.each_ref().map(|side| wait(side, PERCENTILE));
     let how =

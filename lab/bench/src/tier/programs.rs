@@ -108,8 +108,8 @@ fn run(telpher: &Path, program: &str, states: Option<&Path>) -> Result<Run, Benc
 
 /// Returns the number of pages that moved in all processes of a run; `None` if no process was managed.
 fn moved(states: &Path) -> Option<f64> {
-    let told: Value = serde_json::from_slice(&std::fs::read(states).ok()?).ok()?;
-    let each = told["processes"].as_array()?.iter().map(|state| state["counts"]["moved"].as_f64());
+    let states_json: Value = serde_json::from_slice(&std::fs::read(states).ok()?).ok()?;
+    let each = states_json["processes"].as_array()?.iter().map(|state| state["counts"]["moved"].as_f64());
     let each = each.collect::<Option<Vec<_>>>()?;
     (!each.is_empty()).then(|| each.iter().sum())
 }

@@ -116,7 +116,7 @@ impl Asynchronous {
 }
 
 fn compile(folder: &Path) -> Result<String, BenchError> {
-    let failed = |what: &str, said: String| BenchError::NotHere(format!("{what} failed: {said}"));
+    let failed = |what: &str, reason: String| BenchError::NotHere(format!("{what} failed: {reason}"));
     let program = |what: &str| {
         let what = what.to_owned();
         move |source| BenchError::Program { what, source }

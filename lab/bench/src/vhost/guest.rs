@@ -79,8 +79,8 @@ impl Guest {
             .ok_or_else(|| BenchError::NotHere("the bench's port is taken by another guest".into()))?;
         let mut tell = |request, payload: Vec<u8>, files| {
             let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-            let told = control.hear(&Header { request, flags: 1, size }, &payload, files);
-            told.map(drop).map_err(|error| BenchError::NotHere(format!("the bench's own guest was refused: {error}")))
+            let answer = control.hear(&Header { request, flags: 1, size }, &payload, files);
+            answer.map(drop).map_err(|error| BenchError::NotHere(format!("the bench's own guest was refused: {error}")))
         };
         tell(SET_OWNER, Vec::new(), Vec::new())?;
         tell(SET_FEATURES, u64s(&[features.bits()]), Vec::new())?;

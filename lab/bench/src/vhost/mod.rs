@@ -558,8 +558,8 @@ pub(crate) mod tests {
             found.ratios.iter().map(|ratio| (ratio.place.size, ratio.rounds)).collect::<Vec<_>>(),
             [(64, 1), (1518, 1)]
         );
-        let told = found.remarks.last().unwrap();
-        assert!(told.starts_with("Not measured to its end: copies, split; guest did not print"), "{told}");
+        let remark = found.remarks.last().unwrap();
+        assert!(remark.starts_with("Not measured to its end: copies, split; guest did not print"), "{remark}");
         // A missing peer is an error, and so is an error that does not come from a peer.
         let missing = found.bear(COPIES, VhostRing::Split, Err(PeerError::Missing("nothing".into()).into()));
         assert!(

@@ -276,10 +276,10 @@ pub(super) mod tests {
     fn without_a_pair_the_row_is_open_and_few_pairs_are_reported() {
         let one = Ratio { rounds: 1, ..ratio(64, Far, 1.2) };
         let rows = verdicts(&[one, ratio(512, Far, 1.4)], COPIES, ["a", "b"], DEMAND, &asked(&[64, 512]));
-        let told: Vec<&str> = rows.iter().map(|row| row.how.as_str()).collect();
+        let ways: Vec<&str> = rows.iter().map(|row| row.how.as_str()).collect();
         let few = "1 pair, which is few";
         assert_eq!(
-            told,
+            ways,
             [format!("2 lengths; at the length with the fewest {few}"), format!("at 64 B, {few}; of 2 lengths")]
         );
         for (part, pair) in [(COPIES, ["b", "a"]), ("engine alone", ["a", "b"])] {

@@ -51,8 +51,8 @@ pub fn text(figures: &[Figure]) -> String {
             let _ = write!(out, "\n{}{}{}", hanging("", 0, &says), hanging("", 2, &numbers), hanging("", 2, &why));
         }
         let cannot = figure.cannot.iter().map(|why| format!("cannot be drawn on this machine: {why}"));
-        for told in cannot.chain(figure.distances.iter().cloned()) {
-            let _ = write!(out, "\n{}", hanging("", 0, &format!("{} {told}", figure.sheet.id)));
+        for sentence in cannot.chain(figure.distances.iter().cloned()) {
+            let _ = write!(out, "\n{}", hanging("", 0, &format!("{} {sentence}", figure.sheet.id)));
         }
     }
     out

@@ -165,19 +165,19 @@ pub fn simulate(machine: Machine, changed: bool) -> Result<SimulatedResult, Simu
     Ok(SimulatedResult { kind: "qdp", about, remarks, published, figures, questions })
 }
 
-fn row_of(way: &QueryVariant, told: &VariantResult) -> WayRow {
+fn row_of(way: &QueryVariant, result: &VariantResult) -> WayRow {
     WayRow {
         name: way.name,
-        time_ms: told.ms,
-        speedup: told.speedup,
-        hits_percent: told.hits,
-        stages: told.stages.iter().map(|stage| StageMs { stage: stage.name.clone(), ms: stage.value }).collect(),
-        sent_back: told.sent_back,
-        published: way.published.as_ref().map_or_else(Vec::new, |published| compared(published, told)),
+        time_ms: result.ms,
+        speedup: result.speedup,
+        hits_percent: result.hits,
+        stages: result.stages.iter().map(|stage| StageMs { stage: stage.name.clone(), ms: stage.value }).collect(),
+        sent_back: result.sent_back,
+        published: way.published.as_ref().map_or_else(Vec::new, |published| compared(published, result)),
     }
 }
 
-fn compared(published: &Published, told: &VariantResult) -> Vec<Compared> {
+fn compared(published: &Published, result: &VariantResult) -> Vec<Compared> {
     let compare = |what, claim: &'static Claim, simulated: f64| {
         let Value::One(number) = claim.value else { return None };
         let usage = match claim.usage {
@@ -197,8 +197,8 @@ fn compared(published: &Published, told: &VariantResult) -> Vec<Compared> {
             note: &claim.notes,
         })
     };
-    let hits = published.hits.zip(told.hits).and_then(|(claim, hits)| compare("hits", claim, hits));
+    let hits = published.hits.zip(result.hits).and_then(|(claim, hits)| compare("hits", claim, hits));
     let (time, speedup) =
-        (compare("time", published.time, told.ms), compare("speedup", published.speedup, told.speedup));
+        (compare("time", published.time, result.ms), compare("speedup", published.speedup, result.speedup));
     [time, speedup, hits].into_iter().flatten().collect()
 }

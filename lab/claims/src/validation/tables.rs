@@ -38,11 +38,11 @@ pub fn text(result: &Validation) -> String {
             out.push_str(&hanging("", 0, &line));
         }
     }
-    let told = all(result).filter(|row| result.some || row.verdict != "holds" || row.by_step());
-    let told: Vec<&ClaimRow> = told.collect();
-    if !told.is_empty() {
+    let printed = all(result).filter(|row| result.some || row.verdict != "holds" || row.by_step());
+    let printed: Vec<&ClaimRow> = printed.collect();
+    if !printed.is_empty() {
         let _ = writeln!(out, "\n{}", if result.some { "In detail" } else { NOT });
-        for row in told {
+        for row in printed {
             out.push_str(&detail(row));
         }
     }

@@ -198,14 +198,14 @@ impl Device for Live {
         let mut seen = self.seen.borrow_mut();
         seen.resize(all.len(), 0);
         let mut new = Vec::new();
-        for (interrupt, told) in all.into_iter().zip(seen.iter_mut()) {
+        for (interrupt, reported) in all.into_iter().zip(seen.iter_mut()) {
             let (ims, index) = match interrupt {
                 Interrupt::Msix(index) => (false, index),
                 Interrupt::Ims(index) => (true, index),
             };
             let count = device.interrupts_delivered(telpher_model::Interrupt { ims, index });
-            new.extend((*told..count).map(|_| interrupt));
-            *told = count;
+            new.extend((*reported..count).map(|_| interrupt));
+            *reported = count;
         }
         Some(new)
     }

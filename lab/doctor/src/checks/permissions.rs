@@ -20,7 +20,7 @@ pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     });
     let ours = p.usable().map(|(_, queue)| queue.name.as_str()).filter(|name| p.nodes.get(*name).is_some_and(is_ours));
     let ours: Vec<&str> = ours.collect();
-    let told = |finding: Finding| {
+    let adjusted = |finding: Finding| {
         if OTHERS.contains(&finding.id) && !ours.is_empty() {
             let here = ours.iter().take(4).copied().collect::<Vec<_>>().join(", ");
             finding
@@ -30,7 +30,7 @@ pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
             finding
         }
     };
-    found.map(told).collect()
+    found.map(adjusted).collect()
 }
 
 /// Returns true if the process may open the queue, even if another process has it open now.

@@ -80,13 +80,13 @@ fn ties(result: &AdviseResult) -> Option<&'static str> {
 
 /// Each guideline that was followed, and its text.
 fn guidelines(result: &AdviseResult) -> Vec<(&'static str, &'static str)> {
-    let mut told = Vec::new();
+    let mut followed = Vec::new();
     for choice in &result.choices {
-        if !told.contains(&(choice.guideline, choice.why)) {
-            told.push((choice.guideline, choice.why));
+        if !followed.contains(&(choice.guideline, choice.why)) {
+            followed.push((choice.guideline, choice.why));
         }
     }
-    told
+    followed
 }
 
 /// The rows of a load, as recommended and by its own core: name, how, throughput, percentiles, core time for each

@@ -18,7 +18,7 @@ pub struct QdpResult {
     pub query: String,
     /// The query as the user would type it.
     #[serde(skip)]
-    pub said: String,
+    pub summary: String,
     /// The data of the query.
     pub data: Data,
     /// The distribution of work over threads; `None` with `--plain`.

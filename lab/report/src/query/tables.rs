@@ -20,7 +20,7 @@ const NUMBER: usize = 18;
 pub fn text(result: &QdpResult) -> String {
     let mut out = String::new();
     let remarks: String = result.remarks.iter().map(|remark| hanging("", 0, remark)).collect();
-    let _ = write!(out, "{}{remarks}\n{}", crate::heading(&result.machine, &[]), hanging("", 0, &result.said));
+    let _ = write!(out, "{}{remarks}\n{}", crate::heading(&result.machine, &[]), hanging("", 0, &result.summary));
     let _ = writeln!(out, "{}", about(result));
     let _ = write!(out, "\n{}\n", answer(result));
     let align = |name: &&'static str| (*name, if *name == "way" { Align::Left } else { Align::Right });
@@ -161,7 +161,7 @@ pub fn html(result: &QdpResult) -> String {
         &result.machine,
         &result.remarks,
     );
-    page.section("The query", &result.said);
+    page.section("The query", &result.summary);
     page.listing(&about(result));
     page.table(&result.answer.columns, answer_rows(result, SHOWN));
     page.small(&more(result, SHOWN));

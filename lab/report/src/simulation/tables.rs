@@ -70,14 +70,14 @@ fn by_size<'a>(result: &'a RunResult, op: &str) -> Vec<(u64, Vec<&'a Point>, Vec
 
 /// Returns a sentence for each operation that the device refuses; modes with the same answer share it.
 fn refusals(result: &RunResult) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
+    let mut sentences: Vec<String> = Vec::new();
     for Refused { device, status, reason, .. } in &result.refused {
         let line = format!("{reason}; {device} answers: {status}. There are no numbers.");
-        if !told.contains(&line) {
-            told.push(line);
+        if !sentences.contains(&line) {
+            sentences.push(line);
         }
     }
-    told
+    sentences
 }
 
 /// What stands in place of a limit where the device refuses the operation.
@@ -122,7 +122,7 @@ fn table(result: &RunResult, op: &str) -> Table {
 
 /// Returns the bottlenecks of the points, each once, with advice.
 fn limits(result: &RunResult) -> String {
-    let mut told: Vec<(&str, String)> = Vec::new();
+    let mut lines: Vec<(&str, String)> = Vec::new();
     for held in result.points.iter().filter_map(|point| point.bottleneck.as_ref()) {
         let what = match held.limit {
             // The longest part of the latency is printed with each point.
@@ -130,15 +130,15 @@ fn limits(result: &RunResult) -> String {
             _ => &held.what,
         };
         let line = (held.limit, format!("{what}; {}", held.help));
-        if !told.contains(&line) {
-            told.push(line);
+        if !lines.contains(&line) {
+            lines.push(line);
         }
     }
-    if told.is_empty() {
+    if lines.is_empty() {
         return String::new();
     }
-    let column = told.iter().map(|(limit, _)| limit.len() + 4).max().unwrap_or(0);
-    let lines = told.iter().map(|(limit, line)| hanging(&format!("  {limit}"), column, line));
+    let column = lines.iter().map(|(limit, _)| limit.len() + 4).max().unwrap_or(0);
+    let lines = lines.iter().map(|(limit, line)| hanging(&format!("  {limit}"), column, line));
     format!("\nlimited by\n{}", lines.collect::<String>())
 }
 
@@ -321,7 +321,7 @@ pub fn html(result: &RunResult) -> String {
         page.table(&header.map(String::from), rows);
     }
     for app in &result.apps {
-        page.section(&app.load, "What the application told.");
+        page.section(&app.load, "What the application reported.");
         let rows = app
             .measures
             .iter()

@@ -400,12 +400,12 @@ pub fn html(states: &[ProcessState]) -> String {
                 vec![tier.name.clone(), pages(tier.most_pages), pages(tier.mean_pages), pages(tier.pages), most]
             }),
         );
-        let mut told = String::new();
+        let mut output = String::new();
         if let Some(why) = why_nothing_moved(state) {
-            let _ = writeln!(told, "  nothing moved: {why}");
+            let _ = writeln!(output, "  nothing moved: {why}");
         }
-        counts(&mut told, state);
-        page.listing(&told);
+        counts(&mut output, state);
+        page.listing(&output);
         if !state.heat.is_empty() {
             page.details("Hot map at the end", |page| page.listing(&map(state)));
         }
@@ -441,21 +441,21 @@ mod tests {
 
     #[test]
     fn the_final_table_has_the_peak_and_the_average_of_the_run() {
-        let told = text(&[state()]);
-        let row = told.lines().find(|line| line.contains("slow (home)")).unwrap();
+        let output = text(&[state()]);
+        let row = output.lines().find(|line| line.contains("slow (home)")).unwrap();
         let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-        assert_eq!(cells[2..5], ["225 MiB", "100 MiB", "20 MiB"], "{told}");
-        assert!(told.contains("mappings managed: 1 (20 MiB; peak 225 MiB)"), "{told}");
+        assert_eq!(cells[2..5], ["225 MiB", "100 MiB", "20 MiB"], "{output}");
+        assert!(output.contains("mappings managed: 1 (20 MiB; peak 225 MiB)"), "{output}");
         let killed = text(&[ProcessState { ended: false, ..state() }]);
         assert!(killed.contains("it was killed, or called _exit: these are its last reported numbers"), "{killed}");
     }
 
     #[test]
     fn csv_has_a_line_for_each_tier() {
-        let told = csv(&[state()]);
-        let lines: Vec<&str> = told.lines().collect();
-        assert_eq!(lines.len(), 3, "{told}");
-        assert!(lines[0].contains("tier.name") && lines[2].contains("slow") && lines[2].contains("5120"), "{told}");
+        let output = csv(&[state()]);
+        let lines: Vec<&str> = output.lines().collect();
+        assert_eq!(lines.len(), 3, "{output}");
+        assert!(lines[0].contains("tier.name") && lines[2].contains("slow") && lines[2].contains("5120"), "{output}");
     }
 
     #[test]
@@ -483,8 +483,8 @@ mod tests {
             if state.most_mapped_bytes == 0 {
                 state.mappings = 0;
             }
-            let told = text(&[state]);
-            assert!(told.contains(why), "{why}: {told}");
+            let output = text(&[state]);
+            assert!(output.contains(why), "{why}: {output}");
         }
         let mut state = state();
         state.counts.moved = 1;
@@ -495,8 +495,8 @@ mod tests {
     fn the_setting_never_is_reported_with_its_cost_and_a_remedy() {
         let mut state = state();
         state.transparent_huge_pages = "never".into();
-        let told = text(&[state]);
-        let line = told.lines().find(|line| line.contains("transparent huge pages: never")).unwrap();
-        assert!(line.contains("1.4 to 3.2 times") && line.contains("echo madvise > /sys/kernel/mm"), "{told}");
+        let output = text(&[state]);
+        let line = output.lines().find(|line| line.contains("transparent huge pages: never")).unwrap();
+        assert!(line.contains("1.4 to 3.2 times") && line.contains("echo madvise > /sys/kernel/mm"), "{output}");
     }
 }

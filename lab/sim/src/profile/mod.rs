@@ -420,7 +420,7 @@ mod tests {
     }
 
     /// The error of parsing the first profile after a change.
-    fn said(from: &str, to: &str) -> String {
+    fn message_of(from: &str, to: &str) -> String {
         let (name, text) = BUILT_IN[0];
         assert!(text.contains(from), "{from} stands in {name}");
         Machine::parse("my.toml", &text.replacen(from, to, 1)).unwrap_err().to_string()
@@ -431,22 +431,22 @@ mod tests {
         let line_of = |what: &str| BUILT_IN[0].1.lines().position(|line| line.starts_with(what)).unwrap() + 1;
         let submit = line_of("[submit]");
         assert_eq!(
-            said("\nenqcmd_ns", "\n# enqcmd_ns"),
+            message_of("\nenqcmd_ns", "\n# enqcmd_ns"),
             format!("my.toml, line {submit}: submit.enqcmd_ns is missing; it must be a number from 0 to 100000000 ns")
         );
         let enqcmd = line_of("enqcmd_ns");
-        let impossible = said("\nenqcmd_ns = 1", "\nenqcmd_ns = -1");
+        let impossible = message_of("\nenqcmd_ns = 1", "\nenqcmd_ns = -1");
         assert!(impossible.starts_with(&format!("my.toml, line {enqcmd}: submit.enqcmd_ns is -1")), "{impossible}");
-        let unknown = said("\nenqcmd_ns", "\nenqcmd_us = 1\nenqcmd_ns");
+        let unknown = message_of("\nenqcmd_ns", "\nenqcmd_us = 1\nenqcmd_ns");
         assert!(
             unknown.starts_with(&format!("my.toml, line {enqcmd}: submit.enqcmd_us is not a parameter; known there: ")),
             "{unknown}"
         );
-        assert!(said("[op.fill]", "[op.fil]").contains("op.fil is not the name of an operation"));
-        assert!(said("nodes = [0", "nodes = [7").contains("each below"));
+        assert!(message_of("[op.fill]", "[op.fil]").contains("op.fil is not the name of an operation"));
+        assert!(message_of("nodes = [0", "nodes = [7").contains("each below"));
         let none = Machine::parse("my.toml", "name = 'mine'\nbase = 'spr-asplos'\nnode = []\n").unwrap_err();
         assert_eq!(none.to_string(), "my.toml, line 3: node is empty");
-        assert!(said("[submit]", "[submit").contains("is not a profile"));
+        assert!(message_of("[submit]", "[submit").contains("is not a profile"));
         for nothing in ["", "\n", "# Nothing.\n"] {
             let error = Machine::parse("my.toml", nothing).unwrap_err().to_string();
             assert_eq!(error, "my.toml, line 1: name is missing; it must be a text");

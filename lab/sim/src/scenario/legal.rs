@@ -165,7 +165,7 @@ mod tests {
     use crate::machine::Machine;
     use crate::places::BufferPlacement;
 
-    fn said(stream: Stream, config: Config) -> String {
+    fn message_of(stream: Stream, config: Config) -> String {
         let machine = Machine::built_in("spr-asplos").unwrap();
         let scenario = Scenario::on(machine, config).with("mine", 1, Workload::Stream(stream));
         scenario.simulate().unwrap_err().to_string()
@@ -221,7 +221,7 @@ mod tests {
                 "not an operation of the device; the device answers: operation not supported",
             ),
         ] {
-            let message = said(stream, config);
+            let message = message_of(stream, config);
             assert!(message.starts_with("load mine: ") && message.contains(words), "{message}");
         }
     }

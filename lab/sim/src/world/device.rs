@@ -83,7 +83,7 @@ impl Dsa {
 }
 
 /// By group: bytes that may be in flight to its engines, if fewer than to the whole device. A group cannot use buffers
-/// that other groups have reserved. Source: SPEC §4.4.
+/// that other groups have reserved. Source: SPEC ch. 4.
 fn pools(
     model: &Device,
     capabilities: Capabilities,

@@ -1,10 +1,10 @@
 //! A lock with a bounded wait. A thread that does not get it leaves its work to the holder, which does that work before
 //! it gives the lock back.
 //!
-//! The lock and the note that work was left are bits of one word, so there is one order of all changes to them. A thread
-//! that leaves work sets both bits at once. If the lock was free, the thread has it now. Otherwise the holder finds the
-//! note when it tries to give the lock back, and keeps the lock for another round. So work that was submitted before is
-//! never left undone, and without contention a round takes two atomic operations and no fence.
+//! The lock and the note that work was left are bits of one word, so there is one order of all changes to them. A
+//! thread that leaves work sets both bits at once. If the lock was free, the thread has it now. Otherwise the holder
+//! finds the note when it tries to give the lock back, and keeps the lock for another round. So work that was submitted
+//! before is never left undone, and without contention a round takes two atomic operations and no fence.
 #![allow(unsafe_code, reason = "a lock of its own: the word says which thread has the value")]
 
 use crate::sync::{AtomicU32, Ordering, UnsafeCell, yield_now};
@@ -39,8 +39,23 @@ impl<T> Combiner<T> {
     /// The wait is bounded, so that a thread that waits for itself continues: in a signal handler, or in a forked child
     /// in which the holder does not exist.
     #[inline]
-    pub(crate) fn run(&self, tries: u32, mut act: impl FnMut(&mut T, bool) -> bool) {
-        let Some(mut lock) = self.try_lock().or_else(|| self.lock_or_leave(tries)) else { return };
+    pub(crate) fn run(&self, tries: u32, act: impl FnMut(&mut T, bool) -> bool) {
+        if let Some(lock) = self.try_lock().or_else(|| self.lock_or_leave(tries)) {
+            self.work(lock, act);
+        }
+    }
+
+    /// As [`run`](Combiner::run), but does nothing if another thread has the lock. A thread that polls leaves no work:
+    /// if it did, it would keep the holder at work for as long as it polls.
+    #[inline]
+    pub(crate) fn run_if_free(&self, act: impl FnMut(&mut T, bool) -> bool) {
+        if let Some(lock) = self.try_lock() {
+            self.work(lock, act);
+        }
+    }
+
+    #[inline]
+    fn work(&self, mut lock: Lock<'_, T>, mut act: impl FnMut(&mut T, bool) -> bool) {
         // The thread's own work comes first; after that only work that others left, which any holder may do.
         while lock.with(&mut act) {
             // Release: pairs with the Acquire of the next holder.
@@ -93,7 +108,8 @@ impl<T> Combiner<T> {
         locked.is_ok().then_some(Lock { combiner: self, left: true })
     }
 
-    /// Waits for the lock, and calls `act` once. Work that is left meanwhile is done by the next [`run`](Combiner::run).
+    /// Waits for the lock, and calls `act` once. Work that is left meanwhile is done by the next
+    /// [`run`](Combiner::run).
     pub(crate) fn exclusively<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         let mut tried = 0;
         loop {
@@ -112,7 +128,8 @@ impl<T> Combiner<T> {
     }
 }
 
-/// The right to the value. Dropped, it gives the lock back and keeps the note of work that was left.
+/// The right to the value. Dropped, it gives the lock back, with the note of work that was left: that work may not have
+/// been done.
 struct Lock<'a, T> {
     combiner: &'a Combiner<T>,
     /// Other threads may have left work.
@@ -138,6 +155,10 @@ impl<T> Lock<'_, T> {
 
 impl<T> Drop for Lock<'_, T> {
     fn drop(&mut self) {
+        if self.left {
+            // Relaxed: the next holder acquires the word with the change below.
+            self.combiner.word.fetch_or(LEFT, Ordering::Relaxed);
+        }
         // Release: pairs with the Acquire of the next holder.
         self.combiner.word.fetch_and(!LOCKED, Ordering::Release);
     }

@@ -60,23 +60,32 @@ impl Inline {
         }
     }
 
-    /// Steps the engines of one group, or of all, until none makes progress, unless another thread already does.
-    /// Includes work that other threads leave meanwhile.
-    #[inline]
+    /// Steps the engines of one group, or of all, until none makes progress; another thread that steps them already
+    /// does it. Includes work that other threads leave meanwhile.
     pub(crate) fn run_engines(&self, core: &Core, group: Option<usize>) {
         self.run(core, group, 0);
     }
 
+    /// The same for a thread that polls: it does nothing if another thread steps engines.
+    #[inline]
+    pub(crate) fn run_if_free(&self, core: &Core, group: Option<usize>) {
+        self.engines.run_if_free(|engines, others| self.step(engines, others, core, group));
+    }
+
     #[inline]
     fn run(&self, core: &Core, group: Option<usize>, tries: u32) {
+        self.engines.run(tries, |engines, others| self.step(engines, others, core, group));
+    }
+
+    /// Returns whether the engines are not held.
+    #[inline]
+    fn step(&self, engines: &mut EngineSet, others: bool, core: &Core, group: Option<usize>) -> bool {
         // Acquire: pairs with the Release in `hold`.
         let is_held = || self.held.load(Ordering::Acquire) != 0;
-        self.engines.run(tries, |engines, others| {
-            // Work left by others may belong to any group.
-            let group = if others { None } else { group };
-            while !is_held() && engines.step(core, group) == StepResult::More {}
-            !is_held()
-        });
+        // Work left by others may belong to any group.
+        let group = if others { None } else { group };
+        while !is_held() && engines.step(core, group) == StepResult::More {}
+        !is_held()
     }
 
     /// Stops or restarts the execution. When it returns with `held`, no thread steps an engine.

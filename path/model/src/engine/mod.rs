@@ -411,9 +411,9 @@ impl Engine {
     fn next_descriptor<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
         let Some(group) = device.group_of_engine(self.index) else { return Some(Step::Idle) };
         let lane = &device.lanes[self.index][self.lane].0;
-        let mark = |wq: usize, entry: &Entry| {
+        let mark = |wq: usize, entry: &Entry, is_batch: bool| {
             device.occupancy_fell(wq, entry);
-            lane.take(wq, entry.submitter.to_word(), entry.position);
+            lane.take(wq, entry.submitter.to_word(), entry.position, is_batch);
         };
         let (wq, entry) = match device.pick(group, self.index, &mut self.work.descriptor, mark) {
             Pick::Nothing => return Some(Step::Idle),

@@ -2,15 +2,10 @@
 
 use crate::api::mover::Mover;
 use crate::api::window::WindowError;
-use crate::inflight::{Held, Shared, WindowOperation, lend, run_in_window};
-use crate::report::say;
-use std::fmt::Debug;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use crate::inflight::GrantedBuffer;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
-use telpher_abi::Opcode;
-use telpher_mem::{Access, MemoryGrant, StableBuf, StableBufMut};
-use telpher_portal::{CreatedWindow, WindowError as PortalError};
+use telpher_mem::{StableBuf, StableBufMut};
 
 /// A buffer that was not granted.
 #[derive(Debug, thiserror::Error)]
@@ -46,30 +41,7 @@ pub struct StillInUse<B: Send + 'static> {
 /// A grant that is dropped is revoked. If the buffer is still in use after [`Policy::linger`](crate::Policy::linger),
 /// it is leaked.
 #[derive(Debug)]
-pub struct Grant<B: Send + 'static> {
-    /// Present until it is given back.
-    held: Option<HeldBuffer<B>>,
-    memory: MemoryGrant,
-    device: Option<DeviceWindow>,
-    shared: Arc<Shared>,
-}
-
-struct HeldBuffer<B>(Held<B>);
-
-impl<B> Debug for HeldBuffer<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HeldBuffer")
-    }
-}
-
-/// A window in the table of a queue's device.
-#[derive(Debug)]
-struct DeviceWindow {
-    queue: usize,
-    created: CreatedWindow,
-    address: u64,
-    len: u64,
-}
+pub struct Grant<B: Send + 'static>(GrantedBuffer<B>);
 
 impl Mover {
     /// Lets other processes read and write a buffer.
@@ -92,8 +64,7 @@ impl Mover {
     ///
     /// [`NotGranted`], with the buffer: it is empty, or the system refuses a file.
     pub fn grant<B: StableBufMut>(&self, buffer: B) -> Result<Grant<B>, NotGranted<B>> {
-        let held = lend(buffer, |buffer| (buffer.address_mut(), buffer.len() as u64));
-        self.grant_held(held, Access::ReadWrite)
+        granted(GrantedBuffer::writable(self.shared(), buffer))
     }
 
     /// Lets other processes read a buffer.
@@ -102,45 +73,12 @@ impl Mover {
     ///
     /// As for [`grant`](Mover::grant).
     pub fn grant_readable<B: StableBuf>(&self, buffer: B) -> Result<Grant<B>, NotGranted<B>> {
-        let held = lend(buffer, |buffer| (buffer.address(), buffer.len() as u64));
-        self.grant_held(held, Access::Read)
-    }
-
-    fn grant_held<B: Send + 'static>(
-        &self,
-        (held, address, len): (Held<B>, u64, u64),
-        access: Access,
-    ) -> Result<Grant<B>, NotGranted<B>> {
-        let shared = Arc::clone(self.shared());
-        let made = MemoryGrant::new(address, len, access)
-            .map_err(WindowError::from)
-            .and_then(|memory| Ok((memory, create_on_a_device(&shared, address, len, access)?)));
-        match made {
-            Ok((memory, device)) => Ok(Grant { held: Some(HeldBuffer(held)), memory, device, shared }),
-            Err(source) => Err(NotGranted { buffer: held.into_inner(), source }),
-        }
+        granted(GrantedBuffer::readable(self.shared(), buffer))
     }
 }
 
-/// Has the driver of the first device that can do it make a window.
-fn create_on_a_device(
-    shared: &Shared,
-    address: u64,
-    len: u64,
-    access: Access,
-) -> Result<Option<DeviceWindow>, WindowError> {
-    for (queue, each) in shared.queues.all().iter().enumerate() {
-        if !each.limits.operations.contains(Opcode::UpdateWindow) {
-            continue;
-        }
-        match each.portal.create_window(address, len, access.writes()) {
-            Ok(created) => return Ok(Some(DeviceWindow { queue, created, address, len })),
-            // A modelled device is its process' own: the other side attaches the memory grant to its device.
-            Err(PortalError::Unsupported) => {}
-            Err(error) => return Err(WindowError::Device { queue: each.portal.info().name.clone(), source: error }),
-        }
-    }
-    Ok(None)
+fn granted<B: Send + 'static>(made: Result<GrantedBuffer<B>, (B, WindowError)>) -> Result<Grant<B>, NotGranted<B>> {
+    made.map(Grant).map_err(|(buffer, source)| NotGranted { buffer, source })
 }
 
 impl<B: Send + 'static> Grant<B> {
@@ -148,15 +86,14 @@ impl<B: Send + 'static> Grant<B> {
     /// device's driver has made a window.
     #[must_use]
     pub fn files(&self) -> Vec<BorrowedFd<'_>> {
-        let device = self.device.as_ref().map(|device| device.created.file.as_fd());
-        std::iter::once(self.memory.file()).chain(device).collect()
+        self.0.files()
     }
 
     /// Number of granted bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> u64 {
-        self.memory.len()
+        self.0.memory().len()
     }
 
     /// Reads bytes of the buffer, which other processes may be writing.
@@ -165,7 +102,7 @@ impl<B: Send + 'static> Grant<B> {
     ///
     /// [`WindowError::Grant`], if the range is outside.
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), WindowError> {
-        Ok(self.memory.read(at, into)?)
+        Ok(self.0.memory().read(at, into)?)
     }
 
     /// Writes bytes of the buffer, which other processes may be reading.
@@ -174,7 +111,7 @@ impl<B: Send + 'static> Grant<B> {
     ///
     /// [`WindowError::Grant`], if the range is outside, or the buffer was granted for reading only.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), WindowError> {
-        Ok(self.memory.write(at, from)?)
+        Ok(self.0.memory().write(at, from)?)
     }
 
     /// Ends the grant, waits for accesses in progress, and gives the buffer back. In a forked child it gives back the
@@ -183,39 +120,7 @@ impl<B: Send + 'static> Grant<B> {
     /// # Errors
     ///
     /// [`StillInUse`], with the grant: an access did not end in time.
-    pub fn revoke(mut self, within: Duration) -> Result<B, StillInUse<B>> {
-        match self.end(within) {
-            Ok(()) => Ok(self.held.take().expect("a buffer is held until it is given back").0.into_inner()),
-            Err(source) => Err(StillInUse { grant: Box::new(self), source }),
-        }
-    }
-
-    fn end(&mut self, within: Duration) -> Result<(), WindowError> {
-        // Marked as revoked even if an access is still in progress. The device's window is closed in any case: its
-        // descriptors do not wait for the lock that another process may hold.
-        let memory = self.memory.revoke(within);
-        if let Some(DeviceWindow { queue, created, address, len }) = &self.device
-            && self.shared.queues.all()[*queue].is_own_process()
-        {
-            // Ends when no descriptor uses the window's permissions any more.
-            run_in_window(&self.shared, *queue, created.handle, *address, &mut WindowOperation::Close(*len))?;
-        }
-        self.device = None;
-        Ok(memory?)
-    }
-}
-
-impl<B: Send + 'static> Drop for Grant<B> {
-    fn drop(&mut self) {
-        if self.held.is_some()
-            && let Err(error) = self.end(self.shared.policy.linger)
-        {
-            let bytes = self.memory.len();
-            say(format_args!(
-                "{bytes} bytes that were granted to other processes stay allocated: {}",
-                telpher_os::chain(&error)
-            ));
-            std::mem::forget(self.held.take());
-        }
+    pub fn revoke(self, within: Duration) -> Result<B, StillInUse<B>> {
+        self.0.take_back(within).map_err(|(granted, source)| StillInUse { grant: Box::new(Grant(*granted)), source })
     }
 }

@@ -11,6 +11,7 @@
 use crate::api::batch::BatchJob;
 use crate::api::job::Job;
 use crate::api::mover::Mover;
+use crate::forks;
 use crate::inflight::Core;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -21,12 +22,22 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use telpher_os::Lineage;
 
 /// The name of a notifier's thread, as Linux shows it.
 pub const NOTIFIER_THREAD: &str = "telpher-notify";
+
+/// How long a forked child sleeps between two steps of a job whose notifier's thread it does not have. Source: assumed;
+/// there the CPU executes the job, so most end within the first step.
+const CHILD_SLEEP: Duration = Duration::from_micros(50);
+
+/// Ends that are kept before those of dropped handles are looked for. Source: assumed; more than most loops leave.
+const ENDS: usize = 64;
 
 /// Something that a [`Notifier`] can watch: it makes progress in steps, and ends.
 pub trait Watchable: Send {
@@ -77,12 +88,22 @@ impl Watchable for BatchJob {
 /// [`Wait::Predicted`](crate::Wait::Predicted) leaves most of the core to other threads. While none is in flight it
 /// sleeps and uses no CPU time. A look costs a step of each watched job. The thread handles no signals of the program.
 ///
-/// A forked child does not have the thread: there, no watched job ends.
+/// # Forks
+///
+/// A forked child does not have the thread, and shares the descriptor with its parent. So in the child
+/// [`Watched::is_done`] and the functions that wait make the steps, no end is reported, and the descriptor must not be
+/// used. A fork waits a few milliseconds for a step that the thread is making. If that step takes longer, its job
+/// never ends in the child.
 ///
 /// # On drop
 ///
 /// Jobs that are watched go on to their end, and their [`Watched`] handles get them. The thread ends after the last.
-pub struct Notifier(Arc<Inner>);
+/// [`close`](Notifier::close) waits for that.
+pub struct Notifier {
+    inner: Arc<Inner>,
+    /// Taken when the notifier is closed.
+    thread: Option<JoinHandle<()>>,
+}
 
 /// A job that a [`Notifier`] watches, until it is taken back.
 ///
@@ -96,14 +117,33 @@ pub struct Notifier(Arc<Inner>);
 #[must_use = "dropping it drops the job"]
 pub struct Watched<J: Watchable + 'static>(Arc<Entry<J>>);
 
+/// A watched job that the notifier does not report before this is dropped. From [`Notifier::prepare`].
+#[must_use = "dropping it lets the notifier report the job"]
+pub struct Prepared<'a> {
+    inner: &'a Inner,
+    entry: Arc<dyn AnyEntry>,
+}
+
 struct Inner {
+    /// The process that has the thread.
+    process: Lineage,
     eventfd: OwnedFd,
+    /// Jobs in flight whose handles exist. SeqCst: threads change it rarely, and the order needs no thought.
+    in_flight: Arc<AtomicUsize>,
     /// Jobs that have ended and were not taken yet. Locked while the eventfd is changed: it is readable if this is not
     /// empty.
-    ended: Mutex<VecDeque<Arc<dyn AnyEntry>>>,
+    ended: Mutex<Ended>,
     arrived: Mutex<Arrived>,
     /// Signalled when something arrives, and when the notifier is dropped.
     changed: Condvar,
+}
+
+/// Jobs that have ended and were not taken yet.
+#[derive(Default)]
+struct Ended {
+    jobs: VecDeque<Arc<dyn AnyEntry>>,
+    /// When there are more, those whose handles were dropped are removed.
+    limit: usize,
 }
 
 /// What the thread has not seen yet.
@@ -113,13 +153,19 @@ struct Arrived {
     /// The notifier was dropped: no more jobs will come.
     is_closed: bool,
     /// Set by each of both, until the thread has seen it.
-    is_news: bool,
+    has_news: bool,
 }
 
 /// A watched job.
 struct Entry<J> {
     token: u64,
+    /// The process whose notifier's thread steps the job.
+    process: Lineage,
+    /// The notifier's number of jobs in flight.
+    in_flight: Arc<AtomicUsize>,
     state: Mutex<State<J>>,
+    /// A thread of a forked child has locked the state, so its copy of the lock is free at times.
+    was_locked_in_child: AtomicBool,
     has_ended: Condvar,
 }
 
@@ -170,6 +216,7 @@ impl<J: Watchable> AnyEntry for Entry<J> {
             _ => unreachable!("it is locked since it was in flight"),
         };
         drop(state);
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
         self.has_ended.notify_all();
         if let Some(waker) = waker {
             waker.wake();
@@ -182,11 +229,40 @@ impl<J: Watchable> AnyEntry for Entry<J> {
     }
 }
 
+impl<J: Watchable> Entry<J> {
+    /// Locks the state; `None` in a forked child if another thread has it locked, which may be one of the parent.
+    fn locked(&self) -> Option<MutexGuard<'_, State<J>>> {
+        if self.process.is_current() || self.was_locked_in_child.load(Ordering::SeqCst) {
+            return Some(lock(&self.state));
+        }
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.was_locked_in_child.store(true, Ordering::SeqCst);
+        Some(state)
+    }
+
+    /// In a forked child: makes a step, and returns true if the job has ended.
+    fn step_in_child(&self) -> bool {
+        self.locked().is_some_and(|state| {
+            drop(state);
+            self.step() != Found::InFlight
+        })
+    }
+}
+
 impl Inner {
     /// Reports that jobs have ended.
     fn report(&self, jobs: impl IntoIterator<Item = Arc<dyn AnyEntry>>) {
         let mut ended = lock(&self.ended);
-        ended.extend(jobs);
+        ended.jobs.extend(jobs);
+        // A program may wait for its jobs itself, and never take an end.
+        if ended.jobs.len() > ended.limit {
+            ended.jobs.retain(|job| job.token().is_some());
+            ended.limit = ended.jobs.len() * 2 + ENDS;
+        }
         self.signal();
     }
 
@@ -210,7 +286,7 @@ impl Inner {
                 arrived = self.changed.wait(arrived).unwrap_or_else(PoisonError::into_inner);
             }
             jobs.append(&mut arrived.jobs);
-            arrived.is_news = false;
+            arrived.has_news = false;
             drop(arrived);
             core.wait_with(|nap| self.sleep(nap), || self.look(&mut jobs));
         }
@@ -218,6 +294,8 @@ impl Inner {
 
     /// Steps each job and reports those that have ended; ready if the list of jobs changes.
     fn look(&self, jobs: &mut Vec<Arc<dyn AnyEntry>>) -> Poll<()> {
+        // A child must not inherit a job that this thread has locked.
+        let _no_fork = forks::no_fork();
         let count = jobs.len();
         let mut ended = Vec::new();
         jobs.retain(|job| match job.step() {
@@ -231,21 +309,21 @@ impl Inner {
         if !ended.is_empty() {
             self.report(ended);
         }
-        if jobs.len() < count || lock(&self.arrived).is_news { Poll::Ready(()) } else { Poll::Pending }
+        if jobs.len() < count || lock(&self.arrived).has_news { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Sleeps until there is news, at most for the given time; returns false if there is.
     fn sleep(&self, at_most: Duration) -> bool {
-        let result = self.changed.wait_timeout_while(lock(&self.arrived), at_most, |arrived| !arrived.is_news);
+        let result = self.changed.wait_timeout_while(lock(&self.arrived), at_most, |arrived| !arrived.has_news);
         let (arrived, _) = result.unwrap_or_else(PoisonError::into_inner);
-        !arrived.is_news
+        !arrived.has_news
     }
 
     /// Tells the thread something.
     fn tell(&self, news: impl FnOnce(&mut Arrived)) {
         let mut arrived = lock(&self.arrived);
         news(&mut arrived);
-        arrived.is_news = true;
+        arrived.has_news = true;
         drop(arrived);
         self.changed.notify_one();
     }
@@ -258,15 +336,18 @@ impl Mover {
     ///
     /// If the system refuses a descriptor or a thread.
     pub fn notifier(&self) -> io::Result<Notifier> {
+        forks::handle();
         let inner = Arc::new(Inner {
+            process: Lineage::current(),
+            in_flight: Arc::default(),
             eventfd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             ended: Mutex::default(),
             arrived: Mutex::default(),
             changed: Condvar::new(),
         });
         let (core, of_thread) = (Arc::clone(self.shared_core()), Arc::clone(&inner));
-        telpher_os::spawn_unsignalled(NOTIFIER_THREAD, move || of_thread.run(&core))?;
-        Ok(Notifier(inner))
+        let thread = telpher_os::spawn_unsignalled(NOTIFIER_THREAD, move || of_thread.run(&core))?;
+        Ok(Notifier { inner, thread: Some(thread) })
     }
 }
 
@@ -275,17 +356,44 @@ impl Notifier {
     /// returns `token`; at once if it has ended already.
     ///
     /// The job may be one of another mover; then the thread rests as this notifier's mover says.
-    pub fn watch<J: Watchable + 'static>(&self, mut job: J, token: u64) -> Watched<J> {
-        let is_done = job.is_done();
-        let state = Mutex::new(if is_done { State::Ended(job) } else { State::InFlight(job, None) });
-        let entry = Arc::new(Entry { token, state, has_ended: Condvar::new() });
-        let any: Arc<dyn AnyEntry> = Arc::clone(&entry) as _;
-        if is_done {
-            self.0.report([any]);
-        } else {
-            self.0.tell(|arrived| arrived.jobs.push(any));
+    pub fn watch<J: Watchable + 'static>(&self, job: J, token: u64) -> Watched<J> {
+        self.prepare(job, token).0
+    }
+
+    /// Like [`watch`](Notifier::watch), for a caller that has to store the handle before another thread may see the
+    /// end: the job is not reported, and the thread does not step it, before [`Prepared`] is dropped.
+    pub fn prepare<J: Watchable + 'static>(&self, job: J, token: u64) -> (Watched<J>, Prepared<'_>) {
+        let (process, in_flight) = (self.inner.process, Arc::clone(&self.inner.in_flight));
+        in_flight.fetch_add(1, Ordering::SeqCst);
+        let state = Mutex::new(State::InFlight(job, None));
+        let was_locked_in_child = AtomicBool::new(false);
+        let entry =
+            Arc::new(Entry { token, process, in_flight, state, was_locked_in_child, has_ended: Condvar::new() });
+        let prepared = Prepared { inner: &self.inner, entry: Arc::clone(&entry) as _ };
+        (Watched(entry), prepared)
+    }
+
+    /// Returns true in the process that created the notifier: no other one has its thread.
+    #[must_use]
+    pub fn is_own_process(&self) -> bool {
+        self.inner.process.is_current()
+    }
+
+    /// Ends the notifier, and waits for the end of its thread, so that nothing of the mover is used any more. Returns
+    /// false if it cannot wait: a watched job is in flight, or this is not the process of the thread. Then the thread
+    /// ends after the last watched job.
+    pub fn close(mut self) -> bool {
+        let thread = self.thread.take();
+        if !self.is_own_process() {
+            // The thread's memory is not that of a thread here.
+            std::mem::forget(thread);
+            return false;
         }
-        Watched(entry)
+        self.inner.tell(|arrived| arrived.is_closed = true);
+        let is_idle = self.inner.in_flight.load(Ordering::SeqCst) == 0;
+        // A job's buffers can drop the notifier on its thread.
+        let thread = thread.filter(|thread| is_idle && thread.thread().id() != std::thread::current().id());
+        thread.is_some_and(|thread| thread.join().is_ok())
     }
 
     /// Returns the tokens of at most `most` jobs that have ended, in the order of their ends, each once. If none is
@@ -295,17 +403,21 @@ impl Notifier {
     /// without an end.
     #[must_use = "an end is reported once"]
     pub fn take_ended(&self, most: usize) -> Vec<u64> {
-        let mut ended = lock(&self.0.ended);
+        if !self.is_own_process() {
+            // The parent's thread has written to the descriptor, for the parent.
+            return Vec::new();
+        }
+        let mut ended = lock(&self.inner.ended);
         // Fails if it is not readable.
-        let _ = rustix::io::read(&self.0.eventfd, &mut [0; 8]);
+        let _ = rustix::io::read(&self.inner.eventfd, &mut [0; 8]);
         let mut tokens = Vec::new();
         while tokens.len() < most
-            && let Some(job) = ended.pop_front()
+            && let Some(job) = ended.jobs.pop_front()
         {
             tokens.extend(job.token());
         }
-        if !ended.is_empty() {
-            self.0.signal();
+        if !ended.jobs.is_empty() {
+            self.inner.signal();
         }
         tokens
     }
@@ -313,34 +425,62 @@ impl Notifier {
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        self.0.tell(|arrived| arrived.is_closed = true);
+        if self.is_own_process() {
+            self.inner.tell(|arrived| arrived.is_closed = true);
+        } else {
+            // As in `close`.
+            std::mem::forget(self.thread.take());
+        }
+    }
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        if !self.inner.process.is_current() {
+            return;
+        }
+        match self.entry.step() {
+            Found::InFlight => self.inner.tell(|arrived| arrived.jobs.push(Arc::clone(&self.entry))),
+            Found::Ended => self.inner.report([Arc::clone(&self.entry)]),
+            Found::Dropped => {}
+        }
+    }
+}
+
+impl Debug for Prepared<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").finish_non_exhaustive()
     }
 }
 
 impl AsFd for Notifier {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.eventfd.as_fd()
+        self.inner.eventfd.as_fd()
     }
 }
 
 impl Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notifier").field("eventfd", &self.0.eventfd).finish_non_exhaustive()
+        let ended = lock(&self.inner.ended).jobs.len();
+        f.debug_struct("Notifier").field("ended", &ended).field("eventfd", &self.inner.eventfd).finish_non_exhaustive()
     }
 }
 
 const TAKEN: &str = "the job was taken before";
 
 impl<J: Watchable> Watched<J> {
-    /// Returns true if the job has ended; takes no step.
+    /// Returns true if the job has ended. Makes no step, except in a forked child, which lacks the notifier's thread.
     #[must_use]
     pub fn is_done(&self) -> bool {
+        if !self.0.process.is_current() {
+            return self.0.step_in_child();
+        }
         !matches!(*lock(&self.0.state), State::InFlight(..))
     }
 
     /// Returns the job if it has ended and was not taken before. Its end is reported nevertheless.
     pub fn take(&self) -> Option<J> {
-        take(&mut lock(&self.0.state))
+        take(&mut *self.0.locked()?)
     }
 
     /// Waits until the job has ended, without using CPU time on this thread, and returns it.
@@ -349,13 +489,22 @@ impl<J: Watchable> Watched<J> {
     ///
     /// If the job was [taken](Watched::take) before.
     pub fn wait(self) -> J {
-        let is_in_flight = |state: &mut State<J>| matches!(state, State::InFlight(..));
-        let state = self.0.has_ended.wait_while(lock(&self.0.state), is_in_flight);
-        take(&mut state.unwrap_or_else(PoisonError::into_inner)).expect(TAKEN)
+        self.wait_for(Duration::MAX);
+        self.take().expect(TAKEN)
     }
 
     /// Waits until the job has ended, for at most `at_most`; returns true if it has.
     pub fn wait_for(&self, at_most: Duration) -> bool {
+        if !self.0.process.is_current() {
+            let start = Instant::now();
+            while !self.is_done() {
+                if start.elapsed() >= at_most {
+                    return false;
+                }
+                std::thread::sleep(CHILD_SLEEP);
+            }
+            return true;
+        }
         // A time that the clock cannot express is no limit.
         let Some(end) = Instant::now().checked_add(at_most) else {
             let is_in_flight = |state: &mut State<J>| matches!(state, State::InFlight(..));
@@ -389,6 +538,11 @@ impl<J: Watchable> Future for Watched<J> {
     type Output = J;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<J> {
+        if !self.0.process.is_current() && !self.0.step_in_child() {
+            // As with a job itself, each poll is a step.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let mut state = lock(&self.0.state);
         if let State::InFlight(_, waker) = &mut *state {
             *waker = Some(context.waker().clone());
@@ -400,7 +554,13 @@ impl<J: Watchable> Future for Watched<J> {
 
 impl<J: Watchable> Drop for Watched<J> {
     fn drop(&mut self) {
-        let state = std::mem::replace(&mut *lock(&self.0.state), State::Dropped);
+        // In a forked child, a job that the parent's thread was stepping is leaked.
+        let Some(mut locked) = self.0.locked() else { return };
+        let state = std::mem::replace(&mut *locked, State::Dropped);
+        drop(locked);
+        if matches!(state, State::InFlight(..)) {
+            self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+        }
         // Without the lock: the job's buffers may do anything when they are dropped.
         drop(state);
     }

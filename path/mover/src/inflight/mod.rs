@@ -15,6 +15,8 @@
 //! 4. Memory that is lent to a scope outlives the scope, and a scope does not return while one of its ops is in flight.
 //! 5. Records and batch lists live in the table, the `InFlight`, the ring, the [`Copies`] or the [`MemoryCalls`], and
 //!    are leaked rather than freed while they are in flight.
+//!
+//! Buffers that other processes access have a proof of their own, in [`granted`].
 #![allow(unsafe_code, reason = "vouches for addresses and makes slices of them; the proof is the ownership above")]
 
 mod batch;
@@ -24,6 +26,7 @@ mod copies;
 mod cpu;
 mod free_list;
 mod free_lists;
+mod granted;
 mod memory;
 mod meter;
 mod op;
@@ -44,10 +47,11 @@ pub(crate) use borrowed::{
 };
 pub use calls::{CallResult, CallStep, CpuCalls, MemoryCall, MemoryCalls, MemoryCallsPolicy};
 pub use copies::{Copies, CopiesPolicy, CopyResult};
+pub(crate) use granted::GrantedBuffer;
 pub(crate) use meter::Meter;
 pub use owned_request::Buffers;
 pub(crate) use owned_request::{
-    BufferSlot, Held, InvalidRequest, OwnedRequest, Placed, boxed, copy_now, drain, lend, nop, placed, side, tuple,
+    BufferSlot, InvalidRequest, OwnedRequest, Placed, boxed, copy_now, drain, nop, placed, side, tuple,
 };
 pub(crate) use ring::{NotPut, Ring};
 pub(crate) use shared::{Core, Shared};

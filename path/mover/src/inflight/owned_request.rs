@@ -64,7 +64,7 @@ fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<Request, JobError>)
 
 /// Holds a buffer for accesses from outside of this process, and returns what `place` says about it: its address and
 /// its length.
-pub(crate) fn lend<P>(payload: P, place: impl FnOnce(&mut P) -> (u64, u64)) -> (Held<P>, u64, u64) {
+pub(super) fn lend<P>(payload: P, place: impl FnOnce(&mut P) -> (u64, u64)) -> (Held<P>, u64, u64) {
     let mut payload = Held::new(payload);
     // SAFETY: `new` initialised it.
     let (address, len) = place(unsafe { payload.0.assume_init_mut() });

@@ -220,3 +220,54 @@ fn a_job_whose_step_panics_is_given_back_to_its_owner() {
     let next = notifier.watch(Mover::cpu().copy(vec![1; 64], vec![0; 64]), 10);
     assert_eq!((ends(&notifier, 1), next.is_done()), (vec![10], true));
 }
+
+#[test]
+fn a_prepared_job_is_not_reported_before_its_handle_is_stored() {
+    let notifier = Mover::cpu().notifier().unwrap();
+    let (watched, prepared) = notifier.prepare(Mover::cpu().copy(vec![1; 64], vec![0; 64]), 5);
+    assert!(!watched.is_done() && notifier.take_ended(1).is_empty() && !is_readable(&notifier, Duration::ZERO));
+    drop(prepared);
+    assert_eq!((notifier.take_ended(1), watched.is_done()), (vec![5], true));
+}
+
+#[test]
+fn ends_of_dropped_handles_do_not_pile_up() {
+    struct Ended;
+    impl Watchable for Ended {
+        fn is_done(&mut self) -> bool {
+            true
+        }
+    }
+    let notifier = Mover::cpu().notifier().unwrap();
+    let kept = notifier.watch(Ended, 1);
+    for _ in 0..10_000 {
+        drop(notifier.watch(Ended, 2));
+    }
+    let last = notifier.watch(Ended, 3);
+    let shown = format!("{notifier:?}");
+    let ends = shown.split("ended: ").nth(1).and_then(|text| text.split(',').next()?.parse::<usize>().ok());
+    assert!(ends.is_some_and(|ends| ends < 200), "{shown}");
+    assert_eq!(notifier.take_ended(usize::MAX), [1, 3]);
+    drop((kept, last));
+}
+
+#[test]
+fn a_closed_notifier_has_no_thread_and_does_not_hold_its_mover() {
+    let device = Arc::new(common::device::TestDevice::new(QueueMode::Shared, 64));
+    device.state().manual = true;
+    let mover = common::mover(&device, policy());
+    let (first, second) = (mover.notifier().unwrap(), mover.notifier().unwrap());
+    let watched = first.watch(mover.copy(vec![1; 8192], vec![0; 8192]), 1);
+    drop(second.watch(mover.copy(vec![1; 8192], vec![0; 8192]), 2));
+    let users = Arc::strong_count(&device);
+    assert!(!first.close(), "a job is in flight");
+    assert!(second.close(), "only a dropped job is in flight");
+    device.run(2);
+    assert!(watched.wait_for(Duration::from_secs(60)));
+    drop((watched, mover));
+    let begin = Instant::now();
+    while Arc::strong_count(&device) >= users {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the notifier's thread holds the mover");
+        std::thread::yield_now();
+    }
+}

@@ -157,7 +157,7 @@ pub(crate) struct Machine {
     input: ChildStdin,
     lines: Receiver<String>,
     /// Everything that the guest printed.
-    pub(crate) said: Vec<String>,
+    pub(crate) output: Vec<String>,
     /// The requests that were answered.
     answers: u32,
     /// The port of this machine that leads to port 4420 of the guest.
@@ -205,7 +205,7 @@ impl Machine {
                 }
             }
         });
-        Ok(Machine { child, input, lines, said: Vec::new(), answers: 0, forwarded })
+        Ok(Machine { child, input, lines, output: Vec::new(), answers: 0, forwarded })
     }
 
     /// The next line that the guest prints for the test; none at its end, or if it prints nothing for a long time.
@@ -214,7 +214,7 @@ impl Machine {
         loop {
             match self.lines.recv_timeout(REPEAT) {
                 Ok(line) => {
-                    self.said.push(line.clone());
+                    self.output.push(line.clone());
                     if let Some(line) = line.strip_prefix("test: ") {
                         return Some(line.to_owned());
                     }
@@ -222,7 +222,7 @@ impl Machine {
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if heard.elapsed() < SILENCE => self.send_answer(),
                 Err(RecvTimeoutError::Timeout) => {
-                    self.said.push(format!("silent for {SILENCE:?}"));
+                    self.output.push(format!("silent for {SILENCE:?}"));
                     return None;
                 }
             }

@@ -190,7 +190,7 @@ fn run(test: &str, packages: &str, parts: impl Fn(&mut Vec<String>)) {
     }
     let log = servers.proxy.log();
     let log = log.iter().rev().take(60).rev().map(|entry| format!("\n{entry}")).collect::<String>();
-    assert!(failed == 0 && has_ended, "Linux {version}:\n{}\nthe proxy's last PDUs:{log}", machine.said.join("\n"));
+    assert!(failed == 0 && has_ended, "Linux {version}:\n{}\nthe proxy's last PDUs:{log}", machine.output.join("\n"));
     let seconds = begin.elapsed().as_secs_f64();
     let line = format!("Linux {version}: {ok} checks in {seconds:.0} s{measured}\n");
     // Bypasses libtest's capture. If standard error is closed, the line is lost.

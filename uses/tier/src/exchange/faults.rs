@@ -37,7 +37,7 @@ pub(crate) struct Faults {
 /// How much of a requested move is made, and the progress that is reported.
 pub(super) struct ShortenedMove {
     pub(super) len: u64,
-    pub(super) said: Progress,
+    pub(super) reported: Progress,
 }
 
 /// Returns a number for each n-th call.
@@ -52,7 +52,7 @@ impl Faults {
     pub(super) fn lie(&self, len: u64) -> Option<ShortenedMove> {
         let number = is_due(&self.lies, &self.moves)?;
         let half = len / 2 / PAGE * PAGE;
-        let lie = |len, bytes, error| ShortenedMove { len, said: Progress { bytes, error: Some(error) } };
+        let lie = |len, bytes, error| ShortenedMove { len, reported: Progress { bytes, error: Some(error) } };
         Some(match number % 6 {
             // As Linux 6.18 was seen to answer.
             0 => lie(len, 0, Errno::EXIST),

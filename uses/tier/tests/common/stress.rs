@@ -342,8 +342,8 @@ pub(crate) fn change_mappings(
                 }
                 _ => {
                     number += 1;
-                    let said = words(range, page).map(|word| word.swap(number, Ordering::Relaxed));
-                    assert_eq!(said, [says[range][place]; 2], "page {page} of {range}");
+                    let found = words(range, page).map(|word| word.swap(number, Ordering::Relaxed));
+                    assert_eq!(found, [says[range][place]; 2], "page {page} of {range}");
                     says[range][place] = number;
                 }
             }

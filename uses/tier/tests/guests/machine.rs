@@ -232,7 +232,7 @@ impl Machine {
                     let processor = self.processor_time().saturating_sub(last.1);
                     if processor > silence || wall > IDLE_FACTOR * silence {
                         return Err(format!(
-                            "the guest has output nothing for {wall:.0?}, in which QEMU ran for {processor:.0?}; before \
+                            "the guest printed nothing for {wall:.0?}, in which QEMU ran for {processor:.0?}; before \
                              that:\n{}",
                             shown(&String::from_utf8_lossy(&output))
                         ));

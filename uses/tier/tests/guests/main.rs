@@ -67,11 +67,11 @@ fn all_pass(guest: &Guest, program: &Path, arguments: &[&str], may_skip: &[&str]
     let outcome: Outcome = guest.run(program, arguments);
     assert_eq!(outcome.kernel, guest.kernel.version);
     // Nanoseconds, from HMAT; nodes without processors, as the guest sees them.
-    assert_eq!(outcome.latencies, machine::latencies(), "{}", outcome.said);
+    assert_eq!(outcome.latencies, machine::latencies(), "{}", outcome.output);
     let mut skipped = outcome.skipped.clone();
     skipped.retain(|name| !may_skip.contains(&name.as_str()));
-    assert!(skipped.is_empty(), "{skipped:?} have skipped:\n{}", outcome.said);
-    assert_eq!((outcome.passed, outcome.failed), (listed(program, arguments), 0), "{}", outcome.said);
+    assert!(skipped.is_empty(), "{skipped:?} have skipped:\n{}", outcome.output);
+    assert_eq!((outcome.passed, outcome.failed), (listed(program, arguments), 0), "{}", outcome.output);
     let (kernel, passed, skipped, seconds) = (outcome.kernel, outcome.passed, outcome.skipped.len(), outcome.seconds);
     let line =
         format!("Linux {kernel}, three nodes: {passed} tests passed, {skipped} of which skipped; {seconds:.0} s\n");

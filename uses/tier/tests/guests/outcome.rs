@@ -13,14 +13,14 @@ pub(crate) struct Outcome {
     /// Tests that skipped.
     pub(crate) skipped: Vec<String>,
     /// Its output, [as shown](shown).
-    pub(crate) said: String,
+    pub(crate) output: String,
     /// How long it ran.
     pub(crate) seconds: f64,
 }
 
 /// Returns a guest's output with a prefix, so that `./test` does not count it as libtest's output of this side.
-pub(crate) fn shown(said: &str) -> String {
-    said.lines().map(|line| format!("guest: {line}\n")).collect()
+pub(crate) fn shown(output: &str) -> String {
+    output.lines().map(|line| format!("guest: {line}\n")).collect()
 }
 
 impl Outcome {
@@ -28,8 +28,9 @@ impl Outcome {
     ///
     /// # Errors
     /// The tests did not complete.
-    pub(crate) fn read(said: &str) -> Result<Outcome, String> {
-        let after = |begin: &'static str| said.lines().filter_map(move |line| line.strip_prefix(begin)).map(str::trim);
+    pub(crate) fn read(output: &str) -> Result<Outcome, String> {
+        let after =
+            |begin: &'static str| output.lines().filter_map(move |line| line.strip_prefix(begin)).map(str::trim);
         // For example "ok. 3 passed; 0 failed; ...".
         let result = after("test result: ").next().ok_or("the guest's tests did not complete")?;
         let number = |word: &str| {
@@ -44,10 +45,10 @@ impl Outcome {
         }
         let latencies = after("latency: ").map(|number| number.parse().unwrap_or(0)).collect();
         // One line per skip, possibly in the middle of a line of libtest.
-        let skips = said.lines().filter_map(|line| line.split_once("SKIPPED: "));
+        let skips = output.lines().filter_map(|line| line.split_once("SKIPPED: "));
         let skipped = skips.filter_map(|(_, skip)| Some(skip.split_once(':')?.0.to_owned())).collect();
         let kernel = after("kernel: ").next().unwrap_or_default().to_owned();
-        Ok(Outcome { kernel, latencies, passed, failed, skipped, said: shown(said), seconds: 0.0 })
+        Ok(Outcome { kernel, latencies, passed, failed, skipped, output: shown(output), seconds: 0.0 })
     }
 }
 

@@ -37,20 +37,20 @@ pub enum PeerError {
         source: std::io::Error,
     },
     /// It accepts no more commands.
-    #[error("{name} did not accept {line:?}; its output: {said}")]
+    #[error("{name} did not accept {line:?}; its output: {output}")]
     Deaf {
         /// Its name.
         name: String,
         /// The line that was typed.
         line: String,
         /// The end of its output.
-        said: String,
+        output: String,
         /// Why.
         #[source]
         source: std::io::Error,
     },
     /// It ended, or did not print the expected text in time.
-    #[error("{name} did not print {wanted:?} within {within:?}; its output: {said}")]
+    #[error("{name} did not print {wanted:?} within {within:?}; its output: {output}")]
     Silent {
         /// Its name.
         name: String,
@@ -59,7 +59,7 @@ pub enum PeerError {
         /// The time limit.
         within: Duration,
         /// The end of its output.
-        said: String,
+        output: String,
     },
     /// Its answer to a command differs from its documentation.
     #[error("{name} answered {command:?} with: {answer}")]

@@ -36,7 +36,7 @@ pub struct Terminal {
     /// Its standard error.
     log: File,
     /// All its output.
-    said: String,
+    output: String,
     /// How much of the output was returned as an answer already.
     answered: usize,
 }
@@ -54,7 +54,7 @@ impl Terminal {
             command.args(["--pdeathsig", "KILL", program]).args(arguments).process_group(0);
             command.stdin(theirs.try_clone()?).stdout(theirs).stderr(log.try_clone()?);
             let child = command.spawn()?;
-            Ok(Terminal { name: name.to_owned(), child, ours, log, said: String::new(), answered: 0 })
+            Ok(Terminal { name: name.to_owned(), child, ours, log, output: String::new(), answered: 0 })
         };
         started().map_err(|source| PeerError::Start { name: name.to_owned(), source })
     }
@@ -68,7 +68,7 @@ impl Terminal {
         typed.map_err(|source| PeerError::Deaf {
             name: self.name.clone(),
             line: line.to_owned(),
-            said: self.last(),
+            output: self.last(),
             source,
         })
     }
@@ -80,15 +80,15 @@ impl Terminal {
     pub fn until(&mut self, wanted: &str, within: Duration) -> Result<String, PeerError> {
         let deadline = Instant::now() + within;
         loop {
-            if let Some(at) = self.said[self.answered..].find(wanted) {
-                let answer = self.said[self.answered..self.answered + at].to_owned();
+            if let Some(at) = self.output[self.answered..].find(wanted) {
+                let answer = self.output[self.answered..self.answered + at].to_owned();
                 self.answered += at + wanted.len();
                 return Ok(answer);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || !self.read_more(left) {
-                let (name, wanted, said) = (self.name.clone(), wanted.to_owned(), self.last());
-                return Err(PeerError::Silent { name, wanted, within, said });
+                let (name, wanted, output) = (self.name.clone(), wanted.to_owned(), self.last());
+                return Err(PeerError::Silent { name, wanted, within, output });
             }
         }
     }
@@ -155,8 +155,8 @@ impl Terminal {
 
     /// All its output.
     #[must_use]
-    pub fn said(&self) -> &str {
-        &self.said
+    pub fn output(&self) -> &str {
+        &self.output
     }
 
     /// The end of its output and of its standard error, for error messages.
@@ -164,7 +164,7 @@ impl Terminal {
         const BYTES: usize = 2000;
         let end =
             |text: &str| String::from_utf8_lossy(&text.as_bytes()[text.len().saturating_sub(BYTES)..]).into_owned();
-        format!("{}\n{}", end(&self.said), end(&self.log()))
+        format!("{}\n{}", end(&self.output), end(&self.log()))
     }
 
     /// Reads more output, waiting at most `within`; returns false if there was none.
@@ -183,7 +183,7 @@ impl Terminal {
             0 => false,
             heard => {
                 // The output of testpmd and of a guest is ASCII; other characters may be damaged.
-                self.said += &String::from_utf8_lossy(&bytes[..heard]).replace('\r', "");
+                self.output += &String::from_utf8_lossy(&bytes[..heard]).replace('\r', "");
                 true
             }
         }
@@ -198,9 +198,9 @@ impl Drop for Terminal {
         }
         if std::thread::panicking() {
             // What is left to read; a program that has not ended could print for ever.
-            let most = self.said.len() + MAX_FINAL_OUTPUT;
-            while self.said.len() < most && self.read_more(Duration::ZERO) {}
-            eprintln!("--- {} printed:\n{}\n--- and to standard error:\n{}\n---", self.name, self.said, self.log());
+            let most = self.output.len() + MAX_FINAL_OUTPUT;
+            while self.output.len() < most && self.read_more(Duration::ZERO) {}
+            eprintln!("--- {} printed:\n{}\n--- and to standard error:\n{}\n---", self.name, self.output, self.log());
         }
     }
 }
@@ -282,7 +282,7 @@ mod tests {
         let began = Instant::now();
         assert!(chatter.until("no", Duration::from_millis(20)).is_err());
         assert!(began.elapsed() < SOON);
-        assert!(chatter.said().starts_with("y\ny\n") || began.elapsed() >= Duration::from_millis(20));
+        assert!(chatter.output().starts_with("y\ny\n") || began.elapsed() >= Duration::from_millis(20));
     }
 
     #[test]

@@ -395,7 +395,7 @@ impl Testpmd {
     /// How many queue pairs of port 0 carried packets during its last work.
     #[must_use]
     pub fn queues_used(&self) -> usize {
-        let last = self.terminal.said().rsplit("testpmd> stop\n").next().unwrap_or_default();
+        let last = self.terminal.output().rsplit("testpmd> stop\n").next().unwrap_or_default();
         last.matches("------- Forward Stats for RX Port= 0/Queue=").count()
     }
 

@@ -108,7 +108,7 @@ impl Frontend {
     /// `GET_VRING_BASE`.
     pub(crate) fn stop(&mut self, ring: u32) -> u32 {
         match self.say(11, 0, &u32s(&[ring, 0]), Vec::new()) {
-            Ok(Some(Reply::State { ring: told, base })) if told == ring => base,
+            Ok(Some(Reply::State { ring: answered, base })) if answered == ring => base,
             other => panic!("the base of {ring}: {other:?}"),
         }
     }

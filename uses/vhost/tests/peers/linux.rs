@@ -74,9 +74,9 @@ const PING: &str = "ping -q -A -c 300 10.0.0.1 && ping -q -A -c 20 -s 1400 10.0.
 /// Repeated until one is answered.
 const UNTIL_PING: &str = "until ping -q -c 1 -W 1 10.0.0.1; do :; done";
 
-fn expect_answers(said: &str) {
+fn expect_answers(output: &str) {
     let answers = [300, 20].map(|count| format!("{count} packets transmitted, {count} packets received"));
-    assert!(answers.iter().all(|answer| said.contains(answer)) && !said.contains("duplicates"), "{said}");
+    assert!(answers.iter().all(|answer| output.contains(answer)) && !output.contains("duplicates"), "{output}");
 }
 
 /// Starts to ping 50 times a second, until [`stop_pinging`].

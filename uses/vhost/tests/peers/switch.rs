@@ -76,9 +76,9 @@ impl Switch {
     /// The counters so far, and how many packets came back that a previous switch had sent. Answered after all earlier
     /// commands.
     pub(crate) fn tell(&self) -> (Counts, u64) {
-        let (to, told) = channel();
+        let (to, from) = channel();
         self.give(Order::Tell(to));
-        told.recv().expect("the poller runs")
+        from.recv().expect("the poller runs")
     }
 
     fn give(&self, order: Order) {

@@ -113,8 +113,8 @@ fn switch(ports: &str) {
         }
         // The command has been executed when it is answered.
         let (Counts { received, received_bytes, sent, sent_bytes, errors }, earlier) = switch.tell();
-        let told = format!("{received} {received_bytes} {sent} {sent_bytes} {errors} {earlier}");
-        ask(if word == "tell" { &told } else { "" });
+        let counts = format!("{received} {received_bytes} {sent} {sent_bytes} {errors} {earlier}");
+        ask(if word == "tell" { &counts } else { "" });
     }
 }
 

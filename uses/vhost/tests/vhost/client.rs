@@ -141,9 +141,9 @@ fn the_inflight_record_outlives_its_backend() {
             let (place, switch) = (SocketPath::new(&format!("record-{round}")), Switch::new());
             let _socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
             let mut client = hello(&place, features);
-            let (told, file) = record.get_or_insert_with(|| client.get_inflight_fd(&asked).unwrap());
-            assert!(told.mmap_size > 0 && told.num_queues == 2);
-            client.set_inflight_fd(told, file.as_raw_fd()).unwrap();
+            let (description, file) = record.get_or_insert_with(|| client.get_inflight_fd(&asked).unwrap());
+            assert!(description.mmap_size > 0 && description.num_queues == 2);
+            client.set_inflight_fd(description, file.as_raw_fd()).unwrap();
             client.set_mem_table(&[region(guest.memory.region(), guest.memory.file())]).unwrap();
             start(&mut client, 1, &guest.transmit, None);
             for number in 0..40 {

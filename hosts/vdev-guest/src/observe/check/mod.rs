@@ -78,17 +78,17 @@ pub(super) struct NewSubmission<'a> {
 /// The findings of one submission: the first of each kind is reported.
 struct Findings<'a> {
     log: &'a FileLog,
-    told: u32,
+    reported: u32,
 }
 
 impl Findings<'_> {
     fn has(&self, misuse: Misuse) -> bool {
-        self.told >> misuse as u32 & 1 == 1
+        self.reported >> misuse as u32 & 1 == 1
     }
 
     fn add(&mut self, finding: &Finding) {
         if !self.has(finding.misuse) {
-            self.told |= 1 << finding.misuse as u32;
+            self.reported |= 1 << finding.misuse as u32;
             self.log.found(finding);
         }
     }
@@ -108,7 +108,7 @@ impl Checker {
         let mut inner = self.inner();
         let again = inner.refused == sum_of(new.descriptor);
         let table = &mut inner.table;
-        let mut findings = Findings { log: new.log, told: if again { u32::MAX } else { 0 } };
+        let mut findings = Findings { log: new.log, reported: if again { u32::MAX } else { 0 } };
         judge_submission(new, &mut findings);
         if new.is_wrong_instruction {
             // The queue does not accept it.
@@ -278,7 +278,7 @@ impl Checker {
     fn compare(&self, table: &Table, index: usize, member: u32) {
         let entry = table.entry(index);
         let Some(descriptor) = table.descriptor(index, member) else { return };
-        let mut findings = Findings { log: &entry.log, told: 0 };
+        let mut findings = Findings { log: &entry.log, reported: 0 };
         let mut cursor = table.ranges(index);
         while let Some((position, range)) = table.step(&mut cursor) {
             if !range.compared || range.member != member {
@@ -355,9 +355,9 @@ impl Checker {
 /// Checks how a descriptor is submitted, whether or not it is accepted.
 fn judge_submission(new: &NewSubmission<'_>, findings: &mut Findings<'_>) {
     let flags = new.descriptor.flags();
-    let told = flags.contains(Flags::RECORD) || flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT);
+    let reported = flags.contains(Flags::RECORD) || flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT);
     for (misuse, committed) in
-        [(Misuse::WrongInstruction, new.is_wrong_instruction), (Misuse::NoRecordRequested, !told)]
+        [(Misuse::WrongInstruction, new.is_wrong_instruction), (Misuse::NoRecordRequested, !reported)]
     {
         if committed {
             let latest = involved((new.submission, 0), OperandId::Unknown, new.descriptor);

@@ -16,7 +16,7 @@ const NAME_BYTES: usize = 1024;
 const DRIVER_NAME_BYTES: usize = 128;
 /// Most retries. Source: K612 `idxd.h`, IDXD_ENQCMDS_MAX_RETRIES.
 const MAX_RETRIES: i128 = 64;
-/// Highest priority. Source: SPEC §9.2.22.
+/// Highest priority. Source: SPEC register WQCFG.
 const MAX_PRIORITY: i128 = 15;
 
 const DISABLED: Check = check(Errno::PERM, |k, id, _| !k.wq(id).enabled);

@@ -216,7 +216,7 @@ mod tests {
     fn what_is_no_answer_is_an_error_that_says_so() {
         let end = frame(HEADERS, END_HEADERS | END_STREAM, STREAM, &[0x88]);
         let data = |bytes: &[u8]| [frame(DATA, 0, STREAM, bytes), end.clone()].concat();
-        for (test, bytes, said) in [
+        for (test, bytes, words) in [
             ("none", end.clone(), "has no message"),
             ("compressed", data(&[1, 0, 0, 0, 0]), "compressed"),
             ("cut", data(&[0, 0, 0, 0, 9, 1]), "cut"),
@@ -228,7 +228,7 @@ mod tests {
             ("closed", Vec::new(), "does not answer"),
         ] {
             let error = answered(test, bytes).unwrap_err().to_string();
-            assert!(error.contains(said), "{test}: {error}");
+            assert!(error.contains(words), "{test}: {error}");
         }
         let error = unary(Path::new("/nonexistent/socket"), "/a/b").unwrap_err();
         assert!(matches!(error, CallError::Connect { .. }), "{error}");

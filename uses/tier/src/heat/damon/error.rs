@@ -71,12 +71,12 @@ pub enum DamonError {
         source: io::Error,
     },
     /// A file's content is not a number.
-    #[error("DAMON's {file} contains {said:?}, which is not a number")]
+    #[error("DAMON's {file} contains {content:?}, which is not a number")]
     Words {
         /// The file.
         file: String,
         /// Its content, shortened.
-        said: String,
+        content: String,
     },
     /// The system refused the thread that reads DAMON.
     #[error("cannot start the thread that reads DAMON")]

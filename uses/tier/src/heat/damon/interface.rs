@@ -405,20 +405,23 @@ fn read(files: &dyn Files, file: &str) -> io::Result<String> {
     loop {
         match files.read(file) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && tries < TRIES => files.pause(),
-            said => return said,
+            content => return content,
         }
         tries += 1;
     }
 }
 
 fn number<T: std::str::FromStr>(files: &dyn Files, file: &str) -> Result<T, DamonError> {
-    let said = read(files, file).map_err(|source| DamonError::Read { file: file.into(), source })?;
-    said.trim().parse().map_err(|_| DamonError::Words { file: file.into(), said: said.chars().take(40).collect() })
+    let content = read(files, file).map_err(|source| DamonError::Read { file: file.into(), source })?;
+    content
+        .trim()
+        .parse()
+        .map_err(|_| DamonError::Words { file: file.into(), content: content.chars().take(40).collect() })
 }
 
 /// Returns whether DAMON is set up in our way, whatever process it monitors.
 fn is_as_ours(files: &dyn Files) -> bool {
-    let says = |file: &str, what: &str| read(files, file).is_ok_and(|said| said.trim() == what);
+    let says = |file: &str, what: &str| read(files, file).is_ok_and(|content| content.trim() == what);
     let in_context = |file: &str, what: &str| says(&format!("{CONTEXT}/{file}"), what);
     let mut bounds = ["min", "max"].iter().zip(REGIONS);
     says(NUMBER, "1")
@@ -447,7 +450,9 @@ fn is_left_behind(files: &dyn Files) -> bool {
 
 /// Returns what the files say of their user, for people.
 fn other_user(files: &dyn Files) -> String {
-    let says = |file: &str| files.read(file).ok().map(|said| said.trim().to_string()).filter(|said| !said.is_empty());
+    let says = |file: &str| {
+        files.read(file).ok().map(|content| content.trim().to_string()).filter(|content| !content.is_empty())
+    };
     let settings = [
         ("kdamonds", NUMBER.to_string()),
         ("state", "0/state".into()),

@@ -71,7 +71,7 @@ impl Fake {
     }
 
     pub(super) fn says(&self, file: &str) -> Option<String> {
-        self.kernel().files.get(file).map(|said| said.trim().to_string())
+        self.kernel().files.get(file).map(|content| content.trim().to_string())
     }
 }
 
