@@ -99,7 +99,7 @@ pub fn read(proc: &Path) -> Publications {
     pids.sort_unstable();
     let mut found = Found::default();
     for pid in pids {
-        find(pid, &proc.join(pid.to_string()), user, &mut found);
+        find(pid, proc, user, &mut found);
     }
     let mut publications =
         Publications { processes: found.metrics.into_values().collect(), unread: found.unread, ..Default::default() };
@@ -112,14 +112,72 @@ pub fn read(proc: &Path) -> Publications {
     publications
 }
 
-/// True if a process has a region open, whether it can be read or not. False if it has ended or has closed the region.
-pub(crate) fn is_published(proc: &Path, pid: u32, inode: u64) -> bool {
-    let folder = proc.join(pid.to_string()).join("fd");
-    (PUBLISHED_FROM..).take(MOST_DESCRIPTORS).any(|number| match fs::metadata(folder.join(number.to_string())) {
-        Ok(metadata) => metadata.ino() == inode,
-        // Other errors: the process lives, and does not let this user look.
-        Err(error) => !(error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ENDED)),
-    })
+/// A process in which a region was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    pid: u32,
+    /// When it was started, as far as that could be read: another process of its number has another time.
+    started: Option<u64>,
+}
+
+impl Holder {
+    pub(crate) fn new(proc: &Path, pid: u32) -> Holder {
+        Holder { pid, started: started(proc, pid) }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// True if the process has a region open, whether it can be read or not. False if it has ended or has closed the
+    /// region.
+    pub(crate) fn publishes(&self, proc: &Path, inode: u64) -> bool {
+        let folder = proc.join(self.pid.to_string()).join("fd");
+        for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
+            match inode_of(proc, &folder.join(number.to_string())) {
+                Ok(open) if open == Some(inode) => return true,
+                Ok(_) => {}
+                Err(error) if is_closed(&error) => {}
+                // The process does not let this user look, is a zombie, or is another user's with the same number.
+                Err(_) => return self.started.is_some() && started(proc, self.pid) == self.started,
+            }
+        }
+        false
+    }
+}
+
+/// Returns when a process was started, in ticks since boot; `None` if it has ended, also if its parent has not taken
+/// notice.
+fn started(proc: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
+    // proc_pid_stat(5): the name in parentheses can have any bytes; the state is the third field, the start the 22nd.
+    let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let mut fields = std::str::from_utf8(&stat[after_name..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let is_alive = !["Z", "X"].contains(&state);
+    fields.nth(18).filter(|_| is_alive)?.parse().ok()
+}
+
+/// Returns the inode of a descriptor's file, if the file is a region. Another file's system may never answer.
+fn inode_of(proc: &Path, path: &Path) -> io::Result<Option<u64>> {
+    match region_name(proc, &fs::read_link(path)?) {
+        Some(_) => fs::metadata(path).map(|metadata| Some(metadata.ino())),
+        None => Ok(None),
+    }
+}
+
+/// Returns the name of a region from the link of its descriptor. The kernel shows memory files in the root folder;
+/// tests have theirs below `proc`.
+fn region_name(proc: &Path, link: &Path) -> Option<&'static str> {
+    let name = link.file_name()?.to_str()?.strip_prefix("memfd:")?.strip_suffix(" (deleted)")?;
+    let folder = link.parent()?;
+    let is_memory = folder == Path::new("/") || folder.starts_with(proc);
+    [PUBLISHED, PUBLISHED_DEVICES].into_iter().find(|known| is_memory && *known == name)
+}
+
+/// True if a process has ended, or has no descriptor of this number.
+fn is_closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ENDED)
 }
 
 /// The process has ended meanwhile. Source: Linux, ESRCH.
@@ -133,14 +191,18 @@ struct Found {
     unread: Vec<Unread>,
 }
 
-fn find(pid: u32, folder: &Path, user: u32, found: &mut Found) {
+fn find(pid: u32, proc: &Path, user: u32, found: &mut Found) {
+    let folder = &proc.join(pid.to_string());
     for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
         let path = folder.join(format!("fd/{number}"));
-        // A process without this number publishes nothing more, has ended, or belongs to a user whose processes the
-        // kernel does not show.
-        let Ok(name) = fs::read_link(&path) else { return };
-        let name = name.to_str().and_then(|name| name.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
-        let Some(name @ (PUBLISHED | PUBLISHED_DEVICES)) = name else { continue };
+        let name = match fs::read_link(&path) {
+            Ok(link) => region_name(proc, &link),
+            // A process can close one region and keep the next one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // It has ended, or belongs to a user whose processes the kernel does not show.
+            Err(_) => return,
+        };
+        let Some(name) = name else { continue };
         // Root is shown the processes of all users.
         if !fs::metadata(folder).is_ok_and(|process| process.uid() == user) {
             return;

@@ -5,8 +5,8 @@ mod common;
 use common::RunFolder;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::Path;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telpher_device::published::{
@@ -336,40 +336,117 @@ fn mill(pid: u32, inode: u64, sacks: u64) -> ProcessMetrics {
 /// Another process of the same owner that is always read, so that the owner has samples.
 const ALWAYS: u32 = 5_000_000;
 
+/// A folder like `/proc`; removed on drop.
+struct Proc(PathBuf);
+
+impl Proc {
+    fn new(test: &str) -> Proc {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("exporter-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Proc(path)
+    }
+
+    /// Opens a region in a process, and returns its inode.
+    fn open(&self, pid: u32) -> u64 {
+        self.open_as(pid, telpher_os::PUBLISHED_FROM, &format!("memfd:{} (deleted)", telpher_os::PUBLISHED))
+    }
+
+    /// Opens a file of this name in a process, and returns its inode.
+    fn open_as(&self, pid: u32, descriptor: i32, name: &str) -> u64 {
+        let memory = self.0.join(format!("memory-{pid}-{descriptor}"));
+        let descriptors = self.0.join(format!("{pid}/fd"));
+        fs::create_dir_all(&memory).unwrap();
+        fs::create_dir_all(&descriptors).unwrap();
+        let file = memory.join(name);
+        fs::write(&file, "").unwrap();
+        symlink(&file, descriptors.join(descriptor.to_string())).unwrap();
+        fs::metadata(&file).unwrap().ino()
+    }
+
+    fn end(&self, pid: u32) {
+        fs::remove_dir_all(self.0.join(pid.to_string())).unwrap();
+    }
+
+    fn exporter(&self) -> Exporter {
+        Exporter::with_roots(false, "/sys".into(), self.0.clone(), "/var/log".into())
+    }
+}
+
+impl Drop for Proc {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Returns the sacks of all processes, one of which is always read and has one.
+fn all_sacks(exporter: &mut Exporter, process: Option<ProcessMetrics>) -> f64 {
+    let processes: Vec<_> = process.into_iter().chain([mill(ALWAYS, 0, 1)]).collect();
+    let text = text(exporter, &Snapshot::default(), &processes);
+    samples(&text, "telpher_test_sacks_total").values().sum()
+}
+
 #[test]
 fn values_that_cannot_be_read_for_a_while_are_counted_once() {
-    let proc = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("exporter-proc-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&proc);
-    let descriptors = proc.join("7/fd");
-    fs::create_dir_all(&descriptors).unwrap();
-    let file = descriptors.join(telpher_os::PUBLISHED_FROM.to_string());
-    fs::write(&file, "").unwrap();
-    let inode = fs::metadata(&file).unwrap().ino();
-    let mut exporter = Exporter::with_roots(false, "/sys".into(), proc.clone(), "/var/log".into());
-    let mut sacks = |process: Option<ProcessMetrics>| {
-        let processes: Vec<_> = process.into_iter().chain([mill(ALWAYS, 0, 1)]).collect();
-        let text = text(&mut exporter, &Snapshot::default(), &processes);
-        samples(&text, "telpher_test_sacks_total").values().sum::<f64>()
-    };
-    assert_eq!(sacks(Some(mill(7, inode, 100))), 101.0);
+    let proc = Proc::new("unread");
+    let inode = proc.open(7);
+    let mut exporter = proc.exporter();
+    assert_eq!(all_sacks(&mut exporter, Some(mill(7, inode, 100))), 101.0);
     // Its sets are being claimed, for instance.
-    assert_eq!(sacks(None), 101.0);
-    assert_eq!(sacks(Some(mill(7, inode, 120))), 121.0);
-    fs::remove_dir_all(&proc).unwrap();
+    assert_eq!(all_sacks(&mut exporter, None), 101.0);
+    assert_eq!(all_sacks(&mut exporter, Some(mill(7, inode, 120))), 121.0);
+    proc.end(7);
     for _ in 0..2 {
-        assert_eq!(sacks(None), 121.0, "it has ended");
+        assert_eq!(all_sacks(&mut exporter, None), 121.0, "it has ended");
     }
 }
 
 #[test]
+fn a_file_that_is_no_region_is_not_asked_for_its_inode() {
+    let proc = Proc::new("other-file");
+    // Its file system could be one that never answers; here it would answer with the region's inode.
+    let inode = proc.open_as(7, telpher_os::PUBLISHED_FROM, "file");
+    let mut exporter = proc.exporter();
+    assert_eq!(all_sacks(&mut exporter, Some(mill(7, inode, 100))), 101.0);
+    assert_eq!(all_sacks(&mut exporter, None), 101.0);
+    // The region counted as closed, so what is read now is another one's.
+    assert_eq!(all_sacks(&mut exporter, Some(mill(7, inode, 20))), 121.0);
+}
+
+#[test]
+fn a_region_is_found_after_one_that_its_process_has_closed() {
+    let proc = Proc::new("gap");
+    let name = format!("memfd:{} (deleted)", telpher_os::PUBLISHED);
+    proc.open_as(7, telpher_os::PUBLISHED_FROM + 1, &name);
+    // Its file is empty, and therefore left out.
+    let unread: Vec<u32> = published::read(&proc.0).unread.iter().map(|unread| unread.pid).collect();
+    assert_eq!(unread, [7]);
+}
+
+#[test]
 fn a_region_that_a_child_has_from_its_parent_is_counted_once_when_the_parent_ends() {
-    const INODE: u64 = u64::MAX;
-    let mut exporter = Exporter::with_roots(false, "/sys".into(), "/nowhere".into(), "/var/log".into());
-    for (holder, sacks) in [(20, 100), (21, 120), (3, 125)] {
-        let text = text(&mut exporter, &Snapshot::default(), &[mill(holder, INODE, sacks), mill(ALWAYS, 0, 1)]);
-        let sum = samples(&text, "telpher_test_sacks_total").values().sum::<f64>();
-        assert_eq!(sum, sacks as f64 + 1.0, "{text}");
+    let proc = Proc::new("child");
+    // The parent, process 20, ends after the first reading. The child cannot be read for a while.
+    let inode = proc.open(21);
+    let mut exporter = proc.exporter();
+    for (holder, sacks) in [(Some(20), 100), (Some(21), 120), (None, 120), (Some(21), 125), (Some(3), 130)] {
+        let process = holder.map(|holder| mill(holder, inode, sacks));
+        assert_eq!(all_sacks(&mut exporter, process), sacks as f64 + 1.0, "{holder:?}");
     }
+}
+
+#[test]
+fn a_child_with_a_region_of_its_parent_owns_its_other_regions_itself() {
+    let proc = Proc::new("owners");
+    let container = format!("{:064x}", 7);
+    let [of_parent, own] = [21, 22].map(|pid| proc.open(pid));
+    fs::write(proc.0.join("21/cgroup"), format!("0::/system.slice/cri-containerd-{container}.scope\n")).unwrap();
+    let mut exporter = proc.exporter();
+    text(&mut exporter, &Snapshot::default(), &[mill(20, of_parent, 100)]);
+    let text = text(&mut exporter, &Snapshot::default(), &[mill(21, of_parent, 120), mill(21, own, 7)]);
+    let sacks = samples(&text, "telpher_test_sacks_total");
+    let expected = BTreeMap::from([(String::new(), 120.0), (format!("{{container=\"{container}\"}}"), 7.0)]);
+    assert_eq!(sacks, expected, "{text}");
 }
 
 /// A process with values of many descriptions, beginning with a number.
@@ -395,6 +472,32 @@ fn one_process_with_many_descriptions_keeps_no_other_one_out_and_ended_ones_make
         let present = [many_values(10 + program, 1000 * program, 1000), mill(8, 0, 1)];
         assert_eq!(shown(&present), (1000, 0.0, true), "{program}");
     }
+    // A program ends whose descriptions another one has as well; a new one has its number.
+    for first in [0, 1000] {
+        let lasting = [many_values(9, 0, 1000), mill(8, 0, 1)];
+        assert_eq!(shown(&[vec![many_values(7, first, 1000)], lasting.to_vec()].concat()).1, 0.0, "{first}");
+        assert_eq!(shown(&lasting), (1000, 0.0, true));
+    }
+}
+
+#[test]
+fn one_process_with_many_values_keeps_no_other_one_out() {
+    let shown = |hostile: &dyn Fn(u32) -> ProcessMetrics| {
+        let mut exporter = Exporter::with_roots(false, "/sys".into(), "/nowhere".into(), "/var/log".into());
+        let processes: Vec<_> = [many_values(6, 0, 1000)].into_iter().chain((0..60).map(hostile)).collect();
+        let text = text(&mut exporter, &Snapshot::default(), &[processes, vec![mill(8, 0, 1)]].concat());
+        (samples(&text, "telpher_exporter_problems")[""], text.contains("telpher_test_sacks_total 1"))
+    };
+    // Sixty regions of a process, of which two are shown.
+    let regions = |number| ProcessMetrics { inode: 1000 + u64::from(number), ..many_values(7, 0, 1000) };
+    assert_eq!(shown(&regions), (58.0, true));
+    // Regions that are left out because of their descriptions take no room.
+    let contradicting = |number| {
+        let mut process = many_values(100 + number, 0, 1000);
+        process.metrics[0].help = "Other.".into();
+        process
+    };
+    assert_eq!(shown(&contradicting), (60.0, true));
 }
 
 #[test]

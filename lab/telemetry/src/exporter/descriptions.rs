@@ -1,14 +1,15 @@
 //! The descriptions of what processes count, each in a place: a number by which values name it.
 //!
-//! Descriptions come from processes, which may be hostile: one process brings a limited number, and those of processes
-//! that have ended leave their places.
+//! Descriptions come from processes, which may be hostile: one process brings a limited number, and those that no
+//! process has any more leave their places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use telpher_metrics::Description;
 
-/// The most different descriptions. Source: chosen; ten times those of all crates.
+/// The most different descriptions. Source: chosen; those of four processes that bring as many as they may.
 const MOST: usize = 4096;
-/// The most descriptions that one process has brought. Source: chosen; twice those of all crates.
+/// The most descriptions that one process has brought. Source: chosen; all crates together have some 140 metrics, some
+/// of which have a description for each value of their label.
 const MOST_OF_PROCESS: usize = 1024;
 
 /// Labels that the exporter or Prometheus gives to samples.
@@ -23,7 +24,7 @@ pub(super) struct Descriptions {
     free: Vec<usize>,
     /// The places by name and label's value.
     places: BTreeMap<(String, String), usize>,
-    /// The number of descriptions that a process has brought.
+    /// The number of descriptions that each process has brought, as long as it publishes.
     brought: BTreeMap<u32, usize>,
 }
 
@@ -31,8 +32,8 @@ pub(super) struct Descriptions {
 #[derive(Debug)]
 struct Placed {
     description: Description,
-    /// The process that had it first.
-    brought_by: u32,
+    /// The process that had it first, as long as that publishes.
+    brought_by: Option<u32>,
 }
 
 impl Descriptions {
@@ -55,7 +56,7 @@ impl Descriptions {
         if description.broken_rule().is_some() || is_reserved || brought >= MOST_OF_PROCESS || is_full {
             return None;
         }
-        let placed = Some(Placed { description: description.clone(), brought_by: process });
+        let placed = Some(Placed { description: description.clone(), brought_by: Some(process) });
         let place = match self.free.pop() {
             Some(place) => {
                 self.placed[place] = placed;
@@ -71,20 +72,22 @@ impl Descriptions {
         Some(place)
     }
 
-    /// Keeps these places, and frees all others.
-    pub(super) fn keep(&mut self, used: &BTreeSet<usize>) {
-        if used.len() == self.places.len() {
-            return;
-        }
-        self.places.retain(|_, place| used.contains(place));
-        for (place, placed) in self.placed.iter_mut().enumerate().filter(|(place, _)| !used.contains(place)) {
-            let Some(Placed { brought_by, .. }) = placed.take() else { continue };
-            self.free.push(place);
-            if let Some(brought) = self.brought.get_mut(&brought_by) {
-                *brought -= 1;
-                if *brought == 0 {
-                    self.brought.remove(&brought_by);
-                }
+    /// Keeps these places, and frees all others. Processes that are not in `publishing` have brought nothing: their
+    /// numbers may become those of other processes.
+    pub(super) fn keep(&mut self, used: &BTreeSet<usize>, publishing: &BTreeSet<u32>) {
+        let Descriptions { placed, free, places, brought } = self;
+        places.retain(|_, place| used.contains(place));
+        brought.clear();
+        for (place, slot) in placed.iter_mut().enumerate() {
+            let Some(Placed { brought_by, .. }) = slot else { continue };
+            if !used.contains(&place) {
+                *slot = None;
+                free.push(place);
+                continue;
+            }
+            *brought_by = brought_by.filter(|process| publishing.contains(process));
+            if let Some(process) = brought_by {
+                *brought.entry(*process).or_default() += 1;
             }
         }
     }

@@ -9,7 +9,7 @@ use super::devices::seconds;
 use super::family::{Definition, Families, FamilyKind, Labels, Sample};
 use super::ledger::Ledger;
 use super::owner::Owner;
-use crate::published::{LAST_OWN_SET, ProcessMetrics, is_published};
+use crate::published::{Holder, LAST_OWN_SET, ProcessMetrics};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,8 +17,11 @@ use telpher_metrics::{Description, Kind, Unit};
 
 /// The most values of all processes in a reading. Source: chosen; a thousand processes with fifty values.
 const MOST_VALUES: usize = 50_000;
-/// A process' region. One that processes share goes by the process in which it was seen first.
-type Region = (u32, u64);
+/// The most values of a process. Source: chosen; twice the descriptions that it may bring.
+const MOST_OF_PROCESS: usize = 2048;
+/// A region: the inode of its memory file, which forked children share with their parent; or a process, and the number
+/// of a set that is in no memory file.
+type Region = (Option<u32>, u64);
 /// An owner, with a process if that is wanted, and the table of its values.
 type SystemOwner = (Owner, Option<u32>, Vec<usize>);
 
@@ -28,18 +31,17 @@ pub(super) struct SystemMemory {
     totals: Ledger<Region, SystemOwner>,
     /// The descriptions of their values.
     descriptions: Descriptions,
-    /// The processes in which memory files were seen first, by inode. A forked child has its parent's files, also when
-    /// the parent has ended.
-    first_holders: BTreeMap<u64, u32>,
+    /// The process in which each region was seen last. A forked child has its parent's memory files, also when the
+    /// parent has ended.
+    holders: BTreeMap<Region, Holder>,
+}
+
+fn region(process: &ProcessMetrics) -> Region {
+    let ProcessMetrics { pid, inode, .. } = process;
+    ((*inode <= LAST_OWN_SET).then_some(*pid), *inode)
 }
 
 impl SystemMemory {
-    fn region(&mut self, process: &ProcessMetrics) -> Region {
-        let ProcessMetrics { pid, inode, .. } = process;
-        let holder = if *inode > LAST_OWN_SET { *self.first_holders.entry(*inode).or_insert(*pid) } else { *pid };
-        (holder, *inode)
-    }
-
     /// Adds the families of the processes' values. Returns how many values and regions were left out.
     pub(super) fn add(
         &mut self,
@@ -54,18 +56,26 @@ impl SystemMemory {
         let mut counters: BTreeMap<Region, (SystemOwner, Vec<u64>)> = BTreeMap::new();
         let mut gauges: BTreeMap<SystemOwner, Vec<u64>> = BTreeMap::new();
         let mut values = 0;
+        let mut values_of: BTreeMap<u32, usize> = BTreeMap::new();
         for process in processes {
-            let region = self.region(process);
+            let region = region(process);
+            let holder = self.holders.entry(region).or_insert_with(|| Holder::new(proc, process.pid));
+            if holder.pid() != process.pid {
+                *holder = Holder::new(proc, process.pid);
+            }
             let known = self.totals.owner(&region).map(|(owner, ..)| owner.clone());
-            let owner = || known.unwrap_or_else(|| look_up(process.pid.into()));
-            let owner = owners.entry(process.pid).or_insert_with(owner).clone();
-            let places: Option<Vec<usize>> =
-                process.metrics.iter().map(|metric| self.descriptions.place(metric, process.pid)).collect();
-            values += process.values.len();
-            let Some(places) = places.filter(|_| values <= MOST_VALUES) else {
+            let of_process = || owners.entry(process.pid).or_insert_with(|| look_up(process.pid.into())).clone();
+            let owner = known.unwrap_or_else(of_process);
+            let of_process = values_of.get(&process.pid).copied().unwrap_or_default() + process.values.len();
+            let fits = of_process <= MOST_OF_PROCESS && values + process.values.len() <= MOST_VALUES;
+            let place = |metric| self.descriptions.place(metric, process.pid);
+            let places = || process.metrics.iter().map(place).collect::<Option<Vec<usize>>>();
+            let Some(places) = fits.then(places).flatten() else {
                 problems += 1;
                 continue;
             };
+            values_of.insert(process.pid, of_process);
+            values += process.values.len();
             let of_kind = |kind| {
                 let of_kind =
                     places.iter().zip(&process.values).filter(|(at, _)| self.descriptions.get(**at).kind == kind);
@@ -81,13 +91,14 @@ impl SystemMemory {
         let pids: BTreeSet<u32> = processes.iter().map(|process| process.pid).collect();
         families.add(&PROCESSES, Labels::new(), Sample::Whole(pids.len() as u64));
         // A region that could not be read this time, or was left out, counts as it was read last.
-        let is_unread = |region: &Region| !counters.contains_key(region) && is_published(proc, region.0, region.1);
+        let is_held = |region: &Region| self.holders.get(region).is_some_and(|holder| holder.publishes(proc, region.1));
+        let is_unread = |region: &Region| !counters.contains_key(region) && is_held(region);
         let unread = self.totals.kept(is_unread);
         counters.extend(unread);
-        self.first_holders.retain(|inode, pid| counters.contains_key(&(*pid, *inode)));
+        self.holders.retain(|region, _| counters.contains_key(region));
         let counters = self.totals.update(counters, |_| false);
-        self.descriptions
-            .keep(&counters.keys().chain(gauges.keys()).flat_map(|(.., places)| places).copied().collect());
+        let used = counters.keys().chain(gauges.keys()).flat_map(|(.., places)| places).copied().collect();
+        self.descriptions.keep(&used, &self.holders.values().map(Holder::pid).collect());
         for ((owner, pid, places), values) in counters.iter().chain(&gauges) {
             for (at, value) in places.iter().zip(values) {
                 if !self.add_value(families, self.descriptions.get(*at), owner, *pid, *value) {

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! a device's queues and engines ─► Kinds ─┬► a row: at most 64, and 8 for one process
-//!                                         └► the row "other": for devices without, and kinds that had to leave
+//!                                         └► the row "other": for devices without, and kinds whose row was removed
 //! ```
 //!
 //! A process can describe any devices, and a new kind each time it is read. If there are as many rows as may be, the
-//! kind of ended programs that was not used for the longest time leaves its row; its totals go to the row "other".
+//! row of the kind that ended programs used the longest time ago is removed; its totals go to the row "other".
 
 use super::{NO_LOG, NO_OCCUPANCY};
 use crate::device_rows::{Client, Closed, DeviceReading, Done, OtherReading, add_other};
@@ -50,7 +50,7 @@ struct Ended {
 /// The sum of devices without a row.
 #[derive(Debug, Default)]
 struct Other {
-    /// Kinds that have left their rows, and devices that found none.
+    /// Kinds whose row was removed, and devices that found none.
     kinds: u64,
     ended: Ended,
 }

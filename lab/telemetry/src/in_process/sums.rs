@@ -3,9 +3,10 @@
 
 use super::kinds::{Kinds, Present, Row};
 use super::{DeviceRegion, unshown};
-use crate::published::is_published;
+use crate::published::Holder;
 use crate::snapshot::Snapshot;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use telpher_device::in_process::PublishedSlot;
 use telpher_device::published::PublishedDevice;
@@ -28,6 +29,8 @@ pub struct DeviceSums {
     kinds: Kinds,
     /// The slots of the last reading, and those that could not be read then.
     last: BTreeMap<SlotKey, Seen>,
+    /// The processes of these slots, by number and inode of the region.
+    holders: BTreeMap<(u32, u64), Holder>,
     /// Counts the readings.
     reading: u64,
 }
@@ -53,7 +56,7 @@ struct Seen {
 
 impl Seen {
     fn of(row: Row, slot: &PublishedSlot) -> Seen {
-        let earlier = if slot.is_open && slot.closed != 0 { slot.earlier.counted().collect() } else { Vec::new() };
+        let earlier = if slot.is_open { slot.earlier.counted().collect() } else { Vec::new() };
         let (is_open, closed) = (slot.is_open, slot.closed);
         Seen { row, device: slot.device.clone(), is_open, closed, all: slot.all.counted().collect(), earlier }
     }
@@ -73,6 +76,15 @@ impl Seen {
         missing.clone().any(|(_, missing)| missing != 0).then(|| totals(missing))
     }
 
+    /// Returns the totals of the closed devices in a later reading of the slot, if it takes some of them back. At most
+    /// all totals of the slot are those of closed devices.
+    fn earlier_in(&self, later: &PublishedSlot) -> Option<Totals> {
+        let earlier = if self.is_open { &self.earlier } else { &self.all };
+        let kept = earlier.iter().map(|(at, total)| (*at, (*total).min(later.all.word(*at))));
+        let taken_back: Vec<(usize, u64)> = kept.filter(|(at, total)| *total > later.earlier.word(*at)).collect();
+        (!taken_back.is_empty()).then(|| totals(later.earlier.counted().chain(taken_back)))
+    }
+
     fn devices(&self) -> u64 {
         self.closed.saturating_add(self.is_open.into())
     }
@@ -86,16 +98,22 @@ impl DeviceSums {
     /// Creates sums that look for regions below another folder than `/proc`, for tests.
     #[must_use]
     pub fn with_proc(proc: PathBuf) -> DeviceSums {
-        DeviceSums { proc, kinds: Kinds::default(), last: BTreeMap::new(), reading: 0 }
+        DeviceSums { proc, kinds: Kinds::default(), last: BTreeMap::new(), holders: BTreeMap::new(), reading: 0 }
     }
 
     /// Returns the rows of a reading. Readings must be passed in their order.
     pub fn rows(&mut self, regions: &[DeviceRegion]) -> Snapshot {
         self.reading += 1;
-        let mut present: BTreeMap<SlotKey, &PublishedSlot> = BTreeMap::new();
+        let mut present: BTreeMap<SlotKey, Cow<'_, PublishedSlot>> = BTreeMap::new();
         for DeviceRegion { pid, inode, slots, .. } in regions {
             let key = |slot: &PublishedSlot| SlotKey { process: *pid, inode: *inode, slot: slot.slot };
-            present.extend(slots.iter().map(|slot| (key(slot), slot)));
+            present.extend(slots.iter().map(|slot| (key(slot), Cow::Borrowed(slot))));
+            self.holders.entry((*pid, *inode)).or_insert_with(|| Holder::new(&self.proc, *pid));
+        }
+        for (key, slot) in &mut present {
+            if let Some(earlier) = self.last.get(key).and_then(|seen| seen.earlier_in(slot)) {
+                slot.to_mut().earlier = earlier;
+            }
         }
         let mut now = self.seen_again(&present);
         let absent: Vec<(SlotKey, Row, PublishedSlot)> = now
@@ -109,19 +127,21 @@ impl DeviceSums {
             now.insert(*key, Seen::of(row, slot));
         }
         let mut by_row: BTreeMap<Row, Vec<Present<'_>>> = BTreeMap::new();
-        let read = present.iter().map(|(key, slot)| (key.process, now[key].row, *slot));
+        let read = present.iter().map(|(key, slot)| (key.process, now[key].row, &**slot));
         for (process, row, slot) in read.chain(absent.iter().map(|(key, row, slot)| (key.process, *row, slot))) {
             by_row.entry(row).or_default().push((process, slot));
         }
         let mut snapshot = Snapshot { problems: regions.iter().filter_map(unshown).collect(), ..Snapshot::default() };
         self.kinds.finish(&mut snapshot, |row| by_row.get(&row).map_or(&[][..], Vec::as_slice));
         self.last = now;
+        let held: BTreeSet<(u32, u64)> = self.last.keys().map(|key| (key.process, key.inode)).collect();
+        self.holders.retain(|region, _| held.contains(region));
         snapshot
     }
 
     /// Returns the slots of the last reading whose processes still publish them, and adds the others to those that have
     /// ended.
-    fn seen_again(&mut self, present: &BTreeMap<SlotKey, &PublishedSlot>) -> BTreeMap<SlotKey, Seen> {
+    fn seen_again(&mut self, present: &BTreeMap<SlotKey, Cow<'_, PublishedSlot>>) -> BTreeMap<SlotKey, Seen> {
         let mut kept = BTreeMap::new();
         let mut published: BTreeMap<(u32, u64), bool> = BTreeMap::new();
         for (key, seen) in std::mem::take(&mut self.last) {
@@ -131,7 +151,8 @@ impl DeviceSums {
                 }
             } else {
                 let SlotKey { process, inode, .. } = key;
-                let look = || is_published(&self.proc, process, inode);
+                let holder = self.holders.get(&(process, inode));
+                let look = || holder.is_some_and(|holder| holder.publishes(&self.proc, inode));
                 if !*published.entry((process, inode)).or_insert_with(look) {
                     self.kinds.add_ended(seen.row, &totals(seen.all.iter().copied()), seen.devices());
                     continue;

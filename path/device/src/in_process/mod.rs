@@ -213,6 +213,9 @@ fn read_slot(
         let is_first = state.is_open() && closed == 0;
         let earlier = if is_first || !state.is_open() { Totals::default() } else { totals(at + HEADER)? };
         let all = totals(at + HEADER + DeviceCounts::WORDS)?;
+        // A process can write anything; its closed devices have done no more than all.
+        let limited = earlier.nonzero().map(|(at, word)| (at, word.min(all.word(at))));
+        let earlier = Totals::from_nonzero(limited).unwrap_or_default();
         read(at + OF_STATE, &mut word)?;
         if word[0] != state.0 && reading < READINGS {
             continue;
@@ -282,6 +285,8 @@ mod tests {
             let found = result.unwrap();
             assert!(found.slots.len() <= SLOTS);
             found.slots.iter().for_each(|slot| drop(slot.all.since(&slot.earlier)));
+            let mut earlier = found.slots.iter().flat_map(|slot| slot.earlier.nonzero().map(move |word| (slot, word)));
+            assert!(earlier.all(|(slot, (at, word))| word <= slot.all.word(at)));
         }
         assert!(
             read(|_, words| {

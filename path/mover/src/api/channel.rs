@@ -145,8 +145,9 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
         self.ring.submit()
     }
 
-    /// Appends the operations that have ended, in the policy's order, and returns how many. Before that it lets an
-    /// executor without a thread work, and submits again what came back unfinished or was refused by a full queue.
+    /// Appends the operations that have ended, in the policy's order, and returns how many. If no record has come, it
+    /// first lets an executor without a thread work. It submits again what came back unfinished or was refused by a
+    /// full queue.
     pub fn completed(&mut self, out: &mut Vec<Finished<S, D>>) -> usize {
         self.each_completed(|finished| out.push(finished))
     }

@@ -7,7 +7,7 @@ use crate::in_process::kinds::{MOST_KINDS, MOST_OF_PROCESS};
 use crate::snapshot::Value;
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::time::Duration;
 use telpher_device::published::{PublishedEngine, PublishedQueue};
 
@@ -17,7 +17,8 @@ const DESCRIPTORS: usize = 64 + 128;
 /// The descriptor by which processes publish in these tests.
 const FD: i32 = telpher_os::PUBLISHED_FROM;
 
-/// A folder like `/proc`; removed on drop. Files stay until then, so that no inode is used twice.
+/// A folder like `/proc`, and the number of its regions; removed on drop. The files of regions stay until then, so that
+/// no inode is used twice.
 struct Proc(PathBuf, Cell<u32>);
 
 impl Proc {
@@ -30,17 +31,26 @@ impl Proc {
 
     /// Opens a region in a process, and returns its inode.
     fn open(&self, pid: u32) -> u64 {
-        let folder = self.0.join(format!("{pid}/fd"));
-        fs::create_dir_all(&folder).unwrap();
-        let file = folder.join(FD.to_string());
+        self.1.set(self.1.get() + 1);
+        let memory = self.0.join(format!("memory-{}", self.1.get()));
+        let descriptors = self.0.join(format!("{pid}/fd"));
+        fs::create_dir_all(&memory).unwrap();
+        fs::create_dir_all(&descriptors).unwrap();
+        let file = memory.join(format!("memfd:{} (deleted)", telpher_os::PUBLISHED_DEVICES));
         fs::write(&file, "").unwrap();
+        symlink(&file, descriptors.join(FD.to_string())).unwrap();
         fs::metadata(file).unwrap().ino()
     }
 
+    /// Writes `stat` of a process: its state, and when it was started.
+    fn set_state(&self, pid: u32, state: char, started: u64) {
+        let between = "0 ".repeat(18);
+        let stat = format!("{pid} (a) Z 7) {state} {between}{started} 0\n");
+        fs::write(self.0.join(format!("{pid}/stat")), stat).unwrap();
+    }
+
     fn end(&self, pid: u32) {
-        self.1.set(self.1.get() + 1);
-        let ended = self.0.join(format!("ended-{}", self.1.get()));
-        fs::rename(self.0.join(pid.to_string()), ended).unwrap();
+        fs::remove_dir_all(self.0.join(pid.to_string())).unwrap();
     }
 }
 
@@ -121,6 +131,25 @@ fn a_region_that_cannot_be_read_for_a_while_is_counted_once() {
 }
 
 #[test]
+fn a_process_that_cannot_be_looked_at_is_a_client_until_it_has_ended() {
+    for (state, started, clients) in [('S', 100, 1), ('Z', 100, 0), ('X', 100, 0), ('S', 200, 0)] {
+        let proc = Proc::new("refused");
+        let mut sums = DeviceSums::with_proc(proc.0.clone());
+        let inode = proc.open(1);
+        proc.set_state(1, 'R', 100);
+        assert_eq!(sums.rows(&[region(1, inode, vec![slot(0, 16, 5)])]).devices[0].clients, Value::Known(1));
+        // Its descriptors are now a loop of links, which the system refuses to follow.
+        let descriptors = proc.0.join("1/fd");
+        fs::remove_dir_all(&descriptors).unwrap();
+        symlink("fd", &descriptors).unwrap();
+        proc.set_state(1, state, started);
+        let snapshot = sums.rows(&[]);
+        assert_eq!(snapshot.devices[0].clients, Value::Known(clients), "{state} {started}");
+        assert_eq!(snapshot.devices[0].work.descriptors, Value::Known(5), "{state} {started}");
+    }
+}
+
+#[test]
 fn a_process_that_takes_counts_back_makes_no_sum_shrink_and_none_count_twice() {
     let proc = Proc::new("back");
     let mut sums = DeviceSums::with_proc(proc.0.clone());
@@ -134,6 +163,38 @@ fn a_process_that_takes_counts_back_makes_no_sum_shrink_and_none_count_twice() {
     let snapshot = sums.rows(&[region(1, inode, vec![changed])]);
     assert_eq!(snapshot.queues[0].work.descriptors, Value::Known(310));
     assert_eq!(snapshot.devices[0].operations, [("nop".to_owned(), 310)]);
+}
+
+#[test]
+fn a_process_that_takes_closed_devices_back_makes_no_sum_shrink() {
+    let proc = Proc::new("closed");
+    let mut sums = DeviceSums::with_proc(proc.0.clone());
+    let inode = proc.open(1);
+    let mut closed_before = 0;
+    // Whether a device is open, how many were closed, all No-ops of the slot, and those of closed devices.
+    let readings = [
+        (true, 1, 100, 60),
+        (true, 1, 100, 20),
+        (true, 0, 110, 0),
+        (false, 1, 120, 120),
+        (true, 1, 130, 0),
+        (true, 1, 50, 10),
+        (true, 2, 60, 55),
+    ];
+    let mut expected = 0;
+    let mut last = 0;
+    for reading @ (is_open, closed, all, earlier) in readings {
+        let of = |nops| totals([(NOPS, nops), (DESCRIPTORS, nops)].into_iter());
+        let slot = PublishedSlot { is_open, closed, earlier: of(earlier), ..slot(0, 16, all) };
+        let snapshot = sums.rows(&[region(1, inode, vec![slot])]);
+        expected += all.saturating_sub(last);
+        last = all;
+        assert_eq!(descriptors(&snapshot), expected, "{reading:?}");
+        let of_closed = snapshot.processes.iter().filter(|row| row.pid.known().is_none());
+        let now: u64 = of_closed.map(|row| row.work.descriptors.known().unwrap()).sum();
+        assert!(now >= closed_before, "{reading:?}: {now} of closed devices, {closed_before} before");
+        closed_before = now;
+    }
 }
 
 #[test]
