@@ -93,7 +93,7 @@ pub(crate) fn decide(mpi: &Mpi, communicator: Handle) -> Result<Carrier, MpiErro
     let has_room = known().len() <= MOST_COMMUNICATORS;
     match form(rank, ranks, is_on && has_room, &mut ByMpi { mpi, communicator, ranks })? {
         Formed::Group(mut group) => {
-            group.copy_with(device::copier());
+            group.open_when_needed(device::copier);
             log::info(format_args!("rank {rank} of {ranks} shares memory with the others of its communicator"));
             Ok(Carrier::Group(group))
         }

@@ -60,14 +60,12 @@ pub(crate) fn copier() -> Copier {
 /// file.
 pub(crate) fn set_lengths(config: &mut Config) {
     let tuned = tuned();
-    apply(&tuned, config);
+    let has_device = !names_cpu(&std::env::var(DEVICE).unwrap_or_default());
+    apply(&tuned, has_device, config);
     config.mapped_bytes = bytes(MAPPED, config.mapped_bytes);
-    // A device copies pieces, which leaves the caller free.
-    config.pull_bytes = if names_cpu(&std::env::var(DEVICE).unwrap_or_default()) {
-        bytes(PULL, tuned.pull_bytes.unwrap_or(PULL_BYTES))
-    } else {
-        u64::MAX
-    };
+    if !has_device {
+        config.pull_bytes = bytes(PULL, config.pull_bytes);
+    }
 }
 
 /// Returns what the tuning file says of messages. If it cannot be read, a line says why, once.
@@ -82,9 +80,15 @@ fn tuned() -> MessageTuning {
     })
 }
 
-fn apply(tuned: &MessageTuning, config: &mut Config) {
-    config.eager_bytes = tuned.eager_bytes.unwrap_or(config.eager_bytes);
+/// With a device, only the stores of the CPU are as tuned: the lengths were measured without one. It copies the pieces
+/// of messages that are longer than those in the ring, and leaves the caller free, which a pull does not.
+fn apply(tuned: &MessageTuning, has_device: bool, config: &mut Config) {
     config.streaming_bytes = tuned.streaming_bytes.unwrap_or(config.streaming_bytes);
+    config.pull_bytes = u64::MAX;
+    if !has_device {
+        config.eager_bytes = tuned.eager_bytes.unwrap_or(config.eager_bytes);
+        config.pull_bytes = tuned.pull_bytes.unwrap_or(PULL_BYTES);
+    }
 }
 
 /// Returns the number of bytes that a variable says; `u64::MAX` for `off`.
@@ -138,12 +142,26 @@ mod tests {
     #[test]
     fn a_tuning_file_sets_what_it_says_and_nothing_else() {
         let (mut config, defaults) = (Config::default(), Config::default());
-        apply(&MessageTuning::default(), &mut config);
         let lengths = |config: &Config| (config.eager_bytes, config.streaming_bytes, config.mapped_bytes);
-        assert_eq!(lengths(&config), lengths(&defaults));
+        for has_device in [false, true] {
+            apply(&MessageTuning::default(), has_device, &mut config);
+            assert_eq!((lengths(&config), config.pull_bytes), (lengths(&defaults), PULL_BYTES));
+        }
         let tuned = MessageTuning { eager_bytes: Some(16 << 10), streaming_bytes: Some(u64::MAX), pull_bytes: None };
-        apply(&tuned, &mut config);
+        apply(&tuned, false, &mut config);
         assert_eq!(lengths(&config), (16 << 10, u64::MAX, defaults.mapped_bytes));
+    }
+
+    #[test]
+    fn a_device_copies_all_messages_that_are_too_long_for_the_ring_by_default() {
+        let (mut config, defaults) = (Config::default(), Config::default());
+        let tuned =
+            MessageTuning { eager_bytes: Some(64 << 10), streaming_bytes: Some(4 << 10), pull_bytes: Some(64 << 10) };
+        apply(&tuned, true, &mut config);
+        assert_eq!(
+            (config.eager_bytes, config.streaming_bytes, config.pull_bytes),
+            (defaults.eager_bytes, 4 << 10, u64::MAX)
+        );
     }
 
     #[test]

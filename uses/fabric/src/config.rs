@@ -21,7 +21,8 @@ pub struct Config {
     /// Bytes of a slot; a power of two. Source: 8 to 16 KiB moved fastest in a pipeline of two copies.
     pub slot_bytes: u32,
     /// Pieces of at least this length are copied into slots with non-temporal stores, unless plain stores are measured
-    /// to be faster. Source: assumed.
+    /// to be faster. With `u64::MAX`, plain stores fill all pieces, also between cores where they take five times as
+    /// long. Source: assumed.
     pub streaming_bytes: u64,
     /// The receiver may read messages of at least this length from the sender's memory with one copy, where it has
     /// measured that this is faster and the system permits it; `u64::MAX` for none. Both sides decide. Source of the

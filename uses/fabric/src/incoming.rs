@@ -182,8 +182,8 @@ impl Incoming {
     }
 
     /// Fetches the lines of the next entries while this one is handled: the one that is looked at next, and further
-    /// ones if the sender is ahead. A line that the sender has yet to write is not fetched, since its store would wait
-    /// for the line then.
+    /// ones after several entries in a row. The sender may have yet to write a line that is fetched; its store then
+    /// waits for the line, so few are fetched.
     #[inline]
     fn prefetch_entries(&mut self) {
         self.in_a_row += 1;

@@ -97,18 +97,19 @@ static PUBLISHED: ObjectCells<Stats> = ObjectCells::new(published_words);
 /// sixteenth of a publication.
 const MOST_PASSES: u32 = 64;
 
-/// Passes without a move after which the endpoint waits. Source: chosen; a receiver that is faster than its sender has
-/// a few of them between two messages.
+/// Passes that move nothing, one after the other, after which the counters are published. Source: chosen; a receiver
+/// that is faster than its sender has a few of them between two messages.
 const IDLE_PASSES: u32 = 16;
 
-/// When the counters of an endpoint are published: after some passes that move nothing, because the endpoint then
-/// waits, and now and then while passes move something. So they cost messages no time.
+/// When the counters of an endpoint are published, if they have changed: after some passes in a row that move nothing,
+/// and now and then while passes move something. So they cost messages little time.
 #[derive(Debug)]
 pub(crate) struct Publication {
     cells: CellsOfObject<Stats>,
     /// Passes that have moved something since the last publication.
     passes: u32,
-    /// Passes since then that have moved nothing, one after the other.
+    /// Passes that have moved nothing, one after the other, since the last one that has moved something and since the
+    /// last publication.
     idle: u32,
     /// Sends at the last publication: they move without a pass.
     sends: u64,
@@ -130,7 +131,8 @@ impl Publication {
             self.idle >= IDLE_PASSES && (self.passes > 0 || self.sends != sends)
         };
         if is_due {
-            (self.passes, self.sends) = (0, sends);
+            // After idle passes too: sends that follow are published when as many passes have moved nothing again.
+            (self.passes, self.idle, self.sends) = (0, 0, sends);
         }
         is_due
     }
@@ -143,5 +145,32 @@ impl Publication {
     pub(crate) fn end(self, stats: Stats) {
         self.publish(&Stats { unexpected_bytes: 0, ..stats });
         self.cells.end();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Runs passes with so many sends before each. Returns how many of them published.
+    fn run(publication: &mut Publication, passes: u32, moved: bool, sends: &mut u64, sends_a_pass: u64) -> usize {
+        let mut pass = || {
+            *sends += sends_a_pass;
+            publication.is_due(moved, *sends)
+        };
+        (0..passes).filter(|_| pass()).count()
+    }
+
+    #[test]
+    fn counters_are_published_now_and_then_however_they_change() {
+        let (mut publication, mut sends) = (Publication::new(), 0);
+        assert_eq!(run(&mut publication, 1000, false, &mut sends, 0), 0, "nothing has changed");
+        assert_eq!(run(&mut publication, 640, true, &mut sends, 1), 10);
+        assert_eq!(run(&mut publication, 1000, false, &mut sends, 0), 0, "the last pass that moved has published");
+        // Each pass after the first sixteen published.
+        assert!(run(&mut publication, 160, false, &mut sends, 1) <= 11, "sends that move without a pass");
+        assert_eq!(run(&mut publication, 1, true, &mut sends, 0), 0);
+        assert_eq!(run(&mut publication, IDLE_PASSES - 1, false, &mut sends, 0), 0);
+        assert_eq!(run(&mut publication, 1000, false, &mut sends, 0), 1, "the last changes");
     }
 }

@@ -47,7 +47,7 @@ fn other_processes_read_what_all_endpoints_have_counted_and_those_that_are_close
         }
     }
     run_until_done(&mut nodes, &[5, 2]);
-    // A pass that moves nothing publishes.
+    // The counters are published after some passes in a row that move nothing.
     let counted = |nodes: &[common::Node]| -> BTreeMap<String, u64> {
         let sum: Stats = nodes.iter().map(|node| node.endpoint.statistics()).sum();
         named(sum.values()).collect()

@@ -76,17 +76,13 @@ pub fn text(result: &TuneResult, path: &Path) -> String {
 
 /// Says how messages between processes travel, if that was measured.
 fn messages(messages: &MessageTuning) -> Option<String> {
-    let MessagesReport { eager_up_to, streaming_from, pulls_from } = MessagesReport::of(messages)?;
+    let MessagesReport { eager_up_to, streaming_from } = MessagesReport::of(messages)?;
     let streaming = match streaming_from {
-        None => "plain stores fill pieces".to_owned(),
+        None => "the shortest piece for non-temporal stores stays the default".to_owned(),
         Some(bytes) => format!("non-temporal stores may fill pieces from {} on", units::size(bytes)),
     };
-    let pulls = match pulls_from {
-        None => "no receiver reads the sender's memory".to_owned(),
-        Some(bytes) => format!("receivers may read the sender's memory from {} on", units::size(bytes)),
-    };
     let eager = units::size(eager_up_to.into());
-    Some(format!("Messages between processes: up to {eager} in the ring; {streaming}; {pulls}."))
+    Some(format!("Messages between processes: up to {eager} in the ring; {streaming}."))
 }
 
 /// The output of `--format json`.
@@ -119,21 +115,14 @@ struct Report<'a> {
 struct MessagesReport {
     /// Bytes up to which messages travel inside the ring.
     eager_up_to: u32,
-    /// Bytes from which non-temporal stores may fill pieces of messages; null if plain stores fill all.
+    /// Bytes from which non-temporal stores may fill pieces of messages; null if the default stays.
     streaming_from: Option<u64>,
-    /// Bytes from which receivers may read the sender's memory; null if they never do.
-    pulls_from: Option<u64>,
 }
 
 impl MessagesReport {
     /// Returns `None` if the messages were not measured.
     fn of(messages: &MessageTuning) -> Option<MessagesReport> {
-        let at_all = |bytes: u64| Some(bytes).filter(|&bytes| bytes < u64::MAX);
-        Some(MessagesReport {
-            eager_up_to: messages.eager_bytes?,
-            streaming_from: at_all(messages.streaming_bytes?),
-            pulls_from: at_all(messages.pull_bytes?),
-        })
+        Some(MessagesReport { eager_up_to: messages.eager_bytes?, streaming_from: messages.streaming_bytes })
     }
 }
 
@@ -203,26 +192,26 @@ mod tests {
 
     #[test]
     fn points_of_a_sweep_become_a_table_json_and_csv() {
-        let messages =
-            MessageTuning { eager_bytes: Some(16 << 10), streaming_bytes: Some(8 << 10), pull_bytes: Some(u64::MAX) };
         let mut tuning = tune::sample();
-        tuning.messages = messages;
-        let result = TuneResult { tuning, remarks: vec!["Mind this.".into()] };
+        tuning.messages =
+            MessageTuning { eager_bytes: Some(16 << 10), streaming_bytes: Some(8 << 10), pull_bytes: None };
+        let mut result = TuneResult { tuning, remarks: vec!["Mind this.".into()] };
         let text = text(&result, Path::new("x.toml"));
         assert!(text.contains("4 KiB") && text.contains("Mind this.") && text.contains("TELPHER_TUNING=/"), "{text}");
-        let expected = "up to 16 KiB in the ring; non-temporal stores may fill pieces from 8 KiB on; no receiver reads";
+        let expected = "up to 16 KiB in the ring; non-temporal stores may fill pieces from 8 KiB on.";
         assert!(text.contains(expected), "{text}");
         assert_eq!(csv(&result).lines().nth(2), Some("move,4096,80,60,4096"));
-        let json: serde_json::Value = serde_json::from_str(&json(&result, Path::new("x.toml"))).unwrap();
+        let report = |result: &TuneResult| -> serde_json::Value {
+            serde_json::from_str(&json(result, Path::new("x.toml"))).unwrap()
+        };
+        let json = report(&result);
         assert_eq!(json["operations"][0]["device_from"], 4096);
-        assert_eq!(
-            (&json["messages"]["streaming_from"], json["messages"]["pulls_from"].is_null()),
-            (&8192.into(), true)
-        );
+        assert_eq!(json["messages"], serde_json::json!({"eager_up_to": 16384, "streaming_from": 8192}));
         assert_eq!(json["operations"][0]["points"][2]["device_ns"], 900);
+        result.tuning.messages.streaming_bytes = None;
+        assert_eq!(report(&result)["messages"], serde_json::json!({"eager_up_to": 16384, "streaming_from": null}));
         let unmeasured = TuneResult { tuning: tune::sample(), remarks: Vec::new() };
-        let document = super::json(&unmeasured, Path::new("x.toml"));
-        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        let document = report(&unmeasured);
         assert!(document["messages"].is_null(), "{document}");
     }
 }

@@ -68,8 +68,14 @@ impl System {
 
     /// The part of an exchange that costs no time while both processes of a socket compute for twice as long, in per
     /// cent. Telpher's provider only.
+    ///
+    /// # Errors
+    /// It is libfabric's provider, whose exchanges are not simulated.
     pub(crate) fn hidden(self, lab: &Lab, bytes: u64, helper: bool) -> Result {
-        let known = self.fabric(FabricPattern::Exchange, 1).unwrap_or_default();
+        let known = self.fabric(FabricPattern::Exchange, 1).ok_or_else(|| ScenarioError::Load {
+            load: format!("{self:?}"),
+            what: "exchanges are simulated for telpher's provider only".into(),
+        })?;
         let exchange = |compute_ms: f64| {
             over(
                 lab,

@@ -28,7 +28,10 @@ pub(super) const SHEETS: &[Sheet] = &[Sheet {
           paper's own numbers this share is 5.6 % with 2 ranks (K-086, K-088) and 11.6 % with 8 (K-087, K-089). \
           (g) Two processes of one socket send each other a message and compute for twice the time of that: the part \
           of the exchange's time that costs nothing, with telpher's provider. A helper thread moves messages on \
-          while its process computes, on a core of its own; or messages move in the process's own calls only.",
+          while its process computes, on a core of its own; or messages move in the process's own calls only, \
+          which are before and after computing: a send announces its message, and copies begin with the next call. \
+          That the helper thread hides all follows from three assumptions: its core is free, it is awake when a \
+          message comes, and computing touches no memory.",
     claims: &["K-080", "K-081", "K-082", "K-083", "K-084", "K-085", "K-086", "K-087", "K-088", "K-089"],
     draw: figure_17,
 }];

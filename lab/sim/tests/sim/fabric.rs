@@ -81,9 +81,8 @@ fn a_helper_thread_on_a_core_of_its_own_hides_an_exchange() {
     for devices in [0, 2] {
         let [by_helper, by_calls] = [hidden(devices, true), hidden(devices, false)];
         assert!(by_helper > 95.0, "{devices} devices: {by_helper} %");
-        // A core copies only when its process calls; a device copies what the first call has started.
-        let most = if devices == 0 { 5.0 } else { 60.0 };
-        assert!(by_calls < most, "{devices} devices: {by_calls} %");
+        // A send announces its message. The copies, also those of a device, begin with the next call after computing.
+        assert!((-5.0..5.0).contains(&by_calls), "{devices} devices: {by_calls} %");
     }
 }
 

@@ -1,14 +1,14 @@
 //! Whether a device copies the chunks of an operation, learned from the time that operations took.
 //!
-//! All members count the same operations, so they try both ways in the same ones. An operation takes longer when
-//! another member is late, which says nothing about the copies. So the least times are compared, and each counts less
-//! with every later operation.
+//! All members count the same operations, so they try in the same ones. Each tries the way that it does not prefer
+//! itself, so their ways may differ. An operation takes longer when another member is late, which says nothing about
+//! the copies. So the least times are compared, and each counts less with every later operation.
 
 use crate::ways::class_of;
 use std::time::Duration;
 
 /// Shorter operations are left to the CPU. Source: assumed; they have one chunk for each rank, and nothing overlaps.
-const LEAST_BYTES: u64 = 64 << 10;
+pub(super) const LEAST_BYTES: u64 = 64 << 10;
 /// Operations of a class until the way that is not preferred is tried again. Source: chosen, as for stores.
 const BETWEEN: u32 = 16;
 /// A known time grows by one part in this many with each operation. Source: chosen; after eight late members in a row,

@@ -11,8 +11,8 @@ use crate::copier::{Copier, Copy, CopyFor, Direction};
 use std::collections::VecDeque;
 use telpher_mem::Fault;
 
-/// The copies that this member's device may have at once; the CPU makes the others. Source: chosen; two chunks of a
-/// group of 32.
+/// The copies that this member's device may have at once; the CPU makes the others. Source: chosen; two chunks of
+/// an AllGather of 32 members. In a reduction of so many, the parts of results are too short for a device.
 pub const MOST_COPIES: u32 = 64;
 
 /// What the member counts when the copies of a chunk have ended.
@@ -121,8 +121,9 @@ impl Copies {
         ended.pop_front().map(|chunk| (chunk.number, chunk.then))
     }
 
-    /// Waits until the device has ended all copies, and forgets the chunks: their operation has failed. A device that
-    /// does not answer for ever keeps the caller for ever: it may still write to the caller's buffer.
+    /// Waits until the device has ended all copies, and forgets the chunks: their operation has failed. The device may
+    /// still write to the caller's buffer before. A queue that does not answer is given up by its channel at some
+    /// time, which ends the copies, too.
     pub(super) fn abandon(&mut self) {
         while self.copier.is_busy() {
             // The operation has failed already.

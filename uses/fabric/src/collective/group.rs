@@ -1,7 +1,7 @@
 //! The collective operations of a group.
 
 use super::arithmetic::{Reduction, reduce_into};
-use super::choice::Choice;
+use super::choice::{Choice, LEAST_BYTES};
 use super::copies::{Copies, Then};
 use super::counts::{Counts, MEMBER_WORDS, SLOTS, Stage, WrongCount, before};
 use super::layout::{CHUNK_BYTES, FAILED, Layout};
@@ -104,6 +104,8 @@ pub struct Group {
     /// What fills this member's slots, and its parts of results.
     stores: Stores,
     copies: Copies,
+    /// Opens the device for the first operation that is long enough.
+    open: Option<fn() -> Copier>,
     /// For each kind of operation, since each takes another time.
     choices: [Choice; KINDS],
     /// True if the device copies in this operation.
@@ -191,6 +193,7 @@ impl Group {
             memory: own_memory(),
             stores: Stores::new(STREAMING_BYTES),
             copies: Copies::new(Copier::cpu()),
+            open: None,
             choices: std::array::from_fn(|_| Choice::new()),
             uses_device: false,
             done: 0,
@@ -218,10 +221,16 @@ impl Group {
     /// Lets a device copy the chunks of longer operations, where this member measures that they take less time then.
     /// What the device refuses or leaves undone is copied by the CPU.
     ///
-    /// An operation returns when the device has ended its copies. If the device does not answer any more, the operation
-    /// does not return.
+    /// An operation returns when the device has ended its copies. If the device does not answer any more, the channel
+    /// gives its queue up after [`ChannelPolicy::limit`](telpher_mover::ChannelPolicy), and the CPU copies.
     pub fn copy_with(&mut self, copier: Copier) {
         self.copies = Copies::new(copier);
+    }
+
+    /// Like [`copy_with`](Group::copy_with), with what `open` returns. The first operation that is long enough for a
+    /// device calls it.
+    pub fn open_when_needed(&mut self, open: fn() -> Copier) {
+        self.open = Some(open);
     }
 
     /// Returns how many copies the device has made.
@@ -350,19 +359,22 @@ impl Group {
         if !is_right {
             return self.ended(Err(GroupError::WrongArguments));
         }
+        if call.len >= LEAST_BYTES
+            && let Some(open) = self.open.take()
+        {
+            self.copy_with(open());
+        }
         self.uses_device = self.copies.has_device() && self.choices[call.kind as usize].next(call.len);
         let start = Instant::now();
         // The device must have left the caller's buffers before they are the caller's again, also if `idle` unwinds.
         let ended = catch_unwind(AssertUnwindSafe(|| operation(self).and_then(|()| self.finish_copies())));
+        // The others learn of a failure before this member waits for its device, which may take long.
+        let result = self.ended(*ended.as_ref().unwrap_or(&Err(GroupError::Failed)));
         self.copies.abandon();
-        let result = match ended {
-            Ok(result) => self.ended(result),
-            Err(panic) => {
-                // The panic says more than the error.
-                let _ = self.ended(Err(GroupError::Failed));
-                resume_unwind(panic)
-            }
-        };
+        if let Err(panic) = ended {
+            // The panic says more than the error.
+            resume_unwind(panic);
+        }
         if result.is_ok() {
             self.done += call.chunks();
             if self.copies.has_device() {
@@ -716,6 +728,11 @@ impl Group {
     /// Lets the device copy in the next operation, if that is long enough.
     pub(crate) fn forget_times(&mut self) {
         self.choices = std::array::from_fn(|_| Choice::new());
+    }
+
+    /// True if a device may copy.
+    pub(crate) fn has_device(&self) -> bool {
+        self.copies.has_device()
     }
 
     /// Looks at the locks of members of this process, too.

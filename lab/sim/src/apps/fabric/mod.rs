@@ -259,7 +259,7 @@ impl Fabric {
                 match app.pattern {
                     FabricPattern::PingPong => app.ping_pong(&core, &mut process, rank == 0).await,
                     FabricPattern::Stream => app.stream(&core, &mut process, rank == 0).await,
-                    FabricPattern::Exchange => app.exchanges(&core, &mut process, helped).await,
+                    FabricPattern::Exchange => app.exchanges(&core, &mut process, rank, helped).await,
                     FabricPattern::Sum => summing = app.sums(&core, &mut process, rank).await,
                 }
                 let until = core.now();
@@ -351,11 +351,13 @@ impl Fabric {
     }
 
     /// Exchanges messages. The core computes meanwhile, or tells the core that does.
-    async fn exchanges(&self, core: &Core, process: &mut Process, helped: Option<Helped>) {
-        for _ in 0..self.count {
+    async fn exchanges(&self, core: &Core, process: &mut Process, rank: u64, helped: Option<Helped>) {
+        for exchange in 0..self.count {
             if let Some(helped) = helped {
                 core.until(helped.begins).await;
             }
+            // Other words in each exchange, so that those of an earlier one count as wrong.
+            process.own.fill(|index| value(rank + 2 * exchange, index));
             let into = process.came.lend(0, self.bytes);
             process.receive(core, into);
             process.send(core, 0, self.bytes).await;
@@ -407,8 +409,10 @@ impl Fabric {
     /// Words that are not what the peer sent, or not the sum.
     fn wrong(&self, process: &Process, rank: u64) -> u64 {
         match self.pattern {
-            FabricPattern::PingPong | FabricPattern::Exchange => {
-                process.came.wrong(self.bytes, |index| value(1 - rank, index))
+            FabricPattern::PingPong => process.came.wrong(self.bytes, |index| value(1 - rank, index)),
+            FabricPattern::Exchange => {
+                let last = 2 * self.count.saturating_sub(1);
+                process.came.wrong(self.bytes, |index| value(1 - rank + last, index))
             }
             FabricPattern::Stream if rank == 0 => 0,
             FabricPattern::Stream => process.came.wrong(self.bytes, |index| value(0, index)),

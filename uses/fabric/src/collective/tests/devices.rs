@@ -5,7 +5,7 @@ use crate::copier::{Copier, DEFAULT_SHORTEST};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telpher_abi::Descriptor;
 use telpher_device::{ModelDevice, ModelOptions};
 use telpher_mover::{Channel, ChannelPolicy};
@@ -104,6 +104,26 @@ fn a_buffer_that_a_device_cannot_access_fails_for_all() {
     }
 }
 
+#[test]
+fn a_device_is_opened_by_the_first_long_operation() {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    fn open() -> Copier {
+        OPENED.fetch_add(1, Ordering::Relaxed);
+        let device = ModelDevice::start(ModelOptions::default()).unwrap();
+        copier(device.portal("wq0.0").unwrap(), 64)
+    }
+    members(2, |mut group| {
+        group.open_when_needed(open);
+        let mut bytes = vec![7; 65_528];
+        group.broadcast(0, buffer(&mut bytes), &mut idle()).unwrap();
+        assert!(!group.has_device());
+        check_operations(&mut group, 65_536, 1);
+        check_operations(&mut group, 131_072, 1);
+        assert!(group.has_device() && group.copies_by_device() > 0);
+    });
+    assert_eq!(OPENED.load(Ordering::Relaxed), 2, "once for each member");
+}
+
 /// A portal that keeps what it takes until it may pass it on.
 #[derive(Debug)]
 struct Keeping {
@@ -151,16 +171,52 @@ unsafe impl Portal for Keeping {
     }
 }
 
-#[test]
-fn no_operation_is_left_while_a_device_may_use_its_buffer() {
-    let device = ModelDevice::start(ModelOptions::default()).unwrap();
-    let keeping = Arc::new(Keeping {
+fn keeping(device: &ModelDevice) -> Arc<Keeping> {
+    Arc::new(Keeping {
         inner: device.portal("wq0.0").unwrap(),
         kept: Mutex::default(),
         may_end: AtomicBool::new(false),
         asked: AtomicU64::new(0),
         passed_on: AtomicU64::new(0),
+    })
+}
+
+/// Far more than a member takes to notice that another one has failed.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The member that failed told the others only after its device had ended.
+#[test]
+fn the_others_learn_of_a_failure_before_the_device_of_the_failed_member_ends() {
+    let device = ModelDevice::start(ModelOptions::default()).unwrap();
+    let keeping = keeping(&device);
+    members(2, |mut group| {
+        let mut bytes = vec![7; 1 << 20];
+        let same = buffer(&mut bytes);
+        let reduces = (Reduction::Sum, Number::U8);
+        if group.rank() == 1 {
+            let start = Instant::now();
+            // Lets the test end if it has failed.
+            let mut idle = || keeping.may_end.store(start.elapsed() > LIMIT, Ordering::Relaxed);
+            assert_eq!(group.all_reduce(reduces, same, same, &mut idle), Err(GroupError::Failed));
+            assert_eq!(keeping.passed_on.load(Ordering::Relaxed), 0, "the device still has its copies");
+            keeping.may_end.store(true, Ordering::Relaxed);
+            return;
+        }
+        // The channel does not give the queue up meanwhile.
+        let policy = ChannelPolicy { bursts: false, limit: 60 * LIMIT, ..ChannelPolicy::default() };
+        let channel = Channel::new(Arc::clone(&keeping) as Arc<dyn Portal>, 64, policy).unwrap();
+        group.copy_with(Copier::device(channel, DEFAULT_SHORTEST));
+        let mut idle = || panic!("the caller's function fails");
+        let left = catch_unwind(AssertUnwindSafe(|| group.all_reduce(reduces, same, same, &mut idle)));
+        assert!(left.is_err());
+        assert!(keeping.passed_on.load(Ordering::Relaxed) > 0, "the device was given copies");
     });
+}
+
+#[test]
+fn no_operation_is_left_while_a_device_may_use_its_buffer() {
+    let device = ModelDevice::start(ModelOptions::default()).unwrap();
+    let keeping = keeping(&device);
     members(2, |mut group| {
         if group.rank() == 1 {
             // It never calls the operation.
