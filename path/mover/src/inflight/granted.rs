@@ -1,8 +1,8 @@
 //! Buffers that other processes access until they are revoked.
 //!
 //! The proof that no code of this process uses such a buffer meanwhile: a [`GrantedBuffer`] owns it, accesses it by
-//! system calls only, and gives it back only after [`end`](GrantedBuffer::end) has succeeded. If it does not succeed, the
-//! buffer is leaked.
+//! system calls only, and gives it back only after [`end`](GrantedBuffer::end) has succeeded. Otherwise the buffer is
+//! leaked.
 
 use super::borrowed::{WindowOperation, run_in_window};
 use super::owned_request::{Held, lend};
