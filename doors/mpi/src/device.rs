@@ -1,9 +1,8 @@
 //! The device that copies the chunks of groups.
 
-use crate::communicators::lock;
 use crate::log;
 use std::error::Error;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use telpher_device::{DeviceName, OpenOptions, Opened};
 use telpher_fabric::Copier;
 use telpher_fabric::collective::MOST_COPIES;
@@ -34,7 +33,9 @@ pub(crate) fn copier() -> Copier {
             Opened::default()
         }))
     });
-    queues_of_group(&mut lock(opened)).unwrap_or_else(|error| {
+    // After a panic in another call, the queues are still usable or report that they are not.
+    let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+    queues_of_group(&mut opened).unwrap_or_else(|error| {
         log::warn(format_args!("the CPU copies for a communicator, not {DEVICE}={name}: {error}"));
         Copier::cpu()
     })

@@ -1,7 +1,6 @@
 //! A Python object's bytes during an operation: the buffer protocol's own lock keeps them at their address.
 #![allow(unsafe_code, reason = "promises what the buffer protocol guarantees: bytes that stay while the view is held")]
 
-use crate::versioned::EndWriting;
 use pyo3::exceptions::{PyBufferError, PyException, PyOSError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -174,8 +173,8 @@ impl LentBytes {
         LentBytes { address, len, is_writable: false, _owner: Box::new((handle, permit)) }
     }
 
-    /// All bytes of a writable buffer.
-    pub(crate) fn written(data: &Arc<ViewMut>, permit: Arc<EndWriting>) -> Self {
+    /// All bytes of a writable buffer, with what is dropped when nothing uses them any more.
+    pub(crate) fn written(data: &Arc<ViewMut>, permit: impl Send + Sync + 'static) -> Self {
         let (address, len) = (data.address(), data.len());
         LentBytes { address, len, is_writable: true, _owner: Box::new((Arc::clone(data), permit)) }
     }
