@@ -348,6 +348,14 @@ fn change(bytes: &mut [u8]) {
     }
 }
 
+/// Bytes that are needed only until the buffers have their contents. Buffers that are parts of larger pages begin at
+/// small pages only if none is given back meanwhile.
+fn known_bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill_known(&mut bytes, seed);
+    bytes
+}
+
 fn slot(op: Opcode, size: usize, seed: u64, memory: &BufferMemory) -> Result<Slot, BenchError> {
     let rests = RefCell::default();
     let known = |len: usize| -> Result<PoolBuffer, BenchError> {
@@ -357,7 +365,7 @@ fn slot(op: Opcode, size: usize, seed: u64, memory: &BufferMemory) -> Result<Slo
     };
     let empty = |len: usize| memory.buffer(Side::Dst, len, &rests);
     let blocks = || -> Result<(PoolBuffer, usize), BenchError> {
-        let data = known(size)?;
+        let data = known_bytes(size, seed);
         let mut buffer = memory.buffer(Side::Src, protected_len(size), &rests)?;
         buffer.copy_from_slice(&protected(&data, TAGS, crc16_fast));
         Ok((buffer, size))
@@ -378,13 +386,16 @@ fn slot(op: Opcode, size: usize, seed: u64, memory: &BufferMemory) -> Result<Slo
             slot.expected = Some(Outcome::Equal);
         }
         Opcode::CreateDelta | Opcode::ApplyDelta => {
-            let (a, mut b) = (known(size)?, known(size)?);
-            change(&mut b);
-            let record = delta_record(&a, &b);
+            let old = known_bytes(size, seed);
+            let mut new = old.clone();
+            change(&mut new);
+            let record = delta_record(&old, &new);
             let bytes = u32::try_from(record.len()).expect("a delta record is shorter than a megabyte");
             if op == Opcode::CreateDelta {
                 let room = record.len().next_multiple_of(10).max(80);
-                (slot.src, slot.src2, slot.dst) = (Some(a), Some(b), Some(empty(room)?));
+                let mut src2 = known(size)?;
+                change(&mut src2);
+                (slot.src, slot.src2, slot.dst) = (Some(known(size)?), Some(src2), Some(empty(room)?));
                 slot.expected = Some(Outcome::Delta(Delta::Complete { bytes }));
             } else {
                 let mut src = known(record.len().max(80))?;
@@ -470,7 +481,8 @@ mod tests {
     fn without_pages_of_1_gib_the_refusal_says_how_to_reserve_them() {
         // More than any machine has.
         let error = BufferMemory::new(Pages::Gigantic, None, 1 << 46).unwrap_err();
-        assert!(error.to_string().contains("hugepages-1048576kB/nr_hugepages"), "{error}");
+        let message = telpher_os::chain(&error);
+        assert!(message.contains("hugepages-1048576kB/nr_hugepages"), "{message}");
     }
 
     #[test]
