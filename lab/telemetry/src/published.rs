@@ -137,7 +137,8 @@ impl Holder {
             match inode_of(proc, &folder.join(number.to_string())) {
                 Ok(open) if open == Some(inode) => return true,
                 Ok(_) => {}
-                Err(error) if is_closed(&error) => {}
+                // A process without this number publishes nothing more: `find` stops there, too.
+                Err(error) if is_closed(&error) => return false,
                 // The process does not let this user look, is a zombie, or is another user's with the same number.
                 Err(_) => return self.started.is_some() && started(proc, self.pid) == self.started,
             }
@@ -195,14 +196,10 @@ fn find(pid: u32, proc: &Path, user: u32, found: &mut Found) {
     let folder = &proc.join(pid.to_string());
     for number in (PUBLISHED_FROM..).take(MOST_DESCRIPTORS) {
         let path = folder.join(format!("fd/{number}"));
-        let name = match fs::read_link(&path) {
-            Ok(link) => region_name(proc, &link),
-            // A process can close one region and keep the next one.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            // It has ended, or belongs to a user whose processes the kernel does not show.
-            Err(_) => return,
-        };
-        let Some(name) = name else { continue };
+        // A process without this number publishes nothing more, has ended, or belongs to a user whose processes the
+        // kernel does not show.
+        let Ok(link) = fs::read_link(&path) else { return };
+        let Some(name) = region_name(proc, &link) else { continue };
         // Root is shown the processes of all users.
         if !fs::metadata(folder).is_ok_and(|process| process.uid() == user) {
             return;

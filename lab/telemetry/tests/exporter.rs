@@ -414,16 +414,6 @@ fn a_file_that_is_no_region_is_not_asked_for_its_inode() {
 }
 
 #[test]
-fn a_region_is_found_after_one_that_its_process_has_closed() {
-    let proc = Proc::new("gap");
-    let name = format!("memfd:{} (deleted)", telpher_os::PUBLISHED);
-    proc.open_as(7, telpher_os::PUBLISHED_FROM + 1, &name);
-    // Its file is empty, and therefore left out.
-    let unread: Vec<u32> = published::read(&proc.0).unread.iter().map(|unread| unread.pid).collect();
-    assert_eq!(unread, [7]);
-}
-
-#[test]
 fn a_region_that_a_child_has_from_its_parent_is_counted_once_when_the_parent_ends() {
     let proc = Proc::new("child");
     // The parent, process 20, ends after the first reading. The child cannot be read for a while.
