@@ -106,11 +106,8 @@ fn a_sweep_has_every_format_and_includes_the_cores_own_work() {
     let mut lines = csv.lines();
     let header = fields(lines.next().expect("a header"));
     let switch = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/workloads/switch.toml").display().to_string();
-    let csv_of_switch = success(&["sim", "run", &switch, "--format", "csv", "--no-html"]);
-    assert!(
-        csv_of_switch.lines().count() > 4 && csv_of_switch.lines().all(|line| fields(line) == header),
-        "{csv_of_switch}"
-    );
+    let switch_csv = success(&["sim", "run", &switch, "--format", "csv", "--no-html"]);
+    assert!(switch_csv.lines().count() > 4 && switch_csv.lines().all(|line| fields(line) == header), "{switch_csv}");
     assert_eq!(csv.lines().count(), 1 + 2 * 2 * 4);
     assert!(lines.all(|line| fields(line) == header), "{csv}");
 }

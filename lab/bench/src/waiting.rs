@@ -28,7 +28,7 @@ const FEWEST: usize = 3;
 /// Copies before the first measured one. Source: chosen; an estimate of the predicted sleep settles after about twenty.
 const LESSONS: u32 = 32;
 
-/// The way with goals.
+/// The name of the way of waiting that the goals are about.
 pub(crate) const PREDICTED: &str = "predicted sleep";
 
 /// The ways of waiting.

@@ -135,9 +135,9 @@ fn every_operation_of_the_device_is_correct_on_hardware() {
         assert!(points.iter().any(|point| point["op"] == op && point["runner"] == "hardware"), "{op} is missing");
     }
     let remarks = result["remarks"].as_array().expect("remarks");
-    let is_remarked =
+    let has_remark =
         |words: &str| remarks.iter().any(|remark| remark.as_str().is_some_and(|remark| remark.contains(words)));
-    assert!(is_remarked("the virtual device of `telpher run`"), "{remarks:?}");
+    assert!(has_remark("the virtual device of `telpher run`"), "{remarks:?}");
 }
 
 #[test]

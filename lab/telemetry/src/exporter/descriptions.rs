@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use telpher_metrics::Description;
 
-/// The most different descriptions. Source: chosen; those of four processes that bring as many as they may.
+/// The most different descriptions. Source: chosen; what four processes may bring.
 const MOST: usize = 4096;
 /// The most descriptions that one process has brought. Source: chosen; all crates together have some 140 metrics, some
 /// of which have a description for each value of their label.
