@@ -155,16 +155,30 @@ unsafe fn put<T>(what: &'static str, place: *mut T, value: T) -> Result<c_int, F
 ///
 /// `out` is NULL or valid for a write.
 unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Failure>) -> Result<c_int, Failure> {
+    // SAFETY: guaranteed by our caller.
+    unsafe { hand_out_if(out, || make().map(Some)) }?;
+    Ok(0)
+}
+
+/// As [`hand_out`], if there is a handle. Returns 1, or 0 without one; then NULL was written.
+///
+/// # Safety
+///
+/// As for [`hand_out`].
+unsafe fn hand_out_if<T>(
+    out: *mut *mut T,
+    make: impl FnOnce() -> Result<Option<T>, Failure>,
+) -> Result<c_int, Failure> {
     if out.is_null() {
         return Err(Refusal::Null("the output pointer for the handle").into());
     }
     // SAFETY: not null, and guaranteed by our caller. NULL until there is a handle, so that a caller that ignores
     // the return value has no dangling pointer.
     unsafe { out.write(std::ptr::null_mut()) };
-    let handle = Box::into_raw(Box::new(make()?));
+    let Some(made) = make()? else { return Ok(0) };
     // SAFETY: as above.
-    unsafe { out.write(handle) };
-    Ok(0)
+    unsafe { out.write(Box::into_raw(Box::new(made))) };
+    Ok(1)
 }
 
 /// Frees a handle, if it is not NULL.

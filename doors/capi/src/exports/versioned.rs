@@ -1,7 +1,7 @@
 //! Bytes that change: versions, and blocks that are written back.
 
 use super::cache::pool_of;
-use super::{answer, change, end, hand_out, look, timeout};
+use super::{answer, change, end, hand_out, hand_out_if, look, timeout};
 use crate::c_structs::{Synced, Tier, find};
 use crate::cache::{Cache, Entry};
 use crate::exports::Mover;
@@ -82,15 +82,10 @@ pub unsafe extern "C" fn telpher_versioned_read(
     timeout_ns: i64,
     reading: *mut *mut Reading,
 ) -> c_int {
-    answer(|| {
-        // SAFETY: guaranteed by our caller, for both.
-        let (versioned, place) =
-            unsafe { (look("the versioned bytes", versioned)?, change("the output pointer for the handle", reading)?) };
-        *place = std::ptr::null_mut();
-        let Some(reader) = versioned.read(timeout(timeout_ns)?) else { return Ok(0) };
-        *place = Box::into_raw(Box::new(reader));
-        Ok(1)
-    })
+    // SAFETY: guaranteed by our caller.
+    let make = || Ok(unsafe { look("the versioned bytes", versioned) }?.read(timeout(timeout_ns)?));
+    // SAFETY: guaranteed by our caller.
+    answer(|| unsafe { hand_out_if(reading, make) })
 }
 
 /// Writes how often the bytes were written before.
@@ -158,15 +153,10 @@ pub unsafe extern "C" fn telpher_versioned_write(
     timeout_ns: i64,
     writing: *mut *mut Writing,
 ) -> c_int {
-    answer(|| {
-        // SAFETY: guaranteed by our caller, for both.
-        let (versioned, place) =
-            unsafe { (look("the versioned bytes", versioned)?, change("the output pointer for the handle", writing)?) };
-        *place = std::ptr::null_mut();
-        let Some(writer) = versioned.write(timeout(timeout_ns)?)? else { return Ok(0) };
-        *place = Box::into_raw(Box::new(writer));
-        Ok(1)
-    })
+    // SAFETY: guaranteed by our caller.
+    let make = || unsafe { look("the versioned bytes", versioned) }?.write(timeout(timeout_ns)?);
+    // SAFETY: guaranteed by our caller.
+    answer(|| unsafe { hand_out_if(writing, make) })
 }
 
 /// Ends writing: the bytes have a new version.
