@@ -15,6 +15,7 @@ use super::folder::Folder;
 use super::goal::{Goal, Row};
 use super::measured_program::MeasuredProgram;
 use super::questions::{self, Answer, Answers, Experiment};
+use crate::buffers::touched;
 use crate::measure::{median, window};
 use crate::options::DmlOptions;
 use program::{Library, Program, compile};
@@ -23,6 +24,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
 use telpher_device::OpenOptions;
+use telpher_mem::{MapError, PageSize, Region};
 use telpher_mover::{Mover, Policy, Threshold};
 use telpher_ops::crc::{CrcMode, copy_crc32c, crc32c};
 use telpher_ops::dif::{DifConfig, Tags, check, insert, strip, update};
@@ -202,7 +204,7 @@ fn software(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         // The no-op takes turns with every other job: what it costs then is what it is compared with.
         let slice = time / u32::try_from(TASKS.len()).unwrap_or(u32::MAX);
         let mut nops = Vec::new();
-        let mut memory = Memory::new();
+        let mut memory = Memory::new()?;
         for task in TASKS {
             let line = task.line();
             let (both, turns) = in_turns(
@@ -234,11 +236,13 @@ fn software(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
 }
 
 /// The memory of the operations in this process.
+///
+/// Every buffer begins at a page, as in the program: where a copy's ends lie within their pages changes its speed.
 struct Memory {
-    src: Vec<u8>,
-    dst: Vec<u8>,
+    src: Region,
+    dst: Region,
     /// Blocks with integrity fields.
-    protected: Vec<u8>,
+    protected: Region,
 }
 
 const BLOCK: usize = 512;
@@ -251,11 +255,12 @@ const DIF: DifConfig = DifConfig {
 };
 
 impl Memory {
-    fn new() -> Memory {
-        let src = vec![7; MOST];
-        let mut protected = vec![0; MOST_DIF / BLOCK * PROTECTED];
+    fn new() -> Result<Memory, MapError> {
+        let mut src = touched(MOST, PageSize::Small)?;
+        src.fill(7);
+        let mut protected = touched(MOST_DIF / BLOCK * PROTECTED, PageSize::Small)?;
         insert(&DIF, &src[..MOST_DIF], &mut protected, &mut Tags::default());
-        Memory { src, dst: vec![1; MOST], protected }
+        Ok(Memory { src, dst: touched(MOST, PageSize::Small)?, protected })
     }
 
     /// One turn of an operation of `telpher-ops`; nanoseconds for each.
