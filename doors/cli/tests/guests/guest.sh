@@ -90,6 +90,14 @@ copies() {
     dmesg | sed -n 's/.*\(summary .*\)/\1/p' | while read -r line; do say "log $1 bytes: $line"; done
     [ "$said" = ${3:-1} ]
 }
+# counted_copies BYTES ITERATIONS: a perf counter of the device counts these copies of dmatest (operations, memory move).
+counted_copies() {
+    said=$(events 0x3 0x8 sh -c "insmod /dmatest.ko max_channels=1 threads_per_chan=1 iterations=$2 test_buf_size=$1 \
+        timeout=60000 polled=0 channel=dma0chan0 run=1 && cat /sys/module/dmatest/parameters/wait && rmmod dmatest")
+    echo "$said"
+    [ "$said" = "Y
+$2" ]
+}
 # The device's own reset, without a driver.
 function_reset() {
     for function in /sys/bus/pci/devices/*; do

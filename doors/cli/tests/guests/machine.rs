@@ -82,12 +82,15 @@ pub(crate) struct Parts {
     pub(crate) kernel: Kernel,
     /// The plugin, see movdir64b.c; none for a kernel that is told about the instruction by its command line.
     processor: Option<PathBuf>,
-    /// The program of instruction.c.
-    instruction: PathBuf,
+    /// The programs of instruction.c and events.c.
+    programs: [PathBuf; 2],
 }
 
+/// The guest's own programs, from the files of this folder.
+const OWN_PROGRAMS: [&str; 2] = ["instruction", "events"];
+
 impl Parts {
-    /// Finds them in the folders of `ci/vm-parts.sh`, and compiles the plugin and the guest's program.
+    /// Finds them in the folders of `ci/vm-parts.sh`, and compiles the plugin and the guest's programs.
     ///
     /// # Errors
     /// The part that is missing.
@@ -102,10 +105,14 @@ impl Parts {
             return Err("no QEMU with vfio-user (ci/vm-parts.sh downloads one)".to_owned());
         }
         let kernel = Kernel::unpacked(&all.join(kernel), modules)?;
-        let (processor, instruction) = (folder.file("movdir64b.so"), folder.file("instruction"));
+        let processor = folder.file("movdir64b.so");
         compile("movdir64b.c", &["-shared", "-fPIC", "-fvisibility=hidden"], &processor);
-        compile("instruction.c", &["-static", "-no-pie"], &instruction);
-        Ok(Parts { qemu, kernel, processor: Some(processor), instruction })
+        let programs = OWN_PROGRAMS.map(|name| {
+            let program = folder.file(name);
+            compile(&format!("{name}.c"), &["-static", "-no-pie"], &program);
+            program
+        });
+        Ok(Parts { qemu, kernel, processor: Some(processor), programs })
     }
 
     /// Does without the plugin: the kernel's command line says that the processor has MOVDIR64B (Linux 7).
@@ -172,8 +179,10 @@ impl Machine {
         let init = format!("#!/bin/sh\n{}\n{script}\nkernel_log\nsay end\npoweroff -f\n", include_str!("guest.sh"));
         let mut files = Archive::with_shell(&COMMANDS, &parts.kernel, &init)?;
         files.add_program("bin/accel-config", &find("accel-config").expect("found before"))?;
-        let instruction = std::fs::read(&parts.instruction).map_err(|error| error.to_string())?;
-        files.add("bin/instruction", 0o100_755, &instruction);
+        for (name, program) in OWN_PROGRAMS.iter().zip(&parts.programs) {
+            let program = std::fs::read(program).map_err(|error| error.to_string())?;
+            files.add(&format!("bin/{name}"), 0o100_755, &program);
+        }
         let (image, initrd) = (folder.file(&format!("{number}.kernel")), folder.file(&format!("{number}.initrd")));
         std::fs::write(&image, &parts.kernel.image).expect("the test can write a file");
         std::fs::write(&initrd, files.end()).expect("the test can write a file");

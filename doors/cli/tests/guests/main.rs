@@ -96,6 +96,7 @@ fn two_linux_6_1_guests_copy_with_their_own_devices() {
          check 'copies of one byte' copies 1 20
          check 'copies of 4 KiB' copies 4096 100
          check 'copies of 256 KiB' copies 262144 4
+         check 'perf counts copies' counted_copies 4096 20
          check 'the driver leaves' unload
          check 'function-level reset' function_reset
          check 'the driver returns' load
@@ -118,7 +119,7 @@ fn two_linux_6_1_guests_copy_with_their_own_devices() {
     let Some((results, counters)) = guests.run() else { return };
     assert!(results[0].dmesg.iter().any(|line| line.contains("Intel(R) Accelerator Device (v100)")), "{results:?}");
     // Each device counts its own guest's copies, each with one interrupt, and those of commands.
-    for (counters, copies) in counters.iter().zip([132, 100]) {
+    for (counters, copies) in counters.iter().zip([152, 100]) {
         assert_eq!((counters.descriptors, counters.faults, counters.lost), (copies, 0, 0), "{counters:?}");
         assert!(counters.interrupts > copies && counters.read >= copies, "{counters:?}");
     }
@@ -134,6 +135,7 @@ const LONG: &str = "
     done
     check 'a queue again' configure 128
     check 'copies of 2 MiB' copies 2097152 2
+    check 'perf counts copies' counted_copies 4096 100
     check 'unbound under load' unbind_under_load
     check 'a queue after that' configure 16
     check 'copies after that' copies 4096 50
@@ -146,7 +148,7 @@ const LONG: &str = "
     check 'copies at the end' copies 4096 50";
 
 /// The copies in it that end by themselves.
-const LONG_COPIES: u64 = 7 * 25 * 4 + 2 + 3 * 50;
+const LONG_COPIES: u64 = 7 * 25 * 4 + 2 + 100 + 3 * 50;
 /// Those of the guest that boots afterwards.
 const AFTERWARDS: u64 = 50;
 
