@@ -32,8 +32,9 @@ use telpher_os::Lineage;
 /// The name of a notifier's thread, as Linux shows it.
 pub const NOTIFIER_THREAD: &str = "telpher-notify";
 
-/// How long a forked child sleeps between two steps of a job whose notifier's thread it does not have. Source: assumed;
-/// there the CPU executes the job, so most end within the first step.
+/// How long a waiting thread sleeps between two steps of a job that has no notifier's thread, in a forked child or
+/// after the thread was stopped. Source: assumed; in a child the CPU executes the job, so most end within the first
+/// step.
 const CHILD_SLEEP: Duration = Duration::from_micros(50);
 
 /// Ends that are kept before those of dropped handles are looked for. Source: assumed; more than most loops leave.
@@ -98,11 +99,11 @@ impl Watchable for BatchJob {
 /// # On drop
 ///
 /// Jobs that are watched go on to their end, and their [`Watched`] handles get them. The thread ends after the last.
-/// [`close`](Notifier::close) waits for that.
+/// [`close`](Notifier::close) waits for that; [`stop`](Notifier::stop) ends the thread at once.
 pub struct Notifier {
     inner: Arc<Inner>,
-    /// Taken when the notifier is closed.
-    thread: Option<JoinHandle<()>>,
+    /// Taken when the notifier is closed or stopped.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A job that a [`Notifier`] watches, until it is taken back.
@@ -130,6 +131,8 @@ struct Inner {
     eventfd: OwnedFd,
     /// Jobs in flight whose handles exist. SeqCst: threads change it rarely, and the order needs no thought.
     in_flight: Arc<AtomicUsize>,
+    /// The thread was stopped, so the handles make the steps.
+    is_stopped: Arc<AtomicBool>,
     /// Jobs that have ended and were not taken yet. Locked while the eventfd is changed: it is readable if this is not
     /// empty.
     ended: Mutex<Ended>,
@@ -163,6 +166,8 @@ struct Entry<J> {
     process: Lineage,
     /// The notifier's number of jobs in flight.
     in_flight: Arc<AtomicUsize>,
+    /// The notifier's thread was stopped.
+    is_stopped: Arc<AtomicBool>,
     state: Mutex<State<J>>,
     /// A thread of a forked child has locked the state, so its copy of the lock is free at times.
     was_locked_in_child: AtomicBool,
@@ -191,6 +196,8 @@ trait AnyEntry: Send + Sync {
     fn step(&self) -> Found;
     /// Returns the token, unless the handle was dropped.
     fn token(&self) -> Option<u64>;
+    /// Tells those that wait for the job that the thread was stopped.
+    fn wake(&self);
 }
 
 /// A panic of a job's step is caught, so no lock protects anything half done.
@@ -227,6 +234,17 @@ impl<J: Watchable> AnyEntry for Entry<J> {
     fn token(&self) -> Option<u64> {
         (!matches!(*lock(&self.state), State::Dropped)).then_some(self.token)
     }
+
+    fn wake(&self) {
+        let waker = match &mut *lock(&self.state) {
+            State::InFlight(_, waker) => waker.take(),
+            _ => None,
+        };
+        self.has_ended.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
 }
 
 impl<J: Watchable> Entry<J> {
@@ -244,8 +262,13 @@ impl<J: Watchable> Entry<J> {
         Some(state)
     }
 
-    /// In a forked child: makes a step, and returns true if the job has ended.
-    fn step_in_child(&self) -> bool {
+    /// True if the notifier's thread steps the job: not in a forked child, and not after it was stopped.
+    fn has_thread(&self) -> bool {
+        self.process.is_current() && !self.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// In place of the notifier's thread: makes a step, and returns true if the job has ended.
+    fn step_here(&self) -> bool {
         self.locked().is_some_and(|state| {
             drop(state);
             self.step() != Found::InFlight
@@ -279,11 +302,20 @@ impl Inner {
         let mut jobs = Vec::new();
         loop {
             let mut arrived = lock(&self.arrived);
+            if self.is_stopped.load(Ordering::SeqCst) {
+                jobs.append(&mut arrived.jobs);
+                drop(arrived);
+                jobs.iter().for_each(|job| job.wake());
+                return;
+            }
             while arrived.jobs.is_empty() && jobs.is_empty() {
                 if arrived.is_closed {
                     return;
                 }
                 arrived = self.changed.wait(arrived).unwrap_or_else(PoisonError::into_inner);
+            }
+            if self.is_stopped.load(Ordering::SeqCst) {
+                continue;
             }
             jobs.append(&mut arrived.jobs);
             arrived.has_news = false;
@@ -340,6 +372,7 @@ impl Mover {
         let inner = Arc::new(Inner {
             process: Lineage::current(),
             in_flight: Arc::default(),
+            is_stopped: Arc::default(),
             eventfd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             ended: Mutex::default(),
             arrived: Mutex::default(),
@@ -347,7 +380,7 @@ impl Mover {
         });
         let (core, of_thread) = (Arc::clone(self.shared_core()), Arc::clone(&inner));
         let thread = telpher_os::spawn_unsignalled(NOTIFIER_THREAD, move || of_thread.run(&core))?;
-        Ok(Notifier { inner, thread: Some(thread) })
+        Ok(Notifier { inner, thread: Mutex::new(Some(thread)) })
     }
 }
 
@@ -364,11 +397,12 @@ impl Notifier {
     /// end: the job is not reported, and the thread does not step it, before [`Prepared`] is dropped.
     pub fn prepare<J: Watchable + 'static>(&self, job: J, token: u64) -> (Watched<J>, Prepared<'_>) {
         let (process, in_flight) = (self.inner.process, Arc::clone(&self.inner.in_flight));
+        let is_stopped = Arc::clone(&self.inner.is_stopped);
         in_flight.fetch_add(1, Ordering::SeqCst);
         let state = Mutex::new(State::InFlight(job, None));
         let was_locked_in_child = AtomicBool::new(false);
-        let entry =
-            Arc::new(Entry { token, process, in_flight, state, was_locked_in_child, has_ended: Condvar::new() });
+        let has_ended = Condvar::new();
+        let entry = Arc::new(Entry { token, process, in_flight, is_stopped, state, was_locked_in_child, has_ended });
         let prepared = Prepared { inner: &self.inner, entry: Arc::clone(&entry) as _ };
         (Watched(entry), prepared)
     }
@@ -383,7 +417,7 @@ impl Notifier {
     /// false if it cannot wait: a watched job is in flight, or this is not the process of the thread. Then the thread
     /// ends after the last watched job.
     pub fn close(mut self) -> bool {
-        let thread = self.thread.take();
+        let thread = self.take_thread();
         if !self.is_own_process() {
             // The thread's memory is not that of a thread here.
             std::mem::forget(thread);
@@ -394,6 +428,36 @@ impl Notifier {
         // A job's buffers can drop the notifier on its thread.
         let thread = thread.filter(|thread| is_idle && thread.thread().id() != std::thread::current().id());
         thread.is_some_and(|thread| thread.join().is_ok())
+    }
+
+    /// Ends the notifier's thread, also while watched jobs are in flight, and waits for its end: it makes no further
+    /// step. The handles of those jobs make the steps from then on, as in a forked child, and no end is reported. Does
+    /// nothing in a process that is not that of the thread. For the end of a program or of an interpreter, when a
+    /// thread in the background must not run on.
+    ///
+    /// Called on the notifier's own thread, by a job's buffer that is dropped there, it returns at once.
+    pub fn stop(&self) {
+        if !self.is_running() {
+            return;
+        }
+        self.inner.is_stopped.store(true, Ordering::SeqCst);
+        self.inner.tell(|arrived| arrived.is_closed = true);
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            // An error is a panic, which the thread has printed.
+            let _ = thread.join();
+        }
+    }
+
+    /// Returns true if its thread reports ends: in the process that created the notifier, until it is
+    /// [stopped](Notifier::stop).
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.is_own_process() && !self.inner.is_stopped.load(Ordering::SeqCst)
+    }
+
+    fn take_thread(&mut self) -> Option<JoinHandle<()>> {
+        self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Returns the tokens of at most `most` jobs that have ended, in the order of their ends, each once. If none is
@@ -429,7 +493,7 @@ impl Drop for Notifier {
             self.inner.tell(|arrived| arrived.is_closed = true);
         } else {
             // As in `close`.
-            std::mem::forget(self.thread.take());
+            std::mem::forget(self.take_thread());
         }
     }
 }
@@ -469,11 +533,12 @@ impl Debug for Notifier {
 const TAKEN: &str = "the job was taken before";
 
 impl<J: Watchable> Watched<J> {
-    /// Returns true if the job has ended. Makes no step, except in a forked child, which lacks the notifier's thread.
+    /// Returns true if the job has ended. Makes no step, except in a forked child, which lacks the notifier's thread,
+    /// and after the thread was [stopped](Notifier::stop).
     #[must_use]
     pub fn is_done(&self) -> bool {
-        if !self.0.process.is_current() {
-            return self.0.step_in_child();
+        if !self.0.has_thread() {
+            return self.0.step_here();
         }
         !matches!(*lock(&self.0.state), State::InFlight(..))
     }
@@ -495,29 +560,28 @@ impl<J: Watchable> Watched<J> {
 
     /// Waits until the job has ended, for at most `at_most`; returns true if it has.
     pub fn wait_for(&self, at_most: Duration) -> bool {
-        if !self.0.process.is_current() {
-            let start = Instant::now();
-            while !self.is_done() {
-                if start.elapsed() >= at_most {
+        // A time that the clock cannot express is no limit.
+        let end = Instant::now().checked_add(at_most);
+        let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        if self.0.has_thread() {
+            let mut state = lock(&self.0.state);
+            // The thread's end is announced with the state locked.
+            while matches!(*state, State::InFlight(..)) && self.0.has_thread() {
+                let left = left();
+                if left.is_zero() {
                     return false;
                 }
-                std::thread::sleep(CHILD_SLEEP);
+                state = self.0.has_ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
-            return true;
+            if !matches!(*state, State::InFlight(..)) {
+                return true;
+            }
         }
-        // A time that the clock cannot express is no limit.
-        let Some(end) = Instant::now().checked_add(at_most) else {
-            let is_in_flight = |state: &mut State<J>| matches!(state, State::InFlight(..));
-            drop(self.0.has_ended.wait_while(lock(&self.0.state), is_in_flight));
-            return true;
-        };
-        let mut state = lock(&self.0.state);
-        while matches!(*state, State::InFlight(..)) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        while !self.is_done() {
+            if left().is_zero() {
                 return false;
             }
-            state = self.0.has_ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            std::thread::sleep(CHILD_SLEEP);
         }
         true
     }
@@ -538,7 +602,7 @@ impl<J: Watchable> Future for Watched<J> {
     type Output = J;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<J> {
-        if !self.0.process.is_current() && !self.0.step_in_child() {
+        if !self.0.has_thread() && !self.0.step_here() {
             // As with a job itself, each poll is a step.
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -546,6 +610,10 @@ impl<J: Watchable> Future for Watched<J> {
         let mut state = lock(&self.0.state);
         if let State::InFlight(_, waker) = &mut *state {
             *waker = Some(context.waker().clone());
+            if !self.0.has_thread() {
+                // It was stopped just now, and does not see this waker.
+                context.waker().wake_by_ref();
+            }
             return Poll::Pending;
         }
         Poll::Ready(take(&mut state).expect(TAKEN))

@@ -5,14 +5,15 @@ use rustix::event::epoll::{CreateFlags, Event, EventData, EventFlags, add, creat
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
 use std::fs;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_mover::{Mover, NOTIFIER_THREAD, Notifier, Outcome, Policy, Via, Wait, Watchable};
@@ -270,4 +271,52 @@ fn a_closed_notifier_has_no_thread_and_does_not_hold_its_mover() {
         assert!(begin.elapsed() < Duration::from_secs(60), "the notifier's thread holds the mover");
         std::thread::yield_now();
     }
+}
+
+/// A job that counts its steps, and ends when it is told to.
+struct Told {
+    steps: Arc<AtomicUsize>,
+    end: Arc<AtomicBool>,
+}
+
+impl Watchable for Told {
+    fn is_done(&mut self) -> bool {
+        self.steps.fetch_add(1, Ordering::SeqCst);
+        self.end.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn after_a_stop_the_thread_makes_no_step_and_the_handles_end_their_jobs() {
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let (steps, end) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let told = || Told { steps: Arc::clone(&steps), end: Arc::clone(&end) };
+    let notifier = Mover::cpu().notifier().unwrap();
+    let (looked_at, waited, mut polled) =
+        (notifier.watch(told(), 1), notifier.watch(told(), 2), notifier.watch(told(), 3));
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(Pin::new(&mut polled).poll(&mut Context::from_waker(&waker)).is_pending());
+    let (ended, has_ended) = channel();
+    let waiting = thread::spawn(move || ended.send(waited.wait_for(Duration::MAX)));
+    notifier.stop();
+    // The thread that waits makes steps too, so it ends first.
+    end.store(true, Ordering::SeqCst);
+    assert_eq!(has_ended.recv_timeout(Duration::from_secs(60)), Ok(true), "the waiting thread is not woken");
+    waiting.join().unwrap().unwrap();
+    end.store(false, Ordering::SeqCst);
+    let before = steps.load(Ordering::SeqCst);
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(steps.load(Ordering::SeqCst), before, "the notifier's thread makes steps");
+    assert!(!looked_at.is_done());
+    assert_eq!(steps.load(Ordering::SeqCst), before + 1);
+    assert!(woken.0.load(Ordering::SeqCst), "the task is not woken");
+    end.store(true, Ordering::SeqCst);
+    assert!(looked_at.is_done() && looked_at.take().is_some());
+    assert!(Pin::new(&mut polled).poll(&mut Context::from_waker(&waker)).is_ready());
 }
