@@ -239,8 +239,10 @@ impl Pool {
 }
 
 /// A copy, in memory of a pool, of an object with a writable buffer (the home). Reads and writes use the copy; the home
-/// is unchanged until `sync`, and is held until `close`. It is a context manager, which syncs and closes it; after an
-/// exception it only closes it, and bytes that were not synced are lost.
+/// is unchanged until `sync`, and is held until `close`. Other threads may write the home meanwhile: bytes that they
+/// write during the copy to the pool are old or new in it, and a sync leaves pages alone that it does not copy. It is a
+/// context manager, which syncs and closes it; after an exception it only closes it, and bytes that were not synced are
+/// lost.
 #[pyclass(frozen, weakref, module = "telpher", name = "WriteBack")]
 pub(crate) struct WriteBack(Mutex<Option<Arc<FastBlock>>>);
 
@@ -286,7 +288,7 @@ impl WriteBack {
                 "bytes {start} to {stop} are not inside the block of {size} bytes"
             )));
         }
-        let bytes = py.detach(|| block.write(start..stop)).ok_or_else(closed)?;
+        let bytes = py.detach(|| block.write(&(start..stop))).ok_or_else(closed)?;
         PyMemoryView::from(Bound::new(py, bytes)?.as_any())
     }
 

@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use telpher_cache::{FetchError, Find, Handle, ReadPermit, Synced, WriteBack};
+use telpher_cache::{FetchError, Find, Handle, ReadPermit, SyncHome, Synced, WrittenPages};
 use telpher_mem::{Pool, PoolBuffer, StableBuf, StableBufMut};
-use telpher_mover::{JobError, Mover};
+use telpher_mover::{JobError, Mover, Outcome};
 
 /// A buffer that its exporter keeps at its address: the exporter does not move, resize or free the bytes until this is
 /// dropped (PEP 3118). The `Py_buffer` stays where it was filled in, because an exporter may point into it.
@@ -99,11 +99,6 @@ impl View {
 }
 
 impl ViewMut {
-    /// The address as a pointer; not null.
-    fn start(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(usize::try_from(self.0.address()).unwrap_or(usize::MAX))
-    }
-
     /// Overwrites the first bytes.
     pub(crate) fn store(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.len());
@@ -204,47 +199,82 @@ impl LentBytes {
     }
 }
 
-/// A writable buffer as the home of a block in fast memory.
-struct Home(ViewMut);
+/// Part of a buffer that several jobs share, each with a part of its own.
+struct Part<B> {
+    of: Arc<B>,
+    range: Range<usize>,
+}
 
-impl Deref for Home {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the buffer is held, so `len` bytes are mapped at its address, which is not null also without bytes.
-        // That other code does not write them meanwhile no Python object can guarantee, see `StableBuf` below.
-        unsafe { std::slice::from_raw_parts(self.0.start(), self.0.len()) }
+// SAFETY: the buffer, and so its part, stays at its address as long as this value has a share of it; `FastBlock` makes
+// only parts that lie inside. As for `View`, no Python object can guarantee that the bytes are not written meanwhile.
+unsafe impl<B: StableBuf + Sync> StableBuf for Part<B> {
+    fn address(&self) -> u64 {
+        self.of.address() + self.range.start as u64
+    }
+    fn len(&self) -> usize {
+        self.range.len()
     }
 }
 
-impl DerefMut for Home {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and the exporter has stated that the bytes may be written.
-        unsafe { std::slice::from_raw_parts_mut(self.0.start(), self.0.len()) }
+// SAFETY: as above; the exporter stated that the bytes may be written, and the parts that jobs write do not overlap.
+unsafe impl StableBufMut for Part<ViewMut> {
+    fn address_mut(&mut self) -> u64 {
+        self.address()
     }
 }
 
-/// A block in fast memory. The `memoryview`s of it share it, so that its bytes live as long as any of them.
+/// A block in fast memory, and its home: a buffer that other threads may write meanwhile, so no Rust slice of it
+/// exists. The `memoryview`s of the block share it, so that its bytes live as long as any of them.
 ///
 /// Lock it without the interpreter lock: a thread that syncs it may wait for that.
 pub(crate) struct FastBlock {
-    /// Where its bytes are, which never changes.
+    fast: Arc<PoolBuffer>,
+    /// Where it begins, which never changes.
     address: u64,
-    len: usize,
     state: Mutex<FastBlockState>,
 }
 
-/// What a block holds.
-enum Contents {
-    Open(WriteBack<Home>),
-    /// Its home was released. The memory is kept for `memoryview`s that are left.
-    Closed(#[expect(dead_code, reason = "kept for `memoryview`s, which know its address")] Option<PoolBuffer>),
-}
-
 struct FastBlockState {
-    block: Contents,
+    /// `None` once it was closed.
+    home: Option<Arc<ViewMut>>,
+    mover: Mover,
+    written: WrittenPages,
     /// Each `memoryview` for writing has a clone.
     writers: Arc<()>,
+}
+
+/// The copies of a sync.
+struct Copies<'a> {
+    mover: &'a Mover,
+    fast: &'a Arc<PoolBuffer>,
+    home: &'a Arc<ViewMut>,
+}
+
+impl Copies<'_> {
+    fn parts(&self, range: &Range<usize>) -> (Part<PoolBuffer>, Part<ViewMut>) {
+        let fast = Part { of: Arc::clone(self.fast), range: range.clone() };
+        (fast, Part { of: Arc::clone(self.home), range: range.clone() })
+    }
+}
+
+impl SyncHome for Copies<'_> {
+    fn differing(&mut self, ranges: &[Range<usize>]) -> Result<Vec<bool>, JobError> {
+        let begin = |range| {
+            let (fast, home) = self.parts(range);
+            self.mover.compare(fast, home)
+        };
+        let jobs: Vec<_> = ranges.iter().map(begin).collect();
+        jobs.into_iter().map(|job| Ok(job.wait().result? != Outcome::Equal)).collect()
+    }
+
+    fn copy(&mut self, ranges: &[Range<usize>]) -> Vec<Result<Outcome, JobError>> {
+        let begin = |range| {
+            let (fast, home) = self.parts(range);
+            self.mover.copy(fast, home)
+        };
+        let jobs: Vec<_> = ranges.iter().map(begin).collect();
+        jobs.into_iter().map(|job| job.wait().result).collect()
+    }
 }
 
 /// Why a block was not synced.
@@ -259,13 +289,15 @@ pub(crate) enum NotSynced {
 impl FastBlock {
     /// Copies a buffer to memory of the pool.
     pub(crate) fn fetch(mover: &Mover, pool: &Pool, home: ViewMut) -> Result<Arc<Self>, FetchFailed> {
-        let block = WriteBack::fetch(mover, pool, Home(home)).map_err(|error| match error {
-            FetchError::Copy { error, .. } => FetchFailed::Job(error),
-            error => FetchFailed::NoRoom(error.to_string()),
-        })?;
-        let (address, len) = (block.bytes().as_ptr().expose_provenance() as u64, block.bytes().len());
-        let state = FastBlockState { block: Contents::Open(block), writers: Arc::new(()) };
-        Ok(Arc::new(FastBlock { address, len, state: Mutex::new(state) }))
+        let len = home.len();
+        let room = || FetchFailed::NoRoom(FetchError::NoRoom { len, home: () }.to_string());
+        let fast = pool.obtain(len).ok_or_else(room)?;
+        let (result, home, mut fast) = mover.copy(home, fast).wait().into_parts();
+        result.map_err(FetchFailed::Job)?;
+        let address = fast.as_mut_ptr().expose_provenance() as u64;
+        let (writers, written) = (Arc::new(()), WrittenPages::new(len));
+        let state = FastBlockState { home: Some(Arc::new(home)), mover: mover.clone(), written, writers };
+        Ok(Arc::new(FastBlock { fast: Arc::new(fast), address, state: Mutex::new(state) }))
     }
 
     fn lock(&self) -> MutexGuard<'_, FastBlockState> {
@@ -274,42 +306,36 @@ impl FastBlock {
 
     /// Its length in bytes.
     pub(crate) fn size(&self) -> usize {
-        self.len
+        self.fast.len()
     }
 
     /// The bytes that a sync has to check.
     pub(crate) fn unsynced(&self) -> usize {
-        match &self.lock().block {
-            Contents::Open(block) => block.unsynced(),
-            Contents::Closed(_) => 0,
-        }
+        let state = self.lock();
+        state.home.as_ref().map_or(0, |_| state.written.unsynced())
     }
 
     /// All its bytes, read-only.
     pub(crate) fn bytes(self: &Arc<Self>) -> LentBytes {
-        LentBytes { address: self.address, len: self.len, is_writable: false, _owner: Box::new(Arc::clone(self)) }
+        LentBytes { address: self.address, len: self.size(), is_writable: false, _owner: Box::new(Arc::clone(self)) }
     }
 
     /// Bytes for writing, which the next sync copies back. The range is inside the block.
     /// `None` if it was closed.
-    pub(crate) fn write(self: &Arc<Self>, range: Range<usize>) -> Option<LentBytes> {
-        let (mut state, len) = (self.lock(), range.len());
-        let Contents::Open(block) = &mut state.block else { return None };
-        let address = block.write(range).as_mut_ptr().expose_provenance() as u64;
+    pub(crate) fn write(self: &Arc<Self>, range: &Range<usize>) -> Option<LentBytes> {
+        let mut state = self.lock();
+        state.home.as_ref()?;
+        state.written.mark(range);
         let owner = Box::new((Arc::clone(self), Arc::clone(&state.writers)));
-        Some(LentBytes { address, len, is_writable: true, _owner: owner })
+        let address = self.address + range.start as u64;
+        Some(LentBytes { address, len: range.len(), is_writable: true, _owner: owner })
     }
 
-    /// Releases the home, without a sync.
+    /// Releases the home, without a sync. The memory is kept for `memoryview`s that are left.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
-        if let Contents::Open(block) = std::mem::replace(&mut state.block, Contents::Closed(None)) {
-            let (fast, home) = block.into_parts();
-            state.block = Contents::Closed(Some(fast));
-            drop(state);
-            // Without the lock: it attaches to the interpreter.
-            drop(home);
-        }
+        let home = self.lock().home.take();
+        // Without the lock: it attaches to the interpreter.
+        drop(home);
     }
 
     /// Copies bytes back, unless some can still be written: such writes would be lost.
@@ -318,8 +344,9 @@ impl FastBlock {
         if Arc::get_mut(&mut state.writers).is_none() {
             return Err(NotSynced::InUse);
         }
-        let Contents::Open(block) = &mut state.block else { return Err(NotSynced::Closed) };
-        block.sync(find).map_err(NotSynced::Job)
+        let FastBlockState { home, mover, written, .. } = &mut *state;
+        let home = home.as_ref().ok_or(NotSynced::Closed)?;
+        written.sync(find, &mut Copies { mover, fast: &self.fast, home }).map_err(NotSynced::Job)
     }
 }
 

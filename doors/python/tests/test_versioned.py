@@ -242,6 +242,36 @@ class Blocks(unittest.TestCase):
         part.release()
         self.assertEqual((block.closed, block.sync()), (False, (0, 4096)))
 
+    def test_threads_may_write_the_home_meanwhile(self):
+        # Each page of the home has the number of its last writer: a thread, or the block, which writes even pages.
+        home, end, beside = np.zeros((64, 4096), np.uint8), threading.Event(), threading.Event()
+
+        def write():
+            number = 0
+            while not end.is_set():
+                number = number % 200 + 1
+                home[1::2] = number
+                beside.set()
+
+        pool = telpher.Pool(2 * home.nbytes)
+        with ThreadPoolExecutor(1) as threads:
+            writing = threads.submit(write)
+            try:
+                self.assertTrue(beside.wait(60))
+                for number in range(201, 251):
+                    block = telpher.WriteBack(self.mover, pool, home)
+                    for page in range(0, 64, 2):
+                        with block.write(page * 4096, (page + 1) * 4096) as part:
+                            part[:] = bytes([number]) * 4096
+                    self.assertEqual(block.sync(), (0, 32 * 4096))
+                    block.close()
+                    self.assertTrue((home[::2] == number).all())
+            finally:
+                end.set()
+            writing.result(60)
+        # A sync that had written other pages would have set them to what they were at the fetch.
+        self.assertEqual(len(np.unique(home[1::2])), 1)
+
     def test_wrong_arguments_are_refused(self):
         pool = telpher.Pool(LEN + 4096)
         for home, error in ((b"read-only", BufferError), (bytearray(), ValueError), (bytearray(2 * LEN), MemoryError)):

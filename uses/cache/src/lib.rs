@@ -10,7 +10,7 @@
 //!   invalidate, flush, clear
 //!
 //! Versioned   data that changes: readers have blocks, a writer has exclusive access
-//! WriteBack   a block that is modified in fast memory and copied back
+//! WriteBack   a block that is modified in fast memory and copied back; WrittenPages says which pages
 //! Replicas    durable copies of blocks in a file, found again by their keys
 //! VersionGate the same permits as Versioned, for bytes that another language owns
 //! ```
@@ -34,6 +34,7 @@ mod tier;
 mod version_gate;
 mod versioned;
 mod write_back;
+mod written_pages;
 
 pub use cache::Cache;
 pub use config::{Config, Eviction, Placement, PlacementRequest, Resident, TierConfig};
@@ -46,4 +47,5 @@ pub use source::{Readable, Source};
 pub use stats::Stats;
 pub use version_gate::{ReadPermit, ReadProbe, VersionGate, WaitingWriter, WritePermit};
 pub use versioned::{Reading, Versioned, VersionedHandle, Writing};
-pub use write_back::{FetchError, Find, Synced, WriteBack};
+pub use write_back::{FetchError, WriteBack};
+pub use written_pages::{Find, SyncHome, Synced, WrittenPages};

@@ -1,35 +1,10 @@
 //! A block that is modified in fast memory and copied back: everything that was written, or only what differs.
 
+use crate::written_pages::{Find, SyncHome, Synced, WrittenPages};
 use std::fmt::{self, Debug};
 use std::ops::{DerefMut, Range};
 use telpher_mem::{Pool, PoolBuffer};
 use telpher_mover::{JobError, Mover, Outcome};
-
-/// Bytes that are compared and copied back together. Source: a page, the size from which devices are faster than a core
-/// ([`Threshold`](telpher_mover::Threshold)'s default).
-const GRAIN: usize = 4096;
-
-/// How to find the bytes to copy back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Find {
-    /// The bytes borrowed for writing since the last sync.
-    #[default]
-    Written,
-    /// Of these, the bytes that differ from the home: reads both, and writes less. For memory that is slow to write, or
-    /// wears out.
-    Differing,
-    /// All bytes that differ, also where other code has changed the home since.
-    Anywhere,
-}
-
-/// What a [`WriteBack::sync`] did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Synced {
-    /// Bytes that were compared.
-    pub compared: usize,
-    /// Bytes that were copied back.
-    pub copied: usize,
-}
 
 /// Why a block could not be fetched; returns its home.
 #[derive(Debug, thiserror::Error)]
@@ -78,8 +53,7 @@ pub struct WriteBack<B> {
     mover: Mover,
     fast: PoolBuffer,
     home: B,
-    /// A bit for each grain that was borrowed for writing since the last sync.
-    written: Vec<u64>,
+    written: WrittenPages,
 }
 
 impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
@@ -91,10 +65,7 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
         let len = home.len();
         let Some(mut fast) = pool.obtain(len) else { return Err(FetchError::NoRoom { len, home }) };
         match mover.copy_slices(&home, &mut fast) {
-            Ok(_) => {
-                let written = vec![0; len.div_ceil(GRAIN).div_ceil(64)];
-                Ok(WriteBack { mover: mover.clone(), fast, home, written })
-            }
+            Ok(_) => Ok(WriteBack { mover: mover.clone(), fast, home, written: WrittenPages::new(len) }),
             Err(error) => Err(FetchError::Copy { error, home }),
         }
     }
@@ -110,11 +81,7 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
     /// # Panics
     /// If the range is not inside the block.
     pub fn write(&mut self, range: Range<usize>) -> &mut [u8] {
-        let len = self.fast.len();
-        assert!(range.start <= range.end && range.end <= len, "{range:?} lies in a block of {len} bytes");
-        for grain in range.start / GRAIN..range.end.div_ceil(GRAIN) {
-            self.written[grain / 64] |= 1 << (grain % 64);
-        }
+        self.written.mark(&range);
         &mut self.fast[range]
     }
 
@@ -127,7 +94,7 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
     /// Returns the bytes that a sync has to check, in whole pages except the last.
     #[must_use]
     pub fn unsynced(&self) -> usize {
-        (0..self.grains()).filter(|&grain| self.is_written(grain)).map(|grain| self.range(grain).len()).sum()
+        self.written.unsynced()
     }
 
     /// Updates the home, with all pages that need it at once.
@@ -136,69 +103,8 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
     /// [`JobError`] of the first page that failed. Copied pages are not undone; the others are tried again at the next
     /// sync.
     pub fn sync(&mut self, find: Find) -> Result<Synced, JobError> {
-        let looks: Vec<usize> =
-            (0..self.grains()).filter(|&grain| find == Find::Anywhere || self.is_written(grain)).collect();
-        let mut synced = Synced::default();
-        let goes = match find {
-            Find::Written => looks.clone(),
-            Find::Differing | Find::Anywhere => {
-                synced.compared = looks.iter().map(|&grain| self.range(grain).len()).sum();
-                self.differing(&looks)?
-            }
-        };
-        let (fast, mover) = (&self.fast, &self.mover);
-        // Contiguous grains are one copy.
-        let mut runs: Vec<Range<usize>> = Vec::new();
-        for &grain in &goes {
-            let range = self.range(grain);
-            match runs.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => runs.push(range),
-            }
-        }
-        let mut parts = Vec::with_capacity(runs.len());
-        let (mut rest, mut at) = (&mut *self.home, 0);
-        for run in runs {
-            let part;
-            (part, rest) = rest[run.start - at..].split_at_mut(run.len());
-            at = run.end;
-            parts.push((run, part));
-        }
-        let done: Vec<_> = mover.scope(|scope| {
-            let jobs: Vec<_> =
-                parts.into_iter().map(|(run, part)| (run.clone(), scope.copy(&fast[run], part))).collect();
-            jobs.into_iter().map(|(run, job)| (run, job.wait().result)).collect()
-        });
-        let mut failed = None;
-        let mut stays = vec![0; self.written.len()];
-        for (run, result) in done {
-            match result {
-                Ok(_) => synced.copied += run.len(),
-                Err(error) => {
-                    failed.get_or_insert(error);
-                    (run.start / GRAIN..run.end.div_ceil(GRAIN))
-                        .for_each(|grain| stays[grain / 64] |= 1 << (grain % 64));
-                }
-            }
-        }
-        self.written = stays;
-        failed.map_or(Ok(synced), Err)
-    }
-
-    /// Returns those of these grains that differ from the home.
-    fn differing(&self, looks: &[usize]) -> Result<Vec<usize>, JobError> {
-        let (fast, home): (&[u8], &[u8]) = (&self.fast, &self.home);
-        self.mover.scope(|scope| {
-            let compare = |&grain: &usize| (grain, scope.compare(&fast[self.range(grain)], &home[self.range(grain)]));
-            let jobs: Vec<_> = looks.iter().map(compare).collect();
-            let mut differing = Vec::new();
-            for (grain, job) in jobs {
-                if job.wait().result? != Outcome::Equal {
-                    differing.push(grain);
-                }
-            }
-            Ok(differing)
-        })
+        let WriteBack { mover, fast, home, written } = self;
+        written.sync(find, &mut Slices { mover, fast, home })
     }
 
     /// Syncs the written bytes, and returns the home.
@@ -211,32 +117,46 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
             Err(error) => Err((error, self)),
         }
     }
+}
 
-    /// Returns the memory of the block, at the same address, and the home, without a sync.
-    #[must_use = "bytes that were not synced are only in the memory"]
-    pub fn into_parts(self) -> (PoolBuffer, B) {
-        (self.fast, self.home)
+/// A block and its home during a sync.
+struct Slices<'a> {
+    mover: &'a Mover,
+    fast: &'a [u8],
+    home: &'a mut [u8],
+}
+
+impl SyncHome for Slices<'_> {
+    fn differing(&mut self, ranges: &[Range<usize>]) -> Result<Vec<bool>, JobError> {
+        let (fast, home): (&[u8], &[u8]) = (self.fast, self.home);
+        self.mover.scope(|scope| {
+            let compare = |range: &Range<usize>| scope.compare(&fast[range.clone()], &home[range.clone()]);
+            let jobs: Vec<_> = ranges.iter().map(compare).collect();
+            jobs.into_iter().map(|job| Ok(job.wait().result? != Outcome::Equal)).collect()
+        })
     }
 
-    fn grains(&self) -> usize {
-        self.fast.len().div_ceil(GRAIN)
-    }
-
-    fn range(&self, grain: usize) -> Range<usize> {
-        grain * GRAIN..((grain + 1) * GRAIN).min(self.fast.len())
-    }
-
-    fn is_written(&self, grain: usize) -> bool {
-        self.written[grain / 64] & 1 << (grain % 64) != 0
+    fn copy(&mut self, ranges: &[Range<usize>]) -> Vec<Result<Outcome, JobError>> {
+        let mut parts = Vec::with_capacity(ranges.len());
+        let (mut rest, mut at) = (&mut *self.home, 0);
+        for range in ranges {
+            let part;
+            (part, rest) = rest[range.start - at..].split_at_mut(range.len());
+            at = range.end;
+            parts.push((&self.fast[range.clone()], part));
+        }
+        self.mover.scope(|scope| {
+            let jobs: Vec<_> = parts.into_iter().map(|(fast, home)| scope.copy(fast, home)).collect();
+            jobs.into_iter().map(|job| job.wait().result).collect()
+        })
     }
 }
 
 impl<B> Debug for WriteBack<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let written: u32 = self.written.iter().map(|word| word.count_ones()).sum();
         f.debug_struct("WriteBack")
             .field("len", &self.fast.len())
-            .field("written_pages", &written)
+            .field("unsynced", &self.written.unsynced())
             .finish_non_exhaustive()
     }
 }
