@@ -175,10 +175,10 @@ impl Job {
     }
 
     /// Lets a notifier step the job and report its end. False if the job has ended, another notifier watches it, a
-    /// thread waits for it, or the notifier belongs to the parent of a fork.
+    /// thread waits for it, or the notifier has no thread: in a fork, and at the end of the interpreter.
     pub(crate) fn watch(&self, py: Python<'_>, notifier: &Notifier, token: u64) -> bool {
         let mut state = self.lock();
-        if !notifier.is_own_process() || !matches!(*state, State::PendingJob(_)) {
+        if !notifier.is_running() || !matches!(*state, State::PendingJob(_)) {
             return false;
         }
         let State::PendingJob(flying) = std::mem::replace(&mut *state, State::Lent) else { return false };

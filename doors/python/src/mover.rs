@@ -46,10 +46,11 @@ type Opening = Mutex<Option<telpher_mover::Mover>>;
 /// Every mover that may still be open.
 static OPEN: Mutex<Vec<Weak<Opening>>> = Mutex::new(Vec::new());
 
-/// Closes every cache and every mover while the interpreter still exists: the buffers of abandoned jobs are returned to
-/// it, and no device writes them after it is gone.
+/// Stops every notifier, and closes every cache and every mover, while the interpreter still exists: the buffers of
+/// abandoned jobs are returned to it, and no device writes them after it is gone.
 #[pyfunction]
 pub(crate) fn _close_all(py: Python<'_>) {
+    crate::notifier::stop_all(py);
     crate::cache::close_all(py);
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     open.iter().filter_map(Weak::upgrade).for_each(|mover| close(py, &mover));

@@ -350,6 +350,33 @@ class Ends(unittest.TestCase):
             )
             self.assertEqual((ended.returncode, ended.stdout), (0, "end\n"), ended.stderr)
 
+    def test_the_interpreter_stops_its_notifiers_before_it_ends(self):
+        # A handler that was registered before telpher's runs after it.
+        ended = python(
+            """
+            import atexit, os
+            names = lambda: [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
+            def last():
+                from telpher import _telpher
+                try:
+                    _telpher._Notifier()
+                except OSError:
+                    print("refused")
+                print(names().count("telpher-notify"), job.result(50), len(dst) == dst.count(7))
+            atexit.register(last)
+            import telpher
+            from telpher import _telpher
+            m = telpher.Mover("model:spr", threaded=True, threshold=0)
+            atexit.register(lambda: print(names().count("telpher-notify")))
+            jobs, notifier = [], _telpher._Notifier()
+            while not jobs or not notifier.watch(jobs[-1][0], 1):
+                jobs.append((m.fill_async(dst := bytearray(8 << 20), 7), dst))
+            job, dst = jobs[-1]
+            """
+        )
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertEqual(ended.stdout, "1\nrefused\n0 None True\n")
+
     def test_a_waiting_thread_does_not_block_the_interpreters_end(self):
         ended = python(
             """
