@@ -6,6 +6,8 @@
 
 mod called;
 mod free_device;
+#[cfg(test)]
+pub(crate) mod interrupts;
 mod remapped;
 
 pub(crate) use called::Called;

@@ -10,13 +10,14 @@ use crate::measure::window;
 use crate::questions;
 use crate::results::WaitingEnergy;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use telpher_mover::{Job, Mover, NOTIFIER_THREAD, Notifier, Policy, Split, Threshold, Wait};
+use telpher_mover::{Mover, NOTIFIER_THREAD, Notifier, Policy, Split, Threshold, Wait, Watchable};
 use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 
@@ -111,11 +112,11 @@ fn copy(mover: &Mover, notifier: Option<&Notifier>, rooms: &mut Rooms) -> Result
     questions::done("wait", result).map(|()| 1)
 }
 
-/// Waits until a descriptor reports the end of a job.
-fn await_descriptor<B: Send + 'static>(notifier: &Notifier, job: Job<B>) -> io::Result<Job<B>> {
+/// Waits until a descriptor reports the end of a job. Signals do not end the wait.
+fn await_descriptor<J: Watchable + 'static>(notifier: &Notifier, job: J) -> io::Result<J> {
     let watched = notifier.watch(job, 0);
     while notifier.take_ended(1).is_empty() {
-        poll(&mut [PollFd::new(notifier, PollFlags::IN)], None)?;
+        retry_on_intr(|| poll(&mut [PollFd::new(notifier, PollFlags::IN)], None))?;
     }
     Ok(watched.take().expect("its end was reported, and only this thread takes it"))
 }
@@ -189,7 +190,29 @@ pub(crate) fn energy(
 mod tests {
     use super::*;
     use crate::energy::tests::Tree;
+    use crate::ffi::interrupts::interrupt;
     use crate::measure::Window;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn signals_do_not_end_the_wait_for_a_descriptor() {
+        struct Told(Arc<AtomicBool>);
+        impl Watchable for Told {
+            fn is_done(&mut self) -> bool {
+                self.0.load(Ordering::SeqCst)
+            }
+        }
+        let end = Arc::new(AtomicBool::new(false));
+        let job = Told(Arc::clone(&end));
+        let policy =
+            Policy { wait: Wait::Sleep { pauses: 0, interval: Duration::from_millis(1) }, ..Policy::default() };
+        let notifier = Mover::new([], policy).notifier().unwrap();
+        let waiting = thread::spawn(move || await_descriptor(&notifier, job).map(drop));
+        // Nearly all of them arrive in the system call, where the thread spends its time.
+        interrupt(&waiting, 100);
+        end.store(true, Ordering::SeqCst);
+        waiting.join().unwrap().unwrap();
+    }
 
     #[test]
     fn each_way_has_the_energy_of_its_own_turns_also_where_the_counter_begins_again() {
