@@ -613,3 +613,19 @@ fn every_command_has_a_manual_page_that_renders() {
     assert_eq!(success(&["man", "bench", "ops"]), std::fs::read_to_string(folder.join("telpher-bench-ops.1")).unwrap());
     assert!(refusal(&["man", "benhc"]).contains("no command 'benhc'"));
 }
+
+/// Constants with their bytes would be in the binary once for each crate that uses them.
+#[test]
+fn each_preloaded_library_is_in_the_binary_once() {
+    use std::io::BufRead as _;
+    use telpher_launch::libraries::{COLLECTIVES, FABRIC, OFFLOAD, TIER, VDEV};
+    let binary = std::fs::read(env!("CARGO_BIN_EXE_telpher")).expect("the binary is readable");
+    for library in [&VDEV, &TIER, &OFFLOAD, &FABRIC, &COLLECTIVES] {
+        let (first, next) = library.bytes.split_first().expect("a library has bytes");
+        let (mut rest, mut found) = (binary.as_slice(), 0);
+        while rest.skip_until(*first).expect("memory is readable") > 0 {
+            found += usize::from(rest.starts_with(next));
+        }
+        assert_eq!(found, 1, "{}", library.name);
+    }
+}
