@@ -4,12 +4,12 @@
 #   ci/packages.sh [--binary FILE] [--profile NAME] [--out DIR] [PART...]
 #
 # The parts, all by default: deb, rpm, wheel, musl, container. They are written to DIR (target/packages), with their checksums.
-# --binary takes a telpher that exists instead of building one, and --profile is cargo's for everything that is built (release): together
-# they try the packaging without a release build. As root, with dpkg-deb, debootstrap, rpmbuild, maturin; a part that lacks a tool is
+# --binary takes a telpher that exists instead of building one, and --profile is cargo's for everything that is built (dist): together
+# they try the packaging without that build. As root, with dpkg-deb, debootstrap, rpmbuild, maturin; a part that lacks a tool is
 # skipped and says so. The RPM is built and unpacked here; it was not installed on Fedora.
 . "$(dirname "$0")/lib.sh"
 
-binary='' profile=release out=$target/packages parts=()
+binary='' profile=dist out=$target/packages parts=()
 while [ $# -gt 0 ]; do
     case $1 in
         --binary) binary=$2; shift 2 ;;
@@ -29,7 +29,7 @@ version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Car
 files=ci/packages
 # A trial must not wait for the best compression.
 compression=(-Zxz)
-[ "$profile" = release ] || compression=(-Zgzip -z1)
+[ "$profile" = dist ] || compression=(-Zgzip -z1)
 folder=$profile
 [ "$profile" != dev ] || folder=debug
 
