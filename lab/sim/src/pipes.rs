@@ -300,7 +300,14 @@ impl<T: Ord + Copy> Pipes<T> {
                 pipe.load += share * demand;
             }
         }
-        self.open.clone_from(&self.busy);
+        if let [class] = self.busy[..] {
+            // It waits for no other class.
+            let state = &mut self.classes[class];
+            let level = state.fastest(&self.pipes);
+            state.settle(level, &mut self.pipes);
+        } else {
+            self.open.clone_from(&self.busy);
+        }
         while !self.open.is_empty() {
             // The level at which the next pipe is full, or the next class reaches its limit.
             let mut level = u64::MAX;
@@ -314,13 +321,7 @@ impl<T: Ord + Copy> Pipes<T> {
                 if state.level > level {
                     return true;
                 }
-                state.next = (level.saturating_mul(state.weight) >> LEVEL_BITS).clamp(1, state.most);
-                let demand = state.demand();
-                for (pipe, share) in &state.pipes[..state.shared] {
-                    let pipe = &mut self.pipes[*pipe];
-                    pipe.load -= share * demand;
-                    pipe.left = pipe.left.saturating_sub(state.takes(state.next, *share));
-                }
+                state.settle(level, &mut self.pipes);
                 false
             });
         }
@@ -369,6 +370,18 @@ impl<T: Ord> ClassState<T> {
             |left| left.div_ceil(self.rate),
         );
         now + Picos(time)
+    }
+
+    /// Its flows stay at a level: takes their rate from its shared pipes.
+    #[inline]
+    fn settle(&mut self, level: u64, pipes: &mut [PipeState]) {
+        self.next = (level.saturating_mul(self.weight) >> LEVEL_BITS).clamp(1, self.most);
+        let demand = self.demand();
+        for (pipe, share) in &self.pipes[..self.shared] {
+            let pipe = &mut pipes[*pipe];
+            pipe.load -= share * demand;
+            pipe.left = pipe.left.saturating_sub(self.takes(self.next, *share));
+        }
     }
 
     /// The part of a pipe that all its flows use at a rate.

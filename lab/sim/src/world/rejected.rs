@@ -23,8 +23,17 @@ struct Rejected {
     cost: Picos,
     /// Its turn: of attempts at equal times, those of earlier turns come first.
     turn: u64,
-    /// The remainder of `since` and the period, which [`SamePeriod::add`] computes: a division for each refusal.
+    /// The periods before `since`, and the remainder, which [`SamePeriod::add`] computes: a division for each refusal.
+    periods: u64,
     phase: u64,
+}
+
+impl Rejected {
+    /// Attempts until the first one at a time or later, which is this phase after whole periods. The first attempt comes
+    /// one period after the refusal.
+    fn attempts(&self, periods: u64, phase: u64) -> u64 {
+        (periods + u64::from(phase > self.phase)).saturating_sub(self.periods).max(1)
+    }
 }
 
 /// The most parts of a period, which has more than half as many. Source: chosen; a thousand submitters are then four to
@@ -51,8 +60,9 @@ impl SamePeriod {
         SamePeriod { period, shift, parts: vec![Vec::new(); PARTS], occupied: [0; PARTS / 64] }
     }
 
-    fn phase(&self, time: Picos) -> u64 {
-        time.0 % self.period.0
+    /// The periods before a time, and the remainder.
+    fn periods(&self, time: Picos) -> (u64, u64) {
+        (time.0 / self.period.0, time.0 % self.period.0)
     }
 
     fn part(&self, phase: u64) -> usize {
@@ -61,7 +71,7 @@ impl SamePeriod {
     }
 
     fn add(&mut self, mut rejected: Rejected) {
-        rejected.phase = self.phase(rejected.since);
+        (rejected.periods, rejected.phase) = self.periods(rejected.since);
         let number = self.part(rejected.phase);
         let part = &mut self.parts[number];
         let key = |one: &Rejected| (one.phase, one.turn);
@@ -79,9 +89,9 @@ impl SamePeriod {
         })
     }
 
-    /// Part and position in it of the submitter whose attempt is the first at `now` or later.
-    fn first(&self, now: Picos) -> Option<(usize, usize)> {
-        let phase = self.phase(now);
+    /// Part and position in it of the submitter whose attempt is the first at `now` or later, if `now` is this phase
+    /// after whole periods.
+    fn first(&self, now: Picos, phase: u64) -> Option<(usize, usize)> {
         let number = self.part(phase);
         // The first attempt comes one period after the refusal.
         let soon = |one: &Rejected| one.since < now && one.phase >= phase;
@@ -121,27 +131,49 @@ struct Retrying {
 #[derive(Debug)]
 pub(super) struct DeviceRetries {
     queues: Vec<Retrying>,
-    /// The number of those that wait: they retry, and no attempt of theirs is scheduled.
-    count: usize,
+    /// A bit for each queue at which submitters wait, and for which no attempt is scheduled. Almost always it is the
+    /// only thing to look at when a descriptor has left a queue.
+    waiting: u64,
 }
 
 impl DeviceRetries {
     /// None, for queues of which submitters may use these numbers of entries.
     pub(super) fn of(limits: impl Iterator<Item = u64>) -> Self {
-        DeviceRetries { queues: limits.map(Retrying::of).collect(), count: 0 }
+        DeviceRetries { queues: limits.map(Retrying::of).collect(), waiting: 0 }
+    }
+
+    /// True if a shared queue is full, so that it refuses the next submission.
+    #[inline]
+    fn is_full(&self, model: &Device, wq: usize) -> bool {
+        self.queues.get(wq).is_some_and(|queue| model.wq_occupancy(wq) >= queue.limit)
+    }
+
+    /// Sets or clears the bit of a queue.
+    #[inline]
+    fn note(&mut self, wq: usize) {
+        // A device has far fewer queues than bits.
+        let bit = 1 << (wq % 64);
+        if self.queues.get(wq).is_some_and(Retrying::waits) {
+            self.waiting |= bit;
+        } else {
+            self.waiting &= !bit;
+        }
     }
 
     /// Removes the submitter with the first attempt at `now` or later, at a queue that has room and no scheduled
     /// attempt. Returns it with the time of that attempt, and the number of attempts since it was refused.
     fn take_first(&mut self, model: &Device, now: Picos) -> Option<(Rejected, Picos, u64)> {
-        for (wq, queue) in self.queues.iter_mut().enumerate() {
-            let waits = queue.next.is_none() && queue.count > 0;
-            if !waits || model.wq_occupancy(wq) >= queue.limit {
+        let mut left = self.waiting;
+        while left != 0 {
+            let wq = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let queue = self.queues.get_mut(wq)?;
+            if model.wq_occupancy(wq) >= queue.limit {
                 continue;
             }
             let first = queue.take_first(now)?;
             queue.next = Some((first.0.owner, first.0.turn));
-            self.count -= 1;
+            self.note(wq);
             return Some(first);
         }
         None
@@ -151,6 +183,11 @@ impl DeviceRetries {
 impl Retrying {
     fn of(limit: u64) -> Self {
         Retrying { limit, waiting: Vec::new(), count: 0, next: None, turns: 0 }
+    }
+
+    /// True if submitters wait, and no attempt is scheduled.
+    fn waits(&self) -> bool {
+        self.next.is_none() && self.count > 0
     }
 
     fn add(&mut self, period: Picos, mut rejected: Rejected) {
@@ -177,9 +214,11 @@ impl Retrying {
         // Time, turn and number of the attempt, and where the submitter is.
         let mut first: Option<(Picos, u64, u64, [usize; 3])> = None;
         for (number, same) in self.waiting.iter().enumerate() {
-            let Some((part, at)) = same.first(now) else { continue };
-            let Rejected { since, turn, .. } = same.parts[part][at];
-            let attempts = attempts(since, now, same.period);
+            let (periods, phase) = same.periods(now);
+            let Some((part, at)) = same.first(now, phase) else { continue };
+            let rejected = &same.parts[part][at];
+            let Rejected { since, turn, .. } = *rejected;
+            let attempts = rejected.attempts(periods, phase);
             let time = since + same.period * attempts;
             if first.is_none_or(|(least, order, ..)| (time, turn) < (least, order)) {
                 first = Some((time, turn, attempts, [number, part, at]));
@@ -191,11 +230,6 @@ impl Retrying {
     }
 }
 
-/// Attempts until the first one at `now` or later.
-fn attempts(since: Picos, now: Picos, period: Picos) -> u64 {
-    now.since(since).0.div_ceil(period.0).max(1)
-}
-
 impl World {
     /// A full shared queue refuses a submission of a thread or program. An attempt takes `cost` of its core's time, and
     /// the next one follows after `period`.
@@ -203,16 +237,24 @@ impl World {
         let since = self.events.now();
         let Some(device) = self.retrying.get_mut(usize::from(queue.device)) else { return };
         if let Some(retrying) = device.queues.get_mut(queue.wq) {
-            retrying.add(period.max(Picos(1)), Rejected { owner, again, since, cost, turn: 0, phase: 0 });
-            device.count += 1;
+            retrying.add(period.max(Picos(1)), Rejected { owner, again, since, cost, turn: 0, periods: 0, phase: 0 });
+            device.note(queue.wq);
         }
+    }
+
+    /// True if a shared queue is full, so that it refuses the next submission.
+    #[inline]
+    pub(super) fn is_full(&self, queue: QueueId) -> bool {
+        let number = usize::from(queue.device);
+        self.retrying.get(number).is_some_and(|device| device.is_full(&self.devices[number].model, queue.wq))
     }
 
     /// A queue took a submission of a thread or program: if that one had retried, the next one gets its turn.
     pub(super) fn admitted(&mut self, queue: QueueId, owner: FlowOwner) {
-        let device = self.retrying.get_mut(usize::from(queue.device));
-        let Some(retrying) = device.and_then(|device| device.queues.get_mut(queue.wq)) else { return };
+        let Some(device) = self.retrying.get_mut(usize::from(queue.device)) else { return };
+        let Some(retrying) = device.queues.get_mut(queue.wq) else { return };
         if retrying.next.take_if(|(next, _)| *next == owner).is_some() {
+            device.note(queue.wq);
             self.may_have_room(queue.device);
         }
     }
@@ -220,7 +262,7 @@ impl World {
     /// A descriptor may have left a queue of this device: schedules the first attempt of those that retry.
     #[inline]
     pub(super) fn may_have_room(&mut self, device: u16) {
-        if self.retrying.get(usize::from(device)).is_some_and(|device| device.count > 0) {
+        if self.retrying.get(usize::from(device)).is_some_and(|device| device.waiting != 0) {
             self.retry(device);
         }
     }
@@ -267,7 +309,7 @@ mod tests {
                 let (since, period) = (Picos(rng.below(40 * scale)), Picos((5 + rng.below(2) * 6) * scale));
                 let owner = FlowOwner::Thread(number);
                 let again = Event::Thread(number);
-                retrying.add(period, Rejected { owner, again, since, cost: Picos(1), turn: 0, phase: 0 });
+                retrying.add(period, Rejected { owner, again, since, cost: Picos(1), turn: 0, periods: 0, phase: 0 });
                 all.push((owner, since, period));
             }
             // Time does not go back behind a refusal.
@@ -295,6 +337,7 @@ mod tests {
             since: Picos(since),
             cost: Picos(1),
             turn: 0,
+            periods: 0,
             phase: 0,
         };
         retrying.add(Picos(10), one(1, 0));

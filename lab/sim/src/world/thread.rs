@@ -40,16 +40,14 @@ struct Stamps {
     paged: Picos,
 }
 
-/// A submission of a thread. Its times are in one line of the computer's cache, and its descriptor is in the next: with
-/// many threads, hardly any line of a thread is still in the fastest cache when it is used again.
+/// A submission of a thread. It takes one line of the computer's cache: with many threads, hardly any line of a thread
+/// is still in the fastest cache when it is used again.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 struct Slot {
     stamps: Stamps,
     /// Its bytes.
     bytes: u64,
-    /// Its descriptor, which begins a line.
-    work: Descriptor,
 }
 
 /// Core time of one submission of a thread.
@@ -91,6 +89,8 @@ pub(super) struct Thread {
     queue: Option<QueueId>,
     costs: Costs,
     slots: Vec<Slot>,
+    /// The descriptor of each slot; a single one if they differ in their records only.
+    works: Vec<Descriptor>,
     free: Vec<u32>,
     /// Slots that were used before: all below this one.
     used: u32,
@@ -151,6 +151,7 @@ impl Thread {
             queue: None,
             costs: Costs { complete: none, prepare: none, fence: none, call: none, instruct: none },
             slots: Vec::new(),
+            works: Vec::new(),
             free: Vec::new(),
             used: 0,
             members: stream.batch.max(1),
@@ -169,6 +170,15 @@ impl Thread {
             timeline: TimeBreakdown::default(),
         }
     }
+
+    /// The descriptor of a slot.
+    #[inline]
+    fn work(&self, number: u32, slot: u32) -> Descriptor {
+        match self.works[..] {
+            [one] => one.with_record(record_of(number, slot)),
+            _ => self.works[slot as usize],
+        }
+    }
 }
 
 impl World {
@@ -182,7 +192,7 @@ impl World {
             ExecutedBy::Cpu => None,
             ExecutedBy::Mover(moves) => return self.add_mover_thread(stream, moves),
         };
-        let mut all_slots = Vec::new();
+        let (mut all_slots, mut works) = (Vec::new(), Vec::new());
         let mut fresh = None;
         let slots = if queue.is_some() { stream.depth } else { 0 };
         if queue.is_some() {
@@ -218,7 +228,11 @@ impl World {
                 } else {
                     work().with_record(record)
                 };
-                all_slots.push(Slot { stamps: Stamps::default(), bytes: all, work });
+                all_slots.push(Slot { stamps: Stamps::default(), bytes: all });
+                works.push(work);
+            }
+            if stream.batch <= 1 && stream.sizes == Sizes::NONE && fresh.is_none() {
+                works.truncate(1);
             }
         }
         let library = self.machine.library.of(stream.library);
@@ -234,6 +248,7 @@ impl World {
             queue,
             costs,
             slots: all_slots,
+            works,
             free: (0..slots).rev().collect(),
             left: stream.submissions,
             warm_up: stream.warm_up,
@@ -354,8 +369,10 @@ impl World {
     pub(super) fn portal(&mut self, number: u32, slot: u32) {
         let thread = &self.threads[number as usize];
         let Some(queue) = thread.queue else { return };
-        let descriptor = thread.slots[slot as usize].work;
-        let offer = self.offer(queue, descriptor);
+        // A full queue refuses it, whatever it is.
+        let full = queue.shared && self.is_full(queue);
+        let descriptor = if full { Descriptor::nop() } else { thread.work(number, slot) };
+        let offer = if full { Offer::Retry } else { self.offer(queue, descriptor) };
         if queue.shared {
             let thread = &mut self.threads[number as usize];
             let Costs { call, instruct, .. } = thread.costs;
@@ -467,7 +484,7 @@ impl World {
     /// Draws new sizes for the operations of a slot.
     fn resize(&mut self, number: u32, slot: u32) {
         let thread = &mut self.threads[number as usize];
-        let Slot { work, bytes, .. } = &mut thread.slots[slot as usize];
+        let (work, bytes) = (&mut thread.works[slot as usize], &mut thread.slots[slot as usize].bytes);
         *bytes = 0;
         let mut resized = |work: &Descriptor| {
             let size = if work.size() == 0 { 0 } else { thread.pace.size() };
@@ -492,7 +509,7 @@ impl World {
         let (batch, first) = (thread.stream.batch.max(1), fresh.had);
         fresh.had += u64::from(batch);
         let Fresh { src, dst, .. } = *fresh;
-        let work = &mut thread.slots[slot as usize].work;
+        let work = &mut thread.works[slot as usize];
         if batch == 1 {
             *work = descriptors::moved(work, &thread.stream, [src, dst], first);
             return;
@@ -561,7 +578,7 @@ impl World {
             None => now + wait.poll,
         };
         thread.free.push(slot);
-        let Slot { stamps, bytes, .. } = &thread.slots[slot as usize];
+        let Slot { stamps, bytes } = &thread.slots[slot as usize];
         let Stamps { begun, sent, queued, taken, flowed, resubmitted, paged } = *stamps;
         // No engine takes a refused descriptor, and no byte of it flows.
         let taken = taken.max(queued);
