@@ -1,6 +1,7 @@
 //! No impossible number: over the combinations of operation, size, depth, batch and engines, more engines do not lose
-//! throughput, no rate exceeds the profile's caps, nothing is refused, and with 32 descriptors in flight batches of two
-//! are not slower than single descriptors. With fewer, a batch's latency decides, which includes the fetch of its list.
+//! throughput, no rate exceeds the profile's caps, nothing is refused, and batches are not slower than single
+//! descriptors with as many in flight. That holds from eight batches in flight on. With fewer, a batch's latency decides:
+//! the device waits for the next list, and for the tail of the last member.
 //!
 //! `./test` checks a sample, `./soak` all of them.
 
@@ -23,11 +24,14 @@ const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const BATCHES: [u32; 5] = [1, 2, 4, 8, 32];
 const ENGINES: [u32; 4] = [1, 2, 3, 4];
 
-/// Part of its throughput that a device may lose with more engines, or by batches of two.
-const LOSS: f64 = 0.05;
+/// Part of its throughput that a device may lose with more engines. Source: the worst of all combinations loses 2.8 %.
+const LOSS: f64 = 0.03;
 
-/// Descriptors in flight at which throughput, not latency, decides.
-const FULL: u32 = 32;
+/// Part of its throughput that a device may lose by batches. Source: the worst of all combinations loses 0.3 %.
+const LOSS_BY_BATCHES: f64 = 0.005;
+
+/// Batches in flight from which on throughput, not latency, decides.
+const ENOUGH: u32 = 8;
 
 /// Combinations of `./test`, with those of fewer engines and of single descriptors to which they are compared.
 const SAMPLES: usize = 75;
@@ -76,9 +80,9 @@ fn wrong(machine: &Machine, rates: &mut Rates, case: Case) -> Vec<String> {
             wrong.push(format!("{}: {engines} engines {rate:.2} GB/s, fewer {best:.2}: {lost:.1} %", named(case)));
         }
         best = best.max(rate);
-        if batch == 2 && depth == FULL / 2 {
-            let single = rates.of(machine, (op, size, FULL, 1), engines);
-            if rate < single * (1.0 - LOSS) {
+        if batch > 1 && depth >= ENOUGH {
+            let single = rates.of(machine, (op, size, depth * batch, 1), engines);
+            if rate < single * (1.0 - LOSS_BY_BATCHES) {
                 let lost = (rate / single - 1.0) * 100.0;
                 let in_words = format!("{engines} engines {rate:.2} GB/s, single {single:.2}: {lost:.1} %");
                 wrong.push(format!("{}: {in_words}", named(case)));
@@ -89,7 +93,7 @@ fn wrong(machine: &Machine, rates: &mut Rates, case: Case) -> Vec<String> {
 }
 
 #[test]
-fn more_engines_and_batches_of_two_lose_nothing_and_no_rate_exceeds_the_caps() {
+fn more_engines_and_batches_lose_nothing_and_no_rate_exceeds_the_caps() {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let mut cases: Vec<Case> = Vec::new();
     for op in 0..OPS.len() {
