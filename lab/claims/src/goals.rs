@@ -2,7 +2,7 @@
 
 use crate::experiments::series::{Comparison, mean};
 use crate::published::{About, Use};
-use crate::verdict::{Row, Tally, Verdict, is_device_number};
+use crate::verdict::{self, Row, Tally, Verdict, is_device_number};
 
 /// A goal.
 #[derive(Clone, PartialEq, Debug)]
@@ -48,11 +48,16 @@ fn at_least(rows: &[Row], says: &'static str, least: usize, wanted: fn(&Row) -> 
     let tally = Tally::of(rows.iter().filter(|row| wanted(row)));
     let short = least.saturating_sub(tally.hold);
     let mut reached = format!("{} of {}", tally.hold, tally.simulated);
+    if tally.underdetermined > 0 {
+        reached += &format!(" ({} more are underdetermined)", tally.underdetermined);
+    }
     if short > 0 {
         let fails = |row: &&Row| matches!(row.verdict, Verdict::Fails { .. } | Verdict::Contradicts { .. });
-        let not: Vec<&str> =
-            rows.iter().filter(|row| wanted(row)).filter(fails).map(|row| row.claim.id.as_str()).collect();
-        reached += &format!(", {short} too few; the reasons are those of {}", not.join(", "));
+        let reasons = rows.iter().filter(|row| wanted(row)).filter(fails).map(|row| {
+            let id = row.claim.id.as_str();
+            verdict::lacks(id).map_or_else(|| id.to_owned(), |lacks| format!("{id} ({lacks})"))
+        });
+        reached += &format!(", {short} too few. What is lacking: {}", reasons.collect::<Vec<_>>().join("; "));
     }
     Goal { says, reached, met: Some(short == 0) }
 }
@@ -84,22 +89,29 @@ fn shapes(rows: &[Row]) -> Goal {
     }
 }
 
-/// The mean deviation of some series; if it is too large, by how much, and which series is the farthest off.
+/// A series that is too far off: its mean deviation, its worst point, and what the simulator lacks.
+fn described(it: &Comparison) -> String {
+    let name = it.series.id.strip_prefix("lightdsa.").unwrap_or(&it.series.id);
+    let worst = it.worst().map_or(String::new(), |worst| {
+        format!(", {:+.0} % at {}", worst.deviation() * 100.0, verdict::quantity(worst.size.into(), "bytes"))
+    });
+    let lacks = if it.series.lacks.is_empty() { String::new() } else { format!(": {}", it.series.lacks) };
+    format!("{name} {}{worst}{lacks}", percent(it.mean()))
+}
+
+/// The mean deviation of some series; if it is too large, by how much, and which series are too far off.
 fn held_out(series: &[Comparison], says: &'static str, most: f64, wanted: fn(&Comparison) -> bool) -> Goal {
     let wanted: Vec<&Comparison> = series.iter().filter(|series| wanted(series)).collect();
     let mean = mean(wanted.iter().flat_map(|series| &series.points));
     let points: usize = wanted.iter().map(|series| series.points.len()).sum();
     let mut reached = format!("{} over {points} points of {} series", percent(mean), wanted.len());
-    let farthest = wanted.iter().max_by(|one, other| one.mean().total_cmp(&other.mean()));
-    if let Some((series, worst)) = farthest.filter(|_| mean > most).and_then(|it| Some((it, it.worst()?))) {
-        reached += &format!(
-            ", {:.1} points too much; farthest is {} with {}, {:+.0} % at {} bytes",
-            (mean - most) * 100.0,
-            series.series.id,
-            percent(series.mean()),
-            worst.deviation() * 100.0,
-            worst.size
-        );
+    if mean > most {
+        let mut above: Vec<&Comparison> = wanted.into_iter().filter(|series| series.mean() > most).collect();
+        above.sort_by(|one, other| other.mean().total_cmp(&one.mean()));
+        let reasons = above.into_iter().map(described);
+        let too_much = (mean - most) * 100.0;
+        reached +=
+            &format!(", {too_much:.1} points too much. What is lacking: {}", reasons.collect::<Vec<_>>().join("; "));
     }
     Goal { says, reached, met: Some(points > 0 && mean <= most) }
 }

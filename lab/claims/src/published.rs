@@ -154,11 +154,17 @@ impl Claim {
         }
     }
 
+    /// True if the printed number is only a bound of the measured one.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        matches!(self.relation.as_str(), "above" | "at least" | "below" | "far below" | "just above")
+    }
+
     /// Deviation of a simulated number from the printed one, as a share of that; `None` if only a bound or no number
     /// was printed. Inside a printed range it is 0.
     #[must_use]
     pub fn deviation(&self, simulated: f64) -> Option<f64> {
-        if matches!(self.relation.as_str(), "above" | "at least" | "below" | "far below" | "just above") {
+        if self.is_bound() {
             return None;
         }
         match &self.value {
@@ -215,6 +221,9 @@ pub struct Series {
     /// The rate of the device with the library's optimisations.
     #[serde(default)]
     pub optimised_mib_per_s: Vec<f64>,
+    /// What the simulator lacks where it is far off this series, in a few words; empty elsewhere.
+    #[serde(default)]
+    pub lacks: String,
 }
 
 #[derive(Deserialize)]

@@ -114,6 +114,8 @@ struct Reason {
     /// There is no evidence.
     #[serde(default)]
     supposed: bool,
+    /// What the simulator does not model, or the source does not print, in a few words.
+    lacks: Option<String>,
 }
 
 impl Reason {
@@ -148,6 +150,12 @@ pub const ELSEWHERE: &str = "it was published of another machine";
 #[must_use]
 pub fn has_reason(id: &str) -> bool {
     REASONS.iter().any(|reason| reason.id == id)
+}
+
+/// What the simulator lacks for a claim to hold, in a few words; `None` if nothing is recorded.
+#[must_use]
+pub fn lacks(id: &str) -> Option<&'static str> {
+    REASONS.iter().find(|reason| reason.id == id)?.lacks.as_deref()
 }
 
 /// Runs a claim's experiment and returns its verdict.
@@ -205,17 +213,16 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
 
 /// Why a claim is underdetermined.
 fn spans(claim: &Claim, (least, most): (f64, f64), free: &str, reason: &str) -> String {
-    let printed = match &claim.value {
-        Value::One(value) => Some(*value),
-        _ => None,
-    };
-    let contains = match printed {
-        Some(value) if (least..=most).contains(&value) => "contains the printed number",
-        Some(_) => "does not contain the printed number",
-        None => "is shown for comparison",
+    let (low, high) = claim.bounds();
+    let contains = match &claim.value {
+        Value::One(_) if claim.is_bound() && least <= high && low <= most => "reaches beyond the printed bound",
+        Value::One(_) if claim.is_bound() => "does not reach beyond the printed bound",
+        Value::One(value) if (least..=most).contains(value) => "contains the printed number",
+        Value::One(_) => "does not contain the printed number",
+        _ => "is shown for comparison",
     };
     let range = format!("{} to {}", quantity(least, &claim.unit), quantity(most, &claim.unit));
-    let reason = if reason.is_empty() { String::new() } else { format!(". {reason}") };
+    let reason = if reason.is_empty() { String::new() } else { format!("; {reason}") };
     format!("inputs are not printed ({free}); the range {range} {contains}{reason}")
 }
 
@@ -396,7 +403,11 @@ mod tests {
         assert_eq!(brief(claim("K-087"), &found(4.0)), "0.5 to 4");
         assert!(spans(claim("K-087"), (0.5, 4.0), "devices", "").ends_with("0.5 to 4 contains the printed number"));
         let without = spans(claim("K-087"), (0.5, 3.0), "devices", "as K-084");
-        assert!(without.ends_with("does not contain the printed number. as K-084"), "{without}");
+        assert!(without.ends_with("does not contain the printed number; as K-084"), "{without}");
+        // Above 8 cores: nine at least.
+        let above = |most| spans(claim("K-099"), (8.0, most), "CRC", "");
+        assert!(above(11.0).ends_with("8 cores to 11 cores reaches beyond the printed bound"), "{}", above(11.0));
+        assert!(above(8.0).ends_with("does not reach beyond the printed bound"), "{}", above(8.0));
     }
 
     #[test]

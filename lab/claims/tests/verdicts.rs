@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::OnceLock;
+use telpher_claims::experiments::series::compare;
 use telpher_claims::lab::Lab;
-use telpher_claims::published::Use;
+use telpher_claims::published::{Use, claims, series};
 use telpher_claims::verdict::{self, Row, Verdict};
 
 /// All verdicts, computed once for all tests.
@@ -51,6 +52,19 @@ fn a_claim_that_holds_has_no_reason() {
     let excused = rows().iter().filter(|row| row.verdict == Verdict::Holds && verdict::has_reason(&row.claim.id));
     assert_eq!(excused.map(|row| row.claim.id.as_str()).collect::<Vec<_>>(), Vec::<&str>::new());
     assert!(rows().iter().any(|row| verdict::has_reason(&row.claim.id)));
+}
+
+#[test]
+fn what_is_lacking_is_recorded_for_failing_claims_and_for_series_that_are_far_off() {
+    let fails = |row: &&Row| matches!(row.verdict, Verdict::Fails { .. });
+    let failing: Vec<&str> = rows().iter().filter(fails).map(|row| row.claim.id.as_str()).collect();
+    let recorded = claims().iter().filter(|claim| verdict::lacks(&claim.id).is_some());
+    assert_eq!(failing, recorded.map(|claim| claim.id.as_str()).collect::<Vec<_>>());
+    let lab = Lab::default();
+    for series in series().iter().filter(|series| series.usage == Use::Validate) {
+        let off = compare(&lab, series).unwrap().mean();
+        assert_eq!(off > 0.03, !series.lacks.is_empty(), "{}: {:.2} %", series.id, off * 100.0);
+    }
 }
 
 /// All claims but one: the source does not print the base of its ratio.
