@@ -89,7 +89,7 @@ pub(super) struct Thread {
     queue: Option<QueueId>,
     costs: Costs,
     slots: Vec<Slot>,
-    /// The descriptor of each slot; a single one if they differ in their records only.
+    /// The descriptor of each slot; one descriptor for all slots if only their records differ.
     works: Vec<Descriptor>,
     free: Vec<u32>,
     /// Slots that were used before: all below this one.
