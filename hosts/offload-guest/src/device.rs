@@ -1,7 +1,7 @@
 //! The device of this process, and what is known about when it pays.
 #![allow(unsafe_code, reason = "keeps the device for ever, and makes calls of its own before the program does")]
 
-use crate::calibration::Calibration;
+use crate::calibration::cold_boundary;
 use crate::callers;
 use crate::counters::{ProcessCounters, shared_words};
 use crate::gates::{NEVER, cpu_compare, cpu_fill, cpu_move};
@@ -18,7 +18,7 @@ use telpher_device::{
     DeviceName, DeviceTimes, ImposedSum, ImposedTimes, OpenOptions, Opened, PreparedDevice, Runner, prepare,
 };
 use telpher_metrics::Position;
-use telpher_mover::{CallResult, CpuCalls, Hint, MemoryCall, MemoryCalls, MemoryCallsPolicy, Wait};
+use telpher_mover::{CallResult, ColdBoundary, CpuCalls, Hint, MemoryCall, MemoryCalls, MemoryCallsPolicy, Wait};
 use telpher_offload_wire::sites::{self, SiteTable};
 use telpher_offload_wire::statistics::{OPERATIONS, Operation};
 use telpher_offload_wire::verdicts::{self, SiteVerdict};
@@ -76,7 +76,7 @@ struct Family {
     verdicts: Vec<SiteVerdict>,
     /// What separates cached data from data in memory; none if the calls of all sites go to the device, except of those
     /// that are denied.
-    calibration: Option<Calibration>,
+    cold_boundary: Option<ColdBoundary>,
 }
 
 impl Device {
@@ -107,8 +107,8 @@ impl Device {
             .map_err(|error| format!("cannot create the file of its counters: {error}"))?;
         let sites = create_sites(&settings, settings.folder.as_deref())
             .map_err(|error| format!("cannot create the file of its call sites: {error}"))?;
-        let calibration = settings.learns.then(Calibration::measure);
-        let family = Box::leak(Box::new(Family { settings, prepared, times, verdicts, calibration }));
+        let cold_boundary = settings.learns.then(cold_boundary);
+        let family = Box::leak(Box::new(Family { settings, prepared, times, verdicts, cold_boundary }));
         let device = Device::over(opened, family, counters, sites)?;
         device.warm_up();
         Ok(Some(device))
@@ -220,14 +220,14 @@ impl Device {
     /// Counts a call of a site, and returns what to do with it.
     #[inline]
     pub(crate) fn verdict(&self, site: Site) -> Verdict {
-        site.verdict(self.family.calibration.is_some())
+        site.verdict(self.family.cold_boundary.is_some())
     }
 
     /// Lets a site learn from a call that the CPU executed in so many ticks.
     #[inline]
     pub(crate) fn learn(&self, site: Site, len: usize, ticks: u64) {
-        if let Some(calibration) = &self.family.calibration {
-            site.learn(calibration.is_cold(len, ticks));
+        if let Some(boundary) = &self.family.cold_boundary {
+            site.learn(boundary.is_cold(len, ticks as f64));
         }
     }
 

@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
+use telpher_mover::MemoryCallsPolicy;
 
 /// The variable with the settings.
 pub const VARIABLE: &str = "TELPHER_OFFLOAD";
@@ -111,9 +112,7 @@ impl Settings {
             version: VERSION,
             folder: None,
             devices: vec![device.into()],
-            // Source: a copy of cold data by one core takes as long as by a DSA from 8 to 16 KiB on (DTO's README,
-            // table of latencies, compared with cold copies measured on an EPYC).
-            threshold: 16 << 10,
+            threshold: MemoryCallsPolicy::THRESHOLD,
             // A program rarely compares long ranges, and most long fills are the first touch of fresh pages.
             functions: Functions { memcpy: true, memmove: true, ..Functions::NONE },
             overlapping: true,

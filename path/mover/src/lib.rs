@@ -68,9 +68,9 @@ pub use inflight::{
     Buffers, CallResult, CallStep, Copies, CopiesPolicy, CopyResult, CpuCalls, MemoryCall, MemoryCalls,
     MemoryCallsPolicy,
 };
-pub use learn::Learning;
 pub use learn::messages::MessageTuning;
 pub use learn::tuning::{Measured, TunedMachine, Tuning, TuningError};
+pub use learn::{ColdBoundary, Learning};
 pub use plan::route::Route;
 pub use plan::split::Split;
 pub use plan::threshold::{DEFAULT_THRESHOLD, Threshold};

@@ -55,8 +55,8 @@ const CRATES: &[Rule] = &[
         ],
         &[],
     ),
-    // Published results. The simulator must not use them.
-    rule("lab", "claims", &["report", "sim", "device", "abi"], &[]),
+    // Published results. The simulator must not use them. Of the mover, the defaults of memory calls.
+    rule("lab", "claims", &["report", "sim", "mover", "device", "abi"], &[]),
     // What devices would give for some work, by simulation.
     rule("lab", "predict", &["report", "sim", "mover", "device", "recording", "os", "abi"], &[]),
     // Tables, charts and pages. It uses none of the crates whose results it shows; a recording is a file format.
@@ -93,7 +93,8 @@ const CRATES: &[Rule] = &[
         &["offload-wire", "mover", "device", "interpose", "metrics", "recording", "mem", "ops", "os"],
         &[],
     ),
-    rule("hosts", "offload-wire", &["metrics", "recording", "os"], &[]),
+    // The defaults of memory calls are the mover's.
+    rule("hosts", "offload-wire", &["mover", "metrics", "recording", "os"], &[]),
     rule("hosts", "record", &["launch", "offload-wire", "recording", "ops", "mem", "os"], &[]),
     // Commands and libraries for users. They may use all layers below, but not each other.
     rule("doors", "cli", BELOW_DOORS, &[]),

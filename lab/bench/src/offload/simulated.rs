@@ -8,6 +8,7 @@ use crate::questions::Experiment;
 use std::time::Duration;
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
+use telpher_mover::MemoryCallsPolicy;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 use telpher_sim::{DataState, Picos, ReplayCall, ReplayDevices, Wait, replay};
@@ -30,8 +31,8 @@ fn measure(_: &Machine, _: Duration) -> Result<Vec<Row>, BenchError> {
     let with = |to_cache| -> Result<Picos, BenchError> {
         let devices = ReplayDevices {
             configs: vec![Config::single(WqMode::Shared, 128, 4)],
-            retries: 1,
-            threshold: 16 << 10,
+            retries: MemoryCallsPolicy::OFFERS - 1,
+            threshold: MemoryCallsPolicy::THRESHOLD,
             to_cache,
             wait: Wait::Poll,
         };

@@ -12,6 +12,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
+use telpher_mover::{ColdBoundary, MemoryCallsPolicy};
 use telpher_sim::machine::SoftwareOp;
 use telpher_sim::{
     AllReduce, App, BufferPlacement, CacheBench, Copier, DtoVersion, ExecutedBy, Library, LineLocation, MessagePattern,
@@ -206,9 +207,6 @@ pub(crate) enum CacheOffload {
 /// Cores of the simulated caches; each has two threads.
 pub(crate) const CACHE_CORES: [u32; 5] = [2, 4, 8, 12, 16];
 
-/// Smallest call that `telpher offload` gives to a device. Source: the default of its `--threshold`.
-const TELPHER_THRESHOLD: u64 = 16 << 10;
-
 /// One number of a cache with this many cores and twice as many threads.
 pub(crate) fn cache(lab: &Lab, cores: u32, offload: CacheOffload, measure: &str) -> Result<f64> {
     let copies = 160_000 / u64::from(2 * cores);
@@ -220,22 +218,30 @@ pub(crate) fn cache(lab: &Lab, cores: u32, offload: CacheOffload, measure: &str)
             CacheBench { threshold: version.threshold(), retries: version.retries(), tuning: version.tuning(), ..base }
         }
         CacheOffload::Telpher if !counts_as_cold(lab, base.source)? => by_cores,
-        // A refused copy is offered once more, to another queue; here to the same one.
-        CacheOffload::Telpher => CacheBench { threshold: TELPHER_THRESHOLD, retries: 1, tuning: None, ..base },
+        // A refused copy is offered again to another queue; here to the same one.
+        CacheOffload::Telpher => CacheBench {
+            threshold: MemoryCallsPolicy::THRESHOLD,
+            retries: MemoryCallsPolicy::OFFERS - 1,
+            tuning: None,
+            ..base
+        },
     };
     of(lab, App::CacheBench(app), measure)
 }
 
-/// Whether `telpher offload` takes copies from lines at `source` into memory for copies of uncached data. Its rule: a
-/// copy is cold if it takes longer than the geometric mean of a cached and an uncached copy of 32 KiB.
+/// Whether `telpher offload` takes copies from lines at `source` into memory for copies of uncached data, by its own
+/// rule.
 pub(crate) fn counts_as_cold(lab: &Lab, source: LineLocation) -> Result<bool> {
+    // Cannot be lost: it fits into a cache.
+    let bytes = u32::try_from(ColdBoundary::BYTES).unwrap_or(u32::MAX);
     let time = |src, dst| {
         let at = |lines| BufferPlacement { lines, ..BufferPlacement::on(0) };
-        core_alone(lab, asplos(1, WqMode::Shared, 4), Opcode::MemoryMove, 32 << 10, at(src), at(dst))
+        core_alone(lab, asplos(1, WqMode::Shared, 4), Opcode::MemoryMove, bytes, at(src), at(dst))
     };
     let cached = time(LineLocation::Llc, LineLocation::Llc)?;
     let uncached = time(LineLocation::Memory, LineLocation::Memory)?;
-    Ok(time(source, LineLocation::Memory)? > (cached * uncached).sqrt())
+    let boundary = ColdBoundary::between(cached, uncached);
+    Ok(boundary.is_cold(ColdBoundary::BYTES, time(source, LineLocation::Memory)?))
 }
 
 /// DTO as the paper used it.

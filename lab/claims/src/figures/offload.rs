@@ -46,6 +46,14 @@ pub(super) fn figure_19(lab: &Lab) -> Result<Vec<Panel>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use telpher_mover::MemoryCallsPolicy;
+
+    #[test]
+    fn the_caption_has_the_defaults_of_the_offload_library() {
+        let sheet = crate::figures::sheets().find(|sheet| sheet.id == "offload-19").unwrap();
+        let from = format!("defaults (from {} KiB on, one retry", MemoryCallsPolicy::THRESHOLD >> 10);
+        assert!(sheet.how.contains(&from) && MemoryCallsPolicy::OFFERS == 2, "{}", sheet.how);
+    }
 
     /// The shape of Figure 19a, and the order of Figure 19b, as the text describes them for DTO of that time.
     #[test]

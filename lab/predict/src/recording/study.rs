@@ -5,6 +5,7 @@ use super::options::PredictOptions;
 use super::sample::{Call, Cost, Execution, LARGEST, Sample, TRANSFER};
 use crate::PredictError;
 use telpher_device::{Config, WqMode};
+use telpher_mover::MemoryCallsPolicy;
 use telpher_recording::{Access, Operation, Process, Recording, SizeRow, Temperature};
 use telpher_report::prediction::Recorded;
 use telpher_sim::{Machine, ReplayDevices, ReplaySection, Replayed, ScenarioError, Wait, replay};
@@ -12,9 +13,6 @@ use telpher_sim::{Machine, ReplayDevices, ReplaySection, Replayed, ScenarioError
 /// Longest time of the CPU for one call, in nanoseconds. Source: chosen; a million of them end before simulated time
 /// does.
 const LONGEST_CPU_NS: f64 = 10e9;
-
-/// Retries of a full queue. Source: the offload library tries once more, because a full queue is slower than the CPU.
-const RETRIES: u32 = 1;
 
 /// A recording on a machine.
 #[derive(Debug)]
@@ -193,7 +191,13 @@ pub(super) fn devices(options: &PredictOptions, threshold: u64) -> ReplayDevices
         queue.max_transfer_size = TRANSFER;
     }
     let configs = vec![config; count];
-    ReplayDevices { configs, retries: RETRIES, threshold, to_cache: options.to_cache, wait: Wait::Poll }
+    ReplayDevices {
+        configs,
+        retries: MemoryCallsPolicy::OFFERS - 1,
+        threshold,
+        to_cache: options.to_cache,
+        wait: Wait::Poll,
+    }
 }
 
 /// Bytes from which on a call is long: traced, and timed.

@@ -67,10 +67,6 @@ pub(super) enum Submitted {
     NoQueue,
 }
 
-/// Offers of a piece before the queues count as full: the first, and one more. Source: chosen; to wait for room in a
-/// full queue takes longer than the CPU's copy.
-const OFFERS: u32 = 2;
-
 impl Devices {
     pub(super) fn new(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
@@ -186,7 +182,7 @@ impl Devices {
                 queue.leave(entry);
             }
             offers += 1;
-            if offers == OFFERS {
+            if offers == MemoryCallsPolicy::OFFERS {
                 break;
             }
         }
