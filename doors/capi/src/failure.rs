@@ -230,6 +230,7 @@ impl From<SwitchError> for Failure {
             // The system's errno, or the errno of the kind of error.
             SwitchError::Socket { source, .. }
             | SwitchError::Tap { source, .. }
+            | SwitchError::Interface { source, .. }
             | SwitchError::Capture { source, .. }
             | SwitchError::Thread(source) => Failure::from(source).errno(),
             SwitchError::Pool { source, .. } => Failure::from(source).errno(),

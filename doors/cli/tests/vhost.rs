@@ -3,6 +3,9 @@
 
 #[path = "../../../uses/vhost/tests/frontend/mod.rs"]
 mod frontend;
+#[path = "network/interface.rs"]
+mod interface;
+mod network;
 mod schemas;
 #[path = "../../../ci/skip.rs"]
 mod skip;
@@ -165,6 +168,17 @@ impl Guest {
         let id = offer(&mut self.transmit, at, (HEADER + packet.len()) as u64);
         self.out[1].insert(id, at);
         true
+    }
+
+    /// Sends a packet, and waits until the switch has taken all packets.
+    fn send_until_taken(&mut self, packet: &[u8]) {
+        let start = Instant::now();
+        while !self.send(packet) {
+            assert!(start.elapsed() < SOON, "no buffer is free");
+        }
+        while self.take_back() > 0 {
+            assert!(start.elapsed() < SOON, "the packet is not taken");
+        }
     }
 
     /// Takes back the buffers whose packets the switch has taken; returns the number of buffers that it still holds.

@@ -9,7 +9,7 @@ use telpher_switch::SwitchError;
 #[non_exhaustive]
 pub enum SwitchRunError {
     /// No port was given.
-    #[error("a switch needs a port; give --socket PATH for a guest, or --tap NAME for this system")]
+    #[error("a switch needs a port; give --socket PATH for a guest, or --tap NAME or --nic IF for this system")]
     NoPorts,
     /// A socket cannot be created or used.
     #[error("cannot open a port at {}{}", path.display(), advice(source))]
@@ -30,11 +30,11 @@ pub enum SwitchRunError {
         /// The system's error.
         source: io::Error,
     },
-    /// An interface cannot be made.
+    /// An interface cannot be made or used.
     #[error(transparent)]
     Switch(SwitchError),
     /// A port does not exist.
-    #[error("--{option} names port {port}; the ports are 0 to {last}, sockets first, in the order given")]
+    #[error("--{option} names port {port}; the ports are 0 to {last}: sockets, --tap, --nic, in the order given")]
     NoPort {
         /// The option.
         option: &'static str,

@@ -12,6 +12,8 @@ pub struct RunOptions {
     pub sockets: Vec<SocketPort>,
     /// Names of TAP interfaces of this system, each a port.
     pub taps: Vec<String>,
+    /// Names of network interfaces of this system, each a port.
+    pub nics: Vec<String>,
     /// How packets are forwarded.
     pub settings: Settings,
     /// The device that copies besides the CPU, as `--device` names it.

@@ -110,7 +110,8 @@ impl SwitchRun {
         let ports = (0..self.switch.ports().len()).filter_map(|port| self.switch.stats(port)).sum();
         let rings = now.ports.iter().filter_map(|port| port.rings).sum();
         let dma_queues = self.dma_queues.all().iter().map(|dma_queue| dma_queue.stats()).sum();
-        published.store(&ports, &now.counts.stages, &rings, &dma_queues);
+        let nics = now.ports.iter().filter_map(|port| Some(port.nic?.1)).sum();
+        published.store(&ports, &now.counts.stages, &rings, &dma_queues, &nics);
     }
 
     /// Waits for a frontend with a driver on the first port, and returns the negotiated features.
@@ -142,7 +143,7 @@ impl SwitchRun {
 
 /// Checks the options before anything is created.
 fn check(options: &RunOptions) -> Result<(), SwitchRunError> {
-    let ports = options.sockets.len() + options.taps.len();
+    let ports = options.sockets.len() + options.taps.len() + options.nics.len();
     let Some(last) = ports.checked_sub(1) else { return Err(SwitchRunError::NoPorts) };
     let captured = options.captures.iter().map(|capture| ("capture", capture.port));
     let mapped = options.maps.iter().filter_map(|map| Some(("map", map.port?)));
@@ -161,7 +162,7 @@ fn check(options: &RunOptions) -> Result<(), SwitchRunError> {
     Ok(())
 }
 
-/// Returns the configuration of the switch: sockets, then interfaces.
+/// Returns the configuration of the switch: sockets, then TAP interfaces, then network interfaces.
 fn config(options: &RunOptions, dma_queues: &DmaQueues) -> SwitchConfig {
     let (mut kinds, mut rings) = (Vec::new(), 0);
     for (index, socket) in options.sockets.iter().enumerate() {
@@ -175,6 +176,7 @@ fn config(options: &RunOptions, dma_queues: &DmaQueues) -> SwitchConfig {
         kinds.push(PortKind::Socket { path: socket.path.clone(), role: socket.role, options: port });
     }
     kinds.extend(options.taps.iter().map(|name| PortKind::Tap { name: name.clone() }));
+    kinds.extend(options.nics.iter().map(|name| PortKind::Nic { name: name.clone() }));
     let mut ports: Vec<PortConfig> = kinds.into_iter().map(|kind| PortConfig { kind, capture: None }).collect();
     for capture in &options.captures {
         ports[capture.port].capture = Some(capture.file.clone());

@@ -65,6 +65,11 @@ pub enum PortKind {
         /// The interface's name.
         name: String,
     },
+    /// An existing network interface of this system. It has as many queues as its peer has queue pairs.
+    Nic {
+        /// The interface's name.
+        name: String,
+    },
 }
 
 impl PortKind {
@@ -72,7 +77,7 @@ impl PortKind {
     pub(crate) fn pairs(&self) -> Option<usize> {
         match self {
             PortKind::Socket { options, .. } => Some(usize::from(options.offer.rings) / 2),
-            PortKind::Tap { .. } => None,
+            PortKind::Tap { .. } | PortKind::Nic { .. } => None,
         }
     }
 }

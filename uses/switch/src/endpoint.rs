@@ -1,5 +1,6 @@
-//! The two kinds of ports: a guest's, or an interface of this system.
+//! The kinds of ports: a guest's, or an interface of this system.
 
+use crate::nic::Nic;
 use crate::tap::Tap;
 use std::sync::Arc;
 use telpher_vhost::{DropReason, Packets, Port, Stats};
@@ -11,6 +12,8 @@ pub enum End {
     Guest(Arc<Port>),
     /// A TAP interface of this system.
     Tap(Arc<Tap>),
+    /// A network interface of this system.
+    Nic(Arc<Nic>),
 }
 
 impl End {
@@ -19,6 +22,7 @@ impl End {
         match self {
             End::Guest(port) => port.pairs(),
             End::Tap(tap) => tap.queues(),
+            End::Nic(nic) => nic.queues(),
         }
     }
 
@@ -28,6 +32,7 @@ impl End {
         match self {
             End::Guest(port) => port.transmit(queue, into, spare, most),
             End::Tap(tap) => tap.take(queue, into, spare, most),
+            End::Nic(nic) => nic.take(queue, into, spare, most),
         }
     }
 
@@ -38,6 +43,7 @@ impl End {
         match self {
             End::Guest(port) => port.submit_enqueue_burst(queue, packets),
             End::Tap(tap) => tap.submit(queue, packets),
+            End::Nic(nic) => nic.submit(queue, packets),
         }
     }
 
@@ -47,6 +53,7 @@ impl End {
         match self {
             End::Guest(port) => port.poll_enqueue_completed(queue, done),
             End::Tap(tap) => tap.collect(queue, done),
+            End::Nic(nic) => nic.collect(queue, done),
         }
     }
 
@@ -55,7 +62,7 @@ impl End {
     pub fn take_announcement(&self) -> Option<[u8; 6]> {
         match self {
             End::Guest(port) => port.take_announcement(),
-            End::Tap(_) => None,
+            End::Tap(_) | End::Nic(_) => None,
         }
     }
 
@@ -67,6 +74,7 @@ impl End {
                 (0..port.pairs()).map(|pair| of(port.stats(2 * pair))).sum()
             }
             End::Tap(tap) => tap.refused(),
+            End::Nic(nic) => nic.refused(),
         }
     }
 
@@ -75,6 +83,7 @@ impl End {
         match self {
             End::Guest(port) => port.is_running(2 * queue),
             End::Tap(tap) => tap.is_up(),
+            End::Nic(nic) => nic.is_up(),
         }
     }
 }

@@ -60,6 +60,16 @@ pub enum SwitchError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// A network interface cannot be used.
+    #[error("cannot use the interface {name}; {remedy}")]
+    Interface {
+        /// The interface's name.
+        name: String,
+        /// Advice.
+        remedy: &'static str,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// A file cannot be written.
     #[error("cannot capture into {}", path.display())]
     Capture {

@@ -130,7 +130,7 @@ pub fn routes(queues: &[usize], mode: Mode) -> Vec<Route> {
 /// Returns the number of queues of each port if it is an interface. `pairs` has the queue pairs of each socket, and
 /// `None` for an interface. An interface has as many queues as its peer; an interface whose peer is an interface has
 /// one.
-pub(crate) fn tap_queues(pairs: &[Option<usize>]) -> Vec<usize> {
+pub(crate) fn interface_queues(pairs: &[Option<usize>]) -> Vec<usize> {
     let peer = |port| pairs[partner(port, pairs.len())];
     (0..pairs.len()).map(|port| peer(port).unwrap_or(1)).collect()
 }
@@ -578,11 +578,11 @@ mod tests {
 
     #[test]
     fn an_interface_has_as_many_queues_as_its_peer() {
-        assert_eq!(tap_queues(&[Some(4), None])[1..], [4]);
-        assert_eq!(tap_queues(&[None, Some(4)])[..1], [4]);
-        assert_eq!(tap_queues(&[Some(4), Some(2), None, None])[2..], [1, 1]);
-        assert_eq!(tap_queues(&[Some(1), Some(2), Some(3), None, None, None])[3..], [3, 1, 1]);
-        assert_eq!(tap_queues(&[None, None]), [1, 1]);
-        assert_eq!(tap_queues(&[None]), [1]);
+        assert_eq!(interface_queues(&[Some(4), None])[1..], [4]);
+        assert_eq!(interface_queues(&[None, Some(4)])[..1], [4]);
+        assert_eq!(interface_queues(&[Some(4), Some(2), None, None])[2..], [1, 1]);
+        assert_eq!(interface_queues(&[Some(1), Some(2), Some(3), None, None, None])[3..], [3, 1, 1]);
+        assert_eq!(interface_queues(&[None, None]), [1, 1]);
+        assert_eq!(interface_queues(&[None]), [1]);
     }
 }

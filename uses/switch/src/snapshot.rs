@@ -2,7 +2,8 @@
 
 use crate::capture::Capture;
 use crate::endpoint::End;
-use crate::stats::Counts;
+use crate::nic::NicState;
+use crate::stats::{Counts, NicStats};
 use std::sync::Arc;
 use std::time::Instant;
 use telpher_os::ticks;
@@ -32,6 +33,8 @@ pub struct PortSnapshot {
     pub drops: Vec<(String, u64)>,
     /// The counts of its virtqueues; empty for an interface.
     pub rings: Option<Stats>,
+    /// The state and the counts of a network interface; `None` for other ports.
+    pub nic: Option<(NicState, NicStats)>,
     /// The state of its socket; `None` for an interface.
     pub socket: Option<SocketState>,
     /// Why its rings broke last, in the order of rings; rings that never broke are omitted.
@@ -52,6 +55,7 @@ impl PortSnapshot {
         socket: Option<SocketState>,
         capture: Option<&Arc<Capture>>,
     ) -> PortSnapshot {
+        let nic = if let End::Nic(nic) = end { Some((nic.state(), nic.stats())) } else { None };
         let (drops, rings, broken) = match end {
             End::Guest(port) => {
                 let stats: Stats = (0..2 * port.pairs()).map(|ring| port.stats(ring)).sum();
@@ -66,13 +70,25 @@ impl PortSnapshot {
                 ];
                 (drops.into(), None, Vec::new())
             }
+            End::Nic(_) => {
+                let (_, stats) = nic.unwrap_or((NicState::Absent, NicStats::default()));
+                let drops = [
+                    ("a frame is shorter than an Ethernet header".to_owned(), stats.short),
+                    ("a frame is longer than the interface's MTU".to_owned(), stats.above_mtu),
+                    ("a frame is longer than --longest".to_owned(), stats.long),
+                    ("the interface's ring was full".to_owned(), stats.ring_full),
+                    ("no memory for a large frame".to_owned(), stats.cut),
+                    ("a large frame cannot be divided into packets".to_owned(), stats.indivisible),
+                ];
+                (drops.into(), None, Vec::new())
+            }
         };
         let capture = capture.map(|capture| {
             let (written, left_out) = capture.counts();
             (capture.path().display().to_string(), written, left_out)
         });
         let up = (0..end.queues()).any(|queue| end.is_there(queue));
-        PortSnapshot { name: name.to_owned(), drops, rings, socket, broken, capture, up, refused: end.refused() }
+        PortSnapshot { name: name.to_owned(), drops, rings, nic, socket, broken, capture, up, refused: end.refused() }
     }
 
     /// Describes the features that its guest negotiated; `None` without a guest.
@@ -89,6 +105,22 @@ impl PortSnapshot {
         ];
         let more = words.iter().filter(|(bit, _)| features.contains(*bit)).map(|(_, word)| *word);
         Some(std::iter::once(ring).chain(more).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Describes what happened to an interface; `None` if nothing did.
+fn interface_event(then: (NicState, NicStats), now: (NicState, NicStats)) -> Option<&'static str> {
+    match (then.0, now.0) {
+        (then, now) if then != now => Some(match now {
+            NicState::Up => "its interface is up",
+            NicState::Down => "its interface is down; packets for it are dropped until it is up again",
+            NicState::Absent => "its interface was removed; packets for it are dropped until there is one of its name",
+        }),
+        (state, _) if then.1.changes != now.1.changes => Some(match state {
+            NicState::Up => "its interface was down or removed, and is up again",
+            NicState::Down | NicState::Absent => "its interface was up, and is not any more",
+        }),
+        _ => None,
     }
 }
 
@@ -180,6 +212,9 @@ impl Snapshot {
             {
                 events.push(format!("port {index}: a request of its frontend was refused: {why}"));
             }
+            if let (Some(then), Some(now)) = (then.nic, port.nic) {
+                events.extend(interface_event(then, now).map(|event| format!("port {index}: {event}")));
+            }
             for (ring, why) in port.broken.iter().filter(|broken| !then.broken.contains(broken)) {
                 let until = "until the guest sets it up again";
                 events.push(format!("port {index}: its ring {ring} is stopped {until}: {why}"));
@@ -213,12 +248,27 @@ mod tests {
     use telpher_vhost::CopyTiming;
 
     #[test]
+    fn each_change_of_an_interface_is_an_event_once() {
+        let at = |state, changes| (state, NicStats { changes, ..NicStats::default() });
+        let up = at(NicState::Up, 0);
+        assert_eq!(interface_event(up, up), None);
+        assert!(interface_event(up, at(NicState::Down, 1)).is_some_and(|event| event.contains("is down")));
+        assert!(interface_event(up, at(NicState::Absent, 1)).is_some_and(|event| event.contains("was removed")));
+        assert!(
+            interface_event(at(NicState::Absent, 1), at(NicState::Up, 2)).is_some_and(|event| event.ends_with("up"))
+        );
+        assert!(interface_event(up, at(NicState::Up, 2)).is_some_and(|event| event.ends_with("up again")));
+        assert_eq!(interface_event(at(NicState::Down, 1), at(NicState::Down, 1)), None);
+    }
+
+    #[test]
     fn clocked_copies_are_extrapolated_to_all() {
         let look = |stats: Stats, stages: Stages| {
             let port = PortSnapshot {
                 name: "a".into(),
                 drops: Vec::new(),
                 rings: Some(stats),
+                nic: None,
                 socket: None,
                 broken: Vec::new(),
                 capture: None,

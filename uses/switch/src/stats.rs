@@ -35,6 +35,35 @@ metrics! {
     }
 }
 
+metrics! {
+    /// The counts of a network interface that is a port.
+    pub struct NicStats {
+        /// Packets to the interface that are shorter than an Ethernet header.
+        pub short: u64 = counter "telpher_switch_interface_dropped_frames_total" by reason ["short"] => FRAMES,
+        /// Packets to the interface that are longer than its MTU.
+        pub above_mtu: u64 = counter "telpher_switch_interface_dropped_frames_total" by reason ["above the mtu"]
+            => FRAMES,
+        /// Frames from the interface that are longer than a packet may be.
+        pub long: u64 = counter "telpher_switch_interface_dropped_frames_total" by reason ["long"] => FRAMES,
+        /// Frames from the interface that found no free slot, since the switch was behind.
+        pub ring_full: u64 = counter "telpher_switch_interface_dropped_frames_total" by reason ["ring full"] => FRAMES,
+        /// Large frames from the interface for which the socket had no memory.
+        pub cut: u64 = counter "telpher_switch_interface_dropped_frames_total" by reason ["no memory"] => FRAMES,
+        /// Large frames from the interface that cannot be divided into packets.
+        pub indivisible: u64 = counter "telpher_switch_interface_dropped_frames_total" by reason ["indivisible"]
+            => FRAMES,
+        /// Large frames from the interface that were divided into packets.
+        pub divided: u64 = counter "telpher_switch_interface_divided_frames_total",
+        /// Packets from the interface whose checksum was completed.
+        pub completed: u64 = counter "telpher_switch_interface_completed_checksums_total",
+        /// How often the interface was found up, down or absent when it was not before.
+        pub changes: u64 = counter "telpher_switch_interface_changes_total",
+    }
+}
+
+/// The help of frames that an interface and a switch did not exchange.
+const FRAMES: &str = "Frames that the switch and a network interface could not exchange, by reason.";
+
 /// The help of dropped packets.
 const DROPPED: &str = "Packets for the port that were dropped, by reason.";
 

@@ -4,7 +4,8 @@ use crate::capture::Capture;
 use crate::config::{PortConfig, PortKind, SwitchConfig};
 use crate::endpoint::End;
 use crate::error::SwitchError;
-use crate::forward::{Forwarder, Mode, Settings, partner, routes, shares, tap_queues};
+use crate::forward::{Forwarder, Mode, Settings, interface_queues, partner, routes, shares};
+use crate::nic::Nic;
 use crate::snapshot::{PortSnapshot, Snapshot};
 use crate::stats::{Counts, PortCounts, PortStats};
 use crate::tap::Tap;
@@ -84,7 +85,7 @@ impl Switch {
         // One byte more, with which interfaces recognise frames that are too long.
         let options = PoolOptions { buffers, longest: longest.saturating_add(1) };
         let pool = PacketPool::new(options).map_err(|source| SwitchError::Pool { buffers, source })?;
-        let queues = tap_queues(&ports.iter().map(|port| port.kind.pairs()).collect::<Vec<_>>());
+        let queues = interface_queues(&ports.iter().map(|port| port.kind.pairs()).collect::<Vec<_>>());
         let ports = ports.into_iter().zip(queues).map(|(port, queues)| open(port, queues, &pool, longest));
         let ports = ports.collect::<Result<_, _>>()?;
         let threads = threads.max(1);
@@ -135,14 +136,22 @@ impl Switch {
                 forwarder.run(&stop, &mut publisher);
             })?;
         }
-        let taps: Vec<(Arc<Tap>, Arc<Port>)> = (0..ends.len()).filter_map(|index| tap_and_peer(&ends, index)).collect();
-        if !taps.is_empty() {
+        let interfaces: Vec<(Interface, Option<Arc<Port>>)> =
+            (0..ends.len()).filter_map(|index| interface_and_peer(&ends, index)).collect();
+        if !interfaces.is_empty() {
             let stop = Arc::clone(&self.stop);
-            self.spawn("tap-queues".into(), move || {
+            self.spawn("interfaces".into(), move || {
                 // Relaxed: the flag publishes no other data.
                 while !stop.load(Ordering::Relaxed) {
-                    for (tap, port) in &taps {
-                        tap.follow(|queue| port.is_running(2 * queue));
+                    for (interface, port) in &interfaces {
+                        let runs = |queue: usize| port.as_ref().is_some_and(|port| port.is_running(2 * queue));
+                        match interface {
+                            Interface::Tap(tap) => tap.follow(runs),
+                            Interface::Nic(nic) => {
+                                nic.watch();
+                                nic.follow(runs);
+                            }
+                        }
                     }
                     thread::park_timeout(FOLLOWED);
                 }
@@ -267,6 +276,11 @@ fn open(config: PortConfig, queues: usize, pool: &PacketPool, longest: u32) -> R
                 .map_err(|source| SwitchError::Socket { path: path.clone(), source })?;
             (End::Guest(port), Some(served), path.display().to_string())
         }
+        PortKind::Nic { name } => {
+            let nic = Nic::open(name, queues, pool, longest)?;
+            let name = format!("nic {}", nic.name());
+            (End::Nic(Arc::new(nic)), None, name)
+        }
         PortKind::Tap { name } => {
             let tap = Tap::open(name, queues, pool, longest)?;
             let name = format!("tap {}", tap.name());
@@ -276,11 +290,23 @@ fn open(config: PortConfig, queues: usize, pool: &PacketPool, longest: u32) -> R
     Ok(SwitchPort { end, socket, name, config, capture: None })
 }
 
-/// Returns the interface at `index` and its peer's port, if these are such ports.
-fn tap_and_peer(ends: &[End], index: usize) -> Option<(Arc<Tap>, Arc<Port>)> {
-    match (&ends[index], &ends[partner(index, ends.len())]) {
-        (End::Tap(tap), End::Guest(port)) => Some((Arc::clone(tap), Arc::clone(port))),
-        _ => None,
+/// An interface that the switch looks after.
+enum Interface {
+    Tap(Arc<Tap>),
+    Nic(Arc<Nic>),
+}
+
+/// Returns the interface at `index`, if it is one, and its peer's port, if that is a guest's. A TAP interface without
+/// such a peer has nothing to follow.
+fn interface_and_peer(ends: &[End], index: usize) -> Option<(Interface, Option<Arc<Port>>)> {
+    let peer = match &ends[partner(index, ends.len())] {
+        End::Guest(port) => Some(Arc::clone(port)),
+        End::Tap(_) | End::Nic(_) => None,
+    };
+    match &ends[index] {
+        End::Tap(tap) if peer.is_some() => Some((Interface::Tap(Arc::clone(tap)), peer)),
+        End::Nic(nic) => Some((Interface::Nic(Arc::clone(nic)), peer)),
+        End::Guest(_) | End::Tap(_) => None,
     }
 }
 

@@ -12,8 +12,8 @@ use telpher_vhost::CopyPolicy;
 /// Switch packets between virtual machines, with copies by the CPU or a device.
 ///
 /// A small software switch, similar to DPDK's testpmd. Each --socket is a vhost-user port to which a virtual machine's
-/// network card, or testpmd's virtio-user, connects; each --tap is an interface of this system. Ports work in pairs:
-/// the first with the second, the third with the fourth. A port without a peer sends its packets back.
+/// network card, or testpmd's virtio-user, connects; each --tap is an interface of this system, each --nic an existing
+/// one. Ports work in pairs: first and second, third and fourth. A port without a peer sends its packets back.
 ///
 /// The CPU or a device copies packets into and out of the guests' memory, whichever is cheaper for their size; packets
 /// always stay in order. Every second the switch prints packets and bits per second, drops by reason and cycles by
@@ -28,8 +28,8 @@ Examples:
   telpher vhost --socket /tmp/vm.sock                    echoes packets
   telpher vhost --socket a.sock --socket b.sock --forward mac
   telpher vhost --socket vm.sock --tap vm0               with this system (root)
+  telpher vhost --socket vm.sock,queues=2 --nic eth1     with a network (root)
   telpher vhost --socket a.sock --device model:spr --map txq0@wq0.0,rxq0@wq0.1
-  telpher vhost --socket a.sock,client --forward txonly --size 1518 --seconds 10
   telpher vhost --socket a.sock --socket b.sock --capture 0:port0.pcap --snap 96
   telpher vhost --show-features                          offered features
 
@@ -44,6 +44,9 @@ pub(crate) struct Vhost {
     /// A port that is a TAP interface of this system (needs root); may be repeated.
     #[arg(long, help_heading = "Ports", value_name = "NAME")]
     pub(crate) tap: Vec<String>,
+    /// A port on an existing network interface (needs root or CAP_NET_RAW); may be repeated.
+    #[arg(long, help_heading = "Ports", value_name = "IF")]
+    pub(crate) nic: Vec<String>,
     /// What to do with packets.
     #[arg(long, help_heading = "Forwarding", value_enum, default_value_t = Forward::Io)]
     forward: Forward,
@@ -207,6 +210,7 @@ impl Vhost {
         RunOptions {
             sockets: self.socket.clone(),
             taps: self.tap.clone(),
+            nics: self.nic.clone(),
             settings: Settings {
                 mode,
                 burst: self.burst.into(),

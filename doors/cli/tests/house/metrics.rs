@@ -14,6 +14,7 @@ const SETS: &[(&str, &[Metric])] = &[
     ("telpher_nvmf::stats::LoopStats", telpher_nvmf::stats::LoopStats::METRICS),
     ("telpher_nvmf::stats::Stats", telpher_nvmf::stats::Stats::METRICS),
     ("telpher_offload_wire::Counters", telpher_offload_wire::Counters::METRICS),
+    ("telpher_switch::NicStats", telpher_switch::NicStats::METRICS),
     ("telpher_switch::PortStats", telpher_switch::PortStats::METRICS),
     ("telpher_switch::Stages", telpher_switch::Stages::METRICS),
     ("telpher_tier::Stats", telpher_tier::Stats::METRICS),

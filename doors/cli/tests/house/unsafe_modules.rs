@@ -172,6 +172,7 @@ const FILES: &[&str] = &[
     "uses/nvmf/src/file/ring.rs",
     "uses/nvmf/src/server/ring.rs",
     "uses/switch/src/interface.rs",
+    "uses/switch/src/packet_socket.rs",
     "uses/tier/src/arena.rs",
     "uses/tier/src/exchange.rs",
     "uses/tier/src/exchange/bring_back.rs",
