@@ -258,6 +258,8 @@ pub enum VhostPart {
     Flat,
     /// How much longer a packet takes through the pipeline.
     Latency,
+    /// Packets between a network interface and a guest.
+    Interface,
 }
 
 /// A ring layout and the guest driver's use of it.

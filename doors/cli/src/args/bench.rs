@@ -493,7 +493,7 @@ pub(crate) struct QueryBench {
 /// net_vhost forwards the same guest's packets, in turns with ours. Rates are measured by the guest. Further parts: the
 /// asynchronous pipeline with an engine executed by the forwarding thread, compared with our own CPU copies; the
 /// pipeline with an engine thread, compared with DPDK's asynchronous path; the cost of a ring; the cost of a packet for
-/// the forwarding core when a device copies; the latency of the pipeline.
+/// the forwarding core when a device copies; the latency of the pipeline; the rate between an interface and a guest.
 ///
 /// The distance of the two cores is measured before and after every point, since virtual CPUs migrate. Only points of
 /// one distance are compared. A point is dropped and counted if the distance changed, or if a forwarding thread had
@@ -512,7 +512,8 @@ circulates 512 packets.
 A point takes about a third of a second. Each round has one point for every length, direction, ring \
 and competitor. A ratio needs a pair of points at one distance of the cores: if virtual CPUs migrate \
 or are busy, more rounds give more pairs. On two idle cores: copies in 3 rounds 90 s, pipeline \
-75 s, threads with 3 lengths in 3 rounds 4 minutes or more, rings, flat and latency together 30 s.
+75 s, threads with 3 lengths in 3 rounds 4 minutes or more, rings, flat and latency together 30 s. \
+interface needs root, and takes 80 s in 3 rounds.
 
 Examples:
   telpher bench vhost --quick
@@ -520,7 +521,7 @@ Examples:
   telpher bench vhost --only rings,flat,latency --format json"
 )]
 pub(crate) struct VhostBench {
-    /// Parts to measure: copies, pipeline, threads, rings, flat, latency [default: all].
+    /// Parts to measure: copies, pipeline, threads, rings, flat, latency, interface [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<VhostPart>,
     /// Packet lengths [default: 64,128,256,512,1024,1280,1518].
@@ -563,6 +564,8 @@ pub(crate) enum VhostPart {
     Flat,
     /// The latency that the pipeline adds to a packet.
     Latency,
+    /// Packets between a network interface and a guest.
+    Interface,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -754,6 +757,7 @@ impl VhostPart {
             VhostPart::Rings => options::VhostPart::Rings,
             VhostPart::Flat => options::VhostPart::Flat,
             VhostPart::Latency => options::VhostPart::Latency,
+            VhostPart::Interface => options::VhostPart::Interface,
         }
     }
 }

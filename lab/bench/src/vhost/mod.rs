@@ -4,13 +4,14 @@
 //! Scene: one guest (testpmd, or our own) and its backends
 //!   └─► Point: probe · one backend works · probe ──► kept or dropped
 //!   └─► rates ── medians, ratios at one distance ──► verdicts
-//! rings, flat, latency: our own guest, stepped in this process
+//! rings, flat, latency, interface: our own guest, stepped in this process
 //! ```
 
 mod alone;
 mod asynchronous;
 mod flat;
 mod guest;
+mod interface;
 mod latency;
 mod ours;
 mod rates;
@@ -104,8 +105,8 @@ struct Plan {
 
 impl Plan {
     fn of(args: &VhostOptions, machine: &Machine) -> Plan {
-        use VhostPart::{Copies, Flat, Latency, Pipeline, Rings, Threads};
-        let every = [Copies, Pipeline, Threads, Rings, Flat, Latency];
+        use VhostPart::{Copies, Flat, Interface, Latency, Pipeline, Rings, Threads};
+        let every = [Copies, Pipeline, Threads, Rings, Flat, Latency, Interface];
         let parts = every.into_iter().filter(|part| args.only.is_empty() || args.only.contains(part)).collect();
         let default = if args.quick { &QUICK[..] } else { &SIZES[..] };
         let asked = args.sizes.as_ref().map(|sizes| sizes.iter().map(|&size| u32::try_from(size).unwrap_or(u32::MAX)));
@@ -186,6 +187,10 @@ pub fn run(args: &VhostOptions, machine: Machine) -> Result<VhostResult, BenchEr
     if plan.has(VhostPart::Latency) {
         budget.step("latency", 1.0);
         found.latency(&plan, &pool)?;
+    }
+    if plan.has(VhostPart::Interface) {
+        budget.step("interface", 1.0);
+        found.interface(&plan, &pool);
     }
     budget.finish();
     Ok(found.result(machine))
@@ -407,6 +412,19 @@ impl Found {
         Ok(())
     }
 
+    fn interface(&mut self, plan: &Plan, pool: &PacketPool) {
+        let mut rows = Vec::new();
+        for (ring, packed) in self.layouts(plan) {
+            let (sizes, rounds, slice, cores) = (&plan.sizes[..], plan.rounds, plan.slice, plan.cores);
+            let about = interface::About { ring, packed, sizes, rounds, slice, cores };
+            match interface::measure(&about, pool, &mut self.points) {
+                Ok(more) => rows.extend(more),
+                Err(why) => self.remarks.push(format!("Not measured: interface, {ring}; {why}.")),
+            }
+        }
+        self.answer("interface", "How many packets pass between an interface (veth) and a guest?", rows);
+    }
+
     /// Returns the requested ring layouts that our own guest supports.
     fn layouts(&self, plan: &Plan) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         let asked = [("split", false), ("packed", true)].map(|layout| {
@@ -509,7 +527,7 @@ pub(crate) mod tests {
     #[test]
     fn everything_is_measured_by_default() {
         let all = plan(&options());
-        assert_eq!((all.parts.len(), all.sizes.as_slice(), all.rounds), (6, &SIZES[..], 5));
+        assert_eq!((all.parts.len(), all.sizes.as_slice(), all.rounds), (7, &SIZES[..], 5));
         assert_eq!((all.cells().count(), all.hybrid), (21, CopyPolicy::Learned));
         let traffic = vec![VhostTraffic::Loop, VhostTraffic::Loop];
         let quick = plan(&VhostOptions { quick: true, traffic, ..options() });
