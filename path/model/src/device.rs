@@ -48,6 +48,8 @@ pub struct Device {
     pub(crate) groups: [CacheLine<Group>; MAX_GROUPS],
     /// By engine: its group plus one; 0 without a group. Set by Enable Device.
     pub(crate) engine_group: [Word; MAX_ENGINES],
+    /// By engine: one more than the highest lane that ever asked for a descriptor.
+    pub(crate) lanes_used: [Word; MAX_ENGINES],
     pub(crate) windows: Windows,
     pub(crate) lanes: [[CacheLine<EngineLane>; MAX_LANES]; MAX_ENGINES],
     slots: [Slot; MAX_SLOTS],
@@ -174,6 +176,7 @@ impl Device {
             wqs: std::array::from_fn(|_| Wq::default()),
             groups: std::array::from_fn(|_| CacheLine(Group::default())),
             engine_group: std::array::from_fn(|_| Word::default()),
+            lanes_used: std::array::from_fn(|_| Word::default()),
             windows: Windows::default(),
             lanes: std::array::from_fn(|_| std::array::from_fn(|_| CacheLine(EngineLane::default()))),
             slots: std::array::from_fn(|_| Slot::default()),

@@ -98,8 +98,8 @@ impl Device {
     fn has_room(&self, group: usize, engine: usize) -> bool {
         // The code is in bits 353:352 of the configuration.
         let code = self.grpcfg[group][5].get() >> (352 - 320) & 3;
-        code == 0
-            || self.is_below_limit(engine, self.capabilities.eng_cap.work_descriptors(), code, EngineLane::is_taken)
+        let all = self.capabilities.eng_cap.work_descriptors();
+        self.has_lanes_for(engine, all, code) || self.is_below_limit(engine, all, code, EngineLane::is_taken)
     }
 
     /// The same for batches. The descriptors of a batch in progress are work descriptors.
@@ -108,15 +108,22 @@ impl Device {
         // The code is in bits 357:356 of the configuration.
         let code = self.grpcfg[group][5].get() >> (356 - 320) & 3;
         let all = self.capabilities.eng_cap.batch_descriptors();
-        code == 0 || self.is_below_limit(engine, all, code, EngineLane::is_taken_by_batch)
+        self.has_lanes_for(engine, all, code) || self.is_below_limit(engine, all, code, EngineLane::is_taken_by_batch)
     }
 
-    /// Compares with all, half, a quarter or an eighth of what the engine can have in progress, but one at least.
+    /// True if the group sets no limit of its own and the engine has no more lanes than it can have in progress.
+    #[inline]
+    fn has_lanes_for(&self, engine: usize, all: u8, code: u64) -> bool {
+        code == 0 && self.lanes_used[engine].get() <= all.into()
+    }
+
+    /// Compares with all, half, a quarter or an eighth of what the engine can have in progress, but one at least. A
+    /// device without limits of groups has the engine's.
     #[cold]
     fn is_below_limit(&self, engine: usize, all: u8, code: u64, counts: impl Fn(&EngineLane) -> bool) -> bool {
+        let code = if self.capabilities.grp_cap.progress_limits() { code } else { 0 };
         let limit = usize::from(all >> code).max(1);
-        let taken = self.lanes[engine].iter().filter(|lane| counts(&lane.0)).count();
-        taken < limit || !self.capabilities.grp_cap.progress_limits()
+        self.lanes[engine].iter().filter(|lane| counts(&lane.0)).count() < limit
     }
 
     /// Takes the next descriptor of a group for an engine. `mark` marks it as in progress before the lock is released,
@@ -125,7 +132,7 @@ impl Device {
     pub(crate) fn pick(
         &self,
         group: usize,
-        engine: usize,
+        (engine, lane): (usize, usize),
         into: &mut Descriptor,
         mark: impl FnOnce(usize, &Entry, bool),
     ) -> Pick {
@@ -135,6 +142,10 @@ impl Device {
             return Pick::Nothing;
         }
         let take = || {
+            let lanes = lane as u64 + 1;
+            if self.lanes_used[engine].get() < lanes {
+                self.lanes_used[engine].set(lanes);
+            }
             if !self.has_room(group, engine) {
                 return Pick::Nothing;
             }

@@ -138,7 +138,7 @@ fn an_engine_takes_as_many_batches_as_its_group_allows_and_goes_on_with_other_qu
     let without = Capabilities { grp_cap: full.grp_cap.with_progress_limits(false), ..full };
     let most = usize::from(full.eng_cap.batch_descriptors());
     for (capabilities, code, limit) in
-        [(full, 0, BATCHES), (full, 1, most / 2), (full, 2, most / 4), (full, 3, most / 8), (without, 3, BATCHES)]
+        [(full, 0, most), (full, 1, most / 2), (full, 2, most / 4), (full, 3, most / 8), (without, 3, most)]
     {
         let device = empty(capabilities, GrpCfg::default().with_batch_limit_code(code));
         for _ in 0..BATCHES {

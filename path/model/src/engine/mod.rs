@@ -415,7 +415,7 @@ impl Engine {
             device.occupancy_fell(wq, entry);
             lane.take(wq, entry.submitter.to_word(), entry.position, is_batch);
         };
-        let (wq, entry) = match device.pick(group, self.index, &mut self.work.descriptor, mark) {
+        let (wq, entry) = match device.pick(group, (self.index, self.lane), &mut self.work.descriptor, mark) {
             Pick::Nothing => return Some(Step::Idle),
             Pick::Again => return Some(Step::Again),
             Pick::Entry(wq, entry) => (wq, entry),
