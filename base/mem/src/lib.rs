@@ -62,7 +62,7 @@ pub use private_file::{PrivateFile, PrivateFileError};
 pub use process_memory::ProcessMemory;
 pub use raw_pages::RawPages;
 pub use region::{Backing, PageSize, Region};
-pub use remote::Remote;
+pub use remote::{Remote, bring_in_for_writing};
 pub use shared::{MOST_SHARED, SharedError, SharedMapping, SharedWords, SharedWords64, torn_pages};
 pub use space::{FOLDED_BYTES, Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable_buf::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged, contents};

@@ -314,3 +314,12 @@ impl Space for Remote {
         }
     }
 }
+/// Brings in a page of another process as for a store, without storing anything: a shared page is copied, and one that
+/// was never touched gets memory.
+///
+/// # Errors
+/// The system's: this process must be allowed to trace the other one, which must not be itself. A page that does not
+/// exist, or that no store may change, is not reported.
+pub fn bring_in_for_writing(process: u32, address: u64) -> io::Result<()> {
+    Process::new(process)?.try_pin_for_writing(address)
+}

@@ -55,6 +55,7 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
         // On by default: DSA programs map a portal first, and on kernels since INTEL-SA-01084 only CAP_SYS_RAWIO
         // lets them (K612 cdev.c). `--rawio` can only confirm it.
         rawio: !args.no_rawio,
+        idpt: args.idpt,
         view: match args.view {
             args::View::Auto => ViewChoice::Auto,
             args::View::Preload => ViewChoice::Preload,

@@ -9,7 +9,10 @@ use crate::sys::{self, Errno, Fd, call, word};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use telpher_vdev_wire::VERSION;
-use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Opened, PerfOpen, Reply, Report, Request};
+use telpher_vdev_wire::message::{
+    Kind, MAX_PAYLOAD, Opened, PerfOpen, Reply, Report, Request, SETTLE_AT_START, WINDOW_SECRET, WindowAccess,
+    WindowCreate, WindowFault, WindowUpdate,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Most descriptors in a reply: file, file memory, queue state, occupancy slots.
@@ -114,6 +117,117 @@ pub(crate) fn perf_control(event: u64, request: u64, argument: u64) -> Result<u6
     Ok(reply.head.value)
 }
 
+/// Makes a window to this process's memory, of which the host gets the file. Returns its handle and its descriptor.
+///
+/// # Errors
+/// The driver's; EIO if the host is gone.
+pub(crate) fn create_window(open: u64, create: &WindowCreate, memory: RawFd) -> Result<(u16, Fd), Errno> {
+    let mut reply = Answer::new();
+    reply.ask_with(Kind::WindowCreate, open, 0, &[&[], create.as_bytes(), &[]], Some(memory))?;
+    let handle = reply.handle()?;
+    let [window, ..] = reply.descriptors;
+    if window.number() < 0 { Err(Errno::IO) } else { Ok((handle, window)) }
+}
+
+/// Lets a file's descriptors use the window with this secret; returns its handle.
+///
+/// # Errors
+/// The driver's; EIO if the host is gone.
+pub(crate) fn attach_window(open: u64, secret: &[u8; WINDOW_SECRET]) -> Result<u16, Errno> {
+    let mut reply = Answer::new();
+    reply.ask(Kind::WindowAttach, open, 0, &[], secret)?;
+    reply.handle()
+}
+
+/// Calls `take` with the windows that a file's process owns or may use.
+///
+/// # Errors
+/// The host's; EIO if it is gone.
+pub(crate) fn windows(open: u64, take: impl FnOnce(&[u8])) -> Result<(), Errno> {
+    let mut reply = Answer::new();
+    ask_again(|| reply.ask(Kind::Windows, open, 0, &[], &[]))?;
+    take(reply.data());
+    Ok(())
+}
+
+/// Reads memory of a window; returns the number of bytes up to the first that cannot be read.
+///
+/// # Errors
+/// EACCES if the window does not permit it; EIO if the host is gone.
+pub(crate) fn read_window(open: u64, access: &WindowAccess, into: &mut [u8]) -> Result<usize, Errno> {
+    let mut reply = Answer::new();
+    ask_again(|| reply.ask(Kind::WindowRead, open, 0, &[], access.as_bytes()))?;
+    let len = reply.data().len().min(into.len());
+    into[..len].copy_from_slice(&reply.data()[..len]);
+    Ok(len)
+}
+
+/// Writes memory of a window; returns the number of bytes up to the first that cannot be written.
+///
+/// # Errors
+/// EACCES if the window does not permit it; EIO if the host is gone.
+pub(crate) fn write_window(open: u64, access: &WindowAccess, from: &[u8]) -> Result<usize, Errno> {
+    let mut reply = Answer::new();
+    ask_again(|| reply.ask_with(Kind::WindowWrite, open, 0, &[&[], access.as_bytes(), from], None))?;
+    usize::try_from(reply.head.value).map(|written| written.min(from.len())).map_err(|_| Errno::IO)
+}
+
+/// Brings in a page of a window.
+///
+/// # Errors
+/// EACCES if the window does not permit it, EFAULT if there is no such page; EIO if the host is gone.
+pub(crate) fn touch_window(open: u64, access: &WindowAccess, write: bool) -> Result<(), Errno> {
+    ask_again(|| Answer::new().ask(Kind::WindowTouch, open, write.into(), &[], access.as_bytes()))
+}
+
+/// Replaces the limits of a window that the file's process owns.
+///
+/// # Errors
+/// EACCES if it owns no such window any more; EIO if the host is gone.
+pub(crate) fn update_window(open: u64, update: &WindowUpdate) -> Result<(), Errno> {
+    ask_again(|| Answer::new().ask(Kind::WindowUpdate, open, 0, &[], update.as_bytes()))
+}
+
+/// Brings in pages of a window, by its secret.
+///
+/// # Errors
+/// The driver's; EIO if the host is gone.
+pub(crate) fn fault_window(fault: &WindowFault) -> Result<(), Errno> {
+    ask_again(|| Answer::new().ask(Kind::WindowFault, 0, 0, &[], fault.as_bytes()))
+}
+
+/// Waits until no window that this address space has closed is accessed any more.
+///
+/// # Errors
+/// ENOTTY in a run without windows; EIO if the host is gone.
+pub(crate) fn settle_windows() -> Result<(), Errno> {
+    ask_again(|| Answer::new().ask(Kind::WindowSettle, 0, 0, &[], &[]))
+}
+
+/// Ends the windows of the program that this process was before, and waits until they are not accessed any more.
+///
+/// # Errors
+/// ENOTTY in a run without windows; EIO if the host is gone.
+pub(crate) fn settle_former_windows() -> Result<(), Errno> {
+    ask_again(|| Answer::new().ask(Kind::WindowSettle, 0, SETTLE_AT_START, &[], &[]))
+}
+
+/// True if no host listens any more.
+pub(crate) fn is_host_gone() -> bool {
+    matches!(Socket::reach(), Err(Errno::CONNREFUSED | Errno::NOENT))
+}
+
+/// Repeats a request while the host answers too many others.
+fn ask_again(mut ask: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    let end = sys::now_ns().saturating_add(TIMEOUT_SECONDS.unsigned_abs() * 1_000_000_000);
+    loop {
+        match ask() {
+            Err(Errno::AGAIN) if sys::now_ns() < end => sys::yield_now(),
+            result => return result,
+        }
+    }
+}
+
 /// A reply and the descriptors sent with it.
 struct Answer {
     head: Reply,
@@ -153,23 +267,40 @@ impl Answer {
         Ok(Opening { opened, file, lease, board, rows })
     }
 
+    /// The handle of a window.
+    fn handle(&self) -> Result<u16, Errno> {
+        u16::try_from(self.head.value).map_err(|_| Errno::IO)
+    }
+
     fn ask(&mut self, kind: Kind, open: u64, argument: u64, path: &[u8], data: &[u8]) -> Result<(), Errno> {
-        if path.len() + data.len() > MAX_PAYLOAD {
+        self.ask_with(kind, open, argument, &[path, data, &[]], None)
+    }
+
+    /// Sends a request of a path and data in two parts, and a descriptor if there is one.
+    fn ask_with(
+        &mut self,
+        kind: Kind,
+        open: u64,
+        argument: u64,
+        [path, data, more]: &[&[u8]; 3],
+        descriptor: Option<RawFd>,
+    ) -> Result<(), Errno> {
+        if path.len() + data.len() + more.len() > MAX_PAYLOAD {
             return Err(Errno::TOOBIG);
         }
         // Cannot lose bits: both are at most MAX_PAYLOAD.
-        let length = |part: &[u8]| u32::try_from(part.len()).unwrap_or_default();
+        let length = |len: usize| u32::try_from(len).unwrap_or_default();
         let request = Request {
             version: VERSION,
             kind: kind as u32,
             space: run::space(),
             open,
             argument,
-            path_len: length(path),
-            data_len: length(data),
+            path_len: length(path.len()),
+            data_len: length(data.len() + more.len()),
         };
         let socket = Socket::connect()?;
-        socket.send(&[request.as_bytes(), path, data])?;
+        socket.send(&[request.as_bytes(), path, data, more], descriptor)?;
         self.receive(&socket)?;
         match self.head.errno {
             0 => Ok(()),
@@ -233,6 +364,11 @@ impl Socket {
     /// Connects to the host. Every failure is EIO for the program, as for a device that is gone, except a lack of
     /// descriptors.
     fn connect() -> Result<Self, Errno> {
+        Self::reach().map_err(|error| if error == Errno::MFILE || error == Errno::NFILE { error } else { Errno::IO })
+    }
+
+    /// Connects, or returns what the system answers.
+    fn reach() -> Result<Self, Errno> {
         let (address, len) = run::socket_address().ok_or(Errno::IO)?;
         let arguments = [word(libc::AF_UNIX), word(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC), 0, 0, 0, 0];
         // SAFETY: no pointer is passed.
@@ -250,16 +386,30 @@ impl Socket {
         let _ = unsafe { call(libc::SYS_setsockopt, option) };
         let arguments = [word(socket.0.number()), std::ptr::from_ref(address).addr(), len, 0, 0, 0];
         // SAFETY: the address is a static of this library, with the given length.
-        unsafe { call(libc::SYS_connect, arguments) }.map_err(|_| Errno::IO)?;
+        unsafe { call(libc::SYS_connect, arguments) }?;
         Ok(socket)
     }
 
-    fn send(&self, parts: &[&[u8]; 3]) -> Result<(), Errno> {
+    fn send(&self, parts: &[&[u8]; 4], descriptor: Option<RawFd>) -> Result<(), Errno> {
         let parts = parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
         // SAFETY: an all-zero header is a valid value.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_ptr().cast_mut();
         message.msg_iovlen = parts.len();
+        let mut ancillary = Ancillary([0; 64]);
+        if let Some(descriptor) = descriptor {
+            // CMSG_SPACE and CMSG_LEN of one int: a header of 16 bytes, then the int, padded.
+            message.msg_control = ancillary.0.as_mut_ptr().cast();
+            message.msg_controllen = 24;
+            // SAFETY: the buffer has room for the header and the descriptor, and is aligned for the header.
+            unsafe {
+                let header = libc::CMSG_FIRSTHDR(&raw const message);
+                (*header).cmsg_level = libc::SOL_SOCKET;
+                (*header).cmsg_type = libc::SCM_RIGHTS;
+                (*header).cmsg_len = 20;
+                libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor);
+            }
+        }
         let arguments = [word(self.0.number()), (&raw const message).addr(), word(libc::MSG_NOSIGNAL), 0, 0, 0];
         loop {
             // SAFETY: the header names parts that outlive the call, and which the kernel only reads.

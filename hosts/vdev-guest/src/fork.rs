@@ -6,7 +6,7 @@
 #![allow(unsafe_code, reason = "registers fork handlers with the C library; the three handlers share state")]
 
 use crate::sync::{AtomicU32, Ordering};
-use crate::{HEAP, guard, node, observe, replica, run, sys};
+use crate::{HEAP, guard, node, observe, replica, run, sys, windows};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use telpher_interpose::preload::Original;
@@ -51,6 +51,7 @@ pub(crate) extern "C" fn before() {
         return;
     }
     let deferred = signals::defer();
+    windows::MEMORY.take();
     observe::before_fork();
     node::before_fork();
     replica::PAGEMAP.take();
@@ -71,6 +72,7 @@ pub(crate) extern "C" fn after() {
     replica::PAGEMAP.give();
     node::after_fork();
     observe::after_fork();
+    windows::MEMORY.give();
     drop(deferred);
 }
 
@@ -89,5 +91,6 @@ pub(crate) extern "C" fn after_in_child() {
     node::after_fork_child();
     guard::close_all();
     observe::after_fork_in_child();
+    windows::MEMORY.give();
     drop(deferred);
 }

@@ -11,6 +11,7 @@
 //!         ──MOVDIR64B, ENQCMD─► interpose ─► submit ──► portal ──► replica ──► memory, records
 //!         ──UMWAIT, TPAUSE────► interpose ─► wait
 //!         ──perf_event_open───► symbols ──► perf ──► host
+//!         ──IDXD_WIN_CREATE───► symbols ──► windows ──► host ──► other processes' memory
 //! ```
 #![deny(unsafe_code)]
 // Loom tests single files of this crate; with loom's atomics the library itself does not compile.
@@ -39,6 +40,8 @@ mod sys;
 mod tests;
 mod user_count;
 mod wait;
+mod window_memory;
+mod windows;
 
 use telpher_interpose::preload::{Heap, KernelPages};
 

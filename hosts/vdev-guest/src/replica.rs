@@ -17,9 +17,10 @@ use crate::observe::{self, Observer, Queue, SubmitInstruction};
 use crate::shared::Shared;
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys::{self, Errno};
+use crate::window_memory::FileWindows;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use telpher_abi::{CompletionRecord, Descriptor};
+use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_device::{CountsIn, ModelOptions, Runner};
 use telpher_interpose::preload::Lock;
 use telpher_mem::{Fault, Local, Space, Strict};
@@ -47,6 +48,8 @@ pub(crate) struct Replica {
     observer: Arc<Observer>,
     /// 1 while a thread takes reports.
     reporting: AtomicU32,
+    /// Held while the table of windows is read from the host, so that an older answer never replaces a newer one.
+    refreshing: Lock<()>,
     /// The process that has started it.
     lineage: Lineage,
 }
@@ -81,7 +84,10 @@ impl Replica {
         };
         let queue = sys::with_signals_blocked(|| OpenQueue::start(opened, board.as_ref(), options, space));
         let queue = queue.map_err(|_| Errno::IO)?;
-        Ok(Replica { queue, memory, board, rows, observer, reporting: AtomicU32::new(0), lineage: Lineage::current() })
+        // Now, since a submission must not allocate.
+        queue.set_window_spaces(Box::new(FileWindows { open: opened.open }));
+        let (reporting, refreshing) = (AtomicU32::new(0), Lock::new(()));
+        Ok(Replica { queue, memory, board, rows, observer, reporting, refreshing, lineage: Lineage::current() })
     }
 
     /// False in a child that has inherited it: there the memory shared with the host does not exist.
@@ -107,7 +113,19 @@ impl Replica {
         self.observer.offer(how, destination, words, self)
     }
 
+    /// Reads the table of windows from the host before a descriptor that may use it. Windows that change until it is
+    /// executed are checked by the host, at each access.
+    fn refresh_windows(&self, descriptor: &Descriptor) {
+        if self.opened().id_cap == 0 || !may_use_windows(descriptor.opcode()) {
+            return;
+        }
+        let _one_at_a_time = self.refreshing.hold();
+        // If the host is gone, the last table stays, and every access to another process fails.
+        let _ = control::windows(self.opened().open, |listed| self.queue.show_windows(listed));
+    }
+
     fn admit(&self, deferrable: bool, descriptor: &Descriptor) -> Offer {
+        self.refresh_windows(descriptor);
         // SAFETY: the process itself executed the instruction, or called write(), with these 64 bytes (except the first
         // dword, which names no memory). They name the process's own address space, and the program promises the device
         // that this memory may be read and written meanwhile. That is the promise that `vouch` requires, made by the
@@ -246,6 +264,10 @@ impl<R: Fn() + Send + Sync> telpher_model::Observer for Reporting<R> {
         self.observer.execute(job, space, act)
     }
 
+    fn window_updated(&self, job: &Job<'_>, generation: u64) -> Result<(), Status> {
+        self.observer.window_updated(job, generation)
+    }
+
     fn concluding(&self, job: &Job<'_>, record: &CompletionRecord) -> bool {
         self.observer.concluding(job, record)
     }
@@ -265,6 +287,12 @@ impl<R: Fn() + Send + Sync> telpher_model::Observer for Reporting<R> {
             (self.report)();
         }
     }
+}
+
+/// True for operations with handles of windows, and for batches, whose members may be such.
+fn may_use_windows(opcode: Opcode) -> bool {
+    // All operations below are older than windows.
+    opcode == Opcode::Batch || opcode.code() >= Opcode::TypeConversion.code()
 }
 
 /// True if engines run on threads of their own.

@@ -27,6 +27,8 @@ struct State {
     rewrite: AtomicU8,
     /// 1 if programs that are executed get this library too.
     follow: AtomicU8,
+    /// 1 if queues have the ioctls for windows.
+    windows: AtomicU8,
     /// Length of the directory's path in bytes.
     directory_len: AtomicUsize,
     /// Random number of this address space.
@@ -43,6 +45,7 @@ static STATE: State = State {
     stage: AtomicU8::new(UNKNOWN),
     rewrite: AtomicU8::new(0),
     follow: AtomicU8::new(0),
+    windows: AtomicU8::new(0),
     directory_len: AtomicUsize::new(0),
     space: AtomicU64::new(0),
     directory: UnsafeCell::new([0; MAX_DIRECTORY]),
@@ -63,6 +66,12 @@ pub(crate) fn view() -> Option<View> {
 pub(crate) fn rewrites() -> bool {
     // Relaxed: ordered by the stage, which was acquired.
     view().is_some() && STATE.rewrite.load(Ordering::Relaxed) == 1
+}
+
+/// True if queues have the ioctls for windows between processes.
+pub(crate) fn has_windows() -> bool {
+    // Relaxed: ordered by the stage, which was acquired.
+    view().is_some() && STATE.windows.load(Ordering::Relaxed) == 1
 }
 
 /// Makes `interpose` restore the run's variables in the environments of programs that are executed.
@@ -161,6 +170,7 @@ fn keep(found: &Settings<'_>) -> u8 {
     STATE.directory_len.store(directory.len(), Ordering::Relaxed);
     STATE.rewrite.store(found.rewrite.into(), Ordering::Relaxed);
     STATE.follow.store(found.follow.into(), Ordering::Relaxed);
+    STATE.windows.store(found.windows.into(), Ordering::Relaxed);
     renew_space();
     match found.view {
         View::Preload => PRELOAD,

@@ -51,6 +51,7 @@ fn begin() {
         run::follow();
         crate::files::start();
         crate::symbols::standard::start();
+        crate::windows::start();
     }
     // Release: pairs with the Acquire in `start`.
     STAGE.store(DONE, Ordering::Release);

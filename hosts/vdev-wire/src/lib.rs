@@ -6,6 +6,7 @@
 //! guest ◄────── memory of one open file, shared by guest and host ─────► host     lease: statistics, trace
 //! guest ◄────── state of one queue, which only the host writes ─────────  host    board: enabled?, files
 //! guest ◄────── memory of one queue, shared by all its openers ─────────► host    board: occupancy by file
+//! guest ──Windows, WindowRead, WindowWrite──► host ──► another process's memory   windows: the host checks each access
 //! ```
 //!
 //! Both sides make the same queue of the modelled device of an opened file: [`open_queue::OpenQueue`]. The guest's
@@ -28,7 +29,7 @@ pub mod settings;
 mod sync;
 
 /// Changes with every change of a layout in this crate; the host refuses a guest of another version.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

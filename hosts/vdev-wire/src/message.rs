@@ -33,13 +33,40 @@ pub enum Kind {
     /// ioctl() of an event. `open`: its number; `argument`: the request; data: the argument, eight bytes. Reply value:
     /// the event's number for PERF_EVENT_IOC_ID.
     PerfControl = 8,
+    /// Makes a window to the memory of the process that has opened a file. `open`: the file; data: a [`WindowCreate`];
+    /// descriptor in the request: the process's /proc/self/mem, open for reading and writing. Reply value: the handle.
+    /// Descriptor: the window (a stream socket whose other end the host holds; closing its last copy ends the window;
+    /// its first bytes are the window's [secret](WINDOW_SECRET)).
+    WindowCreate = 9,
+    /// Lets the descriptors of a file's process use a window. `open`: the file; data: the window's secret. Reply value:
+    /// the handle.
+    WindowAttach = 10,
+    /// The windows that a file's process owns or may use. `open`: the file. Reply data: a [`WindowEntry`] for each.
+    Windows = 11,
+    /// Reads memory of a window for a descriptor. `open`: the file; data: a [`WindowAccess`]. Reply data: the bytes up
+    /// to the first that cannot be read.
+    WindowRead = 12,
+    /// Writes memory of a window for a descriptor. `open`: the file; data: a [`WindowAccess`], then the bytes. Reply
+    /// value: the number of bytes written, up to the first that cannot be.
+    WindowWrite = 13,
+    /// Brings in a page of a window. `open`: the file; `argument`: 1 for an access that writes; data: a
+    /// [`WindowAccess`].
+    WindowTouch = 14,
+    /// Replaces the limits of a window: an Update Window descriptor of its owner has been executed. `open`: the file;
+    /// data: a [`WindowUpdate`]. The reply comes when no access that the former limits allowed is in progress.
+    WindowUpdate = 15,
+    /// Brings in pages of a window for a process that holds its descriptor. Data: a [`WindowFault`].
+    WindowFault = 16,
+    /// Waits until no closed window of the caller's process is accessed any more. `argument`: [`SETTLE_AT_START`] to end
+    /// the windows of the program first that the process was before. ENOTTY in a run without windows.
+    WindowSettle = 17,
 }
 
 impl Kind {
     /// The kind with this code.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        const ALL: [Kind; 8] = [
+        const ALL: [Kind; 17] = [
             Kind::Show,
             Kind::Store,
             Kind::Open,
@@ -48,8 +75,23 @@ impl Kind {
             Kind::PerfOpen,
             Kind::PerfRead,
             Kind::PerfControl,
+            Kind::WindowCreate,
+            Kind::WindowAttach,
+            Kind::Windows,
+            Kind::WindowRead,
+            Kind::WindowWrite,
+            Kind::WindowTouch,
+            Kind::WindowUpdate,
+            Kind::WindowFault,
+            Kind::WindowSettle,
         ];
         ALL.into_iter().find(|kind| *kind as u32 == code)
+    }
+
+    /// True for the requests about windows, which may wait for another process.
+    #[must_use]
+    pub fn is_of_windows(self) -> bool {
+        self as u32 >= Kind::WindowCreate as u32
     }
 }
 
@@ -111,6 +153,103 @@ pub struct PerfOpen {
     pub leader: u64,
     /// `struct perf_event_attr`, with zeros behind a shorter one.
     pub attributes: [u8; PERF_ATTRIBUTES],
+}
+
+/// The argument of [`Kind::WindowSettle`] of a program that starts.
+pub const SETTLE_AT_START: u64 = 1;
+/// Bytes of a window's secret: random, and known only to processes that hold the window's descriptor.
+pub const WINDOW_SECRET: usize = 16;
+/// Most bytes of memory in one [`Kind::WindowRead`] or [`Kind::WindowWrite`].
+pub const WINDOW_BYTES: usize = MAX_PAYLOAD - size_of::<WindowAccess>();
+
+/// The arguments of IDXD_WIN_CREATE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WindowCreate {
+    /// First byte of the window.
+    pub base: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// 0 for a single submitter, 1 for several.
+    pub kind: u32,
+    /// Permissions and mode, as in byte 61 of Update Window.
+    pub flags: u32,
+}
+
+/// An entry of the table of windows, as it concerns one process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WindowEntry {
+    /// First byte of the window. In offset mode only its position in a unit of [`ALIGNMENT`] bytes, unless the memory is
+    /// the process's own: submitters do not learn addresses of the owner.
+    pub base: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// The window and its limits: no other window, and no window with other limits, ever has this number in the run.
+    /// Bits 63:32 are the window's.
+    pub generation: u64,
+    /// Its handle: the index of the entry.
+    pub handle: u16,
+    /// Permissions, enable and mode, as in byte 61 of Update Window.
+    pub flags: u8,
+    /// [`WINDOW_OWN`] and [`WINDOW_USABLE`].
+    pub relation: u8,
+    /// Padding.
+    pub reserved: u32,
+}
+
+/// Bytes to whose multiples operations with typed elements align the bases of windows in offset mode. Source: SPEC
+/// §8.3.19, its largest type.
+pub const ALIGNMENT: u64 = 8;
+/// [`WindowEntry::relation`]: the memory is the process's own.
+pub const WINDOW_OWN: u8 = 1 << 0;
+/// [`WindowEntry::relation`]: the process's descriptors may use the window.
+pub const WINDOW_USABLE: u8 = 1 << 1;
+
+/// A range of the memory that a window gives access to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WindowAccess {
+    /// First byte: in offset mode its offset in the window, otherwise its address in the owner's address space.
+    pub address: u64,
+    /// [`WindowEntry::generation`] of the entry that the descriptor has looked up.
+    pub generation: u64,
+    /// Bytes, at most [`WINDOW_BYTES`].
+    pub len: u32,
+    /// Handle of the window.
+    pub handle: u32,
+}
+
+/// The new limits of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WindowUpdate {
+    /// First byte of the window.
+    pub base: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// [`WindowEntry::generation`] of an entry of this window.
+    pub generation: u64,
+    /// Its handle.
+    pub handle: u32,
+    /// Permissions, enable and mode, as in byte 61 of Update Window.
+    pub flags: u32,
+}
+
+/// The arguments of IDXD_WIN_FAULT, and the secret of the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WindowFault {
+    /// The window's secret.
+    pub secret: [u8; WINDOW_SECRET],
+    /// Offset in the window.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// 1 if the pages are to be written.
+    pub write: u32,
+    /// Padding.
+    pub reserved: u32,
 }
 
 /// [`Opened::flags`]: the queue is dedicated.
@@ -180,6 +319,8 @@ pub struct Opened {
     pub op_cap: [u64; 4],
     /// DSACAP0 to DSACAP2; zero before 3.0.
     pub dsa_cap: [u64; 3],
+    /// IDCAP; zero if the run has no windows between processes.
+    pub id_cap: u64,
     /// GENCFG as the driver has set it.
     pub gen_cfg: u64,
     /// GRPCFG of the group.

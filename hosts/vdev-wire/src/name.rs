@@ -29,23 +29,37 @@ impl NodeName {
     }
 }
 
-/// The name of a perf event's socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PerfName(pub u64);
+/// Defines the name of a socket that has only a number.
+macro_rules! numbered {
+    ($(#[$meta:meta])* $name:ident, $kind:literal) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name(pub u64);
 
-impl PerfName {
-    /// The name in a run: `run-1234-9f2c/perf/17`.
-    #[must_use]
-    pub fn to_text(&self, run: &str) -> String {
-        format!("{run}/perf/{}", self.0)
-    }
+        impl $name {
+            /// The name in a run.
+            #[must_use]
+            pub fn to_text(&self, run: &str) -> String {
+                format!(concat!("{}/", $kind, "/{}"), run, self.0)
+            }
 
-    /// Parses a name of that run; `None` for every other name. Does not allocate.
-    #[must_use]
-    pub fn parse(run: &[u8], name: &[u8]) -> Option<Self> {
-        let number = name.strip_prefix(run)?.strip_prefix(b"/perf/")?;
-        std::str::from_utf8(number).ok()?.parse().ok().map(PerfName)
-    }
+            /// Parses a name of that run; `None` for every other name. Does not allocate.
+            #[must_use]
+            pub fn parse(run: &[u8], name: &[u8]) -> Option<Self> {
+                let number = name.strip_prefix(run)?.strip_prefix(concat!("/", $kind, "/").as_bytes())?;
+                std::str::from_utf8(number).ok()?.parse().ok().map($name)
+            }
+        }
+    };
+}
+
+numbered! {
+    /// The name of a perf event's socket: `run-1234-9f2c/perf/17`.
+    PerfName, "perf"
+}
+numbered! {
+    /// The name of a window's socket: `run-1234-9f2c/window/17`.
+    WindowName, "window"
 }
 
 #[cfg(test)]
@@ -53,12 +67,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_an_event_is_no_node_s() {
-        let text = PerfName(7).to_text("run-1");
-        assert_eq!(PerfName::parse(b"run-1", text.as_bytes()), Some(PerfName(7)));
-        assert_eq!(NodeName::parse(b"run-1", text.as_bytes()), None);
-        let node = NodeName { open: 7, device: 0, wq: 1 }.to_text("run-1");
-        assert_eq!(PerfName::parse(b"run-1", node.as_bytes()), None);
+    fn names_of_events_windows_and_nodes_are_told_apart() {
+        let names = [
+            PerfName(7).to_text("run-1"),
+            WindowName(7).to_text("run-1"),
+            NodeName { open: 7, device: 0, wq: 1 }.to_text("run-1"),
+        ];
+        let parsed = names.map(|name| {
+            let name = name.as_bytes();
+            let numbers =
+                [PerfName::parse(b"run-1", name).map(|of| of.0), WindowName::parse(b"run-1", name).map(|of| of.0)];
+            (numbers, NodeName::parse(b"run-1", name).is_some())
+        });
+        assert_eq!(parsed, [([Some(7), None], false), ([None, Some(7)], false), ([None, None], true)]);
     }
 
     #[test]

@@ -6,20 +6,27 @@ use telpher_abi::registers::{DsaCap0, DsaCap1, DsaCap2, EngCap, GenCap, GrpCap, 
 use telpher_abi::{EventLogEntry, SwError};
 use telpher_device::{Capabilities, QueueImage, ReplicaReport, Tolerances};
 
+/// Commands 15 to 17: handles of windows, and cached bitmaps.
+const WINDOW_COMMANDS: u64 = 0b111 << 15;
+
 impl Opened {
     /// Capabilities of the device.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
+        // Without windows between processes, the copy of the device has no table of them.
+        let has_windows = self.id_cap != 0;
+        // The copy's table has an entry for each window that the process may use, with the process as single submitter.
+        let id_cap = if has_windows { IdCap([self.id_cap]).with_single_submitter(true) } else { IdCap::default() };
         Capabilities {
             version: self.version,
-            // The process reaches no other address space, so its copy of the device has no table of windows.
-            gen_cap: GenCap([self.gen_cap]).with_inter_domain(false),
+            gen_cap: GenCap([self.gen_cap]).with_inter_domain(has_windows),
             wq_cap: WqCap([self.wq_cap]),
             grp_cap: GrpCap([self.grp_cap]),
             eng_cap: EngCap([self.eng_cap]),
             op_cap: OpCap(self.op_cap),
-            cmd_cap: self.cmd_cap,
-            id_cap: IdCap::default(),
+            // The host issues handles and reads no bitmaps.
+            cmd_cap: self.cmd_cap & !WINDOW_COMMANDS,
+            id_cap,
             dsa_cap_0: DsaCap0([self.dsa_cap[0]]),
             dsa_cap_1: DsaCap1([self.dsa_cap[1]]),
             dsa_cap_2: DsaCap2([self.dsa_cap[2]]),

@@ -1,8 +1,9 @@
 //! The settings that a guest reads from its environment before its first request.
 //!
 //! ```text
-//! TELPHER_RUN=<view>,<rewrite>,<follow>,<run directory>        preload,rewrite,follow,/run/telpher/0/run-1234-9f2c
-//! TELPHER_INSTRUCTIONS=movdir64b enqcmd waitpkg                the emulated instructions; CPUID cannot report them
+//! TELPHER_RUN=<view>,<rewrite>,<follow>,<windows>,<run directory>
+//!             preload,rewrite,follow,no-windows,/run/telpher/0/run-1234-9f2c
+//! TELPHER_INSTRUCTIONS=movdir64b enqcmd waitpkg     the emulated instructions; CPUID cannot report them
 //! ```
 
 /// The variable with the settings; without it the guest does nothing.
@@ -35,6 +36,8 @@ pub struct Settings<'a> {
     pub rewrite: bool,
     /// Whether programs that are executed get the guest too, whatever environment they are given.
     pub follow: bool,
+    /// Whether queues have the ioctls for windows between processes.
+    pub windows: bool,
     /// The run directory, absolute.
     pub directory: &'a [u8],
 }
@@ -43,7 +46,7 @@ impl<'a> Settings<'a> {
     /// Parses the variable's value; `None` if it is invalid. Does not allocate.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
-        let mut parts = value.splitn(4, |byte| *byte == b',');
+        let mut parts = value.splitn(5, |byte| *byte == b',');
         let view = match parts.next()? {
             b"preload" => View::Preload,
             b"namespace" => View::Namespace,
@@ -59,8 +62,13 @@ impl<'a> Settings<'a> {
             b"no-follow" => false,
             _ => return None,
         };
+        let windows = match parts.next()? {
+            b"windows" => true,
+            b"no-windows" => false,
+            _ => return None,
+        };
         let directory = parts.next().filter(|directory| directory.first() == Some(&b'/'))?;
-        Some(Settings { view, rewrite, follow, directory })
+        Some(Settings { view, rewrite, follow, windows, directory })
     }
 
     /// Formats the variable's value.
@@ -72,7 +80,8 @@ impl<'a> Settings<'a> {
         };
         let rewrite: &[u8] = if self.rewrite { b"rewrite" } else { b"trap" };
         let follow: &[u8] = if self.follow { b"follow" } else { b"no-follow" };
-        [view, rewrite, follow, self.directory].join(&b","[..])
+        let windows: &[u8] = if self.windows { b"windows" } else { b"no-windows" };
+        [view, rewrite, follow, windows, self.directory].join(&b","[..])
     }
 }
 
@@ -83,8 +92,9 @@ mod tests {
     #[test]
     fn settings_survive_the_environment() {
         for view in [View::Preload, View::Namespace] {
-            for (rewrite, follow) in [(false, false), (false, true), (true, false), (true, true)] {
-                let settings = Settings { view, rewrite, follow, directory: b"/tmp/a,b" };
+            for bits in 0..8 {
+                let [rewrite, follow, windows] = [1, 2, 4].map(|bit| bits & bit != 0);
+                let settings = Settings { view, rewrite, follow, windows, directory: b"/tmp/a,b" };
                 assert_eq!(Settings::parse(&settings.to_value()), Some(settings));
             }
         }
@@ -92,10 +102,16 @@ mod tests {
 
     #[test]
     fn invalid_values_are_rejected() {
-        let broken = ["", "preload", "preload,rewrite", "preload,rewrite,follow", "preload,rewrite,follow,"];
-        let wrong =
-            ["preload,rewrite,follow,tmp", "x,rewrite,follow,/tmp", "preload,x,follow,/tmp", "preload,trap,x,/tmp"];
-        for value in broken.into_iter().chain(wrong) {
+        let whole = "preload,rewrite,follow,windows,";
+        let broken = (0..=whole.len()).map(|len| whole[..len].to_owned());
+        let wrong = [
+            "preload,rewrite,follow,windows,tmp",
+            "x,rewrite,follow,windows,/tmp",
+            "preload,x,follow,windows,/tmp",
+            "preload,trap,x,windows,/tmp",
+            "preload,trap,follow,x,/tmp",
+        ];
+        for value in broken.chain(wrong.map(str::to_owned)) {
             assert_eq!(Settings::parse(value.as_bytes()), None, "{value}");
         }
     }

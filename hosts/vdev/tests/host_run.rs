@@ -5,6 +5,9 @@
 //! blocked; then they wait for the thread that receives them.
 #![allow(unsafe_code, reason = "signal masks, and a closure between fork and exec")]
 
+#[path = "../../../ci/skip.rs"]
+mod skip;
+
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -23,6 +26,10 @@ const PROGRAM: &str = "TELPHER_RUN_TEST_PROGRAM";
 const SECONDS: &str = "TELPHER_RUN_TEST_GRACE";
 /// Environment variable with the view.
 const VIEW: &str = "TELPHER_RUN_TEST_VIEW";
+/// Environment variable with the device, whose queues then have the ioctls for windows.
+const WINDOWS: &str = "TELPHER_RUN_TEST_WINDOWS";
+/// Environment variable that is set if engines have a thread of their own.
+const THREADED: &str = "TELPHER_RUN_TEST_THREADED";
 
 /// Not a test: the process that acts as `telpher run`.
 #[test]
@@ -35,22 +42,23 @@ fn the_runner_runs() {
         _ => ViewChoice::Auto,
     };
     let grace = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map_or(GRACE, Duration::from_secs_f64);
+    let windows = std::env::var(WINDOWS).ok();
+    let runner = if std::env::var_os(THREADED).is_some() { Runner::Threaded } else { Runner::Inline };
     // The program must not see these variables.
-    // SAFETY: no other thread reads the environment now: the harness waits for this thread.
-    unsafe {
-        std::env::remove_var(PROGRAM);
-        std::env::remove_var(VIEW);
-        std::env::remove_var(SECONDS);
+    for variable in [PROGRAM, VIEW, SECONDS, WINDOWS, THREADED] {
+        // SAFETY: no other thread reads the environment now: the harness waits for this thread.
+        unsafe { std::env::remove_var(variable) };
     }
     mask_all(libc::SIG_UNBLOCK);
     let options = RunOptions {
         program: words.next().unwrap(),
         args: words.collect(),
-        hardware: Hardware::from_name("spr-1").unwrap(),
+        hardware: Hardware::from_name(windows.as_deref().unwrap_or("spr-1")).unwrap(),
         abi: Abi::V6_6,
         rawio: true,
+        idpt: windows.is_some(),
         view,
-        runner: Runner::Inline,
+        runner,
         residency: Residency::Strict,
         rewrite: true,
         follow: true,
@@ -467,4 +475,93 @@ fn the_umask_does_not_affect_the_tree() {
     let output = text(&command.output().unwrap().stdout);
     let modes: Vec<&str> = output.lines().filter(|line| line.starts_with("modes")).collect();
     assert_eq!(modes, ["modes 755", "modes 200", "modes 444"], "{output}");
+}
+
+/// Runs a case of the client in `files/windows.c` in both views: it uses the ioctls for windows between processes as
+/// programs do that were written for Intel's driver outside of Linux.
+fn windows(test: &str, case: &str, hardware: Option<&str>, threaded: bool) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = folder.join("../../doors/cli/tests/programs/sources");
+    let client = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("windows-{test}"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-mno-red-zone", "-fno-builtin", "-pthread"]);
+    let Ok(built) = gcc.arg("-I").arg(header).arg("-o").arg(&client).arg(folder.join("tests/files/windows.c")).output()
+    else {
+        return skip::skip(test, "no gcc (Debian package gcc)");
+    };
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    for view in ["preload", "namespace"] {
+        let scratch = Scratch::new(&format!("windows-{case}-{view}-{threaded}"));
+        let mut command = scratch.command(&[client.to_str().unwrap(), case]);
+        command.env(VIEW, view);
+        if let Some(hardware) = hardware {
+            command.env(WINDOWS, hardware);
+        }
+        if threaded {
+            command.env(THREADED, "1");
+        }
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        if view == "namespace" && output.status.code() == Some(126) {
+            return skip::skip(test, "mount namespaces cannot be created");
+        }
+        assert!(output.status.success(), "{case} ({view}): {}: {text}", output.status);
+    }
+}
+
+#[test]
+fn without_the_option_queues_do_not_know_the_ioctls_of_windows() {
+    windows("unknown", "unknown", None, false);
+}
+
+#[test]
+fn a_device_without_windows_does_not_support_them() {
+    windows("unsupported", "unsupported", Some("spr-1"), false);
+}
+
+#[test]
+fn each_misuse_of_a_window_has_its_errno() {
+    windows("errors", "errors", Some("v2-full-1"), false);
+}
+
+#[test]
+fn every_operation_reaches_its_window_and_no_byte_beside_it() {
+    windows("copies", "copies", Some("v2-full-1"), false);
+    windows("copies", "copies", Some("v2-full-1"), true);
+}
+
+#[test]
+fn a_window_is_fetched_by_the_number_of_its_descriptor() {
+    windows("fetched", "fetched", Some("v2-full-1"), false);
+}
+
+#[test]
+fn a_guessed_handle_of_a_window_gives_nothing() {
+    windows("guessed", "guessed", Some("v3-full-1"), false);
+}
+
+#[test]
+fn nothing_is_written_where_a_window_was() {
+    windows("moved", "moved", Some("v2-full-1"), false);
+    windows("moved", "moved", Some("v2-full-1"), true);
+}
+
+#[test]
+fn hostile_processes_reach_no_window_and_stop_none() {
+    windows("beside", "beside", Some("v2-full-1"), false);
+}
+
+#[test]
+fn pages_of_a_window_are_brought_in_for_writing() {
+    windows("faulted", "faulted", Some("v2-full-1"), false);
+}
+
+#[test]
+fn the_window_of_a_killed_owner_ends_with_it() {
+    windows("died", "died", Some("v2-full-1"), false);
+}
+
+#[test]
+fn a_program_that_an_owner_executes_is_not_reached() {
+    windows("executed", "executed", Some("v2-full-1"), false);
 }

@@ -59,6 +59,7 @@ pub use name::{DeviceName, ModelSource, NameError, WqName};
 pub use open::{OpenError, OpenOptions, Opened, PreparedDevice, Skipped, open, prepare};
 pub use replica::{QueueImage, ReplicaReport};
 pub use runner::Runner;
+pub use spaces::WindowSpaces;
 pub use telpher_model::{Capabilities, DeviceCounts, LONGEST_NS, Preset, Tolerances, Totals};
 
 /// The README's examples, compiled and run.

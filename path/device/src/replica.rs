@@ -8,8 +8,11 @@ use crate::apply::write_table;
 use crate::model::Residency;
 use crate::model::{ModelDevice, ModelOptions, RunnerState, StartError};
 use crate::own_memory::own_memory;
+use crate::spaces::WindowSpaces;
 use crate::sync::{AtomicU32, Ordering};
-use telpher_abi::registers::{Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, PortalKind, WqCfg, offset};
+use telpher_abi::registers::{
+    Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, IdptEntry, PortalKind, WqCfg, offset,
+};
 use telpher_abi::{Descriptor, EventLogEntry, Status, StatusByte, SwError};
 use telpher_mem::{PAGE_BYTES, PageSize, Region, Space, StableBufMut, WriteHint};
 use telpher_model::{PciControl, Submitter, Write, layout};
@@ -161,6 +164,23 @@ impl ModelDevice {
         // 32 or 64 bytes; the model supports no other size.
         let (stride, words) = if device.capabilities().wq_cap.wqcfg_size_shift() == 0 { (32, 4) } else { (64, 8) };
         write_table(device, layout::WQCFG + u64::from(image.wq) * stride, &image.wq_cfg.0[..words]);
+    }
+
+    /// Replaces the table of windows: entry `index` and its [generation](telpher_model::Window::generation) become what
+    /// `entry` returns for it. A driver in another process keeps the table; the replica has a copy with the entries that
+    /// concern its clients.
+    pub fn replace_windows(&self, mut entry: impl FnMut(usize) -> (IdptEntry, u64)) {
+        let device = &self.inner.core.device;
+        for index in 0..usize::from(device.capabilities().id_cap.entries()) {
+            let (entry, generation) = entry(index);
+            device.replace_window(index, &entry, generation);
+        }
+    }
+
+    /// Gives the windows of that table their memory; returns `false` if they have it already.
+    #[must_use]
+    pub fn set_window_spaces(&self, windows: Box<dyn WindowSpaces>) -> bool {
+        self.inner.core.spaces.set_windows(windows)
     }
 
     /// Submits a descriptor to a queue as a submit instruction does. If it was accepted, an inline runner executes it.

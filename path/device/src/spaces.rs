@@ -1,8 +1,16 @@
 //! The memory of each PASID on a modelled device.
 
+use std::fmt::Debug;
 use std::sync::OnceLock;
 use telpher_mem::{Fault, Space, WriteHint};
-use telpher_model::AddressSpaces;
+use telpher_model::{AddressSpaces, Window};
+
+/// The memory of windows, for a device that has a copy of another device's table: the memory behind an entry of that
+/// table is not in this process.
+pub trait WindowSpaces: Debug + Send + Sync {
+    /// Calls `act` with the memory that a descriptor accesses through a window that it has looked up.
+    fn with(&self, window: &Window, act: &mut dyn FnMut(&dyn Space));
+}
 
 /// The most address spaces of one modelled device. Source: chosen; one process needs one.
 const MAX_SPACES: usize = 64;
@@ -11,11 +19,17 @@ const MAX_SPACES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct SpaceTable {
     spaces: [OnceLock<(u32, Box<dyn Space>)>; MAX_SPACES],
+    windows: OnceLock<Box<dyn WindowSpaces>>,
 }
 
 impl SpaceTable {
     pub(crate) fn new() -> Self {
-        SpaceTable { spaces: [const { OnceLock::new() }; MAX_SPACES] }
+        SpaceTable { spaces: [const { OnceLock::new() }; MAX_SPACES], windows: OnceLock::new() }
+    }
+
+    /// Gives all windows their memory; returns `false` if they have it already.
+    pub(crate) fn set_windows(&self, windows: Box<dyn WindowSpaces>) -> bool {
+        self.windows.set(windows).is_ok()
     }
 
     /// Assigns memory to a PASID; returns `false` if the table is full or the PASID already has memory.
@@ -41,6 +55,13 @@ impl AddressSpaces for SpaceTable {
             .map_while(OnceLock::get)
             .find(|(known, _)| pasid.is_none_or(|pasid| pasid == *known))
             .map_or(&UnmappedSpace as &dyn Space, |(_, space)| space.as_ref())
+    }
+
+    fn with_window(&self, window: &Window, act: &mut dyn FnMut(&dyn Space)) {
+        match self.windows.get() {
+            Some(windows) => windows.with(window, act),
+            None => act(self.space(Some(window.pasid))),
+        }
     }
 }
 

@@ -323,6 +323,11 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
     }
 
     #[inline]
+    fn window_updated(&self, job: &Job<'_>, generation: u64) -> Result<(), Status> {
+        self.observer.window_updated(job, generation)
+    }
+
+    #[inline]
     fn concluding(&self, job: &Job<'_>, record: &CompletionRecord) -> bool {
         self.observer.concluding(job, record)
     }

@@ -96,6 +96,18 @@ pub trait Observer: Send + Sync + Debug {
         act(space)
     }
 
+    /// An Update Window has written its entry of the table, which has this
+    /// [generation](crate::Window::generation), and has waited for the descriptors that used the former values. A driver
+    /// that keeps the table in another place changes it there now.
+    ///
+    /// # Errors
+    /// The status to end the descriptor with instead of success.
+    #[inline]
+    fn window_updated(&self, job: &Job<'_>, generation: u64) -> Result<(), Status> {
+        let _ = (job, generation);
+        Ok(())
+    }
+
     /// The outcome is known, and `record` would report it. If this returns `false`, the engine keeps the descriptor and
     /// asks again.
     #[inline]

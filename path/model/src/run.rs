@@ -1,11 +1,12 @@
 //! Drives one engine against real memory by answering its steps.
 
 use crate::device::Device;
-use crate::engine::{Engine, Step};
+use crate::engine::{Engine, Outcome, Step};
 use crate::execute::{Alternate, OperandSpaces, Scratch, execute};
 use crate::interrupt::Interrupt;
 use crate::observe::Observer;
-use telpher_abi::Descriptor;
+use crate::windows::Window;
+use telpher_abi::{Descriptor, Status};
 use telpher_mem::{Fault, Space, WriteHint};
 
 /// How often a page request for the same access is repeated before the device gives up. Source: *assumed*; the
@@ -17,6 +18,36 @@ pub trait AddressSpaces {
     /// Returns the space of a PASID; `None` means the device's own requests without a PASID. An unknown PASID has no
     /// memory: return a space in which every access faults.
     fn space(&self, pasid: Option<u32>) -> &dyn Space;
+
+    /// Calls `act` with the memory of a window: that of its PASID, unless a driver gives windows memory of their own.
+    fn with_window(&self, window: &Window, act: &mut dyn FnMut(&dyn Space)) {
+        act(self.space(Some(window.pasid)));
+    }
+}
+
+/// Calls `act` with the memory of a descriptor's windows.
+#[inline]
+fn with_windows(
+    spaces: &dyn AddressSpaces,
+    windows: [Option<Window>; 2],
+    mut act: impl FnMut([Option<Alternate<'_>>; 2]) -> Outcome,
+) -> Outcome {
+    if windows == [None; 2] {
+        return act([None; 2]);
+    }
+    // Replaced, since both calls below call their argument.
+    let mut outcome = Outcome::of(Status::InterDomainHandle);
+    with_window(spaces, windows[0], &mut |first| {
+        with_window(spaces, windows[1], &mut |second| outcome = act([first, second]));
+    });
+    outcome
+}
+
+fn with_window(spaces: &dyn AddressSpaces, window: Option<Window>, act: &mut dyn FnMut(Option<Alternate<'_>>)) {
+    match window {
+        None => act(None),
+        Some(window) => spaces.with_window(&window, &mut |space| act(Some(Alternate { space, window }))),
+    }
 }
 
 /// The result of driving an engine.
@@ -53,11 +84,10 @@ pub fn run<O: Observer + ?Sized>(
                 return Progress::Worked;
             }
             let (blocks, requests) = (engine.blocks_on_fault(), engine.has_page_requests(device));
-            let alternates = engine
-                .windows()
-                .map(|window| window.map(|window| Alternate { space: spaces.space(Some(window.pasid)), window }));
             let outcome = observer.execute(&engine.job(), space, &mut |own| {
-                execute(engine.action(), &OperandSpaces { own, alternates }, blocks, requests, scratch)
+                with_windows(spaces, engine.windows(), |alternates| {
+                    execute(engine.action(), &OperandSpaces { own, alternates }, blocks, requests, scratch)
+                })
             });
             engine.executed(device, outcome);
         }

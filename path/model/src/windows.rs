@@ -29,6 +29,8 @@ pub(crate) struct Windows {
     /// Held while an entry, or the cache, is read or written as a whole.
     lock: TryLock,
     entries: [[Word; 4]; MAX_WINDOWS],
+    /// What [`Window::generation`] of each entry is.
+    generations: [Word; MAX_WINDOWS],
     /// Handles in use, a bit each; only with command 15.
     issued: [Word; MAX_WINDOWS / 64],
     identity: Word,
@@ -45,6 +47,7 @@ impl Default for Windows {
         Windows {
             lock: TryLock::default(),
             entries: std::array::from_fn(|_| Default::default()),
+            generations: std::array::from_fn(|_| Word::default()),
             issued: std::array::from_fn(|_| Word::default()),
             identity: Word::default(),
             cache: std::array::from_fn(|_| Word::default()),
@@ -69,6 +72,8 @@ pub struct Window {
     pub base: u64,
     /// Bytes of the window.
     pub size: u64,
+    /// The number that the driver gave with the entry, if it [replaces](Device::replace_window) entries; otherwise 0.
+    pub generation: u64,
 }
 
 impl Window {
@@ -171,6 +176,10 @@ impl Windows {
         self.entries.get(index).map_or_else(IdptEntry::default, |words| IdptEntry(load(words)))
     }
 
+    fn generation(&self, index: usize) -> u64 {
+        self.generations.get(index).map_or(0, Word::get)
+    }
+
     fn forget(&self, drops: impl Fn(usize, u64) -> bool) {
         self.invalidations.add(1);
         for slot in &self.cache {
@@ -220,6 +229,21 @@ impl Device {
         });
     }
 
+    /// Replaces an entry as a whole, locked fields too, for a driver whose device has a copy of another device's table.
+    /// Descriptors in progress keep what they have looked up, with the generation that it had then. An index beyond the
+    /// table is ignored.
+    pub fn replace_window(&self, index: usize, entry: &IdptEntry, generation: u64) {
+        let windows = &self.windows;
+        let Some(words) = windows.entries[..self.idpt_entries()].get(index) else { return };
+        windows.locked(|| {
+            windows.generations[index].set(generation);
+            if load(words) != entry.0 {
+                store(words, &entry.0);
+                windows.forget(|handle, _| handle == index);
+            }
+        });
+    }
+
     /// Returns IDBR.
     pub(crate) fn idbr(&self) -> IdBr {
         IdBr([self.windows.identity.get()])
@@ -234,8 +258,9 @@ impl Device {
         let windows = &self.windows;
         windows.identity.set(0);
         windows.locked(|| {
-            for words in &windows.entries {
+            for (words, generation) in windows.entries.iter().zip(&windows.generations) {
                 store(words, &[0; 4]);
+                generation.set(0);
             }
             windows.forget(|_, _| true);
         });
@@ -324,7 +349,8 @@ impl Device {
         let Some(index) = self.entry_of_handle(handle, Check::HandleRange) else {
             return Err(named(Refusal { check: Some(Check::HandleRange), ..Refusal::from(invalid) }));
         };
-        let Some(entry) = self.windows.lock.try_with(|| self.windows.entry(index)) else { return Ok(Lookup::Busy) };
+        let found = self.windows.lock.try_with(|| (self.windows.entry(index), self.windows.generation(index)));
+        let Some((entry, generation)) = found else { return Ok(Lookup::Busy) };
         let id_cap = self.capabilities.id_cap;
         let kind = IdptType::from_code(entry.type_code());
         let has_type = match kind {
@@ -339,6 +365,7 @@ impl Device {
             flags: entry.window_flags(),
             base: entry.window_base(),
             size: entry.window_size(),
+            generation,
         };
         let enabled = entry.window_enable();
         let wraps = window.base.checked_add(window.size.saturating_sub(1)).is_none();
@@ -392,9 +419,9 @@ impl Device {
         }
     }
 
-    /// Replaces the window of an entry by that of a legal Update Window. `None` if another thread has the table.
-    /// Source: SPEC §8.3.27.
-    pub(crate) fn update_window(&self, d: &Descriptor, submitter: Submitter) -> Option<Result<(), Refusal>> {
+    /// Replaces the window of an entry by that of a legal Update Window; returns the generation of the entry. `None` if
+    /// another thread has the table. Source: SPEC §8.3.27.
+    pub(crate) fn update_window(&self, d: &Descriptor, submitter: Submitter) -> Option<Result<u64, Refusal>> {
         let handle = d.handle_2();
         let named = |refusal: Refusal| Refusal { handle: Some(handle), ..refusal };
         let Some(index) = self.entry_of_handle(handle, Check::UpdateHandle) else {
@@ -411,7 +438,7 @@ impl Device {
             let flags = WindowFlags::from_bits_truncate(d.window_flags() & 0xf);
             let updated = entry.with_window_flags(flags).with_window_base(d.src()).with_window_size(d.dst());
             store(&windows.entries[index], &updated.0);
-            Ok(())
+            Ok(windows.generation(index))
         })
     }
 }

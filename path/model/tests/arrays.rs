@@ -320,7 +320,7 @@ fn a_misaligned_buffer_ends_a_gather_reduction() {
 fn a_buffer_outside_of_its_window_ends_a_list_with_the_handle() {
     let (own, other) = (memory(4), memory(5));
     worked_list(&own, [4, 0, 9]);
-    let window = |flags, size| Window { handle: 7, pasid: 1, flags, base: BUFFERS, size };
+    let window = |flags, size| Window { handle: 7, pasid: 1, flags, base: BUFFERS, size, generation: 0 };
     let windowed = WindowFlags::READ | WindowFlags::WRITE | WindowFlags::ENABLE | WindowFlags::OFFSET_MODE;
     let gather = worked(Opcode::GatherCopy).with_src(LIST).with_dst(RESULT).with_sgl_base(0).alternate(Some(7), None);
     let run = |d: &Descriptor, window: Window| {

@@ -145,25 +145,48 @@ impl Process {
     /// Makes the kernel bring a page in as for a store (a shared page is copied), without storing anything. The kernel
     /// pins the page of the other process, and then fails to read from the local address.
     pub(super) fn pin_for_writing(&self, address: u64) {
+        // A page that cannot be pinned makes the access fail that follows.
+        let _ = self.try_pin_for_writing(address);
+    }
+
+    /// As [`pin_for_writing`](Process::pin_for_writing).
+    ///
+    /// # Errors
+    /// EPERM if this process may not access the other one's memory, ESRCH if that one has ended. A page that does not
+    /// exist, or that no store may change, is not reported.
+    pub(super) fn try_pin_for_writing(&self, address: u64) -> io::Result<()> {
         let mut parts = Parts::new();
-        // Nothing is mapped on the first page of an address space (`vm.mmap_min_addr`). If something were, one byte of
-        // it would be written to an address that the caller is about to write anyway.
+        // Nothing is mapped on the first page of an address space (`vm.mmap_min_addr`), so no byte is written.
         parts.push(std::ptr::without_provenance_mut(8), address, 0, 1);
         // SAFETY: the kernel only reads from this process, and an address that is not mapped is an error to it.
-        unsafe { self.transfer(libc::process_vm_writev, &parts) };
+        let moved = unsafe { self.transfer_parts(libc::process_vm_writev, &parts) };
+        match moved.map_err(|error| (error.raw_os_error(), error)) {
+            Err((code, error)) if code != Some(libc::EFAULT) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// # Safety
     /// The parts' buffer allows what `call` does with it: `process_vm_readv` writes it, `process_vm_writev` reads it.
     unsafe fn transfer(&self, call: Call, parts: &Parts) -> usize {
-        if parts.count == 0 || !self.is_alive() {
-            return 0;
+        // SAFETY: the caller's promise is this function's.
+        unsafe { self.transfer_parts(call, parts) }.unwrap_or(0)
+    }
+
+    /// # Safety
+    /// As for [`transfer`](Process::transfer).
+    unsafe fn transfer_parts(&self, call: Call, parts: &Parts) -> io::Result<usize> {
+        if parts.count == 0 {
+            return Ok(0);
+        }
+        if !self.is_alive() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let count = parts.count as libc::c_ulong;
         // SAFETY: the caller guarantees the buffer; the kernel checks the addresses in the other process.
         let moved = unsafe { call(self.id, parts.local.as_ptr(), count, parts.remote.as_ptr(), count, 0) };
         // Negative: an error at the first byte.
-        usize::try_from(moved).unwrap_or(0)
+        usize::try_from(moved).map_err(|_| io::Error::last_os_error())
     }
 
     /// True if the mapping at an address allows stores; false if nothing is mapped there.

@@ -29,12 +29,15 @@ pub(crate) struct Run {
     /// Kernel version whose driver is emulated: its attributes, formats and refusals.
     #[arg(long, help_heading = "Device", value_enum, default_value_t = Kernel::V6_6)]
     pub(crate) abi: Kernel,
-    /// Let programs map a portal, as with CAP_SYS_RAWIO; this is the default.
+    /// Let programs map a portal, as with CAP_SYS_RAWIO (the default).
     #[arg(long, help_heading = "Device", overrides_with = "no_rawio")]
     pub(crate) rawio: bool,
-    /// Kernels since INTEL-SA-01084 refuse mmap with EPERM and accept write().
+    /// Refuse mmap with EPERM, as kernels since INTEL-SA-01084 do.
     #[arg(long, help_heading = "Device")]
     pub(crate) no_rawio: bool,
+    /// Give queues the ioctls for windows between processes.
+    #[arg(long, help_heading = "Device")]
+    pub(crate) idpt: bool,
     /// How programs see the device's files: preloaded library, mount namespace, or what fits.
     #[arg(long, help_heading = "Program", value_enum, default_value_t = View::Auto)]
     pub(crate) view: View,
@@ -88,7 +91,8 @@ Examples:
   telpher run --hardware spr-1 --summary -- PROGRAM  a summary at the end
   telpher run --hardware spr-1 --trace - -- PROGRAM  every descriptor and record
   telpher run --hardware spr-1 --check -- PROGRAM    report undetected misuse
-  telpher run --abi 6.12 --no-rawio -- PROGRAM       a kernel that refuses mmap",
+  telpher run --abi 6.12 --no-rawio -- PROGRAM       a kernel that refuses mmap
+  telpher run --hardware srf-1 --idpt -- PROGRAM     windows between processes",
         Hardware::presets().join(", "),
         inject::LANGUAGE
     )

@@ -30,7 +30,7 @@ use crate::files::table::Kind;
 use crate::files::walk::{FileKind, Found, Walk};
 use crate::sync::{AtomicU8, Ordering};
 use crate::sys::{self, Errno};
-use crate::{node, perf, run};
+use crate::{node, perf, run, windows};
 use rustix::fs::Stat;
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -68,6 +68,8 @@ pub(crate) fn recognise(fd: RawFd) {
         table::notice(fd);
     } else if perf::number_of(fd).is_some() {
         table::set(fd, Kind::PerfEvent);
+    } else if windows::is_window(fd) {
+        table::set(fd, Kind::Window);
     } else if are_served() {
         let mut text = [0; LONGEST];
         let Ok(text) = descriptor::text_of(fd, &mut text) else { return };

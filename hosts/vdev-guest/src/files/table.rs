@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Watched = 2,
     /// An event of a device's perf PMU.
     PerfEvent = 3,
+    /// A window to this process's memory.
+    Window = 4,
 }
 
 static KINDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
@@ -39,6 +41,7 @@ pub(crate) fn kind(fd: RawFd) -> Kind {
         1 => Kind::Attribute,
         2 => Kind::Watched,
         3 => Kind::PerfEvent,
+        4 => Kind::Window,
         _ => Kind::Foreign,
     }
 }

@@ -21,6 +21,7 @@ mod random;
 #[cfg(test)]
 mod tests;
 
+use crate::control;
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys;
 use check::{Checker, NewSubmission, Own};
@@ -28,11 +29,11 @@ use file_log::{DescriptorId, FileLog, nap};
 use injector::{CompletionDelay, Injector};
 use std::sync::{Arc, OnceLock};
 use telpher_abi::registers::GrpCfg;
-use telpher_abi::{CompletionRecord, Descriptor, Offer};
+use telpher_abi::{CompletionRecord, Descriptor, Offer, Status};
 use telpher_mem::{Fault, Space};
 use telpher_model::{DispatchDecision, Job, Outcome};
 use telpher_vdev_wire::event::{Injected, ReportedTo};
-use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE};
+use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE, WindowUpdate};
 
 pub(crate) use file_log::SharedLease;
 pub(crate) use queue::Queue;
@@ -66,6 +67,8 @@ pub(crate) struct Observer {
     dedicated: bool,
     /// Number of accepted submissions, plus those being submitted.
     submissions: AtomicU64,
+    /// The run has windows between processes, whose table the host keeps.
+    has_windows: bool,
 }
 
 impl Observer {
@@ -88,6 +91,7 @@ impl Observer {
             single_engine: GrpCfg(opened.grp_cfg).engines().count_ones() == 1,
             dedicated: opened.flags & DEDICATED != 0,
             submissions: AtomicU64::new(0),
+            has_windows: opened.id_cap != 0,
         }
     }
 
@@ -229,6 +233,17 @@ impl telpher_model::Observer for Observer {
         };
         self.log.page_requests(outcome.pages_granted);
         outcome
+    }
+
+    /// The host has the table that counts. If it does not answer, the window may be the new one or the former one.
+    fn window_updated(&self, job: &Job<'_>, generation: u64) -> Result<(), Status> {
+        if !self.has_windows {
+            return Ok(());
+        }
+        let (base, size) = (job.descriptor.src(), job.descriptor.dst());
+        let (handle, flags) = (job.descriptor.handle_2().into(), job.descriptor.window_flags().into());
+        let update = WindowUpdate { base, size, generation, handle, flags };
+        control::update_window(self.file, &update).map_err(|_| Status::UpdateWindowEntry)
     }
 
     fn concluding(&self, job: &Job<'_>, _record: &CompletionRecord) -> bool {

@@ -7,7 +7,7 @@ use super::standard;
 use crate::files::table::{self, Kind};
 use crate::files::{self, descriptor};
 use crate::sys::{self, Errno, answer};
-use crate::{guard, node, perf, submit};
+use crate::{guard, node, perf, submit, windows};
 use libc::{iovec, off_t, ssize_t};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use telpher_interpose::interpose;
@@ -119,10 +119,11 @@ fn duplicated(old: c_int, new: c_int) {
 
 /// Duplicates onto a number that the program chooses.
 fn duplicate_onto(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int {
-    let plain = is_foreign(old) && is_foreign(new) && !guard::is_guard(new);
+    let plain = is_foreign(old) && is_foreign(new) && !guard::is_guard(new) && !may_end_a_window(new);
     if plain || old == new || sys::fcntl(old, libc::F_GETFD, 0).is_err() {
         return next();
     }
+    let ends_a_window = may_end_a_window(new);
     if table::belongs_here() {
         if let Err(error) = guard::make_room(new, node::guard_moved) {
             return refuse(error);
@@ -131,7 +132,25 @@ fn duplicate_onto(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int
     }
     let answered = next();
     duplicated(old, answered);
-    answered
+    after_close(ends_a_window, answered)
+}
+
+/// True if closing this descriptor may end a window of this process. Costs one load in a process without windows.
+#[inline]
+fn may_end_a_window(fd: c_int) -> bool {
+    windows::are_made() && (!is_foreign(fd) || windows::is_window(fd))
+}
+
+/// Returns the answer of a call that has closed descriptors, once no window that this ended is accessed any more. The
+/// descriptors are closed also if the host does not say so in time, as close(2) does with other errors.
+fn after_close(ends_a_window: bool, answered: c_int) -> c_int {
+    if !ends_a_window || answered < 0 {
+        return answered;
+    }
+    match windows::closed() {
+        Ok(()) => answered,
+        Err(error) => refuse(error),
+    }
 }
 
 /// Closes a range; `range` closes a part without guards.
@@ -246,8 +265,11 @@ interpose! {
         match perf::event_of(fd) {
             _ if is_every_files(request) => next(fd, request, argument),
             Some(event) => sys::answer_int(perf::control(event, request, argument)),
-            None if is_node(fd) => refuse(Errno::NOTTY),
-            None => next(fd, request, argument),
+            None => match windows::ioctl(fd, request, argument) {
+                Some(answered) => sys::answer_int(answered),
+                None if is_node(fd) => refuse(Errno::NOTTY),
+                None => next(fd, request, argument),
+            },
         }
     }
     fn dup(fd: c_int) -> c_int { |next| {
@@ -272,15 +294,17 @@ interpose! {
         answered
     } }
     fn close(fd: c_int) -> c_int { |next| {
+        let ends_a_window = may_end_a_window(fd);
         let answered = served::close(fd, || next(fd));
         standard::settle(fd);
-        answered
+        after_close(ends_a_window, answered)
     } }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int { |next|
         if flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0 || first > last {
             next(first, last, flags)
         } else {
-            close_all(first, last, |first, last| next(first, last, flags))
+            let answered = close_all(first, last, |first, last| next(first, last, flags));
+            after_close(windows::are_made(), answered)
         }
     }
     fn closefrom(first: c_int) -> () { |next| {
@@ -294,8 +318,15 @@ interpose! {
             // The kernel does not support that call.
             next(first);
         }
+        if windows::are_made() {
+            // No error can be returned.
+            let _ = windows::closed();
+        }
     } }
 }
+
+#[cfg(test)]
+mod window_tests;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use crate::files::attribute::{self, Host};
 use crate::files::table::{self, Kind};
 use crate::files::{self, descriptor};
 use crate::sys::{self, Errno};
-use crate::{guard, node, perf, submit};
+use crate::{guard, node, perf, submit, windows};
 use libc::off_t;
 use std::ffi::{c_int, c_void};
 
@@ -24,6 +24,15 @@ pub(super) fn is_ours(fd: c_int) -> bool {
     !is_foreign(fd) && (is_node(fd) || files::attribute_of(fd).is_some())
 }
 
+/// True if a descriptor is a window that this process has made. A wrong hint of the table is cleared.
+fn is_window(fd: c_int) -> bool {
+    let is_window = table::kind(fd) == Kind::Window && windows::is_window(fd);
+    if table::kind(fd) == Kind::Window && !is_window {
+        table::set(fd, Kind::Foreign);
+    }
+    is_window
+}
+
 /// Before a read from the beginning: requests an attribute's text again. `offset` is the read's, if it has one.
 pub(super) fn before_read(fd: c_int, offset: Option<off_t>) -> Result<(), Errno> {
     if is_node(fd) {
@@ -32,6 +41,9 @@ pub(super) fn before_read(fd: c_int, offset: Option<off_t>) -> Result<(), Errno>
     }
     if perf::event_of(fd).is_some() {
         // Only read() itself is served; an event has no position.
+        return Err(if offset.is_some() { Errno::SPIPE } else { Errno::INVAL });
+    }
+    if is_window(fd) {
         return Err(if offset.is_some() { Errno::SPIPE } else { Errno::INVAL });
     }
     let Some(path) = files::attribute_of(fd) else { return Ok(()) };
@@ -51,7 +63,7 @@ pub(super) fn write(fd: c_int, from: *const c_void, len: usize, offset: Option<o
             Some(_) => Err(Errno::SPIPE),
         });
     }
-    if perf::event_of(fd).is_some() {
+    if perf::event_of(fd).is_some() || is_window(fd) {
         return Some(Err(Errno::INVAL));
     }
     let path = files::attribute_of(fd)?;

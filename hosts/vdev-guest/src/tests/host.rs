@@ -2,15 +2,17 @@
 
 use crate::sys::{Errno, call, word};
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
+use telpher_abi::WindowFlags;
 use telpher_abi::registers::{GenCfg, GrpCfg, WqCfg};
 use telpher_model::Preset;
 use telpher_vdev_wire::VERSION;
 use telpher_vdev_wire::file_memory::FileMemory;
-use telpher_vdev_wire::message::{Kind, Opened, Reply, Report, Request};
-use telpher_vdev_wire::name::NodeName;
+use telpher_vdev_wire::message::{Kind, Opened, Reply, Report, Request, WINDOW_OWN, WINDOW_SECRET, WindowEntry};
+use telpher_vdev_wire::name::{NodeName, WindowName};
 use telpher_vdev_wire::queue_state::{ENABLED, OccupancySlots, QueueState};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -22,6 +24,24 @@ struct Known {
     ends: Vec<UnixStream>,
     /// The address spaces that sent requests.
     spaces: Vec<u64>,
+    windows: Windows,
+}
+
+/// How requests about windows are answered.
+#[derive(Default)]
+struct Windows {
+    update_errno: i32,
+    settle_errno: i32,
+    settles: u32,
+    /// The host's ends of the windows.
+    ends: Vec<UnixStream>,
+    before_create: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl std::fmt::Debug for Windows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Windows")
+    }
 }
 
 /// The host, on a thread of the test's process.
@@ -100,6 +120,26 @@ impl Host {
         poll.revents & libc::POLLHUP != 0
     }
 
+    /// Answers the updates of windows with this error from now on; 0 for success.
+    pub(crate) fn answer_updates(&self, errno: i32) {
+        self.known.lock().unwrap().windows.update_errno = errno;
+    }
+
+    /// Answers requests to wait for closed windows with this error from now on.
+    pub(crate) fn answer_settles(&self, errno: i32) {
+        self.known.lock().unwrap().windows.settle_errno = errno;
+    }
+
+    /// Number of requests to wait for closed windows.
+    pub(crate) fn settles(&self) -> u32 {
+        self.known.lock().unwrap().windows.settles
+    }
+
+    /// Calls a function before the next window is made.
+    pub(crate) fn before_create(&self, act: impl FnOnce() + Send + 'static) {
+        self.known.lock().unwrap().windows.before_create = Some(Box::new(act));
+    }
+
     pub(super) fn spaces(&self) -> Vec<u64> {
         self.known.lock().unwrap().spaces.clone()
     }
@@ -151,6 +191,32 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
         Kind::Attach => reply.errno = libc::EPERM,
         Kind::Report => known.reports.push(Report::read_from_bytes(data).unwrap()),
         Kind::PerfOpen | Kind::PerfRead | Kind::PerfControl => reply.errno = libc::ENOENT,
+        Kind::WindowCreate if opened.id_cap != 0 => {
+            if let Some(act) = known.windows.before_create.take() {
+                act();
+            }
+            let (theirs, mut ours) = UnixStream::pair().unwrap();
+            ours.write_all(&[7; WINDOW_SECRET]).unwrap();
+            let (theirs, ours) = (aside::<UnixStream>(theirs), aside(ours));
+            known.windows.ends.push(ours);
+            let number = known.windows.ends.len() as u64;
+            bind(theirs.as_raw_fd(), &WindowName(number).to_text(&run_name()));
+            descriptors = vec![theirs.as_raw_fd()];
+            kept = Some(theirs);
+        }
+        Kind::Windows if opened.id_cap != 0 => {
+            let flags = (WindowFlags::READ | WindowFlags::ENABLE).bits();
+            let entry =
+                WindowEntry { base: 0x1000, size: 0x1000, generation: 1 << 32, flags, ..WindowEntry::default() };
+            text = WindowEntry { relation: WINDOW_OWN, ..entry }.as_bytes().to_vec();
+        }
+        Kind::WindowUpdate if opened.id_cap != 0 => reply.errno = known.windows.update_errno,
+        Kind::WindowSettle if opened.id_cap != 0 => {
+            known.windows.settles += 1;
+            reply.errno = known.windows.settle_errno;
+        }
+        // Requests about windows of a device without any.
+        _ => reply.errno = libc::ENOTTY,
     }
     reply.data_len = u32::try_from(text.len()).unwrap();
     send(connection, &[reply.as_bytes(), &text].concat(), &descriptors);
@@ -159,8 +225,16 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
 
 /// Names a file's socket, as the real host does.
 fn name(fd: RawFd, open: u64) {
+    bind(fd, &NodeName { open, device: 0, wq: 0 }.to_text(&run_name()));
+}
+
+fn run_name() -> String {
     let directory = String::from_utf8(crate::run::directory().to_vec()).unwrap();
-    let text = NodeName { open, device: 0, wq: 0 }.to_text(directory.rsplit('/').next().unwrap());
+    directory.rsplit('/').next().unwrap().to_owned()
+}
+
+/// Gives a socket a name in the abstract namespace.
+fn bind(fd: RawFd, text: &str) {
     // AF_UNIX is 1.
     let mut address = libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] };
     for (target, byte) in address.sun_path[1..].iter_mut().zip(text.bytes()) {

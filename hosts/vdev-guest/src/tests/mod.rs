@@ -4,8 +4,8 @@
 
 mod host;
 mod mappings;
-mod processes;
-mod submissions;
+pub(crate) mod processes;
+pub(crate) mod submissions;
 
 use crate::sync::{AtomicU32, Ordering};
 use host::Host;
@@ -33,7 +33,8 @@ pub(crate) fn case(name: &str, adapt: impl FnOnce(&mut Opened), act: impl FnOnce
     let directory = std::env::temp_dir().join(format!("telpher-guest-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let text = directory.to_str().unwrap().as_bytes();
-    let value = Settings { view: View::Preload, rewrite: false, follow: false, directory: text }.to_value();
+    let value =
+        Settings { view: View::Preload, rewrite: false, follow: false, windows: false, directory: text }.to_value();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(CASE, name)
@@ -56,7 +57,7 @@ pub(crate) fn open() -> RawFd {
 }
 
 /// Maps a node as clients do.
-fn map(fd: RawFd) -> Result<u64, i32> {
+pub(crate) fn map(fd: RawFd) -> Result<u64, i32> {
     map_as(fd, PAGE, libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE)
 }
 

@@ -12,7 +12,7 @@ pub(super) fn finish() {
 }
 
 /// Forks; the child runs `act` and exits with its result, which must be 0.
-fn child(act: impl FnOnce() -> i32) {
+pub(crate) fn child(act: impl FnOnce() -> i32) {
     // SAFETY: the child takes no locks that other threads of the parent may hold: the host's thread holds none while it
     // waits, and the fork takes this library's.
     unsafe {

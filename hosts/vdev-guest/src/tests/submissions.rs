@@ -21,7 +21,7 @@ fn nop(record: &RecordCell) -> Descriptor {
     Descriptor::nop().with_record(record.address())
 }
 
-fn await_status(record: &RecordCell) -> Status {
+pub(crate) fn await_status(record: &RecordCell) -> Status {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         if let Some(record) = record.read() {

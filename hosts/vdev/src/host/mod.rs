@@ -5,13 +5,17 @@
 //! file system (FUSE) ────────┴──► Host ────┼─► files      open files: shared memory, the guests' sockets
 //!                                          ├─► execute    write() of programs without a guest
 //!                                          ├─► perf_calls, perf   events of perf_event_open()
+//!                                          ├─► window_calls, windows   windows between processes
+//!                                          ├─► closer     closes what untrusted processes have sent
 //!                                          └─► Watcher, Listener   the shadow tree; trace and summary
 //! ```
 //!
-//! Threads: the server's thread answers guests and detects closed files. If traces are written, another thread reads
-//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, perf, kernel, files,
-//! published. No lock is held while descriptors are executed.
+//! Threads: the server's thread answers guests and detects closed files; each request about a window has its own
+//! thread. If traces are written, another thread reads them from the files' shared memory. The file system has its own
+//! threads. Lock order: leaving, perf, windows, kernel, files, published. No lock is held while descriptors are
+//! executed.
 
+mod closer;
 mod execute;
 mod files;
 mod identity;
@@ -25,12 +29,15 @@ mod share;
 mod tally;
 mod tracer;
 mod until_killed;
+mod window_calls;
+mod windows;
 
 pub use listener::{FileInfo, Listener};
 pub use server::Server;
 
 use crate::kernel::Kernel;
 use crate::tree::{Caller, Entry, Errno};
+use closer::Closer;
 use execute::Executor;
 use files::{OpenFile, QueueMemory, lock};
 use identity::Identity;
@@ -49,6 +56,8 @@ use telpher_model::Totals;
 use telpher_portal::Offer;
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
+use window_calls::Requests;
+use windows::Windows;
 
 /// How open files behave, from the options of `telpher run`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +72,8 @@ pub struct Behaviour {
     pub check: bool,
     /// The faults to inject.
     pub inject: Inject,
+    /// Nodes have the ioctls for windows between processes.
+    pub idpt: bool,
 }
 
 impl Behaviour {
@@ -94,6 +105,11 @@ pub struct Host {
     published: Mutex<Option<Publisher>>,
     /// The events of the devices' PMUs.
     perf: Mutex<PerfEvents>,
+    /// The windows between processes.
+    windows: Mutex<Windows>,
+    /// The requests about windows that are being answered.
+    requests: Requests,
+    closer: Closer,
     /// An epoll instance with the host's ends of the preloaded view's files; a hang-up means that the file was closed
     /// for the last time.
     ends: OwnedFd,
@@ -141,6 +157,9 @@ impl Host {
             alarms: Mutex::default(),
             published: Mutex::default(),
             perf: Mutex::default(),
+            windows: Mutex::default(),
+            requests: Requests::default(),
+            closer: Closer::default(),
             ends: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             name: name.into(),
         }))
@@ -325,7 +344,8 @@ impl Host {
         // No slot is left for the file: the same errno as when the system's file table is full.
         let row = board.take_row().ok_or(Errno::NFILE)?;
         let flags = opened.flags | self.behaviour.flags();
-        let opened = Opened { flags, row, inject: self.behaviour.inject, ..opened };
+        let id_cap = if self.behaviour.idpt { opened.id_cap } else { 0 };
+        let opened = Opened { flags, row, id_cap, inject: self.behaviour.inject, ..opened };
         let file = OpenFile::new(opened, caller, Arc::clone(&board), identity, end).map(Arc::new);
         match &file {
             Ok(file) => drop(files.open.insert(opened.open, Arc::clone(file))),
@@ -372,11 +392,16 @@ impl Host {
             Some(file)
         });
         if let Some(file) = file {
+            lock(&self.windows).release_file(open);
             if let Some(published) = &mut *lock(&self.published) {
                 published.released(&file);
             }
             file.take_trace(&*self.listener, true);
             self.listener.released(&file.info, &file.lease.statistics);
+            // Its socket may hold descriptors.
+            if file.end.as_ref().is_some_and(|end| rustix::io::ioctl_fionread(end) != Ok(0)) {
+                self.closer.run(move || file);
+            }
         }
     }
 
@@ -394,6 +419,8 @@ impl Host {
     /// Called before every request: a process that closes a dedicated queue and opens it again must not get EBUSY from
     /// its own closed file.
     fn release_closed(&self) {
+        // A thread that has just sent a window has dropped its own copy then.
+        drop(lock(&self.windows));
         let mut released = true;
         // Bounded by the number of hang-ups; a round without one is the last.
         while released {
@@ -411,14 +438,23 @@ impl Host {
                 if let Some(number) = perf::number_of(open) {
                     self.perf_release(number);
                     released = true;
+                } else if let Some(number) = windows::number_of(open) {
+                    lock(&self.windows).close(number);
+                    released = true;
                 } else if flags.contains(epoll::EventFlags::HUP) {
                     self.release(open);
                     released = true;
                 } else if let Ok(OpenFile { end: Some(end), .. }) = self.file(open).as_deref() {
                     // A process that does not know the queue wrote to the socket directly. The host reads the bytes so
                     // that the writer does not block. After a shutdown of the other end only the hang-up matters, so
-                    // readability is no longer watched.
-                    if matches!(rustix::net::recv(end, &mut [0; 4096], RecvFlags::DONTWAIT), Ok((_, 0))) {
+                    // readability is no longer watched, and neither is it after descriptors, which stay where they are:
+                    // closing them may block.
+                    let mut bytes = [0; 4096];
+                    let waiting = closer::peek(end, bytes.len());
+                    let readable = waiting.as_ref().filter(|waiting| waiting.bytes != 0 && !waiting.has_descriptors);
+                    if let Some(waiting) = readable {
+                        let _ = rustix::net::recv(end, &mut bytes[..waiting.bytes], RecvFlags::DONTWAIT);
+                    } else if waiting.is_some() {
                         let data = epoll::EventData::new_u64(open);
                         let _ = epoll::modify(&self.ends, end, data, epoll::EventFlags::empty());
                     }

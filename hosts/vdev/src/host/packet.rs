@@ -14,28 +14,28 @@ pub(super) const MAX_PACKET: usize = size_of::<Request>() + MAX_PAYLOAD;
 
 /// A request whose lengths are consistent.
 #[derive(Debug)]
-struct ParsedRequest<'a> {
-    head: Request,
-    kind: Kind,
+pub(super) struct ParsedRequest<'a> {
+    pub(super) head: Request,
+    pub(super) kind: Kind,
     path: &'a str,
-    data: &'a [u8],
+    pub(super) data: &'a [u8],
 }
 
 /// The result of a successful request.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    value: u64,
-    data: Vec<u8>,
-    /// The file's descriptor, if the request opened it.
-    end: Option<OwnedFd>,
+    pub(super) value: u64,
+    pub(super) data: Vec<u8>,
+    /// The descriptor of what the request opened.
+    pub(super) end: Option<OwnedFd>,
     /// The file whose shared memory is sent with the reply.
-    file: Option<Arc<OpenFile>>,
+    pub(super) file: Option<Arc<OpenFile>>,
 }
 
 impl<'a> ParsedRequest<'a> {
     /// # Errors
     /// EPROTO for a guest of another version, EINVAL for an invalid request, ENOENT for a path that is not UTF-8.
-    fn read(packet: &'a [u8]) -> Result<Self, Errno> {
+    pub(super) fn read(packet: &'a [u8]) -> Result<Self, Errno> {
         let (head, payload) = Request::read_from_prefix(packet).map_err(|_| Errno::INVAL)?;
         if head.version != VERSION {
             return Err(Errno::PROTO);
@@ -111,6 +111,16 @@ impl Host {
                 let value = self.perf_control(parsed.head.open, parsed.head.argument, argument)?;
                 Ok(Answer { value, ..Answer::default() })
             }
+            // Answered elsewhere, in threads of their own.
+            Kind::WindowCreate
+            | Kind::WindowAttach
+            | Kind::Windows
+            | Kind::WindowRead
+            | Kind::WindowWrite
+            | Kind::WindowTouch
+            | Kind::WindowUpdate
+            | Kind::WindowFault
+            | Kind::WindowSettle => Err(Errno::INVAL),
         }
     }
 }

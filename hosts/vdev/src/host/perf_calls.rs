@@ -7,7 +7,7 @@ use super::perf::{
 };
 use crate::tree::Errno;
 use rustix::event::epoll;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
 use telpher_abi::perfmon::PmuConfig;
 use telpher_model::{QueueCounts, Totals, events_of};
@@ -30,6 +30,8 @@ impl Host {
         let counted = events_of(&attributes.config).ok_or(Errno::OPNOTSUPP)?;
         let (end, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // Nothing that a process sends to the event waits here, so closing the end closes nothing else.
+        rustix::net::shutdown(&end, Shutdown::Read)?;
         let mut perf = lock(&self.perf);
         let number = perf.last + 1;
         let leader = if open.leader == 0 { number } else { open.leader };

@@ -1,10 +1,12 @@
 //! The host's server: answers guests' requests and detects that their files are closed.
 //!
 //! One thread, which never blocks on a single connection: it reads a connection when a packet has arrived, and closes a
-//! connection whose packet does not arrive in time.
+//! connection whose packet does not arrive in time. Requests about windows may wait for another process; each goes on
+//! in its own thread.
 
 use super::Host;
-use super::packet::{self, MAX_PACKET};
+use super::closer::peek;
+use super::packet::{self, Answer, MAX_PACKET};
 use super::tracer::Tracer;
 use crate::tree::Errno;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -21,7 +23,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
+use telpher_vdev_wire::VERSION;
+use telpher_vdev_wire::message::{Kind, Request};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// How long a connection may stay without a packet; a guest sends its packet at once. Source: chosen.
 const PACKET_TIMEOUT: Duration = Duration::from_secs(5);
@@ -132,8 +136,9 @@ impl Service {
             if !is_late(&oldest.get().1) {
                 return;
             }
-            // Dropping the connection closes it and removes it from epoll.
-            oldest.remove();
+            let (connection, _) = oldest.remove();
+            stop_watching(&self.events, &connection);
+            self.host.closer.close(connection);
         }
     }
 
@@ -174,36 +179,101 @@ impl Service {
     /// Answers a connection whose packet has arrived, or which has hung up.
     fn serve(&mut self, number: u64) {
         let Some((connection, _)) = self.waiting.remove(&number) else { return };
+        stop_watching(&self.events, &connection);
+        if let Some((head, kind)) = request_of_windows(&connection) {
+            // Windows that were closed before this request count as closed.
+            self.host.release_closed();
+            self.host.serve_window(connection, &head, kind);
+            return;
+        }
+        if peek(&connection, 1).is_some_and(|waiting| waiting.has_descriptors) {
+            // No other request has descriptors. They stay in the packet, which the other thread takes out: a connection
+            // that is closed before reports an error instead of the reply.
+            self.answer(&connection, RecvFlags::PEEK);
+            self.host.closer.run(move || {
+                let _ = rustix::net::recv(&connection, &mut [0; 1], RecvFlags::DONTWAIT);
+                connection
+            });
+            return;
+        }
+        self.answer(&connection, RecvFlags::empty());
+        self.host.closer.close(connection);
+    }
+
+    /// Answers the request that is next in a connection.
+    fn answer(&self, connection: &OwnedFd, flags: RecvFlags) {
         let mut packet = [0; MAX_PACKET + 1];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        // There is no space for descriptors that an untrusted peer sends, so the kernel closes them.
-        let Ok((_, len)) = rustix::net::recv(&connection, &mut packet, flags) else { return };
+        let flags = flags | RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        let Ok((_, len)) = rustix::net::recv(connection, &mut packet, flags) else { return };
         if len == 0 {
             return;
         }
         // Files that were closed before this request count as closed.
         self.host.release_closed();
         let packet = packet.get(..len).filter(|_| len <= MAX_PACKET).ok_or(Errno::MSGSIZE);
-        let answer = packet.and_then(|packet| self.host.answer(process(&connection), packet));
-        let head = packet::head(&answer);
-        let (data, descriptors) = match &answer {
-            Ok(answer) => (answer.data(), answer.descriptors()),
-            Err(_) => (&[][..], Vec::new()),
-        };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        }
-        let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(data)];
-        // If the peer does not receive the reply, its descriptor is closed with it, and the host sees the file's
-        // hang-up.
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let _ = rustix::net::sendmsg(&connection, &parts, &mut ancillary, flags);
+        let answer = packet.and_then(|packet| self.host.answer(process(connection), packet));
+        reply(connection, &answer);
     }
 }
 
+/// Takes a connection out of the epoll instance, before it is handed over: the instance keeps what another descriptor
+/// refers to, and would report its events for ever.
+fn stop_watching(events: &OwnedFd, connection: &OwnedFd) {
+    // Cannot fail: it was added when it was accepted.
+    let _ = epoll::delete(events, connection);
+}
+
+/// Sends a reply.
+pub(super) fn reply(connection: &OwnedFd, answer: &Result<Answer, Errno>) {
+    let head = packet::head(answer);
+    let (data, descriptors) = match answer {
+        Ok(answer) => (answer.data(), answer.descriptors()),
+        Err(_) => (&[][..], Vec::new()),
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(data)];
+    // If the peer does not receive the reply, its descriptor is closed with it, and the host sees the file's hang-up.
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::sendmsg(connection, &parts, &mut ancillary, flags);
+}
+
+/// The head of a request about windows, which stays in the connection; `None` for other requests.
+fn request_of_windows(connection: &OwnedFd) -> Option<(Request, Kind)> {
+    let mut head = [0; size_of::<Request>()];
+    let (_, len) = rustix::net::recv(connection, &mut head, RecvFlags::DONTWAIT | RecvFlags::PEEK).ok()?;
+    let head = Request::read_from_bytes(head.get(..len)?).ok()?;
+    let kind = Kind::from_code(head.kind).filter(|kind| head.version == VERSION && kind.is_of_windows())?;
+    Some((head, kind))
+}
+
 /// The process that connected; 0 if it is not visible in this PID namespace, or cannot be determined.
-fn process(connection: &OwnedFd) -> u32 {
+pub(super) fn process(connection: &OwnedFd) -> u32 {
     telpher_os::peer(connection.as_fd()).map_or(0, |peer| peer.process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_events_of_a_connection_that_is_handed_over_are_not_reported() {
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        epoll::add(&events, &ours, epoll::EventData::new_u64(CONNECTIONS), epoll::EventFlags::IN).unwrap();
+        rustix::net::send(&theirs, b"x", SendFlags::empty()).unwrap();
+        let reported = || {
+            let mut found = Vec::with_capacity(1);
+            epoll::wait(&events, rustix::buffer::spare_capacity(&mut found), Some(&Timespec::default())).unwrap()
+        };
+        assert_eq!(reported(), 1);
+        stop_watching(&events, &ours);
+        assert_eq!(reported(), 0);
+        drop(theirs);
+        assert_eq!(reported(), 0);
+    }
 }

@@ -191,6 +191,7 @@ impl Kernel {
             cmd_cap: caps.cmd_cap,
             op_cap: caps.op_cap.0,
             dsa_cap: [caps.dsa_cap_0.0[0], caps.dsa_cap_1.0[0], caps.dsa_cap_2.0[0]],
+            id_cap: caps.id_cap.0[0],
             gen_cfg: dsa.registers.gen_cfg().0[0],
             grp_cfg: dsa.registers.device().grp_cfg(group).with_wqs(1 << id.index).0,
             wq_cfg: wq_cfg.0,

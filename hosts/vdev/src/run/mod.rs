@@ -133,6 +133,7 @@ fn behaviour(options: &RunOptions) -> Behaviour {
         trace: options.trace.is_some(),
         check: options.check,
         inject: options.inject.unwrap_or_default(),
+        idpt: options.idpt,
     }
 }
 

@@ -36,6 +36,8 @@ pub struct RunOptions {
     pub abi: Abi,
     /// Callers count as having CAP_SYS_RAWIO.
     pub rawio: bool,
+    /// Nodes have the ioctls for windows between processes, as with Intel's driver outside of Linux.
+    pub idpt: bool,
     /// How the program sees the device's files.
     pub view: ViewChoice,
     /// Which thread executes descriptors. `Auto` is inline, since the program itself waits for its records.

@@ -33,7 +33,8 @@ pub(super) fn prepare(
     image: &Path,
 ) {
     let directory_bytes = directory.as_os_str().as_bytes();
-    let settings = Settings { view, rewrite: options.rewrite, follow: options.follow, directory: directory_bytes };
+    let (rewrite, follow, windows) = (options.rewrite, options.follow, options.idpt);
+    let settings = Settings { view, rewrite, follow, windows, directory: directory_bytes };
     let preload = preload(image, VDEV.name, &program.binary, std::env::var_os(PRELOAD).as_deref());
     command
         .arg0(&options.program)

@@ -113,7 +113,7 @@ impl Host {
     /// A command in this run.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let directory = self.directory.as_os_str().as_encoded_bytes();
-        let settings = Settings { view: View::Preload, rewrite: false, follow: false, directory };
+        let settings = Settings { view: View::Preload, rewrite: false, follow: false, windows: false, directory };
         let mut command = Command::new(program);
         command.env(RUN, String::from_utf8(settings.to_value()).unwrap()).env("LD_PRELOAD", guest()).env("LC_ALL", "C");
         command

@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telpher_vdev::tree::Errno;
@@ -64,6 +64,44 @@ impl Guest {
             0 => Ok((reply.value, data, descriptors)),
             errno => Err(Errno::from_raw_os_error(errno)),
         }
+    }
+
+    /// Asks with a descriptor in the request.
+    pub(crate) fn ask_with(
+        &self,
+        kind: Kind,
+        open: u64,
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(u64, Vec<u8>, Vec<OwnedFd>), Errno> {
+        let socket = self.connect();
+        let packet = packet(self.space, kind, open, 0, "", data);
+        send(&socket, &packet, descriptors).unwrap();
+        let (reply, data, descriptors) = receive(&socket).expect("the host answers");
+        match reply.errno {
+            0 => Ok((reply.value, data, descriptors)),
+            errno => Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Sends a request, in a number of packets of which the last one carries descriptors, and does not wait for the
+    /// reply.
+    pub(crate) fn send_with(
+        &self,
+        kind: Kind,
+        open: u64,
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        packets: usize,
+    ) -> OwnedFd {
+        let socket = self.connect();
+        let packet = packet(self.space, kind, open, 0, "", data);
+        for number in 1..=packets {
+            let descriptors = if number == packets { descriptors } else { &[] };
+            // The host may have answered the first packet and closed the connection.
+            let _ = send(&socket, &packet, descriptors);
+        }
+        socket
     }
 
     pub(crate) fn show(&self, path: &str) -> Result<String, Errno> {
@@ -158,4 +196,18 @@ pub(crate) fn map<T: Sync>(file: &OwnedFd) -> &'static T {
         let base = mmap(std::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, file, 0).unwrap();
         &*base.cast::<T>()
     }
+}
+
+fn send(socket: &OwnedFd, packet: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Sends descriptors over a socket of the host, whether it takes them or not.
+pub(crate) fn send_descriptors(socket: &OwnedFd, descriptors: &[BorrowedFd<'_>]) {
+    let _ = send(socket, b"x", descriptors);
 }

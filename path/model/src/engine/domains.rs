@@ -4,6 +4,7 @@
 use super::{Engine, Phase, Step};
 use crate::device::Device;
 use crate::legality::Refusal;
+use crate::observe::Observer;
 use crate::windows::{BitmapByte, Lookup, PendingBit};
 use telpher_abi::{OpFlags, Status};
 use telpher_mem::Fault;
@@ -70,16 +71,29 @@ impl Engine {
     }
 
     /// Writes the entry of an Update Window. Returns false if another thread has the table.
-    pub(super) fn update_window(&mut self, device: &Device) -> bool {
+    pub(super) fn update_window<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> bool {
         let descriptor = &self.work.descriptor;
         match device.update_window(descriptor, self.work.origin.submitter) {
             None => return false,
             Some(Err(refusal)) => self.refuse(device, refusal),
-            Some(Ok(())) if descriptor.flags().contains(OpFlags::SUPPRESS_WINDOW_DRAIN) => {
-                self.end_with(super::Outcome::of(Status::Success));
+            Some(Ok(generation)) if descriptor.flags().contains(OpFlags::SUPPRESS_WINDOW_DRAIN) => {
+                self.end_update(device, observer, generation);
             }
-            Some(Ok(())) => self.phase = Phase::WindowDraining(device.window_ticket()),
+            Some(Ok(generation)) => {
+                self.phase = Phase::WindowDraining { ticket: device.window_ticket(), generation };
+            }
         }
         true
+    }
+
+    /// Ends an Update Window whose entry is written: with success, unless the observer refuses it.
+    pub(super) fn end_update<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O, generation: u64) {
+        match observer.window_updated(&self.job(), generation) {
+            Ok(()) => self.end_with(super::Outcome::of(Status::Success)),
+            Err(status) => {
+                let handle = Some(self.work.descriptor.handle_2());
+                self.refuse(device, Refusal { handle, ..Refusal::from(status) });
+            }
+        }
     }
 }

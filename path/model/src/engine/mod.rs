@@ -157,8 +157,8 @@ enum Phase {
     ReadingBitmap(PendingBit),
     /// The current descriptor, an Update Window, writes its entry.
     Updating,
-    /// It waits for the descriptors that began before this ticket and use the entry.
-    WindowDraining(u64),
+    /// It waits for the descriptors that began before this ticket and use the entry, which has this generation.
+    WindowDraining { ticket: u64, generation: u64 },
     /// Waits for the runner's answer to `Execute`.
     Executing,
     /// The outcome is known; its record is to be written.
@@ -388,15 +388,15 @@ impl Engine {
                     }
                 }
                 Phase::Updating => {
-                    if !self.update_window(device) {
+                    if !self.update_window(device, observer) {
                         return Step::Wait;
                     }
                 }
-                Phase::WindowDraining(ticket) => {
+                Phase::WindowDraining { ticket, generation } => {
                     if device.windows_in_use(ticket, Some(self.work.descriptor.handle_2())) {
                         return Step::Wait;
                     }
-                    self.end_with(Outcome::of(Status::Success));
+                    self.end_update(device, observer, generation);
                 }
                 // The runner has not answered the last request yet.
                 Phase::ReadingBitmap(_) | Phase::Fetching | Phase::Executing | Phase::Recorded | Phase::Logged => {

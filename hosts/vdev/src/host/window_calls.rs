@@ -1,0 +1,354 @@
+//! Requests about windows: each is answered in its own thread, since an access may wait for the file that the
+//! memory is mapped from, and an update for such an access.
+
+use super::Host;
+use super::files::lock;
+use super::packet::{Answer, MAX_PACKET, ParsedRequest};
+use super::server::{process, reply};
+use super::windows::{Client, Limits, WINDOW, Window, Windows};
+use crate::tree::Errno;
+use rustix::event::{PollFd, PollFlags, epoll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::Timespec;
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use telpher_abi::registers::IdCap;
+use telpher_mem::{ProcessMemory, bring_in_for_writing};
+use telpher_vdev_wire::message::{
+    Kind, Request, SETTLE_AT_START, WINDOW_BYTES, WINDOW_SECRET, WindowAccess, WindowCreate, WindowFault, WindowUpdate,
+};
+use telpher_vdev_wire::name::WindowName;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Most requests of one process, or by one window's secret, that are answered at the same time. Source: chosen; a
+/// process has one for each descriptor that its engines execute.
+const MOST_REQUESTS: u32 = 64;
+/// Bytes of a page that is brought in.
+const PAGE: u64 = 4096;
+
+/// The party that a request counts for, so that no party keeps others from being answered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Party {
+    /// The address space of an open file.
+    Space(u64),
+    /// A process that has closed windows.
+    Process(u32),
+    /// All processes that hold a window, by its number.
+    Window(u64),
+}
+
+/// The requests that are being answered, by party.
+pub(super) type Requests = Arc<Mutex<BTreeMap<Party, u32>>>;
+
+/// A request that is being answered; dropping this makes room for another.
+struct Pending {
+    requests: Requests,
+    party: Party,
+}
+
+impl Pending {
+    /// `None` if too many requests of the party are being answered.
+    fn begin(requests: &Requests, party: Party) -> Option<Pending> {
+        let mut counts = lock(requests);
+        let count = counts.entry(party).or_default();
+        if *count == MOST_REQUESTS {
+            return None;
+        }
+        *count += 1;
+        drop(counts);
+        Some(Pending { requests: Arc::clone(requests), party })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.requests);
+        if let Some(count) = counts.get_mut(&self.party) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.party);
+            }
+        }
+    }
+}
+
+/// What becomes of a request.
+enum Course {
+    /// It is answered in a thread, and counts for this party.
+    Wait(Party),
+    /// There is nothing to wait for: success.
+    Done,
+}
+
+impl Host {
+    /// Answers a request about windows, whose head has been looked at, in another thread. It gets EAGAIN while too many
+    /// requests of its party wait. The connection is in no epoll instance any more.
+    pub(super) fn serve_window(self: &Arc<Self>, connection: OwnedFd, head: &Request, kind: Kind) {
+        let connection = Arc::new(connection);
+        let started = self.course(head, kind, &connection).and_then(|course| match course {
+            Course::Done => Ok(false),
+            Course::Wait(party) => {
+                let pending = Pending::begin(&self.requests, party).ok_or(Errno::AGAIN)?;
+                let (host, connection) = (Arc::clone(self), Arc::clone(&connection));
+                let answer = move || {
+                    let _pending = pending;
+                    let answer = host.answer_window(&connection);
+                    // Until this thread has dropped its copy of a new window, a close of the client's does not end it.
+                    let has_window = answer.as_ref().is_ok_and(|answer| answer.end.is_some());
+                    let until_dropped = has_window.then(|| lock(&host.windows));
+                    reply(&connection, &answer);
+                    drop(answer);
+                    drop(until_dropped);
+                    // Here, where it delays no other request.
+                    drop(connection);
+                };
+                let thread = std::thread::Builder::new().name("telpher-window".into()).spawn(answer);
+                thread.map(|_| true).map_err(|_| Errno::AGAIN)
+            }
+        });
+        let answer = match started {
+            Ok(true) => return,
+            Ok(false) => Ok(Answer::default()),
+            Err(errno) => Err(errno),
+        };
+        // No thread has the other one.
+        if let Some(connection) = Arc::into_inner(connection) {
+            self.closer.answer_unread(connection, answer);
+        }
+    }
+
+    /// The party of a request.
+    fn course(&self, head: &Request, kind: Kind, connection: &OwnedFd) -> Result<Course, Errno> {
+        if !self.behaviour.idpt {
+            // As for every ioctl that a driver does not know.
+            return Err(Errno::NOTTY);
+        }
+        let party = match kind {
+            Kind::WindowSettle => {
+                let process = process(connection);
+                let mut windows = lock(&self.windows);
+                if head.argument == SETTLE_AT_START {
+                    windows.release_former(process, head.space);
+                }
+                let closed = windows.closed_by(process, head.space);
+                // A process chooses the number that it sends, but not whose windows have it.
+                match closed.first() {
+                    None => return Ok(Course::Done),
+                    Some(window) if process == 0 || window.process() != process => Party::Space(head.space),
+                    Some(_) => Party::Process(process),
+                }
+            }
+            Kind::WindowFault => {
+                let mut packet = [0; size_of::<Request>() + size_of::<WindowFault>()];
+                rustix::net::recv(connection, &mut packet, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+                let secret = &packet[size_of::<Request>()..][..WINDOW_SECRET];
+                Party::Window(lock(&self.windows).of_secret(secret).ok_or(Errno::INVAL)?.number)
+            }
+            _ => self.own_file(head.open, head.space).map(|file| Party::Space(file.space()))?,
+        };
+        Ok(Course::Wait(party))
+    }
+
+    fn own_file(&self, open: u64, space: u64) -> Result<Arc<super::files::OpenFile>, Errno> {
+        let file = self.file(open)?;
+        if space == 0 || file.space() != space { Err(Errno::PERM) } else { Ok(file) }
+    }
+
+    fn client(&self, head: &Request) -> Result<(Client, IdCap), Errno> {
+        let file = self.own_file(head.open, head.space)?;
+        let info = &file.info;
+        let client = Client { file: info.open, device: info.device, process: info.process, space: head.space };
+        match file.opened.id_cap {
+            0 => Err(Errno::OPNOTSUPP),
+            id_cap => Ok((client, IdCap([id_cap]))),
+        }
+    }
+
+    fn answer_window(&self, connection: &OwnedFd) -> Result<Answer, Errno> {
+        let (packet, descriptor) = receive(connection)?;
+        let request = ParsedRequest::read(&packet)?;
+        let (head, data) = (&request.head, request.data);
+        match request.kind {
+            Kind::WindowCreate => {
+                let create = parse::<WindowCreate>(data)?;
+                let memory = ProcessMemory::received(descriptor.ok_or(Errno::INVAL)?).map_err(|_| Errno::INVAL)?;
+                self.create_window(head, &create, memory)
+            }
+            Kind::WindowAttach => {
+                let (client, _) = self.client(head)?;
+                let mut windows = lock(&self.windows);
+                let handle = windows.attach(client, data)?;
+                self.still_open(client, &mut windows)?;
+                Ok(Answer { value: handle.into(), ..Answer::default() })
+            }
+            Kind::Windows => {
+                let (client, _) = self.client(head)?;
+                Ok(Answer { data: lock(&self.windows).listed(client).as_bytes().to_vec(), ..Answer::default() })
+            }
+            Kind::WindowRead => {
+                let (window, client, access) = self.accessed(head, data)?;
+                let mut bytes = vec![0; access.len as usize];
+                let permitted = window.enter(client, &access, false)?;
+                let read = done(permitted.memory().read(permitted.address, &mut bytes), bytes.len());
+                bytes.truncate(read);
+                Ok(Answer { data: bytes, ..Answer::default() })
+            }
+            Kind::WindowWrite => {
+                let (window, client, access) = self.accessed(head, data)?;
+                let bytes = data.get(size_of::<WindowAccess>()..).filter(|bytes| bytes.len() == access.len as usize);
+                let bytes = bytes.ok_or(Errno::INVAL)?;
+                let permitted = window.enter(client, &access, true)?;
+                let written = done(permitted.memory().write(permitted.address, bytes), bytes.len());
+                Ok(Answer { value: written as u64, ..Answer::default() })
+            }
+            Kind::WindowTouch => {
+                let (window, client, access) = self.accessed(head, data)?;
+                let permitted = window.enter(client, &WindowAccess { len: 1, ..access }, head.argument == 1)?;
+                permitted.memory().read(permitted.address, &mut [0]).map_err(|_| Errno::FAULT)?;
+                Ok(Answer::default())
+            }
+            Kind::WindowUpdate => {
+                let (client, id_cap) = self.client(head)?;
+                let window = lock(&self.windows).update(client, &parse::<WindowUpdate>(data)?, id_cap)?;
+                window.settle();
+                Ok(Answer::default())
+            }
+            Kind::WindowFault => self.fault(connection, &parse::<WindowFault>(data)?),
+            Kind::WindowSettle => {
+                let closed = lock(&self.windows).closed_by(process(connection), head.space);
+                closed.iter().for_each(|window| window.settle());
+                Ok(Answer::default())
+            }
+            // The head was looked at before; this is another packet.
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn create_window(&self, head: &Request, create: &WindowCreate, memory: ProcessMemory) -> Result<Answer, Errno> {
+        let (client, id_cap) = self.client(head)?;
+        let limits = Limits::of_create(create, id_cap)?;
+        let mut secret = [0; WINDOW_SECRET];
+        if getrandom(&mut secret, GetRandomFlags::empty())? != secret.len() {
+            return Err(Errno::AGAIN);
+        }
+        let (end, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        rustix::net::send(&end, &secret, SendFlags::NOSIGNAL)?;
+        // Nothing that a process sends to the window waits here, so closing the end closes nothing else.
+        rustix::net::shutdown(&end, Shutdown::Read)?;
+        let mut windows = lock(&self.windows);
+        let number = windows.next_number()?;
+        let name = SocketAddrUnix::new_abstract_name(WindowName(number).to_text(&self.name).as_bytes())?;
+        rustix::net::bind(&theirs, &name)?;
+        epoll::add(&self.ends, &end, epoll::EventData::new_u64(WINDOW | number), epoll::EventFlags::HUP)?;
+        // On an error, and when the window is closed, dropping the end removes it from epoll.
+        let kind = (Windows::is_for_several(create), limits);
+        let handle = windows.add((number, secret, end), client, kind, memory, id_cap.entries())?;
+        self.still_open(client, &mut windows)?;
+        Ok(Answer { value: handle.into(), end: Some(theirs), ..Answer::default() })
+    }
+
+    /// Undoes a change for a file that was released meanwhile, after what was known of it was removed.
+    fn still_open(&self, client: Client, windows: &mut Windows) -> Result<(), Errno> {
+        let open = self.file(client.file).map(drop);
+        open.inspect_err(|_| windows.release_file(client.file))
+    }
+
+    /// The window that an access names, and the file that it is for.
+    fn accessed(&self, head: &Request, data: &[u8]) -> Result<(Arc<Window>, Client, WindowAccess), Errno> {
+        let (client, _) = self.client(head)?;
+        let (access, _) = WindowAccess::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
+        if access.len as usize > WINDOW_BYTES {
+            return Err(Errno::INVAL);
+        }
+        let windows = lock(&self.windows);
+        let window = windows.of_handle(client.device, access.handle).ok_or(Errno::ACCESS)?;
+        Ok((Arc::clone(window), client, access))
+    }
+
+    /// IDXD_WIN_FAULT: brings in the pages of a range of a window.
+    fn fault(&self, connection: &OwnedFd, fault: &WindowFault) -> Result<Answer, Errno> {
+        let WindowFault { offset, len, write, .. } = *fault;
+        let window = lock(&self.windows).of_secret(&fault.secret).cloned().ok_or(Errno::INVAL)?;
+        if write > 1 || len == 0 {
+            return Err(Errno::INVAL);
+        }
+        let first = window.enter_offset(offset, len, write == 1)?.address;
+        // Each page is checked again: a long range does not keep the owner from closing its window.
+        let mut at = 0;
+        while at < len {
+            if has_hung_up(connection) {
+                return Err(Errno::INTR);
+            }
+            let permitted = window.enter_offset(offset + at, 1, write == 1)?;
+            permitted.memory().read(permitted.address, &mut [0]).map_err(|_| Errno::FAULT)?;
+            if write == 1 {
+                // A file of memory cannot do it without a store, which could undo one of the owner's.
+                bring_in_for_writing(window.process(), permitted.address).map_err(|error| match error.kind() {
+                    std::io::ErrorKind::PermissionDenied => Errno::PERM,
+                    _ => Errno::FAULT,
+                })?;
+            }
+            at += PAGE - first.wrapping_add(at) % PAGE;
+        }
+        Ok(Answer::default())
+    }
+}
+
+/// True if the peer waits for no answer any more.
+fn has_hung_up(connection: &OwnedFd) -> bool {
+    let mut poll = [PollFd::new(connection, PollFlags::empty())];
+    rustix::event::poll(&mut poll, Some(&Timespec::default())).is_ok_and(|count| count != 0)
+}
+
+fn parse<T: FromBytes>(data: &[u8]) -> Result<T, Errno> {
+    T::read_from_bytes(data).map_err(|_| Errno::INVAL)
+}
+
+/// The bytes of an access that were moved.
+fn done(result: Result<(), u64>, len: usize) -> usize {
+    result.map_or_else(|done| usize::try_from(done).unwrap_or(len).min(len), |()| len)
+}
+
+/// Receives a packet that has arrived, with at most one descriptor.
+fn receive(connection: &OwnedFd) -> Result<(Vec<u8>, Option<OwnedFd>), Errno> {
+    let mut packet = vec![0; MAX_PACKET + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = rustix::net::recvmsg(connection, &mut [IoSliceMut::new(&mut packet)], &mut ancillary, flags)?;
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptor = descriptors.flatten().next();
+    if received.bytes > MAX_PACKET {
+        return Err(Errno::MSGSIZE);
+    }
+    packet.truncate(received.bytes);
+    Ok((packet, descriptor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_requests_of_a_party_keep_no_other_one_waiting() {
+        let requests = Requests::default();
+        let others = [Party::Space(2), Party::Process(1), Party::Window(1)];
+        let all: Vec<Pending> = std::iter::from_fn(|| Pending::begin(&requests, Party::Space(1))).collect();
+        assert_eq!(all.len(), MOST_REQUESTS as usize);
+        assert!(others.iter().all(|party| Pending::begin(&requests, *party).is_some()));
+        drop(all);
+        assert!(Pending::begin(&requests, Party::Space(1)).is_some());
+        assert!(lock(&requests).is_empty(), "a party without requests is forgotten");
+    }
+}
