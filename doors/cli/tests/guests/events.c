@@ -3,8 +3,8 @@
  *
  * Usage: events CATEGORY EVENT COMMAND [ARGUMENT...]
  *
- * Source: Linux, Documentation/ABI/testing/sysfs-bus-event_source-devices-dsa (format: event_category is config:0-3, event
- * is config:4-31); perf_event_open(2).
+ * Source: Linux, Documentation/ABI/testing/sysfs-bus-event_source-devices-dsa (format: event_category is config:0-3,
+ * event is config:4-31); perf_event_open(2).
  */
 #define _GNU_SOURCE
 #include <linux/perf_event.h>
