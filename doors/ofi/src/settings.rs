@@ -1,15 +1,13 @@
 //! Settings from the environment.
 
 use crate::log;
+use std::error::Error;
 use std::sync::OnceLock;
 use std::time::Duration;
-use telpher_device::{DeviceName, OpenOptions, Opened};
-use telpher_fabric::copier::DEFAULT_SHORTEST;
+use telpher_device::Opened;
+use telpher_fabric::copier::{DEFAULT_SHORTEST, DEVICE_VARIABLE};
 use telpher_fabric::{Config, Copier};
-use telpher_mover::{Channel, ChannelPolicy, MessageTuning, Tuning};
-
-/// The variable with the device that copies the pieces of long messages. Without it, the CPU copies.
-const DEVICE: &str = "TELPHER_FABRIC_DEVICE";
+use telpher_mover::{ChannelPolicy, MessageTuning, Tuning};
 
 /// The variable with the shortest message that receivers may read from the memory of its sender; `off` for none.
 const PULL: &str = "TELPHER_FABRIC_PULL";
@@ -30,37 +28,43 @@ const IN_FLIGHT: u32 = 256;
 /// A device that takes longer for a copy counts as stopped. Source: chosen; far more than a page fault takes.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Why a device does not copy.
-#[derive(Debug, thiserror::Error)]
-enum DeviceError {
-    #[error(transparent)]
-    Name(#[from] telpher_device::NameError),
-    #[error(transparent)]
-    Open(#[from] telpher_device::OpenError),
-    #[error(transparent)]
-    Channel(#[from] telpher_mover::ChannelError),
-    #[error("it has no queue that this user may use")]
-    NoQueue,
-}
-
 /// Returns what copies the pieces of long messages of an endpoint. If the device cannot be used, a line says why, and
 /// the CPU copies.
 pub(crate) fn copier() -> Copier {
-    let name = std::env::var(DEVICE).unwrap_or_default();
-    if names_cpu(&name) {
-        return Copier::cpu();
-    }
-    device(&name).unwrap_or_else(|error| {
-        log::warn(format_args!("the CPU copies messages, not {DEVICE}={name}: {error}"));
+    let name = device();
+    open(&name).unwrap_or_else(|error| {
+        log::warn(format_args!("the CPU copies messages, not {DEVICE_VARIABLE}={name}: {error}"));
         Copier::cpu()
     })
+}
+
+/// Returns the name of the device; it may be empty.
+fn device() -> String {
+    std::env::var(DEVICE_VARIABLE).unwrap_or_default()
+}
+
+/// Opens queues of a device, or of several, which copy in turn.
+fn open(name: &str) -> Result<Copier, Box<dyn Error>> {
+    let Opened { portals, skipped } = telpher_device::open_requested(name)?;
+    for queue in skipped {
+        log::info(format_args!("{queue}"));
+    }
+    let policy = ChannelPolicy { deadline: Some(DEADLINE), ..ChannelPolicy::default() };
+    let copier = Copier::with_queues(portals, IN_FLIGHT, policy)?;
+    if copier.queues() > 0 {
+        log::info(format_args!(
+            "{name} copies pieces of {DEFAULT_SHORTEST} bytes or more, by queues in turn: {}",
+            copier.queues()
+        ));
+    }
+    Ok(copier)
 }
 
 /// Sets the lengths from which messages travel in another way: those of the variables, otherwise those of the tuning
 /// file.
 pub(crate) fn set_lengths(config: &mut Config) {
     let tuned = tuned();
-    let has_device = !names_cpu(&std::env::var(DEVICE).unwrap_or_default());
+    let has_device = !["", "cpu"].contains(&device().as_str());
     apply(&tuned, has_device, config);
     config.mapped_bytes = bytes(MAPPED, config.mapped_bytes);
     if !has_device {
@@ -100,39 +104,12 @@ fn bytes(variable: &str, default: u64) -> u64 {
     })
 }
 
-fn names_cpu(name: &str) -> bool {
-    name.is_empty() || name == "cpu"
-}
-
 fn parse_bytes(text: &str, default: u64) -> Option<u64> {
     match text {
         "" => Some(default),
         "off" => Some(u64::MAX),
         text => text.parse().ok(),
     }
-}
-
-/// The most queues of an endpoint. Source: libfabric's own provider, which uses one of each of four devices.
-const MOST_QUEUES: usize = 4;
-
-/// Opens queues of a device, or of several, which copy in turn.
-fn device(name: &str) -> Result<Copier, DeviceError> {
-    let name: DeviceName = name.parse()?;
-    let Opened { portals, skipped } = telpher_device::open(&name, OpenOptions::default())?;
-    for queue in skipped {
-        log::info(format_args!("{} is not used: {}", queue.queue, queue.why));
-    }
-    let policy = ChannelPolicy { deadline: Some(DEADLINE), ..ChannelPolicy::default() };
-    let open = |portal| Channel::new(portal, IN_FLIGHT, policy);
-    let channels = portals.into_iter().take(MOST_QUEUES).map(open).collect::<Result<Vec<_>, _>>()?;
-    if channels.is_empty() {
-        return Err(DeviceError::NoQueue);
-    }
-    log::info(format_args!(
-        "{name} copies pieces of {DEFAULT_SHORTEST} bytes or more, by queues in turn: {}",
-        channels.len()
-    ));
-    Ok(Copier::devices(channels, DEFAULT_SHORTEST))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub use imposed::{ImposedSum, ImposedTimes};
 pub use listing::{EngineListing, GroupListing, Listing, WqListing, hardware};
 pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
 pub use name::{DeviceName, ModelSource, NameError, WqName};
-pub use open::{OpenError, OpenOptions, Opened, PreparedDevice, Skipped, open, prepare};
+pub use open::{OpenError, OpenOptions, Opened, PreparedDevice, RequestError, Skipped, open, open_requested, prepare};
 pub use replica::{QueueImage, ReplicaReport};
 pub use runner::Runner;
 pub use spaces::WindowSpaces;

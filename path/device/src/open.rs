@@ -4,7 +4,7 @@ use crate::config::{Config, ConfigError};
 use crate::counting::CountsIn;
 use crate::imposed::ImposedTimes;
 use crate::model::{ModelDevice, ModelOptions, PortalError, StartError};
-use crate::name::{DeviceName, ModelSource, WqName};
+use crate::name::{DeviceName, ModelSource, NameError, WqName};
 use crate::runner::Runner;
 use std::sync::Arc;
 use telpher_hw::{DescribedQueue, QueueType};
@@ -27,6 +27,12 @@ pub struct Skipped {
     pub queue: String,
     /// The reason, as a sentence.
     pub why: String,
+}
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is not used: {}", self.queue, self.why)
+    }
 }
 
 /// Options for modelled devices. Hardware has no options.
@@ -81,6 +87,35 @@ pub enum OpenError {
 /// [`OpenError`] contains the attempt and the system's error.
 pub fn open(name: &DeviceName, options: OpenOptions) -> Result<Opened, OpenError> {
     prepare(name)?.open(options)
+}
+
+/// Error: the device that a user asks for cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The text names no device.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The device could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The device is there, and its queues are not for this user.
+    #[error("it has no queue that this user may use")]
+    NoQueue,
+}
+
+/// Opens the device that a user asks for, by the text of a variable. Without a text, and for `cpu`, there are no
+/// queues; any other text gives one at least.
+///
+/// # Errors
+///
+/// [`RequestError`]
+pub fn open_requested(text: &str) -> Result<Opened, RequestError> {
+    if text.is_empty() || text == "cpu" {
+        return Ok(Opened::default());
+    }
+    let opened = open(&text.parse()?, OpenOptions::default())?;
+    if opened.portals.is_empty() { Err(RequestError::NoQueue) } else { Ok(opened) }
 }
 
 /// Reads what the opening of a device name needs from files and directories, as the first half of [`open`].
@@ -215,6 +250,18 @@ fn unusable(queue: &str, error: &telpher_hw::OpenError) -> Skipped {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_gives_queues_or_says_why_there_are_none() {
+        for text in ["", "cpu"] {
+            assert!(open_requested(text).unwrap().portals.is_empty(), "{text:?}");
+        }
+        assert!(!open_requested("model:spr").unwrap().portals.is_empty());
+        let error = open_requested("gpu").unwrap_err();
+        assert!(matches!(error, RequestError::Name(_)), "{error}");
+        let skipped = Skipped { queue: "wq0.1".into(), why: "it is disabled".into() };
+        assert_eq!(skipped.to_string(), "wq0.1 is not used: it is disabled");
+    }
 
     fn opened(name: &str) -> Result<Opened, OpenError> {
         open(&name.parse().unwrap(), OpenOptions::default())

@@ -12,15 +12,23 @@
 use crate::access::own_memory;
 use crate::buffer::Segments;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use telpher_abi::Descriptor;
 use telpher_mem::{Fault, Local, Space, WriteHint};
-use telpher_mover::{Channel, Finished, JobError};
+use telpher_mover::{Channel, ChannelError, ChannelPolicy, Finished, JobError};
+use telpher_portal::Portal;
 
 /// The mover's channel for copies. All its operations are raw descriptors, so it owns no buffers.
 pub type CopyChannel = Channel<Vec<u8>, Vec<u8>>;
 
 /// Pieces of fewer bytes are copied by the CPU. Source: assumed; a submission costs about as much as this copy.
 pub const DEFAULT_SHORTEST: u64 = 4096;
+
+/// The variable with the device that copies. Without it, and with `cpu`, the CPU copies.
+pub const DEVICE_VARIABLE: &str = "TELPHER_FABRIC_DEVICE";
+
+/// The most queues that copy in turn. Source: libfabric's own provider, which uses one of each of four devices.
+pub const MOST_QUEUES: usize = 4;
 
 /// Copies bytes for an endpoint.
 #[derive(Debug)]
@@ -158,6 +166,26 @@ impl Copier {
     #[must_use]
     pub fn device(channel: CopyChannel, shortest: u64) -> Copier {
         Copier::devices([channel], shortest)
+    }
+
+    /// A copier that gives pieces of [`DEFAULT_SHORTEST`] bytes or more to the first [`MOST_QUEUES`] of these queues in
+    /// turn, at most `in_flight` to each at once. Without queues, the CPU copies.
+    ///
+    /// # Errors
+    /// A queue takes no channel.
+    pub fn with_queues(
+        portals: impl IntoIterator<Item = Arc<dyn Portal>>,
+        in_flight: u32,
+        policy: ChannelPolicy,
+    ) -> Result<Copier, ChannelError> {
+        let channels = portals.into_iter().take(MOST_QUEUES).map(|portal| Channel::new(portal, in_flight, policy));
+        Ok(Copier::devices(channels.collect::<Result<Vec<_>, _>>()?, DEFAULT_SHORTEST))
+    }
+
+    /// Returns how many queues copy in turn.
+    #[must_use]
+    pub fn queues(&self) -> usize {
+        self.queues.len()
     }
 
     /// Returns the memory that copies use.

@@ -43,7 +43,7 @@ const CRATES: &[Rule] = &[
     rule("uses", "switch", &["vhost", "mover", "metrics", "mem", "os", "abi"], &["device"]),
     rule("uses", "tier", &["mover", "metrics", "mem", "os", "abi"], &["device"]),
     rule("uses", "nvmf", &["mover", "metrics", "ops", "mem", "os", "abi"], &["device", "portal"]),
-    rule("uses", "fabric", &["mover", "metrics", "mem", "os", "abi"], &["device", "portal"]),
+    rule("uses", "fabric", &["mover", "portal", "metrics", "mem", "os", "abi"], &["device"]),
     // Numbers and verdicts.
     rule("lab", "conformance", &["portal", "mem", "os", "abi"], &["device", "model"]),
     rule(

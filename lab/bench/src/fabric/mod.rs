@@ -32,6 +32,7 @@ pub use peer::{ALL, Peer};
 use programs::Programs;
 use serde::Serialize;
 use std::time::{Duration, Instant};
+use telpher_fabric::copier::DEVICE_VARIABLE;
 use telpher_os::Distance;
 use telpher_report::machine::Machine;
 
@@ -72,8 +73,6 @@ const TRIAL: u64 = 3;
 const MOST: f64 = 100_000.0;
 /// Minimum part of its core that each rank must have had. Source: as for `telpher bench vhost`.
 const ATTENDANCE: f64 = 0.96;
-/// The provider's variable for the device that copies long messages. It reaches the ranks.
-const DEVICE: &str = "TELPHER_FABRIC_DEVICE";
 /// Rounds with `--quick`.
 const QUICK_ROUNDS: usize = 1;
 
@@ -99,8 +98,11 @@ pub fn run(args: &FabricOptions, machine: Machine) -> Result<FabricResult, Bench
             Peer::Library.name()
         ));
     }
-    if let Ok(device) = std::env::var(DEVICE) {
-        found.remarks.push(format!("{DEVICE}={device} is set: telpher's provider lets it copy long messages."));
+    // It reaches the ranks.
+    if let Ok(device) = std::env::var(DEVICE_VARIABLE) {
+        found
+            .remarks
+            .push(format!("{DEVICE_VARIABLE}={device} is set: telpher's provider lets it copy long messages."));
     }
     let begin = Instant::now();
     let folder = Folder::new()?;
