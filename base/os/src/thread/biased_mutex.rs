@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The favored thread writes one flag and reads the other; the others do it the other way around. Without a barrier
-//! between the two accesses, each side may miss the other's flag. `membarrier` makes every thread of the process execute
-//! one, so the favored thread needs none of its own. Source: membarrier(2), and "biased locking" of Java's monitors.
+//! between the two accesses, each side may miss the other's flag. `membarrier` makes every thread of the process
+//! execute one, so the favored thread needs none of its own. Source: membarrier(2), and "biased locking" of Java's
+//! monitors.
 //!
 //! An atomic instruction takes as long as about twenty others, and waits until all stores before it are visible: also
 //! those to cache lines that another core has.
@@ -54,10 +55,11 @@ struct Turns {
     by_others: u32,
 }
 
-// SAFETY: at most one guard exists at a time, see `lock` and `lock_in_turn`, and only guards give access to the value. The
-// turn is accessed by the thread that has it.
+// SAFETY: at most one guard exists at a time, see `lock` and `lock_in_turn`, and only guards give access to the value.
+// The turn is accessed by the thread that has it.
 unsafe impl<T: Send> Sync for BiasedMutex<T> {}
-// SAFETY: as above. A turn that is there while the mutex moves is that of a guard that was forgotten, and is never used.
+// SAFETY: as above. A turn that is there while the mutex moves is that of a guard that was forgotten, and is never
+// used.
 unsafe impl<T: Send> Send for BiasedMutex<T> {}
 
 impl<T: fmt::Debug> fmt::Debug for BiasedMutex<T> {
@@ -177,8 +179,8 @@ impl<T> BiasedMutex<T> {
     /// Returns the guard that ends this turn.
     #[inline]
     fn guard_with<'a>(&'a self, turns: MutexGuard<'a, Turns>) -> BiasedGuard<'a, T> {
-        // SAFETY: only the lifetime changes. The guard below borrows the mutex until it takes the turn out and drops it.
-        // If it is forgotten, the turn stays where it is, and is neither used nor dropped.
+        // SAFETY: only the lifetime changes. The guard below borrows the mutex until it takes the turn out and drops
+        // it. If it is forgotten, the turn stays where it is, and is neither used nor dropped.
         let turn = unsafe { mem::transmute::<MutexGuard<'a, Turns>, MutexGuard<'static, Turns>>(turns) };
         // SAFETY: this thread has the turn.
         unsafe { *self.turn.get() = ManuallyDrop::new(Some(turn)) };

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 use telpher_mem::{Fault, Local, SharedMapping, SharedWords64, Space, WriteHint};
 use telpher_os::Lineage;
 
-/// Bytes that are reduced at once. Source: measured; two such buffers fit in a first-level cache. A sum of 1 MiB over two
-/// ranks of Open MPI took 0.93 of the time of blocks of 32 KiB with rewritten buffers, and 0.90 with still ones (Intel
-/// Xeon, least of 150 short runs in turns, with other programs running). Each block costs a fence of its streaming stores.
+/// Bytes that are reduced at once. Source: measured; two such buffers fit in a first-level cache. A sum of 1 MiB over
+/// two ranks of Open MPI took 0.93 of the time of blocks of 32 KiB with rewritten buffers, and 0.90 with still ones
+/// (Intel Xeon, least of 150 short runs in turns, with other programs running). Each block costs a fence of its
+/// streaming stores.
 const BLOCK_BYTES: usize = 8 << 10;
 /// Copies of at least this length may bypass the caches, since another member reads the bytes. Source: assumed, as for
 /// messages ([`Config::streaming_bytes`](crate::Config::streaming_bytes)).
