@@ -69,6 +69,12 @@ impl Cell {
         DISTANCES.iter().flat_map(|&distance| peers.iter().filter_map(move |&peer| one(distance, peer))).collect()
     }
 
+    /// Returns the values of a peer at a distance.
+    fn values(&self, peer: Peer, distance: Distance) -> Vec<f64> {
+        let turns = self.rounds.iter().flatten().filter(|turn| (turn.peer, turn.distance) == (peer, distance));
+        turns.map(|turn| turn.value).collect()
+    }
+
     /// Returns the numbers that a goal is about, for each round at a distance: the peer's, and the best of the others'
     /// (1 if there are no others).
     fn compared(&self, demand: &Demand, distance: Distance) -> Vec<[f64; 2]> {
@@ -166,6 +172,13 @@ fn verdict<'a>(
     let absent: Vec<String> =
         demand.by.iter().filter_map(|peer| Some(format!("; without {}: {}", peer.name(), why(peer)?))).collect();
     how += &absent.concat();
+    for &peer in demand.beside {
+        let mut values = cell.values(peer, distance);
+        how += &match values.is_empty() {
+            false => format!("; {}: {}", peer.name(), shown(cell.unit, median(&mut values))),
+            true => format!("; {} has no points", peer.name()),
+        };
+    }
     let row = Row::new(name(demand, Some(distance)), ratio, unit(demand), Some(demand.goal), how);
     // The lengths and peers without a number could be worse.
     Some(row.open_if(seen.len() < cells.len() || !absent.is_empty()))
@@ -207,7 +220,16 @@ pub(super) mod tests {
     }
 
     fn demand(by: &'static [Peer], goal: Goal) -> Demand {
-        Demand { what: "time", sizes: 0..=u64::MAX, rewritten: None, distance: None, of: Telpher, by, goal }
+        Demand {
+            what: "time",
+            sizes: 0..=u64::MAX,
+            rewritten: None,
+            distance: None,
+            of: Telpher,
+            by,
+            goal,
+            beside: &[],
+        }
     }
 
     #[test]
@@ -236,6 +258,15 @@ pub(super) mod tests {
         assert!(row.how.ends_with("; without vader: no mpicc"), "{}", row.how);
         let row = &verdicts(&cells, &demand(&[Vader], Goal::AtMost(1.0)), &missing)[0];
         assert_eq!((row.measured.is_nan(), row.verdict(), row.how.as_str()), (true, Verdict::Open, "no mpicc"));
+    }
+
+    #[test]
+    fn peers_beside_a_goal_are_shown_and_change_nothing() {
+        let cells = [cell(8, false, &[&[(Telpher, Near, 4.0), (Vader, Near, 8.0), (ShmCma, Near, 6.0)]])];
+        let of = Demand { beside: &[ShmCma, ShmSar], ..demand(&[Vader], Goal::AtMost(0.5)) };
+        let row = &verdicts(&cells, &of, &[])[0];
+        assert_eq!((row.measured, row.verdict()), (0.5, Verdict::Reached));
+        assert!(row.how.ends_with("; shm: 6.00 ns; shm without CMA has no points"), "{}", row.how);
     }
 
     #[test]

@@ -33,6 +33,10 @@ pub enum Peer {
     OpenMpi,
     /// MPICH over libfabric with telpher's provider.
     Mpich,
+    /// Open MPI over libfabric with its shm provider.
+    OpenMpiShm,
+    /// MPICH over libfabric with its shm provider.
+    MpichShm,
     /// Open MPI over vader, with telpher's collective operations.
     OpenMpiCollectives,
     /// MPICH over UCX, with telpher's collective operations.
@@ -40,7 +44,7 @@ pub enum Peer {
 }
 
 /// All peers, in the order of tables and legends.
-pub const ALL: [Peer; 13] = [
+pub const ALL: [Peer; 15] = [
     Peer::Telpher,
     Peer::TelpherHelper,
     Peer::TelpherMapped,
@@ -52,6 +56,8 @@ pub const ALL: [Peer; 13] = [
     Peer::Ucx,
     Peer::OpenMpi,
     Peer::Mpich,
+    Peer::OpenMpiShm,
+    Peer::MpichShm,
     Peer::OpenMpiCollectives,
     Peer::MpichCollectives,
 ];
@@ -77,6 +83,8 @@ impl Peer {
             Peer::Ucx => "MPICH over UCX",
             Peer::OpenMpi => "Open MPI over telpher",
             Peer::Mpich => "MPICH over telpher",
+            Peer::OpenMpiShm => "Open MPI over shm",
+            Peer::MpichShm => "MPICH over shm",
             Peer::OpenMpiCollectives => "Open MPI with telpher's collectives",
             Peer::MpichCollectives => "MPICH with telpher's collectives",
         }
@@ -92,7 +100,9 @@ impl Peer {
                 ("the sender's file, which the receiver maps, where that takes less time than slots", 1)
             }
             Peer::Library => ("slots of shared memory, sender and receiver at the same time; the CPU", 2),
-            Peer::ShmCma | Peer::Vader => ("process_vm_readv of the receiver above 4 KiB, if the kernel permits it", 1),
+            Peer::ShmCma | Peer::Vader | Peer::OpenMpiShm | Peer::MpichShm => {
+                ("process_vm_readv of the receiver above 4 KiB, if the kernel permits it", 1)
+            }
             Peer::ShmSar => ("buffers of shared memory, filled and emptied in turn; the CPU", 2),
             Peer::VaderNoCma => ("fragments in shared memory; the CPU", 2),
             Peer::OpenMpiCollectives | Peer::MpichCollectives => ("sums in memory that all ranks share; the CPU", 2),
@@ -115,6 +125,8 @@ impl Peer {
             Peer::MpichCollectives => of_collectives().or(programs.mpich_ucx.as_ref().err()).cloned(),
             Peer::Ucx => programs.mpich_ucx.as_ref().err().cloned(),
             Peer::Mpich => of_provider().or(programs.mpich_ofi.as_ref().err()).cloned(),
+            Peer::OpenMpiShm => programs.open_mpi.as_ref().err().or(programs.without_comm.as_ref().err()).cloned(),
+            Peer::MpichShm => programs.mpich_ofi.as_ref().err().cloned(),
         }
     }
 
@@ -148,13 +160,15 @@ impl Peer {
                     starts.push(command);
                 }
             }
-            Peer::Vader | Peer::VaderNoCma | Peer::OpenMpi | Peer::OpenMpiCollectives => {
+            Peer::Vader | Peer::VaderNoCma | Peer::OpenMpi | Peer::OpenMpiShm | Peer::OpenMpiCollectives => {
                 starts.push(mpirun(self, programs.open_mpi.as_ref().map_err(there)?, &place, cpus));
             }
             Peer::Ucx | Peer::MpichCollectives => {
                 starts.push(mpiexec(programs.mpich_ucx.as_ref().map_err(there)?, &place, cpus))
             }
-            Peer::Mpich => starts.push(mpiexec(programs.mpich_ofi.as_ref().map_err(there)?, &place, cpus)),
+            Peer::Mpich | Peer::MpichShm => {
+                starts.push(mpiexec(programs.mpich_ofi.as_ref().map_err(there)?, &place, cpus))
+            }
         }
         let variables = match self {
             Peer::OpenMpiCollectives | Peer::MpichCollectives => programs.collectives.as_deref().map_err(there)?,
@@ -163,6 +177,9 @@ impl Peer {
         };
         for command in &mut starts {
             environment(self, command, variables);
+            if self == Peer::OpenMpiShm {
+                command.env("LD_PRELOAD", programs.without_comm.as_ref().map_err(there)?);
+            }
         }
         Pair::start(Start { name: self.name(), expected: self.label(), commands: starts, place })
     }
@@ -177,8 +194,8 @@ impl Peer {
         match self {
             Peer::Library => "telpher-fabric",
             Peer::Telpher | Peer::TelpherHelper | Peer::TelpherMapped | Peer::ShmCma | Peer::ShmSar => "libfabric",
-            Peer::Vader | Peer::VaderNoCma | Peer::OpenMpi | Peer::OpenMpiCollectives => "Open MPI",
-            Peer::Ucx | Peer::Mpich | Peer::MpichCollectives => "MPICH",
+            Peer::Vader | Peer::VaderNoCma | Peer::OpenMpi | Peer::OpenMpiShm | Peer::OpenMpiCollectives => "Open MPI",
+            Peer::Ucx | Peer::Mpich | Peer::MpichShm | Peer::MpichCollectives => "MPICH",
         }
     }
 }
@@ -215,6 +232,14 @@ fn environment(peer: Peer, command: &mut Command, variables: &[(String, OsString
     if matches!(peer, Peer::Vader | Peer::VaderNoCma | Peer::OpenMpiCollectives) {
         command.env("OMPI_MCA_pml", "ob1").env("OMPI_MCA_btl", "self,vader");
     }
+    // As `telpher fabric env` selects telpher's provider.
+    if peer == Peer::OpenMpiShm {
+        command.env("FI_PROVIDER", "shm").env("OMPI_MCA_pml", "cm").env("OMPI_MCA_mtl", "ofi");
+        command.env("OMPI_MCA_mtl_ofi_provider_include", "shm");
+    }
+    if peer == Peer::MpichShm {
+        command.env("FI_PROVIDER", "shm").env("MPICH_CH4_NETMOD", "ofi").env("MPIR_CVAR_NOLOCAL", "1");
+    }
 }
 
 /// Returns the command of Open MPI. The ranks choose their CPUs themselves, so that their helper threads may run on
@@ -244,8 +269,9 @@ mod tests {
             assert!(ALL[..at].iter().all(|other| other.name() != peer.name()));
             let mut command = Command::new("true");
             environment(*peer, &mut command, &[]);
-            let removed = |name: &str| command.get_envs().any(|(key, value)| key == name && value.is_none());
-            assert!(removed("FI_PROVIDER_PATH") && removed("MPIR_CVAR_NOLOCAL"));
+            // Some peers set a variable of their own in its place.
+            let replaced = |name: &str| command.get_envs().any(|(key, _)| key == name);
+            assert!(REMOVED.into_iter().all(replaced) && replaced("FI_PROVIDER_PATH"));
         }
     }
 

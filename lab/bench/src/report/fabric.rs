@@ -161,6 +161,8 @@ fn style(peer: Peer) -> usize {
         Peer::TelpherMapped | Peer::OpenMpiCollectives => 8,
         Peer::MpichCollectives => 9,
         Peer::Ucx => 7,
+        Peer::OpenMpiShm => 1,
+        Peer::MpichShm => 2,
     }
 }
 

@@ -5,11 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("control.h", include_str!("control.h")),
     ("loops.h", include_str!("loops.h")),
     ("over_libfabric.c", include_str!("over_libfabric.c")),
     ("over_mpi.c", include_str!("over_mpi.c")),
+    ("without_comm.c", include_str!("without_comm.c")),
 ];
 
 /// A program compiled for an MPI.
@@ -38,6 +39,8 @@ pub(super) struct Programs {
     pub(super) mpich_ucx: Result<Mpi, String>,
     /// MPICH over libfabric.
     pub(super) mpich_ofi: Result<Mpi, String>,
+    /// The library that lets Open MPI use libfabric's shm provider.
+    pub(super) without_comm: Result<PathBuf, String>,
 }
 
 impl Programs {
@@ -51,6 +54,9 @@ impl Programs {
         }
         let libfabric = folder.join("over_libfabric");
         let compiled = compile("cc", folder, "over_libfabric.c", &libfabric, &["-lfabric"], &debian("libfabric-dev"));
+        let without_comm = folder.join("without_comm.so");
+        let shared = ["-shared", "-fPIC", "-lfabric"];
+        let preloaded = compile("cc", folder, "without_comm.c", &without_comm, &shared, &debian("libfabric-dev"));
         let ofi = match mpich {
             Some(bin) => {
                 of_mpi(folder, "over_mpich_ofi", &bin.join("mpicc"), &bin.join("mpiexec"), "PyPI's mpich has it")
@@ -72,6 +78,7 @@ impl Programs {
             ),
             mpich_ucx: first_of(folder, "over_mpich_ucx", ["mpicc.mpich", "mpiexec.mpich"], "mpiexec", "libmpich-dev"),
             mpich_ofi: ofi,
+            without_comm: preloaded.map(|()| without_comm),
         })
     }
 }
