@@ -14,11 +14,9 @@ use crate::regions::Regions;
 use crate::request::{AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
 use crate::state::State;
 use crate::stats::Stats;
-use std::borrow::Borrow;
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use telpher_os::{BiasedGuard, BiasedMutex, Lineage};
+use telpher_os::Lineage;
 
 /// Passes without a move after which the helper thread wakes the peers it waits for, and sleeps. Source: assumed.
 const HELPER_PASSES: u32 = 50;
@@ -45,8 +43,7 @@ pub struct Endpoint {
 
 #[derive(Debug)]
 struct Inner {
-    /// With a helper thread that moves messages on, this thread locks it as often as the callers.
-    state: BiasedMutex<State>,
+    state: Mutex<State>,
     connector: Connector,
     created_in: Lineage,
     progress: ProgressBy,
@@ -76,11 +73,7 @@ impl Endpoint {
     ) -> Result<Endpoint, FabricError> {
         let connector = Connector::open(&config)?;
         let linger = config.linger;
-        let state = State::new(config, copier, regions);
-        let state = match progress {
-            ProgressBy::HelperThread => BiasedMutex::unbiased(state),
-            _ => BiasedMutex::new(state),
-        };
+        let state = Mutex::new(State::new(config, copier, regions));
         let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress, linger });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
         if progress != ProgressBy::Caller {
@@ -152,11 +145,10 @@ impl Endpoint {
     /// [`FabricError::UnknownPeer`], [`FabricError::Limit`] if the connection needs more memory than is allowed,
     /// [`FabricError::Forked`]. Nothing was started then, and no completion follows.
     #[inline]
-    pub fn send(&self, request: impl Borrow<SendRequest>) -> Result<(), FabricError> {
-        let request = request.borrow();
+    pub fn send(&self, request: SendRequest) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
         let index = state.sender_to(request.to, &self.inner.connector)?;
-        let sent = state.send(index, request, &self.inner.connector);
+        let sent = state.send(index, &request, &self.inner.connector);
         self.inner.leave(state);
         sent
     }
@@ -192,11 +184,10 @@ impl Endpoint {
     ///
     /// [`FabricError::UnknownPeer`], [`FabricError::Forked`]. Nothing was started then, and no completion follows.
     #[inline]
-    pub fn receive(&self, request: impl Borrow<ReceiveRequest>) -> Result<(), FabricError> {
-        let request = request.borrow();
+    pub fn receive(&self, request: ReceiveRequest) -> Result<(), FabricError> {
         let mut state = self.inner.lock()?;
         let selector = state.selector(request.from, request.tag)?;
-        state.receive(selector, request, &self.inner.connector);
+        state.receive(selector, &request, &self.inner.connector);
         self.inner.leave(state);
         Ok(())
     }
@@ -304,10 +295,6 @@ impl Endpoint {
         }
         if has_moved {
             self.inner.leave(state);
-        } else {
-            // A processor runs loads of the next passes ahead. When the awaited line comes, it throws that work away,
-            // which takes longer than this fence.
-            fence(Ordering::SeqCst);
         }
         successes
     }
@@ -378,7 +365,7 @@ impl Drop for Endpoint {
 impl Inner {
     /// Locks the state. A forked child is refused before it waits for a lock that a thread of its parent may hold.
     #[inline]
-    fn lock(&self) -> Result<BiasedGuard<'_, State>, FabricError> {
+    fn lock(&self) -> Result<MutexGuard<'_, State>, FabricError> {
         if !self.created_in.is_current() {
             return Err(FabricError::Forked);
         }
@@ -386,19 +373,10 @@ impl Inner {
         if state.is_closed { Err(FabricError::Closed) } else { Ok(state) }
     }
 
-    /// Locks the state on the helper thread, whose calls are few unless it moves all messages on.
-    fn lock_on_helper(&self) -> Option<BiasedGuard<'_, State>> {
-        if !self.created_in.is_current() {
-            return None;
-        }
-        let state = self.state.lock_as_guest();
-        if state.is_closed { None } else { Some(state) }
-    }
-
     /// Ends a call. It may have left work that needs a peer, and its thread may not call again for a long time: then
     /// the helper thread goes on.
     #[inline]
-    fn leave(&self, mut state: BiasedGuard<'_, State>) {
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
         if self.progress == ProgressBy::HelperThread && !state.is_helper_asked && state.has_work() {
             state.is_helper_asked = true;
             drop(state);
@@ -408,8 +386,8 @@ impl Inner {
 
     /// Locks the state of an endpoint that may be closed.
     #[inline]
-    fn lock_closed(&self) -> BiasedGuard<'_, State> {
-        self.state.lock()
+    fn lock_closed(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -417,7 +395,7 @@ impl Progress for Inner {
     /// A peer or an event waits for this process, whose threads may be busy with other work.
     fn progress(&self) -> bool {
         if self.progress != ProgressBy::HelperThread {
-            if let Some(mut state) = self.lock_on_helper() {
+            if let Ok(mut state) = self.lock() {
                 state.advance(&self.connector);
             }
             return false;
