@@ -240,9 +240,9 @@ impl Pool {
 
 /// A copy, in memory of a pool, of an object with a writable buffer (the home). Reads and writes use the copy; the home
 /// is unchanged until `sync`, and is held until `close`. Other threads may write the home meanwhile: bytes that they
-/// write during the copy to the pool are old or new in it, and a sync leaves pages alone that it does not copy. It is a
-/// context manager, which syncs and closes it; after an exception it only closes it, and bytes that were not synced are
-/// lost.
+/// write during the copy to the pool are old or new in it. A sync copies whole pages of 4096 bytes, counted from the
+/// home's start. It overwrites what other threads wrote in these, and writes no other page. It is a context manager,
+/// which syncs and closes it; after an exception it only closes it, and bytes that were not synced are lost.
 #[pyclass(frozen, weakref, module = "telpher", name = "WriteBack")]
 pub(crate) struct WriteBack(Mutex<Option<Arc<FastBlock>>>);
 

@@ -264,7 +264,9 @@ impl SyncHome for Copies<'_> {
             self.mover.compare(fast, home)
         };
         let jobs: Vec<_> = ranges.iter().map(begin).collect();
-        jobs.into_iter().map(|job| Ok(job.wait().result? != Outcome::Equal)).collect()
+        // All are waited for, also after an error: each holds the home.
+        let results: Vec<_> = jobs.into_iter().map(|job| job.wait().result).collect();
+        results.into_iter().map(|result| Ok(result? != Outcome::Equal)).collect()
     }
 
     fn copy(&mut self, ranges: &[Range<usize>]) -> Vec<Result<Outcome, JobError>> {

@@ -354,20 +354,31 @@ class Ends(unittest.TestCase):
         # A handler that was registered before telpher's runs after it.
         ended = python(
             """
-            import atexit, os
-            names = lambda: [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
+            import atexit, os, time
+            def threads():
+                names = []
+                for task in os.listdir("/proc/self/task"):
+                    try:
+                        names.append(open(f"/proc/self/task/{task}/comm").read().strip())
+                    except (FileNotFoundError, ProcessLookupError):
+                        pass  # it has ended meanwhile
+                return names.count("telpher-notify")
             def last():
                 from telpher import _telpher
                 try:
                     _telpher._Notifier()
                 except OSError:
                     print("refused")
-                print(names().count("telpher-notify"), job.result(50), len(dst) == dst.count(7))
+                # The kernel lists a thread for a moment after its end.
+                limit = time.monotonic() + 60
+                while threads() and time.monotonic() < limit:
+                    pass
+                print(threads(), job.result(50), len(dst) == dst.count(7))
             atexit.register(last)
             import telpher
             from telpher import _telpher
             m = telpher.Mover("model:spr", threaded=True, threshold=0)
-            atexit.register(lambda: print(names().count("telpher-notify")))
+            atexit.register(lambda: print(threads()))
             jobs, notifier = [], _telpher._Notifier()
             while not jobs or not notifier.watch(jobs[-1][0], 1):
                 jobs.append((m.fill_async(dst := bytearray(8 << 20), 7), dst))

@@ -31,14 +31,14 @@ pub struct Synced {
 
 /// What a sync does with the bytes of a block and of its home.
 pub trait SyncHome {
-    /// Returns for each range whether its bytes differ between the two.
+    /// Returns for each range, in their order, whether its bytes differ between the two.
     ///
     /// # Errors
     /// [`JobError`] of the first range that could not be compared.
     fn differing(&mut self, ranges: &[Range<usize>]) -> Result<Vec<bool>, JobError>;
 
-    /// Copies the ranges, which ascend and do not overlap, from the block to its home, all at once. Returns when all
-    /// have ended.
+    /// Copies the ranges, which ascend and do not overlap, from the block to its home, all at once. Returns the result
+    /// of each, in their order, when all have ended.
     fn copy(&mut self, ranges: &[Range<usize>]) -> Vec<Result<Outcome, JobError>>;
 }
 
@@ -80,6 +80,9 @@ impl WrittenPages {
     /// # Errors
     /// [`JobError`] of the first page that failed. Copied pages are not undone; the others are tried again at the next
     /// sync.
+    ///
+    /// # Panics
+    /// If `home` returns fewer or more results than it got ranges.
     pub fn sync(&mut self, find: Find, home: &mut impl SyncHome) -> Result<Synced, JobError> {
         let mut pages: Vec<Range<usize>> = (0..self.grains())
             .filter(|&grain| find == Find::Anywhere || self.is_written(grain))
@@ -88,7 +91,9 @@ impl WrittenPages {
         let mut synced = Synced::default();
         if find != Find::Written {
             synced.compared = pages.iter().map(ExactSizeIterator::len).sum();
-            let mut differing = home.differing(&pages)?.into_iter();
+            let differing = home.differing(&pages)?;
+            assert_eq!(differing.len(), pages.len(), "a result for each range");
+            let mut differing = differing.into_iter();
             pages.retain(|_| differing.next() == Some(true));
         }
         // Contiguous pages are one copy.
@@ -100,6 +105,7 @@ impl WrittenPages {
             }
         }
         let results = home.copy(&runs);
+        assert_eq!(results.len(), runs.len(), "a result for each range");
         let mut failed = None;
         let mut stays = vec![0; self.written.len()];
         for (run, result) in runs.into_iter().zip(results) {

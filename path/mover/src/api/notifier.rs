@@ -25,7 +25,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 use telpher_os::Lineage;
 
@@ -102,6 +102,7 @@ impl Watchable for BatchJob {
 /// [`close`](Notifier::close) waits for that; [`stop`](Notifier::stop) ends the thread at once.
 pub struct Notifier {
     inner: Arc<Inner>,
+    thread_id: ThreadId,
     /// Taken when the notifier is closed or stopped.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -153,7 +154,7 @@ struct Ended {
 #[derive(Default)]
 struct Arrived {
     jobs: Vec<Arc<dyn AnyEntry>>,
-    /// The notifier was dropped: no more jobs will come.
+    /// The notifier was dropped or stopped: no more jobs will come.
     is_closed: bool,
     /// Set by each of both, until the thread has seen it.
     has_news: bool,
@@ -295,7 +296,7 @@ impl Inner {
         let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
     }
 
-    /// The thread: steps the watched jobs until the notifier is dropped and all have ended.
+    /// The thread: steps the watched jobs until the notifier is dropped and all have ended, or until it is stopped.
     fn run(&self, core: &Core) {
         // The kernel's usual slack would make each sleep 50 µs longer; an error only leaves it so.
         let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
@@ -380,7 +381,7 @@ impl Mover {
         });
         let (core, of_thread) = (Arc::clone(self.shared_core()), Arc::clone(&inner));
         let thread = telpher_os::spawn_unsignalled(NOTIFIER_THREAD, move || of_thread.run(&core))?;
-        Ok(Notifier { inner, thread: Mutex::new(Some(thread)) })
+        Ok(Notifier { inner, thread_id: thread.thread().id(), thread: Mutex::new(Some(thread)) })
     }
 }
 
@@ -388,7 +389,8 @@ impl Notifier {
     /// Watches a job. When it has ended, the descriptor becomes readable and [`take_ended`](Notifier::take_ended)
     /// returns `token`; at once if it has ended already.
     ///
-    /// The job may be one of another mover; then the thread rests as this notifier's mover says.
+    /// The job may be one of another mover; then the thread rests as this notifier's mover says. After
+    /// [`stop`](Notifier::stop) no end is reported.
     pub fn watch<J: Watchable + 'static>(&self, job: J, token: u64) -> Watched<J> {
         self.prepare(job, token).0
     }
@@ -414,8 +416,8 @@ impl Notifier {
     }
 
     /// Ends the notifier, and waits for the end of its thread, so that nothing of the mover is used any more. Returns
-    /// false if it cannot wait: a watched job is in flight, or this is not the process of the thread. Then the thread
-    /// ends after the last watched job.
+    /// false if it cannot wait: a watched job is in flight, this is not the process of the thread, or the thread was
+    /// stopped. A thread that runs ends after the last watched job.
     pub fn close(mut self) -> bool {
         let thread = self.take_thread();
         if !self.is_own_process() {
@@ -426,24 +428,29 @@ impl Notifier {
         self.inner.tell(|arrived| arrived.is_closed = true);
         let is_idle = self.inner.in_flight.load(Ordering::SeqCst) == 0;
         // A job's buffers can drop the notifier on its thread.
-        let thread = thread.filter(|thread| is_idle && thread.thread().id() != std::thread::current().id());
+        let thread = thread.filter(|_| is_idle && self.thread_id != std::thread::current().id());
         thread.is_some_and(|thread| thread.join().is_ok())
     }
 
     /// Ends the notifier's thread, also while watched jobs are in flight, and waits for its end: it makes no further
     /// step. The handles of those jobs make the steps from then on, as in a forked child, and no end is reported. Does
     /// nothing in a process that is not that of the thread. For the end of a program or of an interpreter, when a
-    /// thread in the background must not run on.
+    /// thread in the background must not run on. Several threads may call it; each waits.
     ///
-    /// Called on the notifier's own thread, by a job's buffer that is dropped there, it returns at once.
+    /// Called on the notifier's own thread, by a job's buffer that is dropped there, it returns at once, and the thread
+    /// ends after that look at its jobs.
     pub fn stop(&self) {
-        if !self.is_running() {
+        if !self.is_own_process() {
             return;
         }
         self.inner.is_stopped.store(true, Ordering::SeqCst);
         self.inner.tell(|arrived| arrived.is_closed = true);
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+        // Before the lock, which a thread holds while it waits for this one.
+        if self.thread_id == std::thread::current().id() {
+            return;
+        }
+        let mut thread = lock(&self.thread);
+        if let Some(thread) = thread.take() {
             // An error is a panic, which the thread has printed.
             let _ = thread.join();
         }
@@ -504,7 +511,19 @@ impl Drop for Prepared<'_> {
             return;
         }
         match self.entry.step() {
-            Found::InFlight => self.inner.tell(|arrived| arrived.jobs.push(Arc::clone(&self.entry))),
+            Found::InFlight => {
+                // Decided under the lock: a thread that is stopped later takes the entry from the list.
+                let mut is_stopped = false;
+                self.inner.tell(|arrived| {
+                    is_stopped = self.inner.is_stopped.load(Ordering::SeqCst);
+                    if !is_stopped {
+                        arrived.jobs.push(Arc::clone(&self.entry));
+                    }
+                });
+                if is_stopped {
+                    self.entry.wake();
+                }
+            }
             Found::Ended => self.inner.report([Arc::clone(&self.entry)]),
             Found::Dropped => {}
         }
