@@ -232,7 +232,7 @@ type Seen = (&'static str, &'static str, &'static [(&'static str, Option<&'stati
 /// check which function returns which number.
 #[rustfmt::skip]
 const SEEN: [Seen; 12] = [
-    ("../../uses/cache/src/write_back.rs", "Find", &[
+    ("../../uses/cache/src/written_pages.rs", "Find", &[
         ("Written", Some("TELPHER_FIND_WRITTEN")), ("Differing", Some("TELPHER_FIND_DIFFERING")),
         ("Anywhere", Some("TELPHER_FIND_ANYWHERE")),
     ]),

@@ -28,8 +28,8 @@ impl WindowSpaces for FileWindows {
     }
 }
 
-/// The memory that a window gives access to, as a descriptor has looked it up: once the window has changed, every access
-/// fails. Absent pages are brought in.
+/// The memory that a window gives access to, as a descriptor has looked it up: once the window has changed, every
+/// access fails. Absent pages are brought in.
 #[derive(Debug)]
 struct WindowMemory {
     open: u64,

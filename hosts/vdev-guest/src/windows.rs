@@ -63,7 +63,8 @@ pub(crate) fn are_made() -> bool {
 /// Called after descriptors were closed: returns when nothing is accessed any more through a window that this ended.
 ///
 /// # Errors
-/// EIO if the host does not answer in time: then the memory may still be accessed. A host that is gone accesses nothing.
+/// EIO if the host does not answer in time: then the memory may still be accessed. A host that is gone accesses
+/// nothing.
 pub(crate) fn closed() -> Result<(), Errno> {
     match control::settle_windows() {
         Err(_) if control::is_host_gone() => Ok(()),

@@ -57,8 +57,8 @@ pub enum Kind {
     WindowUpdate = 15,
     /// Brings in pages of a window for a process that holds its descriptor. Data: a [`WindowFault`].
     WindowFault = 16,
-    /// Waits until no closed window of the caller's process is accessed any more. `argument`: [`SETTLE_AT_START`] to end
-    /// the windows of the program first that the process was before. ENOTTY in a run without windows.
+    /// Waits until no closed window of the caller's process is accessed any more. `argument`: [`SETTLE_AT_START`] to
+    /// end the windows of the program first that the process was before. ENOTTY in a run without windows.
     WindowSettle = 17,
 }
 
@@ -180,8 +180,8 @@ pub struct WindowCreate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WindowEntry {
-    /// First byte of the window. In offset mode only its position in a unit of [`ALIGNMENT`] bytes, unless the memory is
-    /// the process's own: submitters do not learn addresses of the owner.
+    /// First byte of the window. In offset mode only its position in a unit of [`ALIGNMENT`] bytes, unless the memory
+    /// is the process's own: submitters do not learn addresses of the owner.
     pub base: u64,
     /// Its bytes.
     pub size: u64,

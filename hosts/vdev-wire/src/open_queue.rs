@@ -116,8 +116,8 @@ impl OpenQueue {
 }
 
 /// A window's entry in the table of the process with the PASID `own`: as single submitter if it may use the window, and
-/// open to its Update Window if the memory is its own. The access PASID of other windows is any other one, since windows
-/// have [memory of their own](OpenQueue::set_window_spaces).
+/// open to its Update Window if the memory is its own. The access PASID of other windows is any other one, since
+/// windows have [memory of their own](OpenQueue::set_window_spaces).
 fn to_table(entry: &WindowEntry, own: u32) -> IdptEntry {
     let is_own = entry.relation & WINDOW_OWN != 0;
     IdptEntry::default()

@@ -1,7 +1,7 @@
 //! No impossible number: over the combinations of operation, size, depth, batch and engines, more engines do not lose
 //! throughput, no rate exceeds the profile's caps, nothing is refused, and batches are not slower than single
-//! descriptors with as many in flight. That holds from eight batches in flight on. With fewer, a batch's latency decides:
-//! the device waits for the next list, and for the tail of the last member.
+//! descriptors with as many in flight. That holds from eight batches in flight on. With fewer, a batch's latency
+//! decides: the device waits for the next list, and for the tail of the last member.
 //!
 //! `./test` checks a sample, `./soak` all of them.
 

@@ -167,8 +167,8 @@ impl ModelDevice {
     }
 
     /// Replaces the table of windows: entry `index` and its [generation](telpher_model::Window::generation) become what
-    /// `entry` returns for it. A driver in another process keeps the table; the replica has a copy with the entries that
-    /// concern its clients.
+    /// `entry` returns for it. A driver in another process keeps the table; the replica has a copy with the entries
+    /// that concern its clients.
     pub fn replace_windows(&self, mut entry: impl FnMut(usize) -> (IdptEntry, u64)) {
         let device = &self.inner.core.device;
         for index in 0..usize::from(device.capabilities().id_cap.entries()) {

@@ -97,8 +97,8 @@ pub trait Observer: Send + Sync + Debug {
     }
 
     /// An Update Window has written its entry of the table, which has this
-    /// [generation](crate::Window::generation), and has waited for the descriptors that used the former values. A driver
-    /// that keeps the table in another place changes it there now.
+    /// [generation](crate::Window::generation), and has waited for the descriptors that used the former values. A
+    /// driver that keeps the table in another place changes it there now.
     ///
     /// # Errors
     /// The status to end the descriptor with instead of success.

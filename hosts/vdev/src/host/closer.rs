@@ -1,5 +1,5 @@
-//! Closes what untrusted processes have sent, where closing may block: a socket that lingers, or a file of a file system
-//! that does not answer.
+//! Closes what untrusted processes have sent, where closing may block: a socket that lingers, or a file of a file
+//! system that does not answer.
 //!
 //! ```text
 //! connection ──holds nothing──► closed by the server
@@ -7,8 +7,7 @@
 //! ```
 
 use super::files::lock;
-use super::packet::Answer;
-use super::server::reply;
+use super::reply::{Answer, reply};
 use crate::tree::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown};
 use std::fmt;

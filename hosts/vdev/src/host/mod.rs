@@ -24,6 +24,8 @@ mod packet;
 mod perf;
 mod perf_calls;
 mod published;
+mod reply;
+mod requests;
 mod server;
 mod share;
 mod tally;
@@ -43,6 +45,7 @@ use files::{OpenFile, QueueMemory, lock};
 use identity::Identity;
 use perf::PerfEvents;
 use published::Publisher;
+use requests::Requests;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
@@ -56,7 +59,6 @@ use telpher_model::Totals;
 use telpher_portal::Offer;
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
-use window_calls::Requests;
 use windows::Windows;
 
 /// How open files behave, from the options of `telpher run`.

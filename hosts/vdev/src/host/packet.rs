@@ -1,12 +1,12 @@
-//! Parses requests from a socket and builds the replies. The contents of a packet are untrusted.
+//! Parses requests from a socket and answers them. The contents of a packet are untrusted.
 
 use super::Host;
 use super::files::OpenFile;
+use super::reply::Answer;
 use crate::tree::{Caller, Entry, Errno};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use telpher_vdev_wire::VERSION;
-use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, PerfOpen, Reply, Report, Request};
+use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, PerfOpen, Report, Request};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Size of the longest packet, in bytes.
@@ -19,17 +19,6 @@ pub(super) struct ParsedRequest<'a> {
     pub(super) kind: Kind,
     path: &'a str,
     pub(super) data: &'a [u8],
-}
-
-/// The result of a successful request.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) value: u64,
-    pub(super) data: Vec<u8>,
-    /// The descriptor of what the request opened.
-    pub(super) end: Option<OwnedFd>,
-    /// The file whose shared memory is sent with the reply.
-    pub(super) file: Option<Arc<OpenFile>>,
 }
 
 impl<'a> ParsedRequest<'a> {
@@ -122,31 +111,6 @@ impl Host {
             | Kind::WindowFault
             | Kind::WindowSettle => Err(Errno::INVAL),
         }
-    }
-}
-
-impl Answer {
-    /// The descriptors sent with the reply, in the order documented at [`Kind`].
-    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let shared =
-            self.file.iter().flat_map(|file| [file.lease.file(), file.board.memory().file(), file.board.rows().file()]);
-        self.end.iter().map(AsFd::as_fd).chain(shared).collect()
-    }
-
-    /// The data after the reply's head.
-    pub(super) fn data(&self) -> &[u8] {
-        &self.data
-    }
-}
-
-/// The head of the reply to a request.
-pub(super) fn head(answer: &Result<Answer, Errno>) -> Reply {
-    let reply = Reply { version: VERSION, ..Reply::default() };
-    match answer {
-        Ok(answer) => {
-            Reply { value: answer.value, data_len: u32::try_from(answer.data.len()).unwrap_or_default(), ..reply }
-        }
-        Err(errno) => Reply { errno: errno.raw_os_error(), ..reply },
     }
 }
 

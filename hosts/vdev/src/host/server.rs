@@ -6,18 +6,14 @@
 
 use super::Host;
 use super::closer::peek;
-use super::packet::{self, Answer, MAX_PACKET};
+use super::packet::MAX_PACKET;
+use super::reply::{process, reply};
 use super::tracer::Tracer;
 use crate::tree::Errno;
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::time::Timespec;
 use std::collections::BTreeMap;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telpher_vdev_wire::VERSION;
 use telpher_vdev_wire::message::{Kind, Request};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 /// How long a connection may stay without a packet; a guest sends its packet at once. Source: chosen.
 const PACKET_TIMEOUT: Duration = Duration::from_secs(5);
@@ -223,24 +219,6 @@ fn stop_watching(events: &OwnedFd, connection: &OwnedFd) {
     let _ = epoll::delete(events, connection);
 }
 
-/// Sends a reply.
-pub(super) fn reply(connection: &OwnedFd, answer: &Result<Answer, Errno>) {
-    let head = packet::head(answer);
-    let (data, descriptors) = match answer {
-        Ok(answer) => (answer.data(), answer.descriptors()),
-        Err(_) => (&[][..], Vec::new()),
-    };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    }
-    let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(data)];
-    // If the peer does not receive the reply, its descriptor is closed with it, and the host sees the file's hang-up.
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let _ = rustix::net::sendmsg(connection, &parts, &mut ancillary, flags);
-}
-
 /// The head of a request about windows, which stays in the connection; `None` for other requests.
 fn request_of_windows(connection: &OwnedFd) -> Option<(Request, Kind)> {
     let mut head = [0; size_of::<Request>()];
@@ -250,14 +228,10 @@ fn request_of_windows(connection: &OwnedFd) -> Option<(Request, Kind)> {
     Some((head, kind))
 }
 
-/// The process that connected; 0 if it is not visible in this PID namespace, or cannot be determined.
-pub(super) fn process(connection: &OwnedFd) -> u32 {
-    telpher_os::peer(connection.as_fd()).map_or(0, |peer| peer.process)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::SendFlags;
 
     #[test]
     fn the_events_of_a_connection_that_is_handed_over_are_not_reported() {

@@ -34,8 +34,8 @@ pub(super) fn number_of(data: u64) -> Option<u64> {
 /// IDXD_WIN_CREATE's type of a window for several submitters (SAMS); 0 is for a single one (SASS).
 const SEVERAL: u32 = 1;
 
-/// An open file as the windows see it. Two address spaces may share a PASID, after an exec or with a process number that
-/// is used again; so the number of the address space identifies a process here.
+/// An open file as the windows see it. Two address spaces may share a PASID, after an exec or with a process number
+/// that is used again; so the number of the address space identifies a process here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Client {
     /// Number of the open file.

@@ -29,8 +29,8 @@ struct Rejected {
 }
 
 impl Rejected {
-    /// Attempts until the first one at a time or later, which is this phase after whole periods. The first attempt comes
-    /// one period after the refusal.
+    /// Attempts until the first one at a time or later, which is this phase after whole periods. The first attempt
+    /// comes one period after the refusal.
     fn attempts(&self, periods: u64, phase: u64) -> u64 {
         (periods + u64::from(phase > self.phase)).saturating_sub(self.periods).max(1)
     }
