@@ -133,64 +133,65 @@ impl DeviceCounts {
         }
     }
 
-    /// Adds to a word that only the caller writes.
+    /// Returns the words of an engine. All positions in them are below constants, so that no index needs a check.
     #[inline]
-    fn add_alone(&self, at: usize, more: u64) {
-        let word = &self.0[at];
-        word.set(word.get().wrapping_add(more));
+    fn engine(&self, engine: usize) -> &[Word; ENGINE_WORDS] {
+        let (engines, _) = self.0[ENGINES..].as_chunks();
+        &engines[engine % MAX_ENGINES]
     }
 
     /// Counts a descriptor's end. The status is a byte, since most descriptors succeed, and need no more decoding.
+    ///
+    /// Not inlined: its registers would be missing in the engine's steps, which costs more than the call.
+    #[inline(never)]
+    fn ended(&self, engine: usize, wq: usize, is_member: bool, operation: u8, status: StatusByte) {
+        let words = self.engine(engine);
+        add_alone(&words[usize::from(operation) % OPERATIONS], 1);
+        add_alone(&words[STATUS + usize::from(status.0) % STATUSES], 1);
+        let queue = queue_at(wq);
+        add_alone(&words[queue + if is_member { MEMBERS } else { DESCRIPTORS }], 1);
+        if status != SUCCESS && (status.status().is_page_fault() || status.status() == Status::BatchPageFault) {
+            add_alone(&words[queue + FAULTS], 1);
+        }
+    }
+
+    /// Counts the bytes that a descriptor has read and written.
     #[inline]
-    fn ended(&self, at: &CountIndex, descriptor: &Descriptor, status: StatusByte, moved: &Moved) {
-        let engine = at.engine_block();
-        self.add_alone(engine + usize::from(descriptor.opcode_code()) % OPERATIONS, 1);
-        self.add_alone(engine + STATUS + usize::from(status.0) % STATUSES, 1);
-        let queue = at.queue_block();
-        self.add_alone(queue + if at.is_member { MEMBERS } else { DESCRIPTORS }, 1);
+    fn moved(&self, engine: usize, wq: usize, moved: &Moved) {
+        let (words, queue) = (self.engine(engine), queue_at(wq));
         if moved.read != 0 {
-            self.add_alone(queue + READ, moved.read);
-            self.add_alone(queue + READ_UNITS, moved.read_units);
+            add_alone(&words[queue + READ], moved.read);
+            add_alone(&words[queue + READ_UNITS], moved.read_units);
         }
         if moved.written != 0 {
-            self.add_alone(queue + WRITTEN, moved.written);
-            self.add_alone(queue + WRITTEN_UNITS, moved.written_units);
-        }
-        if status != SUCCESS && (status.status().is_page_fault() || status.status() == Status::BatchPageFault) {
-            self.add_alone(queue + FAULTS, 1);
+            add_alone(&words[queue + WRITTEN], moved.written);
+            add_alone(&words[queue + WRITTEN_UNITS], moved.written_units);
         }
     }
 }
 
-/// The place of a descriptor in the words.
-#[derive(Clone, Copy, Debug)]
-struct CountIndex {
-    engine: usize,
-    lane: usize,
-    wq: usize,
-    is_member: bool,
+/// The position of an engine's words.
+#[inline]
+fn engine_at(engine: usize) -> usize {
+    ENGINES + engine % MAX_ENGINES * ENGINE_WORDS
 }
 
-impl CountIndex {
-    #[inline]
-    fn of(job: &Job<'_>) -> CountIndex {
-        CountIndex { engine: job.engine, lane: job.lane, wq: job.wq, is_member: job.member.is_some() }
-    }
+/// The position of a queue's words, in those of an engine.
+#[inline]
+fn queue_at(wq: usize) -> usize {
+    QUEUES + wq % MAX_WQS * QUEUE_WORDS
+}
 
-    #[inline]
-    fn engine_block(&self) -> usize {
-        ENGINES + self.engine % MAX_ENGINES * ENGINE_WORDS
-    }
+/// Adds to a word that only the caller writes.
+#[inline]
+fn add_alone(word: &Word, more: u64) {
+    word.set(word.get().wrapping_add(more));
+}
 
-    #[inline]
-    fn queue_block(&self) -> usize {
-        self.engine_block() + QUEUES + self.wq % MAX_WQS * QUEUE_WORDS
-    }
-
-    #[inline]
-    fn begun(&self) -> usize {
-        self.engine_block() + BEGUN + self.lane % MAX_LANES * 2 + usize::from(self.is_member)
-    }
+/// The position of the stamp of a descriptor in progress, in the words of its engine.
+#[inline]
+fn stamp_at(job: &Job<'_>) -> usize {
+    BEGUN + job.lane % MAX_LANES * 2 + usize::from(job.member.is_some())
 }
 
 /// The bytes that a descriptor has read and written, also in units of 32 bytes, of which each operand has whole ones.
@@ -261,9 +262,10 @@ pub struct Counting<'a, O: ?Sized> {
 
 impl<O: Observer + ?Sized> Counting<'_, O> {
     #[cold]
-    fn begin(&self, place: &CountIndex) {
+    fn begin(&self, job: &Job<'_>) {
         let begun = (self.clocks.stamp)();
-        let checked = &self.counts.0[place.engine_block() + CHECKED];
+        let words = self.counts.engine(job.engine);
+        let checked = &words[CHECKED];
         let last = checked.get();
         // A moment to come was written by another process; trusting it would leave the recording on.
         let is_trusted = last <= begun && (self.clocks.ns_between)(last, begun) < TRUSTED_NS;
@@ -271,23 +273,23 @@ impl<O: Observer + ?Sized> Counting<'_, O> {
         if is_on && !is_trusted {
             checked.set(begun);
         }
-        self.counts.0[place.begun()].set(if is_on { begun } else { 0 });
+        words[stamp_at(job)].set(if is_on { begun } else { 0 });
     }
 
     #[cold]
-    fn end(&self, place: &CountIndex) {
-        let word = &self.counts.0[place.begun()];
+    fn end(&self, job: &Job<'_>) {
+        let words = self.counts.engine(job.engine);
+        let word = &words[stamp_at(job)];
         let begun = word.get();
         if begun == 0 {
             return;
         }
         word.set(0);
         let time = (self.clocks.ns_between)(begun, (self.clocks.stamp)());
-        let engine = place.engine_block();
         let bucket = (u64::BITS - time.leading_zeros()) as usize;
-        self.counts.add_alone(engine + TIMED, 1);
-        self.counts.add_alone(engine + BUSY, time);
-        self.counts.add_alone(engine + TIMES + bucket.min(TIME_BUCKETS - 1), 1);
+        add_alone(&words[TIMED], 1);
+        add_alone(&words[BUSY], time);
+        add_alone(&words[TIMES + bucket.min(TIME_BUCKETS - 1)], 1);
     }
 }
 
@@ -302,12 +304,11 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
     fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
         let decision = self.observer.dispatched(job);
         if decision != DispatchDecision::Wait {
-            let place = CountIndex::of(job);
             if self.counts.subscription().is_set() {
-                self.begin(&place);
+                self.begin(job);
             } else {
                 // A stamp that is left is another descriptor's, whose end was not timed.
-                self.counts.0[place.begun()].set(0);
+                self.counts.engine(job.engine)[stamp_at(job)].set(0);
             }
         }
         decision
@@ -317,7 +318,8 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
         let outcome = self.observer.execute(job, space, act);
         if outcome.pages_granted != 0 {
-            self.counts.add_alone(CountIndex::of(job).queue_block() + PAGES, outcome.pages_granted.into());
+            let words = self.counts.engine(job.engine);
+            add_alone(&words[queue_at(job.wq) + PAGES], outcome.pages_granted.into());
         }
         outcome
     }
@@ -344,16 +346,17 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
 
     #[inline]
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
-        let place = CountIndex::of(job);
         let is_abandoned = reported_to == ReportedTo::Abandoned;
         // Without a call at its dispatch, the stamp is another descriptor's, which began under an earlier subscription.
-        if self.counts.subscription().is_set() && job.is_watched && !is_abandoned {
-            self.end(&place);
+        if job.is_watched && self.counts.subscription().is_set() && !is_abandoned {
+            self.end(job);
         }
-        let is_nop = job.descriptor.opcode_code() == Opcode::Nop.code();
-        let moved = if is_nop { Moved::default() } else { bytes_of(job.descriptor, record) };
+        let operation = job.descriptor.opcode_code();
         let status = if is_abandoned { ABANDONED } else { record.status_byte() };
-        self.counts.ended(&place, job.descriptor, status, &moved);
+        self.counts.ended(job.engine, job.wq, job.member.is_some(), operation, status);
+        if operation != Opcode::Nop.code() {
+            self.counts.moved(job.engine, job.wq, &bytes_of(job.descriptor, record));
+        }
         self.observer.ended(job, record, reported_to);
     }
 
@@ -365,7 +368,8 @@ impl<O: Observer + ?Sized> Observer for Counting<'_, O> {
         if job.descriptor.opcode() != Opcode::CrcGeneration {
             moved.add(true, len);
         }
-        self.counts.ended(&CountIndex::of(job), job.descriptor, SUCCESS, &moved);
+        self.counts.ended(job.engine, job.wq, job.member.is_some(), job.descriptor.opcode_code(), SUCCESS);
+        self.counts.moved(job.engine, job.wq, &moved);
         self.observer.ended_fast(job);
     }
 }
@@ -487,7 +491,7 @@ impl Totals {
     /// Returns the totals of a queue in one engine.
     #[must_use]
     pub fn queue_in_engine(&self, wq: usize, engine: usize) -> QueueTotals {
-        let at = CountIndex { engine, lane: 0, wq, is_member: false }.queue_block();
+        let at = engine_at(engine) + queue_at(wq);
         QueueTotals {
             descriptors: self.0[at + DESCRIPTORS],
             members: self.0[at + MEMBERS],
@@ -531,25 +535,25 @@ impl Totals {
     }
 
     fn sum_of(&self, word: usize) -> u64 {
-        (0..MAX_ENGINES).fold(0, |sum: u64, engine| sum.saturating_add(self.0[ENGINES + engine * ENGINE_WORDS + word]))
+        (0..MAX_ENGINES).fold(0, |sum: u64, engine| sum.saturating_add(self.0[engine_at(engine) + word]))
     }
 
     /// Returns the descriptors and members of an operation in one engine.
     #[must_use]
     pub fn operation_in_engine(&self, code: u8, engine: usize) -> u64 {
-        self.0[ENGINES + engine % MAX_ENGINES * ENGINE_WORDS + usize::from(code) % OPERATIONS]
+        self.0[engine_at(engine) + usize::from(code) % OPERATIONS]
     }
 
     /// Returns the descriptors and members that ended with a status in one engine.
     #[must_use]
     pub fn status_in_engine(&self, code: u8, engine: usize) -> u64 {
-        self.0[ENGINES + engine % MAX_ENGINES * ENGINE_WORDS + STATUS + usize::from(code) % STATUSES]
+        self.0[engine_at(engine) + STATUS + usize::from(code) % STATUSES]
     }
 
     /// Returns the execution times of an engine; `None` if none was recorded.
     #[must_use]
     pub fn times(&self, engine: usize) -> Option<ExecutionTimes> {
-        let block = ENGINES + engine % MAX_ENGINES * ENGINE_WORDS;
+        let block = engine_at(engine);
         let count = self.0[block + TIMED];
         let buckets = std::array::from_fn(|bucket| self.0[block + TIMES + bucket]);
         (count != 0).then(|| ExecutionTimes { count, sum_ns: self.0[block + BUSY], buckets })
