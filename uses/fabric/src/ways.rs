@@ -19,14 +19,21 @@ use std::time::Duration;
 /// The bytes of the part that decides whether the rest is read, too. Source: chosen; the fixed cost of the system call
 /// is a third of its time.
 pub(crate) const FIRST_BYTES: u64 = 64 << 10;
-/// Messages between two trials of the way that is not preferred. Source: chosen; a trial of a pull costs up to 80 µs,
-/// and eight messages of 1 MiB 800 µs at least.
-const BETWEEN_TRIALS: u8 = 8;
-/// Messages of a trial. Only the last one counts: pulls are fast when the caches of this core have the bytes, and the
-/// first pulls bring them there. Source: measured; a pull between pieces takes twice as long as one after others.
-const TRIAL: u8 = 3;
-/// A new time counts by one part in this many. Source: chosen; a few messages decide, and one outlier does not.
-const SMOOTHING: u64 = 4;
+/// The fewest messages between two trials of the way that is not preferred. Source: chosen; a trial of a pull costs up
+/// to 80 µs, and eight messages of 1 MiB 800 µs at least.
+const LEAST_BETWEEN_TRIALS: u16 = 8;
+/// The most. Each trial that changes nothing doubles the number. Source: chosen; then trials cost 2 % of the time, where
+/// the other way takes half as long again.
+const MOST_BETWEEN_TRIALS: u16 = 128;
+/// Messages of a trial. The first one does not count: pulls are fast when the caches of this core have the bytes, and
+/// the first pulls bring them there. Source: measured; a pull between pieces takes twice as long as one after others.
+const TRIAL: u8 = 1 + SAMPLES;
+/// The last times of a way, whose median counts: the least number with which one outlier, such as a message during which
+/// a process was preempted, changes nothing.
+const SAMPLES: u8 = 3;
+/// A trial is due early if the time of the preferred way has changed by one part in this many since the last one: then
+/// the bytes are elsewhere than they were. Source: chosen, above the noise of a quiet machine.
+const CHANGED: u64 = 6;
 
 /// Refusals of one kind of pull after which there is none of it any more. Source: chosen.
 const MOST_REFUSALS: u8 = 4;
@@ -60,20 +67,61 @@ impl Kind {
     }
 }
 
-/// Messages whose lengths have as many bits.
+/// The last times of a way, in picoseconds for a byte.
 #[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    last: [u64; SAMPLES as usize],
+    count: u8,
+}
+
+impl Times {
+    fn add(&mut self, picos: u64) {
+        self.last.rotate_right(1);
+        self.last[0] = picos;
+        self.count = (self.count + 1).min(SAMPLES);
+    }
+
+    /// Returns the median, and the smaller one of two; `None` before the first message.
+    fn median(&self) -> Option<u64> {
+        let mut known = self.last;
+        let known = &mut known[..usize::from(self.count)];
+        known.sort_unstable();
+        known.get(known.len().saturating_sub(1) / 2).copied()
+    }
+}
+
+/// Messages whose lengths have as many bits.
+#[derive(Clone, Copy, Debug)]
 struct Class {
-    /// Picoseconds for a byte; `None` before the first message.
-    pieces: Option<u64>,
-    pull: Option<u64>,
+    pieces: Times,
+    pull: Times,
     /// What the sender was told.
     offers: bool,
-    /// Messages since the last trial.
-    since_trial: u8,
+    /// Messages since the last trial, and how many there are until the next one.
+    since_trial: u16,
+    between_trials: u16,
     /// Messages of the trial that are to come.
     trial_left: u8,
     /// True for a trial of pulls.
     tries_pull: bool,
+    /// The time of the preferred way when the last trial began.
+    at_trial: u64,
+}
+
+impl Default for Class {
+    fn default() -> Class {
+        let times = Times::default();
+        Class {
+            pieces: times,
+            pull: times,
+            offers: false,
+            since_trial: 0,
+            between_trials: LEAST_BETWEEN_TRIALS,
+            trial_left: 0,
+            tries_pull: false,
+            at_trial: 0,
+        }
+    }
 }
 
 /// The ways for the messages of one peer.
@@ -91,11 +139,38 @@ pub(crate) fn class_of(len: u64) -> u8 {
 }
 
 impl Class {
-    fn estimate(&mut self, way: Way) -> &mut Option<u64> {
+    fn times(&mut self, way: Way) -> &mut Times {
         match way {
             Way::Pieces => &mut self.pieces,
             Way::Pull => &mut self.pull,
         }
+    }
+
+    /// True if a pull is known to be no slower than pieces.
+    fn prefers_pull(&self) -> bool {
+        self.pull.median().is_some_and(|pull| self.pieces.median().is_none_or(|pieces| pull <= pieces))
+    }
+
+    /// True if it is time for a trial.
+    fn trial_is_due(&self) -> bool {
+        let preferred = if self.prefers_pull() { &self.pull } else { &self.pieces };
+        let changed = |now: u64| now.abs_diff(self.at_trial) > self.at_trial / CHANGED;
+        self.since_trial >= self.between_trials
+            || (self.since_trial >= LEAST_BETWEEN_TRIALS && preferred.median().is_some_and(changed))
+    }
+
+    /// Starts a trial of the way that is not preferred.
+    fn start_trial(&mut self) {
+        let tries_pull = !self.prefers_pull();
+        let preferred = if tries_pull { &self.pieces } else { &self.pull };
+        self.at_trial = preferred.median().unwrap_or_default();
+        // The same way was tried before, and is still not preferred.
+        self.between_trials = if tries_pull == self.tries_pull {
+            (2 * self.between_trials).min(MOST_BETWEEN_TRIALS)
+        } else {
+            LEAST_BETWEEN_TRIALS
+        };
+        (self.since_trial, self.trial_left, self.tries_pull) = (0, TRIAL, tries_pull);
     }
 }
 
@@ -130,7 +205,7 @@ impl Ways {
         kind.refusals = kind.refusals.saturating_add(if may_be_message { 1 } else { MOST_REFUSALS });
         if kind.refusals >= MOST_REFUSALS {
             // The times may be those of the kind that has ended, and would let the sender offer what is not read.
-            self.classes.iter_mut().for_each(|class| class.pull = None);
+            self.classes.iter_mut().for_each(|class| class.pull = Times::default());
         }
     }
 
@@ -138,33 +213,18 @@ impl Ways {
     /// times as long as in pieces. Bytes that the sender's core has written take at least three times as long. Bytes
     /// that are not yet in this core's caches take up to twice as long.
     pub(crate) fn is_hopeless(&self, len: u64, bytes: u64, time: Duration) -> bool {
-        let pieces = self.classes[usize::from(class_of(len))].pieces;
+        let pieces = self.classes[usize::from(class_of(len))].pieces.median();
         pieces.is_some_and(|pieces| time.as_nanos() * 2000 > 5 * u128::from(pieces) * u128::from(bytes))
     }
 
     /// Records how long `bytes` of a message of `len` bytes took.
     pub(crate) fn took(&mut self, len: u64, way: Way, bytes: u64, time: Duration) {
         let Ok(picos) = u64::try_from(time.as_nanos() * 1000 / u128::from(bytes.max(1))) else { return };
-        let is_preferred = self.is_slow(len) == (way == Way::Pieces);
         let class = &mut self.classes[usize::from(class_of(len))];
-        if class.trial_left > 1 {
-            return;
+        // The first message of a trial.
+        if class.trial_left < TRIAL {
+            class.times(way).add(picos);
         }
-        let estimate = class.estimate(way);
-        *estimate = Some(match *estimate {
-            // A preempted process takes thousands of times as long, which says nothing.
-            Some(known) if is_preferred => {
-                (known * (SMOOTHING - 1) + picos.min(known.saturating_mul(SMOOTHING))) / SMOOTHING
-            }
-            // A trial is rare, so what was known is old.
-            _ => picos,
-        });
-    }
-
-    /// True if pulling messages of this length is known to be slower than pieces.
-    fn is_slow(&self, len: u64) -> bool {
-        let class = &self.classes[usize::from(class_of(len))];
-        class.pull.zip(class.pieces).is_some_and(|(pull, pieces)| pull > pieces)
     }
 
     /// Ends a message. Returns whether the sender shall offer its memory for the next one of about this length, if it
@@ -174,19 +234,16 @@ impl Ways {
         if len < self.process.least.min(self.file.least) {
             return None;
         }
-        let is_slow = self.is_slow(len);
         let class = &mut self.classes[usize::from(class_of(len))];
-        // Both are unknown at first, or one of them.
-        let prefers = class.pull.is_some() && !is_slow;
         if class.trial_left > 0 {
             class.trial_left -= 1;
         } else {
             class.since_trial += 1;
         }
-        if class.since_trial >= BETWEEN_TRIALS {
-            (class.since_trial, class.trial_left, class.tries_pull) = (0, TRIAL, !prefers);
+        if class.trial_left == 0 && class.trial_is_due() {
+            class.start_trial();
         }
-        let offers = may_pull && if class.trial_left > 0 { class.tries_pull } else { prefers };
+        let offers = may_pull && if class.trial_left > 0 { class.tries_pull } else { class.prefers_pull() };
         (offers != std::mem::replace(&mut class.offers, offers)).then_some(offers)
     }
 }
@@ -215,16 +272,48 @@ mod tests {
         let mut ways = Ways::new(LEN, u64::MAX);
         assert!(run(&mut ways, 80, 120, 90) >= 50);
         assert!(run(&mut ways, 80, 120, 400) <= 28);
-        assert!(run(&mut ways, 80, 120, 90) >= 40);
+        // The preferred way says nothing of this change, so that the next usual trial notices it.
+        let count = usize::from(MOST_BETWEEN_TRIALS) + 100;
+        assert!(run(&mut ways, count, 120, 90) >= 80);
+    }
+
+    fn prefers_pull(ways: &Ways) -> bool {
+        ways.classes[usize::from(class_of(LEN))].prefers_pull()
     }
 
     #[test]
-    fn one_message_that_took_long_changes_little() {
+    fn one_message_that_took_long_changes_nothing_also_in_a_trial() {
         let mut ways = Ways::new(LEN, u64::MAX);
-        run(&mut ways, 40, 120, 60);
+        run(&mut ways, 60, 120, 60);
         ways.took(LEN, Way::Pull, LEN, Duration::from_secs(1));
-        ways.took(LEN, Way::Pull, LEN, Duration::from_micros(60));
-        assert!(!ways.is_slow(LEN));
+        assert!(prefers_pull(&ways));
+        // Pulls have become slow. In each trial of pieces, the last message takes a second.
+        let mut ways = Ways::new(LEN, u64::MAX);
+        run(&mut ways, 60, 60, 120);
+        for _ in 0..1000 {
+            let class = ways.classes[usize::from(class_of(LEN))];
+            let is_last = class.trial_left == 1 && !class.tries_pull;
+            run(&mut ways, 1, if is_last { 1_000_000 } else { 60 }, 120);
+        }
+        assert!(!prefers_pull(&ways));
+    }
+
+    #[test]
+    fn a_way_that_stays_slower_is_tried_ever_more_rarely() {
+        let mut ways = Ways::new(LEN, u64::MAX);
+        run(&mut ways, 500, 60, 120);
+        let trials = run(&mut ways, 1320, 60, 120);
+        assert!((1..=40).contains(&trials), "{trials} of 1320");
+    }
+
+    #[test]
+    fn a_change_of_the_preferred_time_brings_the_next_trial_early() {
+        let mut ways = Ways::new(LEN, u64::MAX);
+        run(&mut ways, 1000, 143, 207);
+        assert!(!prefers_pull(&ways));
+        // The sender has stopped to rewrite the bytes: both ways take less time, and a pull much less.
+        run(&mut ways, usize::from(LEAST_BETWEEN_TRIALS + u16::from(TRIAL)) + 2, 110, 64);
+        assert!(prefers_pull(&ways));
     }
 
     #[test]
