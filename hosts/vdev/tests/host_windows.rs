@@ -7,7 +7,7 @@
 mod guest;
 
 use guest::{Guest, Opening, Scratch, packet};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, recv};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
@@ -375,6 +375,34 @@ fn an_address_space_with_the_pasid_of_another_one_has_none_of_its_windows() {
     let moved = WindowUpdate { base: region.address, size: 1, generation, handle, flags };
     assert_eq!(update(&guests[1], second.open, &moved), Err(Errno::ACCESS));
     assert_eq!(attach(&guests[1], second.open, &secret(&window)), Err(Errno::BUSY));
+}
+
+/// The names of sockets are not of one user alone. Regression: they were consecutive, so another user could take the next
+/// ones, and no queue and no window was opened any more.
+#[test]
+fn names_that_others_have_taken_keep_no_process_from_opening() {
+    let run = Running::on("v2-full-1", "windows-names", true);
+    let Running { guest, .. } = &run;
+    let own = format!("test-telpher-windows-names-{}", std::process::id());
+    let takes = |name: String| {
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+        socket
+    };
+    let _taken: Vec<OwnedFd> = (1..4)
+        .flat_map(|number| [takes(format!("{own}/{number}/0.0")), takes(format!("{own}/window/{number}"))])
+        .collect();
+    let file = guest.open(SHARED).unwrap();
+    let fine = WindowCreate { base: 0, size: PAGE, kind: 1, flags: READ | CHECKED };
+    let names: BTreeSet<Vec<u8>> = (0..2)
+        .map(|_| {
+            let (_, window) = create(guest, file.opened.open, &fine).unwrap();
+            let name = SocketAddrUnix::try_from(rustix::net::getsockname(&window).unwrap()).unwrap();
+            name.abstract_name().unwrap().rsplit(|byte| *byte == b'/').next().unwrap().to_vec()
+        })
+        .collect();
+    assert_eq!(names.len(), 2, "the last part is not random");
 }
 
 /// A socket that lingers for a minute when it is closed, since its peer takes no bytes.

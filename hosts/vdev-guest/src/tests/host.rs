@@ -200,7 +200,7 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
             let (theirs, ours) = (aside::<UnixStream>(theirs), aside(ours));
             known.windows.ends.push(ours);
             let number = known.windows.ends.len() as u64;
-            bind(theirs.as_raw_fd(), &WindowName(number).to_text(&run_name()));
+            bind(theirs.as_raw_fd(), &WindowName(number).to_text(&run_name(), 5));
             descriptors = vec![theirs.as_raw_fd()];
             kept = Some(theirs);
         }
@@ -225,7 +225,7 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
 
 /// Names a file's socket, as the real host does.
 fn name(fd: RawFd, open: u64) {
-    bind(fd, &NodeName { open, device: 0, wq: 0 }.to_text(&run_name()));
+    bind(fd, &NodeName { open, device: 0, wq: 0 }.to_text(&run_name(), 5));
 }
 
 fn run_name() -> String {

@@ -48,6 +48,7 @@ use published::Publisher;
 use requests::Requests;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
@@ -285,9 +286,8 @@ impl Host {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let file = self.open_file(path, caller, None, Some(ours))?;
         let FileInfo { open, device, wq, .. } = file.info;
-        let name = NodeName { open, device, wq }.to_text(&self.name);
-        let name = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
-        let prepared = rustix::net::bind(&theirs, &name).and_then(|()| {
+        let name = NodeName { open, device, wq };
+        let prepared = bind(&theirs, |random| name.to_text(&self.name, random)).and_then(|()| {
             let end = file.end.as_ref().ok_or(Errno::BADF)?;
             let interest = epoll::EventFlags::IN | epoll::EventFlags::HUP;
             epoll::add(&self.ends, end, epoll::EventData::new_u64(file.info.open), interest)
@@ -590,6 +590,16 @@ impl Host {
         }
         result
     }
+}
+
+/// Gives a socket a name in the abstract namespace, which is made of a random number.
+fn bind(socket: &OwnedFd, name: impl FnOnce(u64) -> String) -> Result<(), Errno> {
+    let mut random = [0; 8];
+    if getrandom(&mut random, GetRandomFlags::empty())? != random.len() {
+        return Err(Errno::AGAIN);
+    }
+    let name = name(u64::from_ne_bytes(random));
+    rustix::net::bind(socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }
 
 /// Device and queue number from the last component of a path in sysfs.

@@ -1,13 +1,13 @@
 //! perf_event_open(2) of the devices' PMUs, and read(2) and ioctl(2) of its events.
 
-use super::Host;
 use super::files::lock;
 use super::perf::{
     Attributes, DISABLE, ENABLE, EVENT, Event, FD_CLOEXEC, FD_NO_GROUP, GET_ID, PERIOD, REFRESH, RESET, WHOLE_GROUP,
 };
+use super::{Host, bind};
 use crate::tree::Errno;
 use rustix::event::epoll;
-use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
 use telpher_abi::perfmon::PmuConfig;
 use telpher_model::{QueueCounts, Totals, events_of};
@@ -43,8 +43,7 @@ impl Host {
                 return Err(Errno::INVAL);
             }
         }
-        let name = SocketAddrUnix::new_abstract_name(PerfName(number).to_text(&self.name).as_bytes())?;
-        rustix::net::bind(&theirs, &name)?;
+        bind(&theirs, |random| PerfName(number).to_text(&self.name, random))?;
         let interest = epoll::EventFlags::HUP;
         epoll::add(&self.ends, &end, epoll::EventData::new_u64(EVENT | number), interest)?;
         let Attributes { device, config, read_format, disabled } = attributes;

@@ -1,17 +1,16 @@
 //! Requests about windows: each is answered in its own thread, since an access may wait for the file that the
 //! memory is mapped from, and an update for such an access.
 
-use super::Host;
 use super::files::lock;
 use super::packet::{MAX_PACKET, ParsedRequest};
 use super::reply::{Answer, process, reply};
 use super::requests::{Party, Pending};
 use super::windows::{Client, Limits, WINDOW, Window, Windows};
+use super::{Host, bind};
 use crate::tree::Errno;
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, SocketAddrUnix,
-    SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::Timespec;
@@ -196,8 +195,7 @@ impl Host {
         rustix::net::shutdown(&end, Shutdown::Read)?;
         let mut windows = lock(&self.windows);
         let number = windows.next_number()?;
-        let name = SocketAddrUnix::new_abstract_name(WindowName(number).to_text(&self.name).as_bytes())?;
-        rustix::net::bind(&theirs, &name)?;
+        bind(&theirs, |random| WindowName(number).to_text(&self.name, random))?;
         epoll::add(&self.ends, &end, epoll::EventData::new_u64(WINDOW | number), epoll::EventFlags::HUP)?;
         // On an error, and when the window is closed, dropping the end removes it from epoll.
         let kind = (Windows::is_for_several(create), limits);
