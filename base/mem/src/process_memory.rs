@@ -54,6 +54,17 @@ impl ProcessMemory {
         if is_memory { Ok(ProcessMemory(file.into())) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
+    /// True if this is the memory file that the process with this number has now. The process may have executed another
+    /// program since it was opened: then no access succeeds.
+    #[must_use]
+    pub fn is_of(&self, process: u32) -> bool {
+        let now = rustix::fs::stat(format!("/proc/{process}/mem"));
+        // A process with the same number that comes later has another file there.
+        let same =
+            |now: rustix::fs::Stat, this: rustix::fs::Stat| (now.st_dev, now.st_ino) == (this.st_dev, this.st_ino);
+        now.is_ok_and(|now| rustix::fs::fstat(&self.0).is_ok_and(|this| same(now, this)))
+    }
+
     /// Reads bytes.
     ///
     /// # Errors
@@ -104,6 +115,18 @@ mod tests {
         assert_eq!(black_box(&bytes)[..5], read);
         assert_eq!(memory.read(0, &mut read), Err(0));
         assert_eq!(ProcessMemory::own(false).unwrap().write(address, b"x"), Err(0));
+    }
+
+    #[test]
+    fn a_file_of_memory_is_of_its_living_process_only() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let own = ProcessMemory::own(false).unwrap();
+        let childs = ProcessMemory::of(child.id(), false).unwrap();
+        assert!(own.is_of(std::process::id()) && !own.is_of(child.id()));
+        assert!(childs.is_of(child.id()) && !childs.is_of(std::process::id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!childs.is_of(child.id()));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod vm;
 
 use crate::grant::GrantedMemory;
 use crate::map::SMALL_BYTES;
+use crate::process_memory::ProcessMemory;
 use crate::{Fault, PAGE_BYTES, Space, WriteHint};
 use source::Source;
 use std::io;
@@ -314,12 +315,19 @@ impl Space for Remote {
         }
     }
 }
+
 /// Brings in a page of another process as for a store, without storing anything: a shared page is copied, and one that
-/// was never touched gets memory.
+/// was never touched gets memory. `memory` proves that the number is that of the process that is meant.
 ///
 /// # Errors
-/// The system's: this process must be allowed to trace the other one, which must not be itself. A page that does not
-/// exist, or that no store may change, is not reported.
-pub fn bring_in_for_writing(process: u32, address: u64) -> io::Result<()> {
-    Process::new(process)?.try_pin_for_writing(address)
+/// The system's: this process must be allowed to trace the other one, which must not be itself. `PermissionDenied` also
+/// if the memory is not of the process with this number. A page that does not exist, or that no store may change, is not
+/// reported.
+pub fn bring_in_for_writing(process: u32, memory: &ProcessMemory, address: u64) -> io::Result<()> {
+    // Opened before it is compared: once the process has ended, this handle reaches no other one.
+    let opened = Process::new(process)?;
+    if !memory.is_of(process) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    opened.try_pin_for_writing(address)
 }

@@ -240,7 +240,8 @@ impl Host {
             permitted.memory().read(permitted.address, &mut [0]).map_err(|_| Errno::FAULT)?;
             if write == 1 {
                 // A file of memory cannot do it without a store, which could undo one of the owner's.
-                bring_in_for_writing(window.process(), permitted.address).map_err(|error| match error.kind() {
+                let brought_in = bring_in_for_writing(window.process(), permitted.memory(), permitted.address);
+                brought_in.map_err(|error| match error.kind() {
                     std::io::ErrorKind::PermissionDenied => Errno::PERM,
                     _ => Errno::FAULT,
                 })?;
