@@ -57,7 +57,18 @@ pub(crate) unsafe fn create(queue: &File, base: u64, size: u64, writable: bool) 
     let file = unsafe { ioctl(queue, CREATE, &raw mut window) };
     let file = file.map_err(|source| refused("create a window", source))?;
     // SAFETY: the driver returns a new descriptor, which no other code has yet.
-    Ok(CreatedWindow { file: unsafe { OwnedFd::from_raw_fd(file) }, handle: window.handle })
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    keep_from_programs(&file).map_err(|source| refused("create a window", source))?;
+    Ok(CreatedWindow { file, handle: window.handle })
+}
+
+/// Keeps a descriptor from programs that this process executes: a program with the window's could attach it.
+fn keep_from_programs(file: &OwnedFd) -> io::Result<()> {
+    // SAFETY: takes numbers only; the descriptor is open during the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) } {
+        failed if failed < 0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Has the driver let this process use a window of another process.
@@ -104,6 +115,18 @@ mod tests {
         let created = unsafe { create(&file, 4096, 4096, true) };
         assert!(matches!(created, Err(WindowError::Unsupported)));
         assert!(matches!(attach(&file, file.as_fd()), Err(WindowError::Unsupported)));
+    }
+
+    #[test]
+    fn a_window_is_kept_from_programs_that_are_executed() {
+        let null = File::open("/dev/null").unwrap();
+        // SAFETY: takes a number only, and returns a new descriptor, which no other code has.
+        let file = unsafe { OwnedFd::from_raw_fd(libc::fcntl(null.as_raw_fd(), libc::F_DUPFD, 0)) };
+        // SAFETY: takes a number only.
+        let flags = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFD) };
+        assert_eq!(flags(), 0);
+        keep_from_programs(&file).unwrap();
+        assert_eq!(flags(), libc::FD_CLOEXEC);
     }
 
     #[test]
