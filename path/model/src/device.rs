@@ -48,7 +48,8 @@ pub struct Device {
     pub(crate) groups: [CacheLine<Group>; MAX_GROUPS],
     /// By engine: its group plus one; 0 without a group. Set by Enable Device.
     pub(crate) engine_group: [Word; MAX_ENGINES],
-    /// By engine: one more than the highest lane that ever asked for a descriptor.
+    /// By engine: one more than the highest lane that ever asked for a descriptor. A runner's number of lanes does not
+    /// change, so this never falls; if it is too high, lanes in progress are counted though none is too many.
     pub(crate) lanes_used: [Word; MAX_ENGINES],
     pub(crate) windows: Windows,
     pub(crate) lanes: [[CacheLine<EngineLane>; MAX_LANES]; MAX_ENGINES],

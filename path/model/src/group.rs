@@ -111,14 +111,15 @@ impl Device {
         self.has_lanes_for(engine, all, code) || self.is_below_limit(engine, all, code, EngineLane::is_taken_by_batch)
     }
 
-    /// True if the group sets no limit of its own and the engine has no more lanes than it can have in progress.
+    /// True if no limit needs to be compared: the group sets none of its own, and the engine has no more lanes than it
+    /// can have in progress. ENGCAP's fields are undefined without limits of groups (SPEC ENGCAP), so 0 states nothing.
     #[inline]
     fn has_lanes_for(&self, engine: usize, all: u8, code: u64) -> bool {
-        code == 0 && self.lanes_used[engine].get() <= all.into()
+        code == 0 && self.lanes_used[engine].get() <= all.into() || all == 0
     }
 
-    /// Compares with all, half, a quarter or an eighth of what the engine can have in progress, but one at least. A
-    /// device without limits of groups has the engine's.
+    /// Compares with all, half, a quarter or an eighth of what the engine can have in progress, but one at least. If the
+    /// device has no limits of groups, the code counts as 0: all that the engine can have in progress.
     #[cold]
     fn is_below_limit(&self, engine: usize, all: u8, code: u64, counts: impl Fn(&EngineLane) -> bool) -> bool {
         let code = if self.capabilities.grp_cap.progress_limits() { code } else { 0 };

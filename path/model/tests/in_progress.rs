@@ -88,8 +88,14 @@ fn an_engine_takes_as_many_descriptors_as_its_group_allows() {
     let full = Preset::Full.capabilities();
     let without = Capabilities { grp_cap: full.grp_cap.with_progress_limits(false), ..full };
     let most = usize::from(full.eng_cap.work_descriptors());
+    let states = |count| Capabilities { eng_cap: full.eng_cap.with_work_descriptors(count), ..full };
     for (capabilities, code, limit) in [
         (full, 0, MAX_LANES),
+        // All that ENGCAP states, which is fewer than the lanes.
+        (states(10), 0, 10),
+        // It states nothing. Regression: an engine took one descriptor at a time.
+        (states(0), 0, MAX_LANES),
+        (states(0), 3, MAX_LANES),
         (full, 1, MAX_LANES.min(most / 2)),
         (full, 2, most / 4),
         (full, 3, most / 8),
@@ -137,9 +143,15 @@ fn an_engine_takes_as_many_batches_as_its_group_allows_and_goes_on_with_other_qu
     let full = Preset::Full.capabilities();
     let without = Capabilities { grp_cap: full.grp_cap.with_progress_limits(false), ..full };
     let most = usize::from(full.eng_cap.batch_descriptors());
-    for (capabilities, code, limit) in
-        [(full, 0, most), (full, 1, most / 2), (full, 2, most / 4), (full, 3, most / 8), (without, 3, most)]
-    {
+    let silent = Capabilities { eng_cap: full.eng_cap.with_batch_descriptors(0), ..full };
+    for (capabilities, code, limit) in [
+        (full, 0, most),
+        (full, 1, most / 2),
+        (full, 2, most / 4),
+        (full, 3, most / 8),
+        (without, 3, most),
+        (silent, 0, BATCHES),
+    ] {
         let device = empty(capabilities, GrpCfg::default().with_batch_limit_code(code));
         for _ in 0..BATCHES {
             submit(&device, 0, Descriptor::batch(MEMORY, 2));
