@@ -20,7 +20,14 @@ type Closing = Box<dyn FnOnce() + Send>;
 
 /// A thread that closes things one after the other; it is started when there is something to close.
 #[derive(Default)]
-pub(super) struct Closer(Mutex<Option<Sender<Closing>>>);
+pub(super) struct Closer(Mutex<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    thread: Option<Sender<Closing>>,
+    /// What waits until a thread can be started.
+    left: Vec<Closing>,
+}
 
 impl fmt::Debug for Closer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,18 +38,30 @@ impl fmt::Debug for Closer {
 impl Closer {
     /// Calls a function in the thread, and drops what it returns there.
     pub(super) fn run<T>(&self, close: impl FnOnce() -> T + Send + 'static) {
-        let mut closing: Closing = Box::new(move || drop(close()));
-        let mut sender = lock(&self.0);
-        if let Some(known) = &*sender {
-            match known.send(closing) {
-                Ok(()) => return,
-                Err(back) => closing = back.0,
-            }
+        self.run_in(close, |work| std::thread::Builder::new().name("telpher-close".into()).spawn(work).map(drop));
+    }
+
+    /// As [`run`](Closer::run); `start` starts a thread. Nothing is ever closed in the calling thread.
+    fn run_in<T>(
+        &self,
+        close: impl FnOnce() -> T + Send + 'static,
+        start: impl FnOnce(Closing) -> std::io::Result<()>,
+    ) {
+        let mut queue = lock(&self.0);
+        queue.left.push(Box::new(move || drop(close())));
+        if queue.thread.is_none() {
+            let (sender, receiver) = channel::<Closing>();
+            let work = move || receiver.into_iter().for_each(|closing| closing());
+            queue.thread = start(Box::new(work)).is_ok().then_some(sender);
         }
-        let (new, receiver) = channel::<Closing>();
-        let work = move || receiver.into_iter().for_each(|closing| closing());
-        if std::thread::Builder::new().name("telpher-close".into()).spawn(work).is_ok() && new.send(closing).is_ok() {
-            *sender = Some(new);
+        let Queue { thread, left } = &mut *queue;
+        if let Some(sender) = thread {
+            let unsent: Vec<Closing> =
+                left.drain(..).filter_map(|closing| sender.send(closing).err()).map(|error| error.0).collect();
+            if !unsent.is_empty() {
+                // The thread has panicked; the next call starts another one.
+                (*thread, *left) = (None, unsent);
+            }
         }
     }
 
@@ -163,6 +182,26 @@ mod tests {
         drop(theirs);
         rustix::net::shutdown(&ours, Shutdown::Read).unwrap();
         assert!(is_empty(&ours), "a connection that has hung up");
+    }
+
+    /// Regression: it was dropped in the calling thread, the server's, which closes it there.
+    #[test]
+    fn without_a_thread_a_thing_is_kept_for_the_next_one() {
+        let closer = Closer::default();
+        let (sender, receiver) = channel();
+        let late = sender.clone();
+        closer.run_in(
+            move || late.send(0),
+            |work| {
+                // The system refuses a thread.
+                drop(work);
+                Err(std::io::ErrorKind::WouldBlock.into())
+            },
+        );
+        assert_eq!(receiver.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
+        closer.run(move || sender.send(1));
+        assert_eq!([receiver.recv(), receiver.recv()], [Ok(0), Ok(1)]);
+        assert!(receiver.recv().is_err(), "each is closed once");
     }
 
     #[test]
