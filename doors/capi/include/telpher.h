@@ -974,7 +974,8 @@ TELPHER_API int telpher_grant_new_readable(telpher_grant **grant, const telpher_
 TELPHER_API int telpher_grant_files(const telpher_grant *grant, int32_t *files, uint32_t room);
 
 /* Ends the grant: no access begins any more. Returns when none is in progress, after at most timeout_ns (-1: no limit).
- * -EBUSY: an access is still in progress, or another process keeps the file locked; it may be called again. */
+ * -EBUSY: an access is still in progress, another process keeps the file locked, or another thread is revoking the grant;
+ * it may be called again. */
 TELPHER_API int telpher_grant_revoke(const telpher_grant *grant, int64_t timeout_ns);
 
 /* Revokes the grant, within one second, and frees the handle; NULL is allowed.

@@ -6,13 +6,24 @@ use crate::failure::{Failure, Refusal};
 use crate::raw::Raw;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use telpher_mover::{Grant as Lent, NotGranted, Outcome, StillInUse, Window as Inner, WindowDone, WindowError};
 
-/// Memory of the caller that other processes access. `None` once it was revoked. Any number of threads may use it.
+/// Memory of the caller that other processes access, until it is revoked. Any number of threads may use it.
 #[derive(Debug)]
-pub struct Grant(Mutex<Option<Lent<Raw>>>);
+pub struct Grant(Mutex<State>);
+
+/// What has become of a grant.
+#[derive(Debug)]
+enum State {
+    /// Other processes may use the memory.
+    Lent(Lent<Raw>),
+    /// A thread waits for the end of their accesses. It does not hold the lock, so other calls do not wait for it.
+    Revoking,
+    /// The memory is its owner's again.
+    Revoked,
+}
 
 /// Memory that another process has granted. Any number of threads may use it.
 #[derive(Debug)]
@@ -22,13 +33,34 @@ pub struct Window(Inner);
 const FREE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Grant {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn revoke(&self, within: Duration) -> Result<(), Failure> {
-        let mut lent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(grant) = lent.take() else { return Ok(()) };
-        grant.revoke(within).map(drop).map_err(|StillInUse { grant, source }| {
-            *lent = Some(*grant);
-            source.into()
-        })
+        let grant = {
+            let mut state = self.lock();
+            match std::mem::replace(&mut *state, State::Revoking) {
+                State::Lent(grant) => grant,
+                State::Revoking => return Err(Failure::NotYet(libc::EBUSY, "another thread is revoking the grant")),
+                State::Revoked => {
+                    *state = State::Revoked;
+                    return Ok(());
+                }
+            }
+        };
+        let revoked = grant.revoke(within);
+        let mut state = self.lock();
+        match revoked {
+            Ok(_) => {
+                *state = State::Revoked;
+                Ok(())
+            }
+            Err(StillInUse { grant, source }) => {
+                *state = State::Lent(*grant);
+                Err(source.into())
+            }
+        }
     }
 }
 
@@ -51,7 +83,7 @@ unsafe fn grant_memory(
         // SAFETY: guaranteed by our caller, for both.
         let (mover, memory) = unsafe { (look("the mover", mover)?, Raw::new("the memory", start, len as u64)?) };
         let lent = lend(&mover.inner, memory).map_err(|refused| refused.source)?;
-        Ok(Grant(Mutex::new(Some(lent))))
+        Ok(Grant(Mutex::new(State::Lent(lent))))
     };
     // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(grant, make) })
@@ -99,8 +131,10 @@ pub unsafe extern "C" fn telpher_grant_files(grant: *const Grant, files: *mut i3
     answer(|| {
         // SAFETY: guaranteed by our caller.
         let grant = unsafe { look("the grant", grant) }?;
-        let lent = grant.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lent = lent.as_ref().ok_or(Failure::Other(libc::EINVAL, "the grant was revoked".into()))?;
+        let state = grant.lock();
+        let State::Lent(lent) = &*state else {
+            return Err(Failure::Other(libc::EINVAL, "the grant was revoked".into()));
+        };
         let numbers: Vec<i32> = lent.files().iter().map(AsRawFd::as_raw_fd).collect();
         for (at, number) in numbers.iter().enumerate().take(room as usize) {
             // SAFETY: below `room`; guaranteed by our caller.

@@ -3,11 +3,14 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -180,6 +183,47 @@ static void wrong_arguments(const telpher_mover *mover) {
     close(pipes[1]);
 }
 
+struct revoking {
+    telpher_grant *grant;
+    int answer;
+};
+
+static void *revokes(void *of) {
+    struct revoking *revoking = of;
+    revoking->answer = telpher_grant_revoke(revoking->grant, 60LL * 1000 * 1000 * 1000);
+    return NULL;
+}
+
+/* While a thread waits for the end of accesses, no other call with the grant waits for that thread. */
+static void revoked_by_a_thread(const telpher_mover *mover) {
+    static unsigned char memory[LEN];
+    telpher_window *window;
+    int32_t files[2];
+    char path[64];
+    pthread_t thread;
+    struct revoking revoking = {NULL, 99};
+    CHECK(telpher_grant_new(&revoking.grant, mover, memory, LEN) == 0);
+    int count = telpher_grant_files(revoking.grant, files, 2);
+    CHECK(count == 1);
+    if (count != 1)
+        return;
+    /* As an access in progress: it locks the file, opened anew. */
+    snprintf(path, sizeof path, "/proc/self/fd/%d", files[0]);
+    int locked = open(path, O_RDONLY);
+    CHECK(locked >= 0 && flock(locked, LOCK_SH) == 0);
+    CHECK(pthread_create(&thread, NULL, revokes, &revoking) == 0);
+    /* The grant's file is open until the thread has ended. */
+    while (telpher_window_open(&window, mover, files, 1) == 0)
+        telpher_window_free(window);
+    CHECK(says("revoked"));
+    CHECK(telpher_grant_files(revoking.grant, files, 2) == -EINVAL);
+    CHECK(telpher_grant_revoke(revoking.grant, 0) == -EBUSY && says("another thread"));
+    CHECK(telpher_grant_free(revoking.grant) == -EBUSY);
+    close(locked);
+    CHECK(pthread_join(thread, NULL) == 0 && revoking.answer == 0);
+    CHECK(telpher_grant_free(revoking.grant) == 0);
+}
+
 /* `folder` may be in memory: then the file is refused, which is checked instead. */
 static void durable(const telpher_mover *mover, const char *folder) {
     char path[4096];
@@ -222,6 +266,7 @@ int main(int argc, char **argv) {
     use(mover);
     use(cpu);
     wrong_arguments(cpu);
+    revoked_by_a_thread(cpu);
     durable(mover, "/var/tmp");
     telpher_mover_free(cpu);
     telpher_mover_free(mover);
