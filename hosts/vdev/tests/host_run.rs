@@ -561,6 +561,12 @@ fn the_window_of_a_killed_owner_ends_with_it() {
     windows("died", "died", Some("v2-full-1"), false);
 }
 
+/// Regression: the window stayed as long as a child of the owner had the owner's descriptors.
+#[test]
+fn the_window_of_an_owner_ends_with_it_though_a_child_has_its_descriptors() {
+    windows("orphaned", "orphaned", Some("v2-full-1"), false);
+}
+
 #[test]
 fn a_program_that_an_owner_executes_is_not_reached() {
     windows("executed", "executed", Some("v2-full-1"), false);

@@ -20,8 +20,8 @@ use telpher_vdev::kernel::{Abi, Kernel};
 use telpher_vdev::tree::{Caller, Errno};
 use telpher_vdev_wire::file_memory::{Statistics, TraceEntry};
 use telpher_vdev_wire::message::{
-    Kind, WINDOW_BYTES, WINDOW_OWN, WINDOW_SECRET, WINDOW_USABLE, WindowAccess, WindowCreate, WindowEntry, WindowFault,
-    WindowUpdate,
+    Kind, Report, WINDOW_BYTES, WINDOW_OWN, WINDOW_SECRET, WINDOW_USABLE, WindowAccess, WindowCreate, WindowEntry,
+    WindowFault, WindowUpdate,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -375,6 +375,65 @@ fn an_address_space_with_the_pasid_of_another_one_has_none_of_its_windows() {
     let moved = WindowUpdate { base: region.address, size: 1, generation, handle, flags };
     assert_eq!(update(&guests[1], second.open, &moved), Err(Errno::ACCESS));
     assert_eq!(attach(&guests[1], second.open, &secret(&window)), Err(Errno::BUSY));
+}
+
+/// Environment variable for a child of this test, with what it knows of its parent.
+const CHILD: &str = "TELPHER_WINDOWS_TEST_CHILD";
+
+/// A forked child has a copy of its parent's memory, and in it the number of the parent's address space, the secrets and
+/// the generations. Regression: with the number, the child was the parent for the host, and could move its windows.
+#[test]
+fn a_child_that_knows_all_of_its_parent_gets_nothing_by_it() {
+    if let Ok(known) = std::env::var(CHILD) {
+        return acts_as_its_parent(&known);
+    }
+    let run = Running::on("v2-full-1", "windows-child", true);
+    let Running { guest, .. } = &run;
+    let region = Region::new(2 * 4096);
+    let open = guest.open(SHARED).unwrap();
+    let open = open.opened.open;
+    let create_it = WindowCreate { base: region.address, size: PAGE, kind: 1, flags: READ | WRITE | CHECKED };
+    let (handle, window) = create(guest, open, &create_it).unwrap();
+    let handle = u32::try_from(handle).unwrap();
+    attach(guest, open, &secret(&window)).unwrap();
+    let generation = entry(guest, open, handle).generation;
+    let secret = u128::from_ne_bytes(secret(&window));
+    let socket = guest.socket.to_str().unwrap();
+    let known = format!("{socket} {open} {handle} {generation} {} {secret}", region.address);
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "a_child_that_knows_all_of_its_parent_gets_nothing_by_it", "--nocapture"]);
+    let output = child.env(CHILD, known).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let access = WindowAccess { address: region.address, generation, len: 4, handle };
+    assert_eq!(read(guest, open, &access).unwrap(), [0; 4]);
+    assert_eq!(region.contents(), vec![0; 2 * 4096]);
+}
+
+fn acts_as_its_parent(known: &str) {
+    let words: Vec<&str> = known.split(' ').collect();
+    let [socket, open, handle, generation, address, secret] = words[..] else { panic!("{known}") };
+    let guest = Guest { socket: socket.into(), space: 1 };
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    let (open, generation, base) = (number(open), number(generation), number(address));
+    let handle = u32::try_from(number(handle)).unwrap();
+    let access = WindowAccess { address: base, generation, len: 4, handle };
+    let refused = Err(Errno::PERM);
+    assert_eq!(read(&guest, open, &access).map(drop), refused);
+    assert_eq!(write(&guest, open, &access, b"mine").map(drop), refused);
+    assert_eq!(guest.ask(Kind::WindowTouch, open, 0, "", access.as_bytes()).map(drop), refused);
+    assert_eq!(guest.ask(Kind::Windows, open, 0, "", &[]).map(drop), refused);
+    let flags = READ | WRITE | CHECKED;
+    assert_eq!(update(&guest, open, &WindowUpdate { base, size: 2 * PAGE, generation, handle, flags }), refused);
+    let create_it = WindowCreate { base, size: PAGE, kind: 1, flags };
+    assert_eq!(create(&guest, open, &create_it).map(drop), refused);
+    let secret = secret.parse::<u128>().unwrap().to_ne_bytes();
+    assert_eq!(attach(&guest, open, &secret).map(drop), refused);
+    // Neither the memory of the parent's queue, nor errors in its name.
+    assert_eq!(guest.attach(open).map(drop), refused);
+    assert_eq!(guest.report(open, &Report::default()), refused);
+    // The descriptor of the window is inherited: by it the child may use the window for itself.
+    let own = guest.open(SHARED).unwrap();
+    assert_eq!(attach(&guest, own.opened.open, &secret), Ok(handle.into()));
 }
 
 /// The names of sockets are not of one user alone. Regression: they were consecutive, so another user could take the next

@@ -359,8 +359,12 @@ impl Host {
     /// Attaches a guest to an open file, so that it can map it or write to it.
     fn attach(&self, open: u64, caller: Caller) -> Result<Arc<OpenFile>, Errno> {
         let file = self.file(open)?;
-        // An opener without a number is identified by its memory map, which exec changes.
-        if file.identity.is_some() && file.identity != Identity::of(caller.process) {
+        let is_opener = match file.identity {
+            None => file.info.process == caller.process,
+            // An opener without a number is identified by its memory map, which exec changes.
+            identity => identity == Identity::of(caller.process),
+        };
+        if !is_opener {
             return Err(Errno::PERM);
         }
         lock(&self.kernel).attach(open, caller)?;
@@ -443,6 +447,8 @@ impl Host {
                 } else if let Some(number) = windows::number_of(open) {
                     lock(&self.windows).close(number);
                     released = true;
+                } else if let Some(open) = windows::opener_of(open) {
+                    self.opener_ended(open);
                 } else if flags.contains(epoll::EventFlags::HUP) {
                     self.release(open);
                     released = true;
@@ -543,10 +549,12 @@ impl Host {
     /// Handles a guest's report to the driver. A guest may report only for files that its address space opened. A
     /// modelled device never halts unless a halt was injected, so other reports of a halt are refused: otherwise one
     /// process could stop all others.
-    fn report_of(&self, open: u64, space: u64, report: &Report) -> Result<(), Errno> {
+    fn report_of(&self, open: u64, caller: Caller, report: &Report) -> Result<(), Errno> {
         let file = self.file(open)?;
         let halt = report.kind == ReportKind::Halted as u32;
-        if file.space() != space || (halt && self.behaviour.inject.halt_at == 0) {
+        // A forked child knows its parent's number.
+        let is_opener = file.space() == caller.space && file.info.process == caller.process;
+        if !is_opener || (halt && self.behaviour.inject.halt_at == 0) {
             return Err(Errno::PERM);
         }
         self.report(open, &report.in_the_name_of(&file.opened))

@@ -88,7 +88,7 @@ impl Host {
             Kind::Attach => self.attach(parsed.head.open, caller).map(|file| with_file(file, None)),
             Kind::Report => {
                 let report = Report::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;
-                self.report_of(parsed.head.open, caller.space, &report).map(|()| Answer::default())
+                self.report_of(parsed.head.open, caller, &report).map(|()| Answer::default())
             }
             Kind::PerfOpen => {
                 let open = PerfOpen::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;

@@ -5,13 +5,14 @@ use super::files::lock;
 use super::packet::{MAX_PACKET, ParsedRequest};
 use super::reply::{Answer, process, reply};
 use super::requests::{Party, Pending};
-use super::windows::{Client, Limits, WINDOW, Window, Windows};
+use super::windows::{Client, Limits, OPENER, WINDOW, Window, Windows};
 use super::{Host, bind};
 use crate::tree::Errno;
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::Timespec;
 use std::io::IoSliceMut;
@@ -41,15 +42,16 @@ impl Host {
     /// Answers a request about windows, whose head has been looked at, in another thread. It gets EAGAIN while too many
     /// requests of its party wait. The connection is in no epoll instance any more.
     pub(super) fn serve_window(self: &Arc<Self>, connection: OwnedFd, head: &Request, kind: Kind) {
+        let peer = process(&connection);
         let connection = Arc::new(connection);
-        let started = self.course(head, kind, &connection).and_then(|course| match course {
+        let started = self.course(head, kind, peer).and_then(|course| match course {
             Course::Done => Ok(false),
             Course::Wait(party) => {
                 let pending = Pending::begin(&self.requests, party).ok_or(Errno::AGAIN)?;
                 let (host, connection) = (Arc::clone(self), Arc::clone(&connection));
                 let answer = move || {
                     let _pending = pending;
-                    let answer = host.answer_window(&connection);
+                    let answer = host.answer_window(&connection, peer);
                     // Until this thread has dropped its copy of a new window, a close of the client's does not end it.
                     let has_window = answer.as_ref().is_ok_and(|answer| answer.end.is_some());
                     let until_dropped = has_window.then(|| lock(&host.windows));
@@ -74,45 +76,41 @@ impl Host {
         }
     }
 
-    /// The party of a request.
-    fn course(&self, head: &Request, kind: Kind, connection: &OwnedFd) -> Result<Course, Errno> {
+    /// What becomes of a request of the process `peer`.
+    fn course(&self, head: &Request, kind: Kind, peer: u32) -> Result<Course, Errno> {
         if !self.behaviour.idpt {
             // As for every ioctl that a driver does not know.
             return Err(Errno::NOTTY);
         }
-        let party = match kind {
+        match kind {
             Kind::WindowSettle => {
-                let process = process(connection);
                 let mut windows = lock(&self.windows);
                 if head.argument == SETTLE_AT_START {
-                    windows.release_former(process, head.space);
+                    windows.release_former(peer, head.space);
                 }
-                let closed = windows.closed_by(process, head.space);
-                // A process chooses the number that it sends, but not whose windows have it.
-                match closed.first() {
-                    None => return Ok(Course::Done),
-                    Some(window) if process == 0 || window.process() != process => Party::Space(head.space),
-                    Some(_) => Party::Process(process),
-                }
+                let is_settled = windows.closed_by(peer, head.space).is_empty();
+                Ok(if is_settled { Course::Done } else { Course::Wait(Party::Owner(peer)) })
             }
-            Kind::WindowFault => {
-                let mut packet = [0; size_of::<Request>() + size_of::<WindowFault>()];
-                rustix::net::recv(connection, &mut packet, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
-                let secret = &packet[size_of::<Request>()..][..WINDOW_SECRET];
-                Party::Window(lock(&self.windows).of_secret(secret).ok_or(Errno::INVAL)?.number)
-            }
-            _ => self.own_file(head.open, head.space).map(|file| Party::Space(file.space()))?,
-        };
-        Ok(Course::Wait(party))
+            Kind::WindowUpdate => self.own_file(head, peer).map(|_| Course::Wait(Party::Owner(peer))),
+            // It names no file.
+            Kind::WindowFault => Ok(Course::Wait(Party::User(peer))),
+            _ => self.own_file(head, peer).map(|_| Course::Wait(Party::User(peer))),
+        }
     }
 
-    fn own_file(&self, open: u64, space: u64) -> Result<Arc<super::files::OpenFile>, Errno> {
-        let file = self.file(open)?;
-        if space == 0 || file.space() != space { Err(Errno::PERM) } else { Ok(file) }
+    /// The file that a request of the process `peer` names.
+    ///
+    /// # Errors
+    /// EBADF if there is none, EPERM if it was opened by another address space. The number of the address space is not
+    /// enough: a child has a copy of its parent's memory, and the number in it.
+    fn own_file(&self, head: &Request, peer: u32) -> Result<Arc<super::files::OpenFile>, Errno> {
+        let file = self.file(head.open)?;
+        let is_own = head.space != 0 && file.space() == head.space && file.info.process == peer;
+        if is_own { Ok(file) } else { Err(Errno::PERM) }
     }
 
-    fn client(&self, head: &Request) -> Result<(Client, IdCap), Errno> {
-        let file = self.own_file(head.open, head.space)?;
+    fn client(&self, head: &Request, peer: u32) -> Result<(Client, IdCap), Errno> {
+        let file = self.own_file(head, peer)?;
         let info = &file.info;
         let client = Client { file: info.open, device: info.device, process: info.process, space: head.space };
         match file.opened.id_cap {
@@ -121,7 +119,7 @@ impl Host {
         }
     }
 
-    fn answer_window(&self, connection: &OwnedFd) -> Result<Answer, Errno> {
+    fn answer_window(&self, connection: &OwnedFd, peer: u32) -> Result<Answer, Errno> {
         let (packet, descriptor) = receive(connection)?;
         let request = ParsedRequest::read(&packet)?;
         let (head, data) = (&request.head, request.data);
@@ -129,21 +127,22 @@ impl Host {
             Kind::WindowCreate => {
                 let create = parse::<WindowCreate>(data)?;
                 let memory = ProcessMemory::received(descriptor.ok_or(Errno::INVAL)?).map_err(|_| Errno::INVAL)?;
-                self.create_window(head, &create, memory)
+                self.create_window(self.client(head, peer)?, &create, memory)
             }
             Kind::WindowAttach => {
-                let (client, _) = self.client(head)?;
+                let (client, _) = self.client(head, peer)?;
+                self.watch_opener(client)?;
                 let mut windows = lock(&self.windows);
                 let handle = windows.attach(client, data)?;
                 self.still_open(client, &mut windows)?;
                 Ok(Answer { value: handle.into(), ..Answer::default() })
             }
             Kind::Windows => {
-                let (client, _) = self.client(head)?;
+                let (client, _) = self.client(head, peer)?;
                 Ok(Answer { data: lock(&self.windows).listed(client).as_bytes().to_vec(), ..Answer::default() })
             }
             Kind::WindowRead => {
-                let (window, client, access) = self.accessed(head, data)?;
+                let (window, client, access) = self.accessed(self.client(head, peer)?.0, data)?;
                 let mut bytes = vec![0; access.len as usize];
                 let permitted = window.enter(client, &access, false)?;
                 let read = done(permitted.memory().read(permitted.address, &mut bytes), bytes.len());
@@ -151,7 +150,7 @@ impl Host {
                 Ok(Answer { data: bytes, ..Answer::default() })
             }
             Kind::WindowWrite => {
-                let (window, client, access) = self.accessed(head, data)?;
+                let (window, client, access) = self.accessed(self.client(head, peer)?.0, data)?;
                 let bytes = data.get(size_of::<WindowAccess>()..).filter(|bytes| bytes.len() == access.len as usize);
                 let bytes = bytes.ok_or(Errno::INVAL)?;
                 let permitted = window.enter(client, &access, true)?;
@@ -159,20 +158,20 @@ impl Host {
                 Ok(Answer { value: written as u64, ..Answer::default() })
             }
             Kind::WindowTouch => {
-                let (window, client, access) = self.accessed(head, data)?;
+                let (window, client, access) = self.accessed(self.client(head, peer)?.0, data)?;
                 let permitted = window.enter(client, &WindowAccess { len: 1, ..access }, head.argument == 1)?;
                 permitted.memory().read(permitted.address, &mut [0]).map_err(|_| Errno::FAULT)?;
                 Ok(Answer::default())
             }
             Kind::WindowUpdate => {
-                let (client, id_cap) = self.client(head)?;
+                let (client, id_cap) = self.client(head, peer)?;
                 let window = lock(&self.windows).update(client, &parse::<WindowUpdate>(data)?, id_cap)?;
                 window.settle();
                 Ok(Answer::default())
             }
             Kind::WindowFault => self.fault(connection, &parse::<WindowFault>(data)?),
             Kind::WindowSettle => {
-                let closed = lock(&self.windows).closed_by(process(connection), head.space);
+                let closed = lock(&self.windows).closed_by(peer, head.space);
                 closed.iter().for_each(|window| window.settle());
                 Ok(Answer::default())
             }
@@ -181,9 +180,14 @@ impl Host {
         }
     }
 
-    fn create_window(&self, head: &Request, create: &WindowCreate, memory: ProcessMemory) -> Result<Answer, Errno> {
-        let (client, id_cap) = self.client(head)?;
+    fn create_window(
+        &self,
+        (client, id_cap): (Client, IdCap),
+        create: &WindowCreate,
+        memory: ProcessMemory,
+    ) -> Result<Answer, Errno> {
         let limits = Limits::of_create(create, id_cap)?;
+        self.watch_opener(client)?;
         let mut secret = [0; WINDOW_SECRET];
         if getrandom(&mut secret, GetRandomFlags::empty())? != secret.len() {
             return Err(Errno::AGAIN);
@@ -204,15 +208,45 @@ impl Host {
         Ok(Answer { value: handle.into(), end: Some(theirs), ..Answer::default() })
     }
 
-    /// Undoes a change for a file that was released meanwhile, after what was known of it was removed.
+    /// Has the rights of a file end with its opener's process, though other processes may keep the file open: a later
+    /// process with its number is another one.
+    fn watch_opener(&self, client: Client) -> Result<(), Errno> {
+        let file = self.file(client.file)?;
+        let Some(process) = i32::try_from(client.process).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        if file.opener.get().is_some() {
+            return Ok(());
+        }
+        let opener = match pidfd_open(process, PidfdFlags::empty()) {
+            // Before Linux 5.3, or in a sandbox, they end with the file.
+            Err(Errno::NOSYS | Errno::PERM) => return Ok(()),
+            opened => opened?,
+        };
+        let interest = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+        epoll::add(&self.ends, &opener, epoll::EventData::new_u64(OPENER | client.file), interest)?;
+        // Of several threads that come here, the first one's descriptor is kept.
+        let _ = file.opener.set(opener);
+        Ok(())
+    }
+
+    /// The process that has opened a file has ended: no request has its rights any more.
+    pub(super) fn opener_ended(&self, open: u64) {
+        if let Ok(file) = self.file(open) {
+            // Before its windows end, so that a request in progress sees it.
+            file.join(0);
+        }
+        lock(&self.windows).release_file(open);
+    }
+
+    /// Undoes a change for a file that was released meanwhile, or whose opener has ended, after what was known of it was
+    /// removed.
     fn still_open(&self, client: Client, windows: &mut Windows) -> Result<(), Errno> {
-        let open = self.file(client.file).map(drop);
+        let file = self.file(client.file);
+        let open = file.and_then(|file| if file.space() == client.space { Ok(()) } else { Err(Errno::BADF) });
         open.inspect_err(|_| windows.release_file(client.file))
     }
 
-    /// The window that an access names, and the file that it is for.
-    fn accessed(&self, head: &Request, data: &[u8]) -> Result<(Arc<Window>, Client, WindowAccess), Errno> {
-        let (client, _) = self.client(head)?;
+    /// The window that an access of a client names.
+    fn accessed(&self, client: Client, data: &[u8]) -> Result<(Arc<Window>, Client, WindowAccess), Errno> {
         let (access, _) = WindowAccess::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
         if access.len as usize > WINDOW_BYTES {
             return Err(Errno::INVAL);

@@ -31,6 +31,14 @@ pub(super) fn number_of(data: u64) -> Option<u64> {
     (data >> 62 == 1).then_some(data & !WINDOW)
 }
 
+/// Marks the number of a file whose opener's process is watched.
+pub(super) const OPENER: u64 = 1 << 61;
+
+/// The number of the file whose opener's process has ended, if it was an opener's.
+pub(super) fn opener_of(data: u64) -> Option<u64> {
+    (data >> 61 == 1).then_some(data & !OPENER)
+}
+
 /// IDXD_WIN_CREATE's type of a window for several submitters (SAMS); 0 is for a single one (SASS).
 const SEVERAL: u32 = 1;
 

@@ -655,6 +655,31 @@ static void died(void)
 	}
 }
 
+/* The owner ends, and a child of it keeps all of its descriptors open: its window ends all the same. */
+static void orphaned(void)
+{
+	struct queue q = open_queue(SHARED);
+	unsigned handle;
+	struct signal_pipe to_test = a_pipe();
+	unsigned char *p = pages(1, 0x21);
+	pid_t owner = fork();
+	if (owner == 0) {
+		struct queue own = open_queue(SHARED);
+		EXPECT(create(own.fd, p, PAGE, SINGLE, READ | CHECKED, &handle) >= 0 && handle == 0, "handle %u", handle);
+		pid_t child = fork();
+		EXPECT(child >= 0, "fork");
+		if (child == 0) {
+			/* Until the test has ended, in whatever way. */
+			char byte;
+			close(to_test.ends[1]);
+			_exit(read(to_test.ends[0], &byte, 1) != 0);
+		}
+		_exit(0);
+	}
+	expect_ended(owner);
+	EXPECT(create(q.fd, p, PAGE, SINGLE, READ | CHECKED, &handle) >= 0 && handle == 0, "handle %u", handle);
+}
+
 /* A program that the owner executes is not reached, though it inherits all descriptors. */
 static void executed(const char *self)
 {
@@ -728,6 +753,8 @@ int main(int argc, char **argv)
 		faulted();
 	else if (strcmp(what, "died") == 0)
 		died();
+	else if (strcmp(what, "orphaned") == 0)
+		orphaned();
 	else if (strcmp(what, "executed") == 0)
 		executed(argv[0]);
 	else if (strcmp(what, "announces") == 0)
