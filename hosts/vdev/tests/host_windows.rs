@@ -423,7 +423,8 @@ fn acts_as_its_parent(known: &str) {
     assert_eq!(guest.ask(Kind::WindowTouch, open, 0, "", access.as_bytes()).map(drop), refused);
     assert_eq!(guest.ask(Kind::Windows, open, 0, "", &[]).map(drop), refused);
     let flags = READ | WRITE | CHECKED;
-    assert_eq!(update(&guest, open, &WindowUpdate { base, size: 2 * PAGE, generation, handle, flags }), refused);
+    let wider = WindowUpdate { base, size: 2 * PAGE, generation, handle, flags };
+    assert_eq!(update(&guest, open, &wider), refused);
     let create_it = WindowCreate { base, size: PAGE, kind: 1, flags };
     assert_eq!(create(&guest, open, &create_it).map(drop), refused);
     let secret = secret.parse::<u128>().unwrap().to_ne_bytes();
@@ -431,9 +432,12 @@ fn acts_as_its_parent(known: &str) {
     // Neither the memory of the parent's queue, nor errors in its name.
     assert_eq!(guest.attach(open).map(drop), refused);
     assert_eq!(guest.report(open, &Report::default()), refused);
-    // The descriptor of the window is inherited: by it the child may use the window for itself.
+    // Nor by a queue of its own that it opens with its parent's number.
     let own = guest.open(SHARED).unwrap();
-    assert_eq!(attach(&guest, own.opened.open, &secret), Ok(handle.into()));
+    let open = own.opened.open;
+    assert!(listed(&guest, open).is_empty());
+    assert_eq!(read(&guest, open, &access).map(drop), Err(Errno::ACCESS));
+    assert_eq!(update(&guest, open, &wider), Err(Errno::ACCESS));
 }
 
 /// The names of sockets are not of one user alone. Regression: they were consecutive, so another user could take the next

@@ -43,7 +43,8 @@ pub(super) fn opener_of(data: u64) -> Option<u64> {
 const SEVERAL: u32 = 1;
 
 /// An open file as the windows see it. Two address spaces may share a PASID, after an exec or with a process number
-/// that is used again; so the number of the address space identifies a process here.
+/// that is used again; so the number of the address space identifies a process here, together with the process, since
+/// a process may send any number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Client {
     /// Number of the open file.
@@ -53,6 +54,15 @@ pub(super) struct Client {
     pub(super) process: u32,
     /// The number of its address space.
     pub(super) space: u64,
+}
+
+/// Process and number of an address space.
+type AddressSpace = (u32, u64);
+
+impl Client {
+    fn address_space(self) -> AddressSpace {
+        (self.process, self.space)
+    }
 }
 
 /// What a window gives access to.
@@ -138,14 +148,14 @@ struct State {
     /// How often the limits were replaced.
     updates: u32,
     /// The submitters' address spaces, by the file that has attached the window.
-    submitters: BTreeMap<u64, u64>,
+    submitters: BTreeMap<u64, AddressSpace>,
     /// Accesses in progress, by the number of updates when they began.
     in_progress: BTreeMap<u32, u32>,
 }
 
 impl State {
     fn may_submit(&self, client: Client) -> bool {
-        self.submitters.values().any(|space| *space == client.space)
+        self.submitters.values().any(|space| *space == client.address_space())
     }
 }
 
@@ -255,6 +265,10 @@ impl Window {
         self.number << 32 | u64::from(state.updates)
     }
 
+    fn is_owned_by(&self, client: Client) -> bool {
+        self.owner.address_space() == client.address_space()
+    }
+
     fn is_of(&self, device: u32) -> bool {
         self.owner.device == device
     }
@@ -331,10 +345,10 @@ impl Windows {
     pub(super) fn attach(&self, client: Client, secret: &[u8]) -> Result<u16, Errno> {
         let window = self.of_secret(secret).filter(|window| window.is_of(client.device)).ok_or(Errno::INVAL)?;
         let mut state = lock(&window.state);
-        if !window.several && state.submitters.values().any(|space| *space != client.space) {
+        if !window.several && state.submitters.values().any(|space| *space != client.address_space()) {
             return Err(Errno::BUSY);
         }
-        state.submitters.insert(client.file, client.space);
+        state.submitters.insert(client.file, client.address_space());
         Ok(window.handle)
     }
 
@@ -343,7 +357,7 @@ impl Windows {
         self.of_device(client.device)
             .filter_map(|window| {
                 let state = lock(&window.state);
-                let own = window.owner.space == client.space;
+                let own = window.is_owned_by(client);
                 let usable = if state.may_submit(client) { WINDOW_USABLE } else { 0 };
                 let relation = usable | if own { WINDOW_OWN } else { 0 };
                 let Limits { base, size, flags } = state.limits;
@@ -362,7 +376,7 @@ impl Windows {
     pub(super) fn update(&self, client: Client, update: &WindowUpdate, id_cap: IdCap) -> Result<Arc<Window>, Errno> {
         let WindowUpdate { base, size, generation, handle, flags } = *update;
         let window = self.of_handle(client.device, handle);
-        let is_named = |window: &&Arc<Window>| window.owner.space == client.space && window.number == generation >> 32;
+        let is_named = |window: &&Arc<Window>| window.is_owned_by(client) && window.number == generation >> 32;
         let window = window.filter(is_named).ok_or(Errno::ACCESS)?;
         let limits = Limits::checked(base, size, flags, id_cap)?;
         let mut state = lock(&window.state);
