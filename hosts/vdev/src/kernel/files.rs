@@ -21,15 +21,15 @@ const MAX_IDLE_SPACES: usize = 4096;
 /// The address space that owns an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Owner {
-    /// Identified by the guest's random number.
-    Space(u64),
+    /// Identified by the guest's random number, and by the process: a forked child may send its parent's number.
+    Space(u64, u32),
     /// Opened without a guest: identified by the process until a guest attaches.
     Process(u32),
 }
 
 impl Owner {
     fn of(caller: Caller) -> Self {
-        if caller.space == 0 { Owner::Process(caller.process) } else { Owner::Space(caller.space) }
+        if caller.space == 0 { Owner::Process(caller.process) } else { Owner::Space(caller.space, caller.process) }
     }
 }
 
@@ -316,21 +316,23 @@ mod tests {
     #[test]
     fn an_address_space_keeps_its_own_pasid() {
         let mut files = Files::default();
-        let first = files.bind(Owner::Space(7)).unwrap();
-        let second = files.bind(Owner::Space(8)).unwrap();
+        let first = files.bind(Owner::Space(7, 1)).unwrap();
+        let second = files.bind(Owner::Space(8, 1)).unwrap();
         assert_ne!(first, second);
-        files.unbind(Owner::Space(7));
-        assert_eq!(files.bind(Owner::Space(7)).unwrap(), first);
+        // Regression: a process that sent another one's number got its identifier, and so could report errors under it.
+        assert_ne!(files.bind(Owner::of(Caller { process: 2, space: 7 })).unwrap(), first);
+        files.unbind(Owner::Space(7, 1));
+        assert_eq!(files.bind(Owner::Space(7, 1)).unwrap(), first);
     }
 
     #[test]
     fn short_lived_address_spaces_do_not_exhaust_the_pasids() {
         let mut files = Files::default();
-        let held = files.bind(Owner::Space(u64::MAX)).unwrap();
+        let held = files.bind(Owner::Space(u64::MAX, 1)).unwrap();
         for space in 1..3 * MAX_IDLE_SPACES as u64 {
-            let pasid = files.bind(Owner::Space(space)).unwrap();
+            let pasid = files.bind(Owner::Space(space, 1)).unwrap();
             assert_ne!(pasid, held, "{space}");
-            files.unbind(Owner::Space(space));
+            files.unbind(Owner::Space(space, 1));
         }
         assert!(files.spaces.len() <= MAX_IDLE_SPACES);
     }

@@ -46,7 +46,7 @@ fn a_shared_queue_opens_for_all_and_each_address_space_has_its_own_pasid() {
         kernel.release(open);
     }
     assert_eq!(get(&mut kernel, "dsa0/clients").as_deref(), Ok("0"));
-    assert_eq!(kernel.open(SHARED, caller(12, 1)).unwrap().pasid, one.pasid, "as long as the address space exists");
+    assert_eq!(kernel.open(SHARED, caller(10, 1)).unwrap().pasid, one.pasid, "as long as the address space exists");
 }
 
 #[test]
@@ -86,9 +86,9 @@ fn a_file_opened_without_a_guest_belongs_to_the_first_guest_of_its_process_that_
     }
     // An address space number that already has a PASID keeps it.
     let known = kernel.open(SHARED, caller(20, 9)).unwrap();
-    let bare = kernel.open(OWN, caller(21, 0)).unwrap();
+    let bare = kernel.open(OWN, caller(20, 0)).unwrap();
     assert_ne!(bare.pasid, known.pasid);
-    let joined = kernel.attach(bare.open, caller(21, 9)).unwrap();
+    let joined = kernel.attach(bare.open, caller(20, 9)).unwrap();
     assert_eq!(joined.pasid, known.pasid);
     assert_eq!(WqCfg(joined.wq_cfg).pasid(), known.pasid, "the queue gets it");
 }
