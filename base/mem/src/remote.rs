@@ -321,8 +321,8 @@ impl Space for Remote {
 ///
 /// # Errors
 /// The system's: this process must be allowed to trace the other one, which must not be itself. `PermissionDenied` also
-/// if the memory is not of the process with this number. A page that does not exist, or that no store may change, is not
-/// reported.
+/// if the memory is not of the process with this number. A page that does not exist, or that no store may change, is
+/// not reported.
 pub fn bring_in_for_writing(process: u32, memory: &ProcessMemory, address: u64) -> io::Result<()> {
     // Opened before it is compared: once the process has ended, this handle reaches no other one.
     let opened = Process::new(process)?;

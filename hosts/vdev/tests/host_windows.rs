@@ -380,8 +380,8 @@ fn an_address_space_with_the_pasid_of_another_one_has_none_of_its_windows() {
 /// Environment variable for a child of this test, with what it knows of its parent.
 const CHILD: &str = "TELPHER_WINDOWS_TEST_CHILD";
 
-/// A forked child has a copy of its parent's memory, and in it the number of the parent's address space, the secrets and
-/// the generations. Regression: with the number, the child was the parent for the host, and could move its windows.
+/// A forked child has a copy of its parent's memory, and in it the number of the parent's address space, the secrets
+/// and the generations. Regression: with the number, the child was the parent for the host, and could move its windows.
 #[test]
 fn a_child_that_knows_all_of_its_parent_gets_nothing_by_it() {
     if let Ok(known) = std::env::var(CHILD) {
@@ -440,7 +440,7 @@ fn acts_as_its_parent(known: &str) {
     assert_eq!(update(&guest, open, &wider), Err(Errno::ACCESS));
 }
 
-/// The names of sockets are not of one user alone. Regression: they were consecutive, so another user could take the next
+/// All users share the names of sockets. Regression: the run's were consecutive, so another user could take the next
 /// ones, and no queue and no window was opened any more.
 #[test]
 fn names_that_others_have_taken_keep_no_process_from_opening() {

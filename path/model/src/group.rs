@@ -118,8 +118,8 @@ impl Device {
         code == 0 && self.lanes_used[engine].get() <= all.into() || all == 0
     }
 
-    /// Compares with all, half, a quarter or an eighth of what the engine can have in progress, but one at least. If the
-    /// device has no limits of groups, the code counts as 0: all that the engine can have in progress.
+    /// Compares with all, half, a quarter or an eighth of what the engine can have in progress, but one at least. If
+    /// the device has no limits of groups, the code counts as 0: all that the engine can have in progress.
     #[cold]
     fn is_below_limit(&self, engine: usize, all: u8, code: u64, counts: impl Fn(&EngineLane) -> bool) -> bool {
         let code = if self.capabilities.grp_cap.progress_limits() { code } else { 0 };

@@ -237,8 +237,8 @@ impl Host {
         lock(&self.windows).release_file(open);
     }
 
-    /// Undoes a change for a file that was released meanwhile, or whose opener has ended, after what was known of it was
-    /// removed.
+    /// Undoes a change for a file that was released meanwhile, or whose opener has ended, after what was known of it
+    /// was removed.
     fn still_open(&self, client: Client, windows: &mut Windows) -> Result<(), Errno> {
         let file = self.file(client.file);
         let open = file.and_then(|file| if file.space() == client.space { Ok(()) } else { Err(Errno::BADF) });
