@@ -1,12 +1,16 @@
-//! Builds all libraries that are preloaded into programs, so that they travel inside the binary; `src/libraries.rs`
-//! includes them.
+//! Finds or builds all libraries that are preloaded into programs, so that they travel inside the binary;
+//! `src/libraries.rs` includes them.
 //!
-//! They are shared objects, and must not share features with the crates that carry them. So one nested cargo run builds
-//! them all, in a target directory of its own, with the profile `preloaded` of the workspace.
+//! They are shared objects, and must not share features with the crates that carry them. There are two ways to them:
 //!
-//! A package of this crate has no workspace around it. Its folder `sources` has one with these libraries and what they
-//! depend on, written by `ci/publish.sh`. Its manifests have another name there, since cargo leaves crates within a
-//! package out.
+//! - A release build has them as dependencies of this script. Cargo compiles what they have in common with the command
+//!   once, and leaves the shared objects beside this script's folder.
+//! - Otherwise a nested cargo run builds them all, in a target directory of its own, with the profile `preloaded` of the
+//!   workspace. So tests run the optimised libraries, too.
+//!
+//! A package of this crate has no workspace around it, and so none of its profiles. Its folder `sources` has one with
+//! these libraries and what they depend on, written by `ci/publish.sh`. Its manifests have another name there, since
+//! cargo leaves crates within a package out.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,10 +34,27 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     let workspace = folder.ancestors().nth(2).expect("crates lie two folders deep");
     let is_packaged = !workspace.join("hosts/launch/build.rs").exists();
+    println!("cargo::rerun-if-changed=build.rs");
+    // Cargo says `release` for each profile that inherits from that one.
+    if !is_packaged && std::env::var_os("PROFILE").is_some_and(|profile| profile == "release") {
+        if let Some(files) = dependencies() {
+            // Cargo runs this script again when a dependency has changed. A copy, because a build with other features
+            // may write the same file.
+            for ((library, variable), file) in LIBRARIES.iter().zip(files) {
+                let copy = out.join(file_name(library));
+                std::fs::copy(&file, &copy)
+                    .unwrap_or_else(|error| panic!("copying {} failed: {error}", file.display()));
+                println!("cargo::rustc-env={variable}={}", copy.display());
+            }
+            return;
+        }
+        println!(
+            "cargo::warning=the preloaded libraries are not where cargo 1.95 leaves them; a second cargo builds them"
+        );
+    }
     let unpacked = out.join("sources");
     if is_packaged {
         unpack(&folder.join("sources"), &unpacked);
-        println!("cargo::rerun-if-changed=build.rs");
     } else {
         for path in sources(workspace) {
             println!("cargo::rerun-if-changed={}", path.display());
@@ -45,9 +66,22 @@ fn main() {
     let target = out.ancestors().nth(3).unwrap_or(&out).join("preloaded");
     run_cargo(root, &target);
     for (library, variable) in LIBRARIES {
-        let file = format!("libtelpher_{}.so", name(library).replace('-', "_"));
-        println!("cargo::rustc-env={variable}={}", target.join(PROFILE).join(file).display());
+        println!("cargo::rustc-env={variable}={}", target.join(PROFILE).join(file_name(library)).display());
     }
+}
+
+/// The name of a library's shared object.
+fn file_name(library: &str) -> String {
+    format!("libtelpher_{}.so", name(library).replace('-', "_"))
+}
+
+/// The shared objects that are dependencies of this script, in the order of the libraries. Cargo tells a script nothing
+/// about them, but leaves them in `<profile>/deps`, and this script is in `<profile>/build/<package>`.
+fn dependencies() -> Option<Vec<PathBuf>> {
+    let own = std::env::current_exe().ok()?;
+    let folder = own.ancestors().nth(3)?.join("deps");
+    let files = LIBRARIES.map(|(library, _)| folder.join(file_name(library)));
+    files.iter().all(|file| file.is_file()).then(|| files.into())
 }
 
 /// The name of a manifest in a package.
