@@ -37,7 +37,7 @@ print("\n".join(done))'
 # The folders of the preloaded libraries (hosts/launch/build.rs lists them), and of the crates that they need.
 preloaded_folders() {
     local libraries
-    libraries=$(sed -n 's/^    ("\([a-z]*\/[a-z-]*\)", "TELPHER_[A-Z_]*"),$/\1/p' hosts/launch/build.rs)
+    libraries=$(sed -n 's/^    ("\([a-z]*\/[a-z-]*\)", "[A-Z_]*"),$/\1/p' hosts/launch/build.rs)
     [ -n "$libraries" ]
     LIBRARIES=$libraries metadata '
 root = os.getcwd()

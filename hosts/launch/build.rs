@@ -1,31 +1,40 @@
 //! Finds or builds all libraries that are preloaded into programs, so that they travel inside the binary;
-//! `src/libraries.rs` includes them.
+//! `src/libraries.rs` includes them. They are compressed as one stream: they have much code in common.
 //!
 //! They are shared objects, and must not share features with the crates that carry them. There are two ways to them:
 //!
 //! - A release build has them as dependencies of this script. Cargo compiles what they have in common with the command
 //!   once, and leaves the shared objects beside this script's folder.
-//! - Otherwise a nested cargo run builds them all, in a target directory of its own, with the profile `preloaded` of the
-//!   workspace. So tests run the optimised libraries, too.
+//! - Otherwise a nested cargo run builds them all, in a target directory of its own, with the profile `preloaded` of
+//!   the workspace. So tests run the optimised libraries, too.
 //!
 //! A package of this crate has no workspace around it, and so none of its profiles. Its folder `sources` has one with
 //! these libraries and what they depend on, written by `ci/publish.sh`. Its manifests have another name there, since
 //! cargo leaves crates within a package out.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each library's folder, and the variable in which `src/libraries.rs` finds its path.
+/// Each library's folder, and its name in `src/libraries.rs`. To unpack one, those before it are unpacked, too.
 const LIBRARIES: [(&str, &str); 5] = [
-    ("hosts/vdev-guest", "TELPHER_VDEV_LIBRARY"),
-    ("hosts/tier-guest", "TELPHER_TIER_LIBRARY"),
-    ("hosts/offload-guest", "TELPHER_OFFLOAD_LIBRARY"),
+    ("hosts/vdev-guest", "VDEV"),
+    ("hosts/offload-guest", "OFFLOAD"),
+    ("hosts/tier-guest", "TIER"),
     // Not preloaded: libfabric loads it. It travels in the binary all the same.
-    ("doors/ofi", "TELPHER_FABRIC_LIBRARY"),
+    ("doors/ofi", "FABRIC"),
     // Users preload it, and not this crate.
-    ("doors/mpi", "TELPHER_COLLECTIVES_LIBRARY"),
+    ("doors/mpi", "COLLECTIVES"),
 ];
+
+/// Higher levels take seconds to gain a few percent.
+const LEVEL: i32 = 9;
+
+/// As a power of two, how far back the stream may refer: further than all libraries are long.
+const WINDOW: u32 = 24;
 
 const PROFILE: &str = "preloaded";
 
@@ -38,14 +47,8 @@ fn main() {
     // Cargo says `release` for each profile that inherits from that one.
     if !is_packaged && std::env::var_os("PROFILE").is_some_and(|profile| profile == "release") {
         if let Some(files) = dependencies() {
-            // Cargo runs this script again when a dependency has changed. A copy, because a build with other features
-            // may write the same file.
-            for ((library, variable), file) in LIBRARIES.iter().zip(files) {
-                let copy = out.join(file_name(library));
-                std::fs::copy(&file, &copy)
-                    .unwrap_or_else(|error| panic!("copying {} failed: {error}", file.display()));
-                println!("cargo::rustc-env={variable}={}", copy.display());
-            }
+            // Cargo runs this script again when a dependency has changed.
+            pack(&files, &out);
             return;
         }
         println!(
@@ -65,8 +68,31 @@ fn main() {
     // of them.
     let target = out.ancestors().nth(3).unwrap_or(&out).join("preloaded");
     run_cargo(root, &target);
-    for (library, variable) in LIBRARIES {
-        println!("cargo::rustc-env={variable}={}", target.join(PROFILE).join(file_name(library)).display());
+    pack(&LIBRARIES.map(|(library, _)| target.join(PROFILE).join(file_name(library))), &out);
+}
+
+/// Writes the libraries as `libraries.zst`, and as `places.rs` where each is: a constant with its offset, its length
+/// and its hash.
+fn pack(files: &[PathBuf; LIBRARIES.len()], out: &Path) {
+    let mut all = Vec::new();
+    let mut places = String::new();
+    for ((_, constant), file) in LIBRARIES.iter().zip(files) {
+        let bytes = std::fs::read(file).unwrap_or_else(|error| panic!("reading {} failed: {error}", file.display()));
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&bytes);
+        let (offset, len, hash) = (all.len(), bytes.len(), hasher.finish());
+        writeln!(places, "const {constant}_PLACE: Place = Place {{ offset: {offset}, len: {len}, hash: {hash} }};")
+            .expect("a string grows");
+        all.extend(bytes);
+    }
+    let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL).expect("memory for the compressor");
+    encoder.window_log(WINDOW).expect("a window that zstd has");
+    encoder.long_distance_matching(true).expect("a flag that zstd has");
+    encoder.write_all(&all).expect("a vector grows");
+    let packed = encoder.finish().expect("a vector grows");
+    for (name, bytes) in [("libraries.zst", packed), ("places.rs", places.into_bytes())] {
+        let path = out.join(name);
+        std::fs::write(&path, bytes).unwrap_or_else(|error| panic!("writing {} failed: {error}", path.display()));
     }
 }
 
@@ -77,11 +103,11 @@ fn file_name(library: &str) -> String {
 
 /// The shared objects that are dependencies of this script, in the order of the libraries. Cargo tells a script nothing
 /// about them, but leaves them in `<profile>/deps`, and this script is in `<profile>/build/<package>`.
-fn dependencies() -> Option<Vec<PathBuf>> {
+fn dependencies() -> Option<[PathBuf; LIBRARIES.len()]> {
     let own = std::env::current_exe().ok()?;
     let folder = own.ancestors().nth(3)?.join("deps");
     let files = LIBRARIES.map(|(library, _)| folder.join(file_name(library)));
-    files.iter().all(|file| file.is_file()).then(|| files.into())
+    files.iter().all(|file| file.is_file()).then_some(files)
 }
 
 /// The name of a manifest in a package.

@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
 use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
@@ -26,21 +27,43 @@ pub const PRELOAD: &str = "LD_PRELOAD";
 /// Every user may load the file, and it is never written again.
 const IMAGE_MODE: Mode = Mode::from_raw_mode(0o555);
 
-/// A library to preload.
+/// All libraries as one compressed stream. A `static`, which is in a binary once; of a `const`, each crate that uses it
+/// has a copy.
+static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libraries.zst"));
+
+/// A library to preload. This binary carries it compressed.
 #[derive(Clone, Copy, Debug)]
-pub struct Image<'a> {
+pub struct Image {
     /// The first part of its file name, before the hash: `telpher-run`.
     pub name: &'static str,
-    /// The contents of the shared object.
-    pub bytes: &'a [u8],
+    /// Where its contents are.
+    pub(crate) place: Place,
 }
 
-impl Image<'_> {
+/// The place of a library in the unpacked stream, and the hash of its contents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) hash: u64,
+}
+
+impl Image {
+    /// Returns the contents of the shared object. Unpacking takes milliseconds.
+    pub fn bytes(&self) -> Vec<u8> {
+        let unpack = || -> io::Result<Vec<u8>> {
+            let mut stream = zstd::Decoder::with_buffer(PACKED)?;
+            io::copy(&mut stream.by_ref().take(self.place.offset), &mut io::sink())?;
+            let mut bytes = Vec::with_capacity(usize::try_from(self.place.len).expect("this machine has 64 bits"));
+            stream.take(self.place.len).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        unpack().expect("the build has packed this stream")
+    }
+
     /// Returns the name of its file.
     fn file_name(&self) -> String {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(self.bytes);
-        format!("{}-{:016x}.so", self.name, hasher.finish())
+        format!("{}-{:016x}.so", self.name, self.place.hash)
     }
 
     /// Returns the path of the library's file. Writes the file if this build has not run before.
@@ -77,7 +100,7 @@ impl Image<'_> {
         if !is_preloadable(&path) {
             return Err(LaunchError::LibraryPath { path });
         }
-        telpher_os::write_file(&path, self.bytes).map_err(failed)?;
+        telpher_os::write_file(&path, &self.bytes()).map_err(failed)?;
         std::fs::set_permissions(&path, Permissions::from_mode(IMAGE_MODE.as_raw_mode())).map_err(failed)?;
         Ok(path)
     }
@@ -94,21 +117,23 @@ impl Image<'_> {
         Ok(FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
             && status.st_uid == geteuid().as_raw()
             && status.st_mode & 0o777 == IMAGE_MODE.as_raw_mode()
-            && u64::try_from(status.st_size).is_ok_and(|size| size == self.bytes.len() as u64)
+            && u64::try_from(status.st_size).is_ok_and(|size| size == self.place.len)
             && self.is_content(&file)?)
     }
 
     fn is_content(&self, file: &OwnedFd) -> Result<bool, Errno> {
-        let mut buffer = vec![0; 64 << 10];
-        let mut rest = self.bytes;
+        let mut bytes = vec![0; usize::try_from(self.place.len).expect("this machine has 64 bits")];
+        let mut rest = bytes.as_mut_slice();
         while !rest.is_empty() {
-            let count = retry_on_intr(|| rustix::io::read(file, &mut buffer[..]))?;
-            if count == 0 || rest.get(..count) != Some(&buffer[..count]) {
+            let count = retry_on_intr(|| rustix::io::read(file, &mut *rest))?;
+            if count == 0 {
                 return Ok(false);
             }
-            rest = &rest[count..];
+            rest = &mut rest[count..];
         }
-        Ok(true)
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&bytes);
+        Ok(hasher.finish() == self.place.hash)
     }
 
     /// Writes the whole file before it gets its name.
@@ -148,7 +173,8 @@ impl Image<'_> {
     }
 
     fn fill(&self, file: &OwnedFd) -> Result<(), Errno> {
-        let mut rest = self.bytes;
+        let bytes = self.bytes();
+        let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             rest = &rest[retry_on_intr(|| rustix::io::write(file, rest))?..];
         }

@@ -1,23 +1,22 @@
-//! The libraries that are preloaded into programs, and libfabric's provider, as `build.rs` has built them.
-//!
-//! Each is a `static`, which is in a binary once. Of a `const`, each crate that uses it has a copy.
+//! The libraries that are preloaded into programs, and libfabric's provider, as `build.rs` has packed them: where
+//! each is in the stream that `image.rs` unpacks.
 
 use crate::Image;
+use crate::image::Place;
+
+include!(concat!(env!("OUT_DIR"), "/places.rs"));
 
 /// The virtual device inside a program: `telpher-vdev-guest`.
-pub static VDEV: Image<'static> = Image { name: "telpher-run", bytes: include_bytes!(env!("TELPHER_VDEV_LIBRARY")) };
-
-/// The manager of a program's memory: `telpher-tier-guest`.
-pub static TIER: Image<'static> = Image { name: "telpher-tier", bytes: include_bytes!(env!("TELPHER_TIER_LIBRARY")) };
+pub static VDEV: Image = Image { name: "telpher-run", place: VDEV_PLACE };
 
 /// The memory functions in front of the C library's: `telpher-offload-guest`.
-pub static OFFLOAD: Image<'static> =
-    Image { name: "telpher-offload", bytes: include_bytes!(env!("TELPHER_OFFLOAD_LIBRARY")) };
+pub static OFFLOAD: Image = Image { name: "telpher-offload", place: OFFLOAD_PLACE };
+
+/// The manager of a program's memory: `telpher-tier-guest`.
+pub static TIER: Image = Image { name: "telpher-tier", place: TIER_PLACE };
 
 /// The provider that libfabric loads: `telpher-ofi`.
-pub static FABRIC: Image<'static> =
-    Image { name: "telpher-fabric", bytes: include_bytes!(env!("TELPHER_FABRIC_LIBRARY")) };
+pub static FABRIC: Image = Image { name: "telpher-fabric", place: FABRIC_PLACE };
 
 /// The collective operations in front of an MPI's: `telpher-mpi`.
-pub static COLLECTIVES: Image<'static> =
-    Image { name: "telpher-collectives", bytes: include_bytes!(env!("TELPHER_COLLECTIVES_LIBRARY")) };
+pub static COLLECTIVES: Image = Image { name: "telpher-collectives", place: COLLECTIVES_PLACE };

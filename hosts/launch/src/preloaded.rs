@@ -17,13 +17,13 @@ use std::time::Duration;
 
 /// A program and the library that is preloaded into it and into every dynamically linked program it starts.
 #[derive(Debug)]
-pub struct PreloadedProgram<'a> {
+pub struct PreloadedProgram {
     /// The program; a name without a slash is searched for in PATH.
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
     /// The library to preload.
-    pub image: Image<'a>,
+    pub image: Image,
     /// A variable that is added to the program's environment: name and value.
     pub variable: (&'static str, OsString),
     /// What the library does with a dynamically linked Go program, of which it sees the C code only: the end of a
@@ -33,7 +33,7 @@ pub struct PreloadedProgram<'a> {
     pub grace: Duration,
 }
 
-impl PreloadedProgram<'_> {
+impl PreloadedProgram {
     /// Runs the program and waits until it and its descendants have ended. Returns its exit code, or 128 + N if signal
     /// N ended it.
     ///

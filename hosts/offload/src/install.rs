@@ -67,7 +67,7 @@ mod tests {
         for _ in 0..2 {
             let paths = install(&folder, true).unwrap();
             assert_eq!(paths, [folder.join(NAME), first.clone(), second.clone()]);
-            assert!(paths.iter().all(|path| std::fs::read(path).unwrap() == libraries::OFFLOAD.bytes));
+            assert!(paths.iter().all(|path| std::fs::read(path).unwrap() == libraries::OFFLOAD.bytes()));
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -52,7 +52,7 @@ fn loaded(name: &str) -> Vec<u8> {
 #[test]
 fn every_defined_symbol_interposes_one_of_the_c_library() {
     let libc = symbols(&loaded("libc.so.6")).defined;
-    let ours = symbols(VDEV.bytes).defined;
+    let ours = symbols(&VDEV.bytes()).defined;
     let strangers: Vec<_> = ours.difference(&libc).collect();
     // Former symbols of the C library, kept for programs linked against older versions; the present symbol table does
     // not list them.
@@ -83,12 +83,12 @@ fn every_defined_symbol_interposes_one_of_the_c_library() {
 /// `telpher tier run` they may wait for the page that it is moving.
 #[test]
 fn it_needs_no_memory_function_that_a_program_may_define() {
-    let needed = symbols(VDEV.bytes).needed;
+    let needed = symbols(&VDEV.bytes()).needed;
     assert!(needed.contains("dlsym"), "the table is read: {needed:?}");
     for name in ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen", "calloc", "mmap64", "sigaction"] {
         assert!(!needed.contains(name), "{name}");
     }
-    let needed = symbols(TIER.bytes).needed;
+    let needed = symbols(&TIER.bytes()).needed;
     assert!(needed.contains("dlsym"), "the table is read: {needed:?}");
     for name in ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen"] {
         assert!(!needed.contains(name), "{name}");

@@ -136,7 +136,7 @@ fn guest() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("files-guest.so");
-        fs::write(&library, telpher_launch::libraries::VDEV.bytes).unwrap();
+        fs::write(&library, telpher_launch::libraries::VDEV.bytes()).unwrap();
         library
     })
 }
