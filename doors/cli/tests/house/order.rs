@@ -89,12 +89,26 @@ fn every_crate_has_a_readme_with_its_assumptions() {
     none("crates that do not introduce themselves", &findings);
 }
 
+/// The sections of the changelog: entries that are not released, then one for each version, with its date.
 #[test]
-fn the_changelog_has_an_unreleased_section() {
+fn the_changelog_has_an_unreleased_section_and_one_of_this_version() {
     let changelog = std::fs::read_to_string(root().join("CHANGELOG.md")).expect("CHANGELOG.md");
-    let (_, unreleased) = changelog.split_once("\n## Unreleased\n").expect("a section `## Unreleased`");
-    let section = unreleased.split("\n## ").next().expect("the first part");
-    assert!(["### Added", "### Changed", "### Fixed"].iter().any(|heading| section.contains(heading)));
+    let mut sections = changelog.split("\n## ").skip(1);
+    let (heading, entries) = sections.next().and_then(|first| first.split_once('\n')).expect("a section");
+    assert_eq!(heading, "Unreleased");
+    let headings = ["### Added", "### Changed", "### Fixed"];
+    assert!(entries.trim() == "Nothing yet." || headings.iter().any(|heading| entries.contains(heading)), "{entries}");
+    let version = env!("CARGO_PKG_VERSION");
+    let mut found = false;
+    for section in sections {
+        let heading = section.lines().next().expect("a heading");
+        let (number, date) = heading.split_once(" (").expect("a version and its date");
+        let parts: Vec<usize> = date.trim_end_matches(')').split('-').map(str::len).collect();
+        assert_eq!(parts, [4, 2, 2], "{heading}: not a date such as 2026-11-28");
+        assert!(headings.iter().any(|heading| section.contains(heading)), "{heading} has no entries");
+        found |= number == version;
+    }
+    assert!(found, "no section of version {version}");
 }
 
 #[test]
