@@ -60,7 +60,7 @@ pub use shared_files::{FileIdentity, SharedFiles, SharedRange, is_memory};
 pub use size::{parse_size, size};
 pub use stamps::{ns_between, prepare_stamps, stamp};
 pub use termination::Termination;
-pub use thread::spawn_unsignalled;
+pub use thread::{BiasedGuard, BiasedMutex, NoBarrier, spawn_unsignalled};
 pub use ticks::{ticks, ticks_in_order};
 pub use transparent_huge_pages::{COST_OF_NEVER, TransparentHugePages};
 pub use userfault::{Progress, Userfault, UserfaultError, UserfaultEvent, UserfaultFeatures};

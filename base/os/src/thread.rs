@@ -1,5 +1,12 @@
-//! Threads that run no signal handlers of the program.
-#![allow(unsafe_code, reason = "changes the calling thread's signal mask for a moment")]
+//! Threads that run no signal handlers of the program, and a mutex that favors a thread.
+#![allow(unsafe_code, reason = "changes a thread's signal mask for a moment; reads its number; a mutex; membarrier")]
+
+mod bias;
+mod biased_mutex;
+mod sync;
+
+pub use bias::NoBarrier;
+pub use biased_mutex::{BiasedGuard, BiasedMutex};
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -36,6 +43,16 @@ pub fn spawn_unsignalled<T: Send + 'static>(
     // SAFETY: the call above has filled it.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     thread
+}
+
+/// Returns a number that no other thread has at the same time. It is even, and not 0.
+#[inline]
+fn this_thread() -> usize {
+    let number: usize;
+    // SAFETY: the first word of a thread's block, to which FS points, is the block's own address. Source: ELF Handling
+    // For Thread-Local Storage, x86-64.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) number, options(pure, readonly, nostack, preserves_flags)) };
+    number
 }
 
 #[cfg(test)]
