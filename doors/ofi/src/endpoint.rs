@@ -369,7 +369,7 @@ impl Ep {
     }
 
     /// Starts a send. `flags` are those of the call; `None` if the call has none.
-    pub(crate) fn send(&self, send: SendCall) -> Result<(), Errno> {
+    pub(crate) fn send(&self, mut send: SendCall) -> Result<(), Errno> {
         let bound = self.bound()?;
         let flags = match send.flags {
             Some(flags) if flags & !(TX_OP_FLAGS | f::REMOTE_CQ_DATA | f::MORE) != 0 => {
@@ -379,33 +379,25 @@ impl Ep {
             None => bound.send.plain,
         };
         let inject = send.silent || flags & f::INJECT != 0;
-        if inject && send.segments.len() > limits::inject_bytes() as u64 {
+        if inject && send.request.segments.len() > limits::inject_bytes() as u64 {
             return Err(Errno(libc::EMSGSIZE));
         }
-        let to = self.peers.get(send.to).ok_or(INVALID)?;
+        send.request.to = self.peers.get(send.to).ok_or(INVALID)?;
         let reports = !send.silent && flags & f::COMPLETION != 0;
-        let end = match flags {
+        send.request.end = match flags {
             _ if send.silent => SendEnd::BufferFree,
             flags if flags & f::DELIVERY_COMPLETE != 0 => SendEnd::Received,
             flags if flags & f::MATCH_COMPLETE != 0 => SendEnd::Matched,
             _ => SendEnd::BufferFree,
         };
-        let (context, completes) = self.count(
+        send.request.inject = inject;
+        (send.request.context, send.request.completes) = self.count(
             bound.bindings.count_sends.is_some(),
-            CountedOperation { context: send.context, many: false },
+            CountedOperation { context: send.request.context, many: false },
             reports,
         );
-        let request = SendRequest {
-            to,
-            segments: send.segments,
-            tag: send.tag,
-            data: send.data,
-            context,
-            completes,
-            end,
-            inject,
-        };
-        self.endpoint.send(request).map_err(|error| self.refused(context, error))
+        let request = &send.request;
+        self.endpoint.send(request).map_err(|error| self.refused(request.context, error))
     }
 
     /// Starts an access to the memory of a peer.
@@ -447,7 +439,7 @@ impl Ep {
     }
 
     /// Starts a receive, a probe, or the end of a claimed message, as the flags say.
-    pub(crate) fn receive(&self, receive: ReceiveCall) -> Result<(), Errno> {
+    pub(crate) fn receive(&self, mut receive: ReceiveCall) -> Result<(), Errno> {
         let bound = self.bound()?;
         let flags = match receive.flags {
             Some(flags) if flags & !(RX_OP_FLAGS | f::PEEK | f::CLAIM | f::DISCARD | f::MORE) != 0 => {
@@ -456,7 +448,7 @@ impl Ep {
             Some(flags) => flags | bound.receive.added,
             None => bound.receive.plain,
         };
-        let from = match receive.from {
+        receive.request.from = match receive.from {
             f::ADDRESS_UNSPECIFIED => None,
             _ if !self.options.directed => None,
             number => Some(self.peers.get(number).ok_or(INVALID)?),
@@ -470,35 +462,38 @@ impl Ep {
                 _ => return Err(Errno(errors::EBADFLAGS)),
             };
             // A probe's answer is its completion, so it always has one.
-            let probe = ProbeRequest { from, tag: receive.tag, context: receive.context, action };
+            let request = &receive.request;
+            let probe = ProbeRequest { from: request.from, tag: request.tag, context: request.context, action };
             return self.endpoint.probe(probe).map_err(Errno::from);
         }
         if flags & (f::CLAIM | f::DISCARD) == f::CLAIM | f::DISCARD {
             let completes = if reports { Completes::Always } else { Completes::OnError };
-            return self.endpoint.discard_claimed(receive.context, completes).map_err(Errno::from);
+            return self.endpoint.discard_claimed(receive.request.context, completes).map_err(Errno::from);
         }
         if flags & f::DISCARD != 0 {
             return Err(Errno(errors::EBADFLAGS));
         }
         let many = (flags & f::MULTI_RECV != 0).then(|| self.min_multi_recv());
-        if many.is_some() && receive.segments.as_slice().len() > 1 {
+        if many.is_some() && receive.request.segments.as_slice().len() > 1 {
             log::info(format_args!(
                 "a receive with FI_MULTI_RECV has one buffer, not {}",
-                receive.segments.as_slice().len()
+                receive.request.segments.as_slice().len()
             ));
             return Err(INVALID);
         }
-        let (context, completes) = self.count(
+        let claim = receive.request.context;
+        receive.request.many = many;
+        (receive.request.context, receive.request.completes) = self.count(
             bound.bindings.count_receives.is_some(),
-            CountedOperation { context: receive.context, many: many.is_some() },
+            CountedOperation { context: claim, many: many.is_some() },
             reports,
         );
-        let request = ReceiveRequest { segments: receive.segments, from, tag: receive.tag, context, completes, many };
+        let request = &receive.request;
         let started = match flags & f::CLAIM {
             0 => self.endpoint.receive(request),
-            _ => self.endpoint.receive_claimed(receive.context, request),
+            _ => self.endpoint.receive_claimed(claim, *request),
         };
-        started.map_err(|error| self.refused(context, error))
+        started.map_err(|error| self.refused(request.context, error))
     }
 
     /// Returns the context and the kind of completion for an operation. One that is counted must complete, even if its
@@ -623,15 +618,24 @@ impl BoundEndpoint for Ep {
 /// A send as a program calls it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendCall {
-    pub(crate) segments: Segments,
+    /// What the endpoint below gets. Without a copy on the way: a copy right after the fields were written waits for
+    /// them. The peer, the context and how it completes are set by [`Ep::send`].
+    pub(crate) request: SendRequest,
     pub(crate) to: u64,
-    pub(crate) tag: Option<u64>,
-    pub(crate) data: Option<u64>,
-    pub(crate) context: u64,
     /// `None` for a call without flags.
     pub(crate) flags: Option<u64>,
     /// True for `fi_inject` and its relatives: the bytes are taken at once, and success has no completion.
     pub(crate) silent: bool,
+}
+
+impl SendCall {
+    /// A call without flags.
+    #[inline]
+    pub(crate) fn new(segments: Segments, to: u64, tag: Option<u64>, data: Option<u64>, context: u64) -> SendCall {
+        let (completes, end) = (Completes::Always, SendEnd::BufferFree);
+        let request = SendRequest { to: PeerId(0), segments, tag, data, context, completes, end, inject: false };
+        SendCall { request, to, flags: None, silent: false }
+    }
 }
 
 /// An access to the memory of a peer as a program calls it.
@@ -650,12 +654,24 @@ pub(crate) struct AccessCall {
 /// A receive as a program calls it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveCall {
-    pub(crate) segments: Segments,
+    /// As for [`SendCall`]. The sender, the context and how it completes are set by [`Ep::receive`].
+    pub(crate) request: ReceiveRequest,
     pub(crate) from: u64,
-    pub(crate) tag: Option<TagMatch>,
-    pub(crate) context: u64,
     /// `None` for a call without flags.
     pub(crate) flags: Option<u64>,
+}
+
+impl ReceiveCall {
+    /// A call without flags.
+    #[inline]
+    pub(crate) fn new(segments: Segments, from: u64, tag: Option<TagMatch>, context: u64) -> ReceiveCall {
+        let completes = Completes::Always;
+        ReceiveCall {
+            request: ReceiveRequest { segments, from: None, tag, context, completes, many: None },
+            from,
+            flags: None,
+        }
+    }
 }
 
 /// The peers by the numbers of the address vector. Every send looks one up, so reading takes no lock.

@@ -14,9 +14,12 @@ use crate::regions::Regions;
 use crate::request::{AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
 use crate::state::State;
 use crate::stats::Stats;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::borrow::Borrow;
+use std::io::Write;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use telpher_os::Lineage;
+use telpher_os::{BiasedGuard, BiasedMutex, Lineage, NoBarrier};
 
 /// Passes without a move after which the helper thread wakes the peers it waits for, and sleeps. Source: assumed.
 const HELPER_PASSES: u32 = 50;
@@ -43,7 +46,8 @@ pub struct Endpoint {
 
 #[derive(Debug)]
 struct Inner {
-    state: Mutex<State>,
+    /// With a helper thread that moves messages on, this thread locks it as often as the callers.
+    state: BiasedMutex<State>,
     connector: Connector,
     created_in: Lineage,
     progress: ProgressBy,
@@ -73,7 +77,11 @@ impl Endpoint {
     ) -> Result<Endpoint, FabricError> {
         let connector = Connector::open(&config)?;
         let linger = config.linger;
-        let state = Mutex::new(State::new(config, copier, regions));
+        let state = State::new(config, copier, regions);
+        let state = match progress {
+            ProgressBy::HelperThread => BiasedMutex::unbiased(state),
+            _ => BiasedMutex::new(state),
+        };
         let inner = Arc::new(Inner { state, connector, created_in: Lineage::current(), progress, linger });
         let weak: Weak<Inner> = Arc::downgrade(&inner);
         if progress != ProgressBy::Caller {
@@ -145,10 +153,11 @@ impl Endpoint {
     /// [`FabricError::UnknownPeer`], [`FabricError::Limit`] if the connection needs more memory than is allowed,
     /// [`FabricError::Forked`]. Nothing was started then, and no completion follows.
     #[inline]
-    pub fn send(&self, request: SendRequest) -> Result<(), FabricError> {
+    pub fn send(&self, request: impl Borrow<SendRequest>) -> Result<(), FabricError> {
+        let request = request.borrow();
         let mut state = self.inner.lock()?;
         let index = state.sender_to(request.to, &self.inner.connector)?;
-        let sent = state.send(index, &request, &self.inner.connector);
+        let sent = state.send(index, request, &self.inner.connector);
         self.inner.leave(state);
         sent
     }
@@ -184,10 +193,11 @@ impl Endpoint {
     ///
     /// [`FabricError::UnknownPeer`], [`FabricError::Forked`]. Nothing was started then, and no completion follows.
     #[inline]
-    pub fn receive(&self, request: ReceiveRequest) -> Result<(), FabricError> {
+    pub fn receive(&self, request: impl Borrow<ReceiveRequest>) -> Result<(), FabricError> {
+        let request = request.borrow();
         let mut state = self.inner.lock()?;
         let selector = state.selector(request.from, request.tag)?;
-        state.receive(selector, &request, &self.inner.connector);
+        state.receive(selector, request, &self.inner.connector);
         self.inner.leave(state);
         Ok(())
     }
@@ -295,6 +305,10 @@ impl Endpoint {
         }
         if has_moved {
             self.inner.leave(state);
+        } else {
+            // A processor runs loads of the next passes ahead. When the awaited line comes, it throws that work away,
+            // which takes longer than this fence.
+            fence(Ordering::SeqCst);
         }
         successes
     }
@@ -365,7 +379,7 @@ impl Drop for Endpoint {
 impl Inner {
     /// Locks the state. A forked child is refused before it waits for a lock that a thread of its parent may hold.
     #[inline]
-    fn lock(&self) -> Result<MutexGuard<'_, State>, FabricError> {
+    fn lock(&self) -> Result<BiasedGuard<'_, State>, FabricError> {
         if !self.created_in.is_current() {
             return Err(FabricError::Forked);
         }
@@ -373,10 +387,20 @@ impl Inner {
         if state.is_closed { Err(FabricError::Closed) } else { Ok(state) }
     }
 
+    /// Locks the state on the helper thread, whose calls are few unless it moves all messages on.
+    fn lock_on_helper(&self) -> Option<BiasedGuard<'_, State>> {
+        if !self.created_in.is_current() {
+            return None;
+        }
+        // Without barriers, messages move when the program calls.
+        let state = self.state.lock_as_guest().ok()?;
+        if state.is_closed { None } else { Some(state) }
+    }
+
     /// Ends a call. It may have left work that needs a peer, and its thread may not call again for a long time: then
     /// the helper thread goes on.
     #[inline]
-    fn leave(&self, mut state: MutexGuard<'_, State>) {
+    fn leave(&self, mut state: BiasedGuard<'_, State>) {
         if self.progress == ProgressBy::HelperThread && !state.is_helper_asked && state.has_work() {
             state.is_helper_asked = true;
             drop(state);
@@ -386,16 +410,31 @@ impl Inner {
 
     /// Locks the state of an endpoint that may be closed.
     #[inline]
-    fn lock_closed(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_closed(&self) -> BiasedGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|NoBarrier| end_without_barriers())
     }
+}
+
+/// Ends the process: another thread may be in the endpoint, and this one cannot find out. An error would not do: a
+/// thread that waits for completions would wait for ever, and a device might write to buffers of an endpoint that was
+/// not closed.
+#[cold]
+fn end_without_barriers() -> ! {
+    // A failed write changes nothing.
+    let _ = writeln!(
+        std::io::stderr(),
+        "telpher: cannot lock a fabric endpoint for a second thread: the system refuses membarrier, which it permitted \
+         when the endpoint was opened. Permit this call in the filter of system calls, or install the filter before \
+         MPI_Init"
+    );
+    std::process::abort()
 }
 
 impl Progress for Inner {
     /// A peer or an event waits for this process, whose threads may be busy with other work.
     fn progress(&self) -> bool {
         if self.progress != ProgressBy::HelperThread {
-            if let Ok(mut state) = self.lock() {
+            if let Some(mut state) = self.lock_on_helper() {
                 state.advance(&self.connector);
             }
             return false;

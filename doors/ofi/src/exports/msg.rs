@@ -16,11 +16,11 @@ pub(crate) static OPS: OpsMsg =
     OpsMsg { size: size_of::<OpsMsg>(), recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata };
 
 fn plain_send(segments: Segments, to: u64, data: Option<u64>, context: *mut c_void) -> SendCall {
-    SendCall { segments, to, tag: None, data, context: context.expose_provenance() as u64, flags: None, silent: false }
+    SendCall::new(segments, to, None, data, context.expose_provenance() as u64)
 }
 
 fn plain_receive(segments: Segments, from: u64, context: *mut c_void) -> ReceiveCall {
-    ReceiveCall { segments, from, tag: None, context: context.expose_provenance() as u64, flags: None }
+    ReceiveCall::new(segments, from, None, context.expose_provenance() as u64)
 }
 
 unsafe extern "C" fn recv(

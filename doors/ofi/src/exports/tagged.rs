@@ -26,12 +26,11 @@ pub(crate) static OPS: OpsTagged = OpsTagged {
 };
 
 fn plain_send(segments: Segments, to: u64, tag: u64, data: Option<u64>, context: *mut c_void) -> SendCall {
-    let context = context.expose_provenance() as u64;
-    SendCall { segments, to, tag: Some(tag), data, context, flags: None, silent: false }
+    SendCall::new(segments, to, Some(tag), data, context.expose_provenance() as u64)
 }
 
 fn plain_receive(segments: Segments, from: u64, tag: TagMatch, context: *mut c_void) -> ReceiveCall {
-    ReceiveCall { segments, from, tag: Some(tag), context: context.expose_provenance() as u64, flags: None }
+    ReceiveCall::new(segments, from, Some(tag), context.expose_provenance() as u64)
 }
 
 unsafe extern "C" fn recv(
