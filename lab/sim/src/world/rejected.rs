@@ -8,6 +8,7 @@
 use super::{Event, FlowOwner, World};
 use crate::picos::Picos;
 use crate::workload::QueueId;
+use std::collections::VecDeque;
 use telpher_model::Device;
 
 /// A submitter whose core only retries.
@@ -48,8 +49,9 @@ struct SamePeriod {
     period: Picos,
     /// A phase without this many of its low bits is its part.
     shift: u32,
-    /// Those with phases in each part of the period, in the order of phases and then of turns.
-    parts: Vec<Vec<Rejected>>,
+    /// Those with phases in each part of the period, in the order of phases and then of turns. Attempts of many threads
+    /// can have the same phase; then the first of a part is taken and a new one becomes the last.
+    parts: Vec<VecDeque<Rejected>>,
     /// A bit for each part that has any.
     occupied: [u64; PARTS / 64],
 }
@@ -57,7 +59,7 @@ struct SamePeriod {
 impl SamePeriod {
     fn of(period: Picos) -> Self {
         let shift = (u64::BITS - period.0.leading_zeros()).saturating_sub(PARTS.ilog2());
-        SamePeriod { period, shift, parts: vec![Vec::new(); PARTS], occupied: [0; PARTS / 64] }
+        SamePeriod { period, shift, parts: vec![VecDeque::new(); PARTS], occupied: [0; PARTS / 64] }
     }
 
     /// The periods before a time, and the remainder.
@@ -75,8 +77,13 @@ impl SamePeriod {
         let number = self.part(rejected.phase);
         let part = &mut self.parts[number];
         let key = |one: &Rejected| (one.phase, one.turn);
-        let at = part.partition_point(|other| key(other) < key(&rejected));
-        part.insert(at, rejected);
+        match part.back() {
+            Some(last) if key(last) > key(&rejected) => {
+                let at = part.partition_point(|other| key(other) < key(&rejected));
+                part.insert(at, rejected);
+            }
+            _ => part.push_back(rejected),
+        }
         self.occupied[number / 64] |= 1 << (number % 64);
     }
 
@@ -103,7 +110,7 @@ impl SamePeriod {
         Some((next, 0))
     }
 
-    fn remove(&mut self, number: usize, at: usize) -> Rejected {
+    fn remove(&mut self, number: usize, at: usize) -> Option<Rejected> {
         let rejected = self.parts[number].remove(at);
         if self.parts[number].is_empty() {
             self.occupied[number / 64] &= !(1 << (number % 64));
@@ -226,7 +233,7 @@ impl Retrying {
         }
         let (time, _, attempts, [number, part, at]) = first?;
         self.count -= 1;
-        Some((self.waiting[number].remove(part, at), time, attempts))
+        Some((self.waiting[number].remove(part, at)?, time, attempts))
     }
 }
 
