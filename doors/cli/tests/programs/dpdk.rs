@@ -24,7 +24,7 @@ fn ready(test: &str, more: &[(&str, &str)]) -> bool {
 }
 
 /// Returns accel-config commands for two dedicated queues with names that DPDK's driver accepts.
-fn by_accel_config() -> String {
+pub(crate) fn by_accel_config() -> String {
     let mut script = String::new();
     for group in 0..2 {
         for engine in [2 * group, 2 * group + 1] {

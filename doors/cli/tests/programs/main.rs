@@ -17,10 +17,13 @@ mod devices;
 mod disturbed;
 mod doctor;
 mod dpdk;
+mod dpdk_vhost;
 mod dto_defects;
 mod endings;
 mod exporter;
 mod following;
+#[path = "../../../../uses/vhost/tests/frontend/mod.rs"]
+mod frontend;
 #[path = "../../../../path/mover/tests/common/handler.rs"]
 mod handler;
 mod hardware;
