@@ -45,8 +45,7 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
             deliver(&run.output.destination(), schema::SIM_RUN, &result, text, csv, || report::html(&result))?;
             // The result has the reasons.
-            let is_without_numbers = result.points.is_empty() && result.apps.is_empty();
-            if is_without_numbers && !result.refused.is_empty() { Err(SimError::AllRefused) } else { Ok(()) }
+            if result.is_refused() { Err(SimError::AllRefused) } else { Ok(()) }
         }
         SimKind::Figures(figures) => figures::run(figures),
         SimKind::Validate(args) => {

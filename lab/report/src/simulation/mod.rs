@@ -25,6 +25,18 @@ pub struct RunResult {
     pub apps: Vec<App>,
 }
 
+impl RunResult {
+    /// True if the devices have refused everything that they were to do. What the CPU did instead does not count.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        let is_refused = |point: &Point| {
+            let is_same = |refused: &Refused| (refused.op, refused.size) == (point.op, point.size);
+            point.device == CPU && self.refused.iter().any(is_same)
+        };
+        !self.refused.is_empty() && self.apps.is_empty() && self.points.iter().all(is_refused)
+    }
+}
+
 /// An operation that the device, or the CPU, refuses: it has no numbers.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Refused {
