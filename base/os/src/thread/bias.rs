@@ -53,7 +53,7 @@ pub(super) struct Turns {
 }
 
 impl Bias {
-    /// Creates the flags of a mutex that nobody has. It favors its first thread, or none.
+    /// Creates the flags of a mutex that no thread has. It favors its first thread, or none.
     pub(super) fn new(favors: bool) -> Bias {
         Bias {
             favored: AtomicUsize::new(if favors { FIRST_THREAD } else { NO_THREAD }),
