@@ -73,9 +73,10 @@ struct Backend {
 }
 
 impl Backend {
-    fn start(test: &str, run: &Run, folder: &Path, program: &Path, more: &str) -> Backend {
-        // Its path is short enough for a socket.
-        let socket = std::env::temp_dir().join(format!("telpher-{}-{}", std::process::id(), test));
+    fn start(run: &Run, folder: &Path, program: &Path, more: &str) -> Backend {
+        // Its path is short enough for a socket; the folder's name has the test and the view.
+        let name = folder.file_name().expect("a folder").to_string_lossy();
+        let socket = std::env::temp_dir().join(format!("telpher-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&socket);
         let errors = folder.join("errors");
         let script = format!(
@@ -261,7 +262,7 @@ fn around(test: &str, view: View, options: &[&str], count: u64) {
         let folder = test_folder(&format!("{test}-{}", view.name()));
         let run = options.iter().fold(Run::new(view), |run, option| run.with(option));
         let run = run.variable("XDG_RUNTIME_DIR", &folder).in_folder(&folder);
-        let mut backend = Backend::start(test, &run, &folder, &program, "");
+        let mut backend = Backend::start(&run, &folder, &program, "");
         let mut guest = Guest::connect(&backend.socket, features);
         for part in 1..=PARTS {
             // Some packets are in flight when the queue is disabled.
@@ -306,7 +307,7 @@ fn dpdks_library_stops_after_a_copy_that_failed() {
         let folder = test_folder(test);
         let run = FAULTS.iter().fold(Run::new(View::Preload), |run, option| run.with(option));
         let run = run.variable("XDG_RUNTIME_DIR", &folder).in_folder(&folder);
-        let mut backend = Backend::start(test, &run, &folder, &program, "bare");
+        let mut backend = Backend::start(&run, &folder, &program, "bare");
         let mut guest = Guest::connect(&backend.socket, features);
         assert!(!guest.send_until(COUNT, Duration::from_secs(2)), "all came");
         // What came is unchanged and in order, which `turn` has checked.
