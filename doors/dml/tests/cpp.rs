@@ -1,14 +1,14 @@
 //! What a C++ user of DML gets: `install.sh` into an empty folder, and programs compiled against the installed files,
 //! which run on the CPU and on the model.
 //!
-//! `install.sh` gets the archive that cargo has built already, from a script in cargo's place; everything else is as
-//! installed. `doors/cli/tests/programs/libdml.rs` runs the same programs on the queues of a virtual device.
+//! `doors/cli/tests/programs/libdml.rs` runs the same programs on the queues of a virtual device.
 
+#[path = "common/installed.rs"]
+mod installed;
 #[path = "../../../ci/skip.rs"]
 mod skip;
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -39,44 +39,13 @@ fn stage() -> Result<&'static Path, &'static str> {
         let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dml-stage");
         // Files of an earlier run must not help this one.
         let _ = std::fs::remove_dir_all(&stage);
-        ok("install.sh", install(&stage.join("cargo")).arg(&stage).output().expect("install.sh runs"));
+        ok(
+            "install.sh",
+            installed::install(here(), &stage.join("cargo")).arg(&stage).output().expect("install.sh runs"),
+        );
         Ok(stage)
     });
     stage.as_deref().map_err(String::as_str)
-}
-
-/// The static library that cargo built for the whole workspace. The whole workspace is selected so that the features
-/// are those of `cargo test --workspace`: with others, everything would be compiled once more.
-fn archive() -> &'static Path {
-    static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
-    ARCHIVE.get_or_init(|| {
-        let mut command = Command::new(env!("CARGO"));
-        command.current_dir(here()).args(["build", "--workspace", "--test", "cpp"]);
-        let messages = command.args(["--message-format", "json-render-diagnostics"]).output().expect("cargo runs");
-        let messages = ok("cargo build", messages);
-        let mut files = messages.split('"').filter(|text| text.contains("/libtelpher_dml") && text.ends_with(".a"));
-        PathBuf::from(files.next_back().expect("cargo names the archive"))
-    })
-}
-
-/// The command `install.sh` with a script in cargo's place, which checks its arguments and answers with the archive.
-/// Both are put into a new folder.
-fn install(folder: &Path) -> Command {
-    std::fs::create_dir_all(folder).expect("a folder");
-    let (cargo, named) = (folder.join("cargo"), folder.join("libtelpher_dml.a"));
-    // Without the hash that cargo adds to the names of libraries that a test uses.
-    std::os::unix::fs::symlink(archive(), &named).expect("a new name");
-    let expected = "build --locked --manifest-path */Cargo.toml --profile dev --lib --message-format *";
-    let script = format!(
-        "#!/bin/sh\ncase \"$*\" in ({}) echo '{{\"filenames\":[\"{}\"]}}' ;; (*) exit 1 ;; esac\n",
-        expected.replace(' ', "\\ "),
-        named.display()
-    );
-    std::fs::write(&cargo, script).expect("a script");
-    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).expect("the test's own file");
-    let mut install = Command::new(here().join("install.sh"));
-    install.args(["--profile", "dev"]).env("CARGO", cargo);
-    install
 }
 
 fn pkg_config(stage: &Path, words: &[&str]) -> Vec<String> {
@@ -307,7 +276,7 @@ fn cmake_projects_find_the_package() {
 fn install_supports_a_staging_root() {
     let Ok(stage) = stage() else { return skip::skip("install_supports_a_staging_root", "no tools") };
     let root = stage.join("root");
-    let mut install = install(&stage.join("cargo-of-root"));
+    let mut install = installed::install(here(), &stage.join("cargo-of-root"));
     install.args(["--prefix=/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root);
     ok("install.sh", install.output().expect("install.sh runs"));
     let config = std::fs::read_to_string(root.join("usr/lib64/pkgconfig/dml.pc")).expect("a pkg-config file");

@@ -2,9 +2,11 @@
 //! `doors/dml/install.sh` installs, and run on the queues of a virtual device. They check every byte themselves.
 //! `doors/dml/tests/dml.rs` and `tests/cpp.rs` run them on the CPU and on the model.
 
+#[path = "../../../dml/tests/common/installed.rs"]
+mod installed;
+
 use crate::harness::{Run, TELPHER, View, finish, in_both_views, lacking, source, test_folder};
 use crate::schemas;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -19,9 +21,7 @@ fn stage() -> &'static Path {
     static STAGE: OnceLock<PathBuf> = OnceLock::new();
     STAGE.get_or_init(|| {
         let stage = test_folder("libdml");
-        succeed(
-            Command::new(dml().join("install.sh")).arg(&stage).args(["--profile", "dev"]).env("CARGO", env!("CARGO")),
-        );
+        succeed(installed::install(&dml(), &stage.join("cargo")).arg(&stage));
         stage
     })
 }
@@ -174,7 +174,22 @@ in_both_views! {
     }
 }
 
-/// The commands of the project's README, with cargo's profile and the home folder of the test.
+/// As a user calls it, with the features of this package alone.
+#[test]
+#[ignore = "cargo compiles the library once more: `./soak` runs it"]
+fn install_sh_has_cargo_build_the_library() {
+    let test = "install_sh_has_cargo_build_the_library";
+    if lacking(test, &[("cc", "gcc"), ("c++", "g++"), ("ar", "binutils")]) {
+        return;
+    }
+    let stage = test_folder("libdml-built");
+    succeed(Command::new(dml().join("install.sh")).arg(&stage).args(["--profile", "dev"]).env("CARGO", env!("CARGO")));
+    for library in ["libdml.so.1", "libdml.a", "libdmlhl.a"] {
+        assert!(stage.join("lib").join(library).exists(), "{library}");
+    }
+}
+
+/// The commands of the project's README, in the home folder of the test, with the archive that cargo has built already.
 #[test]
 fn the_commands_of_the_readme_relink_a_dml_program() {
     let test = "the_commands_of_the_readme_relink_a_dml_program";
@@ -188,18 +203,12 @@ fn the_commands_of_the_readme_relink_a_dml_program() {
     let expected = commands.trim_end().rsplit("# ").next().expect("what the last command prints");
 
     let home = test_folder("libdml-readme");
-    let cargo = home.join("cargo");
-    // Cargo keeps its registry in the user's home.
-    let script = "#!/bin/sh\nset -- $(echo \"$@\" | sed 's/--profile release/--profile dev/')\n\
-        HOME=$REAL_HOME exec $REAL_CARGO \"$@\"\n";
-    std::fs::write(&cargo, script).expect("a script");
-    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).expect("the test's own file");
+    let cargo = installed::cargo(&dml(), &home.join("cargo"), "release");
     let folder_of_telpher = Path::new(TELPHER).parent().expect("a folder").display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("sh");
     shell.arg("-ec").arg(commands.replace("doors/dml", &format!("{}/doors/dml", root.display()))).current_dir(&home);
-    shell.env("HOME", &home).env("CARGO", cargo).env("REAL_CARGO", env!("CARGO"));
-    shell.env("REAL_HOME", std::env::var_os("HOME").unwrap_or_default());
+    shell.env("HOME", &home).env("CARGO", cargo);
     shell.env("PATH", format!("{folder_of_telpher}:{path}"));
     let output = shell.output().expect("sh runs");
     let stdout = String::from_utf8_lossy(&output.stdout);
