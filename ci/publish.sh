@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # Packages the crates in the order of their publication, and builds each package by itself. Publishes nothing unless told so. Not part of
-# ./test: it builds every crate once more. All but --order and --sources take what is committed.
+# ./test: it builds every crate once more.
 #
-#   ci/publish.sh              packages all crates and builds each package, in target/package
-#   ci/publish.sh --no-verify  packages all crates, and builds none
-#   ci/publish.sh --order      prints the order
-#   ci/publish.sh --sources    only writes hosts/launch/sources, the preloaded libraries that travel in the package of telpher-launch
-#   ci/publish.sh --publish    publishes the packages
+#   ci/publish.sh            packages all crates and builds each package, in target/package
+#   ci/publish.sh --order    prints the order
+#   ci/publish.sh --sources  only writes hosts/launch/sources, the preloaded libraries that travel in the package of telpher-launch
+#   ci/publish.sh --publish  publishes the packages
 . "$(dirname "$0")/lib.sh"
 
 # metadata EXPRESSION...: prints what a program in Python says about the workspace's packages: `own` by name, `needs(NAME, TESTS)`.
@@ -84,22 +83,12 @@ write_sources() {
 case ${1:-} in
     --order) order ;;
     --sources) write_sources ;;
-    '' | --no-verify | --publish)
-        # In a copy: the sources are no tracked file, and the manifest of telpher-launch is another one in a package. There, its build script
-        # finds the preloaded libraries in `sources`, and not among its dependencies: a package has none of the workspace's profiles.
-        mkdir -p "$target"
-        CARGO_TARGET_DIR=$(cd "$target" && pwd)
-        export CARGO_TARGET_DIR
-        copy=$(mktemp -d)
-        trap 'rm -rf "$copy"' EXIT
-        git clone --quiet --shared . "$copy/telpher"
-        cd "$copy/telpher"
-        sed -i '/^\[build-dependencies\]/,${/^telpher-/d}' hosts/launch/Cargo.toml
-        # The lock file must not list them either.
-        cargo metadata --format-version 1 >/dev/null
+    '' | --publish)
+        # Other checks read every file of the tree.
+        trap 'rm -rf hosts/launch/sources' EXIT
         write_sources
         # The packages of one call may need each other, so that each is built as it will be found in the registry: by itself, from its
-        # package and those of the others.
+        # package and those of the others. The sources are no tracked file.
         words=()
         for name in $(order); do
             words+=(--package "$name")
@@ -107,7 +96,7 @@ case ${1:-} in
         if [ "${1:-}" = --publish ]; then
             cargo publish --locked --allow-dirty "${words[@]}"
         else
-            cargo package --locked --allow-dirty ${1:+"$1"} "${words[@]}"
+            cargo package --locked --allow-dirty "${words[@]}"
         fi
         ;;
     *)

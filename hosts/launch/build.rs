@@ -1,16 +1,12 @@
-//! Finds or builds all libraries that are preloaded into programs, so that they travel inside the binary;
-//! `src/libraries.rs` includes them. They are compressed as one stream: they have much code in common.
+//! Builds all libraries that are preloaded into programs, so that they travel inside the binary; `src/libraries.rs`
+//! includes them. They are compressed as one stream: they have much code in common.
 //!
-//! They are shared objects, and must not share features with the crates that carry them. There are two ways to them:
+//! They are shared objects, and must not share features with the crates that carry them. So one nested cargo run builds
+//! them all, in a target directory of its own, with the profile `preloaded` of the workspace.
 //!
-//! - A release build has them as dependencies of this script. Cargo compiles what they have in common with the command
-//!   once, and leaves the shared objects beside this script's folder.
-//! - Otherwise a nested cargo run builds them all, in a target directory of its own, with the profile `preloaded` of
-//!   the workspace. So tests run the optimised libraries, too.
-//!
-//! A package of this crate has no workspace around it, and so none of its profiles. Its folder `sources` has one with
-//! these libraries and what they depend on, written by `ci/publish.sh`. Its manifests have another name there, since
-//! cargo leaves crates within a package out.
+//! A package of this crate has no workspace around it. Its folder `sources` has one with these libraries and what they
+//! depend on, written by `ci/publish.sh`. Its manifests have another name there, since cargo leaves crates within a
+//! package out.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -44,17 +40,6 @@ fn main() {
     let workspace = folder.ancestors().nth(2).expect("crates lie two folders deep");
     let is_packaged = !workspace.join("hosts/launch/build.rs").exists();
     println!("cargo::rerun-if-changed=build.rs");
-    // Cargo says `release` for each profile that inherits from that one.
-    if !is_packaged && std::env::var_os("PROFILE").is_some_and(|profile| profile == "release") {
-        if let Some(files) = dependencies() {
-            // Cargo runs this script again when a dependency has changed.
-            pack(&files, &out);
-            return;
-        }
-        println!(
-            "cargo::warning=the preloaded libraries are not where cargo 1.95 leaves them; a second cargo builds them"
-        );
-    }
     let unpacked = out.join("sources");
     if is_packaged {
         unpack(&folder.join("sources"), &unpacked);
@@ -99,15 +84,6 @@ fn pack(files: &[PathBuf; LIBRARIES.len()], out: &Path) {
 /// The name of a library's shared object.
 fn file_name(library: &str) -> String {
     format!("libtelpher_{}.so", name(library).replace('-', "_"))
-}
-
-/// The shared objects that are dependencies of this script, in the order of the libraries. Cargo tells a script nothing
-/// about them, but leaves them in `<profile>/deps`, and this script is in `<profile>/build/<package>`.
-fn dependencies() -> Option<[PathBuf; LIBRARIES.len()]> {
-    let own = std::env::current_exe().ok()?;
-    let folder = own.ancestors().nth(3)?.join("deps");
-    let files = LIBRARIES.map(|(library, _)| folder.join(file_name(library)));
-    files.iter().all(|file| file.is_file()).then_some(files)
 }
 
 /// The name of a manifest in a package.

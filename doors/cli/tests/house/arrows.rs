@@ -110,10 +110,6 @@ const CRATES: &[Rule] = &[
 const LIBRARIES: &[&str] =
     &["mover", "device", "cache", "vhost", "switch", "tier", "nvmf", "fabric", "portal", "mem", "os", "abi"];
 
-/// The preloaded libraries. They travel as files inside `launch`, whose build script has them as dependencies so that
-/// cargo builds them; no code of theirs is linked.
-const CARRIED: &[&str] = &["vdev-guest", "tier-guest", "offload-guest", "mpi", "ofi"];
-
 /// All crates below the doors that the command links; the preloaded libraries are not linked.
 const BELOW_DOORS: &[&str] = &[
     "launch",
@@ -191,7 +187,6 @@ fn dependencies_follow_the_arrows() {
             let Some(other) = name.strip_prefix("telpher-") else { continue };
             // A package's tests may enable its own features.
             let allowed = rule.may_use.contains(&other)
-                || *kind == Kind::Build && krate == "launch" && CARRIED.contains(&other)
                 || *kind == Kind::Dev && (other == krate || rule.tests_may_use.contains(&other));
             if !allowed {
                 findings.push(format!("{krate} -> {other} ({kind:?})"));
@@ -248,9 +243,7 @@ fn the_project_uses_the_mover_without_the_device() {
         if name == "fuzz/Cargo.toml" {
             continue;
         }
-        // The workspace's profiles have lines of that kind, too.
-        let dependency = |line: &&str| line.starts_with("telpher-mover = ") && !line.contains("opt-level");
-        for line in text.lines().filter(dependency) {
+        for line in text.lines().filter(|line| line.starts_with("telpher-mover = ")) {
             seen += 1;
             let inherits = line == "telpher-mover = { workspace = true }";
             let defines = name == "Cargo.toml" && line.contains("default-features = false");

@@ -3,8 +3,7 @@
 use crate::licence::{ALLOWED, is_allowed};
 use crate::metadata::{self, packages};
 use crate::{none, root};
-use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::collections::BTreeSet;
 
 /// Returns the names of the list items `- **name**: sentence` of docs/dependencies.md.
 fn documented() -> BTreeSet<String> {
@@ -89,51 +88,4 @@ fn versions_are_stated_once_in_the_workspace() {
         }
     }
     none("stated twice", &findings);
-}
-
-/// Returns the packages that `cargo tree` lists, and for each the sets of features with which it is compiled.
-fn compiled(arguments: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
-    let output = Command::new(env!("CARGO"))
-        .args(["tree", "--prefix", "none", "--format", "{p}|{f}"])
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        // `name v1.2.3 (folder)|features (*)`
-        let Some((package, features)) = line.split_once('|') else { continue };
-        let name = package.split(' ').next().expect("a name").to_owned();
-        found.entry(name).or_default().insert(features.trim_end_matches(" (*)").to_owned());
-    }
-    found
-}
-
-/// A release build compiles a crate once for the command and for the preloaded libraries, which are dependencies of a
-/// build script, if both want the same features and the profile names the crate's settings: those of build scripts are
-/// others.
-#[test]
-fn what_preloaded_libraries_share_with_the_command_is_compiled_once() {
-    let packages = ["vdev-guest", "tier-guest", "offload-guest", "mpi", "ofi"].map(|name| format!("telpher-{name}"));
-    let mut arguments = vec!["-e", "normal,no-proc-macro"];
-    arguments.extend(packages.iter().flat_map(|name| ["-p", name.as_str()]));
-    let libraries = compiled(&arguments);
-    let command = compiled(&["-p", "telpher-cli", "-e", "normal,build"]);
-    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the workspace's manifest");
-    let (_, settings) = manifest.split_once("[profile.release.package]\n").expect("settings of packages");
-    let (settings, _) = settings.split_once("\n[").expect("the end of the settings");
-    let mut findings = Vec::new();
-    for name in libraries.keys() {
-        let features = command.get(name).map_or(0, BTreeSet::len);
-        if features != 1 {
-            findings.push(format!("{name} is compiled with {features} sets of features: {:?}", command.get(name)));
-        }
-        let line = settings.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(" = ")));
-        if !line.is_some_and(|line| line.contains("opt-level") && line.contains("codegen-units")) {
-            findings.push(format!("{name}: profile.release.package lacks its level or its units"));
-        }
-    }
-    none("compiled twice by a release build", &findings);
-    assert!(libraries.len() > 30, "{} crates", libraries.len());
 }
