@@ -130,17 +130,20 @@ fn headers_compile_alone_and_a_deprecated_flag_is_only_a_warning() {
         assert!(output.status.success(), "{source}: {stderr}");
         stderr
     };
-    let folder = std::fs::read_dir(stage.join("include/dml/hl")).expect("the headers");
-    let names = folder.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
-    for name in names.filter(|name| name.ends_with(".hpp")) {
-        assert_eq!(compiles("c++", "-std=c++17", &format!("#include <dml/hl/{name}>\n")), "", "{name}");
+    for folder in ["dml/hl", "dml/hl/detail"] {
+        let entries = std::fs::read_dir(stage.join("include").join(folder)).expect("the headers");
+        let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+        for name in names.filter(|name| name.ends_with(".hpp")) {
+            assert_eq!(compiles("c++", "-std=c++17", &format!("#include <{folder}/{name}>\n")), "", "{name}");
+        }
     }
     for (compiler, standard) in [("cc", "-std=c11"), ("c++", "-std=c++17")] {
         for name in ["dml.h", "dmldefs.h"] {
             assert_eq!(compiles(compiler, standard, &format!("#include <dml/{name}>\n")), "", "{name}");
         }
-        let used = "#include <dml/dml.h>\nvoid f(dml_job_t *job) { job->flags |= DML_FLAG_DONT_INVALIDATE_CACHE; }\n";
-        assert!(compiles(compiler, standard, used).contains("deprecated"), "{compiler}");
+        let check = if compiler == "cc" { "_Static_assert" } else { "static_assert" };
+        let used = format!("#include <dml/dml.h>\n{check}(DML_FLAG_DONT_INVALIDATE_CACHE == 0x100, \"a bit\");\n");
+        assert!(compiles(compiler, standard, &used).contains("deprecated"), "{compiler}");
     }
 }
 

@@ -196,6 +196,15 @@ template <typename path> void memory() {
     long outstanding = 0;
     {
         const auto counted = dml::execution_interface(runs, counting_allocator<std::uint64_t>(&outstanding));
+        CHECK(counted.get_allocator().outstanding == &outstanding);
+        {
+            // As submit does: the handler takes over the memory of the task.
+            dml::detail::task<counting_allocator<std::uint64_t>> task(counted.get_allocator());
+            CHECK(outstanding == 1);
+            auto made = counted.template make_handler<dml::nop_operation>(std::move(task));
+            CHECK(outstanding == 1 && made.valid());
+        }
+        CHECK(outstanding == 0);
         auto handler =
             until_taken([&] { return dml::submit<path>(dml::mem_move, make_view(src), make_view(dst), counted); });
         CHECK(outstanding == 1 && handler.get().status == status_code::ok && dst == src);

@@ -103,6 +103,10 @@ static_assert(dml::create_delta.get_options() == 0x100 && dml::apply_delta.get_o
 static_assert(dml::copy_crc.get_options() == 0x100 && dml::crc.get_options() == 0);
 static_assert(dml::compare.get_options() == 0 && dml::compare_pattern.get_options() == 0);
 static_assert(dml::cache_flush.get_options() == 0 && dml::fill.block_on_fault().get_options() == 0x102);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static_assert(dml::cache_flush.dont_invalidate_cache().get_options() == 0x100);
+#pragma GCC diagnostic pop
 static_assert(dml::compare.expect_equal().get_options() == 0x80);
 static_assert(dml::compare.expect_equal().get_expected_result() == 0);
 static_assert(dml::compare.expect_not_equal().get_expected_result() == 1);
