@@ -60,6 +60,7 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
             args::View::Auto => ViewChoice::Auto,
             args::View::Preload => ViewChoice::Preload,
             args::View::Namespace => ViewChoice::Namespace,
+            args::View::Devices => ViewChoice::Devices,
         },
         runner: args.runner.into(),
         residency: match args.residency {

@@ -127,6 +127,8 @@ pub(crate) enum View {
     Preload,
     /// A private mount namespace.
     Namespace,
+    /// The same; static programs find character devices, which they cannot open.
+    Devices,
 }
 
 /// The thread that executes descriptors.

@@ -21,6 +21,8 @@ pub(crate) const TELPHER: &str = env!("CARGO_BIN_EXE_telpher");
 pub(crate) enum View {
     Preload,
     Namespace,
+    /// The namespace in which static programs find character devices.
+    Devices,
 }
 
 impl View {
@@ -28,6 +30,7 @@ impl View {
         match self {
             View::Preload => "preload",
             View::Namespace => "namespace",
+            View::Devices => "devices",
         }
     }
 
@@ -36,7 +39,7 @@ impl View {
         static NAMESPACE: OnceLock<Option<&'static str>> = OnceLock::new();
         match self {
             View::Preload => None,
-            View::Namespace => *NAMESPACE.get_or_init(|| {
+            View::Namespace | View::Devices => *NAMESPACE.get_or_init(|| {
                 if File::options().read(true).write(true).open("/dev/fuse").is_err() {
                     return Some("/dev/fuse cannot be opened");
                 }

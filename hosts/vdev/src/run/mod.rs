@@ -16,7 +16,7 @@ pub use options::{RunError, RunOptions, ViewChoice};
 use crate::host::{Behaviour, Host};
 use crate::kernel::Kernel;
 use crate::trace::Reporter;
-use crate::view::namespace;
+use crate::view::namespace::{self, Nodes};
 use crate::view::shadow::Shadow;
 use std::error::Error;
 use std::io::Write;
@@ -77,7 +77,8 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
             (start(command, &program)?, None)
         }
         View::Namespace => {
-            let (child, files) = spawn::spawn_in_namespace(command, &program, &host)?;
+            let nodes = if options.view == ViewChoice::Devices { Nodes::Findable } else { Nodes::Writable };
+            let (child, files) = spawn::spawn_in_namespace(command, &program, &host, nodes)?;
             (child, Some(files))
         }
     };
@@ -118,7 +119,7 @@ fn choose_view(choice: ViewChoice, program: &Program) -> Result<View, RunError> 
     match (choice, program.unpreloadable) {
         (ViewChoice::Preload, Some(why)) => Err(RunError::NotPreloadable { program: program.path.clone(), why }),
         (ViewChoice::Preload, None) | (ViewChoice::Auto, None) => Ok(View::Preload),
-        (ViewChoice::Namespace, _) => Ok(View::Namespace),
+        (ViewChoice::Namespace | ViewChoice::Devices, _) => Ok(View::Namespace),
         (ViewChoice::Auto, Some(_)) => match namespace::available() {
             Ok(()) => Ok(View::Namespace),
             Err(reason) => Err(RunError::Namespace { program: program.path.clone(), source: Box::new(reason) }),

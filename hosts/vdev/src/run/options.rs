@@ -21,6 +21,9 @@ pub enum ViewChoice {
     Preload,
     /// A private mount namespace.
     Namespace,
+    /// The same, but for programs into which nothing can be preloaded, nodes are character devices that they can find
+    /// and not open.
+    Devices,
 }
 
 /// The options of `telpher run`.

@@ -2,7 +2,7 @@
 
 use super::options::{RunError, RunOptions};
 use crate::host::Host;
-use crate::view::namespace::{self, Running};
+use crate::view::namespace::{self, Nodes, Running};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -52,9 +52,10 @@ pub(super) fn spawn_in_namespace(
     mut command: Command,
     program: &Program,
     host: &Arc<Host>,
+    nodes: Nodes,
 ) -> Result<(Pid, Running), RunError> {
     let no_view = |reason| RunError::Namespace { program: program.path.clone(), source: Box::new(reason) };
-    let (entrance, running) = namespace::prepare(Arc::clone(host)).map_err(no_view)?;
+    let (entrance, running) = namespace::prepare(Arc::clone(host), nodes).map_err(no_view)?;
     entrance.install(&mut command);
     let spawned = command.spawn();
     drop(command);

@@ -28,7 +28,7 @@ mod tests;
 mod tree;
 
 pub use entry::NamespaceEntry;
-pub use fuse::OPEN_NUMBER;
+pub use fuse::{Nodes, OPEN_NUMBER};
 pub use scaffold::Step;
 pub use tree::Tree;
 
@@ -120,7 +120,7 @@ pub fn available() -> Result<(), NamespaceError> {
 ///
 /// # Errors
 /// [`NamespaceError::Serve`] if no descriptor or thread is available.
-pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(NamespaceEntry, Running), NamespaceError> {
+pub fn prepare<T: Tree>(tree: Arc<T>, nodes: Nodes) -> Result<(NamespaceEntry, Running), NamespaceError> {
     let (plan, layout) = plan::plan(&*tree, Path::new("/"));
     let (entrance, socket) = pair(plan, false)?;
     let waiters = Arc::new(Waiters::default());
@@ -138,7 +138,7 @@ pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(NamespaceEntry, Running), Names
     let (serves, served) = channel();
     let serve = move || {
         let _serves: Sender<()> = serves;
-        let files = |layout| FileSystem::new(tree, layout, waiters);
+        let files = |layout| FileSystem::new(tree, layout, waiters, nodes);
         serve(&socket, &plan, layout, files, &report);
     };
     let server =

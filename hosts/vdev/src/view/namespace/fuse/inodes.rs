@@ -16,6 +16,8 @@ pub(super) enum Type {
     Link,
     /// A file.
     File,
+    /// A character device.
+    Device,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,12 @@ impl Inodes {
         }
     }
 
+    /// True if the kernel knows this number as a character device.
+    pub(super) fn is_device(&self, number: u64) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(&number).is_some_and(|known| known.kind == Type::Device)
+    }
+
     /// The path of a number that the kernel uses.
     pub(super) fn path(&self, number: u64) -> Option<Arc<str>> {
         if number == ROOT {
@@ -88,6 +96,14 @@ fn find(known: &HashMap<u64, Known>, path: &str, kind: Type) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_has_one_number_as_a_file_and_another_one_as_a_device() {
+        let inodes = Inodes::default();
+        let path: Arc<str> = "/dev/dsa/wq0.0".into();
+        let (file, device) = (inodes.learn(&path, Type::File), inodes.learn(&path, Type::Device));
+        assert!(file != device && inodes.is_device(device) && !inodes.is_device(file) && !inodes.is_device(ROOT));
+    }
 
     #[test]
     fn a_path_keeps_its_number_when_it_is_forgotten() {

@@ -12,8 +12,9 @@
 //! The kernel caches nothing: names and attributes expire at once, texts bypass its cache.
 //!
 //! Differences from a kernel's own sysfs and devtmpfs:
-//! 1. A node is a regular file: FUSE cannot serve a character device. mmap(2) of a node returns ENODEV, where the
-//!    driver returns EPERM to unprivileged callers. A program with the guest never asks the kernel.
+//! 1. A node is a regular file: FUSE cannot serve a character device ([`Nodes`] has an exception). mmap(2) of a node
+//!    returns ENODEV, where the driver returns EPERM to unprivileged callers. A program with the guest never asks the
+//!    kernel.
 //! 2. Files belong to the user who runs the program; they belong to root only if root runs it.
 //! 3. Changes are visible at the next access but not announced: neither by inotify(7) nor by poll(2) of an attribute.
 
@@ -56,6 +57,24 @@ const NODE_SIZE: u64 = 1 << 31;
 fn node_size(major: u32, minor: u32) -> u64 {
     NODE_SIZE | u64::from(major & 0x7ff) << 20 | u64::from(minor & 0xf_ffff)
 }
+
+/// How queues' nodes appear to programs into which nothing can be preloaded. To other programs a node is always a
+/// regular file, which the guest presents as a character device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nodes {
+    /// As regular files, to which they can write().
+    Writable,
+    /// As character devices, which can be found but not opened: the mount has the flag `nodev`, so that open(2) returns
+    /// EACCES and never reaches a driver of the kernel, whatever driver has the number. The inode has another number
+    /// than the regular file; the kernel looks names up at every use, so each program gets its own.
+    Findable,
+}
+
+/// A device's number as FUSE sends it. Source: K612 `include/linux/kdev_t.h`, new_encode_dev().
+fn device_number(major: u32, minor: u32) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
 /// A file's mode and owner as set by chmod(2) and chown(2).
 #[derive(Clone, Copy, Debug, Default)]
 struct Owned {
@@ -80,10 +99,11 @@ pub(super) struct FileSystem<T> {
     waiters: Arc<Waiters>,
     workers: Workers,
     programs: Programs,
+    nodes: Nodes,
 }
 
 impl<T: Tree> FileSystem<T> {
-    pub(super) fn new(tree: Arc<T>, layout: Layout, waiters: Arc<Waiters>) -> Self {
+    pub(super) fn new(tree: Arc<T>, layout: Layout, waiters: Arc<Waiters>, nodes: Nodes) -> Self {
         FileSystem {
             shown: Shown::new(Arc::clone(&tree), layout),
             tree,
@@ -96,6 +116,7 @@ impl<T: Tree> FileSystem<T> {
             waiters,
             workers: Workers::default(),
             programs: Programs::default(),
+            nodes,
         }
     }
 
@@ -104,11 +125,16 @@ impl<T: Tree> FileSystem<T> {
     }
 
     fn attributes(&self, path: &Arc<str>, number: u64, entry: &Entry) -> FileAttr {
+        let device = match *entry {
+            Entry::Node { major, minor } if self.inodes.is_device(number) => Some(device_number(major, minor)),
+            _ => None,
+        };
         let (kind, mode, size) = match entry {
             Entry::Directory => (FileType::Directory, 0o755, 0),
             Entry::Link(text) => (FileType::Symlink, 0o777, text.len() as u64),
             Entry::Attribute { mode } => (FileType::RegularFile, *mode, PAGE as u64),
             Entry::Binary { mode, size } => (FileType::RegularFile, *mode, *size),
+            Entry::Node { .. } if device.is_some() => (FileType::CharDevice, 0o600, 0),
             Entry::Node { major, minor } => (FileType::RegularFile, 0o600, node_size(*major, *minor)),
         };
         // Files that procfs and debugfs generate on access have size 0.
@@ -127,13 +153,13 @@ impl<T: Tree> FileSystem<T> {
             nlink: if kind == FileType::Directory { 2 } else { 1 },
             uid: owned.user.unwrap_or(self.user),
             gid: owned.group.unwrap_or(self.group),
-            rdev: 0,
+            rdev: device.unwrap_or(0),
             blksize: 4096,
             flags: 0,
         }
     }
 
-    fn look_up(&self, directory: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
+    fn look_up(&self, thread: u32, directory: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
         let directory = self.path(directory)?;
         // All names in the tree are UTF-8.
         let name = name.to_str().ok_or(Errno::NOENT)?;
@@ -146,7 +172,7 @@ impl<T: Tree> FileSystem<T> {
                 return Err(errno);
             }
         };
-        let number = self.inodes.learn(&path, kind(&entry));
+        let number = self.inodes.learn(&path, self.kind(thread, &entry));
         Ok(self.attributes(&path, number, &entry))
     }
 
@@ -223,7 +249,7 @@ impl<T: Tree> FileSystem<T> {
     }
 
     /// A directory's listing, with `.` and `..`.
-    fn names(&self, path: &str) -> Result<Vec<Name>, Errno> {
+    fn names(&self, thread: u32, path: &str) -> Result<Vec<Name>, Errno> {
         let own = |name: &str, path: &str| Name {
             name: name.to_owned(),
             number: self.inodes.number(path, Type::Directory),
@@ -231,25 +257,32 @@ impl<T: Tree> FileSystem<T> {
         };
         let mut names = vec![own(".", path), own("..", parent(path))];
         for (name, entry) in self.shown.list(path)? {
-            let kind = kind(&entry);
+            let kind = self.kind(thread, &entry);
             names.push(Name { number: self.inodes.number(&below(path, &name), kind), name, kind });
         }
         Ok(names)
     }
 
-    fn read_directory(&self, handle: FileHandle, offset: u64, reply: &mut ReplyDirectory) -> Result<(), Errno> {
+    fn read_directory(
+        &self,
+        thread: u32,
+        handle: FileHandle,
+        offset: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), Errno> {
         let file = self.files.get(handle.0)?;
         let File::Directory { path, names } = &*file else { return Err(Errno::NOTDIR) };
         let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
         // Opened or rewound: list it again.
         if offset == 0 {
-            *names = self.names(path)?;
+            *names = self.names(thread, path)?;
         }
         for (position, name) in (1..).zip(names.iter()).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
             let kind = match name.kind {
                 Type::Directory => FileType::Directory,
                 Type::Link => FileType::Symlink,
                 Type::File => FileType::RegularFile,
+                Type::Device => FileType::CharDevice,
             };
             if reply.add(INodeNo(name.number), position, kind, &name.name) {
                 break;
@@ -282,6 +315,18 @@ impl<T: Tree> FileSystem<T> {
     fn advise(&self, advice: Option<&PortalAdvice>) {
         if let Some(message) = advice.and_then(PortalAdvice::message) {
             self.tree.print(&message);
+        }
+    }
+
+    /// The type of an entry for the program of a thread.
+    fn kind(&self, thread: u32, entry: &Entry) -> Type {
+        match entry {
+            Entry::Directory => Type::Directory,
+            Entry::Link(_) => Type::Link,
+            Entry::Node { .. } if self.nodes == Nodes::Findable && portal_advice::obstacle(thread).is_some() => {
+                Type::Device
+            }
+            Entry::Attribute { .. } | Entry::Binary { .. } | Entry::Node { .. } => Type::File,
         }
     }
 
@@ -325,10 +370,15 @@ fn below(directory: &str, name: &str) -> String {
     if directory == "/" { format!("/{name}") } else { format!("{directory}/{name}") }
 }
 
-fn kind(entry: &Entry) -> Type {
-    match entry {
-        Entry::Directory => Type::Directory,
-        Entry::Link(_) => Type::Link,
-        Entry::Attribute { .. } | Entry::Binary { .. } | Entry::Node { .. } => Type::File,
+#[cfg(test)]
+mod tests {
+    use super::device_number;
+
+    #[test]
+    fn a_device_number_has_the_kernels_bits() {
+        assert_eq!(
+            [(511, 1), (511, 0x12345)].map(|(major, minor)| device_number(major, minor)),
+            [0x1ff01, 0x1231_ff45]
+        );
     }
 }

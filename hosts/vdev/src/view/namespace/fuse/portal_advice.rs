@@ -33,12 +33,8 @@ impl Programs {
     /// Records that a thread has opened a queue's file; `None` if its program can have the guest, or cannot be
     /// examined.
     pub(super) fn opened_by(&self, thread: u32, node: &Arc<str>) -> Option<PortalAdvice> {
-        let link = format!("/proc/{thread}/exe");
-        let file = File::open(&link).ok()?;
-        // A read error counts as the end of the file.
-        let read = |offset, into: &mut [u8]| file.read_at(into, offset).unwrap_or(0);
-        let Form::Elf { obstacle: Some(obstacle), .. } = examine(&read, &mut [0; HEAD_BYTES]) else { return None };
-        let path = std::fs::read_link(link).ok()?;
+        let obstacle = obstacle(thread)?;
+        let path = std::fs::read_link(program_link(thread)).ok()?;
         let new = || Program {
             path: path.clone(),
             obstacle,
@@ -48,6 +44,21 @@ impl Programs {
         let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let program = Arc::clone(programs.entry(path.clone()).or_insert_with(|| Arc::new(new())));
         Some(PortalAdvice { program, node: Arc::clone(node) })
+    }
+}
+
+fn program_link(thread: u32) -> String {
+    format!("/proc/{thread}/exe")
+}
+
+/// Why nothing can be preloaded into a thread's program; `None` if it can have the guest, or cannot be examined.
+pub(super) fn obstacle(thread: u32) -> Option<Obstacle> {
+    let file = File::open(program_link(thread)).ok()?;
+    // A read error counts as the end of the file.
+    let read = |offset, into: &mut [u8]| file.read_at(into, offset).unwrap_or(0);
+    match examine(&read, &mut [0; HEAD_BYTES]) {
+        Form::Elf { obstacle, .. } => obstacle,
+        _ => None,
     }
 }
 

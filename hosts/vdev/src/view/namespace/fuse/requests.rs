@@ -51,8 +51,8 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         }
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.look_up(parent, name) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.look_up(request.pid(), parent, name) {
             Ok(attributes) => reply.entry(&NO_TIME, &attributes, GENERATION),
             Err(errno) => reply.error(code(errno)),
         }
@@ -194,8 +194,8 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         }
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        match self.read_directory(handle, offset, &mut reply) {
+    fn readdir(&self, request: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        match self.read_directory(request.pid(), handle, offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(code(errno)),
         }

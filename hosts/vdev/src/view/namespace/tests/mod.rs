@@ -25,7 +25,7 @@ fn possible(test: &str) -> bool {
 }
 
 fn start<T: Tree>(tree: &Arc<T>, mut command: Command) -> (Child, Running) {
-    let (entrance, running) = prepare(Arc::clone(tree)).unwrap();
+    let (entrance, running) = prepare(Arc::clone(tree), Nodes::Writable).unwrap();
     entrance.install(&mut command);
     let child = command.spawn();
     drop(command);
@@ -525,7 +525,7 @@ fn a_missing_program_leaves_no_view() {
     if !possible("a_missing_program_leaves_no_view") {
         return;
     }
-    let (entrance, running) = prepare(Arc::new(FakeDriver::default())).unwrap();
+    let (entrance, running) = prepare(Arc::new(FakeDriver::default()), Nodes::Writable).unwrap();
     let mut command = Command::new("/nowhere/telpher");
     entrance.install(&mut command);
     let error = command.spawn().unwrap_err();
@@ -534,7 +534,7 @@ fn a_missing_program_leaves_no_view() {
     running.outcome().unwrap();
     running.join();
     // A command that is never spawned.
-    let (entrance, running) = prepare(Arc::new(FakeDriver::default())).unwrap();
+    let (entrance, running) = prepare(Arc::new(FakeDriver::default()), Nodes::Writable).unwrap();
     drop(entrance);
     assert!(matches!(running.outcome(), Err(NamespaceError::Vanished)));
     running.join();
