@@ -22,14 +22,14 @@ pub(crate) const FIRST_BYTES: u64 = 64 << 10;
 /// The fewest messages between two trials of the way that is not preferred. Source: chosen; a trial of a pull costs up
 /// to 80 µs, and eight messages of 1 MiB 800 µs at least.
 const LEAST_BETWEEN_TRIALS: u16 = 8;
-/// The most. Each trial that changes nothing doubles the number. Source: chosen; then trials cost 2 % of the time, where
-/// the other way takes half as long again.
+/// The most. Each trial that changes nothing doubles the number. Source: chosen; then trials cost 2 % of the time,
+/// where the other way takes half as long again.
 const MOST_BETWEEN_TRIALS: u16 = 128;
 /// Messages of a trial. The first one does not count: pulls are fast when the caches of this core have the bytes, and
 /// the first pulls bring them there. Source: measured; a pull between pieces takes twice as long as one after others.
 const TRIAL: u8 = 1 + SAMPLES;
-/// The last times of a way, whose median counts: the least number with which one outlier, such as a message during which
-/// a process was preempted, changes nothing.
+/// The last times of a way, whose median counts: the least number with which one outlier, such as a message during
+/// which a process was preempted, changes nothing.
 const SAMPLES: u8 = 3;
 /// A trial is due early if the time of the preferred way has changed by one part in this many since the last one: then
 /// the bytes are elsewhere than they were. Source: chosen, above the noise of a quiet machine.

@@ -1,5 +1,5 @@
-//! `install.sh` without a compilation: the archive that cargo has built already, from a script in cargo's place. Everything
-//! else is as installed. Included by the tests that compile programs against the installed files.
+//! `install.sh` without a compilation: the archive that cargo has built already, from a script in cargo's place.
+//! Everything else is as installed. Included by the tests that compile programs against the installed files.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
