@@ -102,6 +102,8 @@ struct Class {
     between_trials: u16,
     /// Messages of the trial that are to come.
     trial_left: u8,
+    /// Times of the tried way since the last trial began.
+    trial_times: u8,
     /// True for a trial of pulls.
     tries_pull: bool,
     /// The time of the preferred way when the last trial began.
@@ -118,6 +120,7 @@ impl Default for Class {
             since_trial: 0,
             between_trials: LEAST_BETWEEN_TRIALS,
             trial_left: 0,
+            trial_times: 0,
             tries_pull: false,
             at_trial: 0,
         }
@@ -146,9 +149,10 @@ impl Class {
         }
     }
 
-    /// True if a pull is known to be no slower than pieces.
+    /// True if a pull is known to be no slower than pieces. Pieces of messages among others are not measured, so a
+    /// program that always sends several at once stays with pieces.
     fn prefers_pull(&self) -> bool {
-        self.pull.median().is_some_and(|pull| self.pieces.median().is_none_or(|pieces| pull <= pieces))
+        self.pull.median().zip(self.pieces.median()).is_some_and(|(pull, pieces)| pull <= pieces)
     }
 
     /// True if it is time for a trial.
@@ -164,13 +168,14 @@ impl Class {
         let tries_pull = !self.prefers_pull();
         let preferred = if tries_pull { &self.pieces } else { &self.pull };
         self.at_trial = preferred.median().unwrap_or_default();
-        // The same way was tried before, and is still not preferred.
-        self.between_trials = if tries_pull == self.tries_pull {
-            (2 * self.between_trials).min(MOST_BETWEEN_TRIALS)
-        } else {
-            LEAST_BETWEEN_TRIALS
-        };
-        (self.since_trial, self.trial_left, self.tries_pull) = (0, TRIAL, tries_pull);
+        if tries_pull != self.tries_pull {
+            self.between_trials = LEAST_BETWEEN_TRIALS;
+        } else if self.trial_times >= SAMPLES {
+            // The same way was tried before, and is still not preferred. A trial without times says nothing: the sender
+            // may have learned of it too late.
+            self.between_trials = (2 * self.between_trials).min(MOST_BETWEEN_TRIALS);
+        }
+        (self.since_trial, self.trial_left, self.trial_times, self.tries_pull) = (0, TRIAL, 0, tries_pull);
     }
 }
 
@@ -205,7 +210,9 @@ impl Ways {
         kind.refusals = kind.refusals.saturating_add(if may_be_message { 1 } else { MOST_REFUSALS });
         if kind.refusals >= MOST_REFUSALS {
             // The times may be those of the kind that has ended, and would let the sender offer what is not read.
-            self.classes.iter_mut().for_each(|class| class.pull = Times::default());
+            for class in &mut self.classes {
+                *class = Class { pieces: class.pieces, offers: class.offers, ..Class::default() };
+            }
         }
     }
 
@@ -224,6 +231,8 @@ impl Ways {
         // The first message of a trial.
         if class.trial_left < TRIAL {
             class.times(way).add(picos);
+            let is_tried = class.tries_pull == (way == Way::Pull);
+            class.trial_times = class.trial_times.saturating_add(u8::from(is_tried));
         }
     }
 
@@ -304,6 +313,28 @@ mod tests {
         run(&mut ways, 500, 60, 120);
         let trials = run(&mut ways, 1320, 60, 120);
         assert!((1..=40).contains(&trials), "{trials} of 1320");
+    }
+
+    /// Pieces of messages among others have no times.
+    #[test]
+    fn without_times_of_pieces_no_pull_is_preferred_and_trials_stay_frequent() {
+        let mut ways = Ways::new(LEN, u64::MAX);
+        let (mut offers, mut pulled) = (false, 0);
+        for _ in 0..1200 {
+            pulled += usize::from(offers);
+            if offers {
+                ways.took(LEN, Way::Pull, LEN, Duration::from_micros(400));
+            }
+            offers = ways.next(LEN).unwrap_or(offers);
+        }
+        assert!(!prefers_pull(&ways) && pulled <= 1200 * usize::from(TRIAL) / usize::from(LEAST_BETWEEN_TRIALS));
+        // Trials whose messages came in pieces, because the sender learned of them too late.
+        let mut ways = Ways::new(LEN, u64::MAX);
+        for _ in 0..1200 {
+            ways.took(LEN, Way::Pieces, LEN, Duration::from_micros(120));
+            let _ = ways.next(LEN);
+        }
+        assert_eq!(ways.classes[usize::from(class_of(LEN))].between_trials, LEAST_BETWEEN_TRIALS);
     }
 
     #[test]
