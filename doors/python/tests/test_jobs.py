@@ -378,7 +378,13 @@ class Ends(unittest.TestCase):
             import telpher
             from telpher import _telpher
             m = telpher.Mover("model:spr", threaded=True, threshold=0)
-            atexit.register(lambda: print(threads()))
+            def first():
+                # The thread gives itself its name after it has started.
+                limit = time.monotonic() + 60
+                while not threads() and time.monotonic() < limit:
+                    pass
+                print(threads())
+            atexit.register(first)
             jobs, notifier = [], _telpher._Notifier()
             while not jobs or not notifier.watch(jobs[-1][0], 1):
                 jobs.append((m.fill_async(dst := bytearray(8 << 20), 7), dst))

@@ -11,16 +11,11 @@
 //! /tmp/telpher-<uid>-<random>
 //! ```
 //!
-//! The one in `/dev/shm` comes before root's and a user's own if only that one is in memory: a run creates and removes
-//! some 400 files, which takes four times as long on a disk.
-//!
 //! Owner and mode are checked at each start. Neither the directory nor the preloaded files are ever removed.
 
 use crate::error::LaunchError;
 use crate::run_kind::{LONGEST_PARENT, OPEN};
-use rustix::fs::{
-    CWD, FileType, Mode, RawDir, Stat, StatVfsMountFlags, fchmod, fstat, fstatvfs, mkdirat, openat, statfs,
-};
+use rustix::fs::{CWD, FileType, Mode, RawDir, Stat, StatVfsMountFlags, fchmod, fstat, fstatvfs, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::ffi::OsStr;
@@ -171,28 +166,8 @@ fn places() -> (Vec<Candidate>, bool) {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
         runtime.map(|runtime| Candidate::At { path: runtime.join("telpher"), make: 1 })
     };
-    (ordered(own, is_in_memory), false)
-}
-
-/// The directory in which all users may create files in memory.
-const SHARED_MEMORY: &str = "/dev/shm";
-
-/// Returns the candidates that no variable names: the user's own, and those in shared directories.
-fn ordered(own: Option<Candidate>, is_in_memory: impl Fn(&Path) -> bool) -> Vec<Candidate> {
-    let [memory, shared] = [SHARED_MEMORY, "/tmp"].map(|base| Candidate::Below(base.into()));
-    match own {
-        Some(own) if !is_in_memory(own.path()) && is_in_memory(memory.path()) => vec![memory, own, shared],
-        own => own.into_iter().chain([memory, shared]).collect(),
-    }
-}
-
-/// True if the files of a directory, which may not exist yet, are in memory.
-fn is_in_memory(path: &Path) -> bool {
-    // Linux: include/uapi/linux/magic.h.
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    const RAMFS_MAGIC: i64 = 0x8584_58f6;
-    let status = path.ancestors().find_map(|path| statfs(path).ok());
-    status.is_some_and(|status| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&status.f_type))
+    let shared = ["/dev/shm", "/tmp"].map(|base| Candidate::Below(base.into()));
+    (own.into_iter().chain(shared).collect(), false)
 }
 
 /// Returns the candidates for files that stay.
@@ -388,22 +363,6 @@ mod tests {
         }
         let deep = Candidate::At { path: scratch.0.join("a/b/c"), make: 2 };
         assert_eq!(open(&deep), Err(Unsuitable::System(Errno::NOENT)));
-    }
-
-    #[test]
-    fn a_directory_in_memory_comes_first() {
-        let own = Candidate::At { path: "/run/telpher/0".into(), make: 2 };
-        let [memory, shared] = ["/dev/shm", "/tmp"].map(|base| Candidate::Below(base.into()));
-        let order =
-            |in_memory: &[&str]| ordered(Some(own.clone()), |path| in_memory.iter().any(|base| path.starts_with(base)));
-        let own_first = [own.clone(), memory.clone(), shared.clone()];
-        assert_eq!(order(&["/run", "/dev/shm"]), own_first);
-        assert_eq!(order(&["/run"]), own_first);
-        assert_eq!(order(&[]), own_first);
-        assert_eq!(order(&["/dev/shm"]), [memory.clone(), own.clone(), shared.clone()]);
-        assert_eq!(ordered(None, |_| true), [memory, shared]);
-        // /proc is neither on a disk nor a file system for files.
-        assert!(!is_in_memory(Path::new("/proc/self/nothing")));
     }
 
     #[test]
