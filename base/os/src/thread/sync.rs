@@ -20,10 +20,10 @@ pub(super) fn fence_favored() {
 /// refuses; then there was none.
 pub(super) fn fence_all() -> bool {
     // The registration of a parent may not hold for its forked child.
-    membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) || (prepare_fences() && fence_once())
+    fence_once() || prepare_fences()
 }
 
-/// Prepares [`fence_all`]. False if the system has no such barrier, or refuses it.
+/// Prepares [`fence_all`], and executes it once. False if the system has no such barrier, or refuses it.
 pub(super) fn prepare_fences() -> bool {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && fence_once()
 }
