@@ -43,8 +43,8 @@ pub(super) fn opener_of(data: u64) -> Option<u64> {
 const SEVERAL: u32 = 1;
 
 /// An open file as the windows see it. Two address spaces may share a PASID, after an exec or with a process number
-/// that is used again; so the number of the address space identifies a process here, together with the process, since
-/// a process may send any number.
+/// that is used again, so a PASID identifies no process. A process may send any number of an address space, so this
+/// number alone does not either: it counts together with the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Client {
     /// Number of the open file.
