@@ -102,6 +102,19 @@ pub enum ScenarioError {
         /// The answer, and why.
         refusal: RefusedOperation,
     },
+    /// A simulated number exceeds what the profile allows.
+    #[error(
+        "the {what} was simulated as {value:.3}, and the profile allows {cap:.3}: the simulator is wrong, so no number \
+         of this run is shown; report the command and the profile as an error of telpher"
+    )]
+    AboveCap {
+        /// The number.
+        what: String,
+        /// Its simulated value.
+        value: f64,
+        /// The largest possible value.
+        cap: f64,
+    },
 }
 
 /// An operation that a device refuses.
@@ -232,6 +245,6 @@ impl Scenario {
         if !self.loads.iter().any(|load| matches!(load.what, Workload::App(_))) {
             self.loads.iter().try_for_each(|load| Scenario::check_refusal(load, &world))?;
         }
-        Ok(outcome::of(self, &world, running, took))
+        outcome::of(self, &world, running, took)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::bottleneck::{self, Bottleneck};
 use super::legal;
-use super::{Running, Scenario, Workload};
+use super::{Running, Scenario, ScenarioError, Workload};
 use crate::latencies::Latencies;
 use crate::picos::Picos;
 use crate::workload::ExecutedBy;
@@ -105,24 +105,30 @@ fn ratio(count: u64, time: Picos) -> f64 {
 /// What rounding may add to a rate. Source: chosen; flows are rounded to picoseconds and bytes.
 const ROUNDING: f64 = 1e-3;
 
+/// Returns an error if a number is above its cap by more than rounding, or is no number.
+fn within(value: f64, cap: f64, what: impl FnOnce() -> String) -> Result<(), ScenarioError> {
+    if value <= cap * (1.0 + ROUNDING) { Ok(()) } else { Err(ScenarioError::AboveCap { what: what(), value, cap }) }
+}
+
 impl Outcome {
-    /// Panics if a number exceeds what the profile allows: then the simulator has an error, and no number is right.
-    #[allow(clippy::cast_precision_loss, reason = "compared with a tolerance")]
-    fn assert_within_caps(&self, scenario: &Scenario, world: &World) {
+    /// Returns an error if a number exceeds what the profile allows: then the simulator has an error, and no number of the
+    /// run is right. Every run is checked.
+    fn check_caps(&self, scenario: &Scenario, world: &World) -> Result<(), ScenarioError> {
         for pipe in world.pipes() {
-            let share = pipe.share(self.took);
-            assert!(share <= 1.0 + ROUNDING, "the {} carried {share} of what it can", pipe.what);
+            // A share of what the pipe can carry, so the cap is 1.
+            within(pipe.share(self.took), 1.0, || format!("utilization of the {}", pipe.what))?;
         }
         let device = &scenario.machine.device;
         let most = device.read.max(device.write).max(device.through) as f64 * scenario.devices.len() as f64;
         for (load, of) in scenario.loads.iter().zip(&self.loads) {
             let Workload::Stream(stream) = &load.what else { continue };
-            let rate = of.gigabytes_per_second() * 1e9;
             let moves_bytes = !matches!(stream.op, Opcode::Nop | Opcode::Drain);
             if matches!(stream.by, ExecutedBy::Device(_)) && moves_bytes {
-                assert!(rate <= most * (1.0 + ROUNDING), "{} has {rate} B/s, and devices move {most}", load.name);
+                let rate = of.gigabytes_per_second();
+                within(rate, most / 1e9, || format!("rate of {} in GB/s", load.name))?;
             }
         }
+        Ok(())
     }
 
     /// Utilization of a resource.
@@ -139,7 +145,12 @@ impl Outcome {
     }
 }
 
-pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took: Picos) -> Outcome {
+pub(super) fn of(
+    scenario: &Scenario,
+    world: &World,
+    running: Vec<Running>,
+    took: Picos,
+) -> Result<Outcome, ScenarioError> {
     let mut outcome = Outcome {
         profile: scenario.machine.name.clone(),
         hash: scenario.machine.hash,
@@ -182,13 +193,13 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
         outcome.loads.push(of);
     }
     outcome.resources = resources(scenario, world, &outcome);
-    outcome.assert_within_caps(scenario, world);
+    outcome.check_caps(scenario, world)?;
     for (number, load) in scenario.loads.iter().enumerate() {
         if let Workload::Stream(stream) = &load.what {
             outcome.loads[number].bottleneck = Some(bottleneck::of(scenario, &outcome, number, stream));
         }
     }
-    outcome
+    Ok(outcome)
 }
 
 impl LoadOutcome {
@@ -250,4 +261,33 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
         add(Resource::Cache { load: of.load }, of.share);
     }
     uses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::workload::Stream;
+    use telpher_device::{Config, WqMode};
+
+    /// An outcome whose load is as fast as the device, and one in which the same bytes took half the time.
+    #[test]
+    fn a_number_above_the_caps_is_an_error() {
+        let copies = Stream { depth: 32, submissions: 400, ..Stream::of(Opcode::MemoryMove, 1 << 20) };
+        let machine = Machine::built_in("spr-asplos").unwrap();
+        let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 128, 4));
+        let scenario = scenario.with("copies", 1, Workload::Stream(copies));
+        let mut outcome = scenario.simulate().unwrap();
+        let world = World::new(scenario.machine.clone(), scenario.capabilities, &scenario.devices).unwrap();
+        assert!(outcome.check_caps(&scenario, &world).is_ok());
+        outcome.loads[0].elapsed = Picos::from_nanos_f64(outcome.loads[0].elapsed.as_nanos_f64() / 2.0);
+        let message = outcome.check_caps(&scenario, &world).unwrap_err().to_string();
+        assert!(message.contains("rate of copies in GB/s") && message.contains("no number of this run"), "{message}");
+    }
+
+    #[test]
+    fn what_is_no_number_is_above_every_cap() {
+        assert!(within(f64::NAN, 1.0, String::new).is_err());
+        assert!(within(1.0005, 1.0, String::new).is_ok() && within(1.002, 1.0, String::new).is_err());
+    }
 }
