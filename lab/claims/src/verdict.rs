@@ -23,7 +23,8 @@ pub enum Verdict {
         /// The contradiction.
         why: String,
     },
-    /// The result depends on inputs that the source does not print, so the claim neither holds nor fails.
+    /// The result depends on inputs that the source does not print, and the claim does not hold with all that were tried,
+    /// so it neither holds nor fails.
     Underdetermined {
         /// The inputs, and whether the range that they span contains the published number.
         why: String,
@@ -194,7 +195,9 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     };
     let (simulated, deviation, holds) = judge(claim, &found, claim.bounds());
     let verdict = match reason {
-        _ if let Found::Spans { ends, free, .. } = &found => {
+        _ if let Found::Spans { ends, free, .. } = &found
+            && !is_decided(claim, *ends) =>
+        {
             let otherwise = if elsewhere { ELSEWHERE.to_owned() } else { why("") };
             Verdict::Underdetermined { why: spans(claim, *ends, free, &otherwise) }
         }
@@ -209,6 +212,13 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let without_step = |()| judge(claim, &found, claim.bounds_without_step()).2;
     let holds_without_step = claim.doubles.then_some(()).map(without_step);
     Row { claim, simulated, brief: brief(claim, &found), beside, deviation, verdict, holds_without_step }
+}
+
+/// True if a claim holds with every tried value of the inputs that its source does not print. Otherwise these inputs
+/// decide, and the claim is underdetermined, whether or not it holds with the assumed ones.
+fn is_decided(claim: &Claim, (least, most): (f64, f64)) -> bool {
+    let (low, high) = claim.bounds();
+    low <= least && most <= high
 }
 
 /// Why a claim is underdetermined.
@@ -408,6 +418,15 @@ mod tests {
         let above = |most| spans(claim("K-099"), (8.0, most), "CRC", "");
         assert!(above(11.0).ends_with("8 cores to 11 cores reaches beyond the printed bound"), "{}", above(11.0));
         assert!(above(8.0).ends_with("does not reach beyond the printed bound"), "{}", above(8.0));
+    }
+
+    #[test]
+    fn inputs_that_are_not_printed_decide_unless_the_claim_holds_with_all_of_them() {
+        // K-087: 3.3 within 10 %.
+        assert!(is_decided(claim("K-087"), (3.0, 3.6)));
+        for ends in [(1.2, 3.3), (3.3, 4.0), (0.5, 1.2)] {
+            assert!(!is_decided(claim("K-087"), ends), "{ends:?}");
+        }
     }
 
     #[test]

@@ -67,6 +67,20 @@ fn what_is_lacking_is_recorded_for_failing_claims_and_for_series_that_are_far_of
     }
 }
 
+/// Appendix A of Kuper et al. does not print the number of devices. Every claim of it has the range from one to eight, so
+/// that none holds, or fails, by the assumed number alone.
+#[test]
+fn claims_that_depend_on_the_number_of_devices_are_judged_by_one_rule() {
+    let appendix =
+        rows().iter().filter(|row| row.claim.document == "KUPER" && row.claim.place.starts_with("appendix A"));
+    let appendix: Vec<&Row> = appendix.collect();
+    assert_eq!(appendix.len(), 10);
+    for row in appendix {
+        assert!(row.simulated.contains(" as assumed; "), "{}: {}", row.claim.id, row.simulated);
+        assert!(!matches!(row.verdict, Verdict::Fails { .. }), "{}: {:?}", row.claim.id, row.verdict);
+    }
+}
+
 /// All claims but one: the source does not print the base of its ratio.
 #[test]
 fn every_calibrating_or_held_out_claim_has_an_experiment() {

@@ -4,6 +4,9 @@
 //! provider opens as many in turn; A and C give no number. Ranks of MPI are spread over both sockets, as is the default
 //! of Intel's library and necessary for training on whole sockets. The provider opens only devices of a rank's own
 //! socket, so each socket has two of the four.
+//!
+//! Results of appendix A depend on the number of devices, which is not printed. So each of its experiments spans the
+//! range from one device to eight.
 
 use super::measure::{SIZES, core_alone, crossover, listed, three};
 use super::vhost::measured;
@@ -28,7 +31,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-083", most),
     ("K-084", |lab| reduce(lab, 4)),
     ("K-085", |lab| reduce(lab, 8)),
-    ("K-086", |lab| Ok(Found::Number(training(lab, Inputs::ASSUMED, 2, "time per sum")?))),
+    ("K-086", |lab| spanned(|inputs| training(lab, inputs, 2, "time per sum"), FREE)),
     ("K-087", |lab| spanned(|inputs| training(lab, inputs, 8, "time per sum"), FREE)),
     ("K-088", |lab| saved(lab, 2)),
     ("K-089", |lab| saved(lab, 8)),
@@ -73,6 +76,8 @@ const FREE_WITH_COMPUTING: &str = "one device at one socket to four at each of t
 
 impl Inputs {
     const ASSUMED: Inputs = Inputs { sockets: RANKS_OVER, devices: DEVICES, copies: 1, computing: 1.0 };
+    /// The same for two processes at one socket, which were started by hand.
+    const NEAR: Inputs = Inputs { sockets: 1, ..Inputs::ASSUMED };
     /// The inputs that give the smallest gain, and the largest. Source: two sockets with four devices each are all that
     /// the machine has; the other two are chosen.
     const LEAST: Inputs = Inputs { sockets: 1, devices: 1, copies: 1, computing: 4.0 };
@@ -101,24 +106,40 @@ fn spanned(number: impl Fn(Inputs) -> Result<f64>, free: &'static str) -> Result
     Ok(Found::Spans { assumed, ends, free })
 }
 
+/// The same for several readings of a claim: the first is compared, the others are shown beside it, and the range is over
+/// all of them.
+fn spanned_readings<const N: usize>(
+    names: [&str; N],
+    assumed: Inputs,
+    numbers: impl Fn(Inputs) -> Result<[f64; N]>,
+) -> Result {
+    let [assumed, least, most] = [assumed, Inputs::LEAST, Inputs::MOST].map(numbers);
+    let (assumed, least, most) = (assumed?, least?, most?);
+    let every = || [assumed, least, most].into_iter().flatten();
+    let ends = (every().fold(f64::INFINITY, f64::min), every().fold(0.0, f64::max));
+    let readings = names.into_iter().map(str::to_owned).zip(assumed).collect();
+    Ok(Found::Spans { assumed: assumed[0], ends, free: FREE }.beside(readings))
+}
+
 pub(super) fn shared(sockets: u32) -> SharedMemory {
     SharedMemory { sockets, ..SharedMemory::default() }
 }
 
-/// Time of a message by cores over that by devices, between processes of one socket or of two.
-fn message_gain(lab: &Lab, sockets: u32, talk: MessagePattern, bytes: u64) -> Result<f64> {
+/// Time of a message by cores over that by devices.
+fn message_gain(lab: &Lab, inputs: Inputs, talk: MessagePattern, bytes: u64) -> Result<f64> {
     let time = |copier| {
-        let messages = Messages { talk, bytes, copier, count: 20, shared: shared(sockets) };
-        over(lab, sockets, App::Messages(messages), "time per message")
+        let messages = Messages { talk, bytes, copier, count: 20, shared: shared(inputs.sockets) };
+        inputs.measure(lab, App::Messages(messages), "time per message")
     };
-    Ok(time(Copier::Core)? / time(Copier::devices(DEVICES))?)
+    Ok(time(Copier::Core)? / time(Copier::devices(inputs.devices))?)
 }
 
 fn messages_from(lab: &Lab) -> Result {
     let sizes: Vec<u32> = (10..=20).map(|power| 1 << power).collect();
-    let from = |talk| crossover(&sizes, |size| message_gain(lab, 1, talk, size.into()));
-    let (pingpong, rma) = (from(MessagePattern::PingPong)?, from(MessagePattern::Stream)?);
-    Ok(Found::Numbers(vec![("ping-pong".into(), pingpong), ("remote access".into(), rma)]))
+    spanned_readings(["ping-pong", "remote access"], Inputs::NEAR, |inputs| {
+        let from = |talk| crossover(&sizes, |size| message_gain(lab, inputs, talk, size.into()));
+        Ok([from(MessagePattern::PingPong)?, from(MessagePattern::Stream)?])
+    })
 }
 
 /// Sockets over which ranks of MPI are spread.
@@ -128,20 +149,19 @@ pub(super) const RANKS_OVER: u32 = 2;
 const LARGEST: u64 = 8 << 20;
 
 fn largest(lab: &Lab, talk: MessagePattern) -> Result {
-    Ok(Found::Numbers(vec![
-        ("of the largest".into(), message_gain(lab, 1, talk, LARGEST)?),
-        ("the highest".into(), highest(lab, 1, talk)?),
-    ]))
+    spanned_readings(["of the largest", "the highest"], Inputs::NEAR, |inputs| {
+        Ok([message_gain(lab, inputs, talk, LARGEST)?, highest(lab, inputs, talk)?])
+    })
 }
 
 /// "As high as": of all messages above 1 MB.
-fn highest(lab: &Lab, sockets: u32, talk: MessagePattern) -> Result<f64> {
-    let gains = [1 << 20, 2 << 20, 4 << 20, LARGEST].map(|bytes| message_gain(lab, sockets, talk, bytes));
+fn highest(lab: &Lab, inputs: Inputs, talk: MessagePattern) -> Result<f64> {
+    let gains = [1 << 20, 2 << 20, 4 << 20, LARGEST].map(|bytes| message_gain(lab, inputs, talk, bytes));
     Ok(gains.into_iter().collect::<Result<Vec<_>>>()?.into_iter().fold(0.0, f64::max))
 }
 
 fn most(lab: &Lab) -> Result {
-    Ok(Found::Number(highest(lab, RANKS_OVER, MessagePattern::Stream)?))
+    spanned(|inputs| highest(lab, inputs, MessagePattern::Stream), FREE)
 }
 
 fn reduce(lab: &Lab, ranks: u32) -> Result {
