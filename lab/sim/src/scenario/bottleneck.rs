@@ -8,7 +8,7 @@ use super::legal::{configured_queue, number};
 use super::{LoadOutcome, Outcome, Scenario};
 use crate::machine::Machine;
 use crate::picos::Picos;
-use crate::workload::{Arrivals, ExecutedBy, NamedValue, QueueId, Stream};
+use crate::workload::{Arrivals, ExecutedBy, NamedValue, QueueId, Stream, Wait};
 use crate::world::{Resource, TimeBreakdown};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,6 +20,9 @@ const BUSY: f64 = 0.85;
 /// How much busier than a pipe an engine or a core must be to count as the bottleneck. Source: chosen; a resource that
 /// waits for a full pipe is about as busy as the pipe.
 const CLEARLY: f64 = 0.03;
+
+/// The least share of its time that a thread sleeps if the sleep is what its work waits for. Source: chosen.
+const ASLEEP: f64 = 0.5;
 
 /// The utilization at which a pipe is full, so that cores wait for it. Source: chosen; random arrivals do not fill it
 /// evenly.
@@ -150,7 +153,7 @@ pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: 
     if busiest.share >= BUSY || busiest.limit == Limit::Cpu {
         return busiest;
     }
-    waiting(scenario, load, stream, &queues)
+    waiting(scenario, number, load, stream, &queues)
 }
 
 /// The share of its time that a load's work waits for devices. If it is small, the load is not affected by a device
@@ -293,8 +296,8 @@ fn crosses(machine: &Machine, stream: &Stream, queues: &[QueueId], socket: usize
 }
 
 /// Nothing is busy: what the load waits for.
-fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, queues: &[QueueId]) -> Bottleneck {
-    let timeline = &load.timeline;
+fn waiting(scenario: &Scenario, number: usize, load: &LoadOutcome, stream: &Stream, queues: &[QueueId]) -> Bottleneck {
+    let (timeline, threads) = (&load.timeline, scenario.loads[number].threads);
     if stream.arrivals != Arrivals::Closed {
         return Bottleneck {
             limit: Limit::Arrivals,
@@ -330,16 +333,27 @@ fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, queues: &[Q
     ];
     let (part, most) = parts.into_iter().max_by_key(|(_, time)| *time).unwrap_or(parts[0]);
     let share = most.as_secs_f64() / timeline.latency().as_secs_f64().max(1e-15);
-    let help = match part {
-        "preparing" => "a library that prepares descriptors faster, or more threads, would help",
-        _ if size == Some(stream.depth) => "more in flight, in a larger queue, would help",
-        _ => "more in flight would help",
-    };
     let flight = match (stream.depth, stream.batch) {
         (1, 1) => "one at a time".to_owned(),
         (depth, 1) => format!("{depth} in flight"),
         (1, batch) => format!("one batch of {batch} at a time"),
         (depth, batch) => format!("{depth} batches of {batch} in flight"),
+    };
+    // While the thread sleeps, records are written and nothing is submitted: more in flight would only be written, too.
+    let time = load.elapsed.as_secs_f64() * f64::from(threads.max(1));
+    let asleep = load.cycles.idle.as_secs_f64() / time.max(1e-15);
+    if stream.wait == Wait::Sleep && stream.depth > 1 && asleep >= ASLEEP {
+        return Bottleneck {
+            limit: Limit::Latency,
+            what: format!("the thread's sleep, {:.0} % of its time, with {flight}", asleep * 100.0),
+            share: asleep,
+            help: "waiting by polling or UMWAIT would help".into(),
+        };
+    }
+    let help = match part {
+        "preparing" => "a library that prepares descriptors faster, or more threads, would help",
+        _ if size == Some(stream.depth) => "more in flight, in a larger queue, would help",
+        _ => "more in flight would help",
     };
     Bottleneck {
         limit: Limit::Latency,

@@ -3,7 +3,7 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::machine::Node;
-use telpher_sim::{BufferPlacement, ExecutedBy, Library, Limit, Machine, Outcome, Scenario, Stream, Workload};
+use telpher_sim::{BufferPlacement, ExecutedBy, Library, Limit, Machine, Outcome, Scenario, Stream, Wait, Workload};
 
 const COPY: Opcode = Opcode::MemoryMove;
 
@@ -156,5 +156,24 @@ fn shares_are_at_most_one_and_percentiles_are_ordered() {
         assert!(half <= most && most <= all);
         let mean = load.mean_latency_ns();
         assert!(mean <= all.as_nanos_f64() * 1.001, "{mean} ns on average, {all:?} at most");
+    }
+}
+
+/// A thread that sleeps submits nothing, so more in flight do not help.
+#[test]
+fn a_sleeping_thread_with_several_in_flight_is_told_to_wait_otherwise() {
+    let copies = |wait, depth| Stream { wait, ..stream(COPY, 4096, depth, 1) };
+    let of = |wait, depth| {
+        let machine = Machine::built_in("spr-asplos").unwrap();
+        let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 64, 1));
+        let outcome = scenario.with("copies", 1, Workload::Stream(copies(wait, depth))).simulate().unwrap();
+        (outcome.loads[0].gigabytes_per_second(), outcome.bottleneck().unwrap().clone())
+    };
+    let (slow, found) = of(Wait::Sleep, 32);
+    assert_eq!(found.limit, Limit::Latency);
+    assert!(found.what.starts_with("the thread's sleep, ") && found.help.contains("polling"), "{found}");
+    assert!(of(Wait::Poll, 32).0 > slow * 2.0);
+    for (wait, depth) in [(Wait::Poll, 2), (Wait::Sleep, 1)] {
+        assert!(of(wait, depth).1.help.starts_with("more in flight"), "{wait:?}, {depth}");
     }
 }
