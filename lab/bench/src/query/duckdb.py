@@ -28,6 +28,8 @@ except ImportError as missing:
 
 answer({"version": duckdb.__version__})
 connection = duckdb.connect()
+# Without a file, as here, DuckDB takes Python for a terminal, and prints a bar between the answers after two seconds.
+connection.execute("set enable_progress_bar = false")
 for line in sys.stdin.buffer:
     try:
         told = json.loads(line)

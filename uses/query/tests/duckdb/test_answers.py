@@ -172,6 +172,14 @@ class Comparison(Files):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("their answers differ", done.stderr)
 
+    def test_a_query_of_more_than_two_seconds_prints_no_progress_bar(self):
+        # DuckDB says whether it would print one, so no slow query is needed.
+        program = (pathlib.Path(__file__).parents[4] / "lab/bench/src/query/duckdb.py").read_text()
+        ask = "select value from duckdb_settings() where name = 'enable_progress_bar'"
+        lines = "".join(json.dumps(line) + "\n" for line in [{"prepare": ask}, {"ask": 1}])
+        done = subprocess.run([sys.executable, "-c", program], input=lines, capture_output=True, text=True, timeout=120)
+        self.assertEqual(json.loads(done.stdout.splitlines()[-1])["rows"], [["false"]], done.stdout)
+
     def test_without_duckdb_only_the_engine_s_times_are_reported(self):
         done = self.bench("/nowhere/python")
         self.assertEqual(done.returncode, 0, done.stderr)
