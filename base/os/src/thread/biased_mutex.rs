@@ -153,6 +153,9 @@ mod tests {
     use super::super::bias::MOST_BY_OTHERS;
     use super::super::sync::fence_all;
     use super::*;
+    use std::os::unix::thread::JoinHandleExt;
+    use std::sync::Arc;
+    use std::time::Duration;
 
     fn is_cheap<T>(mutex: &BiasedMutex<T>) -> bool {
         !mutex.lock().unwrap().has_turn
@@ -230,6 +233,36 @@ mod tests {
             });
             assert_eq!(*mutex.lock().unwrap(), [1, 2], "{guests}");
         }
+    }
+
+    /// Seen to end the process when the thread slept by a function of the C library.
+    #[test]
+    fn a_thread_that_waits_is_not_canceled() {
+        const DISABLE: libc::c_int = 1;
+        unsafe extern "C" {
+            fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
+        }
+        let mutex = Arc::new(BiasedMutex::new(0));
+        drop(mutex.lock().unwrap());
+        let guard = mutex.lock().unwrap();
+        let waits = std::thread::spawn({
+            let mutex = Arc::clone(&mutex);
+            move || {
+                *mutex.lock_as_guest().unwrap() += 1;
+                // SAFETY: glibc's function; no old state is asked for.
+                unsafe { pthread_setcancelstate(DISABLE, std::ptr::null_mut()) }
+            }
+        });
+        while !mutex.bias.is_wanted() {
+            std::thread::yield_now();
+        }
+        // SAFETY: the thread runs, since it waits for this one.
+        assert_eq!(unsafe { libc::pthread_cancel(waits.as_pthread_t()) }, 0);
+        // Time for its looks and some sleeps.
+        std::thread::sleep(Duration::from_millis(20));
+        drop(guard);
+        assert_eq!(waits.join().unwrap(), 0);
+        assert_eq!(*mutex.lock().unwrap(), 1);
     }
 
     #[test]

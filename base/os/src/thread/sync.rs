@@ -1,13 +1,16 @@
 //! The atomics, the lock and the barriers of the file that loom checks. A loom test includes that file with loom's in
 //! this place.
 
-use std::time::Duration;
+use rustix::thread::{Timespec, nanosleep};
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Looks at a flag before a thread sleeps between its looks. Source: chosen.
 const LOOKS_BEFORE_SLEEP: u32 = 100;
+
+/// How long it sleeps between two looks. Source: chosen.
+const BETWEEN_LOOKS: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 /// The favored thread's half of the barrier: the compiler keeps the order of the accesses before and after. The
 /// processor need not, until another thread calls [`fence_all`].
@@ -38,11 +41,13 @@ fn membarrier(command: libc::c_int) -> bool {
 }
 
 /// Waits a moment before the next look at a flag. It sleeps after some looks: a thread with a real-time priority could
-/// otherwise keep the processor from the thread that it waits for.
+/// otherwise keep the processor from the thread that it waits for. The sleep is a system call of this crate's own:
+/// those of the C library are points of cancellation, and a canceled thread would never give back its turn.
 pub(super) fn pause(looks: u32) {
     if looks < LOOKS_BEFORE_SLEEP {
         std::thread::yield_now();
     } else {
-        std::thread::sleep(Duration::from_micros(50));
+        // If it is interrupted, the next look comes earlier.
+        let _ = nanosleep(&BETWEEN_LOOKS);
     }
 }
