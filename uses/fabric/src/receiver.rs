@@ -30,7 +30,7 @@ use crate::regions::{AccessError, Regions};
 use crate::reports::Reports;
 use crate::sender::MOST_OPEN;
 use crate::serving;
-use crate::ways::{Way, Ways, class_of};
+use crate::ways::{Alone, Way, Ways, class_of};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,7 +88,7 @@ struct Reception {
     failure: Option<Failure>,
     /// Present while the bytes are read where the sender has them.
     pull: Option<Box<Pull>>,
-    /// When the receive matched the message, if that tells how long the bytes take.
+    /// When the receive matched the message, if it is alone, so that the time tells how long the bytes take.
     since: Option<Instant>,
 }
 
@@ -501,7 +501,7 @@ impl Receiver {
         // Pieces that came before say nothing of how long they took; neither does a message among others.
         let is_measured = takes == len && self.ways.may_pull(len) && message.arrived == 0 && self.receptions == 1;
         let is_pulled = pull.is_some();
-        let since = (is_measured && !is_pulled).then(Instant::now);
+        let since = is_measured.then(Instant::now);
         message.state = State::Matched(Reception { target, handled: 0, copying: 0, failure: None, pull, since });
         if is_pulled {
             return self.start_pull(id, receives, copier);
@@ -587,15 +587,17 @@ impl Receiver {
         }
         receives.ended(&reception.target, self.source, &message.envelope, reception.failure);
         let (len, takes, since) = (message.envelope.len, reception.target.takes, reception.since);
+        let way = if reception.pull.is_some() { Way::Pull } else { Way::Pieces };
         self.messages[id.0 as usize] = None;
         self.receptions -= 1;
         receives.under_way -= 1;
-        if let Some(since) = since
-            && self.receptions == 0
+        let alone = since.filter(|_| self.receptions == 0).map(|since| Alone { way, since, ended: Instant::now() });
+        if let Some(Alone { since, ended, .. }) = alone
+            && way == Way::Pieces
         {
-            self.ways.took(len, Way::Pieces, takes, since.elapsed());
+            self.ways.took(len, way, takes, ended.duration_since(since));
         }
-        if let Some(offers) = self.ways.next(len) {
+        if let Some(offers) = self.ways.next(len, alone) {
             self.answer(Answer::Prefers { class: class_of(len), offers })?;
         }
         self.answer(Answer::Received { id })

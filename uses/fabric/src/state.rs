@@ -735,7 +735,8 @@ impl State {
     fn accepted(&mut self, connection: ConnectionId, from: &Address, incoming: Incoming) {
         let source = self.source_of(from);
         let index = u32::try_from(self.receivers.len()).expect("a receiver has more than a byte");
-        let ways = Ways::new(self.config.pull_bytes, self.config.mapped_bytes);
+        let seed = u64::from(from.process) << 32 | u64::from(index);
+        let ways = Ways::new(self.config.pull_bytes, self.config.mapped_bytes, seed);
         let regions = Arc::clone(&self.regions);
         let receiver = Receiver::new(index, source, from.process, incoming, regions, self.config.accepts_words, ways);
         let party = &mut self.parties[source.0 as usize];

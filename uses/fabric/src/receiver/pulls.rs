@@ -188,7 +188,8 @@ impl Receiver {
     fn take_pieces(&mut self, id: MessageId) -> Result<(), Broken> {
         self.stop_pull(id);
         let Some(reception) = reception(&mut self.messages, id) else { return Ok(()) };
-        (reception.pull, reception.handled) = (None, 0);
+        // The time of the pull would count as one of the pieces.
+        (reception.pull, reception.handled, reception.since) = (None, 0, None);
         let len = reception.target.takes;
         self.answer(Answer::Matched { id, len })
     }
