@@ -26,6 +26,6 @@ pub(crate) trait BoundEndpoint: Debug + Send + Sync {
     /// Moves messages, and takes completions for a queue that the endpoint is bound to in this direction.
     fn take(&self, direction: Direction, into: &mut Vec<Completion>, most: usize);
 
-    /// Moves messages, and counts what completed.
-    fn count_completions(&self);
+    /// Moves messages. The operations that end are counted.
+    fn progress(&self);
 }

@@ -6,14 +6,14 @@ use crate::failure::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use telpher_fabric::OperationCounter;
 
 /// A counter of the operations of the endpoints that it is bound to.
 #[derive(Debug)]
 pub(crate) struct Counter {
     domain: Arc<Domain>,
-    /// `telpher-fabric` adds to it, too, if it counts accesses of peers.
-    successes: Arc<AtomicU64>,
-    failures: AtomicU64,
+    /// The endpoints add to both.
+    counts: OperationCounter,
     endpoints: Mutex<Vec<Weak<dyn BoundEndpoint>>>,
     /// True if it counts changes of a region, which come through any endpoint of the domain.
     is_of_region: AtomicBool,
@@ -30,16 +30,20 @@ impl Counter {
     pub(crate) fn new(domain: Arc<Domain>) -> Counter {
         Counter {
             domain,
-            successes: Arc::default(),
-            failures: AtomicU64::new(0),
+            counts: OperationCounter::default(),
             endpoints: Mutex::default(),
             is_of_region: AtomicBool::new(false),
         }
     }
 
+    /// Returns both numbers, for the endpoints that count their operations.
+    pub(crate) fn counts(&self) -> OperationCounter {
+        self.counts.clone()
+    }
+
     /// Returns the number of successes, for what counts accesses of peers.
     pub(crate) fn successes(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.successes)
+        Arc::clone(&self.counts.successes)
     }
 
     /// Returns the same, for what counts changes of a region.
@@ -56,8 +60,8 @@ impl Counter {
 
     fn word(&self, counted: Counted) -> &AtomicU64 {
         match counted {
-            Counted::Successes => &self.successes,
-            Counted::Failures => &self.failures,
+            Counted::Successes => &self.counts.successes,
+            Counted::Failures => &self.counts.failures,
         }
     }
 
@@ -68,12 +72,12 @@ impl Counter {
             endpoints.iter().filter_map(Weak::upgrade).collect()
         };
         for endpoint in endpoints {
-            endpoint.count_completions();
+            endpoint.progress();
         }
         if self.is_of_region.load(Ordering::Relaxed) {
-            self.domain.endpoints().iter().for_each(|endpoint| endpoint.count_completions());
+            self.domain.endpoints().iter().for_each(|endpoint| endpoint.progress());
         }
-        // The bytes of a counted access are there for this thread.
+        // The bytes of a counted operation are there for this thread.
         self.word(counted).load(Ordering::Acquire)
     }
 
@@ -90,10 +94,10 @@ impl Counter {
     /// # Errors
     /// `EAVAIL` if an operation fails meanwhile, `ETIMEDOUT` after the timeout.
     pub(crate) fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<(), Errno> {
-        let failures = self.failures.load(Ordering::Relaxed);
+        let failures = self.word(Counted::Failures).load(Ordering::Relaxed);
         let start = Instant::now();
         while self.read(Counted::Successes) < threshold {
-            if self.failures.load(Ordering::Relaxed) != failures {
+            if self.word(Counted::Failures).load(Ordering::Relaxed) != failures {
                 return Err(Errno(crate::abi::errors::EAVAIL));
             }
             if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {

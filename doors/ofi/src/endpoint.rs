@@ -6,20 +6,20 @@ use crate::address_vector::AddressVector;
 use crate::bound::{BoundEndpoint, Direction};
 use crate::capabilities::{RX_OP_FLAGS, TX_OP_FLAGS};
 use crate::completion_queue::CompletionQueue;
-use crate::counter::{Counted, Counter};
+use crate::counter::Counter;
 use crate::domain::Domain;
 use crate::event_queue::EventQueue;
 use crate::failure::{AGAIN, Errno, INVALID};
 use crate::limits;
 use crate::log;
 use crate::settings;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use telpher_fabric::{
     AccessCounters, AccessKind, AccessRequest, Address, Completes, Completion, Config, Endpoint, FabricError,
-    Operation, PeerId, ProbeAction, ProbeRequest, ProgressBy, ReceiveRequest, RemoteAddress, Segments, SendEnd,
-    SendRequest, TagMatch,
+    Operation, OperationCounters, PeerId, ProbeAction, ProbeRequest, ProgressBy, ReceiveRequest, RemoteAddress,
+    Segments, SendEnd, SendRequest, TagMatch,
 };
 
 /// What a buffer for many messages keeps free, unless the program sets it. Source: as libfabric's shm provider.
@@ -27,9 +27,6 @@ const MIN_MULTI_RECV: u64 = 4096;
 
 /// Completions that are taken from the endpoint at once. Source: chosen.
 const BURST: usize = 64;
-
-/// Marks the words that name operations in [`CountedOnly`]. User programs have no addresses with this bit.
-const COUNTED_ONLY: u64 = 1 << 63;
 
 /// What an application asked for when it opened an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -89,18 +86,6 @@ impl Bindings {
     fn counters_of_peers(&self) -> impl Iterator<Item = &Arc<Counter>> {
         [&self.count_reads_of_peers, &self.count_writes_of_peers].into_iter().flatten()
     }
-
-    /// Returns the counter of an operation.
-    fn counter_of(&self, operation: Operation) -> Option<&Arc<Counter>> {
-        match operation {
-            Operation::Send => self.count_sends.as_ref(),
-            Operation::Receive => self.count_receives.as_ref(),
-            Operation::Read | Operation::FetchAtomic => self.count_reads.as_ref(),
-            Operation::Write | Operation::Atomic => self.count_writes.as_ref(),
-            // A probe receives nothing.
-            Operation::Probe | Operation::WrittenByPeer => None,
-        }
-    }
 }
 
 /// A queue, and whether operations have completions only if they ask for them.
@@ -127,50 +112,12 @@ struct Defaults {
     added: u64,
 }
 
-/// Completions that were taken from the endpoint for two queues or for counters.
+/// Completions that were taken from the endpoint for two queues.
 #[derive(Debug, Default)]
 struct TakenCompletions {
     scratch: Vec<Completion>,
     sends: VecDeque<Completion>,
     receives: VecDeque<Completion>,
-    counted_only: CountedOnly,
-}
-
-/// Operations that a counter counts although their program wants no completion of them.
-#[derive(Debug, Default)]
-struct CountedOnly {
-    operations: HashMap<u64, CountedOperation>,
-    next: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct CountedOperation {
-    context: u64,
-    /// True for a buffer for many messages, which has a completion for each.
-    many: bool,
-}
-
-impl CountedOnly {
-    /// Returns the word that names an operation.
-    fn add(&mut self, operation: CountedOperation) -> u64 {
-        let word = COUNTED_ONLY | self.next;
-        self.next = (self.next + 1) & !COUNTED_ONLY;
-        self.operations.insert(word, operation);
-        word
-    }
-
-    /// Restores the context of a completion. False if the program does not want it.
-    fn restore(&mut self, completion: &mut Completion) -> bool {
-        let Some(&operation) = self.operations.get(&completion.context) else { return true };
-        // A message may fail while the buffer stays posted for others.
-        let ends = !operation.many || completion.releases_buffer;
-        if ends {
-            self.operations.remove(&completion.context);
-        }
-        completion.context = operation.context;
-        // The end of a buffer for many messages is reported even if its messages are not.
-        completion.result.is_err() || completion.releases_buffer
-    }
 }
 
 /// The most bytes of an endpoint in its connections: room for 480 peers. Pages count here before they are used. Source:
@@ -306,9 +253,8 @@ impl Ep {
         if (sends && bindings.sends.is_none()) || (receives && bindings.receives.is_none()) {
             return Err(Errno(errors::ENOCQ));
         }
-        let counts = bindings.counters().next().is_some();
         let direct = match (&bindings.sends, &bindings.receives) {
-            (Some(sends), Some(receives)) => Arc::ptr_eq(&sends.queue, &receives.queue) && !counts,
+            (Some(sends), Some(receives)) => Arc::ptr_eq(&sends.queue, &receives.queue),
             _ => false,
         };
         let defaults = |target: Option<&Target>, flags: u64| {
@@ -327,6 +273,13 @@ impl Ep {
         self.endpoint.count_accesses_of_peers(AccessCounters {
             reads: successes(&bindings.count_reads_of_peers),
             writes: successes(&bindings.count_writes_of_peers),
+        })?;
+        let counts = |counter: &Option<Arc<Counter>>| counter.as_ref().map(|counter| counter.counts());
+        self.endpoint.count_operations(OperationCounters {
+            sends: counts(&bindings.count_sends),
+            receives: counts(&bindings.count_receives),
+            reads: counts(&bindings.count_reads),
+            writes: counts(&bindings.count_writes),
         })?;
         let queues = [&bindings.sends, &bindings.receives].map(|target| target.as_ref().map(|target| &target.queue));
         for (direction, queue) in [Direction::Sends, Direction::Receives].into_iter().zip(queues) {
@@ -391,13 +344,10 @@ impl Ep {
             _ => SendEnd::BufferFree,
         };
         send.request.inject = inject;
-        (send.request.context, send.request.completes) = self.count(
-            bound.bindings.count_sends.is_some(),
-            CountedOperation { context: send.request.context, many: false },
-            reports,
-        );
+        send.request.completes = completes(reports);
+        // Not by value, which would copy it.
         let request = &send.request;
-        self.endpoint.send(request).map_err(|error| self.refused(request.context, error))
+        self.endpoint.send(request).map_err(refused)
     }
 
     /// Starts an access to the memory of a peer.
@@ -414,15 +364,14 @@ impl Ep {
             Some(flags) => flags | bound.send.added,
             None => bound.send.plain,
         };
-        let (counter, len, takes_bytes) = match access.kind {
-            AccessKind::Write { from, .. } => (&bound.bindings.count_writes, from.len(), true),
-            AccessKind::Read { into } => (&bound.bindings.count_reads, into.len(), false),
+        let (len, takes_bytes) = match access.kind {
+            AccessKind::Write { from, .. } => (from.len(), true),
+            AccessKind::Read { into } => (into.len(), false),
             AccessKind::Atomic { len, results, .. } => {
                 if len > limits::atomic_bytes() as u64 {
                     return Err(Errno(libc::EMSGSIZE));
                 }
-                let fetches = results.is_some();
-                (if fetches { &bound.bindings.count_reads } else { &bound.bindings.count_writes }, len, !fetches)
+                (len, results.is_none())
             }
         };
         let inject = takes_bytes && (access.silent || flags & f::INJECT != 0);
@@ -431,11 +380,10 @@ impl Ep {
         }
         let peer = self.peers.get(access.peer).ok_or(INVALID)?;
         let reports = !access.silent && flags & f::COMPLETION != 0;
-        let operation = CountedOperation { context: access.context, many: false };
-        let (context, completes) = self.count(counter.is_some(), operation, reports);
+        let AccessCall { kind, remote, context, .. } = access;
         // It completes when the peer has done it, so all kinds of completion are the same.
-        let request = AccessRequest { peer, remote: access.remote, kind: access.kind, context, completes, inject };
-        self.endpoint.access(request).map_err(|error| self.refused(context, error))
+        let request = AccessRequest { peer, remote, kind, context, completes: completes(reports), inject };
+        self.endpoint.access(request).map_err(refused)
     }
 
     /// Starts a receive, a probe, or the end of a claimed message, as the flags say.
@@ -467,8 +415,7 @@ impl Ep {
             return self.endpoint.probe(probe).map_err(Errno::from);
         }
         if flags & (f::CLAIM | f::DISCARD) == f::CLAIM | f::DISCARD {
-            let completes = if reports { Completes::Always } else { Completes::OnError };
-            return self.endpoint.discard_claimed(receive.request.context, completes).map_err(Errno::from);
+            return self.endpoint.discard_claimed(receive.request.context, completes(reports)).map_err(Errno::from);
         }
         if flags & f::DISCARD != 0 {
             return Err(Errno(errors::EBADFLAGS));
@@ -481,41 +428,14 @@ impl Ep {
             ));
             return Err(INVALID);
         }
-        let claim = receive.request.context;
         receive.request.many = many;
-        (receive.request.context, receive.request.completes) = self.count(
-            bound.bindings.count_receives.is_some(),
-            CountedOperation { context: claim, many: many.is_some() },
-            reports,
-        );
+        receive.request.completes = completes(reports);
         let request = &receive.request;
         let started = match flags & f::CLAIM {
             0 => self.endpoint.receive(request),
-            _ => self.endpoint.receive_claimed(claim, *request),
+            _ => self.endpoint.receive_claimed(request.context, *request),
         };
-        started.map_err(|error| self.refused(request.context, error))
-    }
-
-    /// Returns the context and the kind of completion for an operation. One that is counted must complete, even if its
-    /// program wants no completion.
-    #[inline]
-    fn count(&self, counted: bool, operation: CountedOperation, reports: bool) -> (u64, Completes) {
-        match (counted, reports) {
-            (_, true) => (operation.context, Completes::Always),
-            (false, false) => (operation.context, Completes::OnError),
-            (true, false) => (self.taken().counted_only.add(operation), Completes::Always),
-        }
-    }
-
-    /// Forgets an operation that was refused.
-    fn refused(&self, context: u64, error: FabricError) -> Errno {
-        if context & COUNTED_ONLY != 0 {
-            self.taken().counted_only.operations.remove(&context);
-        }
-        if !matches!(error, FabricError::Full { .. }) {
-            log::info(format_args!("{error}"));
-        }
-        Errno::from(error)
+        started.map_err(refused)
     }
 
     /// Cancels a receive that no message has matched.
@@ -524,35 +444,22 @@ impl Ep {
     /// `EAGAIN` if there is none: it was matched, or never existed.
     pub(crate) fn cancel(&self, context: u64) -> Result<(), Errno> {
         self.bound()?;
-        let counted_only = {
-            let taken = self.taken();
-            let operations = taken.counted_only.operations.iter();
-            operations.filter(|(_, of)| of.context == context).map(|(&word, _)| word).collect::<Vec<_>>()
-        };
-        let canceled = self.endpoint.cancel(context) || counted_only.into_iter().any(|word| self.endpoint.cancel(word));
-        if canceled { Ok(()) } else { Err(AGAIN) }
+        if self.endpoint.cancel(context) { Ok(()) } else { Err(AGAIN) }
     }
 
     fn taken(&self) -> MutexGuard<'_, TakenCompletions> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all completions, counts them, and gives each to the queue of its direction.
+    /// Takes all completions, and gives each to the queue of its direction.
     fn distribute(&self, bound: &Bound, taken: &mut TakenCompletions) {
-        let TakenCompletions { scratch, sends, receives, counted_only } = taken;
+        let TakenCompletions { scratch, sends, receives } = taken;
         loop {
             self.endpoint.completions(scratch, BURST);
             let count = scratch.len();
-            for mut completion in scratch.drain(..) {
+            for completion in scratch.drain(..) {
                 let is_received =
                     matches!(completion.operation, Operation::Receive | Operation::Probe | Operation::WrittenByPeer);
-                if let Some(counter) = bound.bindings.counter_of(completion.operation) {
-                    let counted = if completion.result.is_ok() { Counted::Successes } else { Counted::Failures };
-                    counter.add(counted, 1);
-                }
-                if !counted_only.restore(&mut completion) {
-                    continue;
-                }
                 let (target, queue) = if is_received {
                     (&bound.bindings.receives, &mut *receives)
                 } else {
@@ -567,6 +474,20 @@ impl Ep {
             }
         }
     }
+}
+
+/// Returns how an operation completes. Counters count it in any case.
+fn completes(reports: bool) -> Completes {
+    if reports { Completes::Always } else { Completes::OnError }
+}
+
+/// Returns the error of an operation that was refused.
+#[cold]
+fn refused(error: FabricError) -> Errno {
+    if !matches!(error, FabricError::Full { .. }) {
+        log::info(format_args!("{error}"));
+    }
+    Errno::from(error)
 }
 
 impl BoundEndpoint for Ep {
@@ -605,12 +526,9 @@ impl BoundEndpoint for Ep {
         into.extend(waiting.drain(..count));
     }
 
-    fn count_completions(&self) {
-        match self.bound.get() {
-            Some(bound) if !bound.direct => self.distribute(bound, &mut self.taken()),
-            // The queue takes the completions itself.
-            Some(_) => drop(self.endpoint.progress()),
-            None => {}
+    fn progress(&self) {
+        if self.bound.get().is_some() {
+            self.endpoint.progress();
         }
     }
 }

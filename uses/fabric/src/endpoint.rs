@@ -10,6 +10,7 @@ use crate::connector::Connector;
 use crate::copier::Copier;
 use crate::error::FabricError;
 use crate::events::Progress;
+use crate::operation_counters::OperationCounters;
 use crate::regions::Regions;
 use crate::request::{AccessRequest, Completes, PeerId, ProbeAction, ProbeRequest, ReceiveRequest, SendRequest};
 use crate::state::State;
@@ -184,6 +185,16 @@ impl Endpoint {
     /// [`FabricError::Forked`], [`FabricError::Closed`].
     pub fn count_accesses_of_peers(&self, counters: AccessCounters) -> Result<(), FabricError> {
         self.inner.lock()?.receives.reports.accesses_of_peers = counters;
+        Ok(())
+    }
+
+    /// Sets what counts the operations of this endpoint's callers.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::Forked`], [`FabricError::Closed`].
+    pub fn count_operations(&self, counters: OperationCounters) -> Result<(), FabricError> {
+        self.inner.lock()?.receives.reports.operations = counters;
         Ok(())
     }
 

@@ -15,6 +15,7 @@
 //!     output          what messages and accesses share at the sender: the ring and the slots
 //!   regions           the memory of this process that peers may access
 //!   access_counters   counters of these accesses
+//!   operation_counters  counters of the operations of the callers
 //!   reports           completions and counts of the operations
 //!   stores            chooses the stores that fill slots, by the time that they took
 //!   ways              chooses between pieces and pulls, by the time that they took
@@ -60,6 +61,7 @@ mod matching;
 mod memory;
 pub mod number;
 pub mod offered;
+mod operation_counters;
 mod outgoing;
 mod output;
 mod peer_files;
@@ -99,6 +101,7 @@ pub use incoming::{Arrived, Incoming, Payload};
 pub use link::link;
 pub use number::Number;
 pub use offered::{Offered, OfferedFile, OfferedMemory};
+pub use operation_counters::{OperationCounter, OperationCounters};
 pub use outgoing::Outgoing;
 pub use regions::{AccessError, Permissions, Region, Regions};
 pub use request::{

@@ -238,6 +238,7 @@ impl Receives {
             None if excess > 0 => Err(Failure::Truncated { excess }),
             None => Ok(()),
         };
+        self.reports.operations.ended(Operation::Receive, result.is_ok());
         if result.is_ok() {
             self.received += 1;
             self.received_bytes += envelope.len;
@@ -264,6 +265,7 @@ impl Receives {
             self.reports.completions.push_back(completion);
         }
         if let Some(end) = end_of_buffer {
+            self.reports.operations.ended(Operation::Receive, false);
             self.reports.completions.push_back(end);
         }
     }
@@ -313,6 +315,7 @@ impl Receives {
             self.many[number] = None;
         }
         self.reports.failed += 1;
+        self.reports.operations.ended(Operation::Receive, false);
         let ended = receive_failed(posted.context, selector.tag.is_some(), failure, posted.many.is_some());
         self.reports.completions.push_back(ended);
     }

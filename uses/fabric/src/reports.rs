@@ -4,6 +4,7 @@ use crate::access_counters::AccessCounters;
 use crate::buffer::{Buffer, Segments, TakenBytes};
 use crate::completion::{Completion, Failure, Operation};
 use crate::entry::Envelope;
+use crate::operation_counters::OperationCounters;
 use crate::request::{Completes, SendEnd, SendRequest};
 use std::collections::VecDeque;
 use telpher_mem::WriteHint;
@@ -42,6 +43,8 @@ pub(crate) struct Reports {
     pub(crate) slots_streaming: u64,
     /// What counts accesses of peers, if the caller wants them counted.
     pub(crate) accesses_of_peers: AccessCounters,
+    /// What counts the operations of the caller.
+    pub(crate) operations: OperationCounters,
 }
 
 impl Reports {
@@ -65,6 +68,7 @@ impl Reports {
         completes: Completes,
         result: Result<(), Failure>,
     ) {
+        self.operations.ended(Operation::Send, result.is_ok());
         if result.is_err() {
             self.failed += 1;
         } else {
@@ -98,6 +102,7 @@ impl Reports {
 
     /// Ends an access.
     pub(crate) fn access_ended(&mut self, completion: Completion, completes: Completes) {
+        self.operations.ended(completion.operation, completion.result.is_ok());
         match completion.result {
             Err(_) => self.failed += 1,
             Ok(()) => match completion.operation {

@@ -1,13 +1,16 @@
 //! Accesses to the memory of peers: reads and writes.
 
-use crate::common::{HANG, Node, config, nodes, nodes_with, pattern, run_until, segments, unmapped};
+use crate::common::{
+    HANG, Node, config, exact, nodes, nodes_with, pattern, receive_request, run_until, segments, send_request, unmapped,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use telpher_fabric::{
     AccessCounters, AccessError, AccessKind, AccessRequest, Buffer, Completes, Config, Copier, Endpoint, FabricError,
-    Failure, Operation, PeerId, Permissions, ProgressBy, Region, Regions, RemoteAddress, Segments,
+    Failure, Operation, OperationCounter, OperationCounters, PeerId, Permissions, ProbeAction, ProgressBy,
+    ReceiveRequest, Region, Regions, RemoteAddress, Segments, SendRequest,
 };
 
 pub(crate) const BOTH: Permissions = Permissions { read: true, write: true };
@@ -182,6 +185,68 @@ fn accesses_of_peers_are_counted_once_when_they_have_ended() {
     nodes[0].read(1, key, 0, 100_000, context);
     assert_eq!(ended(&mut nodes, context), Ok(()));
     assert_eq!(numbers(), before, "nothing counts reads any more");
+}
+
+#[test]
+fn operations_are_counted_when_they_end_also_without_a_completion() {
+    let Nodes { mut nodes, regions } = with_regions(2, &Config::default(), Copier::cpu);
+    let mut memory = vec![0; 1 << 20];
+    let key = register(&regions[1], &mut memory, BOTH);
+    let [sends, receives, reads, writes] = [(); 4].map(|()| OperationCounter::default());
+    let some = |counter: &OperationCounter| Some(counter.clone());
+    let counters =
+        OperationCounters { sends: some(&sends), receives: None, reads: some(&reads), writes: some(&writes) };
+    nodes[0].endpoint.count_operations(counters).unwrap();
+    let counters = OperationCounters { receives: some(&receives), ..OperationCounters::default() };
+    nodes[1].endpoint.count_operations(counters).unwrap();
+    let numbers = || {
+        [&sends, &receives, &reads, &writes]
+            .map(|of| [&of.successes, &of.failures].map(|counter| counter.load(Ordering::Acquire)))
+    };
+    let mut expected = [[0; 2]; 4];
+    for len in [8, 1000, 100_000] {
+        for completes in [Completes::OnError, Completes::Always] {
+            let mut bytes = pattern(len, 1);
+            let mut into = vec![0; len];
+            let whole = segments(&mut bytes);
+            let kinds = [AccessKind::Write { from: whole, data: None }, AccessKind::Read { into: segments(&mut into) }];
+            for kind in kinds {
+                nodes[0].endpoint.access(AccessRequest { completes, ..request(1, key, 0, kind, 1) }).unwrap();
+            }
+            nodes[0].endpoint.send(SendRequest { completes, ..send_request(PeerId(1), whole, Some(1), 2) }).unwrap();
+            let mut got = vec![0; len];
+            let receive = receive_request(None, exact(1), segments(&mut got), 3);
+            nodes[1].endpoint.receive(ReceiveRequest { completes, ..receive }).unwrap();
+            expected = expected.map(|[successes, failures]| [successes + 1, failures]);
+            run_until(&mut nodes, |_| numbers() == expected);
+            assert!(got == bytes && memory[..len] == bytes, "a number is there after the bytes");
+            let wanted = usize::from(completes == Completes::Always);
+            assert_eq!(
+                nodes.iter().map(|node| node.done.len()).collect::<Vec<_>>(),
+                [3 * wanted, wanted],
+                "{len} bytes"
+            );
+            nodes.iter_mut().for_each(|node| node.done.clear());
+        }
+    }
+    // What fails, and what is canceled. A probe is no receive.
+    nodes[0].read(1, key + 1, 0, 8, 4);
+    nodes[0].endpoint.send(send_request(PeerId(1), unmapped(8), Some(1), 5)).unwrap();
+    nodes[1].receive(None, exact(9), 8, 6);
+    assert!(nodes[1].endpoint.cancel(6));
+    nodes[1].probe(None, exact(1), 7, ProbeAction::Look);
+    expected[..3].iter_mut().for_each(|[_, failures]| *failures = 1);
+    run_until(&mut nodes, |_| numbers() == expected);
+    // A buffer for many messages counts each of them, and its own failure.
+    nodes[1].receive_many(exact(1), 100, 10, 8);
+    for context in 9..12 {
+        nodes[0].send(1, Some(1), pattern(8, 1), context);
+    }
+    (expected[0][0], expected[1][0]) = (expected[0][0] + 3, expected[1][0] + 3);
+    run_until(&mut nodes, |_| numbers() == expected);
+    assert!(nodes[1].endpoint.cancel(8));
+    expected[1][1] += 1;
+    assert_eq!(numbers(), expected);
 }
 
 #[test]
