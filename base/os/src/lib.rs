@@ -49,7 +49,7 @@ pub use new_memory::{
 pub use nodes::{Nodes, parse_number_list};
 pub use output::{check_writable, create_file, write_file};
 pub use page_presence::Pagemap;
-pub use peer::{Peer, peer};
+pub use peer::{Peer, peer, sender};
 pub use perf::{
     CounterEvent, CounterReading, DeviceCounter, Event, Perf, PerfCounts, PerfError, Record, Records, Sample,
 };

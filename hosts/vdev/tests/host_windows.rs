@@ -20,8 +20,8 @@ use telpher_vdev::kernel::{Abi, Kernel};
 use telpher_vdev::tree::{Caller, Errno};
 use telpher_vdev_wire::file_memory::{Statistics, TraceEntry};
 use telpher_vdev_wire::message::{
-    Kind, Report, WINDOW_BYTES, WINDOW_OWN, WINDOW_SECRET, WINDOW_USABLE, WindowAccess, WindowCreate, WindowEntry,
-    WindowFault, WindowUpdate,
+    Kind, Report, SETTLE_AT_START, WINDOW_BYTES, WINDOW_OWN, WINDOW_SECRET, WINDOW_USABLE, WindowAccess, WindowCreate,
+    WindowEntry, WindowFault, WindowUpdate,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -45,7 +45,7 @@ impl Listener for Ignoring {
 struct Running {
     host: Arc<Host>,
     guest: Guest,
-    _scratch: Scratch,
+    scratch: Scratch,
     _server: Server,
 }
 
@@ -58,7 +58,7 @@ impl Running {
             Host::new(kernel, Behaviour { idpt, ..Behaviour::default() }, Arc::new(Ignoring), &run_name).unwrap();
         let socket = scratch.0.join("socket");
         let server = host.serve(&socket).unwrap();
-        Running { host, guest: Guest { socket, space: 1 }, _scratch: scratch, _server: server }
+        Running { host, guest: Guest { socket, space: 1 }, scratch, _server: server }
     }
 
     fn in_space(&self, space: u64) -> Guest {
@@ -438,6 +438,57 @@ fn acts_as_its_parent(known: &str) {
     assert!(listed(&guest, open).is_empty());
     assert_eq!(read(&guest, open, &access).map(drop), Err(Errno::ACCESS));
     assert_eq!(update(&guest, open, &wider), Err(Errno::ACCESS));
+}
+
+/// A child inherits its parent's connections. Regression: the host asked which process had connected, not which one had
+/// sent the packet, and took a request that a child sent over such a connection for its parent's.
+#[test]
+fn a_child_with_its_parents_connection_is_not_its_parent() {
+    let run = Running::on("v2-full-1", "windows-inherited", true);
+    let Running { guest, .. } = &run;
+    let region = Region::new(2 * 4096);
+    let file = guest.open(SHARED).unwrap();
+    let open = file.opened.open;
+    let flags = READ | WRITE | CHECKED;
+    let create_it = WindowCreate { base: region.address, size: PAGE, kind: 1, flags };
+    let (handle, window) = create(guest, open, &create_it).unwrap();
+    let handle = u32::try_from(handle).unwrap();
+    attach(guest, open, &secret(&window)).unwrap();
+    let generation = entry(guest, open, handle).generation;
+    let access = WindowAccess { address: region.address, generation, len: 4, handle };
+    let wider = WindowUpdate { base: region.address, size: 2 * PAGE, generation, handle, flags };
+    let path = run.scratch.0.join("packet");
+    // The child sends the packet that its parent would send, over the connection that its parent has made.
+    let asked_by_child = |kind, argument, path_of_request: &str, data: &[u8]| {
+        std::fs::write(&path, packet(guest.space, kind, open, argument, path_of_request, data)).unwrap();
+        let connection = guest.connect();
+        let inherited = std::process::Stdio::from(connection.try_clone().unwrap());
+        let sent = std::process::Command::new("cat").arg(&path).stdout(inherited).status().unwrap();
+        assert!(sent.success());
+        guest::receive(&connection).expect("the host answers").0.errno
+    };
+    let read_write = rustix::fs::OFlags::RDWR.bits().into();
+    let written = [access.as_bytes(), b"mine"].concat();
+    let report = Report::default();
+    let requests: [(Kind, u64, &str, &[u8]); 9] = [
+        (Kind::WindowRead, 0, "", access.as_bytes()),
+        (Kind::WindowWrite, 0, "", &written),
+        (Kind::WindowUpdate, 0, "", wider.as_bytes()),
+        (Kind::Windows, 0, "", &[]),
+        (Kind::WindowSettle, SETTLE_AT_START, "", &[]),
+        (Kind::Report, 0, "", report.as_bytes()),
+        (Kind::Attach, 0, "", &[]),
+        (Kind::Open, read_write, SHARED, &[]),
+        (Kind::Show, 0, "/sys/bus/dsa/devices/dsa0/version", &[]),
+    ];
+    for (kind, argument, path_of_request, data) in requests {
+        let errno = asked_by_child(kind, argument, path_of_request, data);
+        assert_eq!(errno, Errno::PERM.raw_os_error(), "{kind:?}");
+    }
+    // The parent's window is as before, and its own requests are answered.
+    assert_eq!(region.contents(), vec![0; 2 * 4096]);
+    assert_eq!(entry(guest, open, handle).generation, generation);
+    assert_eq!(write(guest, open, &access, b"fine"), Ok(4));
 }
 
 /// All users share the names of sockets. Regression: the run's were consecutive, so another user could take the next

@@ -60,7 +60,8 @@ pub(super) fn reply(connection: &OwnedFd, answer: &Result<Answer, Errno>) {
     let _ = rustix::net::sendmsg(connection, &parts, &mut ancillary, flags);
 }
 
-/// The process that connected; 0 if it is not visible in this PID namespace, or cannot be determined.
+/// The process that connected; 0 if it is not visible in this PID namespace, or cannot be determined. A connection is
+/// served only if this process has sent the packet, too.
 pub(super) fn process(connection: &OwnedFd) -> u32 {
     telpher_os::peer(connection.as_fd()).map_or(0, |peer| peer.process)
 }

@@ -56,6 +56,8 @@ impl Host {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new(socket)?)?;
+        // Connections inherit the option, with which each packet says which process has sent it.
+        rustix::net::sockopt::set_socket_passcred(&listener, true)?;
         rustix::net::listen(&listener, BACKLOG)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -176,6 +178,16 @@ impl Service {
     fn serve(&mut self, number: u64) {
         let Some((connection, _)) = self.waiting.remove(&number) else { return };
         stop_watching(&self.events, &connection);
+        let Ok(Some(sender)) = telpher_os::sender(connection.as_fd()) else {
+            // Nothing has arrived, or it has hung up.
+            self.host.closer.close(connection);
+            return;
+        };
+        // A child inherits its parent's connections, and is not its parent.
+        if sender != process(&connection) {
+            self.host.closer.answer_unread(connection, Err(Errno::PERM));
+            return;
+        }
         if let Some((head, kind)) = request_of_windows(&connection) {
             // Windows that were closed before this request count as closed.
             self.host.release_closed();

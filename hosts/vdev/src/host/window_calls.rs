@@ -83,6 +83,8 @@ impl Host {
             return Err(Errno::NOTTY);
         }
         match kind {
+            // Processes that are not visible here cannot be told apart, so they have no windows.
+            Kind::WindowSettle if peer == 0 => Ok(Course::Done),
             Kind::WindowSettle => {
                 let mut windows = lock(&self.windows);
                 if head.argument == SETTLE_AT_START {
@@ -101,11 +103,12 @@ impl Host {
     /// The file that a request of the process `peer` names.
     ///
     /// # Errors
-    /// EBADF if there is none, EPERM if it was opened by another address space. The number of the address space is not
-    /// enough: a child has a copy of its parent's memory, and the number in it.
+    /// EBADF if there is none, EPERM if it was opened by another address space, or by a process that is not visible
+    /// here. The number of the address space is not enough: a child has a copy of its parent's memory, and the number
+    /// in it.
     fn own_file(&self, head: &Request, peer: u32) -> Result<Arc<super::files::OpenFile>, Errno> {
         let file = self.file(head.open)?;
-        let is_own = head.space != 0 && file.space() == head.space && file.info.process == peer;
+        let is_own = peer != 0 && head.space != 0 && file.space() == head.space && file.info.process == peer;
         if is_own { Ok(file) } else { Err(Errno::PERM) }
     }
 
