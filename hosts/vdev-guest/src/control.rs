@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use telpher_vdev_wire::VERSION;
 use telpher_vdev_wire::message::{
-    Kind, MAX_PAYLOAD, Opened, PerfOpen, Reply, Report, Request, SETTLE_AT_START, WINDOW_SECRET, WindowAccess,
-    WindowCreate, WindowFault, WindowUpdate,
+    EVENT_SECRET, Kind, MAX_PAYLOAD, Opened, PerfControl, PerfOpen, Reply, Report, Request, SETTLE_AT_START,
+    WINDOW_SECRET, WindowAccess, WindowCreate, WindowFault, WindowUpdate,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -101,9 +101,13 @@ pub(crate) fn perf_open(open: &PerfOpen) -> Result<Fd, Errno> {
 ///
 /// # Errors
 /// The driver's; EIO if the host is gone.
-pub(crate) fn perf_read<T>(event: u64, take: impl FnOnce(&[u8]) -> Result<T, Errno>) -> Result<T, Errno> {
+pub(crate) fn perf_read<T>(
+    event: u64,
+    secret: &[u8; EVENT_SECRET],
+    take: impl FnOnce(&[u8]) -> Result<T, Errno>,
+) -> Result<T, Errno> {
     let mut reply = Answer::new();
-    reply.ask(Kind::PerfRead, event, 0, &[], &[])?;
+    reply.ask(Kind::PerfRead, event, 0, &[], secret)?;
     take(reply.data())
 }
 
@@ -111,9 +115,9 @@ pub(crate) fn perf_read<T>(event: u64, take: impl FnOnce(&[u8]) -> Result<T, Err
 ///
 /// # Errors
 /// The driver's; EIO if the host is gone.
-pub(crate) fn perf_control(event: u64, request: u64, argument: u64) -> Result<u64, Errno> {
+pub(crate) fn perf_control(event: u64, request: u64, control: &PerfControl) -> Result<u64, Errno> {
     let mut reply = Answer::new();
-    reply.ask(Kind::PerfControl, event, request, &[], argument.as_bytes())?;
+    reply.ask(Kind::PerfControl, event, request, &[], control.as_bytes())?;
     Ok(reply.head.value)
 }
 

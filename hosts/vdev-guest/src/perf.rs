@@ -1,7 +1,8 @@
 //! Events of the devices' perf PMUs: perf_event_open(2) for their types, and the calls on the returned descriptors.
 //!
 //! The kernel does not know these PMUs. An event is a socket from the host, which has its state; so it can be
-//! duplicated, inherited and closed as any descriptor.
+//! duplicated, inherited and closed as any descriptor. Its first bytes are the event's secret, which proves to the host
+//! that a process has the descriptor.
 
 use crate::files::descriptor;
 use crate::files::table::{self, Kind};
@@ -10,7 +11,7 @@ use crate::sys::{self, Errno};
 use crate::{control, run};
 use std::ffi::c_int;
 use std::os::fd::RawFd;
-use telpher_vdev_wire::message::{FIRST_PMU_TYPE, PERF_ATTRIBUTES, PMU_TYPES, PerfOpen};
+use telpher_vdev_wire::message::{EVENT_SECRET, FIRST_PMU_TYPE, PERF_ATTRIBUTES, PMU_TYPES, PerfControl, PerfOpen};
 use telpher_vdev_wire::name::PerfName;
 
 /// Bytes of the oldest attributes. Source: UAPI, PERF_ATTR_SIZE_VER0.
@@ -55,10 +56,10 @@ fn open_ours(arguments: &Arguments, size: usize) -> Result<RawFd, Errno> {
     if unknown.iter().any(|byte| *byte != 0) {
         return Err(Errno::TOOBIG);
     }
-    let leader = match group {
-        -1 => 0,
+    let (leader, leader_secret) = match group {
+        -1 => (0, [0; EVENT_SECRET]),
         group => match number_of(group) {
-            Some(leader) => leader,
+            Some(leader) => (leader, descriptor::secret(group)?),
             // An event of another PMU, or no event.
             None if sys::fcntl(group, libc::F_GETFD, 0).is_ok() => return Err(Errno::INVAL),
             None => return Err(Errno::BADF),
@@ -66,7 +67,7 @@ fn open_ours(arguments: &Arguments, size: usize) -> Result<RawFd, Errno> {
     };
     let mut attributes = [0; PERF_ATTRIBUTES];
     attributes.copy_from_slice(known);
-    let event = control::perf_open(&PerfOpen { process, cpu, flags, leader, attributes })?;
+    let event = control::perf_open(&PerfOpen { process, cpu, flags, leader, leader_secret, attributes })?;
     // The event's number is the first free one.
     let command = if flags & FD_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     sys::fcntl(event.number(), command, 0).map(sys::descriptor)
@@ -78,8 +79,15 @@ pub(crate) fn number_of(fd: RawFd) -> Option<u64> {
     parse_socket(fd, PerfName::parse).map(|PerfName(number)| number)
 }
 
-/// The same for a descriptor that the table calls an event; a wrong hint is cleared.
-pub(crate) fn event_of(fd: RawFd) -> Option<u64> {
+/// An event, and the descriptor by which the program names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    number: u64,
+    fd: RawFd,
+}
+
+/// The event behind a descriptor that the table calls an event; a wrong hint is cleared.
+pub(crate) fn event_of(fd: RawFd) -> Option<Event> {
     if table::kind(fd) != Kind::PerfEvent {
         return None;
     }
@@ -87,15 +95,15 @@ pub(crate) fn event_of(fd: RawFd) -> Option<u64> {
     if number.is_none() {
         table::set(fd, Kind::Foreign);
     }
-    number
+    number.map(|number| Event { number, fd })
 }
 
 /// read(2) of an event.
 ///
 /// # Errors
 /// ENOSPC if the buffer is too short; EFAULT if it cannot be written.
-pub(crate) fn read(event: u64, into: *mut u8, len: usize) -> Result<usize, Errno> {
-    control::perf_read(event, |bytes| {
+pub(crate) fn read(event: Event, into: *mut u8, len: usize) -> Result<usize, Errno> {
+    control::perf_read(event.number, &descriptor::secret(event.fd)?, |bytes| {
         if bytes.len() > len {
             return Err(Errno::NOSPC);
         }
@@ -108,8 +116,9 @@ pub(crate) fn read(event: u64, into: *mut u8, len: usize) -> Result<usize, Errno
 ///
 /// # Errors
 /// The driver's; EFAULT for a pointer that cannot be written.
-pub(crate) fn control(event: u64, request: u64, argument: usize) -> Result<c_int, Errno> {
-    let value = control::perf_control(event, request, argument as u64)?;
+pub(crate) fn control(event: Event, request: u64, argument: usize) -> Result<c_int, Errno> {
+    let control = PerfControl { secret: descriptor::secret(event.fd)?, argument: argument as u64 };
+    let value = control::perf_control(event.number, request, &control)?;
     if request == GET_ID {
         descriptor::deliver(&value.to_ne_bytes(), std::ptr::with_exposed_provenance_mut(argument))?;
     }

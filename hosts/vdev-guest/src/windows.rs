@@ -6,14 +6,13 @@
 //! the host that a process has the descriptor.
 
 use crate::control;
-use crate::files::descriptor::{borrowed, deliver, fetch};
+use crate::files::descriptor::{self, deliver, fetch};
 use crate::files::table::{self, Kind};
 use crate::node::name::parse_socket;
 use crate::node::{self, Access};
 use crate::run;
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys::{self, Errno};
-use rustix::net::{RecvFlags, recv};
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, RawFd};
 use telpher_interpose::preload::Lock;
@@ -149,10 +148,5 @@ fn secret(fd: RawFd) -> Result<[u8; WINDOW_SECRET], Errno> {
     if !is_window(fd) {
         return Err(Errno::INVAL);
     }
-    let mut secret = [0; WINDOW_SECRET];
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    match borrowed(fd, |socket| recv(socket, &mut secret, flags)) {
-        Ok((WINDOW_SECRET, _)) => Ok(secret),
-        _ => Err(Errno::INVAL),
-    }
+    descriptor::secret(fd)
 }

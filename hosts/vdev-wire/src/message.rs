@@ -26,12 +26,13 @@ pub enum Kind {
     /// A report of the device to the driver. `open`: the file; data: a [`Report`]. Empty reply.
     Report = 5,
     /// perf_event_open() of a device's PMU. Data: a [`PerfOpen`]. Descriptor: the event (a stream socket whose other
-    /// end the host holds; closing its last copy closes the event).
+    /// end the host holds; closing its last copy closes the event; its first bytes are the event's
+    /// [secret](EVENT_SECRET)).
     PerfOpen = 6,
-    /// read() of an event. `open`: its number. Reply data: what read() returns.
+    /// read() of an event. `open`: its number; data: its secret. Reply data: what read() returns.
     PerfRead = 7,
-    /// ioctl() of an event. `open`: its number; `argument`: the request; data: the argument, eight bytes. Reply value:
-    /// the event's number for PERF_EVENT_IOC_ID.
+    /// ioctl() of an event. `open`: its number; `argument`: the request; data: a [`PerfControl`]. Reply value: the
+    /// event's number for PERF_EVENT_IOC_ID.
     PerfControl = 8,
     /// Makes a window to the memory of the process that has opened a file. `open`: the file; data: a [`WindowCreate`];
     /// descriptor in the request: the process's /proc/self/mem, open for reading and writing. Reply value: the handle.
@@ -139,6 +140,9 @@ pub const PMU_TYPES: u32 = 256;
 /// Bytes of the attributes that are known. Source: Linux 6.12, UAPI `linux/perf_event.h`, PERF_ATTR_SIZE_VER8.
 pub const PERF_ATTRIBUTES: usize = 136;
 
+/// Bytes of an event's secret: random, and known only to processes that hold the event's descriptor.
+pub const EVENT_SECRET: usize = WINDOW_SECRET;
+
 /// The arguments of perf_event_open().
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -151,8 +155,20 @@ pub struct PerfOpen {
     pub flags: u64,
     /// The number of the group's leader; 0 for an event that leads.
     pub leader: u64,
+    /// The leader's secret; any bytes for an event that leads.
+    pub leader_secret: [u8; EVENT_SECRET],
     /// `struct perf_event_attr`, with zeros behind a shorter one.
     pub attributes: [u8; PERF_ATTRIBUTES],
+}
+
+/// The data of an ioctl() of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PerfControl {
+    /// The event's secret.
+    pub secret: [u8; EVENT_SECRET],
+    /// The argument.
+    pub argument: u64,
 }
 
 /// The argument of [`Kind::WindowSettle`] of a program that starts.

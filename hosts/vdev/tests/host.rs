@@ -19,7 +19,10 @@ use telpher_vdev::kernel::{Abi, Kernel};
 use telpher_vdev::tree::{Caller, Entry, Errno};
 use telpher_vdev::view::shadow::Shadow;
 use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry};
-use telpher_vdev_wire::message::{DEDICATED, Kind, MAX_PAYLOAD, Report, ReportKind, Request, STRICT, TRACE};
+use telpher_vdev_wire::message::{
+    DEDICATED, EVENT_SECRET, FIRST_PMU_TYPE, Kind, MAX_PAYLOAD, PERF_ATTRIBUTES, PerfControl, PerfOpen, Report,
+    ReportKind, Request, STRICT, TRACE,
+};
 use telpher_vdev_wire::name::NodeName;
 use zerocopy::IntoBytes;
 
@@ -74,6 +77,15 @@ fn of_queue(wq: u32, name: &str) -> String {
 fn is_readable(file: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(file, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+}
+
+/// The arguments of perf_event_open() for the No-ops of dsa0, as the leader of a group or in one.
+fn noops(leader: u64, leader_secret: [u8; EVENT_SECRET]) -> PerfOpen {
+    let mut attributes = [0; PERF_ATTRIBUTES];
+    // Source: UAPI `linux/perf_event.h`: type; config, with category 3 and its event 1.
+    attributes[..4].copy_from_slice(&FIRST_PMU_TYPE.to_ne_bytes());
+    attributes[8..16].copy_from_slice(&(3 | 1_u64 << 4).to_ne_bytes());
+    PerfOpen { process: -1, cpu: 0, flags: 0, leader, leader_secret, attributes }
 }
 
 /// Waits for an effect of another process or thread.
@@ -579,6 +591,50 @@ fn the_shadow_tree_matches_the_driver_before_and_after_every_change() {
     assert!(!directory.join("sys/bus/dsa/.telpher-merged").exists());
     let text = std::fs::read_to_string(directory.join("proc/cpuinfo"));
     assert!(host.entry("/proc/cpuinfo").is_err() || text.is_ok());
+}
+
+/// The numbers of events are consecutive. Regression: a number was enough to read, stop and reset another process's
+/// event, and to join its group, whose leader then reads more values than it has room for.
+#[test]
+fn a_guessed_number_gives_nothing_of_anothers_event() {
+    let run = running("events", Behaviour::default());
+    let Running { guest, .. } = &run;
+    let opened = |open: PerfOpen| {
+        let (_, _, descriptors) = guest.ask(Kind::PerfOpen, 0, 0, "", open.as_bytes())?;
+        Ok::<_, Errno>(descriptors.into_iter().next().unwrap())
+    };
+    let event = opened(noops(0, [0; EVENT_SECRET])).unwrap();
+    let mut secret = [0; EVENT_SECRET];
+    rustix::net::recv(&event, &mut secret, RecvFlags::PEEK).unwrap();
+    let read = |number, secret: &[u8]| guest.ask(Kind::PerfRead, number, 0, "", secret).map(|(_, data, _)| data);
+    // Source: UAPI, PERF_EVENT_IOC_DISABLE, PERF_EVENT_IOC_RESET, PERF_EVENT_IOC_ID.
+    const REQUESTS: [u64; 3] = [0x2401, 0x2403, 0x8008_2407];
+    let control = |number, request, secret| {
+        let control = PerfControl { secret, argument: 0 };
+        guest.ask(Kind::PerfControl, number, request, "", control.as_bytes()).map(|(value, ..)| value)
+    };
+    let mut one_bit = secret;
+    one_bit[EVENT_SECRET - 1] ^= 1;
+    for number in 0..20 {
+        for guess in [&[][..], &[0; EVENT_SECRET], &one_bit, &secret[1..], &[&secret[..], &[0]].concat()] {
+            assert_eq!(read(number, guess), Err(Errno::BADF), "{number}");
+        }
+        for (request, guess) in REQUESTS.into_iter().flat_map(|of| [(of, [0; EVENT_SECRET]), (of, one_bit)]) {
+            assert_eq!(control(number, request, guess), Err(Errno::BADF), "{number} {request:#x}");
+        }
+        // Event 0 is that of a group of its own.
+        if number != 0 {
+            assert_eq!(opened(noops(number, one_bit)).map(drop), Err(Errno::BADF), "{number}");
+        }
+    }
+    // A process that holds the descriptor has the event, and a group has the events of its leader's descriptor.
+    let number = (1..20).find(|number| read(*number, &secret).is_ok()).expect("the event");
+    assert_eq!(read(number, &secret).unwrap(), 0_u64.to_ne_bytes());
+    assert_eq!(control(number, REQUESTS[2], secret), Ok(number));
+    let sibling = opened(noops(number, secret)).unwrap();
+    let mut siblings = [0; EVENT_SECRET];
+    rustix::net::recv(&sibling, &mut siblings, RecvFlags::PEEK).unwrap();
+    assert_ne!(siblings, secret);
 }
 
 #[test]

@@ -6,9 +6,11 @@ use crate::files::path::Path;
 use crate::files::shadow;
 use crate::sys::{self, Errno, call, word};
 use rustix::fs::Stat;
+use rustix::net::{RecvFlags, recv};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
+use telpher_vdev_wire::message::WINDOW_SECRET;
 
 /// open(2) of an absolute path; the program owns the returned descriptor.
 ///
@@ -24,6 +26,18 @@ pub(crate) fn open(path: &Path, flags: c_int, mode: u32) -> Result<RawFd, Errno>
 pub(crate) fn borrowed<T>(fd: RawFd, act: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
     // SAFETY: the number is not -1; the kernel checks whether it is open, and the borrow closes nothing.
     act(unsafe { BorrowedFd::borrow_raw(fd.max(0)) })
+}
+
+/// Reads the secret of a window or an event, with which its socket begins, and leaves it in the socket.
+///
+/// # Errors
+/// EINVAL if the socket begins with fewer bytes.
+pub(crate) fn secret(fd: RawFd) -> Result<[u8; WINDOW_SECRET], Errno> {
+    let mut secret = [0; WINDOW_SECRET];
+    match borrowed(fd, |socket| recv(socket, &mut secret, RecvFlags::PEEK | RecvFlags::DONTWAIT)) {
+        Ok((WINDOW_SECRET, _)) => Ok(secret),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 /// The path of a descriptor's link in /proc.

@@ -6,7 +6,7 @@ use super::reply::Answer;
 use crate::tree::{Caller, Entry, Errno};
 use std::sync::Arc;
 use telpher_vdev_wire::VERSION;
-use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, PerfOpen, Report, Request};
+use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, PerfControl, PerfOpen, Report, Request};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Size of the longest packet, in bytes.
@@ -94,10 +94,10 @@ impl Host {
                 let open = PerfOpen::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;
                 Ok(Answer { end: Some(self.perf_open(&open)?), ..Answer::default() })
             }
-            Kind::PerfRead => Ok(Answer { data: self.perf_read(parsed.head.open)?, ..Answer::default() }),
+            Kind::PerfRead => Ok(Answer { data: self.perf_read(parsed.head.open, parsed.data)?, ..Answer::default() }),
             Kind::PerfControl => {
-                let argument = u64::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;
-                let value = self.perf_control(parsed.head.open, parsed.head.argument, argument)?;
+                let control = PerfControl::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;
+                let value = self.perf_control(parsed.head.open, parsed.head.argument, &control)?;
                 Ok(Answer { value, ..Answer::default() })
             }
             // Answered elsewhere, in threads of their own.

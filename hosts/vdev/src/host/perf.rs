@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use telpher_abi::perfmon::{self, PmuConfig};
 use telpher_os::monotonic_ns;
-use telpher_vdev_wire::message::{FIRST_PMU_TYPE, PERF_ATTRIBUTES};
+use telpher_vdev_wire::message::{EVENT_SECRET, FIRST_PMU_TYPE, PERF_ATTRIBUTES};
 
 /// Marks the numbers of events among those of open files, in the host's epoll instance.
 pub(super) const EVENT: u64 = 1 << 63;
@@ -98,6 +98,8 @@ pub(super) struct Event {
     /// What it counted before, and for how long, in nanoseconds.
     pub(super) count: u64,
     pub(super) time_ns: u64,
+    /// What processes that hold the event's descriptor know.
+    pub(super) secret: [u8; EVENT_SECRET],
     /// The host's end of the socket; a hang-up means that the event was closed.
     pub(super) end: OwnedFd,
 }
@@ -115,6 +117,14 @@ impl Event {
 impl PerfEvents {
     pub(super) fn event(&mut self, number: u64) -> Result<&mut Event, Errno> {
         self.open.get_mut(&number).ok_or(Errno::BADF)
+    }
+
+    /// The event that a process names with its secret. A number alone is easily guessed.
+    ///
+    /// # Errors
+    /// EBADF if it is closed, or has another secret.
+    pub(super) fn named(&mut self, number: u64, secret: &[u8]) -> Result<&mut Event, Errno> {
+        self.event(number).and_then(|event| if event.secret == secret { Ok(event) } else { Err(Errno::BADF) })
     }
 
     /// The numbers of a group, its leader first.

@@ -7,11 +7,12 @@ use super::perf::{
 use super::{Host, bind};
 use crate::tree::Errno;
 use rustix::event::epoll;
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::OwnedFd;
 use telpher_abi::perfmon::PmuConfig;
 use telpher_model::{QueueCounts, Totals, events_of};
-use telpher_vdev_wire::message::PerfOpen;
+use telpher_vdev_wire::message::{EVENT_SECRET, PerfControl, PerfOpen};
 use telpher_vdev_wire::name::PerfName;
 
 impl Host {
@@ -19,7 +20,8 @@ impl Host {
     ///
     /// # Errors
     /// The driver's: EINVAL for a process, sampling, or a group that has more events than the device has counters;
-    /// ENOENT for a type that is no device's. EOPNOTSUPP for events and filters that the model does not count.
+    /// ENOENT for a type that is no device's. EOPNOTSUPP for events and filters that the model does not count. EBADF for
+    /// a leader that is closed, or whose secret is not named.
     pub(super) fn perf_open(&self, open: &PerfOpen) -> Result<OwnedFd, Errno> {
         let attributes = Attributes::parse(&open.attributes)?;
         let counters = lock(&self.kernel).counters(attributes.device).ok_or(Errno::NOENT)?;
@@ -30,16 +32,22 @@ impl Host {
         let counted = events_of(&attributes.config).ok_or(Errno::OPNOTSUPP)?;
         let (end, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let mut secret = [0; EVENT_SECRET];
+        if getrandom(&mut secret, GetRandomFlags::empty())? != secret.len() {
+            return Err(Errno::AGAIN);
+        }
+        rustix::net::send(&end, &secret, SendFlags::NOSIGNAL)?;
         // Nothing that a process sends to the event waits here, so closing the end closes nothing else.
         rustix::net::shutdown(&end, Shutdown::Read)?;
         let mut perf = lock(&self.perf);
         let number = perf.last + 1;
         let leader = if open.leader == 0 { number } else { open.leader };
-        if leader != number {
+        if open.leader != 0 {
+            let of = perf.named(leader, &open.leader_secret)?;
+            let (of_leader, of_device) = (of.leader, of.device);
             let group = perf.group(leader);
-            let of = perf.event(leader)?;
             // A sibling cannot lead, and a group is of one device.
-            if of.leader != leader || of.device != attributes.device || group.len() >= usize::from(counters) {
+            if of_leader != leader || of_device != attributes.device || group.len() >= usize::from(counters) {
                 return Err(Errno::INVAL);
             }
         }
@@ -48,10 +56,21 @@ impl Host {
         epoll::add(&self.ends, &end, epoll::EventData::new_u64(EVENT | number), interest)?;
         let Attributes { device, config, read_format, disabled } = attributes;
         let enabled = !disabled;
-        let event =
-            Event { device, config, counted, read_format, leader, enabled, since: None, count: 0, time_ns: 0, end };
+        let state = Event {
+            device,
+            config,
+            counted,
+            read_format,
+            leader,
+            enabled,
+            since: None,
+            count: 0,
+            time_ns: 0,
+            secret,
+            end,
+        };
         perf.last = number;
-        perf.open.insert(number, event);
+        perf.open.insert(number, state);
         perf.settle(leader, |event| self.total(event));
         Ok(theirs)
     }
@@ -59,19 +78,21 @@ impl Host {
     /// What read(2) of an event returns.
     ///
     /// # Errors
-    /// EBADF if it is closed.
-    pub(super) fn perf_read(&self, number: u64) -> Result<Vec<u8>, Errno> {
-        lock(&self.perf).read(number, |event| self.total(event))
+    /// EBADF if it is closed, or the secret is not its own.
+    pub(super) fn perf_read(&self, number: u64, secret: &[u8]) -> Result<Vec<u8>, Errno> {
+        let mut perf = lock(&self.perf);
+        perf.named(number, secret)?;
+        perf.read(number, |event| self.total(event))
     }
 
     /// Handles ioctl(2) of an event.
     ///
     /// # Errors
-    /// ENOTTY for an unknown request, EINVAL for those that need sampling.
-    pub(super) fn perf_control(&self, number: u64, request: u64, argument: u64) -> Result<u64, Errno> {
+    /// As for [`perf_read`](Host::perf_read); ENOTTY for an unknown request, EINVAL for those that need sampling.
+    pub(super) fn perf_control(&self, number: u64, request: u64, control: &PerfControl) -> Result<u64, Errno> {
         let mut perf = lock(&self.perf);
-        let leader = perf.event(number)?.leader;
-        let addressed = if argument & WHOLE_GROUP != 0 { perf.group(leader) } else { vec![number] };
+        let leader = perf.named(number, &control.secret)?.leader;
+        let addressed = if control.argument & WHOLE_GROUP != 0 { perf.group(leader) } else { vec![number] };
         match request {
             ENABLE | DISABLE => {
                 for number in addressed {
