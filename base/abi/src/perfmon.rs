@@ -1,5 +1,7 @@
 //! Performance monitoring block. Source: SPEC ch. 6, §9.2.25, App. D; K612 `perfmon.c`.
 
+use crate::registers::{VERSION_1, VERSION_2, VERSION_3};
+
 /// Byte offsets inside the block (whose base is in OFFSETS).
 pub mod offset {
     /// PERFCAP, 8 bytes.
@@ -128,19 +130,52 @@ events! {
     SUCCESS = 4, 0x10, "done_success";
     /// Completion records written.
     RECORD_WRITTEN = 4, 0x20, "records_written";
+    /// 2.0: bits of submitters that were read in a bitmap of the permissions table, and were set.
+    BITMAP_GRANTED = 1, 0x40, "idpt_bitmap_granted";
+    /// 2.0: bits of submitters that were read there, and were not set.
+    BITMAP_DENIED = 1, 0x80, "idpt_bitmap_denied";
+    /// 2.0: descriptors that read source 2.
+    READS_SOURCE_2 = 1, 0x200, "engine_src2_descriptors";
+    /// 2.0: descriptors that write destination 2.
+    WRITES_DESTINATION_2 = 1, 0x400, "engine_dst2_descriptors";
+    /// 2.0: members of batches with a fence that started.
+    FENCE_PASSED = 3, 0x800_0000, "fence_passed";
+    /// 2.0: fences that ended their batch.
+    FENCE_ABANDONED = 3, 0x400_0000, "fence_abandoned";
+    /// 2.0: moves whose source and destination overlap.
+    OVERLAPPING_MOVE = 3, 0x200_0000, "overlapping_moves";
 }
 
+/// Events of 2.0 that are no operation's; in 1.x, their bits have other meanings.
+const SINCE_2: [Event; 7] = [
+    Event::BITMAP_GRANTED,
+    Event::BITMAP_DENIED,
+    Event::READS_SOURCE_2,
+    Event::WRITES_DESTINATION_2,
+    Event::FENCE_PASSED,
+    Event::FENCE_ABANDONED,
+    Event::OVERLAPPING_MOVE,
+];
+
 impl Event {
-    /// Returns the category-3 event of an operation's dispatch, if there is one (1.x).
+    /// Returns the event of an operation's dispatch, if there is one: of category 3, or 5 from 2.0 on.
     #[must_use]
     pub fn of_operation(opcode: crate::Opcode) -> Option<Event> {
-        OPERATIONS.iter().position(|(of, _)| *of == opcode).map(|at| Event { category: 3, bit: 1 << at })
+        OPERATIONS.iter().find(|operation| operation.0 == opcode).map(|operation| operation.1)
     }
 
     /// Returns all events with their names, also those of operations.
     pub fn named() -> impl Iterator<Item = (&'static str, Event)> {
-        let operations = OPERATIONS.iter().filter_map(|(of, name)| Some((*name, Event::of_operation(*of)?)));
+        let operations = OPERATIONS.iter().map(|(_, event, _, name)| (*name, *event));
         Event::TEXTS.iter().copied().zip(Event::ALL.iter().copied()).chain(operations)
+    }
+
+    /// Returns the version of the architecture that has added the event, as VERSION states it. The same bit may be
+    /// another event, of one implementation, in earlier versions.
+    #[must_use]
+    pub fn since(self) -> u32 {
+        let operation = OPERATIONS.iter().find(|operation| operation.1 == self).map(|operation| operation.2);
+        operation.unwrap_or(if SINCE_2.contains(&self) { VERSION_2 } else { VERSION_1 })
     }
 
     /// Returns the event of a name.
@@ -150,27 +185,44 @@ impl Event {
     }
 }
 
-/// The operations of category 3 by bit, with the names of their events. Source: SPEC App. D.
-const OPERATIONS: [(crate::Opcode, &str); 17] = {
+/// The operations of categories 3 and 5: event, version, and name. Source: SPEC App. D.
+const OPERATIONS: [(crate::Opcode, Event, u32, &str); 31] = {
     use crate::Opcode as O;
+    const fn of(category: u8, bit: u32) -> Event {
+        Event { category, bit }
+    }
     [
-        (O::Nop, "op_noop"),
-        (O::Batch, "op_batch"),
-        (O::Drain, "op_drain"),
-        (O::MemoryMove, "op_memmove"),
-        (O::Fill, "op_fill"),
-        (O::Compare, "op_compare"),
-        (O::ComparePattern, "op_compare_pattern"),
-        (O::CreateDelta, "op_create_delta"),
-        (O::ApplyDelta, "op_apply_delta"),
-        (O::Dualcast, "op_dualcast"),
-        (O::CrcGeneration, "op_crc"),
-        (O::CopyCrc, "op_copy_crc"),
-        (O::DifCheck, "op_dif_check"),
-        (O::DifInsert, "op_dif_insert"),
-        (O::DifStrip, "op_dif_strip"),
-        (O::DifUpdate, "op_dif_update"),
-        (O::CacheFlush, "op_cache_flush"),
+        (O::Nop, of(3, 0x1), VERSION_1, "op_noop"),
+        (O::Batch, of(3, 0x2), VERSION_1, "op_batch"),
+        (O::Drain, of(3, 0x4), VERSION_1, "op_drain"),
+        (O::MemoryMove, of(3, 0x8), VERSION_1, "op_memmove"),
+        (O::Fill, of(3, 0x10), VERSION_1, "op_fill"),
+        (O::Compare, of(3, 0x20), VERSION_1, "op_compare"),
+        (O::ComparePattern, of(3, 0x40), VERSION_1, "op_compare_pattern"),
+        (O::CreateDelta, of(3, 0x80), VERSION_1, "op_create_delta"),
+        (O::ApplyDelta, of(3, 0x100), VERSION_1, "op_apply_delta"),
+        (O::Dualcast, of(3, 0x200), VERSION_1, "op_dualcast"),
+        (O::CrcGeneration, of(3, 0x400), VERSION_1, "op_crc"),
+        (O::CopyCrc, of(3, 0x800), VERSION_1, "op_copy_crc"),
+        (O::DifCheck, of(3, 0x1000), VERSION_1, "op_dif_check"),
+        (O::DifInsert, of(3, 0x2000), VERSION_1, "op_dif_insert"),
+        (O::DifStrip, of(3, 0x4000), VERSION_1, "op_dif_strip"),
+        (O::DifUpdate, of(3, 0x8000), VERSION_1, "op_dif_update"),
+        (O::CacheFlush, of(3, 0x1_0000), VERSION_1, "op_cache_flush"),
+        (O::TranslationFetch, of(3, 0x2_0000), VERSION_2, "op_translation_fetch"),
+        (O::DixGenerate, of(3, 0x4_0000), VERSION_2, "op_dix_generate"),
+        (O::InterDomainCopy, of(5, 0x1), VERSION_2, "op_id_copy"),
+        (O::InterDomainFill, of(5, 0x2), VERSION_2, "op_id_fill"),
+        (O::InterDomainCompare, of(5, 0x4), VERSION_2, "op_id_compare"),
+        (O::InterDomainComparePattern, of(5, 0x8), VERSION_2, "op_id_compare_pattern"),
+        (O::UpdateWindow, of(5, 0x400), VERSION_2, "op_update_window"),
+        (O::TypeConversion, of(5, 0x800), VERSION_3, "op_type_conversion"),
+        (O::Reduce, of(5, 0x1000), VERSION_3, "op_reduce"),
+        (O::ReduceDualcast, of(5, 0x2000), VERSION_3, "op_reduce_dualcast"),
+        (O::GatherReduce, of(5, 0x4000), VERSION_3, "op_gather_reduce"),
+        (O::GatherCopy, of(5, 0x8000), VERSION_3, "op_gather_copy"),
+        (O::ScatterCopy, of(5, 0x1_0000), VERSION_3, "op_scatter_copy"),
+        (O::ScatterFill, of(5, 0x2_0000), VERSION_3, "op_scatter_fill"),
     ]
 };
 

@@ -17,10 +17,11 @@ pub struct QueueCounts<'a> {
     pub dedicated: bool,
 }
 
-/// Returns true if the totals answer this event. They do not know translations, records, interrupts and sizes.
+/// Returns true if the totals answer this event. They do not know translations, records, interrupts, sizes, bitmaps,
+/// fences and overlapping moves.
 #[must_use]
 pub fn is_counted(event: Event) -> bool {
-    event.category == 3
+    is_of_operation(event)
         || [
             Event::SWQ_LIMITED_ACCEPTED,
             Event::SWQ_LIMITED_RETRY,
@@ -41,12 +42,16 @@ pub fn is_counted(event: Event) -> bool {
         .contains(&event)
 }
 
-/// Returns the events of a configuration; `None` if the totals do not answer all of them.
+fn is_of_operation(event: Event) -> bool {
+    Opcode::ALL.iter().any(|opcode| Event::of_operation(*opcode) == Some(event))
+}
+
+/// Returns the events of a configuration of a device of this version; `None` if the totals do not answer all of them.
 #[must_use]
-pub fn events_of(config: &PmuConfig) -> Option<Vec<Event>> {
+pub fn events_of(config: &PmuConfig, version: u32) -> Option<Vec<Event>> {
     let bits = (0..u32::BITS).map(|bit| 1 << bit).filter(|bit| config.events & bit != 0);
     let events: Vec<Event> = bits.map(|bit| Event { category: config.category, bit }).collect();
-    let is_known = |event: &Event| Event::named().any(|(_, named)| named == *event) && is_counted(*event);
+    let is_known = |event: &Event| is_counted(*event) && event.since() <= version;
     // The totals do not tell sizes apart.
     let has_all = !events.is_empty() && events.iter().all(is_known) && config.sizes == 0;
     has_all.then_some(events)
@@ -93,7 +98,7 @@ impl QueueCounts<'_> {
             Event::SUCCESS => of_statuses(&is_success),
             // Status 0 is that of abandoned descriptors.
             Event::ERROR => of_statuses(&|status| status != Status::None && !is_partial(status) && !is_success(status)),
-            Event { category: 3, .. } => (0..=63)
+            event if is_of_operation(event) => (0..=63)
                 .filter(|code| Event::of_operation(Opcode::from_code(*code)) == Some(event))
                 .fold(0, |sum: u64, code| sum.saturating_add(self.totals.operation_in_engine(code, engine))),
             _ => 0,
@@ -123,10 +128,43 @@ mod tests {
 
     #[test]
     fn what_the_totals_do_not_know_is_refused() {
-        let of = |category, events, sizes| events_of(&PmuConfig { category, events, sizes, ..PmuConfig::default() });
-        assert_eq!(of(3, 0x9, 0).map(|events| events.len()), Some(2));
+        let of = |category, events, sizes, version| {
+            events_of(&PmuConfig { category, events, sizes, ..PmuConfig::default() }, version)
+        };
+        assert_eq!(of(3, 0x9, 0, 0x100).map(|events| events.len()), Some(2));
         for (category, events, sizes) in [(4, 0x20, 0), (4, 0x30, 0), (2, 0x1, 0), (3, 0, 0), (3, 0x9, 1), (7, 1, 0)] {
-            assert_eq!(of(category, events, sizes), None, "{category} {events:#x} {sizes}");
+            assert_eq!(of(category, events, sizes, 0x300), None, "{category} {events:#x} {sizes}");
+        }
+        // Bitmaps, second operands; fences and overlapping moves.
+        for (category, events) in [(1, 0x40), (1, 0x80), (1, 0x200), (3, 0x200_0000), (3, 0x800_0000)] {
+            assert_eq!(of(category, events, 0, 0x300), None, "{category} {events:#x}");
+        }
+    }
+
+    #[test]
+    fn operations_of_later_versions_are_events_of_devices_that_have_them() {
+        let of = |category, events, version| {
+            events_of(&PmuConfig { category, events, ..PmuConfig::default() }, version).is_some()
+        };
+        let has = |category, events| [0x100, 0x200, 0x300].map(|version| of(category, events, version));
+        assert_eq!(has(3, 0x1_0000), [true; 3], "Cache Flush");
+        assert_eq!(has(3, 0x6_0000), [false, true, true], "Translation Fetch and DIX Generate");
+        assert_eq!(has(5, 0x40f), [false, true, true], "between domains");
+        assert_eq!(has(5, 0x3_f800), [false, false, true], "of arrays");
+        assert_eq!(has(5, 0xc00), [false, false, true], "of both versions");
+        assert_eq!(has(5, 0x10), [false; 3], "no operation");
+    }
+
+    #[test]
+    fn every_operation_is_answered_by_its_event_only() {
+        for opcode in Opcode::ALL {
+            let counts = DeviceCounts::default();
+            counts.ended(1, 2, false, opcode.code(), telpher_abi::StatusByte::new(Status::Success));
+            let totals = counts.totals();
+            let of = |event| QueueCounts { totals: &totals, wq: 2, dedicated: true }.event(event, 0);
+            let operations = Event::named().map(|(_, event)| event).filter(|event| is_of_operation(*event));
+            let counted: Vec<Event> = operations.filter(|event| of(*event) != 0).collect();
+            assert_eq!(counted, [Event::of_operation(*opcode).unwrap()], "{opcode}");
         }
     }
 }

@@ -144,7 +144,7 @@ impl DeviceCounts {
     ///
     /// Not inlined: its registers would be missing in the engine's steps, which costs more than the call.
     #[inline(never)]
-    fn ended(&self, engine: usize, wq: usize, is_member: bool, operation: u8, status: StatusByte) {
+    pub(crate) fn ended(&self, engine: usize, wq: usize, is_member: bool, operation: u8, status: StatusByte) {
         let words = self.engine(engine);
         add_alone(&words[usize::from(operation) % OPERATIONS], 1);
         add_alone(&words[STATUS + usize::from(status.0) % STATUSES], 1);

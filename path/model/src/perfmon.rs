@@ -4,7 +4,7 @@ use crate::capabilities::MAX_COUNTERS;
 use crate::device::Device;
 use crate::sync::Word;
 use telpher_abi::perfmon::{CntrCfg, Event, PerfCap, offset};
-use telpher_abi::registers::IntCause;
+use telpher_abi::registers::{IntCause, VERSION_2};
 
 /// Filters of a counter: queue, traffic class, page size, transfer size, engine, PASID.
 const FILTERS: usize = 6;
@@ -99,7 +99,8 @@ impl Device {
             let config = CntrCfg([perfmon.config[counter].get()]);
             let wanted = perfmon.live.get() >> counter & 1 == 1
                 && config.category() == event.category
-                && config.events() & event.bit != 0;
+                && config.events() & event.bit != 0
+                && self.has_event(event);
             let filters = &perfmon.filters[counter];
             let passes = |filter: usize, bit: Option<u64>| bit.is_none_or(|bit| filters[filter].get() & bit != 0);
             if !wanted
@@ -128,6 +129,11 @@ impl Device {
         }
     }
 
+    /// True if the device's version has this event, and not another one at its place.
+    pub(crate) fn has_event(&self, event: Event) -> bool {
+        event.since() <= self.capabilities.version
+    }
+
     /// Reads a register of the block at an 8-byte aligned offset.
     pub(crate) fn read_perfmon(&self, at: u64) -> u64 {
         let perfmon = &self.perfmon;
@@ -136,11 +142,13 @@ impl Device {
         let index = |base: u64, stride: u64| ((at - base) / stride) as usize;
         match at {
             offset::PERFCAP => {
+                // Operations of 2.0 and later have a second category.
+                let categories = if self.capabilities.version >= VERSION_2 { 6 } else { 5 };
                 PerfCap::default()
                     .with_counters(self.capabilities.counters)
                     .with_counter_width(WIDTH)
-                    .with_categories(5)
-                    .with_global_categories(0b1_1111)
+                    .with_categories(categories)
+                    .with_global_categories((1 << categories) - 1)
                     // Queue, transfer size, engine: the filters that the model supports.
                     .with_filters(0b01_1001)
                     .with_writable(true)
@@ -152,11 +160,9 @@ impl Device {
             offset::OVFSTATUS => perfmon.overflow.get(),
             offset::EVNTCAP..0xc0 => {
                 let category = (at - offset::EVNTCAP) / 8;
-                Event::ALL
-                    .iter()
-                    .copied()
-                    .chain((0..=255).filter_map(|code| Event::of_operation(telpher_abi::Opcode::from_code(code))))
-                    .filter(|event| u64::from(event.category) == category)
+                Event::named()
+                    .map(|(_, event)| event)
+                    .filter(|event| u64::from(event.category) == category && self.has_event(*event))
                     .fold(0, |bits, event| bits | u64::from(event.bit))
             }
             offset::CNTRCFG..0x200 if (at - offset::CNTRCFG) / 8 < counters => {
@@ -209,5 +215,56 @@ impl Device {
             _ => {}
         }
         perfmon.refresh();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capabilities::Preset;
+    use crate::device::PciControl;
+
+    fn device(preset: Preset) -> Box<Device> {
+        Device::new(preset.capabilities(), PciControl::SHARED_VIRTUAL_MEMORY).unwrap()
+    }
+
+    /// EVNTCAP of each category.
+    fn events(device: &Device) -> [u64; 8] {
+        std::array::from_fn(|category| device.read_perfmon(offset::EVNTCAP + 8 * category as u64))
+    }
+
+    /// Source: SPEC App. D.
+    #[test]
+    fn a_device_has_the_events_of_its_version() {
+        let v1 = [0x3f, 0x3f, 0x33, 0x1_ffff, 0x3f, 0, 0, 0];
+        let v2 = [0x3f, 0x6ff, 0x33, 0xe07_ffff, 0x3f, 0x40f, 0, 0];
+        let v3 = [0x3f, 0x6ff, 0x33, 0xe07_ffff, 0x3f, 0x3_fc0f, 0, 0];
+        for (preset, expected, categories) in [
+            (Preset::Spr, v1, 5),
+            (Preset::SprFw2, v1, 5),
+            (Preset::Full, v1, 5),
+            (Preset::Srf, v2, 6),
+            (Preset::V2Full, v2, 6),
+            (Preset::V3Full, v3, 6),
+        ] {
+            let device = device(preset);
+            assert_eq!(events(&device), expected, "{preset:?}");
+            let capability = PerfCap([device.read_perfmon(offset::PERFCAP)]);
+            assert_eq!(capability.categories(), categories, "{preset:?}");
+            assert_eq!(capability.global_categories(), (1 << categories) - 1, "{preset:?}");
+        }
+    }
+
+    /// In 1.x these bits are other events, which the model does not count.
+    #[test]
+    fn an_event_of_a_later_version_is_not_counted() {
+        for (preset, count) in [(Preset::Full, 0), (Preset::V2Full, 3)] {
+            let device = device(preset);
+            let config = CntrCfg::default().with_enable(true).with_category(1).with_events(0xc0);
+            device.write_perfmon(offset::CNTRCFG, config.0[0]);
+            device.count(Event::BITMAP_GRANTED, 2, None, None, None);
+            device.count(Event::BITMAP_DENIED, 1, None, None, None);
+            assert_eq!(device.read_perfmon(offset::CNTRDATA), count, "{preset:?}");
+        }
     }
 }

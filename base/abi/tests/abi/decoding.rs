@@ -313,13 +313,20 @@ fn flag_bits_are_the_specifications() {
 #[test]
 fn perfmon_events_are_distinct_single_bits() {
     for (i, event) in Event::ALL.iter().enumerate() {
-        assert!(event.bit.is_power_of_two() && event.category < 5, "{event:?}");
+        assert!(event.bit.is_power_of_two() && event.bit < 1 << 28 && event.category < 5, "{event:?}");
         assert!(!Event::ALL[..i].contains(event), "{event:?} has two names");
     }
-    // SPEC App. D, category 3: the 17 operations of 1.x in the order of their codes.
-    let operations = Opcode::ALL.iter().filter_map(|opcode| Event::of_operation(*opcode));
-    let bits: Vec<u32> = operations.map(|event| event.bit).collect();
-    assert_eq!(bits, (0..17).map(|i| 1 << i).collect::<Vec<u32>>());
+    // SPEC App. D: in the order of their codes, the 17 operations of 1.x and two of 2.0 in category 3, the others in
+    // category 5.
+    let of = |version: u32, category: u8| -> Vec<u32> {
+        let operations = Opcode::ALL.iter().filter_map(|opcode| Event::of_operation(*opcode));
+        operations.filter(|event| (event.since(), event.category) == (version, category)).map(|of| of.bit).collect()
+    };
+    let bits = |bits: std::ops::Range<u32>| bits.map(|bit| 1 << bit).collect::<Vec<u32>>();
+    assert_eq!([of(0x100, 3), of(0x100, 5)], [bits(0..17), vec![]]);
+    assert_eq!([of(0x200, 3), of(0x200, 5)], [bits(17..19), vec![0x400, 1, 2, 4, 8]]);
+    assert_eq!([of(0x300, 3), of(0x300, 5)], [vec![], bits(11..18)]);
+    assert!(Opcode::ALL.iter().all(|opcode| Event::of_operation(*opcode).is_some()));
 }
 
 #[test]

@@ -24,12 +24,12 @@ impl Host {
     /// a leader that is closed, or whose secret is not named.
     pub(super) fn perf_open(&self, open: &PerfOpen) -> Result<OwnedFd, Errno> {
         let attributes = Attributes::parse(&open.attributes)?;
-        let counters = lock(&self.kernel).counters(attributes.device).ok_or(Errno::NOENT)?;
+        let (counters, version) = lock(&self.kernel).counters(attributes.device).ok_or(Errno::NOENT)?;
         // The PMU has no context of tasks, and needs a processor.
         if open.process != -1 || open.cpu < 0 || open.flags & !(FD_NO_GROUP | FD_CLOEXEC) != 0 {
             return Err(Errno::INVAL);
         }
-        let counted = events_of(&attributes.config).ok_or(Errno::OPNOTSUPP)?;
+        let counted = events_of(&attributes.config, version).ok_or(Errno::OPNOTSUPP)?;
         let (end, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut secret = [0; EVENT_SECRET];

@@ -300,10 +300,11 @@ impl Kernel {
         self.devices.iter().map(|dsa| PublishedDevice::of(dsa.number, dsa.registers.device())).collect()
     }
 
-    /// The number of a device's performance counters; `None` if there is no such device.
+    /// The number of a device's performance counters, and its version; `None` if there is no such device.
     #[must_use]
-    pub fn counters(&self, device: u32) -> Option<u8> {
-        self.devices.iter().find(|dsa| dsa.number == device).map(|dsa| dsa.capabilities().counters)
+    pub fn counters(&self, device: u32) -> Option<(u8, u32)> {
+        let device = self.devices.iter().find(|dsa| dsa.number == device)?;
+        Some((device.capabilities().counters, device.capabilities().version))
     }
 
     /// The emulated kernel version.

@@ -1,6 +1,6 @@
 //! The inter-domain operations and their table: which process may access whose memory, and what each refusal reports.
 
-use super::{List, liberal};
+use super::{List, liberal, perfmon};
 use crate::arena::{Access, PAGE, place};
 use crate::bring_up::{Map, command, request_window, write_window};
 use crate::case::{Verdict, holds, same, same_bytes, section};
@@ -8,6 +8,7 @@ use crate::expected::{Expect, ExpectedRecord, Information};
 use crate::fixture::Fixture;
 use crate::sample;
 use crate::subject::{DeviceSpec, HERE, Pci, PortalSpec, QueueSpec, STRANGER, WINDOW};
+use crate::table::row;
 use telpher_abi::registers::{CommandCode, IdBr, IdptEntry, IdptType, offset};
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode, WindowFlags};
 
@@ -249,6 +250,47 @@ fn bitmaps(list: &mut List) {
             fixture.expect(&d, &refusal(0x29, OTHER))?;
             fixture.arena.restore();
             fixture.no_sw_error()
+        });
+    }
+}
+
+/// Reads of bitmaps in memory: those that a device answers from its cache do not count.
+fn bitmap_reads(list: &mut List) {
+    if !list.capabilities.id_cap.submitter_bitmap() {
+        return;
+    }
+    let spec = DeviceSpec { submitter_bitmaps: true, ..liberal(&list.capabilities) };
+    let bitmap = list.arena.at(BITMAP);
+    let entry = whole().with_submitter_pasid(0).with_type_code(IdptType::SubmitterBitmap as u8);
+    let entry = entry.with_bitmap_page(bitmap >> 12);
+    let [(_, copy), ..] = through(list, OTHER, list.arena.at(place::OUT1));
+    let by_single = sample::of(row(0x24), list.arena);
+    for (what, event, bits, other) in [
+        ("granted", perfmon::BITMAP_GRANTED, 0xff, perfmon::BITMAP_DENIED),
+        ("denied", perfmon::BITMAP_DENIED, 0x00, perfmon::BITMAP_GRANTED),
+    ] {
+        list.fresh(section::PERFMON, format!("a counter counts {what} reads of bitmaps"), &spec, move |fixture| {
+            open(fixture, OTHER, &entry)?;
+            let registers = fixture.registers()?;
+            let caches = registers.read(offset::CMDCAP, 8) >> 17 & 1 == 1;
+            let portal = fixture.portal(PortalSpec::of(0))?;
+            for (counted, times) in [(event, 1), (other, 0)] {
+                perfmon::count_event(fixture, 1, counted)?;
+                for round in 1..=3 {
+                    fixture.arena.set(bitmap, 0x2_0000, bits);
+                    if caches {
+                        registers.write(offset::CMDPARAM, 8, bitmap);
+                        super::commands::put(registers, CommandCode::InvalidateBitmapCache, 0, 0x00)?;
+                    }
+                    // A window for a single submitter has no bitmap.
+                    for d in [copy, copy, by_single] {
+                        let _ = fixture.run(&*portal, &d)?;
+                    }
+                    let reads = if caches { 1 } else { 2 };
+                    perfmon::has_counted(fixture, "reads of bitmaps", times * reads * round)?;
+                }
+            }
+            Ok(())
         });
     }
 }
@@ -511,6 +553,7 @@ pub(super) fn add(list: &mut List) {
     ranges(list);
     handles(list);
     bitmaps(list);
+    bitmap_reads(list);
     updates(list);
     without_pasid(list);
     faults(list);

@@ -82,6 +82,7 @@ impl Engine {
                 // case 1b).
                 batch.failed = true;
                 batch.next = batch.work.descriptor.size();
+                self.count_fence(device, false);
             }
             Ok(descriptor) => {
                 let batch_index = Some(batch_index(batch.next));
@@ -89,6 +90,9 @@ impl Engine {
                 self.work.descriptor = descriptor;
                 self.work.origin.batch_index = batch_index;
                 self.phase = Phase::Deciding;
+                if descriptor.flags().contains(Flags::FENCE) {
+                    self.count_fence(device, true);
+                }
                 device.count(Event::FROM_BATCH, 1, Some(self.work.origin.wq), Some(self.index), None);
             }
         }

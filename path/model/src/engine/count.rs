@@ -1,6 +1,7 @@
 //! Updates the performance counters for an engine, while any of them counts. Source: SPEC ch. 6.
 
 use super::{Engine, Outcome, Work};
+use crate::action::Action;
 use crate::device::Device;
 use telpher_abi::perfmon::Event;
 use telpher_abi::{OperandId, Status};
@@ -31,13 +32,20 @@ impl Engine {
             }
             let event = match range.operand {
                 OperandId::Source1 => Some(Event::READS_SOURCE_1),
+                OperandId::Source2 => Some(Event::READS_SOURCE_2),
                 OperandId::Destination1 => Some(Event::WRITES_DESTINATION_1),
+                OperandId::Destination2 => Some(Event::WRITES_DESTINATION_2),
                 _ => None,
             };
             if let Some(event) = event {
                 device.count(event, 1, wq, engine, size);
             }
             device.count(Event::TRANSLATED, 1, wq, engine, size);
+        }
+        if let Action::Move { src, dst, len, .. } = self.action
+            && src.abs_diff(dst) < len
+        {
+            device.count(Event::OVERLAPPING_MOVE, 1, wq, engine, size);
         }
         device.count(Event::INPUT_32B, input, wq, engine, size);
         device.count(Event::OUTPUT_32B, output, wq, engine, size);
@@ -46,6 +54,18 @@ impl Engine {
         if faulted {
             device.count(Event::TRANSLATION_FAULT, 1, wq, engine, size);
         }
+    }
+
+    /// Counts a bit of a submitter bitmap that was read in memory, and not in the cache.
+    pub(super) fn count_bitmap_read(&self, device: &Device, is_set: bool) {
+        let event = if is_set { Event::BITMAP_GRANTED } else { Event::BITMAP_DENIED };
+        device.count(event, 1, Some(self.work.origin.wq), Some(self.index), None);
+    }
+
+    /// Counts a member of a batch with a fence.
+    pub(super) fn count_fence(&self, device: &Device, passes: bool) {
+        let event = if passes { Event::FENCE_PASSED } else { Event::FENCE_ABANDONED };
+        device.count(event, 1, Some(self.work.origin.wq), Some(self.index), None);
     }
 
     #[cold]

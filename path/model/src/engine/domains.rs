@@ -61,6 +61,7 @@ impl Engine {
         if byte.is_ok() {
             device.cache_bitmap_byte(pending.byte, value, pending.invalidations);
         }
+        self.count_bitmap_read(device, value >> pending.bit & 1 == 1);
         match pending.check(value) {
             Ok(()) => {
                 self.windows[pending.index] = Some(pending.window);

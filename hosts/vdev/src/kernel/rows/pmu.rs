@@ -31,9 +31,10 @@ pub(crate) static FORMAT: &[Attribute] = &[
 /// Declares an attribute for each event of these names.
 macro_rules! events {
     ($($name:literal)*) => {
-        /// The attribute table of its `events/`: those that the model counts, with the unit of bytes.
+        /// The attribute table of its `events/`: those that the model counts and the device's version has, with the
+        /// unit of bytes.
         pub(crate) static EVENTS: &[Attribute] = &[
-            $(read_only($name, |_, _| event($name)),)*
+            $(read_only($name, |_, _| event($name)).visible(|caps| is_of_version($name, caps.version)),)*
             read_only("engine_input.scale", |_, _| line(32)),
             read_only("engine_input.unit", |_, _| line("Bytes")),
             read_only("engine_output.scale", |_, _| line(32)),
@@ -64,17 +65,36 @@ events! {
     "op_dif_insert"
     "op_dif_strip"
     "op_dif_update"
+    "op_dix_generate"
     "op_drain"
     "op_dualcast"
     "op_fill"
+    "op_gather_copy"
+    "op_gather_reduce"
+    "op_id_compare"
+    "op_id_compare_pattern"
+    "op_id_copy"
+    "op_id_fill"
     "op_memmove"
     "op_noop"
+    "op_reduce"
+    "op_reduce_dualcast"
+    "op_scatter_copy"
+    "op_scatter_fill"
+    "op_translation_fetch"
+    "op_type_conversion"
+    "op_update_window"
     "page_request_ok"
     "swq_accepted_limited"
     "swq_accepted_unlimited"
     "swq_retry_limited"
     "swq_retry_unlimited"
     "xlate_pasid_fault"
+}
+
+/// True if devices of this version have the event.
+fn is_of_version(name: &str, version: u32) -> bool {
+    Event::of_name(name).is_some_and(|event| event.since() <= version)
 }
 
 /// The encoding of an event in the terms of `format/`.
@@ -95,5 +115,13 @@ mod tests {
         let shown: Vec<_> = EVENTS.iter().map(|row| row.name).filter(|name| !name.contains('.')).collect();
         assert_eq!(shown, counted);
         assert_eq!(event("op_memmove").unwrap(), "event_category=0x3,event=0x8\n");
+        assert_eq!(event("op_scatter_fill").unwrap(), "event_category=0x5,event=0x20000\n");
+    }
+
+    #[test]
+    fn a_device_has_the_events_of_its_version() {
+        let of =
+            |version| EVENTS.iter().filter(move |row| row.name.starts_with("op_") && is_of_version(row.name, version));
+        assert_eq!([0x100, 0x200, 0x300].map(|version| of(version).count()), [17, 24, 31]);
     }
 }
