@@ -200,6 +200,14 @@ pub(crate) fn fault_window(fault: &WindowFault) -> Result<(), Errno> {
     ask_again(|| Answer::new().ask(Kind::WindowFault, 0, 0, &[], fault.as_bytes()))
 }
 
+/// Tells the host that a descriptor of the window with this secret is about to be closed.
+///
+/// # Errors
+/// ENOTTY in a run without windows; EIO if the host is gone.
+pub(crate) fn close_window(secret: &[u8; WINDOW_SECRET]) -> Result<(), Errno> {
+    ask_again(|| Answer::new().ask(Kind::WindowClose, 0, 0, &[], secret))
+}
+
 /// Waits until no window that this address space has closed is accessed any more.
 ///
 /// # Errors

@@ -27,8 +27,8 @@ const ATTACH: u32 = 0x8006_6466;
 /// IDXD_WIN_FAULT, `_IOR('d', 201, 20)`: u64 offset, u64 length, u32 write.
 const FAULT: u32 = 0x8014_64c9;
 
-/// 1 once this process has made a window: only then may closing a descriptor end one.
-static MADE: AtomicU32 = AtomicU32::new(0);
+/// 1 once this process has made or attached a window: only then may closing a descriptor end one, or a right.
+static USED: AtomicU32 = AtomicU32::new(0);
 
 /// An ioctl for windows; `None` if it is another one, or the descriptor is not ours.
 pub(crate) fn ioctl(fd: RawFd, request: u64, argument: usize) -> Option<Result<c_int, Errno>> {
@@ -52,11 +52,22 @@ pub(crate) fn is_window(fd: RawFd) -> bool {
     parse_socket(fd, WindowName::parse).is_some()
 }
 
-/// True once this process has made a window: then it waits after closing descriptors.
+/// True once this process has made or attached a window: then it waits after closing descriptors.
 #[inline]
-pub(crate) fn are_made() -> bool {
+pub(crate) fn are_used() -> bool {
     // Relaxed: a window's creation is ordered before its close by the program.
-    MADE.load(Ordering::Relaxed) != 0
+    USED.load(Ordering::Relaxed) != 0
+}
+
+/// Called before a descriptor is closed. The first close of a window by its owner ends it, and that by a submitter its
+/// right, whatever other descriptors there are. Source: Intel's driver outside of Linux, the flush of its file.
+pub(crate) fn closing(fd: RawFd) {
+    if is_window(fd)
+        && let Ok(secret) = descriptor::secret(fd)
+    {
+        // A host that is gone gives no access.
+        let _ = control::close_window(&secret);
+    }
 }
 
 /// Called after descriptors were closed: returns when nothing is accessed any more through a window that this ended.
@@ -111,8 +122,8 @@ fn create(open: u64, argument: *mut u8) -> Result<c_int, Errno> {
     let (handle, window) = created?;
     // Its number is the first free one.
     let fd = sys::fcntl(window.number(), libc::F_DUPFD, 0).map(sys::descriptor)?;
-    // Relaxed: as in `closed`.
-    MADE.store(1, Ordering::Relaxed);
+    // Relaxed: as in `are_used`.
+    USED.store(1, Ordering::Relaxed);
     if let Err(error) = deliver(&handle.to_ne_bytes(), argument.wrapping_add(22)) {
         let _ = sys::close(fd);
         return Err(error);
@@ -126,6 +137,10 @@ fn attach(open: u64, argument: *mut u8) -> Result<c_int, Errno> {
     fetch(argument, &mut bytes)?;
     let fd = RawFd::try_from(u32::from_ne_bytes(bytes)).map_err(|_| Errno::BADF)?;
     let handle = control::attach_window(open, &secret(fd)?)?;
+    // Relaxed: as in `are_used`.
+    USED.store(1, Ordering::Relaxed);
+    // It may have come by pidfd_getfd(2) or SCM_RIGHTS.
+    table::set(fd, Kind::Window);
     deliver(&handle.to_ne_bytes(), argument.wrapping_add(4))?;
     Ok(0)
 }

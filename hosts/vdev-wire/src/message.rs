@@ -61,13 +61,16 @@ pub enum Kind {
     /// Waits until no closed window of the caller's process is accessed any more. `argument`: [`SETTLE_AT_START`] to
     /// end the windows of the program first that the process was before. ENOTTY in a run without windows.
     WindowSettle = 17,
+    /// The caller's process closes a descriptor of a window: of its own, which ends for all processes, or of another
+    /// one's, which it may use no more. Data: the window's secret.
+    WindowClose = 18,
 }
 
 impl Kind {
     /// The kind with this code.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        const ALL: [Kind; 17] = [
+        const ALL: [Kind; 18] = [
             Kind::Show,
             Kind::Store,
             Kind::Open,
@@ -85,6 +88,7 @@ impl Kind {
             Kind::WindowUpdate,
             Kind::WindowFault,
             Kind::WindowSettle,
+            Kind::WindowClose,
         ];
         ALL.into_iter().find(|kind| *kind as u32 == code)
     }

@@ -535,6 +535,12 @@ fn a_window_is_fetched_by_the_number_of_its_descriptor() {
     windows("fetched", "fetched", Some("v2-full-1"), false);
 }
 
+/// Regression: a window ended with the queue that it was made with. DPDK's patches close that queue at once.
+#[test]
+fn a_window_outlives_its_queue_and_ends_with_the_owners_descriptor() {
+    windows("outliving", "outliving", Some("v2-full-1"), false);
+}
+
 #[test]
 fn a_guessed_handle_of_a_window_gives_nothing() {
     windows("guessed", "guessed", Some("v3-full-1"), false);

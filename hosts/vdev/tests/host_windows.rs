@@ -259,6 +259,7 @@ fn mangled_requests_about_windows_change_nothing() {
         Kind::WindowUpdate,
         Kind::WindowFault,
         Kind::WindowSettle,
+        Kind::WindowClose,
     ];
     let mut random = telpher_os::Random::new(7);
     let mut below = |bound: usize| usize::try_from(random.below(bound as u64)).unwrap();
@@ -712,9 +713,18 @@ impl Case<'_> {
         drop(former);
         let file = self.guests[guest].open(SHARED).unwrap();
         self.files.insert(guest, file);
-        self.windows.retain(|window| window.owner != guest);
-        for window in &mut self.windows {
-            window.submitters.remove(&guest);
+        // Windows and rights of a process do not end with its queue.
+    }
+
+    /// A guest closes a descriptor, of which there are others.
+    fn close_held(&mut self) {
+        let (guest, window) = (self.index(GUESTS), self.index(self.windows.len()));
+        let secret = secret(&self.windows[window].descriptor);
+        self.guests[guest].ask(Kind::WindowClose, 0, 0, "", &secret).unwrap();
+        if self.windows[window].owner == guest {
+            self.windows.swap_remove(window);
+        } else {
+            self.windows[window].submitters.remove(&guest);
         }
     }
 
@@ -796,6 +806,7 @@ fn random_calls(seed: u64) {
             }
             6 if case.random.below(4) == 0 => case.reopen(),
             7 => case.list(),
+            8 if case.windows.len() > 3 => case.close_held(),
             _ => case.access(&mut shadow),
         }
     }

@@ -76,7 +76,7 @@ pub(crate) fn attach(queue: &File, file: BorrowedFd<'_>) -> Result<AttachedWindo
     let mut window = Attach { file: file.as_raw_fd().cast_unsigned(), handle: 0 };
     // SAFETY: as above.
     match unsafe { ioctl(queue, ATTACH, &raw mut window) } {
-        // The right ends when the queue's file is closed.
+        // The right ends when this process closes a descriptor of the window, whichever it is.
         Ok(_) => Ok(AttachedWindow::new(window.handle, ())),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL)) => {
             Err(WindowError::Refused { why: format!("it is of another device, or no window of a driver: {error}") })

@@ -130,15 +130,19 @@ fn duplicate_onto(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int
         }
         node::forget(new);
     }
+    if ends_a_window {
+        windows::closing(new);
+    }
     let answered = next();
     duplicated(old, answered);
     after_close(ends_a_window, answered)
 }
 
-/// True if closing this descriptor may end a window of this process. Costs one load in a process without windows.
+/// True if closing this descriptor may end a window or a right of this process. Costs one load in a process without
+/// windows.
 #[inline]
 fn may_end_a_window(fd: c_int) -> bool {
-    windows::are_made() && (!is_foreign(fd) || windows::is_window(fd))
+    windows::are_used() && (!is_foreign(fd) || windows::is_window(fd))
 }
 
 /// Returns the answer of a call that has closed descriptors, once no window that this ended is accessed any more. The
@@ -160,6 +164,9 @@ fn close_all(first: c_uint, last: c_uint, range: impl Fn(c_uint, c_uint) -> c_in
         for fd in number(first)..=number(last).min(table::highest()) {
             if node::is_node(fd) {
                 node::forget(fd);
+            }
+            if windows::are_used() && table::kind(fd) == Kind::Window {
+                windows::closing(fd);
             }
             table::set(fd, Kind::Foreign);
         }
@@ -295,6 +302,9 @@ interpose! {
     } }
     fn close(fd: c_int) -> c_int { |next| {
         let ends_a_window = may_end_a_window(fd);
+        if ends_a_window {
+            windows::closing(fd);
+        }
         let answered = served::close(fd, || next(fd));
         standard::settle(fd);
         after_close(ends_a_window, answered)
@@ -304,7 +314,7 @@ interpose! {
             next(first, last, flags)
         } else {
             let answered = close_all(first, last, |first, last| next(first, last, flags));
-            after_close(windows::are_made(), answered)
+            after_close(windows::are_used(), answered)
         }
     }
     fn closefrom(first: c_int) -> () { |next| {
@@ -318,7 +328,7 @@ interpose! {
             // The kernel does not support that call.
             next(first);
         }
-        if windows::are_made() {
+        if windows::are_used() {
             // No error can be returned.
             let _ = windows::closed();
         }

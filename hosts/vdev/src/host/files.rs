@@ -8,7 +8,7 @@ use crate::tree::{Caller, Errno};
 use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use telpher_vdev_wire::file_memory::{FileMemory, TRACE_ENTRIES};
 use telpher_vdev_wire::message::Opened;
 use telpher_vdev_wire::queue_state::{DISABLED, ENABLED, OccupancySlots, QueueState, ROWS};
@@ -32,8 +32,6 @@ pub(super) struct OpenFile {
     space: AtomicU64,
     /// The host's end of the file's socket, in the preloaded view.
     pub(super) end: Option<OwnedFd>,
-    /// Readable once the opener's process has ended; present once the file has made or attached a window.
-    pub(super) opener: OnceLock<OwnedFd>,
     /// Executes the file's descriptors in the host, once a process without a guest has written one.
     pub(super) executor: Mutex<Option<Executor>>,
     /// The queue's alarm count when the other end was last notified of a pending error; `None` if it never was.
@@ -67,7 +65,6 @@ impl OpenFile {
             identity,
             space: AtomicU64::new(caller.space),
             end,
-            opener: OnceLock::new(),
             executor: Mutex::new(None),
             notified: Mutex::new(None),
             reading: Mutex::new(()),

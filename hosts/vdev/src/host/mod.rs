@@ -447,8 +447,8 @@ impl Host {
                 } else if let Some(number) = windows::number_of(open) {
                     lock(&self.windows).close(number);
                     released = true;
-                } else if let Some(open) = windows::opener_of(open) {
-                    self.opener_ended(open);
+                } else if let Some(process) = windows::process_of(open) {
+                    self.process_ended(process);
                 } else if flags.contains(epoll::EventFlags::HUP) {
                     self.release(open);
                     released = true;

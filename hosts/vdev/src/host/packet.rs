@@ -109,7 +109,8 @@ impl Host {
             | Kind::WindowTouch
             | Kind::WindowUpdate
             | Kind::WindowFault
-            | Kind::WindowSettle => Err(Errno::INVAL),
+            | Kind::WindowSettle
+            | Kind::WindowClose => Err(Errno::INVAL),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::files::lock;
 use super::packet::{MAX_PACKET, ParsedRequest};
 use super::reply::{Answer, process, reply};
 use super::requests::{Party, Pending};
-use super::windows::{Client, Limits, OPENER, WINDOW, Window, Windows};
+use super::windows::{Client, Limits, PROCESS, WINDOW, Window, Windows};
 use super::{Host, bind};
 use crate::tree::Errno;
 use rustix::event::{PollFd, PollFlags, epoll};
@@ -94,7 +94,8 @@ impl Host {
                 Ok(if is_settled { Course::Done } else { Course::Wait(Party::Owner(peer)) })
             }
             Kind::WindowUpdate => self.own_file(head, peer).map(|_| Course::Wait(Party::Owner(peer))),
-            // It names no file.
+            // These name no file.
+            Kind::WindowClose => Ok(Course::Wait(Party::Owner(peer))),
             Kind::WindowFault => Ok(Course::Wait(Party::User(peer))),
             _ => self.own_file(head, peer).map(|_| Course::Wait(Party::User(peer))),
         }
@@ -134,10 +135,13 @@ impl Host {
             }
             Kind::WindowAttach => {
                 let (client, _) = self.client(head, peer)?;
-                self.watch_opener(client)?;
                 let mut windows = lock(&self.windows);
+                self.watch_process(&mut windows, client.process)?;
                 let handle = windows.attach(client, data)?;
-                self.still_open(client, &mut windows)?;
+                if !self.lives(client, &windows) {
+                    windows.close_held(client.process, client.space, data);
+                    return Err(Errno::BADF);
+                }
                 Ok(Answer { value: handle.into(), ..Answer::default() })
             }
             Kind::Windows => {
@@ -173,6 +177,10 @@ impl Host {
                 Ok(Answer::default())
             }
             Kind::WindowFault => self.fault(connection, &parse::<WindowFault>(data)?),
+            Kind::WindowClose => {
+                lock(&self.windows).close_held(peer, head.space, data);
+                Ok(Answer::default())
+            }
             Kind::WindowSettle => {
                 let closed = lock(&self.windows).closed_by(peer, head.space);
                 closed.iter().for_each(|window| window.settle());
@@ -190,7 +198,6 @@ impl Host {
         memory: ProcessMemory,
     ) -> Result<Answer, Errno> {
         let limits = Limits::of_create(create, id_cap)?;
-        self.watch_opener(client)?;
         let mut secret = [0; WINDOW_SECRET];
         if getrandom(&mut secret, GetRandomFlags::empty())? != secret.len() {
             return Err(Errno::AGAIN);
@@ -201,51 +208,51 @@ impl Host {
         // Nothing that a process sends to the window waits here, so closing the end closes nothing else.
         rustix::net::shutdown(&end, Shutdown::Read)?;
         let mut windows = lock(&self.windows);
+        self.watch_process(&mut windows, client.process)?;
         let number = windows.next_number()?;
         bind(&theirs, |random| WindowName(number).to_text(&self.name, random))?;
         epoll::add(&self.ends, &end, epoll::EventData::new_u64(WINDOW | number), epoll::EventFlags::HUP)?;
         // On an error, and when the window is closed, dropping the end removes it from epoll.
         let kind = (Windows::is_for_several(create), limits);
         let handle = windows.add((number, secret, end), client, kind, memory, id_cap.entries())?;
-        self.still_open(client, &mut windows)?;
+        if !self.lives(client, &windows) {
+            windows.close(number);
+            return Err(Errno::BADF);
+        }
         Ok(Answer { value: handle.into(), end: Some(theirs), ..Answer::default() })
     }
 
-    /// Has the rights of a file end with its opener's process, though other processes may keep the file open: a later
-    /// process with its number is another one.
-    fn watch_opener(&self, client: Client) -> Result<(), Errno> {
-        let file = self.file(client.file)?;
-        let Some(process) = i32::try_from(client.process).ok().and_then(Pid::from_raw) else { return Ok(()) };
-        if file.opener.get().is_some() {
+    /// Has windows and rights of a process end with it, though other processes may keep its descriptors open: a later
+    /// process with its number is another one. Without this they end with their files.
+    fn watch_process(&self, windows: &mut Windows, number: u32) -> Result<(), Errno> {
+        let Some(process) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        if windows.is_watched(number) {
             return Ok(());
         }
-        let opener = match pidfd_open(process, PidfdFlags::empty()) {
-            // Before Linux 5.3, or in a sandbox, they end with the file.
+        let end = match pidfd_open(process, PidfdFlags::empty()) {
+            // Before Linux 5.3, or in a sandbox.
             Err(Errno::NOSYS | Errno::PERM) => return Ok(()),
             opened => opened?,
         };
         let interest = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-        epoll::add(&self.ends, &opener, epoll::EventData::new_u64(OPENER | client.file), interest)?;
-        // Of several threads that come here, the first one's descriptor is kept.
-        let _ = file.opener.set(opener);
+        epoll::add(&self.ends, &end, epoll::EventData::new_u64(PROCESS | u64::from(number)), interest)?;
+        windows.watch(number, end);
         Ok(())
     }
 
-    /// The process that has opened a file has ended: no request has its rights any more.
-    pub(super) fn opener_ended(&self, open: u64) {
-        if let Ok(file) = self.file(open) {
-            // Before its windows end, so that a request in progress sees it.
-            file.join(0);
-        }
-        lock(&self.windows).release_file(open);
+    /// A process that has made or attached windows has ended: no request has its rights any more.
+    pub(super) fn process_ended(&self, process: u32) {
+        // Before its windows end, so that a request in progress sees it.
+        self.open_files().iter().filter(|file| file.info.process == process).for_each(|file| file.join(0));
+        lock(&self.windows).release_process(process);
     }
 
-    /// Undoes a change for a file that was released meanwhile, or whose opener has ended, after what was known of it
-    /// was removed.
-    fn still_open(&self, client: Client, windows: &mut Windows) -> Result<(), Errno> {
-        let file = self.file(client.file);
-        let open = file.and_then(|file| if file.space() == client.space { Ok(()) } else { Err(Errno::BADF) });
-        open.inspect_err(|_| windows.release_file(client.file))
+    /// False if the file, or the process, that a request began with is gone, after what was known of it was removed.
+    fn lives(&self, client: Client, windows: &Windows) -> bool {
+        match self.file(client.file) {
+            Ok(file) => file.space() == client.space,
+            Err(_) => windows.is_watched(client.process),
+        }
     }
 
     /// The window that an access of a client names.

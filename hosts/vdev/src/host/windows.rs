@@ -13,7 +13,7 @@
 
 use super::files::lock;
 use crate::tree::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use telpher_abi::WindowFlags;
@@ -31,16 +31,18 @@ pub(super) fn number_of(data: u64) -> Option<u64> {
     (data >> 62 == 1).then_some(data & !WINDOW)
 }
 
-/// Marks the number of a file whose opener's process is watched.
-pub(super) const OPENER: u64 = 1 << 61;
+/// Marks the number of a process that is watched.
+pub(super) const PROCESS: u64 = 1 << 61;
 
-/// The number of the file whose opener's process has ended, if it was an opener's.
-pub(super) fn opener_of(data: u64) -> Option<u64> {
-    (data >> 61 == 1).then_some(data & !OPENER)
+/// The number of the process that has ended, if it was a process.
+pub(super) fn process_of(data: u64) -> Option<u32> {
+    (data >> 61 == 1).then(|| u32::try_from(data & !PROCESS).ok()).flatten()
 }
 
 /// IDXD_WIN_CREATE's type of a window for several submitters (SAMS); 0 is for a single one (SASS).
 const SEVERAL: u32 = 1;
+/// DPDK's patches also say so with this flag.
+const SEVERAL_FLAG: u32 = 0x10;
 
 /// An open file as the windows see it. Two address spaces may share a PASID, after an exec or with a process number
 /// that is used again, so a PASID identifies no process. A process may send any number of an address space, so this
@@ -92,6 +94,7 @@ impl Limits {
         if base.checked_add(size).is_none() {
             return Err(Errno::INVAL);
         }
+        let flags = if kind == SEVERAL { flags & !SEVERAL_FLAG } else { flags };
         Limits::checked(base, size, flags, id_cap)
     }
 
@@ -147,15 +150,15 @@ struct State {
     limits: Limits,
     /// How often the limits were replaced.
     updates: u32,
-    /// The submitters' address spaces, by the file that has attached the window.
-    submitters: BTreeMap<u64, AddressSpace>,
+    /// The submitters' address spaces, each with the file that its right ends with, if its process is not watched.
+    submitters: BTreeSet<(AddressSpace, Option<u64>)>,
     /// Accesses in progress, by the number of updates when they began.
     in_progress: BTreeMap<u32, u32>,
 }
 
 impl State {
     fn may_submit(&self, client: Client) -> bool {
-        self.submitters.values().any(|space| *space == client.address_space())
+        self.submitters.iter().any(|(space, _)| *space == client.address_space())
     }
 }
 
@@ -167,6 +170,8 @@ pub(super) struct Window {
     /// Index of the entry.
     pub(super) handle: u16,
     owner: Client,
+    /// It ends with the owner's process; otherwise with the file that has made it.
+    is_watched: bool,
     several: bool,
     secret: [u8; WINDOW_SECRET],
     /// The memory of the owner's address space.
@@ -286,6 +291,9 @@ pub(super) struct Windows {
     open: BTreeMap<u64, Open>,
     /// Closed windows with accesses that may be in progress.
     closed: Vec<Arc<Window>>,
+    /// The living processes that have made or attached a window, where the system reports their end. Dropping one
+    /// removes it from the epoll instance.
+    watched: BTreeMap<u32, OwnedFd>,
 }
 
 impl Windows {
@@ -312,9 +320,11 @@ impl Windows {
     ) -> Result<u16, Errno> {
         let is_free = |handle: &u16| self.of_handle(owner.device, (*handle).into()).is_none();
         let handle = (0..entries).find(is_free).ok_or(Errno::NOSPC)?;
-        let (submitters, in_progress) = (BTreeMap::new(), BTreeMap::new());
+        let (submitters, in_progress) = (BTreeSet::new(), BTreeMap::new());
         let state = Mutex::new(State { open: true, limits, updates: 0, submitters, in_progress });
-        let window = Window { number, handle, owner, several, secret, memory, state, ended: Condvar::new() };
+        let is_watched = self.is_watched(owner.process);
+        let window =
+            Window { number, handle, owner, is_watched, several, secret, memory, state, ended: Condvar::new() };
         self.open.insert(number, Open { window: Arc::new(window), _end: end });
         Ok(handle)
     }
@@ -345,10 +355,11 @@ impl Windows {
     pub(super) fn attach(&self, client: Client, secret: &[u8]) -> Result<u16, Errno> {
         let window = self.of_secret(secret).filter(|window| window.is_of(client.device)).ok_or(Errno::INVAL)?;
         let mut state = lock(&window.state);
-        if !window.several && state.submitters.values().any(|space| *space != client.address_space()) {
+        if !window.several && state.submitters.iter().any(|(space, _)| *space != client.address_space()) {
             return Err(Errno::BUSY);
         }
-        state.submitters.insert(client.file, client.address_space());
+        let file = if self.is_watched(client.process) { None } else { Some(client.file) };
+        state.submitters.insert((client.address_space(), file));
         Ok(window.handle)
     }
 
@@ -386,17 +397,51 @@ impl Windows {
         Ok(Arc::clone(window))
     }
 
-    /// A file was closed: its windows end, and it submits to no window any more.
+    /// Has windows and rights of a process end with it, whose end makes this descriptor readable.
+    pub(super) fn watch(&mut self, process: u32, end: OwnedFd) {
+        self.watched.insert(process, end);
+    }
+
+    /// True if the process lives, and the system reports its end.
+    pub(super) fn is_watched(&self, process: u32) -> bool {
+        self.watched.contains_key(&process)
+    }
+
+    /// A file was closed. Windows and rights of a watched process go on without it, as with Intel's driver.
     pub(super) fn release_file(&mut self, file: u64) {
-        self.close_those(|window| window.owner.file == file);
-        for open in self.open.values() {
-            lock(&open.window.state).submitters.remove(&file);
+        self.close_those(|window| !window.is_watched && window.owner.file == file);
+        self.end_rights(|_, of_file| of_file == Some(file));
+    }
+
+    /// A watched process has ended.
+    pub(super) fn release_process(&mut self, process: u32) {
+        self.watched.remove(&process);
+        self.close_those(|window| window.owner.process == process);
+        self.end_rights(|(of, _), _| of == process);
+    }
+
+    /// A process has another address space than before: the windows to its former one end, which is gone, and so do its
+    /// rights.
+    pub(super) fn release_former(&mut self, process: u32, space: u64) {
+        self.close_those(|window| process != 0 && window.owner.process == process && window.owner.space != space);
+        self.end_rights(|(of, former), _| process != 0 && of == process && former != space);
+    }
+
+    /// An address space closes a descriptor of the window with this secret.
+    pub(super) fn close_held(&mut self, process: u32, space: u64, secret: &[u8]) {
+        let Some(window) = self.of_secret(secret) else { return };
+        let number = window.number;
+        if window.owner.address_space() == (process, space) {
+            self.close(number);
+        } else {
+            lock(&window.state).submitters.retain(|(of, _)| *of != (process, space));
         }
     }
 
-    /// A process has another address space than before: the windows to its former one end, which is gone.
-    pub(super) fn release_former(&mut self, process: u32, space: u64) {
-        self.close_those(|window| process != 0 && window.owner.process == process && window.owner.space != space);
+    fn end_rights(&self, are_to_end: impl Fn(AddressSpace, Option<u64>) -> bool) {
+        for open in self.open.values() {
+            lock(&open.window.state).submitters.retain(|(space, file)| !are_to_end(*space, *file));
+        }
     }
 
     fn close_those(&mut self, are_to_end: impl Fn(&Window) -> bool) {
@@ -440,6 +485,7 @@ mod tests {
         assert_eq!(of(0, 0x3, 0, 0), Ok(0x3));
         assert_eq!(of(2, 0x7, 0, 1), unsupported);
         assert_eq!(of(0, 0x17, 0, 1), invalid);
+        assert_eq!([of(1, 0x17, 0, 1), of(1, 0x37, 0, 1)], [Ok(7), invalid], "DPDK's flag for several submitters");
         assert_eq!(of(0, 0x1_0007, 0, 1), invalid);
         assert_eq!(of(0, 0xb, 0, 0), invalid, "offsets without a window");
         assert_eq!(of(0, 0x3, 0, 1), invalid);
@@ -568,6 +614,47 @@ mod tests {
             assert!(windows.of_handle(0, 0).is_some(), "{process} {space}");
         }
         windows.release_former(10, 101);
+        assert!(windows.of_handle(0, 0).is_none());
+    }
+
+    #[test]
+    fn a_submitter_that_executes_a_program_loses_its_right() {
+        let (mut windows, client) = attached();
+        let may_submit = |windows: &Windows| lock(&windows.of_handle(0, 0).unwrap().state).may_submit(client);
+        for (process, space) in [(20, 200), (10, 100), (0, 1)] {
+            windows.release_former(process, space);
+            assert!(may_submit(&windows), "{process} {space}");
+        }
+        windows.release_former(20, 201);
+        assert!(!may_submit(&windows));
+    }
+
+    /// Where the system does not report the end of processes.
+    #[test]
+    fn without_a_watch_windows_and_rights_end_with_their_files() {
+        let (mut windows, client) = attached();
+        let may_submit = |windows: &Windows| lock(&windows.of_handle(0, 0).unwrap().state).may_submit(client);
+        windows.release_file(3);
+        assert!(may_submit(&windows));
+        windows.release_file(2);
+        assert!(!may_submit(&windows));
+        windows.release_file(1);
+        assert!(windows.of_handle(0, 0).is_none());
+    }
+
+    #[test]
+    fn the_process_that_closes_a_window_decides_what_ends() {
+        let (mut windows, client) = attached();
+        let may_submit = |windows: &Windows| lock(&windows.of_handle(0, 0).unwrap().state).may_submit(client);
+        let secret = [9; WINDOW_SECRET];
+        // A child with the owner's number, another process with the submitter's, and no such window.
+        windows.close_held(30, 100, &secret);
+        windows.close_held(30, 200, &secret);
+        windows.close_held(10, 100, &[8; WINDOW_SECRET]);
+        assert!(may_submit(&windows));
+        windows.close_held(20, 200, &secret);
+        assert!(!may_submit(&windows));
+        windows.close_held(10, 100, &secret);
         assert!(windows.of_handle(0, 0).is_none());
     }
 }

@@ -355,6 +355,50 @@ static void fetched(void)
 	expect_ended(child);
 }
 
+/* DPDK's patches open a queue, make or attach a window, and submit to another queue: the first one is closed at once. */
+static void outliving(void)
+{
+	unsigned char *p = pages(2, 5);
+	unsigned handle, again;
+	struct signal_pipe attached = a_pipe(), closed = a_pipe();
+	struct queue first = open_queue(SHARED);
+	int window = create(first.fd, p, PAGE, SINGLE, READ | CHECKED, &handle);
+	EXPECT(window >= 0, "create");
+	close_queue(&first);
+	pid_t child = fork();
+	if (child == 0) {
+		struct queue for_attaching = open_queue(SHARED);
+		EXPECT(attach(for_attaching.fd, window, &again) == 0 && again == handle, "attach");
+		close_queue(&for_attaching);
+		struct queue own = open_queue(SHARED);
+		unsigned char b = 0;
+		EXPECT(copy_out(&own, handle, &b, (uintptr_t)p, 1) == DSA_COMP_SUCCESS && b == 5, "%#x", rec.status);
+		/* Any of the process's descriptors of the window ends its right. */
+		int copy = dup(window);
+		EXPECT(close(copy) == 0, "close");
+		EXPECT(copy_out(&own, handle, &b, (uintptr_t)p, 1) == INVALID_HANDLE, "%#x", rec.status);
+		EXPECT(attach(own.fd, window, &again) == 0 && again == handle, "attach again");
+		EXPECT(copy_out(&own, handle, &b, (uintptr_t)p, 1) == DSA_COMP_SUCCESS, "%#x", rec.status);
+		wake(attached);
+		wait_on(closed);
+		EXPECT(copy_out(&own, handle, &b, (uintptr_t)p, 1) == INVALID_HANDLE, "%#x", rec.status);
+		FAILS(attach(own.fd, window, &again), EINVAL);
+		_exit(0);
+	}
+	/* So that this process does not wait for a child that has failed. */
+	close(attached.ends[1]);
+	wait_on(attached);
+	/* The owner may change it by any of its queues. */
+	struct queue q = open_queue(SHARED);
+	EXPECT(update(&q, handle, p + PAGE, PAGE, READ | CHECKED) == DSA_COMP_SUCCESS, "%#x", rec.status);
+	/* The first descriptor that the owner closes ends the window, though there are others. */
+	int copy = dup(window);
+	EXPECT(copy >= 0 && close(window) == 0, "close");
+	wake(closed);
+	expect_ended(child);
+	close_queue(&q);
+}
+
 /* A stranger reaches nothing, whatever handle it guesses. */
 static void guessed(void)
 {
@@ -443,20 +487,23 @@ static void moved(void)
 		for (unsigned i = 0; i < PAGE; i++)
 			EXPECT(outside[i] == turn + 1, "byte %u outside changed in turn %d", i, turn);
 	}
+	/* The children hold the window's descriptor, and it ends all the same. */
 	EXPECT(close(window) == 0, "close");
 	memset(p, 0x33, 2 * PAGE);
-	/* The children hold the window's descriptor: it lives on until they have ended. */
+	until_more(&successes[2], 20);
 	for (int i = 0; i < 2; i++) {
 		kill(children[i], SIGKILL);
 		EXPECT(waitpid(children[i], NULL, 0) == children[i], "waitpid");
 	}
+	for (unsigned i = 0; i < 2 * PAGE; i++)
+		EXPECT(p[i] == 0x33, "byte %u changed after the close", i);
+	successes[2] = 0;
 	int second = create(q.fd, p, PAGE, SINGLE, READ | WRITE | CHECKED, &handle);
 	EXPECT(second >= 0, "create");
 	pid_t child = fork();
 	if (child == 0) {
 		struct queue own = open_queue(SHARED);
 		EXPECT(attach(own.fd, second, &handle) == 0, "a dead submitter keeps others out");
-		close(second);
 		unsigned char b = 1;
 		while (copy_in(&own, handle, (uintptr_t)p, &b, 1) == DSA_COMP_SUCCESS)
 			__atomic_fetch_add(&successes[2], 1, __ATOMIC_SEQ_CST);
@@ -465,7 +512,6 @@ static void moved(void)
 		_exit(0);
 	}
 	until_more(&successes[2], 50);
-	/* Now this is the last descriptor. */
 	EXPECT(close(second) == 0, "close");
 	memset(p, 0x44, PAGE);
 	expect_ended(child);
@@ -743,6 +789,8 @@ int main(int argc, char **argv)
 		copies();
 	else if (strcmp(what, "fetched") == 0)
 		fetched();
+	else if (strcmp(what, "outliving") == 0)
+		outliving();
 	else if (strcmp(what, "guessed") == 0)
 		guessed();
 	else if (strcmp(what, "moved") == 0)

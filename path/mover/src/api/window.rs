@@ -85,6 +85,9 @@ struct Attached {
 impl Mover {
     /// Opens a window to memory of another process by the files of its [`Grant`](crate::Grant).
     ///
+    /// Keep the files open while the window is used on a real device: Intel's driver ends the right to it when this
+    /// process closes one.
+    ///
     /// # Errors
     ///
     /// [`WindowError`]: the files are no grant, the grant is revoked, or neither a device nor, as far as the policy
