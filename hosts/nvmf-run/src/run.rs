@@ -15,7 +15,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use telpher_nvmf::DigestEngine;
 use telpher_nvmf::file::{FileEngine, FileOptions, FilePool};
 use telpher_nvmf::flush::{NotFlushed, flush_all};
 use telpher_nvmf::server::{Handle, Observer, Server, SocketEngine};
@@ -34,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A server that listens and does not serve yet.
 #[derive(Debug)]
 pub struct NvmfRun {
-    servers: Vec<Server<Box<dyn DigestEngine>>>,
+    servers: Vec<Server>,
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     control: Control,

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options =
         NamespaceOptions { nsid: 1, block_bytes: 4096, uuid, nguid, is_read_only: false, protection: None, storage };
     target.add_namespace(NQN, options)?;
-    let mut server = Server::bind(&target, &[address], 256, CpuEngine::default())?;
+    let mut server = Server::bind(&target, &[address], 256, Box::<CpuEngine>::default())?;
     println!("{NQN} at {:?}", server.addresses()?);
     Ok(server.run()?)
 }

@@ -50,7 +50,7 @@ impl Serving {
             storage,
         };
         target.add_namespace(NQN, options)?;
-        let mut server = Server::bind(&target, &["127.0.0.1:0".parse()?], 64, CpuEngine::default())?;
+        let mut server = Server::bind(&target, &["127.0.0.1:0".parse()?], 64, Box::<CpuEngine>::default())?;
         server.use_sockets(engine)?;
         let (address, handle) = (server.addresses()?[0], server.handle());
         let (sender, receiver) = mpsc::channel();

@@ -60,9 +60,9 @@ struct PassMemory {
 
 /// One loop that serves a target.
 #[derive(Debug)]
-pub struct Server<E> {
+pub struct Server {
     target: Arc<Target>,
-    engine: E,
+    engine: Box<dyn DigestEngine>,
     listeners: Vec<TcpListener>,
     most_connections: usize,
     /// Listeners, and with [`SocketEngine::Epoll`] also connections and the handle.
@@ -88,7 +88,7 @@ pub struct Server<E> {
     observer: Option<Arc<dyn Observer>>,
 }
 
-impl<E: DigestEngine> Server<E> {
+impl Server {
     /// Listens at these addresses, and adds them to the target's discovery log. Several servers, each on its own
     /// thread, can serve one target.
     ///
@@ -98,8 +98,8 @@ impl<E: DigestEngine> Server<E> {
         target: &Arc<Target>,
         addresses: &[SocketAddr],
         most_connections: usize,
-        engine: E,
-    ) -> io::Result<Server<E>> {
+        engine: Box<dyn DigestEngine>,
+    ) -> io::Result<Server> {
         let listeners: Vec<TcpListener> = addresses.iter().map(TcpListener::bind).collect::<io::Result<_>>()?;
         Server::new(target, listeners, most_connections, engine)
     }
@@ -113,8 +113,8 @@ impl<E: DigestEngine> Server<E> {
         target: &Arc<Target>,
         listeners: Vec<TcpListener>,
         most_connections: usize,
-        engine: E,
-    ) -> io::Result<Server<E>> {
+        engine: Box<dyn DigestEngine>,
+    ) -> io::Result<Server> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let signal = Arc::new(Signal::new(target.loops())?);
         let mut bound = Vec::with_capacity(listeners.len());
@@ -426,7 +426,7 @@ impl<E: DigestEngine> Server<E> {
     /// Reads a connection of which epoll has said that it is ready.
     fn ready(&mut self, number: u64, flags: EventFlags, now: u64) {
         let Some(client) = self.clients.get_mut(&number) else { return };
-        let mut context = Context { engine: &mut self.engine, now };
+        let mut context = Context { engine: &mut *self.engine, now };
         // Both directions are closed. epoll reports this whatever the interest is, so the socket must not stay
         // (spdk/spdk #3842: a dead socket kept a core busy).
         let is_dead = flags.intersects(EventFlags::HUP | EventFlags::ERR);
@@ -439,7 +439,7 @@ impl<E: DigestEngine> Server<E> {
     fn received(&mut self, number: u64, into: Destination, result: io::Result<usize>, has_more: bool, now: u64) {
         // The buffer of a connection that has ended is dropped.
         let Some(client) = self.clients.get_mut(&number) else { return };
-        let is_open = client.received(into, result, has_more, &mut Context { engine: &mut self.engine, now });
+        let is_open = client.received(into, result, has_more, &mut Context { engine: &mut *self.engine, now });
         self.go_on(number, is_open);
     }
 
@@ -511,7 +511,7 @@ impl<E: DigestEngine> Server<E> {
                 let number = job.id.connection + FIRST_CONNECTION;
                 // A job of a connection that has ended is dropped, with its buffers.
                 let Some(client) = self.clients.get_mut(&number) else { continue };
-                client.connection.digest_done(job, &mut Context { engine: &mut self.engine, now });
+                client.connection.digest_done(job, &mut Context { engine: &mut *self.engine, now });
                 self.touch(number);
             }
         }
@@ -525,7 +525,7 @@ impl<E: DigestEngine> Server<E> {
                 self.target.loops().release(id);
                 continue;
             };
-            client.connection.storage_done(id, result, &mut Context { engine: &mut self.engine, now });
+            client.connection.storage_done(id, result, &mut Context { engine: &mut *self.engine, now });
             self.touch(number);
         }
     }
@@ -536,7 +536,7 @@ impl<E: DigestEngine> Server<E> {
         for number in touched.drain(..) {
             let Some(client) = self.clients.get_mut(&number) else { continue };
             client.is_touched = false;
-            let mut context = Context { engine: &mut self.engine, now };
+            let mut context = Context { engine: &mut *self.engine, now };
             let is_open = match sockets {
                 Sockets::Epoll(_) => client.write(&mut context, &mut self.stats),
                 Sockets::Ring(ring) => client.start(number, ring, &mut context),
@@ -560,7 +560,7 @@ impl<E: DigestEngine> Server<E> {
 }
 
 /// The connections of the loop end. What other threads have asked of it, or ask from now on, is dropped.
-impl<E> Drop for Server<E> {
+impl Drop for Server {
     fn drop(&mut self) {
         // Commands that wait for a backend keep their namespace and its blocks until the backend has answered.
         self.clients.clear();

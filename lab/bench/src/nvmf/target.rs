@@ -96,7 +96,8 @@ impl RunningTarget {
         let engine = TimedEngine::default();
         let ticks = Arc::clone(&engine.ticks);
         let most_connections = 1024;
-        let mut server = Server::bind(&target, &[address], most_connections, engine).map_err(failed("the target"))?;
+        let mut server =
+            Server::bind(&target, &[address], most_connections, Box::new(engine)).map_err(failed("the target"))?;
         server.use_sockets(sockets).map_err(failed("the target"))?;
         let address = server.addresses().map_err(failed("the target"))?[0];
         let handle = server.handle();

@@ -16,7 +16,7 @@ const HOUR_MS: u64 = 3_600_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Loop {
-    server: Server<CpuEngine>,
+    server: Server,
     sockets: Sockets,
     memory: PassMemory,
 }
@@ -34,7 +34,7 @@ impl Loop {
         let options = SubsystemOptions { nqn: NQN.into(), serial: "1".into(), model: "test".into(), hosts: None };
         target.add_subsystem(options).unwrap();
         let local = "127.0.0.1:0".parse().unwrap();
-        let mut server = Server::bind(&target, &[local], 1024, CpuEngine::default()).unwrap();
+        let mut server = Server::bind(&target, &[local], 1024, Box::<CpuEngine>::default()).unwrap();
         server.socket_engine = engine;
         let sockets = server.sockets().ok()?;
         Some(Loop { server, sockets, memory: PassMemory::default() })

@@ -21,7 +21,8 @@ pub(crate) fn run_with(engine: SocketEngine, test: fn()) {
     static REFUSED: OnceLock<bool> = OnceLock::new();
     let is_refused = || {
         let target = Target::new(Limits::default()).expect("valid limits");
-        let mut server = Server::new(&target, Vec::new(), 1, CpuEngine::default()).expect("descriptors are free");
+        let mut server =
+            Server::new(&target, Vec::new(), 1, Box::<CpuEngine>::default()).expect("descriptors are free");
         let in_use = server.use_sockets(SocketEngine::Auto).expect("epoll works everywhere");
         let is_refused = matches!(in_use, SocketsInUse::Epoll { refusal: Some(_) });
         if is_refused {

@@ -34,7 +34,7 @@ impl Serving {
 
     /// Serves a target at this address, with this engine of sockets.
     pub(crate) fn with(target: &Arc<Target>, address: SocketAddr, engine: SocketEngine) -> Serving {
-        let mut server = Server::bind(target, &[address], 256, CpuEngine::default()).expect("a free port");
+        let mut server = Server::bind(target, &[address], 256, Box::<CpuEngine>::default()).expect("a free port");
         server.use_sockets(engine).expect("the kernel permits it");
         let (address, handle) = (server.addresses().expect("an address")[0], server.handle());
         let thread = std::thread::spawn(move || server.run().expect("epoll works"));

@@ -77,7 +77,7 @@ impl Running {
         };
         target.add_namespace(NQN, options).unwrap();
         let local = "127.0.0.1:0".parse().unwrap();
-        let mut server = Server::bind(&target, &[local], most_connections, CpuEngine::default()).unwrap();
+        let mut server = Server::bind(&target, &[local], most_connections, Box::<CpuEngine>::default()).unwrap();
         server.use_sockets(engine()).unwrap();
         let (address, handle) = (server.addresses().unwrap()[0], server.handle());
         let thread = std::thread::spawn(move || server.run().unwrap());
@@ -280,7 +280,7 @@ fn a_server_that_is_dropped_keeps_no_request_and_no_namespace() {
     let own = Arc::<LateBackend>::clone(&backend);
     let running = Running::with(Limits::default(), 64, |_| own);
     let local = "127.0.0.1:0".parse().unwrap();
-    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, Box::<CpuEngine>::default()).unwrap();
     server.use_sockets(engine()).unwrap();
     let (address, handle) = (server.addresses().unwrap()[0], server.handle());
     let thread = std::thread::spawn(move || {
@@ -334,7 +334,7 @@ fn a_host_that_does_not_close_after_a_late_error_is_disconnected() {
 fn two_loops_serve_one_controller() {
     let running = Running::start(Limits::default(), 64);
     let local = "127.0.0.1:0".parse().unwrap();
-    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, Box::<CpuEngine>::default()).unwrap();
     server.use_sockets(engine()).unwrap();
     let (address, handle) = (server.addresses().unwrap()[0], server.handle());
     assert_eq!(running.target.subsystems().listeners(), [running.address, address]);
@@ -354,7 +354,7 @@ fn two_loops_serve_one_controller() {
 fn a_command_of_another_loop_is_aborted() {
     let running = Running::start(Limits::default(), 64);
     let local = "127.0.0.1:0".parse().unwrap();
-    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, Box::<CpuEngine>::default()).unwrap();
     server.use_sockets(engine()).unwrap();
     let (address, handle) = (server.addresses().unwrap()[0], server.handle());
     let thread = std::thread::spawn(move || server.run().unwrap());
@@ -447,7 +447,7 @@ fn spdk_3842_a_dead_socket_is_closed() {
 fn count_with_pairs(running: &Running) {
     const STEPS: u64 = 60;
     let local = "127.0.0.1:0".parse().unwrap();
-    let mut server = Server::bind(&running.target, &[local], 64, CpuEngine::default()).unwrap();
+    let mut server = Server::bind(&running.target, &[local], 64, Box::<CpuEngine>::default()).unwrap();
     server.use_sockets(engine()).unwrap();
     let (address, handle) = (server.addresses().unwrap()[0], server.handle());
     let thread = std::thread::spawn(move || server.run().unwrap());

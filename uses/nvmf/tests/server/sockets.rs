@@ -194,7 +194,7 @@ fn truncate_under_replies(digests: Digests, is_noticed: bool) {
 
 fn a_server_runs_once() {
     let target = Target::new(Limits::default()).unwrap();
-    let mut server = Server::new(&target, Vec::new(), 1, CpuEngine::default()).unwrap();
+    let mut server = Server::new(&target, Vec::new(), 1, Box::<CpuEngine>::default()).unwrap();
     server.use_sockets(engine()).unwrap();
     server.handle().stop();
     server.run().unwrap();
@@ -225,7 +225,7 @@ impl Observer for Events {
 #[test]
 fn a_loop_that_starts_with_epoll_instead_reports_it() {
     let target = Target::new(Limits::default()).unwrap();
-    let mut server = Server::new(&target, Vec::new(), 1, CpuEngine::default()).unwrap();
+    let mut server = Server::new(&target, Vec::new(), 1, Box::<CpuEngine>::default()).unwrap();
     server.use_sockets(SocketEngine::Auto).unwrap();
     let events = Arc::new(Events::default());
     server.observe_by(Arc::<Events>::clone(&events));
@@ -250,7 +250,7 @@ fn epoll_replaces_an_io_uring_that_is_refused() {
     for (errno, text) in [(libc::EPERM, "Operation not permitted"), (libc::ENOSYS, "Function not implemented")] {
         with_refused(libc::SYS_io_uring_setup, None, errno, || {
             let target = Target::new(Limits::default()).unwrap();
-            let mut server = Server::new(&target, Vec::new(), 1, CpuEngine::default()).unwrap();
+            let mut server = Server::new(&target, Vec::new(), 1, Box::<CpuEngine>::default()).unwrap();
             assert_eq!(server.use_sockets(SocketEngine::Uring).unwrap_err().raw_os_error(), Some(errno));
             let in_use = server.use_sockets(SocketEngine::Auto).unwrap();
             assert!(matches!(&in_use, SocketsInUse::Epoll { refusal: Some(_) }), "{in_use:?}");
