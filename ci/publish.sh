@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Packages the crates in the order of their publication, and builds each package by itself. Publishes nothing unless told so. Not part of
-# ./test: it builds every crate once more.
+# ./test: it builds every crate once more. All but --order and --sources take what is committed.
 #
-#   ci/publish.sh            packages all crates and builds each package, in target/package
-#   ci/publish.sh --order    prints the order
-#   ci/publish.sh --sources  only writes hosts/launch/sources, the preloaded libraries that travel in the package of telpher-launch
-#   ci/publish.sh --publish  publishes the packages
+#   ci/publish.sh              packages all crates and builds each package, in target/package
+#   ci/publish.sh --no-verify  packages all crates, and builds none
+#   ci/publish.sh --order      prints the order
+#   ci/publish.sh --sources    only writes hosts/launch/sources, the preloaded libraries that travel in the package of telpher-launch
+#   ci/publish.sh --publish    publishes the packages
 . "$(dirname "$0")/lib.sh"
 
 # metadata EXPRESSION...: prints what a program in Python says about the workspace's packages: `own` by name, `needs(NAME, TESTS)`.
@@ -33,22 +34,20 @@ while left:
 print("\n".join(done))'
 }
 
-# The folders of the preloaded libraries (hosts/launch/build.rs lists them), and of the crates that they need.
+# The folders of the crates that the preloaded libraries need.
 preloaded_folders() {
-    local libraries
-    libraries=$(sed -n 's/^    ("\([a-z]*\/[a-z-]*\)", "[A-Z_]*"),$/\1/p' hosts/launch/build.rs)
-    [ -n "$libraries" ]
-    LIBRARIES=$libraries metadata '
+    local crates
+    crates=$(sed -n '/^\[dependencies\]/,$s/^\(telpher-[a-z-]*\) = .*/\1/p' hosts/libraries/*/Cargo.toml)
+    [ -n "$crates" ]
+    CRATES=$crates metadata '
 root = os.getcwd()
-folder = {name: os.path.relpath(os.path.dirname(one["manifest_path"]), root) for name, one in own.items()}
-waiting = [name for name in own if folder[name] in os.environ["LIBRARIES"].split()]
-found = set()
+waiting, found = os.environ["CRATES"].split(), set()
 while waiting:
     name = waiting.pop()
     if name not in found:
         found.add(name)
         waiting += needs(name, False)
-print("\n".join(sorted(folder[name] for name in found)))'
+print("\n".join(sorted(os.path.relpath(os.path.dirname(own[name]["manifest_path"]), root) for name in found)))'
 }
 
 # Writes a workspace of the preloaded libraries alone: their tracked files without tests and benchmarks, and the lock file cut down to
@@ -67,8 +66,9 @@ write_sources() {
         # Tests are left out, and with them what only they need.
         sed -i '/^\[dev-dependencies\]/,/^\[/{/^\[dev-dependencies\]/d;/^\[/!d}' "$work/$folder/Cargo.toml"
     done
+    git ls-files hosts/libraries | tar cf - -T - | tar xf - -C "$work"
     {
-        printf '[workspace]\nresolver = "3"\nmembers = [%s]\n\n' "${members%, }"
+        printf '[workspace]\nresolver = "3"\nmembers = [%s]\n\n' "$members\"hosts/libraries/*\""
         # The rest of the manifest, without the members.
         sed -n '/^\[workspace.package\]/,$p' Cargo.toml
     } >"$work/Cargo.toml"
@@ -83,12 +83,22 @@ write_sources() {
 case ${1:-} in
     --order) order ;;
     --sources) write_sources ;;
-    '' | --publish)
-        # Other checks read every file of the tree.
-        trap 'rm -rf hosts/launch/sources' EXIT
+    '' | --no-verify | --publish)
+        # In a copy: the sources are no tracked file, and the manifest of telpher-launch is another one in a package. There, its build script
+        # finds the preloaded libraries in `sources`, and not among its dependencies: a package has none of the workspace's profiles.
+        mkdir -p "$target"
+        CARGO_TARGET_DIR=$(cd "$target" && pwd)
+        export CARGO_TARGET_DIR
+        copy=$(mktemp -d)
+        trap 'rm -rf "$copy"' EXIT
+        git clone --quiet --shared . "$copy/telpher"
+        cd "$copy/telpher"
+        sed -i '/^\[build-dependencies\]/,${/^telpher-library-/d}' hosts/launch/Cargo.toml
+        # The lock file must not list them either.
+        cargo metadata --format-version 1 >/dev/null
         write_sources
         # The packages of one call may need each other, so that each is built as it will be found in the registry: by itself, from its
-        # package and those of the others. The sources are no tracked file.
+        # package and those of the others.
         words=()
         for name in $(order); do
             words+=(--package "$name")
@@ -96,7 +106,7 @@ case ${1:-} in
         if [ "${1:-}" = --publish ]; then
             cargo publish --locked --allow-dirty "${words[@]}"
         else
-            cargo package --locked --allow-dirty "${words[@]}"
+            cargo package --locked --allow-dirty ${1:+"$1"} "${words[@]}"
         fi
         ;;
     *)

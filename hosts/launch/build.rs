@@ -1,29 +1,31 @@
-//! Builds all libraries that are preloaded into programs, so that they travel inside the binary; `src/libraries.rs`
+//! Packs all libraries that are preloaded into programs, so that they travel inside the binary; `src/libraries.rs`
 //! includes them. They are compressed as one stream: they have much code in common.
 //!
-//! They are shared objects, and must not share features with the crates that carry them. So one nested cargo run builds
-//! them all, in a target directory of its own, with the profile `preloaded` of the workspace.
+//! They are shared objects, and must not share features with the crates that carry them. So they are dependencies of
+//! this script: packages in `hosts/libraries`, outside of the workspace, each with a shared object of its own name. In
+//! a release build, cargo compiles what they have in common with the command once.
 //!
-//! A package of this crate has no workspace around it. Its folder `sources` has one with these libraries and what they
-//! depend on, written by `ci/publish.sh`. Its manifests have another name there, since cargo leaves crates within a
+//! A package of this crate has no workspace around it, and so none of its profiles. Its folder `sources` has one with
+//! these libraries and what they depend on, written by `ci/publish.sh`, and a nested cargo run builds them, with the
+//! profile `preloaded` of that workspace. Its manifests have another name there, since cargo leaves crates within a
 //! package out.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each library's folder, and its name in `src/libraries.rs`. To unpack one, those before it are unpacked, too.
+/// Each library's folder in `hosts/libraries`, and its name in `src/libraries.rs`. To unpack one, those before it are
+/// unpacked, too.
 const LIBRARIES: [(&str, &str); 5] = [
-    ("hosts/vdev-guest", "VDEV"),
-    ("hosts/offload-guest", "OFFLOAD"),
-    ("hosts/tier-guest", "TIER"),
+    ("vdev", "VDEV"),
+    ("offload", "OFFLOAD"),
+    ("tier", "TIER"),
     // Not preloaded: libfabric loads it. It travels in the binary all the same.
-    ("doors/ofi", "FABRIC"),
+    ("fabric", "FABRIC"),
     // Users preload it, and not this crate.
-    ("doors/mpi", "COLLECTIVES"),
+    ("collectives", "COLLECTIVES"),
 ];
 
 /// Higher levels take seconds to gain a few percent.
@@ -37,23 +39,30 @@ const PROFILE: &str = "preloaded";
 fn main() {
     let folder = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    let workspace = folder.ancestors().nth(2).expect("crates lie two folders deep");
-    let is_packaged = !workspace.join("hosts/launch/build.rs").exists();
+    // Cargo also runs this script again when a dependency has changed.
     println!("cargo::rerun-if-changed=build.rs");
+    let sources = folder.join("sources");
+    let is_packaged = !folder.with_file_name("libraries").exists();
+    let built = if is_packaged { build(&sources, &out) } else { dependencies() };
+    pack(&LIBRARIES.map(|(library, _)| built.join(file_name(library))), &out);
+}
+
+/// The folder with the shared objects that are dependencies of this script. Cargo tells a script nothing about them,
+/// but leaves them in `<profile>/deps`, and this script is in `<profile>/build/<package>`.
+fn dependencies() -> PathBuf {
+    let own = std::env::current_exe().expect("Linux knows the path");
+    own.ancestors().nth(3).expect("cargo's folders").join("deps")
+}
+
+/// Builds the libraries of a package, and returns the folder with their shared objects.
+fn build(sources: &Path, out: &Path) -> PathBuf {
     let unpacked = out.join("sources");
-    if is_packaged {
-        unpack(&folder.join("sources"), &unpacked);
-    } else {
-        for path in sources(workspace) {
-            println!("cargo::rerun-if-changed={}", path.display());
-        }
-    }
-    let root = if is_packaged { &unpacked } else { workspace };
+    unpack(sources, &unpacked);
     // OUT_DIR is `<profile>/build/<package>/out`, one for each choice of features. The libraries are the same for all
     // of them.
-    let target = out.ancestors().nth(3).unwrap_or(&out).join("preloaded");
-    run_cargo(root, &target);
-    pack(&LIBRARIES.map(|(library, _)| target.join(PROFILE).join(file_name(library))), &out);
+    let target = out.ancestors().nth(3).unwrap_or(out).join("preloaded");
+    run_cargo(&unpacked, &target);
+    target.join(PROFILE)
 }
 
 /// Writes the libraries as `libraries.zst`, and as `places.rs` where each is: a constant with its offset, its length
@@ -83,7 +92,7 @@ fn pack(files: &[PathBuf; LIBRARIES.len()], out: &Path) {
 
 /// The name of a library's shared object.
 fn file_name(library: &str) -> String {
-    format!("libtelpher_{}.so", name(library).replace('-', "_"))
+    format!("libtelpher_library_{library}.so")
 }
 
 /// The name of a manifest in a package.
@@ -112,46 +121,13 @@ fn unpack(from: &Path, to: &Path) {
     }
 }
 
-/// The last part of a folder; the package is named after it.
-fn name(folder: &str) -> &str {
-    folder.rsplit('/').next().expect("a part")
-}
-
-/// The files and folders whose change makes a new build necessary: those of each library, and of the crates of this
-/// workspace that it depends on, read from the manifests.
-fn sources(root: &Path) -> Vec<PathBuf> {
-    let workspace = std::fs::read_to_string(root.join("Cargo.toml")).expect("the workspace has a manifest");
-    let mut waiting: Vec<String> = LIBRARIES.iter().map(|(library, _)| (*library).into()).collect();
-    let mut crates = BTreeSet::new();
-    while let Some(folder) = waiting.pop() {
-        let manifest = std::fs::read_to_string(root.join(&folder).join("Cargo.toml")).expect("a crate has a manifest");
-        if crates.insert(folder) {
-            let dependencies = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
-            let names =
-                dependencies.take_while(|line| !line.starts_with('[')).filter_map(|line| line.split_once(" = "));
-            waiting.extend(names.filter_map(|(name, _)| folder_of(&workspace, name)));
-        }
-    }
-    let parts = crates
-        .iter()
-        .flat_map(|folder| ["src", "asm", "build.rs", "Cargo.toml"].map(|part| root.join(folder).join(part)));
-    let own = ["hosts/launch/build.rs", "Cargo.toml"].map(|file| root.join(file));
-    parts.filter(|path| path.exists()).chain(own).collect()
-}
-
-/// The folder that the workspace's manifest gives for a crate of its own: `telpher-abi = { path = "base/abi", … }`.
-fn folder_of(workspace: &str, name: &str) -> Option<String> {
-    let line =
-        workspace.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(" = { path")))?;
-    line.split('"').nth(1).map(str::to_owned)
-}
-
+/// Runs cargo for the workspace of a package.
 fn run_cargo(root: &Path, target: &Path) {
     let cargo = std::env::var_os("CARGO").expect("cargo sets it");
     let mut command = Command::new(cargo);
     command.current_dir(root).args(["build", "--quiet", "--profile", PROFILE, "--target-dir"]).arg(target);
     for (library, _) in LIBRARIES {
-        command.args(["--package", &format!("telpher-{}", name(library))]);
+        command.args(["--package", &format!("telpher-library-{library}")]);
     }
     if root.join("Cargo.lock").exists() {
         command.arg("--locked");

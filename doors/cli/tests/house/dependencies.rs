@@ -3,7 +3,8 @@
 use crate::licence::{ALLOWED, is_allowed};
 use crate::metadata::{self, packages};
 use crate::{none, root};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 /// Returns the names of the list items `- **name**: sentence` of docs/dependencies.md.
 fn documented() -> BTreeSet<String> {
@@ -88,4 +89,64 @@ fn versions_are_stated_once_in_the_workspace() {
         }
     }
     none("stated twice", &findings);
+}
+
+/// Returns the packages that `cargo tree` lists, and for each the sets of features with which it is compiled.
+fn compiled(arguments: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--prefix", "none", "--format", "{p}|{f}"])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        // `name v1.2.3 (folder)|features (*)`
+        let Some((package, features)) = line.split_once('|') else { continue };
+        let name = package.split(' ').next().expect("a name").to_owned();
+        found.entry(name).or_default().insert(features.trim_end_matches(" (*)").to_owned());
+    }
+    found
+}
+
+/// What the release build of the command compiles.
+fn command() -> BTreeMap<String, BTreeSet<String>> {
+    compiled(&["-p", "telpher-cli", "-e", "normal,build"])
+}
+
+/// A release build compiles a crate once for the command and for the preloaded libraries, which are dependencies of a
+/// build script, if both want the same features. Seen to fail without the features that `hosts/launch/Cargo.toml`
+/// names.
+#[test]
+fn what_preloaded_libraries_share_with_the_command_is_compiled_once() {
+    let packages = ["vdev-guest", "tier-guest", "offload-guest", "mpi", "ofi"].map(|name| format!("telpher-{name}"));
+    let mut arguments = vec!["-e", "normal,no-proc-macro"];
+    arguments.extend(packages.iter().flat_map(|name| ["-p", name.as_str()]));
+    let libraries = compiled(&arguments);
+    let command = command();
+    let findings: Vec<_> = libraries
+        .keys()
+        .filter(|name| command.get(*name).is_none_or(|features| features.len() != 1))
+        .map(|name| format!("{name}: {:?}", command.get(name)))
+        .collect();
+    none("compiled twice by a release build, or not at all", &findings);
+    assert!(libraries.len() > 30, "{} crates", libraries.len());
+}
+
+/// Procedural macros and build scripts do little, and are compiled without optimisation: a name for each crate that
+/// only they use, because the preloaded libraries are dependencies of a build script, too.
+#[test]
+fn a_release_build_optimises_no_procedural_macro() {
+    let linked = compiled(&["-p", "telpher-cli", "-e", "normal,no-proc-macro"]);
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the workspace's manifest");
+    let (_, settings) = manifest.split_once("[profile.release.package]\n").expect("settings of packages");
+    let (settings, _) = settings.split_once("\n[").expect("the end of the settings");
+    let command = command();
+    let only_at_build = command.keys().filter(|name| !linked.contains_key(*name) && !name.starts_with("telpher-"));
+    let findings: Vec<_> = only_at_build
+        .filter(|name| !settings.lines().any(|line| line == format!("{name} = {{ opt-level = 0 }}")))
+        .cloned()
+        .collect();
+    none("compiled with optimisation and not linked", &findings);
 }

@@ -7,9 +7,8 @@ mod skip;
 use skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-// Using the library makes Cargo build the shared object, too, beside the test itself.
-use telpher_mpi as _;
+use std::sync::OnceLock;
+use telpher_launch::libraries;
 
 /// Seconds after which a program has hung. Each takes a few on a quiet machine.
 const LONGEST: &str = "240";
@@ -47,9 +46,11 @@ fn shared_scripts() -> PathBuf {
 
 /// Preloads the library into the ranks of a command.
 fn preloaded(command: &mut Command) {
-    let test_itself = std::env::current_exe().expect("Linux knows the path");
-    let library = test_itself.with_file_name("libtelpher_mpi.so");
-    assert!(library.exists(), "{}", library.display());
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    let library = LIBRARY.get_or_init(|| {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libtelpher-collectives.so");
+        libraries::COLLECTIVES.write_to(&file).expect("room")
+    });
     command.env("LD_PRELOAD", library).env("TELPHER_LOG", "info");
 }
 

@@ -1,6 +1,7 @@
 //! Where libfabric finds the provider in tests.
 
 use std::path::PathBuf;
+use telpher_launch::libraries;
 
 /// A folder with the provider under the name that libfabric looks for. It is removed with the value.
 pub(crate) struct Folder(PathBuf);
@@ -8,14 +9,9 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     /// Makes a folder for a test.
     pub(crate) fn new(test: &str) -> Folder {
-        // Using the library makes Cargo build the shared object, too, beside the test itself.
-        assert!(!telpher_ofi::fi_prov_ini().is_null());
-        let test_itself = std::env::current_exe().expect("Linux knows the path");
-        let library = test_itself.with_file_name("libtelpher_ofi.so");
-        assert!(library.exists(), "{}", library.display());
         let folder = std::env::temp_dir().join(format!("telpher-ofi-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("room");
-        std::fs::copy(library, folder.join("libtelpher-fi.so")).expect("room");
+        libraries::FABRIC.write_to(&folder.join("libtelpher-fi.so")).expect("room");
         Folder(folder)
     }
 

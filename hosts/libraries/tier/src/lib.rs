@@ -1,0 +1,3 @@
+//! The shared object of the manager of memory: all symbols of `telpher-tier-guest`.
+
+extern crate telpher_tier_guest;
