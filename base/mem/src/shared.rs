@@ -328,11 +328,7 @@ fn last_error(attempt: &'static str, len: u64, advice: &'static str) -> MapError
 /// True if the file lies on huge pages. Source: UAPI, linux/magic.h, `HUGETLBFS_MAGIC`.
 fn is_huge(file: BorrowedFd<'_>) -> bool {
     const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
-    // SAFETY: an all-zero statfs is a valid value; the descriptor is open, and the kernel fills what we own.
-    unsafe {
-        let mut stat: libc::statfs = std::mem::zeroed();
-        libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type == HUGETLBFS_MAGIC
-    }
+    rustix::fs::fstatfs(file).is_ok_and(|status| status.f_type == HUGETLBFS_MAGIC)
 }
 
 fn take_row() -> Option<usize> {

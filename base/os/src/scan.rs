@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "an ioctl that fills a list of this module")]
 
 use crate::PAGE_BYTES;
+use crate::ioctl::ioctl_number;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -157,7 +158,7 @@ impl Scan {
             };
             // SAFETY: the kernel reads and writes the argument, and writes at most `vec_len` runs to the list in it;
             // both live for the call.
-            let found = unsafe { libc::ioctl(self.file.as_raw_fd(), SCAN, &raw mut argument) };
+            let found = unsafe { libc::ioctl(self.file.as_raw_fd(), ioctl_number(SCAN), &raw mut argument) };
             let Ok(found) = usize::try_from(found) else {
                 let error = io::Error::last_os_error();
                 match error.kind() {

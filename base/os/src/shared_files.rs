@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::ioctl::ioctl_number;
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, major, minor, open};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -143,7 +144,7 @@ impl SharedFiles {
         };
         // SAFETY: the kernel writes the structure, and at most `vma_name_size` bytes of the name, both of which are
         // ours and outlive the call.
-        match unsafe { libc::ioctl(self.maps.as_raw_fd(), QUERY, &raw mut query) } {
+        match unsafe { libc::ioctl(self.maps.as_raw_fd(), ioctl_number(QUERY), &raw mut query) } {
             0 => Ok(query),
             _ => Err(io::Error::last_os_error()),
         }

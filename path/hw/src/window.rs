@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use telpher_os::ioctl_number;
 use telpher_portal::{AttachedWindow, CreatedWindow, WindowError};
 
 /// `_IOWR('d', 101, 24)`.
@@ -97,7 +98,7 @@ fn refused(attempt: &'static str, source: io::Error) -> WindowError {
 /// `argument` points to the structure that `number` stands for.
 unsafe fn ioctl<T>(queue: &File, number: libc::c_ulong, argument: *mut T) -> io::Result<i32> {
     // SAFETY: our caller's promise; the descriptor is open during the call.
-    match unsafe { libc::ioctl(queue.as_raw_fd(), number, argument) } {
+    match unsafe { libc::ioctl(queue.as_raw_fd(), ioctl_number(number), argument) } {
         failed if failed < 0 => Err(io::Error::last_os_error()),
         answer => Ok(answer),
     }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use telpher_os::ioctl_number;
 
 /// Opens a queue of the TAP interface `name` (at most 15 bytes) for non-blocking reads and writes of one frame each.
 /// The kernel creates the interface if it does not exist. With `many` it may have several queues (`IFF_MULTI_QUEUE`);
@@ -39,7 +40,7 @@ pub(crate) fn use_tap_queue(queue: &File, used: bool) -> io::Result<()> {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_flags = if used { IFF_ATTACH_QUEUE } else { IFF_DETACH_QUEUE };
     // SAFETY: TUNSETQUEUE reads one `ifreq`, which lives; the descriptor is open.
-    match unsafe { libc::ioctl(queue.as_raw_fd(), TUNSETQUEUE, &raw mut request) } {
+    match unsafe { libc::ioctl(queue.as_raw_fd(), ioctl_number(TUNSETQUEUE), &raw mut request) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -18,6 +18,7 @@ use std::mem::{offset_of, size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
+use telpher_os::ioctl_number;
 use telpher_vhost::Packets;
 
 /// Bytes of a block of the ring: contiguous memory of the kernel. Source: chosen; packet_mmap.rst: a block is a power
@@ -67,7 +68,7 @@ impl Inquiry {
         }
         let ask = |what: libc::c_ulong, mut request: libc::ifreq| {
             // SAFETY: the three requests below read a name and write one `ifreq`, which lives; the socket is open.
-            match unsafe { libc::ioctl(self.0.as_raw_fd(), what, &raw mut request) } {
+            match unsafe { libc::ioctl(self.0.as_raw_fd(), ioctl_number(what), &raw mut request) } {
                 0 => Ok(Some(request.ifr_ifru)),
                 _ => match io::Error::last_os_error() {
                     error if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),

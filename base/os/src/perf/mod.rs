@@ -19,6 +19,7 @@ pub use counter::{CounterEvent, CounterReading, DeviceCounter};
 pub use events::Event;
 pub use records::{Record, Records, Sample};
 
+use crate::ioctl::ioctl_number;
 use ring::Ring;
 use rustix::process::Resource;
 use std::collections::BTreeMap;
@@ -211,7 +212,7 @@ impl Perf {
         for (event, sampled) in self.threads.values().flat_map(|sampled| self.events.iter().cycle().zip(sampled)) {
             let period = event.period(period);
             // SAFETY: the kernel reads one argument, which lives for the call.
-            unsafe { libc::ioctl(sampled.fd.as_raw_fd(), SET_PERIOD, &raw const period) };
+            unsafe { libc::ioctl(sampled.fd.as_raw_fd(), ioctl_number(SET_PERIOD), &raw const period) };
         }
         self.period = period;
     }

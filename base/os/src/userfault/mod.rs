@@ -9,6 +9,7 @@ mod uapi;
 #[cfg(test)]
 mod tests;
 
+use crate::ioctl::ioctl_number;
 use rustix::io::Errno;
 use std::ffi::c_void;
 use std::io;
@@ -149,7 +150,7 @@ impl Userfault {
         let device = open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| UserfaultError::Forbidden(error.into()))?;
         // SAFETY: takes flags by value, and returns a new descriptor or none.
-        let made = unsafe { libc::ioctl(device.as_raw_fd(), uapi::NEW, flags) };
+        let made = unsafe { libc::ioctl(device.as_raw_fd(), ioctl_number(uapi::NEW), flags) };
         own(made.into()).map_err(UserfaultError::Forbidden)
     }
 
@@ -385,6 +386,6 @@ fn progress(result: Result<(), Errno>, done: i64, len: u64) -> Progress {
 /// `word` is the argument that `order` reads and writes. The caller guarantees all further effects.
 unsafe fn ioctl<W>(fd: BorrowedFd<'_>, order: u64, word: &mut W) -> Result<(), Errno> {
     // SAFETY: the caller's promise; the argument lives for the call.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), order, std::ptr::from_mut(word).cast::<c_void>()) };
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), ioctl_number(order), std::ptr::from_mut(word).cast::<c_void>()) };
     if result == 0 { Ok(()) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
 }
