@@ -145,8 +145,9 @@ fn manage(settings: &Settings) -> Result<(Heap, Status), String> {
     let mut status = Status::new(settings);
     status.begin(&heap, settings)?;
     if settings.shuffle {
-        stress_moves::start(heap.clone(), settings.limit)
+        let shuffled = stress_moves::start(heap.clone(), settings.limit)
             .map_err(|error| format!("cannot start the thread that moves pages: {error}"))?;
+        status.shows(shuffled);
     }
     Ok((heap, status))
 }

@@ -1,8 +1,10 @@
 //! The status that a process reports.
 
+use crate::stress_moves::Shuffled;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telpher_os::TransparentHugePages;
 use telpher_tier::{Heap, HotRow, Manager, ManagerOptions, Mechanism, Report, SourceKind, Unmoved};
@@ -61,6 +63,8 @@ pub(crate) struct Status {
     heap: Option<Heap>,
     /// None if all memory is moved to and fro.
     manager: Option<Manager>,
+    /// The pages moved if all memory is moved to and fro.
+    shuffled: Option<Arc<Shuffled>>,
     samples: Samples,
 }
 
@@ -102,7 +106,7 @@ impl Status {
         let begun = Instant::now();
         let samples = Samples { last: begun, due: begun, page_micros: vec![0; settings.tiers.len()], micros: 0 };
         let folder = RunFolder::open(&settings.folder);
-        Status { folder, begun, state, heap: None, manager: None, samples }
+        Status { folder, begun, state, heap: None, manager: None, shuffled: None, samples }
     }
 
     /// Starts the manager of the process.
@@ -130,6 +134,11 @@ impl Status {
         };
         self.heap = Some(heap.clone());
         Ok(())
+    }
+
+    /// Shows the pages moved to and fro from now on.
+    pub(crate) fn shows(&mut self, shuffled: Arc<Shuffled>) {
+        self.shuffled = Some(shuffled);
     }
 
     /// Called when the program ends: pauses the manager, which releases DAMON.
@@ -221,7 +230,12 @@ impl Status {
             (tier.pages, tier.free) = (pages, free);
         }
         let stats = heap.stats();
-        let Counts { promoted, demoted, .. } = self.state.counts;
+        let before = (self.state.counts.promoted, self.state.counts.demoted);
+        let (promoted, demoted) = match (&self.shuffled, &report) {
+            (Some(shuffled), _) => shuffled.by_direction(),
+            (None, Some(report)) => (report.promoted, report.demoted),
+            (None, None) => before,
+        };
         self.state.counts = Counts {
             moved: stats.moved.pages,
             huge: stats.moved.huge,
@@ -235,13 +249,10 @@ impl Status {
             promoted,
             demoted,
         };
-        let (mut promoted, mut demoted) = (0, 0);
         if let Some(report) = report {
-            let before = (self.state.counts.promoted, self.state.counts.demoted);
             self.found(&report);
-            promoted = report.promoted - before.0.min(report.promoted);
-            demoted = report.demoted - before.1.min(report.demoted);
         }
+        let (promoted, demoted) = (promoted.saturating_sub(before.0), demoted.saturating_sub(before.1));
         let points = &mut self.state.points;
         if points.len() == POINTS {
             points.remove(0);
@@ -251,7 +262,6 @@ impl Status {
 
     /// Adds what the manager has found.
     fn found(&mut self, report: &Report) {
-        (self.state.counts.promoted, self.state.counts.demoted) = (report.promoted, report.demoted);
         let names: Vec<&str> = report.sources.iter().map(|source| source.name).collect();
         let failed = report.failed.iter().chain(report.sources.iter().filter_map(|source| source.failed.as_ref()));
         let resting = report.opinion.resting_until.filter(|&until| until > report.time);
