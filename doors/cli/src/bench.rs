@@ -70,6 +70,9 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
         Some(BenchKind::Cache(args)) => {
             answered(args, telpher_bench::cache::LEAD, || telpher_bench::cache::run(&args.options(), machine))
         }
+        Some(BenchKind::Tier(args)) if !args.workload.is_empty() => {
+            Ok(telpher_bench::tier::workloads::run(&args.workload)?)
+        }
         Some(BenchKind::Tier(args)) => {
             answered(&args.contests, telpher_bench::tier::LEAD, || telpher_bench::tier::run(&args.options(), machine))
         }

@@ -94,7 +94,7 @@ fn invalid_values_list_the_valid_ones() {
         (&["bench", "mover", "--only", "shraing"], "is not an experiment; use"),
         (&["bench", "cache", "--only", "hit"], "is not an experiment; use hits, threads"),
         (&["bench", "tier", "--only", "smal"], "is not an experiment; use small, huge, busy"),
-        (&["bench", "tier", "--only", "programs"], "name them with --program"),
+        (&["bench", "tier", "--workload", "xsbench"], "is not a program; use cross-sections or shortest-paths"),
         (&["bench", "all", "--only", "pollution"], "is no bench with goals; use ops, mover"),
         (&["bench", "all", "--against", "no/such/folder"], "cannot read no/such/folder"),
         (&["bench", "hosts", "no/such/folder"], "cannot read no/such/folder"),

@@ -71,6 +71,41 @@ fn the_exit_code_is_the_programs() {
     assert_eq!(run(&[], &["/etc/passwd"]).status.code(), Some(126));
 }
 
+/// The bench's own programs check their results and their data themselves, and their checksums are compared.
+#[test]
+fn programs_with_random_accesses_have_the_same_answers_with_all_pages_moving() {
+    if lacking("programs_with_random_accesses_have_the_same_answers_with_all_pages_moving") {
+        return;
+    }
+    let json = test_folder("workloads").join("states.json");
+    for parameters in ["cross-sections points=200 lookups=20000", "shortest-paths scale=12 sources=8"] {
+        let words = |more: &str| {
+            let words = format!("bench tier --workload {parameters} threads=2 {more}");
+            words.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let checksum = |ended: &Output| {
+            let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+            assert_eq!(ended.status.code(), Some(0), "{said}{}", error(ended));
+            said.lines().find_map(|line| line.strip_prefix("checksum: ")).unwrap_or_else(|| panic!("{said}")).to_owned()
+        };
+        let alone = Command::new(env!("CARGO_BIN_EXE_telpher")).args(words("")).output().unwrap();
+        let managed = |more: &str| {
+            let program = [vec![env!("CARGO_BIN_EXE_telpher").to_owned()], words(more)].concat();
+            let options = ["--quiet", "--shuffle", "--format", "json", "--output", json.to_str().unwrap()];
+            run(&options, &program.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        assert_eq!(checksum(&managed("")), checksum(&alone), "{parameters}");
+        let states = processes(&std::fs::read(&json).unwrap());
+        let sum = |what: &str| states.iter().map(|state| state["counts"][what].as_u64().unwrap()).sum::<u64>();
+        assert!(sum("promoted") > 0 && sum("demoted") > 0, "{parameters}: {states:?}");
+        assert_eq!(sum("lost"), 0, "{parameters}: {states:?}");
+        // A changed bit is a wrong result.
+        let wrong = managed("damage=1");
+        assert_eq!(wrong.status.code(), Some(1), "{}", error(&wrong));
+        assert!(error(&wrong).contains("wrong result of ") && wrong.stdout.is_empty(), "{}", error(&wrong));
+    }
+}
+
 #[test]
 fn invalid_options_are_one_sentence_errors_before_anything_runs() {
     if lacking("invalid_options_are_one_sentence_errors_before_anything_runs") {

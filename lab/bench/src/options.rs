@@ -140,7 +140,7 @@ pub struct DmlOptions {
 pub struct TierOptions {
     /// The experiments.
     pub experiments: ExperimentOptions,
-    /// Programs that run alone and under `telpher tier run`, as a shell takes them.
+    /// Programs that run alone and under `telpher tier run`, as a shell takes them; the bench's own if empty.
     pub programs: Vec<String>,
 }
 

@@ -357,22 +357,28 @@ pub(crate) struct CacheLikeBench {
 #[command(
     next_help_heading = "Work",
     after_help = "\
-Needs userfaultfd (root, or /dev/userfaultfd), Linux 6.8 and some 700 MiB of memory.
+Needs userfaultfd (root, or /dev/userfaultfd), Linux 6.8 and some 700 MiB of memory. The bench's own \
+programs are larger the longer they run: --only programs with --seconds 45 or more has them at full size, and with \
+--seconds 150 or more they run for ten seconds and longer.
 
 Examples:
   telpher bench tier
   telpher bench tier --only huge --seconds 10
-  telpher bench tier --only programs --program 'sort /dev/zero'
+  telpher bench tier --only programs --seconds 60
+  telpher bench tier --only programs --program 'gzip -9 -c FILE'
   telpher bench tier --format csv --output tier.csv"
 )]
 pub(crate) struct TierBench {
     #[command(flatten)]
     pub(crate) contests: Contests,
-    /// A shell command that runs three times alone and three times under `telpher tier run`, such as XSBench or a
-    /// program of the GAP suite; may be repeated. It must exit with 0. The experiment's name is programs; --seconds
-    /// does not apply to it.
+    /// A shell command that runs three times alone and three times under `telpher tier run`, instead of the bench's own
+    /// programs; may be repeated. It must exit with 0. The experiment's name is programs; --seconds does not apply to
+    /// such a command.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) program: Vec<String>,
+    /// Be one of the bench's own programs: its name, and parameters as KEY=NUMBER.
+    #[arg(long, hide = true, num_args = 1..)]
+    pub(crate) workload: Vec<String>,
 }
 
 /// Measure what jobs of libdml, the replacement for Intel's DML, cost a program in C.

@@ -122,10 +122,38 @@ fn given_programs_are_measured_alone_and_managed() {
     let report = schemas::parse(&done.stdout);
     let rows = report["contests"][0]["rows"].as_array().unwrap();
     let measured: Vec<f64> = rows.iter().map(|row| row["measured"].as_f64().unwrap()).collect();
-    // The program runs for little more than a second.
-    assert!(rows.len() == 3 && measured.iter().all(|&number| number > 0.9 && number < 20.0), "{rows:?}");
+    // Alone, managed, the ratio, pages promoted and demoted. The program runs for little more than a second.
+    assert!(rows.len() == 5 && measured[..3].iter().all(|&number| number > 0.9 && number < 20.0), "{rows:?}");
     let failed = bench("sh -c 'echo nothing works >&2; exit 7'");
     assert!(failed.code() != 0 && failed.stderr.contains("exit status: 7; it said last: nothing works"), "{failed}");
+}
+
+/// Without `--program`, the bench runs its own two, each as large and as long as the time allows.
+#[test]
+fn the_benchs_own_programs_are_measured_without_an_option() {
+    const NAME: &str = "the_benchs_own_programs_are_measured_without_an_option";
+    if cannot(NAME) {
+        return;
+    }
+    let mut command = Command::new(TELPHER);
+    command.args(["bench", "tier", "--only", "programs", "--seconds", "1", "--format", "json", "--no-html"]);
+    let done = finish(&mut command, None, Duration::from_secs(300));
+    assert_eq!(done.code(), 0, "{done}");
+    let report = schemas::parse(&done.stdout);
+    assert_eq!(report["contests"].as_array().unwrap().len(), 1, "{done}");
+    let rows = report["contests"][0]["rows"].as_array().unwrap();
+    let named: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
+    let of = |name: &str| {
+        ["alone", "managed", "managed by alone", "promoted", "demoted"].map(|row| format!("{name}: {row}"))
+    };
+    assert_eq!(named, [of("cross sections"), of("shortest paths")].concat());
+    for row in rows {
+        let (measured, is_ratio) = (row["measured"].as_f64().unwrap(), row["unit"] == "of the time");
+        assert!(measured >= 0.0 && (measured > 0.0 || row["unit"] == "pages"), "{row}");
+        // A run of ten seconds, which has the lower goal, is possible on a busy machine.
+        let goal = row["goal"]["at_most"].as_f64();
+        assert!(if is_ratio { goal == Some(1.1) || goal == Some(1.05) } else { goal.is_none() }, "{row}");
+    }
 }
 
 /// Returns the answer of `redis-cli`, without the line end.

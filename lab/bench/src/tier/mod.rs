@@ -8,6 +8,7 @@ mod huge;
 mod programs;
 mod shuttle;
 mod small;
+pub mod workloads;
 
 use super::BenchError;
 use super::interleaved;
@@ -34,14 +35,22 @@ pub fn run(args: &TierOptions, machine: Machine) -> Result<Answers, BenchError> 
     let mut only = args.experiments.only.clone();
     only.retain(|name| name != programs::NAME);
     let asked = only.len() < args.experiments.only.len();
-    if asked && args.programs.is_empty() {
-        return Err(BenchError::Usage("--only programs: name them with --program".into()));
-    }
-    let holds_programs = !args.programs.is_empty() && (asked || only.is_empty());
+    let holds_programs = asked || only.is_empty();
+    // The programs take their part of the time, all of it if nothing else is asked for.
+    let share = if asked && only.is_empty() { 1.0 } else { programs::SHARE };
+    let mut seconds = args.experiments.seconds;
     if holds_programs {
         remarks.push(
             "Programs are on the tiers that `telpher tier run` has here: nodes, or else parts of one.".to_owned(),
         );
+    }
+    let programs = if args.programs.is_empty() {
+        programs::Programs::Own { seconds: seconds * share }
+    } else {
+        programs::Programs::Given(&args.programs)
+    };
+    if holds_programs && args.programs.is_empty() {
+        seconds *= 1.0 - share;
     }
     // `--only programs` runs no other experiment.
     let mut table = if asked && only.is_empty() { Vec::new() } else { EXPERIMENTS.to_vec() };
@@ -58,9 +67,9 @@ pub fn run(args: &TierOptions, machine: Machine) -> Result<Answers, BenchError> 
             table.clear();
         }
     }
-    let mut answers = questions::hold("tier", &table, &only, args.experiments.seconds, machine, remarks)?;
+    let mut answers = questions::hold("tier", &table, &only, seconds, machine, remarks)?;
     if holds_programs {
-        answers.contests.push(programs::answer(&args.programs)?);
+        answers.contests.push(programs::answer(&programs)?);
     }
     Ok(answers)
 }
