@@ -28,24 +28,25 @@ fn ok(what: &str, output: Output) -> String {
 }
 
 /// The folder that `install.sh` filled, or what this machine lacks for it.
-fn stage() -> Result<&'static Path, &'static str> {
-    static STAGE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let stage = STAGE.get_or_init(|| {
-        for tool in ["cc", "c++", "ar", "pkg-config", "nm"] {
-            if Command::new(tool).arg("--version").output().is_err() {
-                return Err(format!("no {tool}"));
-            }
+fn stage() -> Result<&'static Path, String> {
+    for tool in ["cc", "c++", "ar", "pkg-config", "nm"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return Err(format!("no {tool}"));
         }
-        let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dml-stage");
+    }
+    Ok(installed::stage(here()))
+}
+
+/// A folder for what these tests write.
+fn room() -> &'static Path {
+    static ROOM: OnceLock<PathBuf> = OnceLock::new();
+    ROOM.get_or_init(|| {
+        let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dml-cpp");
         // Files of an earlier run must not help this one.
-        let _ = std::fs::remove_dir_all(&stage);
-        ok(
-            "install.sh",
-            installed::install(here(), &stage.join("cargo")).arg(&stage).output().expect("install.sh runs"),
-        );
-        Ok(stage)
-    });
-    stage.as_deref().map_err(String::as_str)
+        let _ = std::fs::remove_dir_all(&room);
+        std::fs::create_dir_all(&room).expect("a folder");
+        room
+    })
 }
 
 fn pkg_config(stage: &Path, words: &[&str]) -> Vec<String> {
@@ -54,13 +55,13 @@ fn pkg_config(stage: &Path, words: &[&str]) -> Vec<String> {
     ok("pkg-config", command.output().expect("pkg-config runs")).split_whitespace().map(str::to_owned).collect()
 }
 
-/// Compiles a source of this crate against the staged headers, and links it with `libraries`.
+/// Compiles a source of this crate with the options that pkg-config names, and these, and links it with `libraries`.
 fn compile(stage: &Path, source: &str, name: &str, options: &[&str], libraries: &[String]) -> PathBuf {
-    let program = stage.join(name);
+    assert_eq!(pkg_config(stage, &["--cflags"]), [format!("-I{}", stage.join("include").display())]);
+    let program = room().join(name);
     let mut command = Command::new(if source.ends_with(".c") { "cc" } else { "c++" });
-    command.args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-g"]).args(options);
-    command.arg(here().join(source)).args(pkg_config(stage, &["--cflags"])).arg("-o").arg(&program).args(libraries);
-    ok(source, command.output().expect("the compiler runs"));
+    command.args(options).arg("-pthread").arg(installed::object(here(), source, options));
+    installed::succeed(command.arg("-o").arg(&program).args(libraries));
     program
 }
 
@@ -80,11 +81,11 @@ const PATHS: [&str; 3] = ["software", "hardware", "automatic"];
 fn passes(name: &str, source: &str, paths: &[&str]) {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip(name, why),
+        Err(why) => return skip::skip(name, &why),
     };
     let libraries = pkg_config(stage, &["--libs"]);
     let sanitized = [&["-std=c++20"], &SANITIZED[..]].concat();
-    for (kind, options) in [("17", &["-std=c++17"][..]), ("sanitized", &sanitized)] {
+    for (kind, options) in [("17", &[][..]), ("sanitized", &sanitized)] {
         let program = compile(stage, source, &format!("{name}_{kind}"), options, &libraries);
         for path in paths {
             run(stage, &program, path);
@@ -117,7 +118,7 @@ fn handlers_wait_move_and_use_their_allocator() {
 fn headers_compile_alone_and_a_deprecated_flag_is_only_a_warning() {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip("headers_compile_alone_and_a_deprecated_flag_is_only_a_warning", why),
+        Err(why) => return skip::skip("headers_compile_alone_and_a_deprecated_flag_is_only_a_warning", &why),
     };
     let compiles = |compiler: &str, standard: &str, source: &str| {
         let mut command = Command::new(compiler);
@@ -152,11 +153,11 @@ fn headers_compile_alone_and_a_deprecated_flag_is_only_a_warning() {
 fn old_cpp_objects_relink() {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip("old_cpp_objects_relink", why),
+        Err(why) => return skip::skip("old_cpp_objects_relink", &why),
     };
     let libraries = ["-L".to_owned() + &stage.join("lib").display().to_string()];
     let libraries = [&libraries[..], &["-ldmlhl", "-ldml", "-ldl", "-lpthread"].map(str::to_owned)].concat();
-    let program = compile(stage, "tests/programs/relinked.cpp", "relinked", &["-std=c++17"], &libraries);
+    let program = compile(stage, "tests/programs/relinked.cpp", "relinked", &[], &libraries);
     for path in PATHS {
         run(stage, &program, path);
     }
@@ -186,7 +187,7 @@ fn libdmlhl_defines_the_35_functions_of_the_original() {
     ];
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip("libdmlhl_defines_the_35_functions_of_the_original", why),
+        Err(why) => return skip::skip("libdmlhl_defines_the_35_functions_of_the_original", &why),
     };
     let nm = Command::new("nm").args(["-C", "--defined-only"]).arg(stage.join("lib/libdmlhl.a")).output();
     let listed = ok("nm", nm.expect("nm runs"));
@@ -221,18 +222,18 @@ fn examples_print_the_same_on_every_path() {
     let stage = match stage() {
         Ok(stage) => stage,
         Err(why) => {
-            return skip::skip("examples_print_the_same_on_every_path", why);
+            return skip::skip("examples_print_the_same_on_every_path", &why);
         }
     };
     let shared = pkg_config(stage, &["--libs"]);
     let archive = [stage.join("lib/libdml.a").display().to_string()];
     let archive = [&archive[..], &["-lpthread", "-ldl", "-lm"].map(str::to_owned)].concat();
-    for (source, standard, expected) in [
-        ("examples/pages.c", "-std=c11", "16 pages, CRC-32C 1387d388, equal\n"),
-        ("examples/overlap.cpp", "-std=c++17", "32 rows, sum 8590000128, equal\n"),
+    for (source, expected) in [
+        ("examples/pages.c", "16 pages, CRC-32C 1387d388, equal\n"),
+        ("examples/overlap.cpp", "32 rows, sum 8590000128, equal\n"),
     ] {
         for (kind, libraries) in [("shared", &shared), ("static", &archive)] {
-            let program = compile(stage, source, &format!("example_{kind}"), &[standard], libraries);
+            let program = compile(stage, source, &format!("example_{kind}"), &[], libraries);
             for path in PATHS {
                 assert_eq!(run(stage, &program, path), expected, "{source} {kind} {path}");
             }
@@ -248,17 +249,16 @@ fn cmake_projects_find_the_package() {
             return skip::skip("cmake_projects_find_the_package", "no cmake (Debian package cmake)");
         }
         Ok(stage) => stage,
-        Err(why) => return skip::skip("cmake_projects_find_the_package", why),
+        Err(why) => return skip::skip("cmake_projects_find_the_package", &why),
     };
-    let moved = stage.with_file_name("dml-moved");
-    let _ = std::fs::remove_dir_all(&moved);
+    let moved = room().join("moved");
     std::fs::create_dir_all(&moved).expect("a folder");
     for folder in ["lib", "include"] {
         let copied = Command::new("cp").arg("-a").arg(stage.join(folder)).arg(&moved).output();
         ok("cp", copied.expect("cp runs"));
     }
     // In one folder, so that the second turn only links.
-    let build = stage.join("build");
+    let build = room().join("build");
     for shared in ["OFF", "ON"] {
         let mut configure = Command::new("cmake");
         configure.arg("-S").arg(here().join("tests/consumer")).arg("-B").arg(&build);
@@ -277,9 +277,11 @@ fn cmake_projects_find_the_package() {
 
 #[test]
 fn install_supports_a_staging_root() {
-    let Ok(stage) = stage() else { return skip::skip("install_supports_a_staging_root", "no tools") };
-    let root = stage.join("root");
-    let mut install = installed::install(here(), &stage.join("cargo-of-root"));
+    if let Err(why) = stage() {
+        return skip::skip("install_supports_a_staging_root", &why);
+    }
+    let root = room().join("root");
+    let mut install = installed::install(here(), &room().join("cargo-of-root"));
     install.args(["--prefix=/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root);
     ok("install.sh", install.output().expect("install.sh runs"));
     let config = std::fs::read_to_string(root.join("usr/lib64/pkgconfig/dml.pc")).expect("a pkg-config file");

@@ -2,6 +2,8 @@
 //! modelled queues, and without a device. `doors/cli/tests/programs/libdml.rs` runs them on hardware queues of a
 //! virtual device.
 
+#[path = "common/installed.rs"]
+mod installed;
 #[path = "../../../ci/skip.rs"]
 mod skip;
 
@@ -30,71 +32,43 @@ fn ok(what: &str, output: &Output) -> String {
     out.into_owned()
 }
 
-/// The folder with the libraries, or what this machine lacks for them.
-fn stage() -> Result<&'static Path, &'static str> {
-    static STAGE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let stage = STAGE.get_or_init(|| {
-        for tool in ["cc", "nm"] {
-            if Command::new(tool).arg("--version").output().is_err() {
-                return Err(format!("no {tool}"));
-            }
+/// The folder that `install.sh` filled, or what this machine lacks for it.
+fn stage() -> Result<&'static Path, String> {
+    for tool in ["cc", "c++", "ar", "nm"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return Err(format!("no {tool}"));
         }
-        let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dml");
-        // Files of an earlier run must not help this one.
-        let _ = std::fs::remove_dir_all(&stage);
-        std::fs::create_dir_all(&stage).expect("a folder");
-        std::os::unix::fs::symlink(archive(), stage.join("libdml.a")).expect("a new name");
-        let mut link = Command::new("cc");
-        link.args(["-shared", "-Wl,-soname,libdml.so.1", "-o"]).arg(stage.join("libdml.so.1"));
-        link.arg(format!("-Wl,--version-script={}", here().join("dml.map").display()));
-        link.arg("-Wl,--whole-archive").arg(stage.join("libdml.a")).arg("-Wl,--no-whole-archive");
-        link.args(["-Wl,--gc-sections,-z,defs,-z,nodelete", "-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"]);
-        ok("linking libdml.so.1", &link.output().expect("the compiler runs"));
-        std::os::unix::fs::symlink("libdml.so.1", stage.join("libdml.so")).expect("a new name");
-        Ok(stage)
-    });
-    stage.as_deref().map_err(String::as_str)
-}
-
-/// The static library that cargo has built for this test. The whole workspace is selected so that the features are
-/// those of `cargo test --workspace`: with others, everything would be compiled once more.
-fn archive() -> PathBuf {
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(here()).args(["build", "--workspace", "--test", "dml"]);
-    command.args(["--message-format", "json-render-diagnostics"]);
-    let messages = ok("cargo build", &command.output().expect("cargo runs"));
-    let mut files = messages.split('"').filter(|text| text.contains("/libtelpher_dml") && text.ends_with(".a"));
-    PathBuf::from(files.next_back().unwrap_or_else(|| panic!("cargo names no libtelpher_dml.a")))
+    }
+    Ok(installed::stage(here()))
 }
 
 /// A program, linked with the shared library, or with the static one.
 fn program(stage: &Path, name: &str, is_static: bool) -> PathBuf {
-    static COMPILING: Mutex<()> = Mutex::new(());
-    let _one = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
-    let program = stage.join(if is_static { format!("{name}-static") } else { name.into() });
+    static ROOM: OnceLock<PathBuf> = OnceLock::new();
+    let room = ROOM.get_or_init(|| {
+        let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dml");
+        // Files of an earlier run must not help this one.
+        let _ = std::fs::remove_dir_all(&room);
+        std::fs::create_dir_all(&room).expect("a folder");
+        room
+    });
+    let object = installed::object(here(), &format!("tests/programs/{name}.c"), &[]);
+    static LINKING: Mutex<()> = Mutex::new(());
+    let _one = LINKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = room.join(if is_static { format!("{name}-static") } else { name.into() });
     if program.exists() {
         return program;
     }
     let mut command = Command::new("cc");
-    command.args([
-        "-std=c11",
-        "-D_DEFAULT_SOURCE",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-pedantic",
-        "-O1",
-        "-g",
-        "-pthread",
-    ]);
-    command.arg(here().join(format!("tests/programs/{name}.c"))).arg("-I").arg(here().join("include"));
+    command.arg("-pthread").arg(object);
+    let lib = stage.join("lib");
     if is_static {
         // As programs link the original, with the C++ library that it needs.
-        command.arg(stage.join("libdml.a")).args(["-lstdc++", "-ldl", "-lpthread"]);
+        command.arg(lib.join("libdml.a")).args(["-lstdc++", "-ldl", "-lpthread"]);
     } else {
-        command.arg("-L").arg(stage).arg("-ldml").arg(format!("-Wl,-rpath,{}", stage.display()));
+        command.arg("-L").arg(&lib).arg("-ldml").arg(format!("-Wl,-rpath,{}", lib.display()));
     }
-    ok(name, &command.arg("-o").arg(&program).output().expect("the compiler runs"));
+    installed::succeed(command.arg("-o").arg(&program));
     program
 }
 
@@ -106,7 +80,7 @@ fn passes(name: &str, words: &[&str], device: &str) {
 fn passes_with(name: &str, words: &[&str], device: &str, environment: &[(&str, &str)]) {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip(name, why),
+        Err(why) => return skip::skip(name, &why),
     };
     let mut command = Command::new("timeout");
     command.arg("60").arg(program(stage, name, false)).args(words).env("TELPHER_DML_DEVICE", device);
@@ -150,7 +124,7 @@ fn layouts_and_numbers_are_those_of_the_original() {
 fn a_program_links_the_static_library() {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip("a_program_links_the_static_library", why),
+        Err(why) => return skip::skip("a_program_links_the_static_library", &why),
     };
     for name in ["layout", "tasks"] {
         let output = Command::new(program(stage, name, true)).arg("sw").output();
@@ -223,10 +197,10 @@ fn the_export_map_has_exactly_the_functions_of_the_headers() {
 fn the_shared_library_exports_exactly_the_map_and_has_its_soname() {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip("the_shared_library_exports_exactly_the_map_and_has_its_soname", why),
+        Err(why) => return skip::skip("the_shared_library_exports_exactly_the_map_and_has_its_soname", &why),
     };
     let nm =
-        Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(stage.join("libdml.so.1")).output();
+        Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(stage.join("lib/libdml.so.1")).output();
     let names = ok("nm", &nm.expect("nm runs"));
     let exported = names.lines().filter_map(|line| line.split([' ', '@']).next()).filter(|name| *name != "LIBDML_1.0");
     assert_eq!(exported.map(str::to_owned).collect::<BTreeSet<_>>(), mapped());
