@@ -67,7 +67,8 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn left(&self) -> DataType {
+    /// The type of the left operand.
+    pub(in crate::arch) fn left(&self) -> DataType {
         if self.folds { self.arithmetic.output } else { self.arithmetic.input }
     }
 
@@ -75,6 +76,19 @@ impl Step<'_> {
     pub(in crate::arch) fn negated(&self) -> (bool, bool) {
         let Arithmetic { negate1, negate2, .. } = *self.arithmetic;
         if self.folds { (false, negate1) } else { (negate1, negate2) }
+    }
+
+    /// Returns true if [`combine`] has a loop for the computation on floating-point elements.
+    pub(in crate::arch) fn has_loop(&self) -> bool {
+        let Arithmetic { input, output, rounding, .. } = *self.arithmetic;
+        match self.compute {
+            ComputeType::Min | ComputeType::Max => input == output,
+            ComputeType::Add => {
+                rounding == Rounding::NearestEven
+                    && (input == output || output == DataType::Fp32 && input != DataType::Fp64)
+            }
+            _ => false,
+        }
     }
 
     /// Computes element by element.
@@ -450,13 +464,19 @@ pub(in crate::arch) fn convert_with(
     src: &[u8],
     dst: &mut [u8],
 ) -> ComputeResult {
-    use DataType::{Int8, Int16, Int32, Int64};
     if arithmetic.input.is_float() {
         return convert_floats(arithmetic, again, src, dst);
     }
     if arithmetic.negate1 {
-        return convert_slowly(arithmetic, src, dst);
+        return convert_negated(arithmetic, src, dst);
     }
+    convert_integers(arithmetic, src, dst)
+}
+
+/// Converts integers without negation.
+#[inline(always)]
+fn convert_integers(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u8]) -> ComputeResult {
+    use DataType::{Int8, Int16, Int32, Int64};
     integer_pairs! {
         arithmetic, src, dst:
         Int8, Int16 => u8, i8 => u16, i16;
@@ -472,6 +492,16 @@ pub(in crate::arch) fn convert_with(
         Int64, Int16 => u64, i64 => u16, i16;
         Int64, Int32 => u64, i64 => u32, i32;
     }
+}
+
+/// Converts negated integers: those of up to 32 bits as 64-bit ones, which hold every true value.
+#[inline(always)]
+fn convert_negated(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u8]) -> ComputeResult {
+    if size(arithmetic.input) > 4 {
+        return convert_slowly(arithmetic, src, dst);
+    }
+    let negated = Step { arithmetic, compute: ComputeType::Add, folds: false };
+    negated.in_64_bits(src, None, dst)
 }
 
 /// A computation on elements of `L` and `R` bytes, with results of `D` bytes.
@@ -654,8 +684,11 @@ fn combine_floats(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) ->
     let (negate_left, negate_right) = step.negated();
     let format = Format::of(output);
     let single = Format::of(DataType::Fp32);
+    if !step.has_loop() {
+        return step.slowly(left, right, dst);
+    }
     match step.compute {
-        ComputeType::Min | ComputeType::Max if input == output => {
+        ComputeType::Min | ComputeType::Max => {
             macro_rules! order {
                 ($word:ty, $size:literal) => {{
                     let order = Order::<$word>::new(format, step.compute == ComputeType::Max, step.negated());
@@ -669,11 +702,7 @@ fn combine_floats(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) ->
                 _ => order!(u64, 8),
             }
         }
-        ComputeType::Add
-            if rounding == Rounding::NearestEven
-                && (input == output || output == DataType::Fp32 && input != DataType::Fp64)
-                && rounds_to_nearest() =>
-        {
+        ComputeType::Add if rounds_to_nearest() => {
             if input == DataType::Fp64 {
                 let flip = |negate| u64::from(negate) << 63;
                 let sum = Sum64(flip(negate_left), flip(negate_right));
@@ -718,6 +747,104 @@ fn combine_floats(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) ->
     }
 }
 
+/// Elements of a piece that is computed in a wider type.
+const PIECE: usize = 512;
+
+/// Returns the smallest and largest integer of a type, within those of 64 bits.
+fn limits(data_type: DataType, signed: bool) -> (i64, i64) {
+    let unused = 64 - 8 * size(data_type);
+    match (signed, unused) {
+        (true, _) => (i64::MIN >> unused, i64::MAX >> unused),
+        (false, 0) => (0, i64::MAX),
+        (false, _) => (0, (u64::MAX >> unused).cast_signed()),
+    }
+}
+
+impl Step<'_> {
+    /// Computes on integers of up to 32 bits as 64-bit ones, which hold every true value. Without right operands, only
+    /// negates the left ones.
+    #[inline(always)]
+    fn in_64_bits(&self, left: &[u8], right: Option<&[u8]>, dst: &mut [u8]) -> ComputeResult {
+        let Arithmetic { output, signed, saturate, .. } = *self.arithmetic;
+        let (left_type, right_type) = (self.left(), self.arithmetic.input);
+        let (negate_left, negate_right) = self.negated();
+        let (least, most) = limits(output, signed);
+        // −x is the complement of x, plus one.
+        let sign = |negate: bool| -i64::from(negate);
+        let (sign_left, sign_right) = (sign(negate_left), sign(negate_right));
+        // The bits of a negated unsigned operand are its two's complement in the output type.
+        let whole = signed || self.compute.is_arithmetic();
+        let bits = |negate: bool| if whole || !negate { -1 } else { most };
+        let (bits_left, bits_right) = (bits(negate_left), bits(negate_right));
+        let narrow = Arithmetic { signed, ..Arithmetic::new(DataType::Int64, output) };
+        let widen = |data_type| Arithmetic { signed, ..Arithmetic::new(data_type, DataType::Int64) };
+        let mut pieces = [[[0; 8]; PIECE]; 2];
+        let mut lost = false;
+        for (at, dst) in dst.chunks_mut(PIECE * size(output)).enumerate() {
+            let count = dst.len() / size(output);
+            let part = |all: &'_ [u8], data_type| {
+                let from = at * PIECE * size(data_type);
+                from..(from + count * size(data_type)).min(all.len())
+            };
+            let [a, b] = &mut pieces;
+            let sides = [(Some(left), left_type), (right, right_type)];
+            for ((side, data_type), piece) in sides.into_iter().zip([&mut *a, &mut *b]) {
+                if let Some(side) = side {
+                    let values = piece[..count].as_flattened_mut();
+                    convert_integers(&widen(data_type), &side[part(side, data_type)], values);
+                }
+            }
+            macro_rules! each {
+                (|$x:ident, $y:ident| $result:expr) => {
+                    for (left, right) in a[..count].iter_mut().zip(&b[..count]) {
+                        let $x = (i64::from_le_bytes(*left) ^ sign_left).wrapping_sub(sign_left) & bits_left;
+                        let $y = (i64::from_le_bytes(*right) ^ sign_right).wrapping_sub(sign_right) & bits_right;
+                        let value: i64 = $result;
+                        let limited = value.max(least).min(most);
+                        lost |= limited != value;
+                        *left = (if saturate { limited } else { value }).to_le_bytes();
+                    }
+                };
+            }
+            match self.compute {
+                // Two integers of 32 bits have a sum of 33.
+                ComputeType::Add => each!(|x, y| x.wrapping_add(y)),
+                ComputeType::And => each!(|x, y| x & y),
+                ComputeType::Or => each!(|x, y| x | y),
+                ComputeType::Xor => each!(|x, y| x ^ y),
+                ComputeType::Min => each!(|x, y| x.min(y)),
+                ComputeType::Max => each!(|x, y| x.max(y)),
+            }
+            convert_integers(&narrow, a[..count].as_flattened(), dst);
+        }
+        when(lost, ComputeResult::OVERFLOW)
+    }
+
+    /// Computes on integers that become wider: as on those of the wider type, without negation.
+    #[inline(always)]
+    fn widened(&self, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
+        let Arithmetic { input, output, signed, .. } = *self.arithmetic;
+        let arithmetic = Arithmetic { input: output, ..*self.arithmetic };
+        let step = Step { arithmetic: &arithmetic, ..*self };
+        let widen = Arithmetic { signed, ..Arithmetic::new(input, output) };
+        let mut pieces = [[[0; 8]; PIECE]; 2];
+        let mut seen = ComputeResult::empty();
+        let sources = left.chunks(PIECE * size(self.left())).zip(right.chunks(PIECE * size(input)));
+        for ((left, right), dst) in sources.zip(dst.chunks_mut(PIECE * size(output))) {
+            let [a, b] = pieces.each_mut().map(|piece| &mut piece.as_flattened_mut()[..dst.len()]);
+            for (source, piece) in [(left, &mut *a), (right, &mut *b)] {
+                if source.len() == dst.len() {
+                    piece.copy_from_slice(source);
+                } else {
+                    convert_integers(&widen, source, piece);
+                }
+            }
+            seen |= combine_same_integers(&step, a, b, dst);
+        }
+        seen
+    }
+}
+
 /// Computes on integers of one type: the result, and a value that is negative, or in the unsigned type has its highest
 /// bit, if the true value is out of range.
 macro_rules! combine_integers {
@@ -754,12 +881,64 @@ macro_rules! integer_types {
 /// Computes whole elements; all slices have the same number of them.
 #[inline(always)]
 pub(in crate::arch) fn combine(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
-    if step.arithmetic.input.is_float() {
+    let Arithmetic { input, output, signed, .. } = *step.arithmetic;
+    if input.is_float() {
         return combine_floats(step, left, right, dst);
     }
-    if step.arithmetic.input != step.arithmetic.output || step.negated() != (false, false) {
-        return step.slowly(left, right, dst);
+    match step.negated() {
+        (false, false) if input == output => combine_same_integers(step, left, right, dst),
+        (false, false) if size(input) < size(output) => step.widened(left, right, dst),
+        (false, true) if input == output && step.compute == ComputeType::Add => subtract(step, left, right, dst),
+        // The result's bits of a negated unsigned operand do not fit 64 bits and a sign.
+        negated
+            if size(step.left()).max(size(input)) <= 4
+                && (output != DataType::Int64
+                    || signed
+                    || step.compute.is_arithmetic()
+                    || negated == (false, false)) =>
+        {
+            step.in_64_bits(left, Some(right), dst)
+        }
+        _ => step.slowly(left, right, dst),
     }
+}
+
+/// Subtracts integers of one type.
+#[inline(always)]
+fn subtract(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
+    if step.arithmetic.saturate {
+        integer_types!(
+            step,
+            left,
+            right,
+            dst,
+            |a, b| {
+                let difference = a.wrapping_sub(b);
+                (a.saturating_sub(b), (!a & b) | (!(a ^ b) & difference))
+            },
+            { (a.saturating_sub(b), (a ^ b) & (a ^ a.wrapping_sub(b))) }
+        )
+    } else {
+        integer_types!(
+            step,
+            left,
+            right,
+            dst,
+            |a, b| {
+                let difference = a.wrapping_sub(b);
+                (difference, (!a & b) | (!(a ^ b) & difference))
+            },
+            {
+                let difference = a.wrapping_sub(b);
+                (difference, (a ^ b) & (a ^ difference))
+            }
+        )
+    }
+}
+
+/// Computes on integers of one type, without negation.
+#[inline(always)]
+fn combine_same_integers(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
     match (step.compute, step.arithmetic.saturate) {
         (ComputeType::Add, false) => integer_types!(
             step,

@@ -1,7 +1,7 @@
 //! Conversions and reductions with 64-byte vectors: kernels of their own for the common floating-point formats, else
 //! the portable loops, compiled with these instructions.
 
-use super::{float8, floats};
+use super::{float8, floats, wider};
 use crate::arch::portable::compute::{self as portable, Step};
 use crate::number::Arithmetic;
 use telpher_abi::ComputeResult;
@@ -18,10 +18,11 @@ pub(in crate::arch) fn convert(arithmetic: &Arithmetic, src: &[u8], dst: &mut [u
     portable::convert_with(arithmetic, &again, src, dst)
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
 pub(in crate::arch) fn combine(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) -> ComputeResult {
     match floats::combine(step, left, right, dst) {
         Some(seen) => seen,
+        None if step.arithmetic.input.is_float() && !step.has_loop() => wider::combine(step, left, right, dst),
         None => portable::combine(step, left, right, dst),
     }
 }

@@ -439,15 +439,15 @@ fn fp16_to_bf16<const DIRECTED: bool>(arithmetic: &Arithmetic, data: Data<'_>) -
 /// the results; if those do not hold, the step computes them one by one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn combine_blocks<const S: usize>(
+fn combine_blocks<const L: usize, const R: usize, const D: usize>(
     (step, left, right, dst): Combined<'_>,
     check: impl Fn(&[Vector], &[Vector], &[Vector]) -> bool,
     block: impl Fn(&[Vector], &[Vector], &mut [Vector]) -> bool,
 ) -> ComputeResult {
     let mut seen = ComputeResult::empty();
-    let (lefts, rest_of_left) = left.as_chunks::<S>().0.as_chunks::<BLOCK>();
-    let (rights, rest_of_right) = right.as_chunks::<S>().0.as_chunks::<BLOCK>();
-    let (results, rest_of_results) = dst.as_chunks_mut::<S>().0.as_chunks_mut::<BLOCK>();
+    let (lefts, rest_of_left) = left.as_chunks::<L>().0.as_chunks::<BLOCK>();
+    let (rights, rest_of_right) = right.as_chunks::<R>().0.as_chunks::<BLOCK>();
+    let (results, rest_of_results) = dst.as_chunks_mut::<D>().0.as_chunks_mut::<BLOCK>();
     for ((left, right), dst) in lefts.iter().zip(rights).zip(results) {
         let (left, right, dst) = (left.as_flattened(), right.as_flattened(), dst.as_flattened_mut());
         let (a, b) = (left.as_chunks().0, right.as_chunks().0);
@@ -460,26 +460,69 @@ fn combine_blocks<const S: usize>(
 
 type Combined<'a> = (&'a Step<'a>, &'a [u8], &'a [u8], &'a mut [u8]);
 
-/// Minima, maxima and sums of FP32, BF16 and FP16 without negation; `None` for other computations.
+/// Minima, maxima and sums of FP32, BF16 and FP16, and sums of the latter two in FP32; `None` for other computations.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn combine(step: &Step<'_>, left: &[u8], right: &[u8], dst: &mut [u8]) -> Option<ComputeResult> {
     let Arithmetic { input, output, rounding, .. } = *step.arithmetic;
-    if input != output || step.negated() != (false, false) {
-        return None;
-    }
     let data = (step, left, right, dst);
-    Some(match (input, step.compute, rounding) {
-        (DataType::Fp32, ComputeType::Min, _) => order32::<MIN>(data),
-        (DataType::Fp32, ComputeType::Max, _) => order32::<MAX>(data),
-        (DataType::Bf16, ComputeType::Min, _) => order16::<false>(BF16, data),
-        (DataType::Bf16, ComputeType::Max, _) => order16::<true>(BF16, data),
-        (DataType::Fp16, ComputeType::Min, _) => order16::<false>(FP16, data),
-        (DataType::Fp16, ComputeType::Max, _) => order16::<true>(FP16, data),
-        (DataType::Fp32, ComputeType::Add, Rounding::NearestEven) => add_fp32(data),
-        (DataType::Bf16, ComputeType::Add, Rounding::NearestEven) => add_bf16(data),
-        (DataType::Fp16, ComputeType::Add, Rounding::NearestEven) => add_fp16(data),
+    macro_rules! rounded {
+        ($kernel:ident $(, $generic:tt)*) => {
+            match rounding {
+                Rounding::NearestEven => $kernel::<NEAREST $(, $generic)*>(data),
+                Rounding::Down => $kernel::<DOWN $(, $generic)*>(data),
+                Rounding::Up => $kernel::<UP $(, $generic)*>(data),
+                Rounding::TowardZero => $kernel::<TOWARD_ZERO $(, $generic)*>(data),
+            }
+        };
+    }
+    Some(match (input, output, step.compute, step.folds) {
+        (DataType::Fp32, DataType::Fp32, ComputeType::Min, _) => order32::<MIN>(data),
+        (DataType::Fp32, DataType::Fp32, ComputeType::Max, _) => order32::<MAX>(data),
+        (DataType::Bf16, DataType::Bf16, ComputeType::Min, _) => order16::<false>(BF16, data),
+        (DataType::Bf16, DataType::Bf16, ComputeType::Max, _) => order16::<true>(BF16, data),
+        (DataType::Fp16, DataType::Fp16, ComputeType::Min, _) => order16::<false>(FP16, data),
+        (DataType::Fp16, DataType::Fp16, ComputeType::Max, _) => order16::<true>(FP16, data),
+        (DataType::Fp32, DataType::Fp32, ComputeType::Add, _) => rounded!(add_fp32),
+        (DataType::Bf16, DataType::Bf16, ComputeType::Add, _) => rounded!(add_bf16),
+        (DataType::Fp16, DataType::Fp16, ComputeType::Add, _) => rounded!(add_fp16),
+        (DataType::Bf16, DataType::Fp32, ComputeType::Add, false) => rounded!(add_as_fp32, true),
+        (DataType::Fp16, DataType::Fp32, ComputeType::Add, false) => rounded!(add_as_fp32, false),
+        (DataType::Bf16, DataType::Fp32, ComputeType::Add, true) => rounded!(add_to_fp32, true),
+        (DataType::Fp16, DataType::Fp32, ComputeType::Add, true) => rounded!(add_to_fp32, false),
         _ => return None,
     })
+}
+
+/// The signs of both operands that change, of words of 16 and of 32 bits.
+#[derive(Clone, Copy)]
+struct Flips {
+    left: __m512i,
+    right: __m512i,
+}
+
+impl Flips {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn of_16(step: &Step<'_>) -> Flips {
+        let (left, right) = step.negated();
+        let flip = |negate: bool| _mm512_set1_epi16(if negate { i16::MIN } else { 0 });
+        Flips { left: flip(left), right: flip(right) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn of_32(step: &Step<'_>) -> Flips {
+        let (left, right) = step.negated();
+        let flip = |negate: bool| _mm512_set1_epi32(if negate { i32::MIN } else { 0 });
+        Flips { left: flip(left), right: flip(right) }
+    }
+
+    /// Loads an operand from each side.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn load(self, left: &Vector, right: &Vector) -> (__m512i, __m512i) {
+        (_mm512_xor_si512(load(left), self.left), _mm512_xor_si512(load(right), self.right))
+    }
 }
 
 /// The smaller and the larger operand; its sign is kept. Source: Intel SDM, VRANGEPS.
@@ -490,14 +533,14 @@ const FP32: Limits = Limits::new(0x0080_0000, 0x7f80_0000);
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn order32<const WHICH: i32>(data: Combined<'_>) -> ComputeResult {
-    let higher_halves = higher_halves();
+    let (higher_halves, flips) = (higher_halves(), Flips::of_32(data.0));
     let check = |left: &[Vector], right: &[Vector], _: &[Vector]| {
         check32(left, FP32).is_some() && check32(right, FP32).is_some()
     };
-    combine_blocks::<4>(data, check, |left, right, dst| {
+    combine_blocks::<4, 4, 4>(data, check, |left, right, dst| {
         let mut span = QuickSpan::empty();
         for ((left, right), dst) in left.iter().zip(right).zip(dst) {
-            let (a, b) = (load(left), load(right));
+            let (a, b) = flips.load(left, right);
             span.see16(_mm512_permutex2var_epi16(a, higher_halves, b));
             let (a, b) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
             store(_mm512_castps_si512(_mm512_range_round_ps::<WHICH, _MM_FROUND_NO_EXC>(a, b)), dst);
@@ -512,11 +555,11 @@ fn order16<const LARGEST: bool>(limits: Limits, data: Combined<'_>) -> ComputeRe
     let check = |left: &[Vector], right: &[Vector], _: &[Vector]| {
         check16(left, limits).is_some() && check16(right, limits).is_some()
     };
-    let (least, most) = limits.words16();
-    combine_blocks::<2>(data, check, |left, right, dst| {
+    let ((least, most), flips) = (limits.words16(), Flips::of_16(data.0));
+    combine_blocks::<2, 2, 2>(data, check, |left, right, dst| {
         let mut span = QuickSpan::empty();
         for ((left, right), dst) in left.iter().zip(right).zip(dst) {
-            let (a, b) = (load(left), load(right));
+            let (a, b) = flips.load(left, right);
             span.see_both16(a, b);
             let (low, high) = (_mm512_min_epu16(a, b), _mm512_max_epu16(a, b));
             let negative = _mm512_movepi16_mask(_mm512_or_si512(a, b));
@@ -531,82 +574,184 @@ fn order16<const LARGEST: bool>(limits: Limits, data: Combined<'_>) -> ComputeRe
 /// than the mantissa's bits.
 const SUMMANDS16: Limits = Limits::new(25 << 7, 0x7f7f);
 const SUMMANDS32: Limits = Limits::new(25 << 23, 0x7f7f_ffff);
+/// Finite normal FP16.
+const FINITE_FP16: Limits = Limits::new(0x0400, 0x7bff);
+
+/// Returns the smallest magnitude of a sum that may stand for a larger one: infinity, or the largest finite number where
+/// numbers beyond it are rounded to that.
+const fn beyond<const ROUNDING: i32>(infinity: u32) -> u32 {
+    if ROUNDING == NEAREST { infinity } else { infinity - 1 }
+}
+
+/// Sees the magnitudes of sums of 32 bits, doubled.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn larger32(most: __m512i, sum: __m512i) -> __m512i {
+    _mm512_max_epu32(most, _mm512_add_epi32(sum, sum))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn sum32<const ROUNDING: i32>(a: __m512i, b: __m512i) -> __m512i {
+    _mm512_castps_si512(_mm512_add_round_ps::<ROUNDING>(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn all_below32(most: __m512i, limit: u32) -> bool {
+    _mm512_cmpge_epu32_mask(most, _mm512_set1_epi32((2 * limit).cast_signed())) == 0
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn none_below16(least: __m512i, limit: i16) -> bool {
+    _mm512_cmplt_epu16_mask(least, _mm512_set1_epi16(2 * limit)) == 0
+}
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn add_fp32(data: Combined<'_>) -> ComputeResult {
-    let higher_halves = higher_halves();
-    let finite = Limits::new(1, 0x7f7f_ffff);
+fn add_fp32<const ROUNDING: i32>(data: Combined<'_>) -> ComputeResult {
+    let (higher_halves, flips) = (higher_halves(), Flips::of_32(data.0));
+    let limit = beyond::<ROUNDING>(0x7f80_0000);
+    let finite = Limits::new(1, limit - 1);
     let check = |left: &[Vector], right: &[Vector], sums: &[Vector]| {
         [left, right].into_iter().all(|side| check32(side, SUMMANDS32).is_some()) && check32(sums, finite).is_some()
     };
-    combine_blocks::<4>(data, check, |left, right, dst| {
+    combine_blocks::<4, 4, 4>(data, check, |left, right, dst| {
         let (mut least, mut most) = (_mm512_set1_epi64(-1), _mm512_setzero_si512());
         for ((left, right), dst) in left.iter().zip(right).zip(dst) {
-            let (a, b) = (load(left), load(right));
+            let (a, b) = flips.load(left, right);
             let exponents = _mm512_permutex2var_epi16(a, higher_halves, b);
             least = _mm512_min_epu16(least, _mm512_add_epi16(exponents, exponents));
-            let sum = _mm512_add_round_ps::<NEAREST>(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
-            let sum = _mm512_castps_si512(sum);
-            most = _mm512_max_epu32(most, _mm512_add_epi32(sum, sum));
+            let sum = sum32::<ROUNDING>(a, b);
+            most = larger32(most, sum);
             store(sum, dst);
         }
         // An infinite operand or NaN makes the sum one of these.
-        let infinite = _mm512_set1_epi32((2 * 0x7f80_0000_u32).cast_signed());
-        _mm512_cmplt_epu16_mask(least, _mm512_set1_epi16(2 * (25 << 7))) == 0
-            && _mm512_cmpge_epu32_mask(most, infinite) == 0
+        none_below16(least, 25 << 7) && all_below32(most, limit)
     })
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn add_bf16(data: Combined<'_>) -> ComputeResult {
-    let to = ToBf16::new(Rounding::NearestEven);
+fn add_bf16<const ROUNDING: i32>(data: Combined<'_>) -> ComputeResult {
+    let (to, flips) = (ToBf16::new(data.0.arithmetic.rounding), Flips::of_16(data.0));
     let higher = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     let add = |a: __m512i, b: __m512i| {
-        let sum = _mm512_add_round_ps::<NEAREST>(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
-        to.round::<false>(_mm512_castps_si512(sum))
+        let sum = sum32::<ROUNDING>(a, b);
+        if ROUNDING == DOWN || ROUNDING == UP { to.round::<true>(sum) } else { to.round::<false>(sum) }
     };
-    let finite = Limits::new(1, 0x7f7f);
+    let limit = beyond::<ROUNDING>(0x7f80);
+    let finite = Limits::new(1, limit - 1);
     let check = |left: &[Vector], right: &[Vector], sums: &[Vector]| {
         [left, right].into_iter().all(|side| check16(side, SUMMANDS16).is_some()) && check16(sums, finite).is_some()
     };
-    combine_blocks::<2>(data, check, |left, right, dst| {
-        let (mut least, mut most) = (_mm512_set1_epi64(-1), _mm512_setzero_si512());
+    combine_blocks::<2, 2, 2>(data, check, |left, right, dst| {
+        let mut span = QuickSpan::empty();
         for ((left, right), dst) in left.iter().zip(right).zip(dst) {
-            let (a, b) = (load(left), load(right));
+            let (a, b) = flips.load(left, right);
             let smaller = _mm512_min_epu16(_mm512_add_epi16(a, a), _mm512_add_epi16(b, b));
-            least = _mm512_min_epu16(least, smaller);
+            span.least = _mm512_min_epu16(span.least, smaller);
             let even = add(_mm512_slli_epi32::<16>(a), _mm512_slli_epi32::<16>(b));
             let odd = add(_mm512_and_si512(a, higher), _mm512_and_si512(b, higher));
             let sums = _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even), odd);
-            most = _mm512_max_epu16(most, _mm512_add_epi16(sums, sums));
+            span.most = _mm512_max_epu16(span.most, _mm512_add_epi16(sums, sums));
             store(sums, dst);
         }
         // An infinite operand or NaN makes the sum one of these.
-        _mm512_cmplt_epu16_mask(least, _mm512_set1_epi16(2 * (25 << 7))) == 0
-            && _mm512_cmpge_epu16_mask(most, _mm512_set1_epi16(-256)) == 0
+        span.lies_between16((25 << 7) - 1, u16::try_from(limit).expect("a magnitude has 15 bits"))
     })
 }
 
-/// Sums of FP16 in FP32, rounded once more: see the portable loops. A sum below the normal range is exact, but noticed.
+/// Sums of FP16 in FP32, rounded once more: see the portable loops; both roundings in the same direction are one. A sum
+/// below the normal range is exact, but noticed.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn add_fp16(data: Combined<'_>) -> ComputeResult {
-    let finite = Limits::new(0x0400, 0x7bff);
+fn add_fp16<const ROUNDING: i32>(data: Combined<'_>) -> ComputeResult {
+    let flips = Flips::of_16(data.0);
+    let limit = beyond::<ROUNDING>(0x7c00);
+    let finite = Limits::new(0x0400, limit - 1);
     let check = |left: &[Vector], right: &[Vector], sums: &[Vector]| {
-        [left, right, sums].into_iter().all(|side| check16(side, finite).is_some())
+        [left, right].into_iter().all(|side| check16(side, FINITE_FP16).is_some()) && check16(sums, finite).is_some()
     };
-    combine_blocks::<2>(data, check, |left, right, dst| {
+    combine_blocks::<2, 2, 2>(data, check, |left, right, dst| {
         let mut span = QuickSpan::empty();
         for ((left, right), dst) in left.iter().zip(right).zip(dst) {
-            let (a, b) = (load(left), load(right));
+            let (a, b) = flips.load(left, right);
             let smaller = _mm512_min_epu16(_mm512_add_epi16(a, a), _mm512_add_epi16(b, b));
             span.least = _mm512_min_epu16(span.least, smaller);
             let ([a, c], [b, d]) = (fp16_as_fp32(a), fp16_as_fp32(b));
-            let (first, second) = (_mm512_add_round_ps::<NEAREST>(a, b), _mm512_add_round_ps::<NEAREST>(c, d));
-            let sums = fp32_as_fp16::<NEAREST>(first, second);
+            let (first, second) = (_mm512_add_round_ps::<ROUNDING>(a, b), _mm512_add_round_ps::<ROUNDING>(c, d));
+            let sums = fp32_as_fp16::<ROUNDING>(first, second);
             span.see16(sums);
             store(sums, dst);
         }
-        span.lies_between16(0x03ff, 0x7c00)
+        span.lies_between16(0x03ff, u16::try_from(limit).expect("a magnitude has 15 bits"))
+    })
+}
+
+/// The 16-bit operands of sums in FP32: `BF16`, or FP16.
+#[inline]
+const fn summands<const BF16: bool>() -> Limits {
+    if BF16 { SUMMANDS16 } else { FINITE_FP16 }
+}
+
+/// Returns 32 numbers of 16 bits as FP32.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn widened<const BF16: bool>(bits: __m512i) -> [__m512i; 2] {
+    if BF16 {
+        return as_higher_halves(bits);
+    }
+    let [first, second] = fp16_as_fp32(bits);
+    [_mm512_castps_si512(first), _mm512_castps_si512(second)]
+}
+
+/// Sums of 16-bit numbers in FP32.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn add_as_fp32<const ROUNDING: i32, const BF16: bool>(data: Combined<'_>) -> ComputeResult {
+    let (flips, operands) = (Flips::of_16(data.0), const { summands::<BF16>() });
+    let (limit, (before_least, most_operand)) = (beyond::<ROUNDING>(0x7f80_0000), operands.words16());
+    let finite = Limits::new(1, limit - 1);
+    let check = |left: &[Vector], right: &[Vector], sums: &[Vector]| {
+        [left, right].into_iter().all(|side| check16(side, operands).is_some()) && check32(sums, finite).is_some()
+    };
+    combine_blocks::<2, 2, 4>(data, check, |left, right, dst| {
+        let (mut span, mut most) = (QuickSpan::empty(), _mm512_setzero_si512());
+        for ((left, right), [low, high]) in left.iter().zip(right).zip(dst.as_chunks_mut().0) {
+            let (a, b) = flips.load(left, right);
+            span.see_both16(a, b);
+            let ([a, c], [b, d]) = (widened::<BF16>(a), widened::<BF16>(b));
+            let (first, second) = (sum32::<ROUNDING>(a, b), sum32::<ROUNDING>(c, d));
+            most = larger32(larger32(most, first), second);
+            store(first, low);
+            store(second, high);
+        }
+        span.lies_between16(before_least, most_operand + 1) && all_below32(most, limit)
+    })
+}
+
+/// Adds 16-bit numbers to sums in FP32.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn add_to_fp32<const ROUNDING: i32, const BF16: bool>(data: Combined<'_>) -> ComputeResult {
+    let (flips, operands) = (Flips::of_16(data.0), const { summands::<BF16>() });
+    let (limit, (before_least, most_operand)) = (beyond::<ROUNDING>(0x7f80_0000), operands.words16());
+    let (finite, higher_halves) = (Limits::new(1, limit - 1), higher_halves());
+    let check = |left: &[Vector], right: &[Vector], sums: &[Vector]| {
+        check32(left, SUMMANDS32).is_some() && check16(right, operands).is_some() && check32(sums, finite).is_some()
+    };
+    combine_blocks::<4, 2, 4>(data, check, |left, right, dst| {
+        let (mut span, mut most, mut least) = (QuickSpan::empty(), _mm512_setzero_si512(), _mm512_set1_epi64(-1));
+        let lefts = left.as_chunks().0.iter();
+        for (([a, c], right), [low, high]) in lefts.zip(right).zip(dst.as_chunks_mut().0) {
+            let (a, c, right) = (load(a), load(c), _mm512_xor_si512(load(right), flips.right));
+            span.see16(right);
+            let exponents = _mm512_permutex2var_epi16(a, higher_halves, c);
+            least = _mm512_min_epu16(least, _mm512_add_epi16(exponents, exponents));
+            let [b, d] = widened::<BF16>(right);
+            let (first, second) = (sum32::<ROUNDING>(a, b), sum32::<ROUNDING>(c, d));
+            most = larger32(larger32(most, first), second);
+            store(first, low);
+            store(second, high);
+        }
+        span.lies_between16(before_least, most_operand + 1) && none_below16(least, 25 << 7) && all_below32(most, limit)
     })
 }
 

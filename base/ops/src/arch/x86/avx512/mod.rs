@@ -7,6 +7,7 @@ pub(in crate::arch) mod crc64;
 mod float8;
 mod floats;
 pub(in crate::arch) mod guard;
+mod wider;
 
 use core::arch::x86_64::{
     __m512i, _mm512_clmulepi64_epi128, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_ternarylogic_epi64,
