@@ -8,7 +8,7 @@
 //! crc::{crc32c, copy_crc32c, …}      CRC32C in its four flag modes     │
 //! crc64::{crc64, copy_crc64}         CRC64 in the same modes           │
 //! dif::{check, insert, strip, update, generate, guard}   T10 tuples    │
-//! convert  reduce  reduce::fold      arithmetic on arrays of numbers   │
+//! convert  reduce{,_dualcast}  fold  arithmetic on arrays of numbers   │
 //! flush::{flush, write_back}         removal of lines from the cache   ┘
 //! sgl::{gather, scatter, scatter_fill}   buffers named by a list
 //! Variants                           which variants of the AVX-512 kernels run on this processor
@@ -64,7 +64,7 @@ pub use dualcast::dualcast;
 pub use fill::{fill, fill16};
 pub use hint::{Hint, STREAM_BYTES};
 pub use number::{Arithmetic, E4m3Overflow};
-pub use reduce::{fold, reduce};
+pub use reduce::{fold, reduce, reduce_blocks, reduce_dualcast};
 pub use variants::{VariantError, Variants};
 
 /// The README's example runs as a test.

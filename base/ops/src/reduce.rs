@@ -32,6 +32,22 @@ pub fn reduce(
     Kernels::best().reduce(arithmetic, compute, src1, src2, dst)
 }
 
+/// Bytes of results that are computed before they are copied to the second destination, from the first-level cache.
+const DUALCAST_PIECE: usize = 8192;
+
+/// [`reduce`](fn@reduce) of `sources` to both destinations.
+///
+/// # Panics
+/// As for [`reduce`](fn@reduce), and if the destinations differ in length.
+pub fn reduce_dualcast(
+    arithmetic: &Arithmetic,
+    compute: ComputeType,
+    sources: [&[u8]; 2],
+    destinations: [&mut [u8]; 2],
+) -> ComputeResult {
+    Kernels::best().reduce_dualcast(arithmetic, compute, sources, destinations)
+}
+
 /// Computes each element of `dst`, the result of earlier blocks, with that of one more block, `src`.
 ///
 /// The first block is [converted](fn@crate::convert); then every other one is folded, in their order.
@@ -42,8 +58,24 @@ pub fn fold(arithmetic: &Arithmetic, compute: ComputeType, src: &[u8], dst: &mut
     Kernels::best().fold(arithmetic, compute, src, dst)
 }
 
+/// Computes each element of `dst` from those of all `blocks`, in their order: Gather Reduce. Without blocks, `dst` stays
+/// as it is.
+///
+/// # Panics
+/// As for [`reduce`](fn@reduce), for any block.
+pub fn reduce_blocks<'a>(
+    arithmetic: &Arithmetic,
+    compute: ComputeType,
+    blocks: impl Iterator<Item = &'a [u8]> + Clone,
+    dst: &mut [u8],
+) -> ComputeResult {
+    Kernels::best().reduce_blocks(arithmetic, compute, blocks, dst)
+}
+
 /// Bytes of the earlier result that [`fold`] copies at a time.
-const PIECE: usize = 4096;
+const PIECE: usize = 1024;
+/// Bytes of the result that [`reduce_blocks`] computes at a time, from all blocks.
+const BLOCKS_PIECE: usize = 4096;
 
 fn check(arithmetic: &Arithmetic, compute: ComputeType, src: &[u8], dst: &[u8]) {
     assert!(arithmetic.has_one_class(), "integers become integers, and floating point becomes floating point");
@@ -71,6 +103,32 @@ impl Kernels {
         self.combine_elements(&Step { arithmetic, compute, folds: false }, src1, src2, dst)
     }
 
+    /// [`reduce_dualcast`] with these kernels.
+    ///
+    /// # Panics
+    /// As for [`reduce_dualcast`].
+    pub fn reduce_dualcast(
+        self,
+        arithmetic: &Arithmetic,
+        compute: ComputeType,
+        [src1, src2]: [&[u8]; 2],
+        [dst1, dst2]: [&mut [u8]; 2],
+    ) -> ComputeResult {
+        check(arithmetic, compute, src1, dst1);
+        assert_eq!(src1.len(), src2.len(), "both sources have the same length");
+        assert_eq!(dst1.len(), dst2.len(), "both destinations have the same length");
+        let step = Step { arithmetic, compute, folds: false };
+        let piece = DUALCAST_PIECE / size(arithmetic.output) * size(arithmetic.input);
+        let sources = src1.chunks(piece).zip(src2.chunks(piece));
+        let destinations = dst1.chunks_mut(DUALCAST_PIECE).zip(dst2.chunks_mut(DUALCAST_PIECE));
+        let mut seen = ComputeResult::empty();
+        for ((src1, src2), (dst1, dst2)) in sources.zip(destinations) {
+            seen |= self.combine_elements(&step, src1, src2, dst1);
+            dst2.copy_from_slice(dst1);
+        }
+        seen
+    }
+
     /// [`fold`] with these kernels.
     ///
     /// # Panics
@@ -85,6 +143,46 @@ impl Kernels {
             let earlier = &mut earlier[..dst.len()];
             earlier.copy_from_slice(dst);
             seen |= self.combine_elements(&step, earlier, src, dst);
+        }
+        seen
+    }
+    /// [`reduce_blocks`] with these kernels.
+    ///
+    /// # Panics
+    /// As for [`reduce_blocks`].
+    pub fn reduce_blocks<'a>(
+        self,
+        arithmetic: &Arithmetic,
+        compute: ComputeType,
+        blocks: impl Iterator<Item = &'a [u8]> + Clone,
+        dst: &mut [u8],
+    ) -> ComputeResult {
+        let step = Step { arithmetic, compute, folds: true };
+        let block_piece = BLOCKS_PIECE / size(arithmetic.output) * size(arithmetic.input);
+        let block_bytes = dst.len() / size(arithmetic.output) * size(arithmetic.input);
+        // The result so far, and with one more block; a block's step swaps both.
+        let mut results = [[0; BLOCKS_PIECE]; 2];
+        let mut seen = ComputeResult::empty();
+        for (at, dst) in dst.chunks_mut(BLOCKS_PIECE).enumerate() {
+            let [mut earlier, mut later] = results.each_mut().map(|result| &mut result[..dst.len()]);
+            let from = at * block_piece;
+            let len = dst.len() / size(arithmetic.output) * size(arithmetic.input);
+            let mut any = false;
+            for block in blocks.clone() {
+                assert_eq!(block.len(), block_bytes, "every block has as many elements as the result");
+                let block = &block[from..from + len];
+                if any {
+                    seen |= self.combine_elements(&step, earlier, block, later);
+                    std::mem::swap(&mut earlier, &mut later);
+                } else {
+                    check(arithmetic, compute, block, earlier);
+                    seen |= self.convert_elements(arithmetic, block, earlier);
+                    any = true;
+                }
+            }
+            if any {
+                dst.copy_from_slice(earlier);
+            }
         }
         seen
     }

@@ -189,6 +189,157 @@ fn ordinary_random_numbers_are_reduced_as_by_the_oracle() {
 }
 
 #[test]
+fn sums_of_16_bit_numbers_in_32_bits_round_and_overflow_as_by_the_oracle() {
+    let mut random = telpher_os::Random::new(33);
+    for input in [DataType::Bf16, DataType::Fp16, DataType::Fp32] {
+        let a = Arithmetic::new(input, DataType::Fp32);
+        // Whole vectors of ordinary numbers, and of numbers at both ends of the range.
+        let (few_earlier, few_new) = (few(DataType::Fp32), few(input));
+        let ordinary = |random: &mut telpher_os::Random, data_type| match data_type {
+            DataType::Bf16 => 0x3f00 + random.below(0x100),
+            DataType::Fp16 => 0x3800 + random.below(0x1000),
+            _ => 0x3f00_0000 + random.below(0x0180_0000),
+        };
+        for ends in [0, 1, 64] {
+            for (rounding, number) in Rounding::ALL.iter().flat_map(|rounding| [(*rounding, 0), (*rounding, 4)]) {
+                let a = options(a, rounding, number);
+                let pairs: Vec<(u64, u64)> = (0..1024)
+                    .map(|_| {
+                        if random.below(64) < ends {
+                            let (x, y) = (random.below(few_earlier.len() as u64), random.below(few_new.len() as u64));
+                            (few_earlier[usize::try_from(x).unwrap()], few_new[usize::try_from(y).unwrap()])
+                        } else {
+                            (ordinary(&mut random, DataType::Fp32), ordinary(&mut random, input))
+                        }
+                    })
+                    .collect();
+                let expected: Vec<(u64, u8)> =
+                    pairs.iter().map(|(x, y)| exact::fold::<LONG>(&a, ComputeType::Add, *x, *y)).collect();
+                let (earlier, new): (Vec<u64>, Vec<u64>) = pairs.iter().copied().unzip();
+                for kernels in Kernels::available() {
+                    let mut dst = bytes_of(DataType::Fp32, &earlier);
+                    let seen = kernels.fold(&a, ComputeType::Add, &bytes_of(input, &new), &mut dst);
+                    for (at, result) in elements_of(DataType::Fp32, &dst).into_iter().enumerate() {
+                        assert_eq!(result, expected[at].0, "{:#x?} {a:?} {kernels:?}", pairs[at]);
+                    }
+                    assert_eq!(seen.bits(), expected.iter().fold(0, |seen, (_, one)| seen | one), "{a:?} {kernels:?}");
+                }
+                let pairs: Vec<(u64, u64)> = new.iter().copied().zip(new.iter().rev().copied()).collect();
+                check_reduction(&a, ComputeType::Add, &pairs);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sum_of_the_largest_numbers_is_rounded_in_its_direction_and_noticed() {
+    for (data_type, largest) in [
+        (DataType::Fp32, 0x7f7f_ffff),
+        (DataType::Bf16, 0x7f7f),
+        (DataType::Fp16, 0x7bff),
+        (DataType::Fp64, 0x7fef << 48),
+    ] {
+        let sign = 1 << (8 * data_type.bytes() - 1);
+        for rounding in Rounding::ALL {
+            for pair in [(largest, largest), (largest | sign, largest | sign), (largest, 0), (largest, largest | sign)]
+            {
+                let a = options(Arithmetic::new(data_type, data_type), *rounding, 0);
+                check_reduction(&a, ComputeType::Add, &vec![pair; 600]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reduction_with_two_destinations_writes_both() {
+    let mut random = telpher_os::Random::new(34);
+    for (input, output) in
+        [(DataType::Fp32, DataType::Fp32), (DataType::Bf16, DataType::Fp32), (DataType::Int64, DataType::Int8)]
+    {
+        let a = Arithmetic::new(input, output);
+        for elements in [0, 1, 255, 8192, 20_001] {
+            let bytes = elements * input.bytes() as usize;
+            let [mut left, mut right] = [vec![0; bytes], vec![0; bytes]];
+            random.fill(&mut left);
+            random.fill(&mut right);
+            for kernels in Kernels::available() {
+                let mut once = vec![0; elements * output.bytes() as usize];
+                let seen = kernels.reduce(&a, ComputeType::Add, &left, &right, &mut once);
+                let [mut first, mut second] = [vec![1; once.len()], vec![2; once.len()]];
+                let both = kernels.reduce_dualcast(&a, ComputeType::Add, [&left, &right], [&mut first, &mut second]);
+                assert_eq!(both, seen, "{a:?} {elements} {kernels:?}");
+                assert!(first == once && second == once, "{a:?} {elements} {kernels:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reduction_of_blocks_is_a_conversion_and_folds() {
+    let mut random = telpher_os::Random::new(35);
+    for (input, output) in [
+        (DataType::Fp32, DataType::Fp32),
+        (DataType::Bf16, DataType::Fp32),
+        (DataType::Int16, DataType::Int16),
+        (DataType::Fp64, DataType::Fp32),
+    ] {
+        let a = Arithmetic::new(input, output);
+        for (elements, count) in [(1, 3), (300, 4), (256, 1), (5000, 3), (10, 0)] {
+            let mut data = vec![0; elements * count * input.bytes() as usize];
+            random.fill(&mut data);
+            let blocks = data.chunks_exact(elements * input.bytes() as usize);
+            for kernels in Kernels::available() {
+                let [mut expected, mut result] = [(); 2].map(|()| vec![9; elements * output.bytes() as usize]);
+                let mut seen = telpher_abi::ComputeResult::empty();
+                for (at, block) in blocks.clone().enumerate() {
+                    seen |= match at {
+                        0 => kernels.convert(&a, block, &mut expected),
+                        _ => kernels.fold(&a, ComputeType::Add, block, &mut expected),
+                    };
+                }
+                assert_eq!(kernels.reduce_blocks(&a, ComputeType::Add, blocks.clone(), &mut result), seen);
+                assert!(result == expected, "{a:?} {elements} {count} {kernels:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn lists_of_every_length_of_buffers_gather_what_they_scatter() {
+    let memory: Vec<u8> = (0..4096_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+    for block in [1, 7, 8, 63, 64, 65, 128, 200, 256, 300] {
+        let offsets = [3 * block as u64, 0, 4096 - block as u64, 5];
+        let expected: Vec<u8> =
+            offsets.iter().flat_map(|at| memory[usize::try_from(*at).unwrap()..][..block].to_vec()).collect();
+        let mut gathered = vec![0; 4 * block];
+        sgl::gather(&memory, offsets, block, &mut gathered).unwrap();
+        assert!(gathered == expected, "{block}");
+        let mut scattered = vec![0; 4096];
+        sgl::scatter(&gathered, &mut scattered, offsets, block).unwrap();
+        for offset in offsets {
+            let place = usize::try_from(offset).unwrap()..usize::try_from(offset).unwrap() + block;
+            assert!(scattered[place.clone()] == memory[place], "{block} at {offset}");
+        }
+        let outside = [0, 4097 - block as u64, 0, 0];
+        assert_eq!(sgl::gather(&memory, outside, block, &mut gathered).unwrap_err().entry, 1, "{block}");
+        assert_eq!(sgl::scatter(&gathered, &mut scattered, outside, block).unwrap_err().entry, 1, "{block}");
+    }
+}
+
+#[test]
+fn buffers_of_every_length_are_copied_and_filled() {
+    let bytes: Vec<u8> = (0..400_u32).map(|at| at.to_le_bytes()[0] ^ 0x5a).collect();
+    for len in 0..300 {
+        let mut dst = vec![0; len + 2];
+        sgl::copy_buffer(&bytes[..len], &mut dst[1..=len]);
+        assert!(dst[1..=len] == bytes[..len] && (dst[0], dst[len + 1]) == (0, 0), "{len}");
+        sgl::fill_buffer(&mut dst[1..=len], 0x0807_0605_0403_0201);
+        assert!(dst[1..=len].iter().enumerate().all(|(at, byte)| usize::from(*byte) == at % 8 + 1), "{len}");
+        assert_eq!((dst[0], dst[len + 1]), (0, 0), "{len}");
+    }
+}
+
+#[test]
 fn a_fold_is_the_reduction_of_the_result_so_far() {
     let mut random = telpher_os::Random::new(32);
     for (input, output) in FLOATS.iter().flat_map(|input| FLOATS.map(|output| (*input, output))) {

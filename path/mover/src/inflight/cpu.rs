@@ -5,7 +5,7 @@ use crate::api::outcome::{Delta, Outcome};
 use crate::api::policy::Hint;
 use crate::inflight::recover::{dest_tags, source_tags};
 use telpher_abi::{
-    ComputeResult, ComputeType, DELTA_ENTRY_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, OpFlags, Opcode,
+    ComputeResult, ComputeType, DELTA_ENTRY_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, OpFlags,
     SourceDifFlags, Status,
 };
 use telpher_ops::Arithmetic;
@@ -121,19 +121,28 @@ pub(crate) fn convert(d: &Descriptor, src: &[u8], dst: &mut [u8]) -> Result<Comp
     Ok(telpher_ops::convert(&arithmetic(d)?.0, src, dst))
 }
 
-pub(crate) fn reduce(d: &Descriptor, a: &[u8], b: &[u8], dst: &mut [u8]) -> Result<ComputeResult, JobError> {
+/// `second` is the second destination of Reduce with Dualcast.
+pub(crate) fn reduce(
+    d: &Descriptor,
+    [a, b]: [&[u8]; 2],
+    dst: &mut [u8],
+    second: Option<&mut [u8]>,
+) -> Result<ComputeResult, JobError> {
     let (arithmetic, compute) = arithmetic(d)?;
-    Ok(telpher_ops::reduce(&arithmetic, compute, a, b, dst))
+    Ok(match second {
+        None => telpher_ops::reduce(&arithmetic, compute, a, b, dst),
+        Some(second) => telpher_ops::reduce_dualcast(&arithmetic, compute, [a, b], [dst, second]),
+    })
 }
 
-/// Adds a block to the results of the blocks before it; the first one is converted.
-pub(crate) fn gather(d: &Descriptor, is_first: bool, block: &[u8], dst: &mut [u8]) -> Result<ComputeResult, JobError> {
-    debug_assert_eq!(d.opcode(), Opcode::GatherReduce);
+/// Reduces the blocks of a list to one.
+pub(crate) fn gather_reduce<'a>(
+    d: &Descriptor,
+    blocks: impl Iterator<Item = &'a [u8]> + Clone,
+    dst: &mut [u8],
+) -> Result<ComputeResult, JobError> {
     let (arithmetic, compute) = arithmetic(d)?;
-    Ok(match is_first {
-        true => telpher_ops::convert(&arithmetic, block, dst),
-        false => telpher_ops::fold(&arithmetic, compute, block, dst),
-    })
+    Ok(telpher_ops::reduce_blocks(&arithmetic, compute, blocks, dst))
 }
 
 pub(crate) fn dif_strip(d: &Descriptor, src: &[u8], dst: &mut [u8], unit: u64) -> Outcome {

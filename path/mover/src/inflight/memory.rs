@@ -120,12 +120,10 @@ pub(super) unsafe fn finish(request: &Request, hint: Hint) -> Result<Outcome, Jo
             let (a, b) = unsafe { (bytes(d.src(), len), bytes(d.dst(), len)) };
             // SAFETY: as above.
             let dst = unsafe { bytes_mut(d.reduce_dst(), request.result_bytes(len)) };
-            let seen = cpu::reduce(&d, a, b, dst)?;
-            if op == Opcode::ReduceDualcast {
-                // SAFETY: as above; the two destinations are disjoint.
-                telpher_ops::copy(dst, unsafe { bytes_mut(d.reduce_dst2(), dst.len() as u64) }, hint);
-            }
-            Outcome::Computed(request.seen | seen)
+            // SAFETY: as above; the two destinations are disjoint.
+            let second = (op == Opcode::ReduceDualcast)
+                .then(|| unsafe { bytes_mut(d.reduce_dst2(), request.result_bytes(len)) });
+            Outcome::Computed(request.seen | cpu::reduce(&d, [a, b], dst, second)?)
         }
         // SAFETY: as above.
         Opcode::GatherReduce | Opcode::GatherCopy | Opcode::ScatterCopy | Opcode::ScatterFill => unsafe {
@@ -165,37 +163,34 @@ unsafe fn listed(request: &Request, hint: Hint) -> Result<Outcome, JobError> {
     // SAFETY: a range of the request, which our caller vouches for, and so are those below. The list, the range and the
     // memory are disjoint, and at most one of them is written; blocks are used one at a time.
     let list = unsafe { bytes(list, request.list_bytes(request.len())) };
-    let mut seen = request.seen;
-    for (at, address) in (0_u64..).zip(telpher_ops::sgl::addresses(format, d.sgl_base(), list, block)) {
+    let addresses = telpher_ops::sgl::addresses(format, d.sgl_base(), list, block);
+    if op == Opcode::GatherReduce {
+        // SAFETY: as above.
+        let dst = unsafe { bytes_mut(d.dst(), request.result_bytes(request.len())) };
+        // SAFETY: as above.
+        let blocks = addresses.map(|address| unsafe { bytes(address, block) });
+        return Ok(Outcome::Computed(request.seen | cpu::gather_reduce(&d, blocks, dst)?));
+    }
+    for (at, address) in (0_u64..).zip(addresses) {
         let before = at * block;
+        // SAFETY: as above.
+        let here = || unsafe { bytes_mut(address, block) };
+        let copy = |src: &[u8], dst: &mut [u8]| match hint {
+            Hint::Memory if src.len() >= telpher_ops::STREAM_BYTES => telpher_ops::copy(src, dst, hint),
+            _ => telpher_ops::sgl::copy_buffer(src, dst),
+        };
         match op {
             Opcode::GatherCopy => {
                 // SAFETY: as above.
-                telpher_ops::copy(
-                    unsafe { bytes(address, block) },
-                    unsafe { bytes_mut(d.dst() + before, block) },
-                    hint,
-                );
-            }
-            Opcode::ScatterCopy => {
-                // SAFETY: as above.
-                telpher_ops::copy(
-                    unsafe { bytes(d.src() + before, block) },
-                    unsafe { bytes_mut(address, block) },
-                    hint,
-                );
+                copy(unsafe { bytes(address, block) }, unsafe { bytes_mut(d.dst() + before, block) });
             }
             // SAFETY: as above.
-            Opcode::ScatterFill => telpher_ops::fill(unsafe { bytes_mut(address, block) }, d.src(), hint),
-            _ => {
-                // SAFETY: as above.
-                let dst = unsafe { bytes_mut(d.dst(), request.result_bytes(request.len())) };
-                // SAFETY: as above.
-                seen |= cpu::gather(&d, at == 0, unsafe { bytes(address, block) }, dst)?;
-            }
+            Opcode::ScatterCopy => copy(unsafe { bytes(d.src() + before, block) }, here()),
+            _ if hint == Hint::Memory => telpher_ops::fill(here(), d.src(), hint),
+            _ => telpher_ops::sgl::fill_buffer(here(), d.src()),
         }
     }
-    Ok(if op == Opcode::GatherReduce { Outcome::Computed(seen) } else { Outcome::Done })
+    Ok(Outcome::Done)
 }
 
 /// Executes one memory move.
