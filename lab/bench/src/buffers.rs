@@ -32,6 +32,15 @@ pub fn fill_known(bytes: &mut [u8], seed: u64) {
     Random::new(seed | 1).fill(bytes);
 }
 
+/// Fills with numbers that are ordinary in every type: positive, and with exponents for which every conversion and sum
+/// yields a normal number. The first byte of each 16-bit word varies.
+fn ordinary_numbers(bytes: &mut [u8]) {
+    for (number, bytes) in (0_u64..).zip(bytes.as_chunks_mut().0) {
+        let fraction = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8 & 0x0007_0007_0007_0007;
+        *bytes = (0x3f38_3f38_3f38_3f38 | fraction).to_le_bytes();
+    }
+}
+
 /// Returns the first offset at which two buffers differ; a missing byte differs from any byte.
 pub fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     let shared = a.iter().zip(b).position(|(x, y)| x != y);
@@ -50,6 +59,8 @@ pub fn touched(len: usize, pages: PageSize) -> Result<Region, MapError> {
 pub struct Arena {
     src: Region,
     dst: Region,
+    /// The source has been filled with numbers.
+    numbers: bool,
 }
 
 /// The positions of an arena, and the next one.
@@ -75,7 +86,7 @@ impl Arena {
     /// for operations that add to their data.
     pub fn new(len: usize) -> Result<Self, MapError> {
         let (src, dst) = (touched(len, PageSize::Small)?, touched(len + len / 32 + PAGE, PageSize::Small)?);
-        let mut arena = Arena { src, dst };
+        let mut arena = Arena { src, dst, numbers: false };
         fill_known(&mut arena.src, 1);
         Ok(arena)
     }
@@ -111,10 +122,13 @@ impl Arena {
         (&self.src[from..][..places.src_len], &self.dst[from..][..places.dst_len])
     }
 
-    /// Replaces the source at every position.
-    pub fn write_source(&mut self, places: &Places, write: impl FnOnce(&mut [u8])) {
-        let len = (places.count * places.stride).min(self.src.len());
-        write(&mut self.src[..len]);
+    /// Fills the whole source with numbers that are ordinary in every type, unless it has them.
+    pub fn with_numbers(&mut self) -> &mut Self {
+        if !self.numbers {
+            ordinary_numbers(&mut self.src);
+            self.numbers = true;
+        }
+        self
     }
 
     /// Makes both sides equal at every position, for operations that compare.

@@ -7,10 +7,10 @@ use super::protection::{BLOCK, DIF, TAGS, check_by, crc16_fast, crc16_naive, ins
 use crate::ffi::{self, Isal};
 use std::hint::black_box;
 use std::time::Duration;
-use telpher_abi::{ComputeType, DataType, MAX_DELTA_TRANSFER, Opcode};
+use telpher_abi::{MAX_DELTA_TRANSFER, Opcode};
 use telpher_ops::crc::CrcMode;
 use telpher_ops::dif;
-use telpher_ops::{Arithmetic, Hint, Kernels, delta};
+use telpher_ops::{Hint, delta};
 
 /// The reason why a comparison has no result.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -62,11 +62,9 @@ const BLOCKS: fn(usize) -> bool = |size| size.is_multiple_of(BLOCK);
 const PARITY: fn(usize) -> f64 = |_| 0.9;
 const CRC_GOAL: fn(usize) -> f64 = |size| if size >= 4096 { 1.0 } else { 0.9 };
 const ONE_PASS: fn(usize) -> f64 = |size| if size >= 16 << 10 { 1.3 } else { 0.9 };
-const BANDWIDTH: fn(usize) -> f64 = |_| 0.7;
-/// Sizes of the comparisons of arithmetic with the bandwidth of a copy.
-const ARRAYS: fn(usize) -> bool = |size| size >= 64 << 10 && size.is_multiple_of(16);
+pub(crate) const BANDWIDTH: fn(usize) -> f64 = |_| 0.7;
 
-/// All comparisons.
+/// All comparisons with other implementations; `bandwidth` has those with copies.
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         op: Opcode::MemoryMove,
@@ -187,66 +185,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         goal: BANDWIDTH,
         run: delta_equal,
     },
-    Experiment {
-        op: Opcode::TypeConversion,
-        name: "convert fp32 to bf16",
-        against: "memcpy of the same bytes",
-        isal: false,
-        takes: ARRAYS,
-        goal: BANDWIDTH,
-        run: |ring| convert(ring, DataType::Fp32, DataType::Bf16),
-    },
-    Experiment {
-        op: Opcode::TypeConversion,
-        name: "convert int32 to int16",
-        against: "memcpy of the same bytes",
-        isal: false,
-        takes: ARRAYS,
-        goal: BANDWIDTH,
-        run: |ring| convert(ring, DataType::Int32, DataType::Int16),
-    },
-    Experiment {
-        op: Opcode::Reduce,
-        name: "add int32",
-        against: "memcpy of the same bytes",
-        isal: false,
-        takes: ARRAYS,
-        goal: BANDWIDTH,
-        run: |ring| reduce(ring, DataType::Int32, ComputeType::Add),
-    },
-    Experiment {
-        op: Opcode::Reduce,
-        name: "add fp32",
-        against: "memcpy of the same bytes",
-        isal: false,
-        takes: ARRAYS,
-        goal: BANDWIDTH,
-        run: |ring| reduce(ring, DataType::Fp32, ComputeType::Add),
-    },
-    Experiment {
-        op: Opcode::Reduce,
-        name: "minimum fp32",
-        against: "memcpy of the same bytes",
-        isal: false,
-        takes: ARRAYS,
-        goal: BANDWIDTH,
-        run: |ring| reduce(ring, DataType::Fp32, ComputeType::Min),
-    },
-    Experiment {
-        op: Opcode::Reduce,
-        name: "add bf16",
-        against: "memcpy of the same bytes",
-        isal: false,
-        takes: ARRAYS,
-        goal: BANDWIDTH,
-        run: |ring| reduce(ring, DataType::Bf16, ComputeType::Add),
-    },
 ];
 
 /// The state of both sides: memory and the next position.
-struct State<'a> {
-    arena: &'a mut Arena,
-    places: Places,
+pub(crate) struct State<'a> {
+    pub(crate) arena: &'a mut Arena,
+    pub(crate) places: Places,
 }
 
 impl<'a> State<'a> {
@@ -256,7 +200,7 @@ impl<'a> State<'a> {
     }
 
     #[inline]
-    fn next(&mut self) -> (&[u8], &mut [u8]) {
+    pub(crate) fn next(&mut self) -> (&[u8], &mut [u8]) {
         self.arena.next(&mut self.places)
     }
 
@@ -376,76 +320,6 @@ fn fill(ring: &mut Ring<'_>) -> Result<PairResult, ComparisonError> {
         |_, d| ffi::memset(d, BYTE),
         |s| vec![BYTE; s.len()],
     )
-}
-
-/// Fills with numbers that are ordinary in every type: positive, exponents around 1 as FP32 and BF16.
-fn ordinary_numbers(bytes: &mut [u8]) {
-    for (number, bytes) in (0_u32..).zip(bytes.as_chunks_mut().0) {
-        let fraction = number.wrapping_mul(2_654_435_761);
-        *bytes = (0x3f00_3f00 | fraction >> 16 & 0x007f_0000 | fraction & 0x7f).to_le_bytes();
-    }
-}
-
-/// Compares arithmetic with a copy that reads and writes as many bytes together. `portable` is our slowest kernel,
-/// whose results are compared with the oracle by the tests of `telpher-ops`.
-fn against_copy(
-    ring: &mut Ring<'_>,
-    result_len: usize,
-    ours: impl Fn(&[u8], &mut [u8]),
-    portable: impl Fn(&[u8], &mut [u8]),
-) -> Result<PairResult, ComparisonError> {
-    let (size, time) = (ring.size, ring.time);
-    let copied = (size + result_len) / 2;
-    let places = ring.arena.places(size.max(copied), result_len.max(copied), ring.temperature);
-    let mut state = State { arena: ring.arena, places };
-    state.arena.write_source(&state.places, ordinary_numbers);
-    let check = |state: &mut State<'_>| {
-        let (src, dst) = state.next();
-        let mut expected = vec![0; result_len];
-        portable(&src[..size], &mut expected);
-        fill_known(dst, 99);
-        ours(&src[..size], &mut dst[..result_len]);
-        first_difference(&dst[..result_len], &expected).map_or(Ok(()), |at| Err(ComparisonError::Mismatch(at)))
-    };
-    check(&mut state)?;
-    let result = duel(
-        time,
-        (size + result_len) as u64 / 2,
-        &mut state,
-        |s| {
-            let (src, dst) = s.next();
-            ours(&src[..size], &mut dst[..result_len]);
-        },
-        |s| {
-            let (src, dst) = s.next();
-            ffi::memcpy(&mut dst[..copied], &src[..copied]);
-        },
-    )?;
-    check(&mut state)?;
-    Ok(result)
-}
-
-fn convert(ring: &mut Ring<'_>, input: DataType, output: DataType) -> Result<PairResult, ComparisonError> {
-    let arithmetic = Arithmetic::new(input, output);
-    let len = ring.size / input.bytes() as usize * output.bytes() as usize;
-    let by = |kernels: Kernels| {
-        move |src: &[u8], dst: &mut [u8]| {
-            black_box(kernels.convert(&arithmetic, src, dst));
-        }
-    };
-    against_copy(ring, len, by(Kernels::best()), by(Kernels::PORTABLE))
-}
-
-/// Reduces one half of the source with the other.
-fn reduce(ring: &mut Ring<'_>, data_type: DataType, compute: ComputeType) -> Result<PairResult, ComparisonError> {
-    let arithmetic = Arithmetic::new(data_type, data_type);
-    let half = ring.size / 2;
-    let by = |kernels: Kernels| {
-        move |src: &[u8], dst: &mut [u8]| {
-            black_box(kernels.reduce(&arithmetic, compute, &src[..half], &src[half..], dst));
-        }
-    };
-    against_copy(ring, half, by(Kernels::best()), by(Kernels::PORTABLE))
 }
 
 fn equal(arena: &mut Arena, places: &Places) {

@@ -12,6 +12,7 @@
 #![deny(unsafe_code)]
 
 pub mod all;
+mod bandwidth;
 pub mod buffers;
 pub mod cache;
 pub mod cachelike;

@@ -2,6 +2,7 @@
 //! descriptor.
 
 use super::BenchError;
+use super::bandwidth;
 use super::buffers::{Arena, Temperature};
 use super::costs::{self, Cost};
 use super::experiments::{ComparisonError, EXPERIMENTS, Experiment, Ring};
@@ -12,6 +13,7 @@ use crate::ffi::{self, Isal};
 use crate::options::OpsOptions;
 use serde::Serialize;
 use std::time::Duration;
+use telpher_abi::Opcode;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
@@ -137,17 +139,43 @@ pub fn run(args: &OpsOptions, machine: Machine) -> Result<OpsResult, BenchError>
     Ok(OpsResult { kind: "ops", machine, remarks, rows, overall, costs })
 }
 
+/// Returns the operations that have comparisons.
+pub fn operations() -> impl Iterator<Item = Opcode> {
+    EXPERIMENTS.iter().chain(bandwidth::EXPERIMENTS).map(|experiment| experiment.op)
+}
+
 /// Returns the comparisons that `--op` and `--size` select and that this machine can run.
 fn plan(args: &OpsOptions, isal: Option<Isal>) -> Vec<(&'static Experiment, usize, Temperature)> {
     let sizes: Vec<usize> = args.sizes.iter().filter_map(|s| usize::try_from(*s).ok()).collect();
-    let chosen = EXPERIMENTS.iter().filter(|c| args.ops.contains(&c.op) && (!c.isal || isal.is_some()));
     let mut all = Vec::new();
-    for contest in chosen {
-        for &size in sizes.iter().filter(|s| (contest.takes)(**s)) {
-            all.extend([Temperature::Warm, Temperature::Cold].map(|t| (contest, size, t)));
-        }
+    let mut add = |contest: &'static Experiment, sizes: Vec<usize>| {
+        let sizes = sizes.into_iter().filter(|size| (contest.takes)(*size));
+        all.extend(sizes.flat_map(|size| [Temperature::Warm, Temperature::Cold].map(|t| (contest, size, t))));
+    };
+    let chosen = |c: &&Experiment| args.ops.contains(&c.op);
+    for contest in EXPERIMENTS.iter().filter(chosen).filter(|c| !c.isal || isal.is_some()) {
+        add(contest, sizes.clone());
+    }
+    for contest in bandwidth::EXPERIMENTS.iter().filter(chosen) {
+        add(contest, apart(sizes.iter().copied().filter(|size| (contest.takes)(*size))));
     }
     all
+}
+
+/// Returns the sizes that are at least sixteen times the one before: there are many comparisons with copies, and sizes
+/// in the same level of the caches differ little.
+fn apart(sizes: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut sizes: Vec<usize> = sizes.collect();
+    sizes.sort_unstable();
+    let mut least = 0;
+    sizes.retain(|size| {
+        let far = *size >= least;
+        if far {
+            least = size.saturating_mul(16);
+        }
+        far
+    });
+    sizes
 }
 
 fn failed(contest: &Experiment, size: usize, error: ComparisonError) -> BenchError {
@@ -209,6 +237,21 @@ pub(crate) mod tests {
         let rows: Vec<Row> = ratios.into_iter().flat_map(both).collect();
         let overall = overall(&rows);
         OpsResult { kind: "ops", machine: Machine::read(), remarks: vec!["r".into()], rows, overall, costs: Vec::new() }
+    }
+
+    #[test]
+    fn comparisons_with_copies_take_every_sixteenth_size() {
+        assert_eq!(apart([4 << 20, 64 << 10, 256 << 10, 1 << 20, 16 << 20].into_iter()), [64 << 10, 1 << 20, 16 << 20]);
+        assert_eq!(apart([4 << 20].into_iter()), [4 << 20]);
+        let ops = vec![Opcode::CrcGeneration, Opcode::GatherCopy];
+        let args = OpsOptions { ops, sizes: vec![4096, 64 << 10, 1 << 20], seconds: 1.0 };
+        let planned = plan(&args, None);
+        let sizes =
+            |name| planned.iter().filter(|(c, ..)| c.name == name).map(|(_, size, _)| *size).collect::<Vec<_>>();
+        assert_eq!(sizes("crc64"), [64 << 10, 64 << 10, 1 << 20, 1 << 20]);
+        assert_eq!(sizes("gather 64 B"), sizes("crc64"));
+        assert_eq!(sizes("crc").len(), 6);
+        assert!(planned.iter().all(|(c, ..)| args.ops.contains(&c.op)));
     }
 
     #[test]
