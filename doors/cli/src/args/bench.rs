@@ -2,7 +2,7 @@
 
 use super::bench_fabric::FabricBench;
 use super::device::{DeviceArg, QueueArgs, WqMode};
-use super::operation::Ops;
+use super::operation::{NewerOps, Ops};
 use super::output::{Output, Printed};
 use super::values::{Counts, Placement, Sizes, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
@@ -206,31 +206,33 @@ pub(crate) struct Sweep {
 /// Compare each operation with the best alternative on this machine, in the same run.
 ///
 /// glibc's memcpy, memmove, memset and memcmp; ISA-L's CRC32C and T10-DIF CRC when libisal2 is installed (apt install
-/// libisal2); the crc-fast crate; and copy-then-CRC in two passes against one. The two sides run in turns of a few
-/// milliseconds, and the ratio is the median over the turns: above 1 telpher is faster. Then it measures the costs of a
-/// descriptor: submission to record, descriptors per second, the overhead on small copies, CPU time per byte, memory
-/// of an idle device.
+/// libisal2); the crc-fast crate; and copy-then-CRC in two passes against one. The operations of DSA 2.x and 3.0 have no
+/// alternative: from 64 KiB on they are compared with a memcpy that reads and writes as many bytes. The two sides run in
+/// turns of a few milliseconds, and the ratio is the median over the turns: above 1 telpher is faster. Then it measures
+/// the costs of a descriptor: submission to record, descriptors per second, the overhead on small copies, CPU time per
+/// byte, memory of an idle device.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Work",
     after_help = "\
 Warm: the same buffers are used repeatedly and are in the cache if they fit. Cold: the buffers rotate \
-through more memory than the last-level cache holds. Ratios below 0.9 are marked with '<'.
+through more memory than the last-level cache holds. Ratios below their goal are marked with '<'.
 
 Examples:
   telpher bench ops
   telpher bench ops --op move --size 256..64m*2 --seconds 60
+  telpher bench ops --op reduce,type-conversion --size 64k,1m,16m
   telpher bench ops --format json"
 )]
 pub(crate) struct OpsBench {
-    /// Operations to compare, by default all that have an alternative: move, fill, compare, crc, copy-crc,
-    /// dif-insert, dif-check, create-delta.
+    /// Operations to compare; by default all of these comparisons.
     #[arg(
         long,
         value_name = "OPS",
-        default_value = "move,fill,compare,crc,copy-crc,dif-insert,dif-check,create-delta"
+        default_value = "move,fill,compare,crc,copy-crc,dif-insert,dif-check,create-delta,dix-generate,\
+                         type-conversion,reduce,reduce-dualcast,gather-reduce,gather-copy,scatter-copy,scatter-fill"
     )]
-    pub(crate) op: Ops,
+    pub(crate) op: NewerOps,
     /// Transfer sizes.
     #[arg(short, long, value_name = "SIZE", default_value = "256..64m")]
     pub(crate) size: Sizes,

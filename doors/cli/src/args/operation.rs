@@ -12,29 +12,63 @@ impl FromStr for Ops {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let mut ops = Vec::new();
-        for part in text.split(',').map(|p| p.trim().to_ascii_lowercase()) {
-            match part.as_str() {
-                "all" => ops.extend(Opcode::NAMED.iter().map(|(_, op)| *op)),
-                "copy" => ops.push(Opcode::MemoryMove),
-                _ => match Opcode::NAMED.iter().find(|(name, op)| *name == part || op.name() == part) {
-                    Some((_, op)) => ops.push(*op),
-                    None => {
-                        let all: Vec<&str> = Opcode::NAMED.iter().map(|(name, _)| *name).collect();
-                        return Err(ValueError(format!("'{part}' is not an operation; use {} or all", all.join(", "))));
-                    }
-                },
-            }
-        }
-        let mut seen = Vec::new();
-        ops.retain(|op| {
-            !seen.contains(op) && {
-                seen.push(*op);
-                true
-            }
-        });
-        Ok(Ops(ops))
+        parse(text, &[]).map(Ops)
     }
+}
+
+/// Operations as [`Ops`], and those of DSA 2.x and 3.0 that move or compute bytes. `all` does not include the latter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NewerOps(pub(crate) Vec<Opcode>);
+
+/// Operations of DSA 2.x and 3.0, which have no other name than the specification's.
+const NEWER: [Opcode; 12] = [
+    Opcode::DixGenerate,
+    Opcode::TypeConversion,
+    Opcode::Reduce,
+    Opcode::ReduceDualcast,
+    Opcode::GatherReduce,
+    Opcode::GatherCopy,
+    Opcode::ScatterCopy,
+    Opcode::ScatterFill,
+    Opcode::InterDomainCopy,
+    Opcode::InterDomainFill,
+    Opcode::InterDomainCompare,
+    Opcode::InterDomainComparePattern,
+];
+
+impl FromStr for NewerOps {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        parse(text, &NEWER).map(NewerOps)
+    }
+}
+
+/// Parses the names of operations that have a short one, and of those in `more`.
+fn parse(text: &str, more: &[Opcode]) -> Result<Vec<Opcode>, ValueError> {
+    let mut ops = Vec::new();
+    for part in text.split(',').map(|p| p.trim().to_ascii_lowercase()) {
+        let named = || Opcode::NAMED.iter().map(|(_, op)| op).chain(more);
+        match part.as_str() {
+            "all" => ops.extend(Opcode::NAMED.iter().map(|(_, op)| *op)),
+            "copy" => ops.push(Opcode::MemoryMove),
+            _ => match named().find(|op| op.short_name() == part || op.name() == part) {
+                Some(op) => ops.push(*op),
+                None => {
+                    let all: Vec<&str> = named().map(|op| op.short_name()).collect();
+                    return Err(ValueError(format!("'{part}' is not an operation; use {} or all", all.join(", "))));
+                }
+            },
+        }
+    }
+    let mut seen = Vec::new();
+    ops.retain(|op| {
+        !seen.contains(op) && {
+            seen.push(*op);
+            true
+        }
+    });
+    Ok(ops)
 }
 
 #[cfg(test)]
@@ -45,6 +79,28 @@ mod tests {
     fn short_and_specification_names_mean_the_same() {
         assert_eq!("move".parse::<Ops>(), "memory-move".parse());
         assert_eq!("copy,crc".parse::<Ops>(), "memory-move,crc-generation".parse());
+    }
+
+    #[test]
+    fn newer_operations_have_the_specifications_names() {
+        assert_eq!("crc,reduce".parse::<NewerOps>().unwrap().0, [Opcode::CrcGeneration, Opcode::Reduce]);
+        let message = "reduce".parse::<Ops>().unwrap_err().to_string();
+        assert!(message.starts_with("'reduce' is not an operation"), "{message}");
+        let message = "drain".parse::<NewerOps>().unwrap_err().to_string();
+        assert!(message.contains("gather-copy"), "{message}");
+    }
+
+    #[test]
+    fn bench_ops_compares_every_operation_that_has_a_comparison() {
+        let tree = super::super::tree();
+        let bench = tree.find_subcommand("bench").expect("it is there");
+        let ops = bench.find_subcommand("ops").expect("it is there");
+        let option = ops.get_opts().find(|option| option.get_long() == Some("op")).expect("it is there");
+        let [default] = option.get_default_values() else { panic!("--op has one default") };
+        let default = default.to_str().expect("text").parse::<NewerOps>().unwrap().0;
+        for op in telpher_bench::ops::operations() {
+            assert!(default.contains(&op), "{op} is compared only if --op names it");
+        }
     }
 
     #[test]
