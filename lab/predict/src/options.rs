@@ -1,7 +1,7 @@
 //! The options of a sweep.
 
 use telpher_abi::Opcode;
-use telpher_device::WqMode;
+use telpher_device::{Bandwidth, WqMode};
 use telpher_sim::{AccessPattern, Library, SubmitBy, Wait};
 
 /// What a sweep simulates. An option that is `None` has the default that `telpher sim run --help` names.
@@ -37,6 +37,8 @@ pub struct SweepOptions {
     pub wqs: Option<u32>,
     /// Engines of each group.
     pub engines: Option<u32>,
+    /// Limits of each group's reads and writes.
+    pub bandwidth: [Option<Bandwidth>; 2],
     /// The device writes results to the cache; otherwise to memory.
     pub to_cache: bool,
     /// Memory nodes of the source and the destination.

@@ -6,12 +6,12 @@ use crate::point::point_of;
 use crate::{PredictError, about_of};
 use std::path::Path;
 use telpher_abi::{DIF_TUPLE_BYTES, DifBlock, Opcode};
-use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
+use telpher_device::{Bandwidth, Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
 use telpher_mover::Policy;
 use telpher_report::simulation::{App, CPU, DEVICE, Point, Refused, RunResult};
 use telpher_sim::{
     Arrivals, BufferPlacement, ExecutedBy, Layout, LineLocation, Machine, MoverSettings, NamedValue, Outcome, QueueId,
-    RefusedOperation, Scenario, ScenarioError, Stream, Wait, Workload, WorkloadHeader, queue_ids,
+    RefusedOperation, Scenario, ScenarioError, Stream, Wait, Workload, WorkloadHeader, is_synthetic, queue_ids,
 };
 
 /// Depth and batch of each default mode. The same as in `telpher bench`.
@@ -63,6 +63,7 @@ pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, Predic
     }
     no_batches(machine, args)?;
     let mut result = result_of(machine);
+    result.remarks.extend(synthetic_remark(args.ops.iter().copied()));
     result.remarks.extend(sleeps_in_vain(machine, args));
     result.remarks.extend(more_threads_than_cores(machine, args.threads));
     for op in &args.ops {
@@ -88,6 +89,20 @@ pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, Predic
         }
     }
     Ok(result)
+}
+
+/// A remark if an operation's times are synthetic.
+fn synthetic_remark(mut ops: impl Iterator<Item = Opcode>) -> Option<String> {
+    ops.any(is_synthetic).then(|| {
+        "synthetic: nothing is published about the times of these operations. Each has the costs of the published \
+         operation that moves its bytes in the same directions; its bytes flow through the same limits."
+            .to_owned()
+    })
+}
+
+/// Returns a device's name in a point, which says whether its numbers are synthetic.
+fn labelled(device: &str, op: Opcode) -> String {
+    if is_synthetic(op) { format!("{device} (synthetic)") } else { device.to_owned() }
 }
 
 fn result_of(machine: &Machine) -> RunResult {
@@ -152,14 +167,19 @@ pub fn workload(file: WorkloadFile, machine: Machine, device: &str) -> Result<Ru
             .remarks
             .push(format!("A device refused {refused} descriptors of an application, and did nothing for them."));
     }
+    let ops = scenario.loads.iter().filter_map(|load| match &load.what {
+        Workload::Stream(stream) => Some(stream.op),
+        _ => None,
+    });
+    result.remarks.extend(synthetic_remark(ops));
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
         let Workload::Stream(stream) = &load.what else {
             let measures = of.measures.iter().map(|measure| (measure.name.clone(), measure.value, measure.unit));
             result.apps.push(App { load: load.name.clone(), measures: measures.collect() });
             continue;
         };
-        let device = if stream.by == ExecutedBy::Cpu { CPU } else { DEVICE };
-        let point = point_of(&outcome, of, stream, load.threads, device.into());
+        let device = if stream.by == ExecutedBy::Cpu { CPU.to_owned() } else { labelled(DEVICE, stream.op) };
+        let point = point_of(&outcome, of, stream, load.threads, device);
         if let (Some(expected), Some(found)) = (load.expect, &of.bottleneck)
             && expected != found.limit
         {
@@ -197,6 +217,8 @@ fn routes(args: &SweepOptions) -> Result<(bool, Option<Devices>), PredictError> 
                 ("--groups", args.groups.is_some()),
                 ("--wqs", args.wqs.is_some()),
                 ("--engines", args.engines.is_some()),
+                ("--read-bandwidth", args.bandwidth[0].is_some()),
+                ("--write-bandwidth", args.bandwidth[1].is_some()),
             ];
             if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
                 let file = path.display();
@@ -235,7 +257,16 @@ fn from_options(args: &SweepOptions, preset: Preset) -> Result<Devices, PredictE
              --devices or --wqs, or --wq-mode shared"
         )));
     }
-    let layout = Layout { devices, groups, wqs, engines: args.engines.unwrap_or(1), mode, wq_size: args.wq_size };
+    let bandwidth = args.bandwidth.map(Option::unwrap_or_default);
+    if bandwidth != [Bandwidth::All; 2] && !capabilities.grp_cap.bandwidth_limits() {
+        return Err(PredictError::Not(format!(
+            "model:{} has no bandwidth limits; leave out --read-bandwidth and --write-bandwidth, or give --device \
+             model:v3-full",
+            preset.name()
+        )));
+    }
+    let engines = args.engines.unwrap_or(1);
+    let layout = Layout { devices, groups, wqs, engines, mode, wq_size: args.wq_size, bandwidth };
     Ok(Devices {
         name: format!("model:{}", preset.name()),
         capabilities,
@@ -354,7 +385,7 @@ fn by_device(machine: &Machine, args: &SweepOptions, devices: &Devices, stream: 
     scenario.devices.clone_from(&devices.configs);
     let scenario = scenario.with_lanes(DEVICE, args.threads, stream, queues);
     let (stream, outcome) = lasting(args, scenario, stream, |error| devices.at_line(error))?;
-    Ok(point_of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone()))
+    Ok(point_of(&outcome, &outcome.loads[0], &stream, args.threads, labelled(&devices.name, stream.op)))
 }
 
 /// Returns what stands in place of a point that devices refuse.
@@ -371,8 +402,13 @@ fn refused(args: &SweepOptions, devices: &Devices, stream: &Stream, refusal: Ref
     }
 }
 
-/// Why a core does not execute an operation either: it computes DIF of whole blocks only. `None` for others.
+/// Why a core does not execute an operation: it computes DIF of whole blocks only, and the time that a core takes for a
+/// newer operation is not known. `None` for others.
 fn cut_block(stream: &Stream) -> Option<String> {
+    if is_synthetic(stream.op) {
+        let op = stream.op.short_name();
+        return Some(format!("profiles have no times of a core for {op}; `telpher bench ops` measures this machine's"));
+    }
     // The simulated descriptors have no DIF flags, which means the smallest blocks.
     let data = DifBlock::from_code(0).bytes();
     let block = match stream.op {

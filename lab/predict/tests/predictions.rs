@@ -25,6 +25,7 @@ fn options(device: &str) -> SweepOptions {
         groups: None,
         wqs: None,
         engines: None,
+        bandwidth: [None; 2],
         to_cache: false,
         placement: None,
         core_node: 0,

@@ -32,7 +32,7 @@ pub use apps::{
     Storage, StorageCosts, Vhost, VhostCosts, replay,
 };
 pub use latencies::{Latencies, enough};
-pub use machine::Machine;
+pub use machine::{Machine, SYNTHETIC, is_synthetic};
 pub use picos::Picos;
 pub use places::{BufferPlacement, LineLocation, SimulatedMemory};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};

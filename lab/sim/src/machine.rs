@@ -151,6 +151,28 @@ pub struct DeviceCosts {
     pub ops: OpCosts,
 }
 
+/// The operations of DSA 2.x and 3.0 that are simulated, and the operation whose costs each of them has unless a profile
+/// has its own: the one that moves its bytes in the same directions. Nothing is published about their times.
+pub const SYNTHETIC: [(Opcode, Opcode); 11] = [
+    (Opcode::DixGenerate, Opcode::CrcGeneration),
+    (Opcode::TypeConversion, Opcode::MemoryMove),
+    (Opcode::Reduce, Opcode::MemoryMove),
+    (Opcode::ReduceDualcast, Opcode::Dualcast),
+    (Opcode::GatherCopy, Opcode::MemoryMove),
+    (Opcode::ScatterCopy, Opcode::MemoryMove),
+    (Opcode::ScatterFill, Opcode::Fill),
+    (Opcode::InterDomainCopy, Opcode::MemoryMove),
+    (Opcode::InterDomainFill, Opcode::Fill),
+    (Opcode::InterDomainCompare, Opcode::Compare),
+    (Opcode::InterDomainComparePattern, Opcode::ComparePattern),
+];
+
+/// True if no measurement of the operation is published, so that its simulated times are synthetic.
+#[must_use]
+pub fn is_synthetic(op: Opcode) -> bool {
+    SYNTHETIC.iter().any(|(newer, _)| *newer == op)
+}
+
 /// Costs by operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpCosts([OpCost; 256]);

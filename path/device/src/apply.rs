@@ -167,7 +167,9 @@ fn group_cfg(group: &GroupConfig, capabilities: &Capabilities, limited: bool) ->
         // accel-config skips the group's key if the device has no limit.
         .with_use_global_limit(limited && group.use_read_buffer_limit != 0)
         .with_read_buffers_reserved(byte(reserved))
-        .with_read_buffers_allowed(byte(allowed)))
+        .with_read_buffers_allowed(byte(allowed))
+        .with_read_bandwidth_code(group.read_bandwidth.code())
+        .with_write_bandwidth_code(group.write_bandwidth.code()))
 }
 
 fn wq_cfg(wq: &WqConfig, capabilities: &Capabilities) -> Result<WqCfg, ApplyError> {

@@ -41,12 +41,55 @@ pub struct GroupConfig {
     /// The most read buffers of this group; all if absent.
     #[serde(default, alias = "tokens_allowed")]
     pub read_buffers_allowed: Option<u32>,
+    /// The limit of its reads.
+    #[serde(default)]
+    pub read_bandwidth: Bandwidth,
+    /// The limit of its writes.
+    #[serde(default)]
+    pub write_bandwidth: Bandwidth,
     /// Queues.
     #[serde(default)]
     pub grouped_workqueues: Vec<WqConfig>,
     /// Engines.
     #[serde(default)]
     pub grouped_engines: Vec<EngineConfig>,
+}
+
+/// The share of the device's bandwidth, to or from memory, that a group may use. accel-config has no key for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bandwidth {
+    /// No limit.
+    #[default]
+    All,
+    /// A half.
+    Half,
+    /// A quarter.
+    Quarter,
+    /// An eighth.
+    Eighth,
+}
+
+impl Bandwidth {
+    /// All limits, the highest first: the position of each is its code in GRPCFG.
+    pub const ALL: [Bandwidth; 4] = [Bandwidth::All, Bandwidth::Half, Bandwidth::Quarter, Bandwidth::Eighth];
+
+    /// Returns the code in GRPCFG.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns the word in options and files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Bandwidth::All => "all",
+            Bandwidth::Half => "half",
+            Bandwidth::Quarter => "quarter",
+            Bandwidth::Eighth => "eighth",
+        }
+    }
 }
 
 /// The mode of a queue, in accel-config's words.

@@ -49,7 +49,7 @@ mod sync;
 mod windows;
 
 pub use apply::ApplyError;
-pub use config::{Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMode};
+pub use config::{Bandwidth, Config, ConfigError, EngineConfig, GroupConfig, WqConfig, WqMode};
 pub use counting::CountsIn;
 pub use device_times::{DescriptorTime, DeviceTimes, DeviceTimesError};
 pub use imposed::{ImposedSum, ImposedTimes};

@@ -2,10 +2,10 @@
 
 use super::bench::{Hint, Pages};
 use super::device::{DeviceArg, QueueArgs, WqMode};
-use super::operation::Ops;
+use super::operation::NewerOps;
 use super::output::{Output, Printed};
 use super::values::{Choice, Counts, Placement, Sizes, parse_footprint, parse_many, parse_seconds};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use telpher_sim::{AccessPattern, Library, SubmitBy, Wait};
 
@@ -29,7 +29,7 @@ pub(crate) enum SimKind {
 }
 
 /// Options that a workload file replaces.
-const WORKLOAD: [&str; 25] = [
+const WORKLOAD: [&str; 27] = [
     "op",
     "size",
     "in_flight",
@@ -41,6 +41,8 @@ const WORKLOAD: [&str; 25] = [
     "groups",
     "wqs",
     "engines",
+    "read_bandwidth",
+    "write_bandwidth",
     "placement",
     "core_node",
     "pages",
@@ -77,6 +79,7 @@ Examples:
   telpher sim run --wq-mode shared --threads 16       one shared queue
   telpher sim run --devices 2 --policy route=local    as telpher's mover routes
   telpher sim run --set submit.enqcmd_ns=300          one number changed
+  telpher sim run --op reduce --device model:v3-full  a newer operation, synthetic
   telpher sim run -f csv -o out.csv                   for a spreadsheet"
 )]
 pub(crate) struct SimRun {
@@ -89,9 +92,10 @@ pub(crate) struct SimRun {
     /// Change one number of the profile, such as device.bubble_ns=10.
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Machine")]
     pub(crate) set: Vec<String>,
-    /// Operations, such as move,crc or all (docs/commands.md lists them).
+    /// Operations, such as move,crc or all (docs/commands.md lists them). The times of the operations of DSA 2.x and 3.0,
+    /// such as reduce, are synthetic; they need a device such as model:v3-full.
     #[arg(long, value_name = "OPS", default_value = "move")]
-    pub(crate) op: Ops,
+    pub(crate) op: NewerOps,
     /// Transfer sizes.
     #[arg(short, long, value_name = "SIZE", default_value = "64..1m")]
     pub(crate) size: Sizes,
@@ -129,6 +133,12 @@ pub(crate) struct SimRun {
     /// Engines of each group [default: 1].
     #[arg(long, value_name = "N", help_heading = "Device", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) engines: Option<u32>,
+    /// Share of the device's reads for each group: all, half, quarter or eighth; needs model:v3-full [default: all].
+    #[arg(long, value_enum, value_name = "SHARE", help_heading = "Device")]
+    pub(crate) read_bandwidth: Option<Bandwidth>,
+    /// Share of the device's writes for each group: all, half, quarter or eighth; needs model:v3-full [default: all].
+    #[arg(long, value_enum, value_name = "SHARE", help_heading = "Device")]
+    pub(crate) write_bandwidth: Option<Bandwidth>,
     /// Where the device writes results (DSA's cache-control flag).
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Device", default_value_t = Hint::Memory)]
     pub(crate) hint: Hint,
@@ -166,6 +176,27 @@ pub(crate) struct SimRun {
     pub(crate) output: Output,
 }
 
+/// The share of a device's bandwidth that a group may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Bandwidth {
+    All,
+    Half,
+    Quarter,
+    Eighth,
+}
+
+impl Bandwidth {
+    fn of_a_group(self) -> telpher_device::Bandwidth {
+        use telpher_device::Bandwidth as Of;
+        match self {
+            Bandwidth::All => Of::All,
+            Bandwidth::Half => Of::Half,
+            Bandwidth::Quarter => Of::Quarter,
+            Bandwidth::Eighth => Of::Eighth,
+        }
+    }
+}
+
 impl SimRun {
     /// What is simulated.
     pub(crate) fn options(&self) -> telpher_predict::SweepOptions {
@@ -188,6 +219,7 @@ impl SimRun {
             groups: self.groups,
             wqs: self.wqs,
             engines: self.engines,
+            bandwidth: [self.read_bandwidth, self.write_bandwidth].map(|limit| limit.map(Bandwidth::of_a_group)),
             to_cache: self.hint == Hint::Cache,
             placement: self.placement.map(|nodes| (nodes.src, nodes.dst)),
             core_node: self.core_node,

@@ -5,7 +5,9 @@ mod section;
 mod software;
 mod translation;
 
-use crate::machine::{DeviceCosts, Libraries, LibraryCosts, Machine, OpCost, OpCosts, SubmitCosts, WaitCosts};
+use crate::machine::{
+    DeviceCosts, Libraries, LibraryCosts, Machine, OpCost, OpCosts, SYNTHETIC, SubmitCosts, WaitCosts,
+};
 use crate::picos::Picos;
 pub(crate) use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
@@ -221,6 +223,7 @@ fn device(section: &Section<'_>, ops: Section<'_>) -> Result<DeviceCosts, Profil
 
 fn op_costs(section: Section<'_>) -> Result<OpCosts, ProfileError> {
     let mut costs = OpCosts::all(op_cost(section.section("other")?)?);
+    let mut own = Vec::new();
     for (name, op) in section.sections()? {
         if name == "other" {
             continue;
@@ -229,6 +232,11 @@ fn op_costs(section: Section<'_>) -> Result<OpCosts, ProfileError> {
             return Err(section.wrong(name, "is not the name of an operation"));
         };
         costs = costs.with(*opcode, op_cost(op)?);
+        own.push(*opcode);
+    }
+    for (newer, like) in SYNTHETIC.iter().filter(|(newer, _)| !own.contains(newer)) {
+        let cost = *costs.of(*like);
+        costs = costs.with(*newer, cost);
     }
     Ok(costs)
 }

@@ -1,7 +1,7 @@
 //! Device layouts: numbers of groups, queues and engines, from which configurations are made.
 
 use crate::workload::QueueId;
-use telpher_device::{Capabilities, Config, EngineConfig, GroupConfig, WqConfig, WqMode};
+use telpher_device::{Bandwidth, Capabilities, Config, EngineConfig, GroupConfig, WqConfig, WqMode};
 
 /// Devices with identical groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,13 +18,15 @@ pub struct Layout {
     pub mode: WqMode,
     /// Entries of each queue; by default all entries of the device, divided evenly.
     pub wq_size: Option<u32>,
+    /// Limits of each group's reads and writes.
+    pub bandwidth: [Bandwidth; 2],
 }
 
 impl Layout {
     /// One device, one group, one queue, one engine.
     #[must_use]
     pub const fn single(mode: WqMode) -> Self {
-        Layout { devices: 1, groups: 1, wqs: 1, engines: 1, mode, wq_size: None }
+        Layout { devices: 1, groups: 1, wqs: 1, engines: 1, mode, wq_size: None, bandwidth: [Bandwidth::All; 2] }
     }
 
     /// The configurations, one per device. They are not checked here; the device checks them.
@@ -40,6 +42,8 @@ impl Layout {
                 dev: format!("group{device}.{group}"),
                 grouped_workqueues: (group * self.wqs..(group + 1) * self.wqs).map(wq).collect(),
                 grouped_engines: (group * self.engines..(group + 1) * self.engines).map(engine).collect(),
+                read_bandwidth: self.bandwidth[0],
+                write_bandwidth: self.bandwidth[1],
                 ..GroupConfig::default()
             };
             Config { dev: format!("dsa{device}"), ..Config::of_groups((0..self.groups).map(group).collect()) }

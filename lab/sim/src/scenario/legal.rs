@@ -2,6 +2,7 @@
 
 use super::{Load, RefusedOperation, Scenario, ScenarioError, Workload};
 use crate::workload::{ExecutedBy, QueueId, Stream};
+use crate::world::descriptors::is_simulated;
 use telpher_abi::{Opcode, Status};
 use telpher_device::{Config, WqConfig, WqMode};
 
@@ -127,6 +128,9 @@ impl Scenario {
         let answer = |why: String, status: Status| Err(Obstacle::Device(RefusedOperation { status, why }));
         if !self.capabilities.op_cap.contains(stream.op) || stream.batch > 1 && stream.op == Opcode::Batch {
             return answer(format!("{} is not an operation of the device", stream.op.name()), Status::BadOpcode);
+        }
+        if !is_simulated(stream.op) {
+            return Err(format!("{} is not simulated", stream.op.name()).into());
         }
         let (most, size) = (queue.max_transfer_size.next_power_of_two(), u64::from(stream.size));
         if size > most || size == 0 {

@@ -7,7 +7,7 @@ use crate::places::{BufferPlacement, LineLocation};
 use crate::profile::{Layer, ProfileError, Section, Source};
 use crate::workload::{Arrivals, ExecutedBy, MoverSettings, NamedValue, QueueId, Sizes, Stream};
 use telpher_abi::Opcode;
-use telpher_device::{Capabilities, Config, WqMode};
+use telpher_device::{Bandwidth, Capabilities, Config, WqMode};
 use telpher_mover::Policy;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -107,9 +107,19 @@ fn layout(root: &Section<'_>) -> Result<Layout, ProfileError> {
         engines: count("engines")?,
         mode,
         wq_size: section.count_if_there("wq_size", 1..=65535, "entries")?,
+        bandwidth: [bandwidth(&section, "read_bandwidth")?, bandwidth(&section, "write_bandwidth")?],
     };
     section.end()?;
     Ok(layout)
+}
+
+/// The limit of a group's reads or writes.
+fn bandwidth(section: &Section<'_>, key: &str) -> Result<Bandwidth, ProfileError> {
+    let Some(name) = section.text_if_there(key)? else { return Ok(Bandwidth::All) };
+    Bandwidth::ALL.into_iter().find(|limit| limit.name() == name).ok_or_else(|| {
+        let names = Bandwidth::ALL.map(Bandwidth::name).join(", ");
+        section.wrong(key, format!("is {name}, which is none of {names}"))
+    })
 }
 
 fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError> {

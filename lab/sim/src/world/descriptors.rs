@@ -2,7 +2,7 @@
 
 use crate::places::BufferPlacement;
 use crate::workload::Stream;
-use telpher_abi::{Descriptor, Flags, Opcode};
+use telpher_abi::{ComputeType, DataType, Descriptor, Flags, Opcode, SglFormat};
 
 /// Offset of a second destination from the first: far behind it, and at the same offset in its page.
 const BESIDE: u64 = 1 << 36;
@@ -10,8 +10,24 @@ const BESIDE: u64 = 1 << 36;
 /// The smallest maximum size of a delta record. Source: SPEC §8.3.8.
 const DELTA_ROOM: u32 = 80;
 
+/// The address space of all threads. Source: chosen; any.
+pub(super) const PASID: u32 = 1;
+
+/// The handle of the window through which inter-domain operations reach the memory of another process.
+pub(super) const WINDOW: u16 = 0;
+
+/// Bytes of a block of a list, unless the whole transfer has fewer.
+const BLOCK: u32 = 1024;
+
+/// True if the operation reaches the memory of another process.
+pub(super) fn is_inter_domain(op: Opcode) -> bool {
+    use Opcode as Op;
+    matches!(op, Op::InterDomainCopy | Op::InterDomainFill | Op::InterDomainCompare | Op::InterDomainComparePattern)
+}
+
 /// The descriptor of an operation, without a completion record. Operations with results of variable size write the
-/// smallest result: comparisons find no difference.
+/// smallest result: comparisons find no difference. Numbers have 8 bits, so that an operation has as many elements as
+/// bytes; conversions make 16 bits of them. The second source of a reduction is beside the first, and so is a list.
 pub(super) fn descriptor(op: Opcode, src: u64, dst: u64, size: u32) -> Descriptor {
     match op {
         Opcode::Nop => Descriptor::nop(),
@@ -28,8 +44,39 @@ pub(super) fn descriptor(op: Opcode, src: u64, dst: u64, size: u32) -> Descripto
         Opcode::DifCheck => Descriptor::dif(op, src, 0, size),
         Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => Descriptor::dif(op, src, dst, size),
         Opcode::CacheFlush => Descriptor::cache_flush(dst, size),
+        Opcode::DixGenerate => Descriptor::dif(op, src, dst, size),
+        Opcode::InterDomainCopy => Descriptor::inter_domain_copy(src, None, dst, Some(WINDOW), size),
+        Opcode::InterDomainFill => Descriptor::inter_domain_fill(0, dst, WINDOW, size),
+        Opcode::InterDomainCompare => Descriptor::inter_domain_compare(src, None, dst, Some(WINDOW), size),
+        Opcode::InterDomainComparePattern => Descriptor::inter_domain_compare_pattern(src, WINDOW, 0, size),
+        Opcode::TypeConversion => typed(Descriptor::type_conversion(src, dst, size), DataType::Fp8E4M3, DataType::Bf16),
+        Opcode::Reduce => {
+            let work = Descriptor::reduce(ComputeType::Add, src, src + BESIDE, dst, size);
+            typed(work, DataType::Int8, DataType::Int8)
+        }
+        Opcode::ReduceDualcast => {
+            let work = Descriptor::reduce_dualcast(ComputeType::Add, src, src + BESIDE, [dst, dst + BESIDE], size);
+            typed(work, DataType::Int8, DataType::Int8)
+        }
+        Opcode::GatherCopy => Descriptor::gather_copy(src + BESIDE, LIST, src, size.min(BLOCK), dst, size),
+        Opcode::ScatterCopy => Descriptor::scatter_copy(src, src + BESIDE, LIST, dst, size.min(BLOCK), size),
+        Opcode::ScatterFill => Descriptor::scatter_fill(0, src + BESIDE, LIST, dst, size.min(BLOCK), size),
         _ => Descriptor::memory_move(src, dst, size),
     }
+}
+
+/// Adds the types of elements.
+fn typed(work: Descriptor, input: DataType, output: DataType) -> Descriptor {
+    work.with_input_type_code(input.code()).with_output_type_code(output.code())
+}
+
+/// The format of lists.
+const LIST: SglFormat = SglFormat::Index32;
+
+/// True if [`descriptor`] makes the operation, and not a move in its place.
+pub(crate) fn is_simulated(op: Opcode) -> bool {
+    use Opcode as Op;
+    !matches!(op, Op::Unknown(_) | Op::TranslationFetch | Op::UpdateWindow | Op::GatherReduce)
 }
 
 /// The descriptor of a stream's operation, with the flags that the stream requests.
@@ -83,6 +130,15 @@ fn writes(op: Opcode) -> bool {
             | Op::DifInsert
             | Op::DifStrip
             | Op::DifUpdate
+            | Op::DixGenerate
+            | Op::TypeConversion
+            | Op::Reduce
+            | Op::ReduceDualcast
+            | Op::GatherCopy
+            | Op::ScatterCopy
+            | Op::ScatterFill
+            | Op::InterDomainCopy
+            | Op::InterDomainFill
     )
 }
 

@@ -1,13 +1,19 @@
 //! A device: the model's state, and the pipes of its bytes.
 
+use super::descriptors::{PASID, WINDOW};
 use super::engine::Pe;
 use super::requests::Requests;
 use super::{EngineId, Event, FlowOwner, World, memory};
 use crate::machine::DeviceCosts;
 use crate::picos::Picos;
 use crate::pipes::{Pipe, Pipes};
+use telpher_abi::WindowFlags;
+use telpher_abi::registers::{Command, CommandCode, IdptEntry};
 use telpher_device::{Capabilities, Config, ModelDevice, StartError};
-use telpher_model::{Device, PciControl};
+use telpher_model::{Device, PciControl, layout};
+
+/// Bytes of an entry of the table of windows. Source: SPEC §9.2.29.
+const ENTRY_BYTES: u64 = 32;
 
 /// One device in simulated time.
 #[derive(Debug)]
@@ -32,8 +38,10 @@ pub(super) struct Dsa {
     pub(super) through: Pipe,
     /// By group with only a part of the read buffers: the pipe of its bytes in flight, and their maximum.
     pub(super) pools: Vec<Option<(Pipe, u64)>>,
-    /// True if there is such a group.
-    pooled: bool,
+    /// By group: the pipes of its reads and its writes, if they are limited.
+    pub(super) limits: Vec<[Option<Pipe>; 2]>,
+    /// True if a group has fewer read buffers, or a limit.
+    grouped: bool,
     /// Bytes in flight to the device, and from it.
     pub(super) reading: Pipe,
     pub(super) writing: Pipe,
@@ -60,9 +68,19 @@ impl Dsa {
         let pools = pools(&model, capabilities, costs, groups.len(), config.read_buffer_limit);
         let pools = pools.map(|pool| pool.map(|bytes| (pipes.pipe(memory::carrier(bytes)), bytes)));
         let pools: Vec<_> = pools.collect();
+        let limits = |group| {
+            let config = model.grp_cfg(group);
+            let limits = [(config.read_bandwidth_code(), costs.read), (config.write_bandwidth_code(), costs.write)];
+            limits.map(|(code, rate)| (code > 0).then(|| pipes.pipe(rate >> code)))
+        };
+        let limits: Vec<_> = (0..groups.len()).map(limits).collect();
+        if capabilities.gen_cap.inter_domain() {
+            open_window(&model);
+        }
         Ok(Dsa {
-            pooled: pools.iter().any(Option::is_some),
+            grouped: pools.iter().any(Option::is_some) || limits.iter().flatten().any(Option::is_some),
             pools,
+            limits,
             pes: (0..engines).map(Pe::new).collect(),
             engines: groups.iter().map(Vec::len).sum::<usize>() as u64,
             groups,
@@ -80,6 +98,21 @@ impl Dsa {
             model,
         })
     }
+}
+
+/// Writes the entry of the window that all simulated inter-domain operations use: to the memory of another process, for
+/// the process of the simulated threads, without limits.
+fn open_window(model: &Device) {
+    let entry = IdptEntry::default()
+        .with_usable(true)
+        .with_submitter_pasid(PASID)
+        .with_access_pasid(PASID + 1)
+        .with_window_flags(WindowFlags::READ | WindowFlags::WRITE);
+    for (word, value) in entry.0.iter().enumerate().rev() {
+        model.write_register(layout::IDPT + ENTRY_BYTES * u64::from(WINDOW) + 8 * word as u64, 8, *value);
+    }
+    // Refused by a device whose handles are the indexes of the table; the others give each entry its index, too.
+    model.start_command(Command::new(CommandCode::RequestIdptHandle, WINDOW.into()));
 }
 
 /// By group: bytes that may be in flight to its engines, if fewer than to the whole device. A group cannot use buffers
@@ -113,14 +146,15 @@ impl Dsa {
         self.groups.iter().position(|group| group.contains(&engine))
     }
 
-    /// The group of an engine, if the group has only a part of the read buffers.
+    /// The group of an engine, if the group has only a part of the read buffers or of the bandwidth.
     #[inline]
-    pub(super) fn pool_of(&self, engine: u16) -> Option<u16> {
-        if !self.pooled {
+    pub(super) fn limited_group(&self, engine: u16) -> Option<u16> {
+        if !self.grouped {
             return None;
         }
         let group = self.group_of(engine)?;
-        self.pools[group].and(u16::try_from(group).ok())
+        let limited = self.pools[group].is_some() || self.limits[group].iter().any(Option::is_some);
+        u16::try_from(group).ok().filter(|_| limited)
     }
 
     /// Gives an engine without work for its front end the oldest descriptor that another engine of its group has taken

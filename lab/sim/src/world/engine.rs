@@ -1,6 +1,7 @@
 //! An engine: a front end that takes one descriptor at a time, a data path that moves one descriptor's bytes at a time,
 //! and descriptors whose tails overlap.
 
+use super::descriptors::is_inter_domain;
 use super::fault::Unfinished;
 use super::memory::{BatchTurn, Route};
 use super::merge::LINE;
@@ -10,13 +11,24 @@ use crate::picos::Picos;
 use crate::pipes::{Class, WHOLE};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
-use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
+use telpher_abi::{DESCRIPTOR_BYTES, Descriptor, Flags, OpFlags, Opcode, OperandId, Status};
 use telpher_mem::Fault;
 use telpher_model::{Engine, MAX_LANES, NoObserver, Outcome, Refusal, Step};
 
 /// Descriptors that an engine takes while it works through a batch, at most. Source: ASSUMED; with a single one, an
 /// engine would wait for the list of each short batch, and batches of two would be slower than single descriptors.
 const LISTS_AHEAD: usize = 2;
+
+/// Time in which the front end looks up the window of a handle. Source: ASSUMED; nothing is published. The table is in
+/// the device, so it is less than a read of memory.
+const WINDOW_LOOKUP: Picos = Picos::from_nanos(20);
+
+/// The number of handles of a descriptor.
+fn handles(work: &Descriptor) -> u64 {
+    let (flags, op) = (work.flags(), work.opcode());
+    let named = |flag| u64::from(flags.contains(flag));
+    if is_inter_domain(op) { named(OpFlags::ALTERNATE_SOURCE) + named(OpFlags::ALTERNATE_DESTINATION) } else { 0 }
+}
 
 /// A descriptor that has left the front end.
 #[derive(Clone, Copy, Debug)]
@@ -379,7 +391,8 @@ impl World {
             pe.owner[index] = engine.descriptor().0.completion_address();
         }
         let owner = pe.owner[index];
-        let front = self.machine.device.ops.of(op).front_of(bytes);
+        let windows = handles(engine.descriptor().0);
+        let front = self.machine.device.ops.of(op).front_of(bytes) + Picos(WINDOW_LOOKUP.0 * windows);
         turn.from += front;
         pe.front_busy += front;
         pe.open[index] += 1;
@@ -485,7 +498,10 @@ impl World {
         let (readback, cached) = (flags.contains(Flags::DESTINATION_READBACK), flags.contains(Flags::CACHE_CONTROL_1));
         let (mut whole, mut uneven, mut walked) = (0, 0, 0);
         let known = self.machine.translation.known;
+        // Lists are short, and not read as the data is.
+        let mut lists = 0;
         for range in action.ranges() {
+            lists += u64::from(range.operand == OperandId::ScatterGatherList);
             whole = whole.max(range.len);
             let (pages, unknown) = self.places.enter(range.address, range.len, known);
             self.translations.remembered += u64::from(pages == 0);
@@ -496,8 +512,8 @@ impl World {
             }
             uneven |= if range.write { range.address | range.len } else { 0 };
         }
-        let pool = self.devices[usize::from(at.device)].pool_of(at.engine);
-        let mut route = Route { device: at.device, pool, turn: BatchTurn::Alone, legs: [None; 3] };
+        let group = self.devices[usize::from(at.device)].limited_group(at.engine);
+        let mut route = Route { device: at.device, group, turn: BatchTurn::Alone, legs: [None; 4] };
         for (slot, range) in route.legs.iter_mut().zip(action.ranges()) {
             let share = (range.len * WHOLE).checked_div(whole).unwrap_or(0);
             *slot = Some(self.leg(at.device, range.address, range.len, range.write, cached, share));
@@ -513,7 +529,7 @@ impl World {
         }
         let tail = Picos(tail.0.saturating_add_signed(self.farther(&route)));
         let class = (bytes > 0).then(|| self.class_of(route));
-        let reads = route.legs.iter().flatten().filter(|leg| !leg.write).count() as u64;
+        let reads = route.legs.iter().flatten().filter(|leg| !leg.write).count() as u64 - lists;
         let written = route.legs.iter().flatten().filter(|leg| leg.write).count() as u64;
         let writes = written > 0;
         let costs = &self.machine.device;

@@ -74,10 +74,10 @@ pub(super) enum BatchTurn {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Route {
     pub(super) device: u16,
-    /// The group, if it has only a part of the device's read buffers.
-    pub(super) pool: Option<u16>,
+    /// The group, if it has only a part of the device's read buffers or bandwidth.
+    pub(super) group: Option<u16>,
     pub(super) turn: BatchTurn,
-    pub(super) legs: [Option<Leg>; 3],
+    pub(super) legs: [Option<Leg>; 4],
 }
 
 /// The part of a device's read buffers that the oldest of several batches gets, in eighths. Source: ASSUMED, see
@@ -341,6 +341,12 @@ impl World {
         through.add(dsa.read, reads);
         through.add(dsa.write, writes);
         through.add(dsa.through, reads.min(writes));
+        let [read_limit, write_limit] = route.group.map_or([None; 2], |group| dsa.limits[usize::from(group)]);
+        for (limit, share) in [(read_limit, reads), (write_limit, writes)] {
+            if let Some(limit) = limit {
+                through.add(limit, share);
+            }
+        }
         // If twice the latency would not fill the buffers, they are no limit; leaving their pipe out saves time.
         let limits = |write: bool, rate: Rate, in_flight: u64| {
             let share = self.in_flight(route, write, |_| Picos::ZERO);
@@ -350,7 +356,7 @@ impl World {
         };
         let reading = limits(false, costs.read, costs.in_flight);
         let writing = limits(true, costs.write, costs.writes_in_flight);
-        let pool = route.pool.and_then(|group| dsa.pools[usize::from(group)]);
+        let pool = route.group.and_then(|group| dsa.pools[usize::from(group)]);
         let pooled = pool.and_then(|(pipe, bytes)| limits(false, costs.read, bytes).map(|share| (pipe, share)));
         if let Some((pipe, share)) = pooled {
             through.add(pipe, share);

@@ -13,7 +13,7 @@ mod arrivals;
 mod cache;
 mod credits;
 mod cycles;
-mod descriptors;
+pub(crate) mod descriptors;
 mod device;
 mod engine;
 mod fault;

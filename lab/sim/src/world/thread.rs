@@ -3,7 +3,7 @@
 
 use super::arrivals::Pace;
 use super::cycles::Cycles;
-use super::descriptors;
+use super::descriptors::{self, PASID};
 use super::device::Dsa;
 use super::forecast::Forecast;
 use super::program::Done;
@@ -18,9 +18,6 @@ use telpher_abi::registers::PortalKind;
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
 use telpher_model::{Identity, Submitter, Write};
 use telpher_portal::Offer;
-
-/// The address space of all threads. Source: chosen; any.
-const PASID: u32 = 1;
 
 /// The times of one submission's stages.
 #[derive(Clone, Copy, Debug, Default)]

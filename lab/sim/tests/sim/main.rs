@@ -17,6 +17,7 @@ mod properties;
 mod qdp;
 mod replay;
 mod storage;
+mod synthetic;
 mod vhost;
 mod workloads;
 mod world;

@@ -133,6 +133,7 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
         engines: u32::try_from(chance.below(u64::from(4 / groups)) + 1).unwrap(),
         mode,
         wq_size: chance.one(&[None, Some(1), Some(4), Some(16)]),
+        bandwidth: Default::default(),
     };
     change(&mut layout);
     let capabilities = Preset::Spr.capabilities();
