@@ -8,6 +8,7 @@ use telpher_bench::all::{AllOptions, HostFileError};
 use telpher_bench::questions::Answers;
 use telpher_bench::results::Route;
 use telpher_bench::{BenchError, report};
+use telpher_mover::TuningError;
 use telpher_report::deliver::{self, DeliverError};
 use telpher_report::machine::Machine;
 use telpher_report::schema::{self, Schema};
@@ -23,6 +24,9 @@ pub(crate) enum Error {
     /// The result could not be delivered.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
+    /// The tuning file that the environment names cannot be used.
+    #[error(transparent)]
+    Tuning(#[from] TuningError),
     /// A rank of a bench of messages failed.
     #[error("a rank cannot go on")]
     Rank(#[source] io::Error),

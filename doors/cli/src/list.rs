@@ -4,6 +4,7 @@ use crate::args::{Format, List};
 use crate::bench::Error;
 use telpher_bench::listing::{described, listings};
 use telpher_device::Listing;
+use telpher_mover::{Mover, Tuning};
 use telpher_report::devices::{self, Device};
 use telpher_report::{schema, terminal};
 
@@ -12,6 +13,10 @@ pub(crate) fn run(args: &List) -> Result<(), Error> {
     args.printed.check()?;
     let listings = listings(&args.device.name)?;
     let plain: Vec<&Listing> = listings.iter().map(|(_, listing)| listing).collect();
+    // The variants of kernels that the file names are those of programs which open a mover here.
+    if let Some(tuning) = Tuning::from_environment()? {
+        Mover::cpu().load_costs(&tuning);
+    }
     let described: Vec<Device> = listings.iter().map(described).collect();
     let text = || {
         let mut text: String = described.iter().map(devices::text).collect();

@@ -397,6 +397,25 @@ fn the_text_listing_names_queues_engines_and_operations() {
 }
 
 #[test]
+fn the_listing_names_the_kernels_of_the_tuning_file() {
+    let file = test_folder().join("kernels.toml");
+    let list = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+        command.arg("list").env("TELPHER_TUNING", &file).output().expect("telpher runs")
+    };
+    let text = "version = 1\n[machine]\ncpu = \"x\"\ndevice = \"cpu\"\nin-flight = 1\n[kernels]\n";
+    for length in ["1024", "2048"] {
+        std::fs::write(&file, format!("{text}guard-prefetch = \"{length}\"\n")).expect("a tuning file");
+        let listed = String::from_utf8(list().stdout).expect("text");
+        assert!(listed.contains(&format!("guard-prefetch={length}")), "{listed}");
+    }
+    std::fs::write(&file, format!("{text}guard-prefetch = \"3\"\n")).expect("a tuning file");
+    let refused = list();
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && message.contains("guard-prefetch"), "{message}");
+}
+
+#[test]
 fn the_long_version_names_commit_target_and_kernels() {
     let text = success(&["--version"]);
     let lines: Vec<&str> = text.lines().collect();

@@ -162,7 +162,7 @@ pub(crate) enum Command {
 /// Hardware comes first, as the driver reports it. For each queue, the list shows whether this user can use it, or why
 /// not; no queue is opened for that. The model's default device follows: first-firmware Sapphire Rapids, with 4 groups,
 /// 8 work queues, 4 engines and 128 queue entries. JSON has accel-config's format, which `accel-config load-config` and
-/// --device model:FILE read.
+/// --device model:FILE read. The last line names the CPU's kernels, as processor and tuning file choose them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
