@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 
 namespace {
 
@@ -19,23 +18,43 @@ using dml::status_code;
 bool with_faults, without_device;
 unsigned unsupported, too_long, partial, configurations;
 
+enum class chosen_path { software, automatic, hardware };
+chosen_path path;
+
+// The checks choose the path here, so that only these two are compiled for each path.
+template <typename... args_t> auto execute(const args_t &...args) {
+    switch (path) {
+    case chosen_path::software: return dml::execute<dml::software>(args...);
+    case chosen_path::automatic: return dml::execute<dml::automatic>(args...);
+    default: return dml::execute<dml::hardware>(args...);
+    }
+}
+
+template <typename... args_t> auto submit(const args_t &...args) {
+    switch (path) {
+    case chosen_path::software: return dml::submit<dml::software>(args...);
+    case chosen_path::automatic: return dml::submit<dml::automatic>(args...);
+    default: return dml::submit<dml::hardware>(args...);
+    }
+}
+
 // Runs an operation by both entry points and gives each result to `judge`, if the operation was executed to its end.
-template <typename path, typename prepare_t, typename run_t, typename judge_t>
+template <typename prepare_t, typename run_t, typename judge_t>
 void both(prepare_t prepare, run_t run, judge_t judge) {
     for (const bool submitted : {false, true}) {
         prepare();
         auto result = run([&](auto operation, const auto &...args) {
             if (!submitted) {
-                return dml::execute<path>(operation, args...);
+                return execute(operation, args...);
             }
-            auto handler = dml::submit<path>(operation, args...);
+            auto handler = submit(operation, args...);
             auto first = handler.get();
             CHECK(handler.is_finished());
             const auto again = handler.get();
             CHECK(again.status == first.status);
             return first;
         });
-        if constexpr (!std::is_same_v<path, dml::software> && !std::is_same_v<path, dml::automatic>) {
+        if (path == chosen_path::hardware) {
             if (without_device) {
                 CHECK(result.status == status_code::error);
                 continue;
@@ -57,7 +76,7 @@ void both(prepare_t prepare, run_t run, judge_t judge) {
     }
 }
 
-template <typename path> void moves() {
+void moves() {
     for (const std::size_t size : {1, 3, 8, 15, 64, 255, 1024, 4096, 70000}) {
         for (const std::size_t shift : {0, 1, 7}) {
             const bytes src = made_up(size + shift, 1);
@@ -69,8 +88,8 @@ template <typename path> void moves() {
                 CHECK(std::all_of(dst.data() + size, dst.data() + dst.size(), [](auto byte) { return byte == 0xEE; }));
             };
             const auto from = make_view(src.data() + shift, size);
-            both<path>(clear, [&](auto run) { return run(dml::mem_move, from, make_view(dst.data(), size)); }, copied);
-            both<path>(clear, [&](auto run) { return run(dml::mem_copy, from, make_view(dst.data(), size)); }, copied);
+            both(clear, [&](auto run) { return run(dml::mem_move, from, make_view(dst.data(), size)); }, copied);
+            both(clear, [&](auto run) { return run(dml::mem_copy, from, make_view(dst.data(), size)); }, copied);
         }
     }
     // Overlapping ranges, both ways.
@@ -82,7 +101,7 @@ template <typename path> void moves() {
             bytes expected = before;
             std::memmove(expected.data() + to, before.data() + from, size);
             bytes data;
-            both<path>([&] { data = before; },
+            both([&] { data = before; },
                        [&](auto run) {
                            return run(dml::mem_move, make_view(data.data() + from, size),
                                       make_view(data.data() + to, size));
@@ -92,11 +111,11 @@ template <typename path> void moves() {
     }
 }
 
-template <typename path> void fills() {
+void fills() {
     constexpr std::uint64_t pattern = 0x0123456789ABCDEFU;
     for (const std::size_t size : {1, 7, 8, 13, 4097}) {
         bytes dst;
-        both<path>([&] { dst.assign(size + 3, 0); },
+        both([&] { dst.assign(size + 3, 0); },
                    [&](auto run) { return run(dml::fill, pattern, make_view(dst.data() + 1, size)); },
                    [&](auto result) {
                        CHECK(result.status == status_code::ok && dst[0] == 0 && dst[size + 1] == 0);
@@ -107,7 +126,7 @@ template <typename path> void fills() {
     }
 }
 
-template <typename path> void dualcasts() {
+void dualcasts() {
     constexpr std::size_t page = 4096;
     for (const std::size_t size : {1, 100, 4096}) {
         const bytes src = made_up(size, 3);
@@ -115,7 +134,7 @@ template <typename path> void dualcasts() {
         const auto past = reinterpret_cast<std::uintptr_t>(memory.data()) % page;
         std::uint8_t *dst1 = memory.data() + (page - past) % page;
         std::uint8_t *dst2 = dst1 + 2 * page;
-        both<path>([&] { std::fill(memory.begin(), memory.end(), std::uint8_t{0}); },
+        both([&] { std::fill(memory.begin(), memory.end(), std::uint8_t{0}); },
                    [&](auto run) {
                        return run(dml::dualcast, make_view(src), make_view(dst1, size), make_view(dst2, size));
                    },
@@ -127,7 +146,7 @@ template <typename path> void dualcasts() {
 }
 
 // Compares with each expectation. `mismatch` is the first difference, or the size if there is none.
-template <typename path, typename operation_t, typename run_t>
+template <typename operation_t, typename run_t>
 void expectations(operation_t operation, std::size_t size, std::size_t mismatch, std::size_t slack, run_t compare) {
     const bool equal = mismatch == size;
     const auto judge = [&](status_code expected) {
@@ -139,13 +158,13 @@ void expectations(operation_t operation, std::size_t size, std::size_t mismatch,
     };
     const auto nothing = [] {};
     const auto ok = status_code::ok, other = status_code::false_predicate;
-    both<path>(nothing, [&](auto run) { return compare(run, operation); }, judge(ok));
+    both(nothing, [&](auto run) { return compare(run, operation); }, judge(ok));
     const auto same = operation.expect_equal(), different = operation.expect_not_equal();
-    both<path>(nothing, [&](auto run) { return compare(run, same); }, judge(equal ? ok : other));
-    both<path>(nothing, [&](auto run) { return compare(run, different); }, judge(equal ? other : ok));
+    both(nothing, [&](auto run) { return compare(run, same); }, judge(equal ? ok : other));
+    both(nothing, [&](auto run) { return compare(run, different); }, judge(equal ? other : ok));
 }
 
-template <typename path> void compares() {
+void compares() {
     constexpr std::uint64_t pattern = 0x1122334455667788U;
     for (const std::size_t size : {1, 3, 8, 15, 64, 255, 1024, 9000}) {
         const bytes a = made_up(size, 4);
@@ -159,17 +178,17 @@ template <typename path> void compares() {
                 b[mismatch] ^= 1;
                 c[mismatch] ^= 1;
             }
-            expectations<path>(dml::compare, size, mismatch, 0, [&](auto run, auto operation) {
+            expectations(dml::compare, size, mismatch, 0, [&](auto run, auto operation) {
                 return run(operation, make_view(a), make_view(b));
             });
-            expectations<path>(dml::compare_pattern, size, mismatch, 7, [&](auto run, auto operation) {
+            expectations(dml::compare_pattern, size, mismatch, 7, [&](auto run, auto operation) {
                 return run(operation, pattern, make_view(c));
             });
         }
     }
 }
 
-template <typename path> void deltas() {
+void deltas() {
     for (const std::size_t size : {8, 64, 4096, 0x80000}) {
         const bytes from = made_up(size, 5);
         for (const std::size_t step : {std::size_t{8}, std::size_t{120}, size * 2}) {
@@ -183,7 +202,7 @@ template <typename path> void deltas() {
             const bytes expected = naive_delta(from, to);
             bytes record, whole, target;
             dml::create_delta_result created;
-            both<path>([&] { record.assign(std::max<std::size_t>(80, size / 8 * 10), 0); },
+            both([&] { record.assign(std::max<std::size_t>(80, size / 8 * 10), 0); },
                        [&](auto run) {
                            return run(dml::create_delta, make_view(from), make_view(to), make_view(record));
                        },
@@ -198,7 +217,7 @@ template <typename path> void deltas() {
             if (created.status != status_code::ok) {
                 continue;
             }
-            both<path>([&] { target = from; },
+            both([&] { target = from; },
                        [&](auto run) { return run(dml::apply_delta, make_view(whole), make_view(target), created); },
                        [&](auto result) {
                            const auto empty = status_code::delta_delta_empty;
@@ -209,12 +228,12 @@ template <typename path> void deltas() {
     // 100 words differ, and 8 fit.
     const bytes from(800), to(800, 1);
     bytes record(80);
-    both<path>([] {},
+    both([] {},
                [&](auto run) { return run(dml::create_delta, make_view(from), make_view(to), make_view(record)); },
                [&](auto result) {
                    CHECK(result.result == comparison_result::overflow && result.bytes_completed <= 72);
                });
-    both<path>([] {},
+    both([] {},
                [&](auto run) {
                    return run(dml::create_delta.expect_equal(), make_view(from), make_view(from), make_view(record));
                },
@@ -223,7 +242,7 @@ template <typename path> void deltas() {
                });
 }
 
-template <typename path> void crcs() {
+void crcs() {
     for (const std::size_t size : {1, 2, 9, 64, 1000, 65537}) {
         const bytes src = made_up(size, 6);
         bytes dst;
@@ -244,8 +263,8 @@ template <typename path> void crcs() {
                     const auto right = [&](dml::crc_result result) {
                         CHECK(result.status == status_code::ok && result.crc_value == expected);
                     };
-                    both<path>([] {}, [&](auto run) { return run(crc, make_view(src), seed); }, right);
-                    both<path>([&] { dst.assign(size, 0); },
+                    both([] {}, [&](auto run) { return run(crc, make_view(src), seed); }, right);
+                    both([&] { dst.assign(size, 0); },
                                [&](auto run) { return run(copy_crc, make_view(src), make_view(dst), seed); },
                                [&](auto result) {
                                    right(result);
@@ -257,16 +276,16 @@ template <typename path> void crcs() {
     }
 }
 
-template <typename path> void others() {
+void others() {
     bytes data = made_up(4000, 7);
     const bytes before = data;
     const auto fine = [](auto result) { CHECK(result.status == status_code::ok); };
-    both<path>([] {}, [](auto run) { return run(dml::nop); }, fine);
-    both<path>([] {}, [&](auto run) { return run(dml::cache_flush, make_view(data)); }, fine);
+    both([] {}, [](auto run) { return run(dml::nop); }, fine);
+    both([] {}, [&](auto run) { return run(dml::cache_flush, make_view(data)); }, fine);
     CHECK(data == before);
     // A queue that does not allow Block On Fault answers config_error.
     bytes copy(data.size());
-    both<path>([] {}, [&](auto run) { return run(dml::mem_move.block_on_fault(), make_view(data), make_view(copy)); },
+    both([] {}, [&](auto run) { return run(dml::mem_move.block_on_fault(), make_view(data), make_view(copy)); },
                [&](auto result) {
                    configurations += result.status == status_code::config_error ? 1 : 0;
                    CHECK(result.status == status_code::config_error || copy == data);
@@ -274,13 +293,13 @@ template <typename path> void others() {
 }
 
 // Refused before any device is asked, so on every path and machine alike.
-template <typename path> void refusals() {
+void refusals() {
     bytes a(4096), b(4096), c(4096);
     const auto null = make_view<std::uint8_t>(nullptr, 16);
     const auto none = make_view(a.data(), 0);
     const auto is = [](status_code expected, auto... args) {
-        CHECK(dml::execute<path>(args...).status == expected);
-        auto handler = dml::submit<path>(args...);
+        CHECK(execute(args...).status == expected);
+        auto handler = submit(args...);
         CHECK(!handler.valid() && handler.is_finished());
         CHECK(handler.get().status == expected && handler.get().status == expected);
     };
@@ -350,9 +369,9 @@ template <typename path> void refusals() {
         for (dml::size_t at = 0; at < members; at++) {
             CHECK(short_one.add(dml::mem_move, part(a, 16), part(b, 16)) == status_code::ok);
         }
-        CHECK(dml::execute<path>(dml::batch, short_one).status == status_code::bad_length);
-        CHECK(dml::execute<path>(dml::batch, short_one).operations_completed == 0);
-        auto handler = dml::submit<path>(dml::batch, short_one);
+        CHECK(execute(dml::batch, short_one).status == status_code::bad_length);
+        CHECK(execute(dml::batch, short_one).operations_completed == 0);
+        auto handler = submit(dml::batch, short_one);
         CHECK(!handler.valid() && handler.get().status == status_code::bad_length);
     }
 }
@@ -379,7 +398,7 @@ void additions() {
     CHECK(moved.length() == 1 && one.length() == 0); // NOLINT: a moved sequence is empty
 }
 
-template <typename path> void batches() {
+void batches() {
     constexpr std::uint64_t pattern = 0xABCDEF0123456789U;
     const bytes src = made_up(1024, 8);
     bytes filled(1024), copy1(1024), copy2(1024), crc_copy(1024), room(4096 * 4);
@@ -397,7 +416,7 @@ template <typename path> void batches() {
     CHECK(sequence.add(dml::crc, make_view(src), 0U) == status_code::ok);
     CHECK(sequence.add(dml::cache_flush, make_view(filled)) == status_code::ok);
     for (int round = 0; round < 2; round++) {
-        both<path>(
+        both(
             [&] {
                 filled.assign(1024, 0);
                 copy1 = copy2 = crc_copy = filled;
@@ -420,32 +439,29 @@ template <typename path> void batches() {
     }
 }
 
-template <typename path> void everything() {
-    refusals<path>();
-    moves<path>();
-    fills<path>();
-    dualcasts<path>();
-    compares<path>();
-    deltas<path>();
-    crcs<path>();
-    others<path>();
-    batches<path>();
+void everything() {
+    refusals();
+    moves();
+    fills();
+    dualcasts();
+    compares();
+    deltas();
+    crcs();
+    others();
+    batches();
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-    const std::string path = argc > 1 ? argv[1] : "";
-    with_faults = path == "faults";
-    without_device = path == "absent";
+    const std::string word = argc > 1 ? argv[1] : "";
+    with_faults = word == "faults";
+    without_device = word == "absent";
+    path = word == "software"    ? chosen_path::software
+           : word == "automatic" ? chosen_path::automatic
+                                 : chosen_path::hardware;
     additions();
-    if (path == "software") {
-        everything<dml::software>();
-    } else if (path == "automatic") {
-        everything<dml::automatic>();
-    } else {
-        everything<dml::hardware>();
-    }
+    everything();
     std::printf("%u not offered, %u too long, %u ended by a page fault, %u refused for Block On Fault\n", unsupported,
                 too_long, partial, configurations);
     return verdict();
