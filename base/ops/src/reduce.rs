@@ -58,8 +58,8 @@ pub fn fold(arithmetic: &Arithmetic, compute: ComputeType, src: &[u8], dst: &mut
     Kernels::best().fold(arithmetic, compute, src, dst)
 }
 
-/// Computes each element of `dst` from those of all `blocks`, in their order: Gather Reduce. Without blocks, `dst` stays
-/// as it is.
+/// Computes each element of `dst` from those of all `blocks`, in their order: Gather Reduce. Without blocks, `dst`
+/// stays as it is.
 ///
 /// # Panics
 /// As for [`reduce`](fn@reduce), for any block.

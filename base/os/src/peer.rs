@@ -48,9 +48,9 @@ const CREDENTIALS: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as
 struct Control(MaybeUninit<[u8; CREDENTIALS]>);
 
 /// Returns the process that has sent the packet that is next in a connection, which need not be the one that connected:
-/// children inherit connections. The packet, and its descriptors, stay. The number is 0 if the process is not visible in
-/// this PID namespace, or if the connection's side here did not have the option SO_PASSCRED when the packet was sent;
-/// sockets that are accepted have it from their listener. Afterwards the option is off.
+/// children inherit connections. The packet, and its descriptors, stay. The number is 0 if the process is not visible
+/// in this PID namespace, or if the connection's side here did not have the option SO_PASSCRED when the packet was
+/// sent; sockets that are accepted have it from their listener. Afterwards the option is off.
 ///
 /// `None` if the peer has hung up.
 ///

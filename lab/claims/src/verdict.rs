@@ -23,8 +23,8 @@ pub enum Verdict {
         /// The contradiction.
         why: String,
     },
-    /// The result depends on inputs that the source does not print, and the claim does not hold with all that were tried,
-    /// so it neither holds nor fails.
+    /// The result depends on inputs that the source does not print, and the claim does not hold with all that were
+    /// tried, so it neither holds nor fails.
     Underdetermined {
         /// The inputs, and whether the range that they span contains the published number.
         why: String,

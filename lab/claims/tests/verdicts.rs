@@ -67,8 +67,8 @@ fn what_is_lacking_is_recorded_for_failing_claims_and_for_series_that_are_far_of
     }
 }
 
-/// Appendix A of Kuper et al. does not print the number of devices. Every claim of it has the range from one to eight, so
-/// that none holds, or fails, by the assumed number alone.
+/// Appendix A of Kuper et al. does not print the number of devices. Every claim of it has the range from one to eight,
+/// so that none holds, or fails, by the assumed number alone.
 #[test]
 fn claims_that_depend_on_the_number_of_devices_are_judged_by_one_rule() {
     let appendix =

@@ -151,8 +151,8 @@ pub struct DeviceCosts {
     pub ops: OpCosts,
 }
 
-/// The operations of DSA 2.x and 3.0 that are simulated, and the operation whose costs each of them has unless a profile
-/// has its own: the one that moves its bytes in the same directions. Nothing is published about their times.
+/// The operations of DSA 2.x and 3.0 that are simulated, and the operation whose costs each of them has unless a
+/// profile has its own: the one that moves its bytes in the same directions. Nothing is published about their times.
 pub const SYNTHETIC: [(Opcode, Opcode); 11] = [
     (Opcode::DixGenerate, Opcode::CrcGeneration),
     (Opcode::TypeConversion, Opcode::MemoryMove),

@@ -17,7 +17,7 @@ pub(crate) mod x86;
 
 use crate::dispatch::Level;
 use crate::number::Arithmetic;
-pub(crate) use portable::compute::Step;
+pub(crate) use portable::step::Step;
 use telpher_abi::{ComputeResult, DifBlock};
 
 /// The right to run the kernels of one level: a copyable token with the level's operations as methods.

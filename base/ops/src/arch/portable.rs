@@ -3,6 +3,8 @@
 
 pub(super) mod any_float;
 pub(super) mod compute;
+mod integers;
+pub(super) mod step;
 
 /// Move, fill and compare.
 pub(super) mod bytes {

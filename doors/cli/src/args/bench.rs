@@ -206,11 +206,11 @@ pub(crate) struct Sweep {
 /// Compare each operation with the best alternative on this machine, in the same run.
 ///
 /// glibc's memcpy, memmove, memset and memcmp; ISA-L's CRC32C and T10-DIF CRC when libisal2 is installed (apt install
-/// libisal2); the crc-fast crate; and copy-then-CRC in two passes against one. The operations of DSA 2.x and 3.0 have no
-/// alternative: from 64 KiB on they are compared with a memcpy that reads and writes as many bytes. The two sides run in
-/// turns of a few milliseconds, and the ratio is the median over the turns: above 1 telpher is faster. Then it measures
-/// the costs of a descriptor: submission to record, descriptors per second, the overhead on small copies, CPU time per
-/// byte, memory of an idle device.
+/// libisal2); the crc-fast crate; and copy-then-CRC in two passes against one. The operations of DSA 2.x and 3.0 have
+/// no alternative: from 64 KiB on they are compared with a memcpy that reads and writes as many bytes. The two sides
+/// run in turns of a few milliseconds, and the ratio is the median over the turns: above 1 telpher is faster. Then it
+/// measures the costs of a descriptor: submission to record, descriptors per second, the overhead on small copies, CPU
+/// time per byte, memory of an idle device.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Work",

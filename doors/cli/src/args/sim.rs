@@ -92,8 +92,8 @@ pub(crate) struct SimRun {
     /// Change one number of the profile, such as device.bubble_ns=10.
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Machine")]
     pub(crate) set: Vec<String>,
-    /// Operations, such as move,crc or all (docs/commands.md lists them). The times of the operations of DSA 2.x and 3.0,
-    /// such as reduce, are synthetic; they need a device such as model:v3-full.
+    /// Operations, such as move,crc or all (docs/commands.md lists them). The times of the operations of DSA 2.x and
+    /// 3.0, such as reduce, are synthetic; they need a device such as model:v3-full.
     #[arg(long, value_name = "OPS", default_value = "move")]
     pub(crate) op: NewerOps,
     /// Transfer sizes.

@@ -54,8 +54,8 @@ pub(crate) fn install(dml: &Path, folder: &Path) -> Command {
     install
 }
 
-/// The prefix that `install.sh` filled. It is filled anew when the archive, a file to install or a compiler has changed.
-/// This process keeps a shared lock on it until it ends, so that no other one replaces the files in use.
+/// The prefix that `install.sh` filled. It is filled anew when the archive, a file to install or a compiler has
+/// changed. This process keeps a shared lock on it until it ends, so that no other one replaces the files in use.
 pub(crate) fn stage(dml: &Path) -> &'static Path {
     static STAGE: OnceLock<(PathBuf, File)> = OnceLock::new();
     let (stage, _) = STAGE.get_or_init(|| {

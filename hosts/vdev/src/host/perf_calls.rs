@@ -20,8 +20,8 @@ impl Host {
     ///
     /// # Errors
     /// The driver's: EINVAL for a process, sampling, or a group that has more events than the device has counters;
-    /// ENOENT for a type that is no device's. EOPNOTSUPP for events and filters that the model does not count. EBADF for
-    /// a leader that is closed, or whose secret is not named.
+    /// ENOENT for a type that is no device's. EOPNOTSUPP for events and filters that the model does not count. EBADF
+    /// for a leader that is closed, or whose secret is not named.
     pub(super) fn perf_open(&self, open: &PerfOpen) -> Result<OwnedFd, Errno> {
         let attributes = Attributes::parse(&open.attributes)?;
         let (counters, version) = lock(&self.kernel).counters(attributes.device).ok_or(Errno::NOENT)?;

@@ -106,8 +106,8 @@ fn spanned(number: impl Fn(Inputs) -> Result<f64>, free: &'static str) -> Result
     Ok(Found::Spans { assumed, ends, free })
 }
 
-/// The same for several readings of a claim: the first is compared, the others are shown beside it, and the range is over
-/// all of them.
+/// The same for several readings of a claim: the first is compared, the others are shown beside it, and the range is
+/// over all of them.
 fn spanned_readings<const N: usize>(
     names: [&str; N],
     assumed: Inputs,

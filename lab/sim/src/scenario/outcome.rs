@@ -111,8 +111,8 @@ fn within(value: f64, cap: f64, what: impl FnOnce() -> String) -> Result<(), Sce
 }
 
 impl Outcome {
-    /// Returns an error if a number exceeds what the profile allows: then the simulator has an error, and no number of the
-    /// run is right. Every run is checked.
+    /// Returns an error if a number exceeds what the profile allows: then the simulator has an error, and no number of
+    /// the run is right. Every run is checked.
     fn check_caps(&self, scenario: &Scenario, world: &World) -> Result<(), ScenarioError> {
         for pipe in world.pipes() {
             // A share of what the pipe can carry, so the cap is 1.

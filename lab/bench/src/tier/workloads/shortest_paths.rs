@@ -3,8 +3,8 @@
 //! Delta-stepping, as the GAP suite has it. Sources: Meyer and Sanders, *Δ-stepping: a parallelizable shortest path
 //! algorithm* (Journal of Algorithms 49, 2003); Beamer, Asanović and Patterson, *The GAP Benchmark Suite* (2015).
 //! Vertices wait in buckets by their distance, each `delta` wide. The threads take the vertices of the lowest bucket
-//! and relax all their edges; those that come nearer go to the bucket of their new distance. A bucket that is empty after
-//! that never fills again.
+//! and relax all their edges; those that come nearer go to the bucket of their new distance. A bucket that is empty
+//! after that never fills again.
 
 use super::chunks;
 use super::kronecker::{Definition, Graph, HEAVIEST};

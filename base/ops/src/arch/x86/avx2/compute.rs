@@ -1,6 +1,7 @@
 //! Conversions and reductions with 32-byte vectors: the portable loops, compiled with these instructions.
 
-use crate::arch::portable::compute::{self as portable, Step};
+use crate::arch::portable::compute as portable;
+use crate::arch::portable::step::Step;
 use crate::number::Arithmetic;
 use telpher_abi::ComputeResult;
 

@@ -7,7 +7,8 @@
 //! change denormal numbers of 32 bits, and no block with one of them holds.
 
 use super::{Vector, load, store};
-use crate::arch::portable::compute::{Again, BLOCK, Step};
+use crate::arch::portable::compute::{Again, BLOCK};
+use crate::arch::portable::step::Step;
 use crate::number::Arithmetic;
 use core::arch::x86_64::*;
 use telpher_abi::{ComputeResult, ComputeType, DataType, Rounding};
@@ -577,8 +578,8 @@ const SUMMANDS32: Limits = Limits::new(25 << 23, 0x7f7f_ffff);
 /// Finite normal FP16.
 const FINITE_FP16: Limits = Limits::new(0x0400, 0x7bff);
 
-/// Returns the smallest magnitude of a sum that may stand for a larger one: infinity, or the largest finite number where
-/// numbers beyond it are rounded to that.
+/// Returns the smallest magnitude of a sum that may stand for a larger one: infinity, or the largest finite number
+/// where numbers beyond it are rounded to that.
 const fn beyond<const ROUNDING: i32>(infinity: u32) -> u32 {
     if ROUNDING == NEAREST { infinity } else { infinity - 1 }
 }

@@ -2,6 +2,7 @@
 
 pub(in crate::arch) mod bytes;
 pub(in crate::arch) mod compute;
+mod convert;
 pub(in crate::arch) mod crc32c;
 pub(in crate::arch) mod crc64;
 mod float8;

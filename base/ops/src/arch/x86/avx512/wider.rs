@@ -9,9 +9,9 @@
 //! A piece whose conversions report anything, or whose operands or sums are not certainly zero or normal, is computed
 //! again element by element.
 
-use super::compute::convert;
+use super::convert::convert;
 use super::{Vector, load, store};
-use crate::arch::portable::compute::Step;
+use crate::arch::portable::step::Step;
 use crate::number::{Arithmetic, size};
 use core::arch::x86_64::*;
 use telpher_abi::{ComputeResult, ComputeType, DataType, Rounding};
