@@ -204,8 +204,8 @@ pub(crate) fn fault_window(fault: &WindowFault) -> Result<(), Errno> {
 ///
 /// # Errors
 /// ENOTTY in a run without windows; EIO if the host is gone.
-pub(crate) fn close_window(secret: &[u8; WINDOW_SECRET]) -> Result<(), Errno> {
-    ask_again(|| Answer::new().ask(Kind::WindowClose, 0, 0, &[], secret))
+pub(crate) fn close_window(number: u64) -> Result<(), Errno> {
+    ask_again(|| Answer::new().ask(Kind::WindowClose, 0, number, &[], &[]))
 }
 
 /// Waits until no window that this address space has closed is accessed any more.

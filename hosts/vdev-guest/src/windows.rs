@@ -47,9 +47,14 @@ pub(crate) fn ioctl(fd: RawFd, request: u64, argument: usize) -> Option<Result<c
     }
 }
 
+/// The number of the window of which this is a descriptor.
+pub(crate) fn number(fd: RawFd) -> Option<u64> {
+    parse_socket(fd, WindowName::parse).map(|name| name.0)
+}
+
 /// True for the descriptor of a window.
 pub(crate) fn is_window(fd: RawFd) -> bool {
-    parse_socket(fd, WindowName::parse).is_some()
+    number(fd).is_some()
 }
 
 /// True once this process has made or attached a window: then it waits after closing descriptors.
@@ -59,27 +64,29 @@ pub(crate) fn are_used() -> bool {
     USED.load(Ordering::Relaxed) != 0
 }
 
-/// Called before a descriptor is closed. The first close of a window by its owner ends it, and that by a submitter its
-/// right, whatever other descriptors there are. Source: Intel's driver outside of Linux, the flush of its file.
-pub(crate) fn closing(fd: RawFd) {
-    if is_window(fd)
-        && let Ok(secret) = descriptor::secret(fd)
-    {
-        // A host that is gone gives no access.
-        let _ = control::close_window(&secret);
-    }
+/// Called after a descriptor of the window with this number was closed. The first close of a window by its owner ends
+/// it, and that by a submitter its right, whatever other descriptors there are. Source: Intel's driver outside of Linux,
+/// the flush of its file. The host is told afterwards: before, a program with as many descriptors as it may have could
+/// not connect.
+///
+/// # Errors
+/// As for [`settle`]: the window may be open.
+pub(crate) fn closed(number: u64) -> Result<(), Errno> {
+    unless_gone(control::close_window(number))
 }
 
 /// Called after descriptors were closed: returns when nothing is accessed any more through a window that this ended.
 ///
 /// # Errors
-/// EIO if the host does not answer in time: then the memory may still be accessed. A host that is gone accesses
-/// nothing.
-pub(crate) fn closed() -> Result<(), Errno> {
-    match control::settle_windows() {
-        Err(_) if control::is_host_gone() => Ok(()),
-        settled => settled,
-    }
+/// EIO if the host does not answer in time, EMFILE without a descriptor to reach it: then the memory may still be
+/// accessed. A host that is gone accesses nothing.
+pub(crate) fn settle() -> Result<(), Errno> {
+    unless_gone(control::settle_windows())
+}
+
+/// The answer of the host, or success if it is gone.
+fn unless_gone(answer: Result<(), Errno>) -> Result<(), Errno> {
+    if answer.is_err() && control::is_host_gone() { Ok(()) } else { answer }
 }
 
 /// Called at the start of a program: the windows of the program that this process was before end, and nothing of its

@@ -29,7 +29,7 @@ pub mod settings;
 mod sync;
 
 /// Changes with every change of a layout in this crate; the host refuses a guest of another version.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -83,6 +83,14 @@ fn secret(window: &OwnedFd) -> [u8; WINDOW_SECRET] {
     secret
 }
 
+/// The window's number, which the name of its socket contains.
+fn number(window: &OwnedFd) -> u64 {
+    let name = SocketAddrUnix::try_from(rustix::net::getsockname(window).unwrap()).unwrap();
+    let name = String::from_utf8(name.abstract_name().unwrap().to_vec()).unwrap();
+    let (_, rest) = name.split_once("/window/").unwrap();
+    rest.split_once('/').unwrap().0.parse().unwrap()
+}
+
 fn attach(guest: &Guest, open: u64, secret: &[u8]) -> Result<u64, Errno> {
     guest.ask(Kind::WindowAttach, open, 0, "", secret).map(|(handle, ..)| handle)
 }
@@ -209,6 +217,28 @@ fn hostile_requests_are_refused_and_do_not_affect_the_next_guest() {
     // The window is as before.
     assert_eq!(read(guest, open, &access).unwrap(), b"8 bytes!");
     assert_eq!(region.contents()[..8], *b"8 bytes!");
+}
+
+#[test]
+fn a_holder_that_reads_the_secret_away_does_not_keep_the_owner_from_closing() {
+    let run = Running::on("v2-full-1", "windows-drained", true);
+    let Running { guest: owner, .. } = &run;
+    let region = Region::new(4096);
+    let file = owner.open(SHARED).unwrap();
+    let create_window = WindowCreate { base: region.address, size: 4096, kind: 0, flags: READ | CHECKED };
+    let (handle, window) = create(owner, file.opened.open, &create_window).unwrap();
+    let submitter = run.in_space(2);
+    let theirs = submitter.open(SHARED).unwrap().opened.open;
+    attach(&submitter, theirs, &secret(&window)).unwrap();
+    let handle = u32::try_from(handle).unwrap();
+    let generation = entry(&submitter, theirs, handle).generation;
+    let access = WindowAccess { address: region.address, generation, len: 8, handle };
+    assert_eq!(read(&submitter, theirs, &access).map(|bytes| bytes.len()), Ok(8));
+    // All holders share the socket, so the owner cannot read the secret any more.
+    let mut taken = [0; WINDOW_SECRET];
+    recv(&window, &mut taken, RecvFlags::empty()).unwrap();
+    owner.ask(Kind::WindowClose, 0, number(&window), "", &[]).unwrap();
+    assert_eq!(read(&submitter, theirs, &access), Err(Errno::ACCESS));
 }
 
 #[test]
@@ -719,8 +749,8 @@ impl Case<'_> {
     /// A guest closes a descriptor, of which there are others.
     fn close_held(&mut self) {
         let (guest, window) = (self.index(GUESTS), self.index(self.windows.len()));
-        let secret = secret(&self.windows[window].descriptor);
-        self.guests[guest].ask(Kind::WindowClose, 0, 0, "", &secret).unwrap();
+        let number = number(&self.windows[window].descriptor);
+        self.guests[guest].ask(Kind::WindowClose, 0, number, "", &[]).unwrap();
         if self.windows[window].owner == guest {
             self.windows.swap_remove(window);
         } else {

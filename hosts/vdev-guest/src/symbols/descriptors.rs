@@ -130,12 +130,10 @@ fn duplicate_onto(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int
         }
         node::forget(new);
     }
-    if ends_a_window {
-        windows::closing(new);
-    }
+    let window = windows::number(new).filter(|_| ends_a_window);
     let answered = next();
     duplicated(old, answered);
-    after_close(ends_a_window, answered)
+    after_close(ends_a_window, window, answered)
 }
 
 /// True if closing this descriptor may end a window or a right of this process. Costs one load in a process without
@@ -146,12 +144,13 @@ fn may_end_a_window(fd: c_int) -> bool {
 }
 
 /// Returns the answer of a call that has closed descriptors, once no window that this ended is accessed any more. The
-/// descriptors are closed also if the host does not say so in time, as close(2) does with other errors.
-fn after_close(ends_a_window: bool, answered: c_int) -> c_int {
+/// descriptors are closed also if the host does not say so in time, as close(2) does with other errors. `window`: the
+/// number of the window whose descriptor the call has closed.
+fn after_close(ends_a_window: bool, window: Option<u64>, answered: c_int) -> c_int {
     if !ends_a_window || answered < 0 {
         return answered;
     }
-    match windows::closed() {
+    match window.map_or(Ok(()), windows::closed).and_then(|()| windows::settle()) {
         Ok(()) => answered,
         Err(error) => refuse(error),
     }
@@ -160,13 +159,18 @@ fn after_close(ends_a_window: bool, answered: c_int) -> c_int {
 /// Closes a range; `range` closes a part without guards.
 fn close_all(first: c_uint, last: c_uint, range: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
     let number = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
+    let mut untold = None;
     if table::belongs_here() {
         for fd in number(first)..=number(last).min(table::highest()) {
             if node::is_node(fd) {
                 node::forget(fd);
             }
-            if windows::are_used() && table::kind(fd) == Kind::Window {
-                windows::closing(fd);
+            if windows::are_used()
+                && table::kind(fd) == Kind::Window
+                && let Some(window) = windows::number(fd)
+            {
+                let _ = sys::close(fd);
+                untold = windows::closed(window).err().or(untold);
             }
             table::set(fd, Kind::Foreign);
         }
@@ -182,7 +186,7 @@ fn close_all(first: c_uint, last: c_uint, range: impl Fn(c_uint, c_uint) -> c_in
     let answered = if from <= last || from == first { range(from, last) } else { 0 };
     standard::settle(libc::STDOUT_FILENO);
     standard::settle(libc::STDERR_FILENO);
-    answered
+    untold.filter(|_| answered >= 0).map_or(answered, refuse)
 }
 
 interpose! {
@@ -302,19 +306,17 @@ interpose! {
     } }
     fn close(fd: c_int) -> c_int { |next| {
         let ends_a_window = may_end_a_window(fd);
-        if ends_a_window {
-            windows::closing(fd);
-        }
+        let window = windows::number(fd).filter(|_| ends_a_window);
         let answered = served::close(fd, || next(fd));
         standard::settle(fd);
-        after_close(ends_a_window, answered)
+        after_close(ends_a_window, window, answered)
     } }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int { |next|
         if flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0 || first > last {
             next(first, last, flags)
         } else {
             let answered = close_all(first, last, |first, last| next(first, last, flags));
-            after_close(windows::are_used(), answered)
+            after_close(windows::are_used(), None, answered)
         }
     }
     fn closefrom(first: c_int) -> () { |next| {
@@ -330,7 +332,7 @@ interpose! {
         }
         if windows::are_used() {
             // No error can be returned.
-            let _ = windows::closed();
+            let _ = windows::settle();
         }
     } }
 }

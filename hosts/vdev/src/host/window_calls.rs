@@ -139,7 +139,7 @@ impl Host {
                 self.watch_process(&mut windows, client.process)?;
                 let handle = windows.attach(client, data)?;
                 if !self.lives(client, &windows) {
-                    windows.close_held(client.process, client.space, data);
+                    windows.detach(client, data);
                     return Err(Errno::BADF);
                 }
                 Ok(Answer { value: handle.into(), ..Answer::default() })
@@ -178,7 +178,7 @@ impl Host {
             }
             Kind::WindowFault => self.fault(connection, &parse::<WindowFault>(data)?),
             Kind::WindowClose => {
-                lock(&self.windows).close_held(peer, head.space, data);
+                lock(&self.windows).close_held(peer, head.space, head.argument);
                 Ok(Answer::default())
             }
             Kind::WindowSettle => {

@@ -363,6 +363,13 @@ impl Windows {
         Ok(window.handle)
     }
 
+    /// Takes back the right that [`attach`](Windows::attach) has given, also that of the owner in its own window.
+    pub(super) fn detach(&self, client: Client, secret: &[u8]) {
+        if let Some(window) = self.of_secret(secret) {
+            lock(&window.state).submitters.retain(|(space, _)| *space != client.address_space());
+        }
+    }
+
     /// The entries of the table that concern a file's process.
     pub(super) fn listed(&self, client: Client) -> Vec<WindowEntry> {
         self.of_device(client.device)
@@ -427,10 +434,9 @@ impl Windows {
         self.end_rights(|(of, former), _| process != 0 && of == process && former != space);
     }
 
-    /// An address space closes a descriptor of the window with this secret.
-    pub(super) fn close_held(&mut self, process: u32, space: u64, secret: &[u8]) {
-        let Some(window) = self.of_secret(secret) else { return };
-        let number = window.number;
+    /// An address space closes a descriptor of the window with this number.
+    pub(super) fn close_held(&mut self, process: u32, space: u64, number: u64) {
+        let Some(Open { window, .. }) = self.open.get(&number) else { return };
         if window.owner.address_space() == (process, space) {
             self.close(number);
         } else {
@@ -646,15 +652,15 @@ mod tests {
     fn the_process_that_closes_a_window_decides_what_ends() {
         let (mut windows, client) = attached();
         let may_submit = |windows: &Windows| lock(&windows.of_handle(0, 0).unwrap().state).may_submit(client);
-        let secret = [9; WINDOW_SECRET];
+        let number = windows.of_handle(0, 0).unwrap().number;
         // A child with the owner's number, another process with the submitter's, and no such window.
-        windows.close_held(30, 100, &secret);
-        windows.close_held(30, 200, &secret);
-        windows.close_held(10, 100, &[8; WINDOW_SECRET]);
+        windows.close_held(30, 100, number);
+        windows.close_held(30, 200, number);
+        windows.close_held(10, 100, number + 1);
         assert!(may_submit(&windows));
-        windows.close_held(20, 200, &secret);
+        windows.close_held(20, 200, number);
         assert!(!may_submit(&windows));
-        windows.close_held(10, 100, &secret);
+        windows.close_held(10, 100, number);
         assert!(windows.of_handle(0, 0).is_none());
     }
 }
