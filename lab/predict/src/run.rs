@@ -217,8 +217,8 @@ fn routes(args: &SweepOptions) -> Result<(bool, Option<Devices>), PredictError> 
                 ("--groups", args.groups.is_some()),
                 ("--wqs", args.wqs.is_some()),
                 ("--engines", args.engines.is_some()),
-                ("--read-bandwidth", args.bandwidth[0].is_some()),
-                ("--write-bandwidth", args.bandwidth[1].is_some()),
+                ("--reads", args.bandwidth[0].is_some()),
+                ("--writes", args.bandwidth[1].is_some()),
             ];
             if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
                 let file = path.display();
@@ -260,8 +260,7 @@ fn from_options(args: &SweepOptions, preset: Preset) -> Result<Devices, PredictE
     let bandwidth = args.bandwidth.map(Option::unwrap_or_default);
     if bandwidth != [Bandwidth::All; 2] && !capabilities.grp_cap.bandwidth_limits() {
         return Err(PredictError::Not(format!(
-            "model:{} has no bandwidth limits; leave out --read-bandwidth and --write-bandwidth, or give --device \
-             model:v3-full",
+            "groups of model:{} have no bandwidth limits; leave out --reads and --writes, or give --device model:v3-full",
             preset.name()
         )));
     }

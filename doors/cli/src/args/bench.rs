@@ -225,14 +225,9 @@ Examples:
   telpher bench ops --format json"
 )]
 pub(crate) struct OpsBench {
-    /// Operations to compare; by default all of these comparisons.
-    #[arg(
-        long,
-        value_name = "OPS",
-        default_value = "move,fill,compare,crc,copy-crc,dif-insert,dif-check,create-delta,dix-generate,\
-                         type-conversion,reduce,reduce-dualcast,gather-reduce,gather-copy,scatter-copy,scatter-fill"
-    )]
-    pub(crate) op: NewerOps,
+    /// Operations to compare [default: all that have a comparison].
+    #[arg(long, value_name = "OPS")]
+    pub(crate) op: Option<NewerOps>,
     /// Transfer sizes.
     #[arg(short, long, value_name = "SIZE", default_value = "256..64m")]
     pub(crate) size: Sizes,
@@ -675,7 +670,8 @@ impl Sweep {
 impl OpsBench {
     /// What is measured.
     pub(crate) fn options(&self) -> options::OpsOptions {
-        options::OpsOptions { ops: self.op.0.clone(), sizes: self.size.0.clone(), seconds: self.seconds }
+        let ops = self.op.as_ref().map_or_else(|| telpher_bench::ops::operations().collect(), |ops| ops.0.clone());
+        options::OpsOptions { ops, sizes: self.size.0.clone(), seconds: self.seconds }
     }
 }
 

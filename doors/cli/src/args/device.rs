@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArg {
     /// Device: cpu, model:spr, model:spr-fw2, model:full, model:srf, model:v2-full, model:v3-full, model:FILE, hw:wqM.N
-    /// (not in simulations), or all.
+    /// (not simulated), or all.
     #[arg(
         id = "device",
         short = 'd',
@@ -25,7 +25,7 @@ pub(crate) struct QueueArgs {
     /// Work queues: dedicated (one for each thread) or shared by all threads [default: dedicated].
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Device")]
     pub(crate) wq_mode: Option<WqMode>,
-    /// Entries of a work queue [default: the device's 128, divided among its queues].
+    /// Entries of a work queue [default: 128, divided among the queues].
     #[arg(long, value_name = "N", help_heading = "Device", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub(crate) wq_size: Option<u32>,
 }

@@ -79,7 +79,6 @@ Examples:
   telpher sim run --wq-mode shared --threads 16       one shared queue
   telpher sim run --devices 2 --policy route=local    as telpher's mover routes
   telpher sim run --set submit.enqcmd_ns=300          one number changed
-  telpher sim run --op reduce --device model:v3-full  a newer operation, synthetic
   telpher sim run -f csv -o out.csv                   for a spreadsheet"
 )]
 pub(crate) struct SimRun {
@@ -92,8 +91,7 @@ pub(crate) struct SimRun {
     /// Change one number of the profile, such as device.bubble_ns=10.
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Machine")]
     pub(crate) set: Vec<String>,
-    /// Operations, such as move,crc or all (docs/commands.md lists them). The times of the operations of DSA 2.x and
-    /// 3.0, such as reduce, are synthetic; they need a device such as model:v3-full.
+    /// Operations, such as move,crc or all (docs/commands.md lists them).
     #[arg(long, value_name = "OPS", default_value = "move")]
     pub(crate) op: NewerOps,
     /// Transfer sizes.
@@ -133,11 +131,11 @@ pub(crate) struct SimRun {
     /// Engines of each group [default: 1].
     #[arg(long, value_name = "N", help_heading = "Device", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) engines: Option<u32>,
-    /// Share of the device's reads for each group: all, half, quarter or eighth; needs model:v3-full [default: all].
-    #[arg(long, value_enum, value_name = "SHARE", help_heading = "Device")]
+    /// Limit of a group's reads: all, half, quarter or eighth of the device's.
+    #[arg(long = "reads", value_enum, value_name = "SHARE", help_heading = "Device", hide_possible_values = true)]
     pub(crate) read_bandwidth: Option<Bandwidth>,
-    /// Share of the device's writes for each group: all, half, quarter or eighth; needs model:v3-full [default: all].
-    #[arg(long, value_enum, value_name = "SHARE", help_heading = "Device")]
+    /// Limit of a group's writes: all, half, quarter or eighth of the device's.
+    #[arg(long = "writes", value_enum, value_name = "SHARE", help_heading = "Device", hide_possible_values = true)]
     pub(crate) write_bandwidth: Option<Bandwidth>,
     /// Where the device writes results (DSA's cache-control flag).
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Device", default_value_t = Hint::Memory)]

@@ -110,6 +110,9 @@ fn compiled(arguments: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
+/// The crates of which the preloaded libraries consist.
+const PRELOADED: [&str; 5] = ["vdev-guest", "tier-guest", "offload-guest", "mpi", "ofi"];
+
 /// What the release build of the command compiles.
 fn command() -> BTreeMap<String, BTreeSet<String>> {
     compiled(&["-p", "telpher-cli", "-e", "normal,build"])
@@ -120,7 +123,7 @@ fn command() -> BTreeMap<String, BTreeSet<String>> {
 /// names.
 #[test]
 fn what_preloaded_libraries_share_with_the_command_is_compiled_once() {
-    let packages = ["vdev-guest", "tier-guest", "offload-guest", "mpi", "ofi"].map(|name| format!("telpher-{name}"));
+    let packages = PRELOADED.map(|name| format!("telpher-{name}"));
     let mut arguments = vec!["-e", "normal,no-proc-macro"];
     arguments.extend(packages.iter().flat_map(|name| ["-p", name.as_str()]));
     let libraries = compiled(&arguments);
@@ -132,6 +135,25 @@ fn what_preloaded_libraries_share_with_the_command_is_compiled_once() {
         .collect();
     none("compiled twice by a release build, or not at all", &findings);
     assert!(libraries.len() > 30, "{} crates", libraries.len());
+}
+
+/// The preloaded libraries are as optimised in tests as in a release: those that replace memcpy would call themselves
+/// otherwise. Cargo prefers the settings of a crate, and those of all third-party crates, to those of build scripts.
+#[test]
+fn preloaded_libraries_are_optimised_in_tests() {
+    let packages = PRELOADED.map(|name| format!("telpher-{name}"));
+    let mut arguments = vec!["-e", "normal,no-proc-macro"];
+    arguments.extend(packages.iter().flat_map(|name| ["-p", name.as_str()]));
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the workspace's manifest");
+    let level = |name: &str| {
+        let (_, settings) = manifest.split_once(&format!("[profile.dev.package.{name}]\n"))?;
+        settings.lines().next()?.strip_prefix("opt-level = ")
+    };
+    let findings: Vec<_> = compiled(&arguments)
+        .into_keys()
+        .filter(|name| if name.starts_with("telpher-") { level(name) == Some("0") } else { level(name) != Some("3") })
+        .collect();
+    none("in a preloaded library, and not optimised in tests", &findings);
 }
 
 /// Procedural macros and build scripts do little, and are compiled without optimisation: a name for each crate that

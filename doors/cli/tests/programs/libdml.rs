@@ -14,7 +14,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 fn dml() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dml")
+    // As the tests of that crate name it, so that all share the object files.
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dml").canonicalize().expect("it is there")
 }
 
 fn stage() -> &'static Path {
