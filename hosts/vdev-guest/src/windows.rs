@@ -65,9 +65,9 @@ pub(crate) fn are_used() -> bool {
 }
 
 /// Called after a descriptor of the window with this number was closed. The first close of a window by its owner ends
-/// it, and that by a submitter its right, whatever other descriptors there are. Source: Intel's driver outside of Linux,
-/// the flush of its file. The host is told afterwards: before, a program with as many descriptors as it may have could
-/// not connect.
+/// it, and that by a submitter its right, whatever other descriptors there are. Source: Intel's driver outside of
+/// Linux, the flush of its file. The host is told afterwards: before, a program with as many descriptors as it may have
+/// could not connect.
 ///
 /// # Errors
 /// As for [`settle`]: the window may be open.

@@ -62,8 +62,8 @@ pub enum Kind {
     /// end the windows of the program first that the process was before. ENOTTY in a run without windows.
     WindowSettle = 17,
     /// The caller's process closes a descriptor of a window: of its own, which ends for all processes, or of another
-    /// one's, which it may use no more. `argument`: the number in the name of its socket. The secret is not asked for: another
-    /// holder may have read it away.
+    /// one's, which it may use no more. `argument`: the number in the name of its socket. The secret is not asked for:
+    /// another holder may have read it away.
     WindowClose = 18,
 }
 

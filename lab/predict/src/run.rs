@@ -260,7 +260,8 @@ fn from_options(args: &SweepOptions, preset: Preset) -> Result<Devices, PredictE
     let bandwidth = args.bandwidth.map(Option::unwrap_or_default);
     if bandwidth != [Bandwidth::All; 2] && !capabilities.grp_cap.bandwidth_limits() {
         return Err(PredictError::Not(format!(
-            "groups of model:{} have no bandwidth limits; leave out --reads and --writes, or give --device model:v3-full",
+            "groups of model:{} have no bandwidth limits; leave out --reads and --writes, or give --device \
+             model:v3-full",
             preset.name()
         )));
     }
