@@ -228,7 +228,8 @@ fn a_holder_that_reads_the_secret_away_does_not_keep_the_owner_from_closing() {
     let create_window = WindowCreate { base: region.address, size: 4096, kind: 0, flags: READ | CHECKED };
     let (handle, window) = create(owner, file.opened.open, &create_window).unwrap();
     let submitter = run.in_space(2);
-    let theirs = submitter.open(SHARED).unwrap().opened.open;
+    let submitters = submitter.open(SHARED).unwrap();
+    let theirs = submitters.opened.open;
     attach(&submitter, theirs, &secret(&window)).unwrap();
     let handle = u32::try_from(handle).unwrap();
     let generation = entry(&submitter, theirs, handle).generation;
