@@ -32,6 +32,8 @@ struct Known {
 struct Windows {
     update_errno: i32,
     settle_errno: i32,
+    /// Numbers of windows of which a descriptor was closed.
+    closed: Vec<u64>,
     settles: u32,
     /// The host's ends of the windows.
     ends: Vec<UnixStream>,
@@ -135,6 +137,11 @@ impl Host {
         self.known.lock().unwrap().windows.settles
     }
 
+    /// Numbers of the windows of which a descriptor was closed, in order.
+    pub(crate) fn closed_windows(&self) -> Vec<u64> {
+        self.known.lock().unwrap().windows.closed.clone()
+    }
+
     /// Calls a function before the next window is made.
     pub(crate) fn before_create(&self, act: impl FnOnce() + Send + 'static) {
         self.known.lock().unwrap().windows.before_create = Some(Box::new(act));
@@ -211,6 +218,7 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
             text = WindowEntry { relation: WINDOW_OWN, ..entry }.as_bytes().to_vec();
         }
         Kind::WindowUpdate if opened.id_cap != 0 => reply.errno = known.windows.update_errno,
+        Kind::WindowClose if opened.id_cap != 0 => known.windows.closed.push(request.argument),
         Kind::WindowSettle if opened.id_cap != 0 => {
             known.windows.settles += 1;
             reply.errno = known.windows.settle_errno;
